@@ -34,10 +34,8 @@ def coordinate_sweep_initial_conditions(
     equality_constraints: Constraints | None = None,
     *,
     incumbent: Tensor,
-    share: float = 0.5,
-    generator: Callable[[int, int, int | None], Tensor] | None = None,
 ) -> Tensor:
-    """Starting points from sweeps along the coordinates, beside BoTorch's own random ones.
+    """Starting points half of which come from sweeps along the coordinates, half from BoTorch.
 
     In ten dimensions the region where a better value is expected is so small that random points
     miss it. Where the function is a sum over groups of few columns, good values of one column
@@ -57,7 +55,7 @@ def coordinate_sweep_initial_conditions(
         bounds: Lower and upper bounds ``2 x d``, finite.
         q: Number of candidates.
         num_restarts: Number of starting points ``R``.
-        raw_samples: Random points from which BoTorch picks its share.
+        raw_samples: Random points from which BoTorch picks its half.
         fixed_features: Columns that keep a value, the same in all starting points.
         options: Of BoTorch's generator. ``init_batch_limit`` (or 16 times
             ``batch_limit``) limits the points of one evaluation, and ``seed`` determines all random
@@ -69,9 +67,6 @@ def coordinate_sweep_initial_conditions(
             one coordinate violates them.
         incumbent: Points ``B x d`` (or ``d``) to sweep from, best first, such as the best inputs
             so far; moved into the bounds. With ``q > 1`` the points beside them are BoTorch's.
-        share: Share of the starting points that come from sweeps, in [0, 1]; at least one of
-            them does, unless it is 0.
-        generator: As for BoTorch's ``gen_batch_initial_conditions``.
 
     Nonlinear constraints, for which ``optimize_acqf`` asks for feasible starting points, are not
     known here. ``optimize_acqf_mixed`` takes ``ic_gen_kwargs={"incumbent": ...}``.
@@ -92,12 +87,10 @@ def coordinate_sweep_initial_conditions(
             f"{type(acq_function).__name__} is a one-shot acquisition function, whose fantasy "
             "points need starting values, too: leave ic_generator out, BoTorch has one for it."
         )
-    bases = _check(bounds, incumbent, share)
+    bases = _check(bounds, incumbent)
     fixed = _fixed_values(fixed_features, bounds.size(-1))
     options = options or {}
-    num_swept = min(max(round(share * num_restarts), int(share > 0)), num_restarts)
-    if equality_constraints:
-        num_swept = 0
+    num_swept = 0 if equality_constraints else max(round(num_restarts / 2), 1)
     in_place = q > 1 or bool(inequality_constraints)  # sweeps may start from BoTorch's points
     num_random = num_restarts if in_place else num_restarts - num_swept
     random_starts = bounds.new_empty(0, q, bounds.size(-1))
@@ -112,7 +105,6 @@ def coordinate_sweep_initial_conditions(
             options=options,
             inequality_constraints=inequality_constraints,
             equality_constraints=equality_constraints,
-            generator=generator,
         )
     if num_swept == 0:
         return random_starts
@@ -146,7 +138,7 @@ def coordinate_sweep_initial_conditions(
     return torch.cat([swept, random_starts])
 
 
-def _check(bounds: Tensor, incumbent: Tensor, share: float) -> Tensor:
+def _check(bounds: Tensor, incumbent: Tensor) -> Tensor:
     """The points to sweep from, ``B x d``."""
     if bounds.shape[0] != 2 or bounds.dim() != 2 or not bool(bounds.isfinite().all()):
         raise ValueError(f"bounds must be 2 x d and finite, got {bounds}.")
@@ -159,8 +151,6 @@ def _check(bounds: Tensor, incumbent: Tensor, share: float) -> Tensor:
         )
     if not bool(bases.isfinite().all()):
         raise ValueError(f"incumbent must be finite, got {incumbent}.")
-    if not 0 <= share <= 1:
-        raise ValueError(f"share must be in [0, 1], got {share}.")
     return bases.clamp(bounds[0], bounds[1])
 
 

@@ -41,7 +41,6 @@ __all__ = ["initialize_from_data", "initialize_model"]
 
 _APART = 0.1  # of the two frequencies of a pair, beside what they share
 _FACTOR = 0.1  # deviation of weights of a learned factor, which is near one
-_FACTOR_SPREAD = 0.3  # of the logarithms of lengthscales of such a factor, which is smooth
 _CHANGES = 3  # of a series, that steps start at
 _STEP_WIDTH = 0.01  # of the inputs' span
 # of the logarithms of parameters that start around 1
@@ -116,12 +115,6 @@ def initialize_from_data(
 
     convex = [module for module in kernel.modules() if is_convex(module)]
     joint = {id(part) for network in convex for part in joint_kernels(network)}
-    factors = {
-        id(part.factor_kernel)
-        for part in kernel.modules()
-        if isinstance(part, DataAdaptiveHadamardKernel)
-        and not any(part.factor_kernel is shared for shared in part.base_kernel.modules())
-    }
     scaled: set[int] = set()  # networks whose variance has a place
     for part, columns in _parts(kernel, list(range(x.size(-1)))):
         periodic = "raw_period_length" in part._parameters
@@ -131,11 +124,10 @@ def initialize_from_data(
                 assign(part, "lengthscale", _log_normal(rng, value, 0.7))
             else:
                 typical = distances(value, columns)
-                if id(part) in joint | factors or isinstance(part, NonStationarySpectralKernel):
+                if id(part) in joint or isinstance(part, NonStationarySpectralKernel):
                     # distances over all columns are longer
                     typical = math.sqrt(len(columns)) * typical
-                share, spread = (1.0, _FACTOR_SPREAD) if id(part) in factors else (0.6, 1.0)
-                assign(part, "lengthscale", share * typical * _log_normal(rng, value, spread))
+                assign(part, "lengthscale", 0.6 * typical * _log_normal(rng, value, 1.0))
         if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
             value = part.frequency.detach()
             draws = torch.as_tensor(rng.standard_normal(tuple(value.shape)))

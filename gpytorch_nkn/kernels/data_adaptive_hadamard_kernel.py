@@ -17,11 +17,9 @@ from gpytorch_nkn._devices import normal
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.layers import LogNormalPrior
 
 __all__ = ["DataAdaptiveHadamardKernel", "cluster_centers"]
 
-_LENGTHSCALE_SPREAD = 0.5  # of the logarithm, in the prior
 _MAX_ROWS = 20_000  # a random subset of more rows stands for all, to find anchors
 _ITERATIONS = 25  # later ones hardly move the anchors
 _JITTER = 1e-4  # on the diagonal of k_g(Z, Z), relative to its mean
@@ -60,8 +58,6 @@ class DataAdaptiveHadamardKernel(BatchKernel):
             :math:`\sqrt{D}` standard deviations of the anchors, which is not trained: factors that
             vary faster overfit small data. Give the base kernel itself, without its ScaleKernels,
             to share its lengthscales.
-        learn_lengthscale: Train the lengthscales of the default factor kernel from there, under a
-            log-normal prior. On tables of many columns a weight prior of 0.3 went well with it.
         weight_prior: Prior on the weights; a number is the standard deviation of a normal one
             around zero, ``None`` is no prior.
         seed: Of the weights at the start, which are normal with standard deviation 0.1.
@@ -71,9 +67,9 @@ class DataAdaptiveHadamardKernel(BatchKernel):
     Raises:
         TypeError: A part is not a kernel, a prior is not a GPyTorch prior (or number), or the rank
             is no integer.
-        ValueError: Anchors are no finite matrix, a number is not positive, or
-            ``learn_lengthscale`` is given with a factor kernel. On evaluation: inputs have another
-            number of columns than the anchors, or the base kernel has several outputs.
+        ValueError: Anchors are no finite matrix, or a number is not positive. On evaluation:
+            inputs have another number of columns than the anchors, or the base kernel has several
+            outputs.
 
     Attributes:
         weights: :math:`A`, ``... x M x R``.
@@ -100,7 +96,6 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         rank: int = 2,
         *,
         factor_kernel: Kernel | None = None,
-        learn_lengthscale: bool = False,
         weight_prior: Prior | float | None = 1.0,
         seed: int = 0,
         batch_shape: torch.Size | None = None,
@@ -116,20 +111,14 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         self.base_kernel = base_kernel
         self.rank = rank
         anchors = anchors.expand(*batch_shape, *anchors.shape[-2:]).clone()
-        if factor_kernel is None:
-            factor_kernel = _default_kernel(anchors, learn_lengthscale)
-        elif learn_lengthscale:
-            raise ValueError("learn_lengthscale is an option of the default factor_kernel alone.")
-        self.factor_kernel = factor_kernel
+        self.factor_kernel = _default_kernel(anchors) if factor_kernel is None else factor_kernel
         # What is not trained is one, too: a buffer would not say where its batch ends.
         self.register_parameter("anchors", nn.Parameter(anchors, requires_grad=False))
         generator = torch.Generator().manual_seed(seed)
         start = normal((anchors.size(-2), rank), generator)
         start = (_START_DEVIATION * start).to(anchors).expand(*batch_shape, *start.shape)
         self.register_parameter("weights", nn.Parameter(start.clone()))
-        if weight_prior is not None:
-            prior = _as_prior(weight_prior, self.weights)
-            self.add_prior("weight_prior", prior, "weights")
+        self.add_prior("weight_prior", _as_prior(weight_prior, self.weights), "weights")
 
     @classmethod
     def from_data(
@@ -253,25 +242,18 @@ def _check(rank: int, **kernels: Kernel | None) -> None:
         raise ValueError(f"rank must be at least 1, got {rank}.")
 
 
-def _default_kernel(anchors: Tensor, learn_lengthscale: bool) -> RBFKernel:
-    """An RBF kernel whose lengthscales are, or start at, ``sqrt(D)`` deviations of the anchors."""
+def _default_kernel(anchors: Tensor) -> RBFKernel:
+    """An RBF kernel whose lengthscales are ``sqrt(D)`` standard deviations of the anchors."""
     spread = anchors.std(-2, keepdim=True, correction=0)
     spread = torch.where(spread > 1e-6 * anchors.abs().amax(), spread, 1.0)
-    start = math.sqrt(anchors.size(-1)) * spread  # ... x 1 x D
-    prior = None
-    if learn_lengthscale:
-        location = start.log().flatten(0, -2).mean(0)  # of D: one prior for all of a batch
-        prior = LogNormalPrior(location, torch.full_like(location, _LENGTHSCALE_SPREAD))
-    kernel = RBFKernel(
-        ard_num_dims=anchors.size(-1), batch_shape=anchors.shape[:-2], lengthscale_prior=prior
-    ).to(anchors)
-    kernel.lengthscale = start
-    kernel.raw_lengthscale.requires_grad_(learn_lengthscale)
+    kernel = RBFKernel(ard_num_dims=anchors.size(-1), batch_shape=anchors.shape[:-2]).to(anchors)
+    kernel.lengthscale = math.sqrt(anchors.size(-1)) * spread  # ... x 1 x D
+    kernel.raw_lengthscale.requires_grad_(False)
     return kernel
 
 
-def _as_prior(prior: Prior | float, weights: Tensor) -> Prior:
-    if isinstance(prior, Prior):
+def _as_prior(prior: Prior | float | None, weights: Tensor) -> Prior | None:
+    if prior is None or isinstance(prior, Prior):
         return prior
     if not isinstance(prior, float | int) or isinstance(prior, bool):
         raise TypeError(f"weight_prior must be a Prior, a number or None, got {prior!r}.")

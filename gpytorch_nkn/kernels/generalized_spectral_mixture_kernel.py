@@ -17,7 +17,6 @@ from gpytorch_nkn.kernels.distances import squared_distances
 
 __all__ = ["GeneralizedSpectralMixtureKernel"]
 
-_HIDDEN = (16,)
 _START_VARIATION = 0.1  # of the last layer's weights: it starts near a stationary mixture
 _SHORTEST = 1e-6  # lengthscale; softplus itself can underflow to zero, whose ratios are undefined
 
@@ -42,22 +41,14 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
     one of the phase, so inputs are best standardised.
 
     Args:
-        num_mixtures: Number of components ``Q`` of the kernel's own network.
-        input_dim: Number of input columns ``D`` of the kernel's own network.
-        hidden: Widths of the hidden layers of tanh units in the kernel's own network; 16 units
-            for ``None``.
-        seed: Of the start values of the kernel's own network, which are drawn by a generator of
-            their own.
-        spectrum: A module instead of the kernel's own network. It maps inputs ``... x N x D`` to
-            ``... x N x Q x (D + 2)`` values: raw weight and raw lengthscale, which softplus makes
-            positive, then frequencies. A batch of kernels shares it, unless its output has
-            that batch's dimensions.
+        num_mixtures: Number of components ``Q``.
+        input_dim: Number of input columns ``D``.
+        hidden: Widths of the network's hidden layers of tanh units.
+        seed: Of the network's start values, which are drawn by a generator of their own.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
-        TypeError: ``spectrum`` is not a module.
-        ValueError: Both or none of ``spectrum`` and the sizes of a network are given, a size is
-            below one, or ``spectrum`` returns another shape.
+        ValueError: A size is below one.
 
     Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 4; there
     the functions are Gaussian processes.
@@ -67,32 +58,16 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
 
     def __init__(
         self,
-        num_mixtures: int | None = None,
-        input_dim: int | None = None,
+        num_mixtures: int,
+        input_dim: int,
         *,
-        hidden: Sequence[int] | None = None,
+        hidden: Sequence[int] = (16,),
         seed: int = 0,
-        spectrum: nn.Module | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ):
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        given = {"num_mixtures": num_mixtures, "input_dim": input_dim, "hidden": hidden}
-        self.spectrum = spectrum
-        self.num_layers = 0
-        if spectrum is not None:
-            named = [f"{name}={value}" for name, value in given.items() if value is not None]
-            if named:
-                raise ValueError(f"Give a spectrum or sizes of a network, got {', '.join(named)}.")
-            if not isinstance(spectrum, nn.Module):
-                raise TypeError(f"spectrum must be a torch module, got {spectrum!r}.")
-            return
-        if num_mixtures is None or input_dim is None:
-            raise ValueError(
-                "Without a spectrum the kernel needs num_mixtures and input_dim, got "
-                f"num_mixtures={num_mixtures}, input_dim={input_dim}."
-            )
-        hidden = _HIDDEN if hidden is None else tuple(hidden)
+        hidden = tuple(hidden)
         if min(num_mixtures, input_dim, *hidden) < 1:
             raise ValueError(
                 f"Sizes must be at least 1, got num_mixtures={num_mixtures}, "
@@ -139,15 +114,7 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
             :math:`w` and :math:`\ell`, each ``... x N x Q``, and :math:`\mu`, ``... x N x Q x D``,
             in cycles per unit of the input.
         """
-        raw = self._network(x) if self.spectrum is None else self.spectrum(x)
-        columns = x.size(-1)
-        if raw.dim() < x.dim() + 1 or raw.size(-1) != columns + 2 or raw.size(-3) != x.size(-2):
-            raise ValueError(
-                f"spectrum must return shape {(*x.shape[:-1], 'Q', columns + 2)} for "
-                f"inputs of shape {tuple(x.shape)}, got {tuple(raw.shape)}."
-            )
-        batch_shape = torch.broadcast_shapes(self.batch_shape, raw.shape[:-3])
-        raw = raw.expand(*batch_shape, *raw.shape[-3:])
+        raw = self._network(x)
         return softplus(raw[..., 0]), softplus(raw[..., 1]).clamp_min(_SHORTEST), raw[..., 2:]
 
     def _components(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,16 +9,13 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP, MultiTaskGP, SingleTaskGP
 from botorch.models.transforms import Normalize, Warp
 from botorch.sampling import SobolQMCNormalSampler
-from gpytorch.constraints import Interval
-from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel
+from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.bo import fit_bo_model, fitting, warm_start
 from gpytorch_nkn.fit.minimize import FlatParameters
-from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 from tests.models.small_models import moved, structure_of
 
@@ -222,14 +219,6 @@ def test_fresh_start_of_a_constant_in_common_is_the_mean_over_all_outputs(fits):
     torch.testing.assert_close(fits[0].starts[1]["mean_module.raw_constant"], y.mean())
 
 
-def test_constrained_mean_keeps_to_its_interval(fits):
-    x, y = data()
-    mean = ConstantMean(constant_constraint=Interval(0.5, 1.0))
-    model = fit_bo_model(NKNSingleTaskGP(x, y, mean_module=mean), fresh_starts=1, **FEW)
-    assert [record.status for record in fits[0].result.restarts] == ["ok", "ok"]
-    assert 0.5 < model.mean_module.constant.item() < 1.0
-
-
 def make_list(x, y):
     return ModelListGP(
         NKNSingleTaskGP(x, y[:, :2]),
@@ -374,17 +363,6 @@ def test_warm_start_forgets_predictions_and_transformed_inputs(as_list):
     assert not new.training
     torch.testing.assert_close(new.posterior(at).mean, old.posterior(at).mean)
     assert not torch.allclose(new.posterior(at).mean, before)
-
-
-def odd_network():
-    """Convex combinations with a skip connection that have no additive and joint structure."""
-    primitives = [RBFKernel(active_dims=(0,)), RBFKernel(active_dims=(1,)), PeriodicKernel()]
-    layers = [
-        Linear(3, 4, weights="simplex"),
-        Product(4, 2),
-        Linear(5, 1, weights="simplex"),
-    ]
-    return NeuralKernelNetwork(primitives, layers, skip=True)
 
 
 def test_a_start_that_fails_is_told(monkeypatch):

@@ -219,19 +219,6 @@ def test_failed_trials_are_no_gain_and_never_the_centre():
     assert torch.equal(region.bounds, BOUNDS)
 
 
-def test_whole_columns_and_those_of_categories():
-    region = trust_region(X, Y, BOUNDS, num_initial=12, whole=[-1])
-    assert torch.equal(region.bounds[:, 2], BOUNDS[:, 2])
-    assert (region.bounds[:, :2] != BOUNDS[:, :2]).any()
-    codes = torch.arange(12, dtype=torch.float64) % 3
-    mixed = torch.cat([UNIT[:, :2], codes.unsqueeze(-1)], -1)
-    bounds = torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 2.0]], dtype=torch.float64)
-    model = StructureEnsembleGP(mixed, Y, cat_dims=[2])
-    region = trust_region(mixed, Y, bounds, num_initial=12, model=model)
-    assert torch.equal(region.bounds[:, 2], bounds[:, 2])
-    assert region.bounds.isfinite().all()
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

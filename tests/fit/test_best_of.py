@@ -2,7 +2,6 @@ import math
 import pickle
 import time
 
-import numpy as np
 import pytest
 import torch
 from botorch.models import SingleTaskGP
@@ -213,28 +212,6 @@ def test_data_of_a_graph_are_refused():
     model = SmallGP(x, x[:, 0].sin().detach(), RBFKernel())
     result = fit_best_of(model, restarts=1, recipe=SHORT)
     assert result.model.train_inputs[0].is_leaf
-
-
-def recorded_losses(monkeypatch):
-    """What every call of FlatParameters.evaluate returned, in order."""
-    seen, original = [], FlatParameters.evaluate
-
-    def evaluate(self):
-        losses = original(self)
-        seen.append(losses)
-        return losses
-
-    monkeypatch.setattr(FlatParameters, "evaluate", evaluate)
-    return seen
-
-
-def test_trace_is_the_running_minimum_of_the_losses(monkeypatch):
-    seen = recorded_losses(monkeypatch)
-    record = fit_best_of(rbf_model(), restarts=1, recipe=SHORT).restarts[0]
-    losses = np.array(seen)
-    assert len(losses) == record.evaluations > SHORT.adam_steps
-    np.testing.assert_array_equal(record.trace, np.minimum.accumulate(losses))
-    assert record.trace[-1] == record.loss < record.trace[0]
 
 
 def test_a_learned_input_transform_acts_on_the_inputs_of_the_fitted_model():

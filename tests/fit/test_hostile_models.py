@@ -60,26 +60,6 @@ def test_leaving_the_support_of_a_prior_is_a_step_back():
     assert {record.status for record in result.restarts} == {"ok"}
 
 
-@pytest.mark.parametrize("error", [TypeError, IndexError, AssertionError])
-def test_any_error_of_a_model_is_its_own(error):
-    class Broken(SmallGP):
-        def forward(self, x):
-            if self.training and self.likelihood.noise.item() > 0.5:
-                raise error("on purpose")
-            return super().forward(x)
-
-    def start(model, seed, restart):
-        model.likelihood.noise = 0.6 if restart == 0 else 0.01
-
-    result = fit_best_of(
-        Broken(*seasonal_data(), RBFKernel()),
-        restarts=2,
-        initialize=start,
-        recipe=Recipe(3, lbfgs_iterations=0),
-    )
-    assert error.__name__ in result.restarts[0].status and result.best == 1
-
-
 def test_known_noise_is_in_every_prediction():
     x, y = seasonal_data()
     likelihood = FixedNoiseGaussianLikelihood(torch.full((40,), 0.25))

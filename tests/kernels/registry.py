@@ -393,7 +393,7 @@ REGISTRY = [
     feature_pairs("stationary", stationary=True),
     feature_pairs("assigned", stationary=True, features="phi", learn_frequencies=False),
     hadamard("rbf", lambda b: RBFKernel(batch_shape=b)),
-    hadamard("ard", scaled_ard, dims=3, learn_lengthscale=True),
+    hadamard("ard", scaled_ard, dims=3),
     hadamard("apart", scaled_ard, lambda b: MaternKernel(batch_shape=b), dims=3),
     hadamard("nested", lambda b: nested(b)[0], rank=1),
     hadamard("linear", lambda b: LinearKernel(batch_shape=b), dims=1, rank=3, num_anchors=3),

@@ -99,14 +99,3 @@ def test_wrong_arguments_are_shown():
         BivariateSpectralMixtureKernel(0)
     with pytest.raises(TypeError, match=r"scale_prior must be a gpytorch.priors.Prior, got 3"):
         BivariateSpectralMixtureKernel(scale_prior=3)
-
-
-def test_no_correlation_is_a_product_of_features():
-    kernel = BivariateSpectralMixtureKernel(1)
-    kernel.correlations = 0.0
-    x, y = torch.randn(6, 1), torch.randn(5, 1)
-    values = kernel(x, y).to_dense()
-    assert values.abs().max() > 0.3
-    assert torch.linalg.matrix_rank(values, rtol=1e-8) == 2  # cosine and sine
-    values.sum().backward()
-    assert all(p.grad.isfinite().all() for p in kernel.parameters() if p.requires_grad)

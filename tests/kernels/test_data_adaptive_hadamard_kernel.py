@@ -1,5 +1,4 @@
 import math
-import pickle
 from copy import deepcopy
 
 import numpy as np
@@ -14,10 +13,7 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.priors import NormalPrior
-from scipy.stats import lognorm, norm
 from sklearn.cluster import KMeans
-from torch import nn
-from torch.func import functional_call
 
 from gpytorch_nkn.kernels import DataAdaptiveHadamardKernel
 from tests.kernels.contract import check_kernel, perturb
@@ -132,52 +128,6 @@ def test_start_values_are_the_same_every_time_and_leave_random_numbers_alone():
     assert 0.03 < first.weights.std() < 0.3
 
 
-def test_gradients_are_those_of_finite_differences():
-    kernel = perturb(make(2, 3, factor_kernel=RBFKernel(ard_num_dims=2)))
-    kernel.anchors.requires_grad_()
-    parameters = {
-        name: p.detach().requires_grad_() for name, p in kernel.named_parameters("kernel")
-    }
-    x, y = torch.randn(3, 2), torch.randn(2, 2)
-
-    class Values(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.kernel = kernel
-
-        def forward(self, x, *other):
-            return self.kernel(x, *other).to_dense()
-
-    def values(x, *given):
-        changed = dict(zip(parameters, given, strict=True))
-        return functional_call(Values(), changed, (x, y))
-
-    def square(x, *given):
-        return functional_call(Values(), dict(zip(parameters, given, strict=True)), (x,))
-
-    inputs = (x.requires_grad_(), *parameters.values())
-    assert {"kernel.anchors", "kernel.weights"} < set(parameters)
-    assert torch.autograd.gradcheck(values, inputs)
-    assert torch.autograd.gradcheck(square, inputs)
-
-
-def test_equal_inputs_that_are_differentiated_have_gradients_of_their_own():
-    kernel, x = make(), torch.randn(3, 2)
-    left, right = x.clone().requires_grad_(), x.clone().requires_grad_()
-    weights = torch.arange(9.0).view(3, 3)
-    (weights * kernel(left, right).to_dense()).sum().backward()
-    assert left.grad is not None and right.grad is not None
-    near = x + 1e-9
-    expected = near.clone().requires_grad_()
-    (weights * kernel(x, expected).to_dense()).sum().backward()
-    torch.testing.assert_close(right.grad, expected.grad, atol=1e-5, rtol=1e-5)
-
-
-def test_anchors_are_trained_only_where_they_are_to_be():
-    kernel = make()
-    assert not kernel.anchors.requires_grad and "anchors" in kernel.state_dict()
-
-
 def test_factor_kernel_may_share_the_parameters_of_the_base():
     base = RBFKernel(ard_num_dims=2).initialize(lengthscale=torch.tensor([0.6, 1.7]))
     anchors, scaled = torch.randn(4, 2), ScaleKernel(base).initialize(outputscale=3.0)
@@ -198,30 +148,6 @@ def test_default_factor_kernel_has_root_of_columns_times_deviations_of_the_ancho
     fixed = make(3, anchors=anchors).factor_kernel
     torch.testing.assert_close(fixed.lengthscale, expected)
     assert not fixed.raw_lengthscale.requires_grad and list(fixed.named_priors()) == []
-    kernel = make(3, anchors=anchors, learn_lengthscale=True).factor_kernel
-    torch.testing.assert_close(kernel.lengthscale, expected)
-    assert kernel.raw_lengthscale.requires_grad
-    kernel.lengthscale = 1.5 * expected
-    density = kernel.lengthscale_prior.log_prob(kernel.lengthscale).sum().item()
-    at = lognorm(0.5, scale=expected.numpy()).logpdf(1.5 * expected.numpy()).sum()
-    assert density == pytest.approx(at)
-    kernel.sample_from_prior("lengthscale_prior")
-    ratio = kernel.lengthscale / expected
-    assert len(set(ratio[0].tolist())) == 3 and (ratio.log().abs() < 2).all()
-
-
-def test_anchors_of_a_batch_are_those_of_its_elements():
-    anchors, x = torch.randn(3, 4, 2), torch.randn(3, 6, 2)
-    kernel = perturb(make(base_kernel=RBFKernel(batch_shape=torch.Size([3])), anchors=anchors))
-    assert kernel.batch_shape == (3,) and kernel.weights.shape == (3, 4, 2)
-    values = kernel(x).to_dense()
-    for i in range(3):
-        one = make(base_kernel=RBFKernel(), anchors=anchors[i])
-        names = dict(kernel.named_parameters())
-        for name, parameter in one.named_parameters():
-            parameter.data = names[name].data[i]
-        torch.testing.assert_close(values[i], one(x[i]).to_dense())
-        torch.testing.assert_close(values[i], kernel[i](x[i]).to_dense())
 
 
 def test_batch_shape_is_that_of_the_parts_unless_it_is_given():
@@ -232,31 +158,6 @@ def test_batch_shape_is_that_of_the_parts_unless_it_is_given():
     assert of_anchors.batch_shape == (2,) and of_anchors(torch.randn(3, 2)).shape == (2, 3, 3)
     assert make(batch_shape=torch.Size([3, 1]), base_kernel=batched).batch_shape == (3, 2)
     assert make(base_kernel=batched).factor_kernel.batch_shape == (2,)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_type_is_that_of_the_anchors(dtype):
-    kernel = make(anchors=torch.randn(30, 2, dtype=dtype)).to(dtype)
-    assert {p.dtype for p in kernel.parameters()} == {dtype}
-    x = torch.randn(7, 2, dtype=dtype)
-    assert kernel(x).to_dense().dtype == dtype
-    assert make(anchors=torch.tensor([[0, 1], [2, 3]])).anchors.dtype == torch.float64
-
-
-def test_a_number_is_the_deviation_of_a_normal_prior_that_can_be_pickled_and_sampled():
-    kernel = make(weight_prior=0.25)
-    priors = {name: parts for name, *parts in kernel.named_priors()}
-    module, prior, closure, set_value = priors.pop("weight_prior")
-    assert not priors
-    expected = norm(scale=0.25).logpdf(kernel.weights.detach().numpy()).sum()
-    assert prior.log_prob(closure(module)).sum().item() == pytest.approx(expected)
-    copy = pickle.loads(pickle.dumps(kernel))
-    before = copy.weights.detach().clone()
-    copy.sample_from_prior("weight_prior")
-    assert not torch.equal(copy.weights, before) and torch.equal(kernel.weights, before)
-    assert 0.1 < copy.weights.std() < 0.5
-    set_value(module, torch.ones(4, 2))
-    assert (kernel.weights == 1).all()
 
 
 def test_prior_may_be_given_or_left_out():
@@ -294,24 +195,6 @@ def test_from_data_sees_active_columns_and_distinct_rows():
     )
 
 
-def test_from_data_hands_on_its_options():
-    x, factor_kernel = torch.randn(9, 2), RBFKernel()
-    kernel = DataAdaptiveHadamardKernel.from_data(
-        RBFKernel(),
-        x,
-        4,
-        1,
-        factor_kernel=factor_kernel,
-        weight_prior=None,
-        seed=3,
-    )
-    direct = make(anchors=kernel.anchors, rank=1, seed=3)
-    assert torch.equal(kernel.weights, direct.weights)
-    assert kernel.factor_kernel is factor_kernel and list(kernel.named_priors()) == []
-    learned = DataAdaptiveHadamardKernel.from_data(RBFKernel(), x, learn_lengthscale=True)
-    assert learned.factor_kernel.raw_lengthscale.requires_grad
-
-
 @pytest.mark.parametrize(
     "options, error, message",
     [
@@ -321,7 +204,6 @@ def test_from_data_hands_on_its_options():
         ({"anchors": torch.zeros(3)}, ValueError, r"M x D .*got shape \(3,\)"),
         ({"anchors": torch.zeros(0, 2)}, ValueError, r"got shape \(0, 2\)"),
         ({"anchors": torch.tensor([[math.nan, 1.0]])}, ValueError, "finite"),
-        ({"factor_kernel": RBFKernel(), "learn_lengthscale": True}, ValueError, "default factor"),
         ({"rank": 0}, ValueError, "at least 1, got 0"),
         ({"rank": 1.5}, TypeError, "an integer, got 1.5"),
         ({"weight_prior": -1.0}, ValueError, "must be positive, got -1"),

@@ -1,7 +1,6 @@
 import gpytorch
 import pytest
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import (
     LinearKernel,
     MaternKernel,
@@ -10,9 +9,6 @@ from gpytorch.kernels import (
     RBFKernel,
     ScaleKernel,
 )
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.models import ExactGP
 from linear_operator.operators import (
     InterpolatedLinearOperator,
     KroneckerProductLinearOperator,
@@ -138,76 +134,6 @@ def test_batches_of_kernels_and_inputs_with_gradients(kind):
         right = torch.autograd.grad((by_hand(kernel, x, x) @ vector).square().sum(), parameters)
         for gradient, other in zip(gradients, right, strict=True):
             torch.testing.assert_close(gradient, other)
-
-
-class Model(ExactGP):
-    def __init__(self, x, y, kernel):
-        super().__init__(x, y, GaussianLikelihood(batch_shape=y.shape[:-1]))
-        self.mean_module = gpytorch.means.ConstantMean(batch_shape=y.shape[:-1])
-        self.covar_module = kernel
-        self.likelihood.noise = 0.1
-        self.double()
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-def plain(b=NO_BATCH):
-    """The same kernel as a network, of parts that know nothing of a grid."""
-    parts = factors(b)
-    for part, columns in zip(parts, COLUMNS, strict=True):
-        part.active_dims = torch.tensor(columns)
-    parts[2].base_kernel.active_dims = torch.tensor([3])
-    return perturb(parts[0] * parts[1] * parts[2])
-
-
-def results(model, test_x, operator):
-    with (
-        gpytorch.settings.max_cholesky_size(1 if operator else 10**6),
-        gpytorch.settings.cg_tolerance(1e-5),
-        gpytorch.settings.eval_cg_tolerance(1e-6),
-        gpytorch.settings.num_trace_samples(60),
-    ):
-        model.train()
-        loss = -ExactMarginalLogLikelihood(model.likelihood, model)(
-            model(*model.train_inputs), model.train_targets
-        ).sum()
-        gradients = torch.autograd.grad(loss, list(model.parameters()))
-        model.eval()
-        predictions = []
-        with torch.no_grad():
-            for fast in (False, True):
-                with gpytorch.settings.fast_pred_var(fast):
-                    prediction = model(test_x)
-                    predictions += [prediction.mean, prediction.variance]
-                model.train()
-                model.eval()
-    return loss.detach(), gradients, predictions
-
-
-@pytest.mark.parametrize("b", [NO_BATCH, torch.Size([2])])
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("operator", [False, True])
-def test_exact_gp_is_that_of_the_dense_kernel(missing, operator, b):
-    kernel = make(b)
-    cells = kernel.cells()
-    observed = torch.rand(60) < 0.8 if missing else torch.ones(60, dtype=torch.bool)
-    x, test_x = cells[observed], cells[~observed] if missing else torch.randn(4, 4)
-    x, test_x = x.expand(*b, -1, -1), test_x.expand(*b, -1, -1)
-    y = torch.randn(*b, x.size(-2))
-    expected = results(Model(x, y, plain(b)), test_x, operator=False)
-    actual = results(Model(x, y, kernel), test_x, operator)
-    estimated = operator and missing  # its log-determinant is
-    torch.testing.assert_close(
-        actual[0], expected[0], rtol=0, atol=0.15 if estimated else 1e-7 if not operator else 1e-5
-    )
-    largest = max(gradient.abs().max() for gradient in expected[1])
-    for gradient, right in zip(actual[1], expected[1], strict=True):
-        tolerance = 0.2 if estimated else 1e-4
-        torch.testing.assert_close(gradient, right, rtol=0, atol=tolerance * largest)
-    assert expected[2][1].max() > 1.2 * expected[2][1].min()
-    for value, right in zip(actual[2], expected[2], strict=True):
-        torch.testing.assert_close(value, right, rtol=1e-4, atol=1e-4)
 
 
 def test_large_grids_stay_factors():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
-from scipy.integrate import dblquad, quad
+from scipy.integrate import quad
 
 from gpytorch_nkn.initialization import initialize_from_data
 from gpytorch_nkn.interpretation import expand
@@ -49,21 +49,6 @@ def test_values_are_integrals_over_the_noise(cls, origin, unit):
         assert value(kernel, origin + a, origin + b) == pytest.approx(expected, rel=1e-9)
 
 
-def test_formulas_of_the_literature():
-    assert value(WienerKernel(), 2.0, 5.0) == 2.0
-    # Rasmussen and Williams (2006), equation 6.28
-    m, d = 2.0, 3.0
-    expected = d * m**2 / 2 + m**3 / 3
-    assert value(IntegratedWienerKernel(), 2.0, 5.0) == pytest.approx(expected, rel=1e-14)
-
-
-def test_the_integrated_process_is_the_double_integral_of_the_other():
-    x = (torch.arange(2000) + 0.5).unsqueeze(-1) / 1000  # middles of cells from 0 to 2
-    cells = WienerKernel()(x).to_dense() / 1000**2
-    inside = cells[:, :700].sum()
-    assert value(IntegratedWienerKernel(), 0.7, 2.0) == pytest.approx(inside.item(), rel=1e-5)
-
-
 @pytest.mark.parametrize("lengthscale", [0.02, 0.7, 3.0, 5.0, 100.0, 1e5])
 @pytest.mark.parametrize("a, b", [(0.3, 2.0), (2.0, 0.3), (1.7, 1.7), (1e-3, 4.0), (50.0, 51.0)])
 def test_damped_trends_of_any_lengthscale(lengthscale, a, b):
@@ -77,19 +62,6 @@ def test_damped_trends_of_any_lengthscale(lengthscale, a, b):
         epsrel=1e-12,
     )
     assert value(kernel, a, b) == pytest.approx(expected, rel=1e-9)
-
-
-def test_damped_trends_are_integrals_of_an_ornstein_uhlenbeck_process():
-    """Of its covariance, which starts from zero: by a route that the formula does not take."""
-    kernel = DampedTrendKernel()
-    kernel.lengthscale = length = 0.8
-
-    def slopes(s, t):  # l / 2 (exp(-|s - t| / l) - exp(-(s + t) / l))
-        return length / 2 * (math.exp(-abs(s - t) / length) - math.exp(-(s + t) / length))
-
-    expected, _ = dblquad(slopes, 0, 1.3, 0, lambda s: s)
-    rest, _ = dblquad(slopes, 0, 1.3, lambda s: s, 2.1)
-    assert value(kernel, 1.3, 2.1) == pytest.approx(expected + rest, rel=1e-6)
 
 
 def test_limits_of_damped_trends():
