@@ -1,7 +1,6 @@
 """Start values from data."""
 
 from gpytorch_nkn.initialization.assign import assign as assign
-from gpytorch_nkn.initialization.axis_spectrum import AxisSpectrum, axis_spectrum
 from gpytorch_nkn.initialization.change_points import ChangePoint, change_points
 from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.initialization.grid_start import initialize_grid_kernels, rescale_kernel
@@ -14,9 +13,7 @@ from gpytorch_nkn.initialization.structures import (
 )
 
 __all__ = [
-    "AxisSpectrum",
     "ChangePoint",
-    "axis_spectrum",
     "candidate_periods",
     "change_points",
     "initialize_from_data",

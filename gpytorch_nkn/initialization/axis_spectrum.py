@@ -72,25 +72,7 @@ def axis_spectrum(
 
     Returns:
         The spectrum; None for fewer than 8 different coordinates or constant values.
-
-    Raises:
-        ValueError: The shapes do not belong together, or values are not finite.
     """
-    values, coordinates = np.asarray(values, dtype=float), np.asarray(coordinates, dtype=float)
-    observed = np.asarray(observed)
-    if (
-        values.shape != observed.shape
-        or observed.dtype != bool
-        or coordinates.shape != (values.shape[dim] if values.ndim else 0,)
-        or not (np.isfinite(coordinates).all() and np.isfinite(values[observed]).all())
-    ):
-        raise ValueError(
-            "values and observed must be an array and a boolean mask of one shape, and coordinates "
-            f"finite and as many as dimension {dim} has, got shapes {values.shape}, "
-            f"{observed.shape} ({observed.dtype}) and {coordinates.shape}."
-        )
-    if not observed.any():
-        return None
     order = np.argsort(coordinates, kind="stable")
     x = coordinates[order]
     if np.unique(x).size < 8:

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import cholesky, solve_triangular
 
+from gpytorch_nkn.initialization.periods import finite_vectors
+
 __all__ = ["ChangePoint", "change_points"]
 
 _MAX_POINTS = 300  # more are averaged in blocks: a scan takes N^3 time
@@ -61,11 +63,7 @@ def change_points(
     Raises:
         ValueError: ``x`` and ``y`` are not finite vectors of one length.
     """
-    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    if x.ndim != 1 or x.shape != y.shape or not np.isfinite(x).all() or not np.isfinite(y).all():
-        raise ValueError(
-            f"x and y must be finite vectors of one length, got shapes {x.shape} and {y.shape}."
-        )
+    x, y = finite_vectors(x, y)
     times, place = np.unique(x, return_inverse=True)
     values = np.bincount(place, y) / np.bincount(place)
     if times.size > _MAX_POINTS:

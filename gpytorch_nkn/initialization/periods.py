@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["candidate_periods", "periodogram_peaks"]
+__all__ = ["candidate_periods", "finite_vectors", "periodogram_peaks"]
 
 _OVERSAMPLING = 10  # frequencies per resolution element 1 / span
 _MAX_FREQUENCIES = 10_000
@@ -45,11 +45,7 @@ def periodogram_peaks(
     Raises:
         ValueError: ``x`` and ``y`` are not finite vectors of one length, or ``trend`` is unknown.
     """
-    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    if x.ndim != 1 or x.shape != y.shape or not np.isfinite(x).all() or not np.isfinite(y).all():
-        raise ValueError(
-            f"x and y must be finite vectors of one length, got shapes {x.shape} and {y.shape}."
-        )
+    x, y = finite_vectors(x, y)
     if trend not in ("cubic", "smooth"):
         raise ValueError(f"trend must be 'cubic' or 'smooth', got {trend!r}.")
     if x.size > _MAX_POINTS:  # a contiguous part, so that short periods stay resolved
@@ -80,6 +76,16 @@ def periodogram_peaks(
     peaks = 1 + np.flatnonzero((inner >= share[:-2]) & (inner > share[2:]))
     peaks = peaks[np.argsort(share[peaks])[::-1]][:num_candidates]
     return span / frequencies[peaks], share[peaks]
+
+
+def finite_vectors(x: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Both as arrays, if they are finite vectors of one length; raises a ValueError if not."""
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    if x.ndim != 1 or x.shape != y.shape or not np.isfinite(x).all() or not np.isfinite(y).all():
+        raise ValueError(
+            f"x and y must be finite vectors of one length, got shapes {x.shape} and {y.shape}."
+        )
+    return x, y
 
 
 @np.errstate(under="ignore")  # small terms vanish

@@ -87,16 +87,18 @@ def _set(kernel: Kernel, value: Any, attribute: str) -> None:
 
 
 def constrained(name: str, meaning: str) -> Any:
-    """A property, the value that ``raw_<name>`` of a kernel stands for."""
+    """A property, the value that ``raw_<name>`` of a kernel stands for, constrained or not."""
 
     def read(kernel: Kernel) -> Tensor:
-        raw = kernel._parameters[f"raw_{name}"]
-        return kernel.constraint_for_parameter_name(f"raw_{name}").transform(raw)
+        raw: Any = kernel._parameters[f"raw_{name}"]
+        constraint = kernel.constraint_for_parameter_name(f"raw_{name}")
+        return raw if constraint is None else constraint.transform(raw)
 
     def write(kernel: Kernel, value: Any) -> None:
         value = torch.as_tensor(value).to(kernel._parameters[f"raw_{name}"])
         constraint = kernel.constraint_for_parameter_name(f"raw_{name}")
-        kernel.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
+        raw = value if constraint is None else constraint.inverse_transform(value)
+        kernel.initialize(**{f"raw_{name}": raw})
 
     return property(read, write, doc=meaning)
 

@@ -15,7 +15,6 @@ from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.kernels.step_kernel import (
     StepKernel,
     add_steps,
-    location_value,
     logistic_step,
 )
 
@@ -81,7 +80,7 @@ class ChangePointKernel(BatchKernel):
     """
 
     is_stationary = False
-    location = location_value
+    location = constrained("location", "Where the changes are, ``... x 1 x (K - 1)``.")
     width = constrained("width", "How wide the changes are, ``... x 1 x (K - 1)``.")
 
     def __init__(

@@ -51,21 +51,14 @@ class DampedTrendKernel(WalkKernel):
     :class:`gpytorch_nkn.kernels.IntegratedWienerKernel`, and for short ones
     :class:`gpytorch_nkn.kernels.WienerKernel` times :math:`\ell^2 u^{-2}`.
 
-    Origin and unit are set as those of :class:`gpytorch_nkn.kernels.WienerKernel`, for the same
-    reasons; the unit makes the variance one at the last input for the lengthscale at the start.
-
     Args:
-        origin: :math:`o`, a number or ``... x 1 x 1``, in units of the input; ``None`` is 0 until
-            start values are taken from data.
-        unit: :math:`u`, a positive number or ``... x 1 x 1``, in units of the input; ``None`` is 1
-            until start values are taken from data.
-        batch_shape, active_dims, lengthscale_prior, lengthscale_constraint: As in
-            :class:`gpytorch.kernels.Kernel`; one input column.
+        origin, unit, batch_shape, active_dims: As in :class:`gpytorch_nkn.kernels.WienerKernel`.
+            From data, the unit makes the variance one at the last input for the lengthscale at the
+            start.
+        lengthscale_prior, lengthscale_constraint: As in :class:`gpytorch.kernels.Kernel`.
 
     Attributes:
         lengthscale: :math:`\ell`, ``... x 1 x 1``: how long a slope lasts.
-        origin, unit: ``... x 1 x 1``, in the ``state_dict``. Set them with
-            ``kernel.initialize(origin=...)``; gradients are exact should you train them.
 
     Raises:
         ValueError: ``unit`` is not positive, or there are several input columns.

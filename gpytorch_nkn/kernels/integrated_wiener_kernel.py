@@ -26,20 +26,9 @@ class IntegratedWienerKernel(WalkKernel):
     horizon. Level and slope are zero at the origin :math:`o` and ahead of it: add a constant and
     a linear kernel where they are not.
 
-    Origin and unit are set as those of :class:`gpytorch_nkn.kernels.WienerKernel`, for the same
-    reasons: an output scale or the weights of a network take the place of the unit, which is
-    the time after which the variance is 1/3.
-
     Args:
-        origin: :math:`o`, a number or ``... x 1 x 1``, in units of the input; ``None`` is 0 until
-            start values are taken from data.
-        unit: :math:`u`, a positive number or ``... x 1 x 1``, in units of the input; ``None`` is 1
-            until start values are taken from data.
-        batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; one input column.
-
-    Attributes:
-        origin, unit: ``... x 1 x 1``, in the ``state_dict``. Set them with
-            ``kernel.initialize(origin=...)``; gradients are exact should you train them.
+        origin, unit, batch_shape, active_dims: As in :class:`gpytorch_nkn.kernels.WienerKernel`.
+            The unit is the time after which the variance is 1/3.
 
     Raises:
         ValueError: ``unit`` is not positive, or there are several input columns.

@@ -7,7 +7,6 @@ from typing import Literal
 
 import torch
 from gpytorch.constraints import Interval
-from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
@@ -15,7 +14,7 @@ from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
 from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
 
-__all__ = ["StepKernel", "add_steps", "location_value", "logistic_step"]
+__all__ = ["StepKernel", "add_steps", "logistic_step"]
 
 _SIDES = {"before": -1.0, "after": 1.0}
 _FAR = 700.0  # widths from a step at which it is over, in any floating point format
@@ -60,24 +59,6 @@ def add_steps(
     kernel.add_prior("width_prior", width_prior, "width")
 
 
-def _location(kernel: Kernel) -> Tensor:
-    raw = kernel._parameters["raw_location"]
-    constraint = getattr(kernel, "raw_location_constraint", None)
-    return raw if constraint is None else constraint.transform(raw)
-
-
-def _set_location(kernel: Kernel, value: float | Tensor) -> None:
-    raw = kernel._parameters["raw_location"]
-    assert raw is not None
-    value = torch.as_tensor(value).to(raw)
-    constraint = getattr(kernel, "raw_location_constraint", None)
-    inside = value if constraint is None else constraint.inverse_transform(value)
-    kernel.initialize(raw_location=inside)
-
-
-location_value = property(_location, _set_location, doc="Where the steps are.")
-
-
 class StepKernel(FormulaKernel):
     r"""Switch that goes on (or off) at a learned place, for products with other kernels.
 
@@ -120,7 +101,7 @@ class StepKernel(FormulaKernel):
 
     is_stationary = False
     parameter_names = ("location", "width")
-    location = location_value
+    location = constrained("location", "Where the step is, ``... x 1 x 1``.")
     width = constrained("width", "How wide the step is, ``... x 1 x 1``.")
 
     def __init__(

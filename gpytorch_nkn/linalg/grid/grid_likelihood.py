@@ -23,7 +23,47 @@ _EXACT = 1e-4  # of one whose errors are to be known
 _SLACK = 3.0  # by which solves for derivatives alone may be less exact
 
 
-class GridLikelihood:
+class _GridLoss:
+    """A loss of residuals on a grid.
+
+    Args:
+        grid: Which cells are observed.
+        tolerance: Relative residual of the solves.
+        max_iterations: Of conjugate gradients.
+        report: Receives every solution; by default warns of those that are too far off.
+
+    Attributes:
+        iterations: Of conjugate gradients, in all calls so far.
+    """
+
+    def __init__(
+        self,
+        grid: PartialGrid,
+        *,
+        tolerance: float = 1e-3,
+        max_iterations: int = 500,
+        report: Report = warn_of_residual,
+    ):
+        self.grid, self.tolerance = grid, tolerance
+        self.max_iterations, self.report = max_iterations, report
+        self.iterations = 0
+
+    def system(
+        self, grid: PartialGrid, factors: Sequence[Tensor], noise: Tensor, eigen: KroneckerEigen
+    ) -> PartialKronecker:
+        """Covariance and observed cells, which may be fewer than all of them."""
+        return PartialKronecker(
+            grid,
+            factors,
+            noise,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            eigen=eigen,
+            report=self.report,
+        )
+
+
+class GridLikelihood(_GridLoss):
     r"""Negative log density of the observed cells of a grid.
 
     .. math::
@@ -38,29 +78,10 @@ class GridLikelihood:
     Derivatives are written out in the eigenbasis of the grid. Solves start from the solution of the
     last call. The gradient is not differentiable again.
 
-    Args:
-        grid: Which cells are observed.
-        tolerance: Relative residual of the solves.
-        max_iterations: Of conjugate gradients.
-        report: Receives every solution; by default warns of those that are too far off.
-
     Reference: Sun et al. (2018), appendix J.4; Wilson et al. (2014).
     """
 
-    def __init__(
-        self,
-        grid: PartialGrid,
-        *,
-        tolerance: float = 1e-3,
-        max_iterations: int = 500,
-        report: Report = warn_of_residual,
-    ):
-        self.grid = grid
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
-        self.report = report
-        self.iterations = 0
-        self.state: Tensor | None = None
+    state: Tensor | None = None
 
     def __call__(self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor]) -> Tensor:
         """Values ``...``.
@@ -76,14 +97,7 @@ class GridLikelihood:
         """
         inputs, grid = (residual, noise, *factors), self.grid
         with torch.no_grad():
-            system = PartialKronecker(
-                grid,
-                factors,
-                noise,
-                tolerance=self.tolerance,
-                max_iterations=self.max_iterations,
-                report=self.report,
-            )
+            system = self.system(grid, factors, noise, KroneckerEigen(factors))
             weights = system.weights(torch.where(grid.observed, residual, 0.0), self.state)
             self.state = weights.state
             self.iterations += system.iterations
@@ -107,7 +121,7 @@ class GridLikelihood:
         return with_gradients(value, inputs, gradients, _from_basis(eigen))
 
 
-class LeftOutBlocks:
+class LeftOutBlocks(_GridLoss):
     r"""Squared errors of predicting blocks of observed cells from all the other ones.
 
     Hyperparameters stay fixed. The derivatives need one more solve: with g the derivatives of the
@@ -121,28 +135,15 @@ class LeftOutBlocks:
         grid: Which cells are observed.
         blocks: Cells to leave out ``B x n_1 x ... x n_P`` (``B x ... x n_1 x ... x n_P`` for a
             batch); those that are not observed are ignored.
-        tolerance: Relative residual of the solves.
-        max_iterations: Of conjugate gradients.
-        report: As of :class:`GridLikelihood`.
+        options: As of :class:`GridLikelihood`.
 
     Raises:
         ValueError: A block has no observed cell, or leaves none.
     """
 
-    def __init__(
-        self,
-        grid: PartialGrid,
-        blocks: Tensor,
-        *,
-        tolerance: float = 1e-3,
-        max_iterations: int = 500,
-        report: Report = warn_of_residual,
-    ):
-        self.report = report
+    def __init__(self, grid: PartialGrid, blocks: Tensor, **options: Any):
+        super().__init__(grid, **options)
         self.num_dims = grid.num_dims
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
-        self.iterations = 0
         self.parts = [_Block(grid, block) for block in blocks]
 
     def __call__(
@@ -176,7 +177,7 @@ class LeftOutBlocks:
     ) -> tuple[Tensor, list[Tensor | None]]:
         """Mean squared error ``...`` of a block, and its gradients; factors' in the eigenbasis."""
         (residual, noise, *factors), axes = inputs, tuple(range(-self.num_dims, 0))
-        system = self.system(part, factors, noise, eigen)
+        system = self.system(part.grid, factors, noise, eigen)
         weights = system.weights(torch.where(part.grid.observed, residual, 0.0), part.states[0])
         alpha, part.states[0] = weights.coefficients, weights.state
         prediction = eigen.from_basis(alpha * system.spectrum)
@@ -205,7 +206,7 @@ class LeftOutBlocks:
         """Predictions ``... x n_1 x ... x n_P`` of all cells without one block after the other."""
         eigen = KroneckerEigen(factors)
         for part in self.parts:
-            system = self.system(part, factors, noise, eigen)
+            system = self.system(part.grid, factors, noise, eigen)
             yield self._predict(part, system, residual, self.tolerance)
 
     @torch.no_grad()
@@ -228,7 +229,7 @@ class LeftOutBlocks:
         generator = torch.Generator().manual_seed(0)
         ratios = []
         for part in self.parts if chosen is None else [self.parts[i] for i in chosen]:
-            system = self.system(part, factors, noise, eigen)
+            system = self.system(part.grid, factors, noise, eigen)
             prediction = self._predict(part, system, residual, min(self.tolerance, _EXACT))
             error = torch.where(part.cells, prediction - residual, 0.0)
             errors = error.square().sum(axes)
@@ -248,20 +249,6 @@ class LeftOutBlocks:
         targets = torch.where(part.grid.observed, residual, 0.0)
         weights = system.weights(targets, part.states[0], tolerance=tolerance)
         return system.eigen.from_basis(weights.coefficients * system.spectrum)
-
-    def system(
-        self, part: _Block, factors: Sequence[Tensor], noise: Tensor, eigen: KroneckerEigen
-    ) -> PartialKronecker:
-        """Covariance and observed cells with one block left out."""
-        return PartialKronecker(
-            part.grid,
-            factors,
-            noise,
-            tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
-            eigen=eigen,
-            report=self.report,
-        )
 
 
 def _quadratic_variance(system: PartialKronecker, vectors: Tensor) -> Tensor:
