@@ -1,66 +1,100 @@
 """Forecasts of long series: errors, time and memory, each in a process of its own.
 
-GPYTORCH_NKN_DATA names the folder of the data; ``simulated`` half-hours (days, weeks and noise
-about a random walk) show how time and memory grow with ``--points``.
+GPYTORCH_NKN_DATA names the folder of the data. Every ``long_series/NAME.csv`` in it is a series:
+dates or numbers in the first column, values in the second, at equal steps (hours or half-hours of
+dates, unless :data:`_SEASONS` names it). Horizons are the shortest and the longest season that
+the peers receive, and shares of the length. ``simulated`` half-hours (days, weeks and noise about a
+random walk) show how time and memory grow with ``--points``.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 
 from benchmarks.data import load_frame
 from benchmarks.forecast_panel import forecast_of_ours, forecast_of_peer, score
-from benchmarks.report import Table
+from benchmarks.report import Table, grouped
 from benchmarks.runner import Axis, Benchmark, peak_gigabytes, timed
 
 __all__ = ["BENCHMARK"]
 
-# Horizon, seasons in steps as the peers receive them, frequency as pandas names it. Sunspots have
-# no season by the calendar: their cycle lasts about eleven years.
-_TASKS = {
-    "half_hourly_demand": (336, (48, 336), "30min"),
-    "daily_temperature": (60, (365,), "D"),
-    "monthly_sunspots": (60, (132,), "MS"),
-    "simulated": (336, (48, 336), "30min"),
+# Seasons in steps as the peers receive them. Sunspots have no season by the calendar: their cycle
+# lasts about eleven years.
+_SEASONS = {
+    "half_hourly_demand": (48, 336),
+    "daily_temperature": (7, 365),
+    "monthly_sunspots": (12, 132),
+    "simulated": (48, 336),
 }
+_BY_STEP = {"h": (24, 168), "30min": (48, 336)}
+_FREQUENCIES = {7: "D", 12: "MS", 24: "h", 48: "30min"}  # by the shortest season
+_PEERS = ("SeasonalNaive", "MSTL", "AutoTBATS", "Prophet")
+_APART = 7  # origins are at least so small a part of the series apart
+_LARGEST = 20_000  # points that MSTL and AutoTBATS are given: the last ones
 
 
-def run(series: str, method: str, points: int) -> dict:
-    """Scores, time and memory of a forecast."""
+def _names() -> list[str]:
+    root = os.environ.get("GPYTORCH_NKN_DATA")
+    found = sorted(Path(root, "long_series").glob("*.csv")) if root else []
+    others = [file.stem for file in found if file.stem not in _SEASONS]
+    return [*list(_SEASONS)[:3], *others, "simulated"]
+
+
+def _read(name: str, points: int) -> tuple[np.ndarray | pd.DatetimeIndex, np.ndarray]:
+    if name == "simulated":
+        rng = np.random.default_rng(0)
+        t = np.arange(points + 336)
+        y = 0.02 * rng.standard_normal(t.size).cumsum() + 0.2 * rng.standard_normal(t.size)
+        return t, y + np.sin(2 * np.pi * t / 48) + 0.5 * np.sin(2 * np.pi * t / 336)
+    frame = load_frame(f"long_series/{name}.csv")
+    time, values = frame.iloc[:, 0], frame.iloc[:, 1].to_numpy(float)
+    if name in _SEASONS:
+        return time.to_numpy(float), values
+    return pd.DatetimeIndex(time), values
+
+
+def run(series: str, horizon: str, origin: int, method: str, points: int) -> dict:
+    """Scores by thirds of the horizon, time and memory of a forecast."""
     torch.set_num_threads(1)
-    horizon, seasons, frequency = _TASKS[series]
-    x, y = _simulated(points) if series == "simulated" else _read(series)
-    past = y[:-horizon]
-    if method == "default":
-        forecast, seconds = timed(lambda: forecast_of_ours(x[:-horizon], past, x[-horizon:]))
-    elif method == "Prophet":
-        forecast, seconds = timed(lambda: _prophet(past, horizon, frequency, seasons[-1]))
+    x, y = _read(series, points)
+    seasons = _SEASONS.get(series) or _BY_STEP[pd.infer_freq(x[:10])]
+    steps = {"short": seasons[0], "long": seasons[-1]}.get(horizon, 0)
+    steps = steps or round(y.size * float(horizon.rstrip("%")) / 100)
+    end = y.size - origin * max(steps, y.size // _APART)
+    x, past, future = x[:end], y[: end - steps], y[end - steps : end]
+    if method in _PEERS:
+        recent = past[-_LARGEST:] if method in ("MSTL", "AutoTBATS") else past
+        frequency = _FREQUENCIES[seasons[0]]
+        if method == "Prophet":
+            forecast, seconds = timed(lambda: _prophet(past, steps, frequency, seasons[-1]))
+        else:
+            forecast, seconds = timed(lambda: forecast_of_peer(method, recent, steps, seasons))
     else:
-        forecast, seconds = timed(lambda: forecast_of_peer(method, past, horizon, seasons))
+        options = {} if method == "default" else {"quality": method}
+        forecast, seconds = timed(lambda: forecast_of_ours(x[:-steps], past, x[-steps:], **options))
     scale = float(np.mean(np.abs(past[seasons[-1] :] - past[: -seasons[-1]])))
-    scores = score(forecast, y[-horizon:], scale)
-    size = {"points": past.size, "horizon": horizon}
-    return {**size, **scores, "seconds": seconds, "peak": peak_gigabytes()}
-
-
-def _read(name: str) -> tuple[np.ndarray, np.ndarray]:
-    columns = load_frame(f"long_series/{name}.csv").to_numpy(float)
-    return columns[:, 0], columns[:, 1]
-
-
-def _simulated(size: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    t = np.arange(size + 336)
-    y = 0.02 * rng.standard_normal(t.size).cumsum() + 0.2 * rng.standard_normal(t.size)
-    return t, y + np.sin(2 * np.pi * t / 48) + 0.5 * np.sin(2 * np.pi * t / 336)
+    low, high = (np.asarray(forecast[name]) for name in ("lo-95", "hi-95"))
+    thirds = np.array_split((low <= future) & (future <= high), 3)
+    return {
+        "length": past.size,
+        "steps": steps,
+        **score(forecast, future, scale),
+        "thirds": [float(part.mean()) for part in thirds],
+        "below": float((future < low).mean()),
+        "above": float((future > high).mean()),
+        "seconds": seconds,
+        "peak": peak_gigabytes(),
+    }
 
 
 def _prophet(y: np.ndarray, horizon: int, frequency: str, cycle: int) -> dict:
     """With seasons by the calendar, and one that the calendar does not know."""
-    import pandas as pd
     from prophet import Prophet
 
     times = pd.date_range("2000-01-01", periods=y.size + horizon, freq=frequency)
@@ -78,32 +112,58 @@ def _prophet(y: np.ndarray, horizon: int, frequency: str, cycle: int) -> dict:
     return found
 
 
+def _mean(rows: list[dict], name: str) -> float:
+    return float(np.mean([row[name] for row in rows]))
+
+
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """A row for each forecast."""
-    lines = [
-        {
-            "series": row["series"],
-            "points": row["points"],
-            "horizon": row["horizon"],
-            "method": row["method"],
-            "MASE": f"{row['mase']:.3f}",
-            "MSIS": f"{row['msis']:.2f}",
-            "95 % coverage": f"{row['95']:.0%}",
-            "80 % coverage": f"{row['80']:.0%}",
-            "CPU s": f"{row['seconds']:.1f}",
-            "peak GB": f"{row['peak']:.2f}",
-        }
-        for row in rows
-    ]
-    return {"long_series": Table.of(lines)}
+    """A row for each series and horizon, and a summary of each method."""
+    lines, found = [], {}
+    for key, group in grouped(rows, "series", "horizon").items():
+        line: dict[str, object] = {"series": key[0], "steps": group[0]["steps"]}
+        line["windows"] = len({row["origin"] for row in group})
+        of = {method: part for (method,), part in grouped(group, "method").items()}
+        for method, part in of.items():
+            found.setdefault(method, []).append((part, of))
+            line[f"{method}, MASE"] = f"{_mean(part, 'mase'):.3f}"
+        for method in ("default", "fast"):
+            if method in of:
+                line[f"{method}, 95 % coverage"] = f"{_mean(of[method], '95'):.0%}"
+                line[f"{method}, MSIS"] = f"{_mean(of[method], 'msis'):.2f}"
+        lines.append(line)
+    summary = []
+    for method, parts in found.items():
+        best = [
+            _mean(part, "mase") / min(_mean(of[peer], "mase") for peer in _PEERS if peer in of)
+            for part, of in parts
+            if any(peer in of for peer in _PEERS)
+        ]
+        pooled = [row for part, _ in parts for row in part]
+        thirds = np.mean([row["thirds"] for row in pooled], axis=0)
+        summary.append(
+            {
+                "method": method,
+                "MASE / best peer, geometric mean": f"{np.exp(np.mean(np.log(best))):.3f}",
+                "at most 1": f"{np.mean([ratio <= 1 for ratio in best]):.0%}",
+                "at most 1.2": f"{np.mean([ratio <= 1.2 for ratio in best]):.0%}",
+                "95 % coverage": f"{_mean(pooled, '95'):.1%}",
+                "by thirds": ", ".join(f"{third:.0%}" for third in thirds),
+                "below, above": f"{_mean(pooled, 'below'):.1%}, {_mean(pooled, 'above'):.1%}",
+                "CPU s": f"{_mean(pooled, 'seconds'):.1f}",
+                "peak GB": f"{max(row['peak'] for row in pooled):.2f}",
+            }
+        )
+    return {"long_series": Table.of(lines), "long_series_summary": Table.of(summary)}
 
 
 BENCHMARK = Benchmark(
     "long_series",
     __doc__,
     {
-        "series": Axis(list(_TASKS), list(_TASKS)[:3]),
-        "method": Axis(["default", "SeasonalNaive", "MSTL", "AutoTBATS", "Prophet"]),
+        "series": Axis(_names(), _names()[:-1]),
+        "horizon": Axis(["short", "long", "2%", "10%"]),
+        "origin": Axis(range(3)),
+        "method": Axis(["default", "fast", *_PEERS]),
     },
     run,
     tables,

@@ -24,13 +24,6 @@ from gpytorch_nkn.linalg.low_rank_gaussian import (
     low_rank_posterior,
 )
 from gpytorch_nkn.linalg.singular_values import singular_value_threshold
-from gpytorch_nkn.linalg.state_space import (
-    MarkovProcess,
-    StateSpace,
-    product,
-    scaled,
-    stationary,
-)
 from gpytorch_nkn.linalg.tiles import (
     Evaluator,
     TileEvaluator,
@@ -48,10 +41,8 @@ __all__ = [
     "GridLikelihood",
     "KroneckerEigen",
     "LeftOutBlocks",
-    "MarkovProcess",
     "PartialGrid",
     "PartialKronecker",
-    "StateSpace",
     "TileEvaluator",
     "add_all",
     "broadcast_batch_shapes",
@@ -63,13 +54,10 @@ __all__ = [
     "kronecker_multiply",
     "low_rank_negative_log_likelihood",
     "low_rank_posterior",
-    "product",
     "psd_root",
-    "scaled",
     "singular_value_threshold",
     "solve_in_place",
     "stack",
-    "stationary",
     "symmetric_strips",
     "to_dense",
 ]

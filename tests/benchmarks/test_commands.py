@@ -28,12 +28,10 @@ JOBS = {
         {"series": "airline", "method": method, "seed": 0} for method in ("RBF", "seasonal_naive")
     ],
     "forecast_panel": [{"series": 0, "origin": 0, "method": '`quality="fast"`'}],
-    "long_series": [{"series": "simulated", "method": "default", "points": 700}],
-    "covariates": [{"series": "road casualties", "method": "seasonal naive", "origin": 0}],
-    "counts": [
-        {"series": 0, "origin": 0, "method": method}
-        for method in ("empirical quantiles", 'NKNForecaster `quality="fast"`')
+    "long_series": [
+        {"series": "simulated", "horizon": "short", "origin": 0, "method": "fast", "points": 700}
     ],
+    "covariates": [{"series": "road casualties", "method": "seasonal naive", "origin": 0}],
     "uci": [
         {"set": "yacht", "split": split, "method": method, "starts": 1, "iterations": 2, "steps": 2}
         for split in ("0", "pca")

@@ -22,7 +22,7 @@ from torch import Tensor
 from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member, Scales
 from gpytorch_nkn.estimators.series.scoring import one_thread, score
-from gpytorch_nkn.estimators.series.series import Series
+from gpytorch_nkn.estimators.series.series import Series, view
 from gpytorch_nkn.estimators.table_input import offset_and_scale
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -41,18 +41,19 @@ __all__ = [
 Key = tuple[str, Transform]  # name of the structure, and what it models of the targets
 
 SCOUT = "smooth"  # the candidate that finds outliers
-_NO_SEASON, _NO_COVARIATES = "no season", "no covariates"
+_NO_SEASON, _NO_COVARIATES, _LEVEL = "no season", "no covariates", "level"
 # Terms of the networks, by name.
 _TERMS: dict[str, tuple[str, ...]] = {
     SCOUT: ("walk", "trend", "line", "smooth", "rough", "season", "shifting_season"),
     "damped": ("walk", "damped", "line", "rough", "season", "shifting_season"),
     "cycle": ("walk", "trend", "line", "rough", "season", "shifting_season", "cycle"),
+    _LEVEL: ("level", "smooth", "rough", "season", "fixed_season"),
     _NO_SEASON: ("walk", "trend", "line", "smooth", "rough"),
     _NO_COVARIATES: ("walk", "trend", "line", "rough", "season", "shifting_season"),
 }
 QUALITIES: dict[str, tuple[str, ...]] = {
     "fast": (SCOUT,),
-    "default": (SCOUT, "damped", "cycle", _NO_SEASON, _NO_COVARIATES),
+    "default": (SCOUT, _LEVEL, "damped", "cycle", _NO_SEASON, _NO_COVARIATES),
     "best": (SCOUT, "damped", "cycle", _NO_SEASON, _NO_COVARIATES, "time_series"),
 }
 _OF_ALL = (SCOUT, "damped", _NO_SEASON)  # trained for every transform
@@ -145,15 +146,17 @@ def candidate_keys(
     names: tuple[str, ...] = ("network",)
     if isinstance(structure, str):
         names = QUALITIES[quality] if structure == "auto" else (structure,)
-    if not series.seasons:
+    if not series.seasons or series.is_long:  # whose seasons came often
         names = tuple(name for name in names if name != _NO_SEASON)
+    if not series.is_long and series.far == 1:
+        names = tuple(name for name in names if name != _LEVEL)
     if series.covariates is None:
         names = tuple(name for name in names if name != _NO_COVARIATES)
     ends = list(dict.fromkeys((transforms[0], transforms[-1])))
     middle = transforms[len(transforms) // 2]
     keys: list[Key] = []
     for name in names:
-        every = len(names) > 1 and name in _OF_ALL
+        every = len(names) > 1 and name in _OF_ALL and not series.is_long
         own = transforms if every else [middle] if name == "cycle" else ends
         keys += [(name, transform) for transform in own]
     return keys
@@ -168,12 +171,14 @@ def train(shared: tuple[Options, Series], key: Key, seconds: float | None) -> Me
     options, whole = shared
     name, transform = key
     is_sum = name in _TERMS
-    series = whole.last(whole.num_trained)
+    series = whole.select(whole.learned)
     if is_sum:
-        x_offset, x_scale = float(whole.time[-1]), series.unit
+        x_offset, x_scale = float(whole.time[-1]), whole.unit
     else:
         x_offset, x_scale = float(whole.time.mean()), float(whole.time.std())
-    y_scales = offset_and_scale(transform.forward(whole.last(CONDITIONED).values))
+    y_scales = offset_and_scale(
+        transform.forward(whole.select(view(len(whole.time), whole.reach, CONDITIONED)).values)
+    )
     scales = Scales(x_offset, x_scale, *y_scales, transform)
     log_prior, cycles = 0.0 if is_sum else _PICKED, []
     if name == "cycle":
@@ -185,7 +190,7 @@ def train(shared: tuple[Options, Series], key: Key, seconds: float | None) -> Me
     x = scales.inputs(series.rows, options.device)
     y = scales.targets(series.values, options.device)
     if is_sum:
-        kernel = _sum(name, cycles, series, scales, x, options.priors)
+        kernel = _sum(name, cycles, whole, scales, x, options.priors)
         how: dict[str, Any] = {"restarts": 1, "initialize": None, "recipe": options.recipe or _SUMS}
     else:
         kernel = NeuralKernelNetwork.time_series(priors=options.priors, active_dims=_TIME)
@@ -201,10 +206,24 @@ def train(shared: tuple[Options, Series], key: Key, seconds: float | None) -> Me
             progress=options.progress,
             **how,
         )
-        log_density, spread = score(result.model, scales, series)
+        log_density, spread, thirds = score(result.model, scales, whole)
     if not math.isfinite(log_density):
         raise ArithmeticError(f"its log density is {log_density}")
-    return Member(name, scales, result, log_density, spread, log_prior, is_sum=is_sum)
+    member = Member(
+        name,
+        scales,
+        result,
+        log_density,
+        spread,
+        thirds,
+        whole.horizon,
+        whole.reach,
+        whole.step,
+        log_prior,
+        is_sum=is_sum,
+    )
+    member.limit(whole.values)
+    return member
 
 
 def _restarts(options: Options, num_rows: int) -> int:
@@ -219,7 +238,9 @@ def _sum(
 ) -> NeuralKernelNetwork:
     columns = 1 if name == _NO_COVARIATES else x.size(-1)
     return NeuralKernelNetwork.forecast(
-        origin=float(x[0, 0]) - series.step / scales.x_scale,
+        origin=float(scales.inputs(series.last(series.reach).rows)[0, 0])
+        - series.step / scales.x_scale,
+        far=series.far,
         seasons=[period / scales.x_scale for period in series.seasons],
         cycles=[period / scales.x_scale for period in cycles],
         terms=_TERMS[name],

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from gpytorch.models import ExactGP
+from scipy.ndimage import maximum_filter1d, minimum_filter1d
 from torch import Tensor
 
 from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.series.seasons import typical_step
-from gpytorch_nkn.estimators.series.series_filter import WALKS, SeriesFilter
+from gpytorch_nkn.estimators.series.series import view
 from gpytorch_nkn.fit import FitResult
+from gpytorch_nkn.kernels import DampedTrendKernel, IntegratedWienerKernel, WienerKernel
 
 __all__ = ["CONDITIONED", "Member", "Scales"]
 
-CONDITIONED = 4000  # last rows that forecasts depend on without a filter
+CONDITIONED = 4000  # rows at most that forecasts depend on
+_WALKS = (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
+_BLOCK = 1000  # rows, of which each is predicted from all others
+_UPPER = 2.0  # standard deviations from the median to the end of an interval of 95 %
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,9 @@ class Member:
         result: Record of its training.
         log_density: Mean log density of rolling forecasts, per target.
         spread: Factor of its standard deviations, by rolling forecasts.
+        thirds: Further factors of these by lead time, for each third of the horizon.
+        horizon, reach: Steps ahead that it is calibrated for, and last rows it depends on.
+        step: The typical step of the series.
         log_prior: Log of its weight before it is scored.
         weight: Its weight in the forecast.
         is_sum: Its kernel is one of the built-in sums.
@@ -73,11 +80,15 @@ class Member:
     result: FitResult
     log_density: float = np.nan
     spread: float = 1.0
+    thirds: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    horizon: int = 1
+    reach: int = CONDITIONED
+    step: float = 1.0
     log_prior: float = 0.0
     weight: float = 0.0
     is_sum: bool = False
     _conditioned: ConditionedGP | None = field(default=None, repr=False)
-    _filter: SeriesFilter | None = field(default=None, repr=False)
+    _limits: _Limits | None = field(default=None, repr=False)
 
     @property
     def transform(self) -> str:
@@ -104,14 +115,19 @@ class Member:
     def moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations ``M`` of observations, on the scale of its transform."""
         means, stds = self.scales.moments(*self._gaussian(rows, joint=False))
-        return means, self.spread * stds
+        leads = self._leads(rows)
+        stds = self.spread * np.interp(leads, [1 / 6, 1 / 2, 5 / 6], self.thirds) * stds
+        return (means, stds) if self._limits is None else self._limits.applied(means, stds, leads)
+
+    def _leads(self, rows: np.ndarray) -> np.ndarray:
+        """Time from the last observation ``M``, in horizons."""
+        last = self.model.train_inputs[0][-1, 0].item()
+        begin = self.scales.x_offset + self.scales.x_scale * last
+        return (rows[:, 0] - begin) / (self.horizon * self.step)
 
     def _gaussian(self, rows: np.ndarray, *, joint: bool) -> tuple[Tensor, Tensor]:
         """Scaled means ``M`` of observations, and their variances or (joint) covariances."""
         x = self.scales.inputs(rows, self._device)
-        if self._filter is not None and self._filter.covers(x):
-            mean, covariance = self._filter.forecast(x)
-            return mean, covariance if joint else covariance.diagonal()
         process = self._process()
         mean, variance = process.moments(x, variance=not joint)
         if variance is not None:
@@ -127,43 +143,41 @@ class Member:
             self.scales = replace(self.scales, transform=Transform())
         return self.scales.transform.holds(values)
 
-    def condition(
-        self,
-        rows: np.ndarray,
-        values: np.ndarray,
-        *,
-        seconds: float = math.inf,
-        filtered: bool = True,
-    ) -> None:
+    def condition(self, rows: np.ndarray, values: np.ndarray) -> None:
         """Forecast from other observations ``N``, in the order of time, without new training.
 
-        Of more than :data:`CONDITIONED` observations, forecasts depend on all by a filter where
-        the process has one, and else on the last of them.
+        Of many, forecasts depend on a part (:func:`~gpytorch_nkn.estimators.series.series.view`).
 
         Args:
             rows, values: See :meth:`Scales.inputs`; in units of the data.
-            seconds: Time for a filter.
-            filtered: Use a filter if there is one.
         """
-        x, y = self.scales.inputs(rows, self._device), self.scales.targets(values, self._device)
+        self.limit(values)
+        seen = view(len(values), self.reach, CONDITIONED)
+        x = self.scales.inputs(rows[seen], self._device)
+        self._conditioned = None
         step = typical_step(rows[:, 0]) / self.scales.x_scale
-        self._conditioned = self._filter = None
-        if filtered and len(y) > CONDITIONED:
-            self._filter = SeriesFilter.of(self.model, x, y, step, seconds, moves=self.is_sum)
-        x, y = x[-CONDITIONED:], y[-CONDITIONED:]
         for kernel in self.model.modules():
-            if self.is_sum and isinstance(kernel, WALKS):  # which are zero before their origin
+            if self.is_sum and isinstance(kernel, _WALKS):  # which are zero before their origin
                 kernel.initialize(origin=min(kernel.origin.item(), float(x[0, 0]) - step))
+        y = self.scales.targets(values[seen], self._device)
         self.model.set_train_data(x, y, strict=False)
-        if self._filter is None:
-            self._process().prepare()
+
+    def limit(self, values: np.ndarray) -> None:
+        """Bound forecasts by the growth that was seen in the observations ``N``."""
+        self._limits = _Limits.of(self.scales.transform, values, self.horizon)
 
     @torch.no_grad()
     def errors(self) -> np.ndarray:
-        """Absolute standardised errors ``N`` of its targets, each predicted from all others."""
-        process = self._process()
-        mean, variance = process.leave_one_out()
-        return ((process.targets - mean).abs() / variance.sqrt()).cpu().numpy()
+        """Absolute standardised errors ``N`` of its targets, each from the others of its block."""
+        found = []
+        for part in self._process().blocks(_BLOCK, CONDITIONED):
+            mean, variance = part.leave_one_out()
+            found.append((part.targets - mean).abs() / variance.sqrt())
+        return torch.cat(found).cpu().numpy()
+
+    def prepare(self) -> None:
+        """Do what all predictions have in common."""
+        self._process().prepare()
 
     @property
     def _device(self) -> torch.device:
@@ -173,3 +187,50 @@ class Member:
         if self._conditioned is None:
             self._conditioned = ConditionedGP(self.model)
         return self._conditioned
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Ends of intervals, by the largest growth in windows of the horizon's length.
+
+    Attributes:
+        lowest, highest: Of the last window, on the scale of the transform.
+        fall, rise: Beyond it, for each horizon.
+        is_log: The rise alone bounds intervals: falls of logarithms say nothing of it.
+    """
+
+    lowest: float
+    highest: float
+    fall: float
+    rise: float
+    is_log: bool
+
+    @classmethod
+    def of(cls, transform: Transform, values: np.ndarray, horizon: int) -> _Limits:
+        """Those of observations ``N``: the largest growth, and less beyond it the more windows.
+
+        The next of ``n`` exchangeable windows exceeds all others with probability ``1 / (n + 1)``.
+        """
+        scaled = transform.forward(values)
+        size = max(min(horizon, len(values) // 2), 1)
+        inside = slice(size // 2, len(scaled) - (size - 1) // 2)  # middles of whole windows
+        highest, lowest = (
+            extreme(scaled, size)[inside] for extreme in (maximum_filter1d, minimum_filter1d)
+        )
+        count = max(len(values) / size - 1, 1.0)
+        more = (1 + 1 / count) * horizon / size
+        rise = more * max(float((highest[size:] - highest[:-size]).max()), 0.0)
+        fall = more * max(float((lowest[:-size] - lowest[size:]).max()), 0.0)
+        return cls(float(lowest[-1]), float(highest[-1]), fall, rise, transform.power == 0)
+
+    def applied(
+        self, means: np.ndarray, stds: np.ndarray, leads: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations ``M`` within the limits, at lead times in horizons."""
+        times = np.maximum(leads, 1.0)
+        low, high = self.lowest - times * self.fall, self.highest + times * self.rise
+        means = np.where(leads > 0, np.clip(means, low, high), means)
+        room = np.maximum(high - means, times * self.rise)
+        if not self.is_log:
+            room = np.maximum(room, np.maximum(means - low, times * self.fall))
+        return means, np.where((leads > 0) & (room > 0), np.minimum(stds, room / _UPPER), stds)

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 __all__ = ["NKNForecaster"]
 
 _STEPS_AHEAD = 6  # that are judged, without a season and a horizon
+_SHOWN = 4, 20  # forecasts of history in a plot, and of two of a season at most
+_BEYOND = 2  # times the steps that were scored: a longer forecast gets a warning
 _OUTLIERS = ("auto", "keep")
 # Options of the search for candidates.
 _OPTIONS = tuple(field.name for field in fields(Options) if field.name not in ("seed", "begin"))
@@ -77,10 +79,10 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
     two values; one more candidate does without them.
 
     Seasons are inferred from the time axis, or given. Time may be irregular, have gaps and repeat.
-    Gaussian processes are exact. Of long series, hyperparameters are learned from the last 600
-    points (up to 1,500 where the longest season asks for them), and predictions depend on the last
-    4,000. Forecasts of series at equal steps without covariates depend on all points, by a Kalman
-    filter in linear time.
+    Gaussian processes are exact. Of long series they see a part of the points, dense before an
+    origin and thinned farther back: 900 points to learn hyperparameters, 500 for each rolling
+    forecast over the horizon, and 4,000 to forecast. These points are among the last 24 horizons,
+    or four of the longest season.
 
     Args:
         structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the network
@@ -96,14 +98,11 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             plus 3/8); ``"log1p"`` logarithms of targets plus one (or the smallest positive target,
             unless they are whole numbers); ``"logit"`` log odds between ``bounds``. ``"auto"`` has
             candidates for the targets, for square roots if none is negative, for logarithms if all
-            are positive, for log odds if both bounds are given, and for an ordered probit
-            (``"probit"`` in ``scores_``) of counts whose mean is less than 10.
+            are positive, and for log odds if both bounds are given.
         bounds: Numbers between which all targets lie, and all forecasts will (``None`` or infinite
             for no bound): ``(0, 1)`` for shares. Logarithms and roots count from the lower one.
             ``None`` for 0 and no upper bound if targets are not negative and the transform is not
-            ``"identity"``. Bounds with targets on them have a probability of their own. Whole
-            numbers with a lower bound are counts: quantiles and paths are whole numbers,
-            densities are probabilities.
+            ``"identity"``. Bounds with targets on them have a probability of their own.
         horizon: Steps of rolling forecasts and of :meth:`forecast`; ``None`` for one season (6
             without one).
         quality: ``"fast"`` for one structure, ``"default"`` for up to five, ``"best"`` for the
@@ -265,6 +264,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             )
         self.seasons_ = series.seasons
         self.horizon_ = self._usual_horizon(series.time, series.seasons)
+        self._scored = series.horizon, series.num_windows
         self._set_members(found.members)
         self.scores_ = pd.DataFrame(
             [
@@ -356,9 +356,8 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
 
         Args:
             horizon: Steps ahead; ``None`` for those of the estimator, or one season (6 without
-                one). Times go on by the frequency of a pandas index, or by the rule of the dates
-                (the 30th, last days at work, third Fridays), at the times of the week that occur
-                (Monday to Saturday, opening hours), or else by the usual step.
+                one). Times go on by the frequency of a pandas index, or else by the usual step,
+                whole months for dates on one day of the month.
             level: Per cent of the central bands; ``None`` for none.
             covariates: Their values ``horizon x C`` at the times that follow, if :meth:`fit` had
                 some; of a data frame over dates, which may hold others, too, these are found.
@@ -569,7 +568,8 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             level: Per cent of the central bands.
             held_out: Observations that came later, over their times; the forecast then ends with
                 the last of them, if ``horizon`` is not given.
-            history: Observations that are drawn; ``None`` for six times the forecast.
+            history: Observations that are drawn; ``None`` for four times the forecast, or two
+                of a season of up to ten forecasts.
             covariates: As in :meth:`forecast`.
             ax: Axes to draw on; ``None`` for a new figure of pyplot.
 
@@ -586,7 +586,10 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             index = self.time_axis_.next(self._steps(horizon))
         table = self._table(index, level, covariates)
         if history is None:
-            history = max(6 * len(table), 30)
+            step = typical_step(self._time(self.observed_.index))
+            seasons = [round(2 * period / step) for period in self.seasons_]
+            most = _SHOWN[1] * len(table)
+            history = max(_SHOWN[0] * len(table), 30, *(n for n in seasons if n <= most))
         check_counts(1, history=history)
         if ax is None:
             from matplotlib import pyplot
@@ -659,6 +662,15 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         if horizon is None:
             horizon = self.horizon_
         check_counts(1, horizon=horizon)
+        scored, windows = self._scored
+        if horizon > _BEYOND * scored:
+            advice = f"fit with horizon={horizon} to score all of them."
+            if self.horizon is not None and self.horizon > scored:
+                advice = "the series is too short to score all of them."
+            warn_user(
+                f"The forecast is {horizon} steps long, but candidates were scored and intervals "
+                f"calibrated {scored} steps ahead, in {windows:.0f} windows: {advice}"
+            )
         return horizon
 
     def _table(

@@ -23,10 +23,10 @@ from gpytorch_nkn.estimators.series.candidates import (
     candidate_keys,
     train,
 )
-from gpytorch_nkn.estimators.series.member import Member
+from gpytorch_nkn.estimators.series.member import CONDITIONED, Member
 from gpytorch_nkn.estimators.series.outliers import FEWEST, outlying, too_many
 from gpytorch_nkn.estimators.series.scoring import one_thread
-from gpytorch_nkn.estimators.series.series import Series
+from gpytorch_nkn.estimators.series.series import Series, view
 from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["Found", "search"]
@@ -36,7 +36,7 @@ __all__ = ["Found", "search"]
 _POINTS, _WINDOWS = 4.0, 2.0
 _LEAST = 1e-3  # weight of a member that forecasts a long series
 _LEARNING = 0.6  # of the budget, where conditioning on a long series takes the rest
-_SCOUTING, _ROUNDS = 0.1, 5  # fraction of the budget, and rounds, of the search for outliers
+_SCOUTING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ def _condition(options: Options, members: list[Member], series: Series) -> list[
     for number, member in enumerate(members):
         if options.seconds_left <= 0:
             return [*kept, *members[number:]]
-        seconds = options.seconds_left / (len(members) - number)
         try:
             with one_thread(series):
-                member.condition(series.rows, series.values, seconds=seconds)
+                member.condition(series.rows, series.values)
+                member.prepare()
             kept.append(member)
         except KeyboardInterrupt:
             warn_user("Interrupted: forecasts depend on the last rows of the series alone.")
@@ -152,6 +152,6 @@ def _find_outliers(
 def _outlying(member: Member, series: Series) -> np.ndarray:
     with one_thread(series):
         if series.is_long:
-            member.condition(series.rows, series.values, filtered=False)
+            member.condition(series.rows, series.values)
         errors = member.errors()
-    return len(series.time) - len(errors) + outlying(errors)
+    return view(len(series.time), series.reach, CONDITIONED)[outlying(errors)]

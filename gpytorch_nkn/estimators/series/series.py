@@ -9,12 +9,14 @@ import numpy as np
 from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.initialization import candidate_periods
 
-__all__ = ["Series"]
+__all__ = ["Series", "view"]
 
 _STEPS = 4  # per unit of time, without a season
-# Hyperparameters are learned from the last rows: at least so many, more where these hold few of
-# the longest season.
-_ROWS, _MAX_ROWS, _LONGEST_SEASONS = 600, 1500, 2.5
+# Forecasts depend on the last rows: on so many, seasons and horizons at least.
+_ROWS, _SEASONS, _HORIZONS = 600, 4, 24
+_UNITS = 4.0  # of time, up to which horizons do not count as far
+_THINNING = 1.5  # power of the position of a thinned row
+_LEARNED = 900  # rows at most that hyperparameters are learned from
 _SEARCHED = 2000  # last rows in which periods are looked for, at quadratic cost
 _SHORTEST, _LONGEST = 3.0, 1 / 2.5  # periods, in steps and in spans of the series
 _HARMONICS = 6
@@ -57,6 +59,11 @@ class Series:
         long = [period for period in self.seasons if period >= 2 * self.step]
         return long[0] if long else _STEPS * self.step
 
+    @property
+    def far(self) -> float:
+        """The unit of time of the priors of levels, trends and lines, in units of :attr:`unit`."""
+        return max(1.0, self.horizon * self.step / self.unit / _UNITS)
+
     def last(self, rows: int) -> Series:
         """The same with its last rows only."""
         return self.select(slice(-rows, None))
@@ -71,15 +78,20 @@ class Series:
         )
 
     @property
-    def num_trained(self) -> int:
-        """Number of last rows that hyperparameters are learned from."""
+    def reach(self) -> int:
+        """Number of last rows that forecasts depend on, if there are so many."""
         longest = self.seasons[-1] / self.step if self.seasons else 0.0
-        return min(len(self.time), max(_ROWS, int(_LONGEST_SEASONS * longest)), _MAX_ROWS)
+        return max(_ROWS, int(_SEASONS * longest), _HORIZONS * self.horizon)
+
+    @property
+    def learned(self) -> np.ndarray:
+        """Rows that hyperparameters are learned from."""
+        return view(len(self.time), self.reach, _LEARNED)
 
     @property
     def is_long(self) -> bool:
         """Whether hyperparameters are learned from a part of the rows."""
-        return self.num_trained < len(self.time)
+        return len(self.time) > min(self.reach, _LEARNED)
 
     @property
     def first_origin(self) -> int:
@@ -91,7 +103,7 @@ class Series:
     @property
     def num_windows(self) -> float:
         """Number of disjoint windows of the horizon after the first origin."""
-        scored = self.last(self.num_trained)
+        scored = self.last(self.reach)
         return (len(scored.time) - scored.first_origin) / self.horizon
 
     def cycle(self) -> tuple[float, float] | None:
@@ -117,3 +129,25 @@ class Series:
             if is_new and _SHORTEST * recent.step <= period <= _LONGEST * span:
                 return period, span / period
         return None
+
+
+def view(stop: int, reach: int, count: int) -> np.ndarray:
+    """At most ``count`` of the last rows before one: half of them dense, and thinned ones.
+
+    The exact Gaussian process of a part of the rows is consistent with that of all. Thinned rows
+    are one of each of so many strata, whose width grows with the distance, at positions that
+    hit every phase of a season.
+
+    Args:
+        stop: The row they come before.
+        reach: Number of rows before it to choose from.
+        count: How many.
+    """
+    first = max(stop - reach, 0)
+    if stop - first <= count:
+        return np.arange(first, stop)
+    dense = count // 2
+    edges = (stop - first - dense) * np.linspace(0, 1, count - dense + 1) ** _THINNING
+    inside = np.arange(count - dense) * (np.sqrt(5) - 1) / 2 % 1
+    lags = np.unique((edges[:-1] + inside * np.diff(edges)).astype(int))
+    return np.concatenate([stop - dense - 1 - lags[::-1], np.arange(stop - dense, stop)])

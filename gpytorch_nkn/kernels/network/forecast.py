@@ -32,6 +32,7 @@ _SINE = 10.0  # lengthscale within a period at which the periodic kernel is a co
 MODES: dict[str, tuple[float, float]] = {
     "smooth": (3.0, 1.0),  # lengthscale
     "damped": (2.7, 0.7),
+    "level": (4.0, 1.5),  # lengthscale, in units of far terms
     "rough": (0.45, 1.0),
     "shape": (1.5, 1.4),  # within a season
     "shifting_shape": (1.0, 1.4),
@@ -47,6 +48,7 @@ class _Start(NamedTuple):
 
     origin: float
     period: float
+    far: float  # time over which the priors of walks, trends, lines and levels hold
     priors: bool
 
 
@@ -64,11 +66,11 @@ def _fixed(kernel: Kernel, name: str, value: float) -> Kernel:
 
 
 def _walk(start: _Start) -> list[Kernel]:
-    return [WienerKernel(origin=start.origin, unit=1.0)]
+    return [WienerKernel(origin=start.origin, unit=start.far)]
 
 
 def _trend(start: _Start) -> list[Kernel]:
-    return [IntegratedWienerKernel(origin=start.origin, unit=1.0)]
+    return [IntegratedWienerKernel(origin=start.origin, unit=start.far)]
 
 
 def _damped(start: _Start) -> list[Kernel]:
@@ -77,7 +79,14 @@ def _damped(start: _Start) -> list[Kernel]:
 
 
 def _line(start: _Start) -> list[Kernel]:
-    return [_fixed(LinearKernel(), "variance", 1.0)]
+    return [_fixed(LinearKernel(), "variance", start.far**-2)]
+
+
+def _level(start: _Start) -> list[Kernel]:
+    mode, scale = MODES["level"]
+    return [
+        _with_prior(MaternKernel(nu=0.5), "lengthscale", (mode * start.far, scale), start.priors)
+    ]
 
 
 def _smooth(start: _Start) -> list[Kernel]:
@@ -107,6 +116,10 @@ def _shifting_season(start: _Start) -> list[Kernel]:
     return [_periodic(start, "shifting_shape"), *_walk(start)]
 
 
+def _fixed_season(start: _Start) -> list[Kernel]:
+    return [_periodic(start, "shape")]
+
+
 def _cycle(start: _Start) -> list[Kernel]:
     (mode, scale), (periods, width) = MODES["cycle"], MODES["coherence"]
     wave = _fixed(ZeroMeanPeriodicKernel(), "lengthscale", _SINE)
@@ -131,6 +144,8 @@ TERMS = {
     "rough": _Term(_rough, (0.135, 1.2)),
     "season": _Term(_season, (0.044, 1.8)),
     "shifting_season": _Term(_shifting_season, (0.0036, 2.2)),
+    "level": _Term(_level, (0.135, 1.5)),
+    "fixed_season": _Term(_fixed_season, (0.135, 1.8)),
     "cycle": _Term(_cycle, (0.135, 1.5)),
 }
 
@@ -163,6 +178,7 @@ def forecast(
     covariates: Sequence[int],
     curves: Sequence[int],
     priors: bool,
+    far: float = 1.0,
 ) -> tuple[list[Kernel], list[Layer]]:
     """A term for each name, those of seasons and cycles for each of their periods."""
     terms = [terms] if isinstance(terms, str) else terms
@@ -174,17 +190,24 @@ def forecast(
             raise ValueError(f"{name} must be finite positive periods, got {tuple(periods)}.")
     groups, weights = [], []
     for name in terms:
-        periods = {"season": seasons, "shifting_season": seasons, "cycle": cycles}.get(name, (1.0,))
+        periods = seasons if name.endswith("season") else cycles if name == "cycle" else (1.0,)
         for period in periods:
-            groups.append(TERMS[name].make(_Start(float(origin), float(period), priors)))
+            groups.append(TERMS[name].make(_Start(float(origin), float(period), far, priors)))
             weights.append(TERMS[name].weight)
+        if name == "fixed_season":  # the shape of the shortest season varies with the longest
+            for period in seasons[1:][-1:]:
+                short, long = (
+                    _Start(float(origin), float(p), far, priors) for p in (seasons[0], period)
+                )
+                groups.append([*_fixed_season(short), *_fixed_season(long)])
+                weights.append(TERMS[name].weight)
     if not groups:
         raise ValueError(f"terms {tuple(terms)} need seasons or cycles, got none.")
     if covariates:
         for kernel in (kernel for group in groups for kernel in group):
             kernel.active_dims = torch.tensor([0])  # time
     _check_columns(covariates, curves)
-    start = _Start(float(origin), float(min(seasons, default=1.0)), priors)
+    start = _Start(float(origin), float(min(seasons, default=1.0)), 1.0, priors)
     for column in covariates:
         seasonal = [_SEASONAL_LINE] if seasons else []
         smooth = [_CURVE] if column in curves else []

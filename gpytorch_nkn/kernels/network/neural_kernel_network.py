@@ -162,6 +162,7 @@ class NeuralKernelNetwork(BatchKernel):
         ),
         covariates: Sequence[int] = (),
         curves: Sequence[int] = (),
+        far: float = 1.0,
         priors: bool = True,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -172,7 +173,10 @@ class NeuralKernelNetwork(BatchKernel):
         integrated one, ``"damped"`` one whose slope is forgotten, ``"line"`` linear,
         ``"smooth"`` rational quadratic, ``"rough"`` an Ornstein-Uhlenbeck process (Matern-1/2).
         For each of the ``seasons``, ``"season"`` repeats with its period and drifts, and
-        ``"shifting_season"`` goes on from the last one (periodic times Wiener). For each of the
+        ``"shifting_season"`` goes on from the last one (periodic times Wiener). For forecasts far
+        ahead, ``"level"`` is an Ornstein-Uhlenbeck process that returns to its mean slowly, and
+        ``"fixed_season"`` repeats without a change; the shape of the shortest season then varies
+        with the longest one (periodic times periodic). For each of the
         ``cycles``, ``"cycle"`` is a wave that loses its phase. Constants are part of it, with a
         variance of 10.
 
@@ -193,6 +197,8 @@ class NeuralKernelNetwork(BatchKernel):
             terms: Names of the terms; those of seasons or cycles count only where there are some.
             covariates: Input columns of covariates, from 1 on (counted within ``active_dims``).
             curves: Those of them that have smooth effects, too.
+            far: Time over which the priors of walks, trends, lines and levels hold, in units of
+                the inputs.
             priors: Log-normal priors on all that is learned.
             active_dims: The input column of time, or those of time and covariates, where there
                 are others.
@@ -204,7 +210,7 @@ class NeuralKernelNetwork(BatchKernel):
         Reference: Corani, Benavoli and Zaffalon (2021), Time Series Forecasting with Gaussian
         Processes Needs Priors, for a sum with priors; walks and shifting seasons are not theirs.
         """
-        parts = forecast.forecast(origin, seasons, cycles, terms, covariates, curves, priors)
+        parts = forecast.forecast(origin, seasons, cycles, terms, covariates, curves, priors, far)
         # beside covariates there may be columns that nothing is to depend on
         return cls._preset(parts, None if covariates else 1, active_dims)
 

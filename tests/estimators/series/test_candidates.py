@@ -18,11 +18,14 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.parametrize("is_long", [False, True])
 @pytest.mark.parametrize(
     ("transform", "line"),
     list(zip([Transform(), *TRANSFORMS], [False, True, True, False], strict=True)),
 )
-def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(transform, line):
+def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(
+    transform, line, is_long, monkeypatch
+):
     rng = np.random.default_rng(0)
     time, values = np.arange(30.0), 20 + rng.standard_normal(30).cumsum()
     scales = Scales(29.0, 4.0, 2.0, 3.0, transform)
@@ -30,23 +33,33 @@ def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(transf
     x, y = scales.inputs(time[:, None], None), scales.targets(values, None)
     kernel = NeuralKernelNetwork.forecast(origin=-8.0, seasons=[1.0]).double()
     model = SeriesGP(x, y, kernel, priors=True, line=line).double()
-    log_density, got_spread = score(model, scales, Series(time, values, [], 5))
+    if is_long:  # whose forecasts see a part of the rows, here all
+        monkeypatch.setattr("gpytorch_nkn.estimators.series.series._LEARNED", 20)
+    log_density, got_spread, got_thirds = score(model, scales, Series(time, values, [], 6))
 
     parts = []
-    for origin in range(10, 30):  # fewer than 48: each of them
+    for origin in range(10, 27 if is_long else 30):  # fewer than can be: each of them
         past = SeriesGP(x[:origin], y[:origin], kernel, priors=True, line=line).double().eval()
         past.load_state_dict(model.state_dict())
         with torch.no_grad():
-            ahead = past.likelihood(past(x[origin : origin + 5]))
-        target = values[origin : origin + 5]
+            ahead = past.likelihood(past(x[origin : origin + 6]))
+        target = values[origin : origin + 6]
         own = forward(target)
-        parts.append([2 + 3 * ahead.mean.numpy(), 3 * ahead.stddev.numpy(), own, slope(target)])
-    mean, std, own, slopes = (np.concatenate(part) for part in zip(*parts, strict=True))
-    ratio = np.mean(np.abs(own - mean) / std) / np.sqrt(2 / np.pi)
-    spread = (2 + 20 / 5 * ratio) / (2 + 20 / 5)  # four windows, and two for the process
+        moments = [2 + 3 * ahead.mean.numpy(), 3 * ahead.stddev.numpy(), own, slope(target)]
+        parts.append([*moments, np.arange(len(target))])
+    mean, std, own, slopes, lead = (np.concatenate(part) for part in zip(*parts, strict=True))
+    errors = np.abs(own - mean) / std / np.sqrt(2 / np.pi)
+    windows = 20 / 6
+    spread = (2 + windows * errors.mean()) / (2 + windows)  # two windows for the process
     assert got_spread == pytest.approx(spread, rel=1e-6)
-    expected = norm.logpdf(own, mean, spread * std) + np.log(slopes)
-    expected -= norm.logsf(transform.ends[0], mean, spread * std)  # what the bound leaves
+    thirds = []
+    for number in range(3):  # two windows for the factor of all lead times
+        ratio, count = errors[lead // 2 == number].mean() / spread, windows - number / 3
+        thirds.append((2 + count * ratio) / (2 + count))
+    assert got_thirds == pytest.approx(thirds, rel=1e-6)
+    std = spread * std * np.interp((lead + 1) / 6, [1 / 6, 1 / 2, 5 / 6], thirds)
+    expected = norm.logpdf(own, mean, std) + np.log(slopes)
+    expected -= norm.logsf(transform.ends[0], mean, std)  # what the bound leaves
     assert log_density == pytest.approx(expected.mean(), rel=1e-6)
 
 

@@ -26,4 +26,4 @@ def test_windows_are_those_of_the_horizon_after_the_first_origin():
     short = Series(np.arange(60.0), np.zeros(60), [12.0], 6)
     assert short.num_windows == pytest.approx((60 - 24) / 6)  # after two seasons
     long = Series(np.arange(2000.0), np.zeros(2000), [], 50)
-    assert long.num_windows == pytest.approx((600 - 200) / 50)  # of what is trained
+    assert long.num_windows == pytest.approx((1200 - 400) / 50)  # of 24 horizons

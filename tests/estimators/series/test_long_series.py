@@ -1,0 +1,110 @@
+"""Long series, forecasts far ahead, and what bounds them."""
+
+import time as clock
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.estimators.series import member, scoring, series as rows
+from gpytorch_nkn.estimators.series.series import view
+
+FAST = {"quality": "fast", "outliers": "keep", "random_state": 0}
+
+
+def hours(count, seed=0):
+    """Days and autocorrelated noise of standard deviation 5 about 100."""
+    rng = np.random.default_rng(seed)
+    noise = np.zeros(count)
+    for row in range(1, count):
+        noise[row] = 0.8 * noise[row - 1] + 3 * rng.standard_normal()
+    values = 100 + 10 * np.sin(2 * np.pi * np.arange(count) / 24) + noise
+    return pd.Series(values, pd.date_range("2024-01-01", periods=count, freq="h"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_rows():
+    """The same on fewer rows, for speed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "_LEARNED", 250)
+        patch.setattr(scoring, "_SEEN", 150)
+        patch.setattr(member, "CONDITIONED", 500)
+        yield
+
+
+@pytest.fixture(scope="module")
+def stationary():
+    series = hours(2400)
+    return series, NKNForecaster(horizon=400, **FAST).fit(series[:2000])
+
+
+@pytest.mark.parametrize(("stop", "reach", "count"), [(50, 100, 80), (5000, 600, 900)])
+def test_few_rows_are_all_seen(stop, reach, count):
+    np.testing.assert_array_equal(view(stop, reach, count), np.arange(max(stop - reach, 0), stop))
+
+
+@pytest.mark.parametrize("reach", [1000, 30_000])
+def test_many_rows_are_seen_densely_near_the_origin_and_at_all_phases(reach):
+    rows = view(40_000, reach, 500)
+    assert (np.diff(rows) > 0).all() and 450 < len(rows) <= 500
+    assert rows[0] >= 40_000 - reach and rows[-1] == 39_999
+    np.testing.assert_array_equal(rows[-250:], np.arange(39_750, 40_000))
+    assert rows[0] < 40_000 - 0.98 * reach
+    assert len(np.unique(rows[:-250] % 24)) == 24
+
+
+def test_intervals_of_a_stationary_series_do_not_widen(stationary):
+    series, model = stationary
+    found = model.forecast()
+    far = found[-100:]
+    width = (far["hi-95"] - far["lo-95"]).mean()
+    truth = 2 * 1.96 * 5
+    assert truth / 1.5 < width < 1.5 * truth
+    inside = (found["lo-95"] <= series[2000:]) & (series[2000:] <= found["hi-95"])
+    assert 0.9 < inside.mean()
+
+
+def test_new_observations_and_paths_of_a_long_series(stationary):
+    series, model = stationary
+    paths = model.sample_paths(400, horizon=24, random_state=1)
+    table = model.forecast(24)
+    width = (table["hi-95"] - table["lo-95"]).to_numpy()
+    assert (np.abs(paths.median(axis=1) - table["median"]) < 0.15 * width).all()
+    longer = NKNForecaster(horizon=400, **FAST).fit(series[:2000]).update(series[2000:])
+    assert longer.forecast(24).index[0] == series.index[-1] + pd.Timedelta("1h")
+
+
+def test_logarithms_do_not_grow_faster_than_ever_seen():
+    days = np.arange(60)
+    values = 200 * np.exp(-(((days - 45) / 12) ** 2)) + 1
+    cases = pd.Series(np.random.default_rng(0).poisson(values) + 1.0, days)
+    model = NKNForecaster(seasons=[], horizon=14, transform="log", **FAST).fit(cases)
+    windows = [cases[k : k + 14].max() for k in range(47)]
+    growth = max(b / a for a, b in zip(windows, windows[14:], strict=False))
+    assert model.forecast()["hi-95"].max() < windows[-1] * growth**2
+
+
+@pytest.mark.parametrize(
+    ("horizon", "steps", "match"),
+    [
+        (None, 49, r"scored and intervals calibrated 24 steps ahead, in \d+ windows: fit with"),
+        (60, 60, "calibrated 25 steps ahead, in 2 windows: the series is too short"),
+    ],
+)
+def test_forecasts_beyond_what_was_scored_get_a_warning(horizon, steps, match):
+    model = NKNForecaster(seasons=[1.0], horizon=horizon, **FAST).fit(hours(100))
+    with pytest.warns(UserWarning, match=match):
+        model.forecast(steps)
+
+
+@pytest.mark.parametrize("budget", [0.5, 3.0])
+def test_a_small_budget_still_gives_a_sound_forecast(budget):
+    series = hours(20_168)
+    past, future = series[:20_000], series[20_000:]
+    begin = clock.monotonic()
+    found = NKNForecaster(horizon=168, budget=budget, random_state=0).fit(past).forecast()
+    assert clock.monotonic() - begin < budget + 4
+    naive = np.abs(past[-168:].to_numpy() - future.to_numpy()).mean()
+    assert np.abs(found["median"] - future).mean() < 1.2 * naive
+    assert (found["hi-95"] - found["lo-95"]).mean() < 3 * 20
