@@ -82,8 +82,13 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "no structure can be resolved": "estimators/series/test_nkn_forecaster.py",
     "take decompose": "interpretation/effects/test_effects.py",
     "in place of horizon": "interpretation/test_covariates.py",
-    "name all columns that tell the time": "datasets/test_csv_series.py",
+    "name all columns": "datasets/test_csv_series.py",
     "choose one by where": "datasets/test_csv_series.py",
+    "name it by time (--time)": "datasets/test_csv_series.py",
+    "name it by target": "datasets/test_csv_series.py",
+    "name it by sep (--sep)": "datasets/test_csv_series.py",
+    "name another column": "datasets/test_csv_series.py",
+    "leave encoding": "datasets/test_csv_series.py",
     "convert it by pandas.to_": "estimators/nkn/test_table_times.py",
     "drop such rows of X and y": "estimators/nkn/test_table_times.py",
     "convert times to days": "estimators/nkn/test_table_times.py",
@@ -596,31 +601,6 @@ def written(folder, text, name="series.csv", **options):
     return path
 
 
-@advice("name it by target (--target)")
-def _(told, folder):
-    path = written(folder, "time,a,b\n2020-01-01,1,2\n2020-01-02,3,5\n2020-01-03,2,4\n")
-    with told():
-        read_time_series(path)
-    assert len(read_time_series(path, target="b").y) == 3
-
-
-@advice("name it by time (--time), or say time='rows'")
-def _(told, folder):
-    path = written(folder, "a,b\n3,1\n1,5\n2,2\n")
-    with told():
-        read_time_series(path, target="b")
-    assert len(read_time_series(path, target="b", time="rows").y) == 3
-    assert len(read_time_series(path, target="b", time="a").y) == 3
-
-
-@advice("name it by sep (--sep)")
-def _(told, folder):
-    path = written(folder, "time~y\n2020-01-01~1\n2020-01-02~3\n2020-01-03~2\n")
-    with told():
-        read_time_series(path)
-    assert len(read_time_series(path, sep="~").y) == 3
-
-
 @advice("save it as CSV first")
 def _(told, folder):
     with told():
@@ -628,15 +608,6 @@ def _(told, folder):
     frame = pd.DataFrame({"time": pd.date_range("2020-01-01", periods=3), "y": [1.0, 3.0, 2.0]})
     frame.to_csv(folder / "book.csv", index=False)
     assert len(read_time_series(folder / "book.csv").y) == 3
-
-
-@advice("name its encoding, such as encoding=")
-def _(told, folder):
-    text = "time,Höhe\n2020-01-01,1\n2020-01-02,3\n2020-01-03,2\n"
-    path = written(folder, text, encoding="latin-1")
-    with told():
-        read_time_series(path)
-    assert len(read_time_series(path, encoding="latin-1").y) == 3
 
 
 @advice("encode them first, e.g. with sklearn.preprocessing.One")

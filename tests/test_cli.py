@@ -201,7 +201,7 @@ def test_options_of_the_file_reach_its_reader(run, tmp_path, forecast_only):
     path.write_bytes(text.encode("latin-1"))
     options = ["--where", "Laden=b", "--time", "Tag", "--target", "Größe", "--sep", ";"]
     options += ["--date-format", "%d,%m|%Y", "--decimal", ",", "--na-values", "x"]
-    options += ["--encoding", "latin-1", "--skip-rows", "1", "--header"]
+    options += ["--encoding", "latin-1", "--skiprows", "1", "--header", "0"]
     code, printed, rows, summary = run("forecast", path, *FAST, "--horizon", "2", *options)
     assert code == 0, printed.err
     assert [row["time"] for row in rows] == ["2001-01-13", "2001-01-14"]
@@ -303,7 +303,7 @@ def test_without_matplotlib_the_tables_are_still_written(run, monthly, monkeypat
 
 BAD_FILES = {
     "empty": ("", "is empty"),
-    "text": ("t,y\n1,a\n2,b\n3,c\n", "must hold numbers, got texts such as 'a'; name another"),
+    "text": ("t,y\n1,a\n2,b\n3,c\n", "must hold numbers, got 'a', 'b', 'c'; "),
     "two rows": ("t,y\n1,2\n2,3\n3,\n", "at least 3 rows with a value, got 2"),
     "constant": ("t,y\n1,5\n2,5\n3,5\n4,5\n", "the target 'y' is constant (5)"),
     "three rows": ("t,y\n1,5\n2,4\n3,5\n", "leaves 2 rows to learn from and 1 to test on"),
@@ -327,7 +327,7 @@ BAD_OPTIONS = {
     "fraction above 1": (["FILE", "--test-fraction", "1.5"], "between 0 and 1, got '1.5'"),
     "no horizon": (["FILE", "--horizon", "0"], "positive whole number, got '0'"),
     "two parts": (["FILE", "--horizon", "3", "--test-fraction", "0.1"], "not allowed with"),
-    "day and month first": (["FILE", "--day-first", "--month-first"], "not allowed with"),
+    "no header": (["FILE", "--header", "x"], "a whole number from 0 to 2^32-1, got 'x'"),
     "negative seed": (["FILE", "--seed", "-1"], "from 0 to 2^32-1, got '-1'"),
 }
 

@@ -112,10 +112,10 @@ _TEXTS = (
         "--date-format",
         "FORMAT",
         "how times are written, such as %%d.%%m.%%y; excel for Excel's serial dates, unix for "
-        "seconds since 1970",
+        "time since 1970",
     ),
-    ("--sep", "CHAR", "separator of cells, tab or space as words"),
-    ("--encoding", "NAME", "such as latin-1 (default: UTF-8)"),
+    ("--sep", "CHAR", r"separator of cells, a character or a regular expression such as \t"),
+    ("--encoding", "NAME", "such as latin-1 (default: inferred)"),
 )
 
 
@@ -138,20 +138,16 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
     add("--future", type=Path, metavar="FILE.csv", help=text)
     text = "read only rows with this value, in files of several series"
     add("--where", type=_pair, action="append", default=[], metavar="COL=VALUE", help=text)
-    order = parser.add_mutually_exclusive_group()
-    for name, value, text in (
-        ("--day-first", True, "01/02/2001 is in February (default: what all dates together tell)"),
-        ("--month-first", False, "01/02/2001 is in January"),
-    ):
-        order.add_argument(name, dest="dayfirst", action="store_const", const=value, help=text)
-    text = "decimal mark, a point or a comma (default: found out)"
+    text = "whether 01/02/2001 is in February (default: inferred from all dates)"
+    add("--dayfirst", action=argparse.BooleanOptionalAction, help=text)
+    text = "decimal mark, a point or a comma (default: inferred)"
     add("--decimal", choices=(".", ","), metavar="MARK", help=text)
     text = "one more text or number that stands for missing values (repeatable)"
     add("--na-values", action="append", default=[], metavar="TEXT", help=text)
-    text = "whether there are names of columns (default: found out)"
-    add("--header", action=argparse.BooleanOptionalAction, help=text)
-    text = "lines to leave out at the beginning"
-    add("--skip-rows", type=_natural_int, default=0, metavar="N", help=text)
+    text = "index of the line with names of columns, or none (default: inferred)"
+    add("--header", type=_header, default="infer", metavar="N", help=text)
+    text = "lines to leave out at the top"
+    add("--skiprows", type=_natural_int, default=0, metavar="N", help=text)
 
 
 def _add_inpaint(commands: argparse._SubParsersAction) -> None:
@@ -223,6 +219,12 @@ def _pair(text: str) -> tuple[str, str]:
     if not column or not equals:
         raise argparse.ArgumentTypeError(f"expected COL=VALUE, got {text!r}")
     return column, value
+
+
+def _header(text: str) -> int | str | None:
+    return (
+        {"none": None, "infer": "infer"}[text] if text in ("none", "infer") else _natural_int(text)
+    )
 
 
 def _checked(kind: Callable[[str], Any], valid: Callable[[Any], bool], what: str, text: str) -> Any:

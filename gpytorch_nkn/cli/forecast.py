@@ -166,8 +166,8 @@ def _load(args: argparse.Namespace) -> TimeSeries:
             na_values=args.na_values,
             sep=args.sep,
             encoding=args.encoding,
-            has_header=args.header,
-            skiprows=args.skip_rows,
+            header=args.header,
+            skiprows=args.skiprows,
         )
     except OSError as error:
         path = error.filename or args.file

@@ -1,0 +1,311 @@
+"""Columns of a table of strings: which tell the time, which is the target (needs pandas)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from gpytorch_nkn.datasets.csv_table import main_kind
+from gpytorch_nkn.datasets.written_cells import (
+    END,
+    MONTH,
+    is_compact,
+    is_missing,
+    kind,
+    listed,
+    read_numbers,
+    read_times,
+)
+
+__all__ = [
+    "check_column",
+    "check_one_series",
+    "find_target",
+    "find_times",
+    "joined",
+    "selected",
+    "turned",
+    "unused",
+    "with_rows",
+]
+
+_REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
+_UNTOLD = 0.2  # fraction of these that names of series may leave
+_PARTS = {  # of times: names, and the largest numbers that tell them without a name
+    "year": ("year|yr|yyyy", range(1500, 2200)),
+    "month": ("month|mon|mm", [12]),
+    "quarter": ("quarter|qtr", [4]),
+    "week": ("(?:epi|iso|mmwr)?week|wk", [52, 53]),
+    "day": ("day|dd", [28, 29, 30, 31]),
+    "doy": ("doy|yday|day", [365, 366]),
+    "hour": ("hours?|hr|hh|he|periods?", [23, 24, 25, 46, 48, 50, 92, 96, 100, 2300, 2345, 2400]),
+    "minute": ("minutes?|min", [30, 45, 50, 55, 59]),
+}
+_MARKS = {"M": "month", "Q": "quarter", "W": "week"}  # before numbers, such as M01
+_CHAINS = [  # columns that tell the time together, the preferred first
+    (*days, *hours)
+    for days in (("date",), ("year", "month", "day"), ("year", "doy"))
+    for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
+] + [("year", "month"), ("year", "quarter"), ("year", "week"), ("year",)]
+_COLUMNS_OF_TIMES = {  # names of columns that are turned into rows
+    "month": rf"{MONTH}[a-z]*\.?",
+    "year": r"(?:1[5-9]|2[01])\d\d",
+    "quarter": "q ?[1-4]|[1-4]q",
+    "hour": r"(?:hour|he|h)?[ _]?\d\d?|\d\d?:\d\d(?::00)?(?:-\d\d:\d\d)?",
+}
+_TIME_NAMES = re.compile(
+    "t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
+)
+
+
+def check_column(frame: pd.DataFrame, name: str, option: str) -> None:
+    if name not in frame:
+        raise ValueError(f"There is no {option} column {name!r}; the columns are {listed(frame)}.")
+
+
+def selected(frame: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
+    """The rows in which columns have the given values."""
+    for name, value in where.items():
+        check_column(frame, name, "where")
+        if not (frame[name] == value).any():
+            known = listed(frame[name].unique())
+            raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
+        frame = frame[frame[name] == value]
+    return frame
+
+
+def turned(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
+    """The table with columns of months, years, hours, dates as rows, and which these are."""
+    for part in (*_COLUMNS_OF_TIMES, "date"):
+        pattern = _COLUMNS_OF_TIMES.get(part, "")
+        names = [n for n in frame if re.fullmatch(pattern, n.lower()) or kind(n) == part]
+        names = [name for name in names if main_kind(frame[name]) == "number"]
+        if len(names) > 2:
+            others = [name for name in frame if name not in names]
+            long = frame.melt(others, names, part, f"value by {part}", ignore_index=False)
+            return long.sort_index(kind="stable"), part
+    return frame, None
+
+
+def with_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str]:
+    """The table with a column that counts rows, from below if dates fall, and a notice."""
+    numbers, order = np.arange(len(frame)), "first to the last row"
+    for column in frame:
+        if main_kind(frame[column]) == "date":
+            cells = frame[column][~is_missing(frame[column])]
+            try:
+                times, _ = read_times(cells, dayfirst=None, date_format=None, decimal=None)
+            except ValueError:
+                continue
+            if len(times) > 1 and (np.diff(times) <= np.timedelta64(0)).all():
+                numbers, order = numbers[::-1], f"last to the first row, as {column!r} falls"
+    return frame.assign(**{name: numbers.astype(str)}), f"Rows are counted from the {order}."
+
+
+def _part(cells: pd.Series) -> tuple[str, bool]:
+    """Which part of a time a column holds, and whether its name says so; "" for none."""
+    cells = cells[~is_missing(cells)]
+    words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
+    if (found := main_kind(cells)) in ("date", "clock"):
+        return found, True
+    parts = cells.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0)?$")
+    if cells.empty or parts[1].isna().any():
+        if len(cells) and cells.str.lower().str.fullmatch(_COLUMNS_OF_TIMES["month"]).all():
+            return "month", True
+        rises = found == "number" and pd.to_numeric(cells, errors="coerce").is_monotonic_increasing
+        has_name = re.search("dat|time|day|week|month|period", words)
+        return ("date" if (rises or has_name) and is_compact(cells) else "", True)
+    n = parts[1].astype(int)
+    for part, (names, largest) in _PARTS.items():
+        is_named = bool(re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words))
+        is_named = is_named or _MARKS.get(parts[0].iloc[0].upper()) == part
+        if is_named and (part != "year" or n.min() >= 1500) and n.max() <= max(largest):
+            return part, True
+    for part, (_, largest) in _PARTS.items():
+        is_part = (n.min() >= 1500 and n.is_monotonic_increasing) if part == "year" else n.min() < 2
+        if is_part and n.max() in largest:
+            return part, False
+    return "", False
+
+
+def find_times(frame: pd.DataFrame, times: Sequence[str], target: str | None) -> dict[str, str]:
+    """Columns that tell the time, by the part of it that they hold."""
+    found = {name: _part(frame[name]) for name in times or frame if name != target}
+    order = ["date", *_PARTS, "clock"]
+    if times:
+        columns = {part or f"part {i}": name for i, (name, (part, _)) in enumerate(found.items())}
+        columns = (
+            columns
+            if len(columns) == len(times) > 1
+            else dict(zip(map(str, range(len(times))), times, strict=True))
+        )
+        return {
+            p: columns[p]
+            for p in sorted(columns, key=lambda p: order.index(p) if p in order else 9)
+        }
+    columns = {}
+    for name in sorted(found, key=lambda name: not found[name][1]):  # first those with names
+        columns.setdefault(found[name][0], name)
+    dates = [name for name, (part, _) in found.items() if part == "date"]
+    columns |= {"date": min(dates, key=lambda name: frame.duplicated(name).sum())} if dates else {}
+
+    ranks = {}  # by rows at repeated times, and whether names say what columns hold
+    for chain in _CHAINS:
+        if all(part in columns for part in chain):
+            count = frame.duplicated([columns[part] for part in chain]).sum()
+            is_named = all(found[columns[part]][1] for part in chain)
+            if count <= _REPEATED * len(frame) or is_named:
+                ranks[chain] = max(count - _REPEATED * len(frame), 0), not is_named
+    best = min(ranks, key=lambda chain: ranks[chain], default=())
+    if best and best != ("year",):
+        return {part: columns[part] for part in best}
+    return {"0": _rising(frame, target)}
+
+
+def _rising(frame: pd.DataFrame, target: str | None) -> str:
+    """The column of numbers that tells the time: by its name, or since it rises (or falls)."""
+    names = [name for name in frame if name != target]
+    numbers = [name for name in names if main_kind(frame[name]) == "number"]
+    if len(numbers) + (target is not None) < 2:
+        named = [name for name in names if _TIME_NAMES.fullmatch(name.lower())]
+        return (named or [name for name in names if name not in numbers] or names)[0]
+
+    def rank(name: str) -> tuple[bool, ...]:
+        try:
+            gaps = np.diff(read_numbers(frame[name][~is_missing(frame[name])])[0])
+        except ValueError:
+            gaps = np.zeros(1)
+        rises = bool((gaps > 0).all() or (gaps < 0).all())
+        is_named = bool(_TIME_NAMES.fullmatch(name.lower()))
+        is_equal = rises and (not gaps.size or bool(np.ptp(gaps) < 1e-6 * abs(gaps[0])))
+        return is_named or rises, is_named and rises, is_named, is_equal
+
+    best = max(numbers, key=rank)  # the first of these
+    if not rank(best)[0]:
+        raise ValueError(
+            f"Which column tells the time? None holds dates, and none of {listed(numbers)} rises "
+            "from row to row: name it by time (--time), or say time='rows' (--time rows) to count "
+            "the rows."
+        )
+    return best
+
+
+def find_target(frame: pd.DataFrame, times: Sequence[str]) -> str:
+    """The only column of numbers beside the times, but for those that are like times."""
+    others = [name for name in frame if name not in times]
+    if len(others) != 1:
+        others = [name for name in others if name and main_kind(frame[name]) == "number"]
+        for is_like in (_has_time_name, _counts_rows):
+            plain = [name for name in others if not is_like(frame[name])]
+            others = plain or others
+    if len(others) != 1:
+        raise ValueError(
+            f"Which column is the target? The columns are {listed(frame)}; name it by target "
+            "(--target)."
+        )
+    return others[0]
+
+
+def _has_time_name(cells: pd.Series) -> bool:
+    part, is_named = _part(cells)
+    return (part != "" and is_named) or bool(_TIME_NAMES.fullmatch(str(cells.name).lower()))
+
+
+def _counts_rows(cells: pd.Series) -> bool:
+    steps = pd.to_numeric(cells, errors="coerce").diff().iloc[1:]
+    return len(steps) > 1 and bool((steps == 1).all())
+
+
+def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, list[str]]:
+    """One column of times from those of years, months, hours, ..., and notices.
+
+    Hours 1 to 24 and periods such as 1 to 48 are dated to their starts.
+    """
+    if len(columns) == 1:
+        return frame[next(iter(columns.values()))], []
+    notices, text = [], pd.Series("", frame.index)
+    for part, name in columns.items():
+        cells = frame[name].str.replace(r"\.0$", "", regex=True)
+        digits = cells.str.extract(r"(\d+)")[0]
+        if part in ("date", "year"):
+            text = cells
+        elif part == "doy":
+            text += "-" + digits.str.zfill(3)
+        elif part == "day" or (part == "month" and "day" in columns):
+            text += "-" + cells
+        elif part in ("month", "quarter", "week"):
+            mark = cells.str[0].where(cells.str.match("[MQWmqw]"), part[0])
+            text += "-" + (mark + digits).fillna(cells)
+        elif part == "minute":
+            text = text.str.replace(r":\d\d$", ":", regex=True) + digits.str.zfill(2)
+        elif part != "hour" or digits.isna().any() or cells.str.contains("[.:]").any():
+            text += " " + cells.str.replace(END, "", regex=True)
+        else:
+            n = digits.astype(int)
+            minutes = n // 100 * 60 + n % 100  # of 1330
+            if n.max() <= 100:
+                per_day = next(p for p in (24, 48, 96) if n.max() <= p + p // 24)
+                first = int(n.min() > 0 and (n.max() >= 24 or per_day > 24))
+                minutes = (n - first) * (1440 // per_day)
+                told = f"{name!r} counts from 1, {1440 // per_day} minutes each; times are starts."
+                notices += [told] * first
+            text += minutes.map(lambda m: f" {m // 60}:{m % 60:02}")
+    return text.str.strip().rename(" ".join(columns.values())), notices
+
+
+def check_one_series(
+    frame: pd.DataFrame, x: np.ndarray, times: Sequence[str], target: str, *, named: bool
+) -> None:
+    """Raise an error for a file of several series, which one or two columns name."""
+    repeated = int(pd.Series(x).duplicated().sum())
+    others = [c for c in frame if c not in (*times, target)]
+    others = [c for c in others if 1 < frame[c].nunique() <= len(x) / 3]
+    for group in [*combinations(others, 1), *combinations(others, 2)]:
+        keys = frame[list(group)]
+        if repeated < _REPEATED * len(x):
+            break
+        if keys.assign(**{"the time": x}).duplicated().sum() <= _UNTOLD * repeated:
+            where = {name: frame[name].iloc[0] for name in group}
+            options = " ".join(f"--where {shlex.quote('='.join(pair))}" for pair in where.items())
+            raise ValueError(
+                f"The file seems to hold {len(keys.drop_duplicates())} series, named by "
+                f"{listed(group)}: choose one by where={where} ({options})."
+            )
+    different, counts = np.unique(x, return_counts=True)
+    is_date = x.dtype.kind == "M" or 1500 <= different[0] <= different[-1] < 2200
+    if is_date and not named and 2 * different.size <= x.size:
+        again = " ".join(f"--time {shlex.quote(name)}" for name in times)
+        raise ValueError(
+            f"{counts.max()} rows have the time {different[counts.argmax()]}: name all columns "
+            f"that tell the time (such as {again} --time COL), choose the rows of one series by "
+            f"where (--where COL=VALUE), or name {listed(times)} by time ({again}) to use all rows."
+        )
+
+
+def unused(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
+    """Notices on columns that may be covariates, or name series that follow each other."""
+    notices = []
+    others = [name for name in frame if name not in taken and frame[name].nunique() > 1]
+    found = {name: main_kind(frame[name]) for name in others}
+    full = [c for c in others if found[c] == "number" and not is_missing(frame[c]).any()]
+    full = [c for c in full if not (_has_time_name(frame[c]) or _counts_rows(frame[c]))]
+    if full:
+        options = " ".join(map(shlex.quote, full))
+        notices.append(
+            f"Columns of numbers that are not used: {listed(full)}; if they are known for the "
+            f"future, name them by covariates (--covariates {options})."
+        )
+    for name in [name for name in others if found[name] == "text"]:
+        count = frame[name].nunique()
+        if (frame[name] != frame[name].shift()).sum() == count <= len(frame) / 3:
+            option = shlex.quote(f"{name}={frame[name].iloc[0]}")
+            notices.append(
+                f"All rows are one series, though {name!r} has {count} values; --where {option} "
+                "reads those of one."
+            )
+    return notices

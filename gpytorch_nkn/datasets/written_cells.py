@@ -1,0 +1,422 @@
+"""Cells of text files as people write them: kinds, numbers, times (needs pandas)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+
+__all__ = [
+    "counted",
+    "find_sentinels",
+    "is_missing",
+    "kind",
+    "listed",
+    "read_numbers",
+    "read_times",
+]
+
+_MISSING = re.compile(
+    r"[-\u2013\u2014\u2026.:?*]*|n/?a|nan|none|null|nil|nat|#n/a.*|<na>|: ?[a-z]{1,3}", re.I
+)
+_NUMBER = re.compile(
+    r"(?P<sign>[(+-]?) ?(?P<before>[A-Za-z]{0,3}[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|[<>~*]|) ?"
+    r"(?P<number>[+-]?(?:[0-9][0-9., ']*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?)\)? ?"
+    r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)"
+)
+_STYLES = {  # by the decimal mark; the other mark may separate thousands
+    mark: re.compile(rf"[+-]?(?:[1-9]\d?\d?(?:{o}\d\d\d?)*{o}\d{{3}}|\d*)(?:{m}\d*)?(?:[eE].+)?")
+    for mark, m, o in ((".", r"\.", ","), (",", ",", r"\."))
+}
+MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+_WEEKDAY = r"\(?\b(?:mon|tue|wed|thu|fri|sat|sun)(?:s|nes|rs|ur)?(?:day)?\b\)?[.,]?"
+_CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
+    r"(?P<hour>\d\d?)(?:[:.]?(?P<minute>\d\d)(?:[:.]?(?P<second>\d\d(?:[.,]\d+)?))?)?"
+    r"(?: ?(?P<half>[ap])\.?m\.?)?"
+    r"(?: ?(?P<zone>z|[+-]\d\d(?::?\d\d)?|\(?[a-z]{3,4}(?:/[a-z]{3,4})?\)?))?"
+)
+_TIME = re.compile(
+    r"(?P<date>.{4,}?)(?:(?:(?<=\d)t(?=\d\d)|[ ,]+(?=\d\d?[:.]\d\d|\d\d? ?[ap]\.?m)"
+    rf"|(?<=\d{{8}})[ :_](?=\d{{4}})){_CLOCK})?"
+)
+END = re.compile(  # of an interval, behind its start
+    r"(?: +(?:-|\u2013|to) +|/(?=\d{4}-\d\d-)|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d))[-\u2013])"
+    r"(?=\d+[-./:]\d).*"
+)
+_DATE = re.compile(  # of tokens
+    rf"\d{{1,4}}-\d\d?-\d{{1,4}}|\d{{4}}-\d{{1,3}}|\d\d?-\d{{4}}|\d{{2,4}}-{MONTH}|\d{{4}}-w-\d+-\d"
+    rf"|(?:\d{{1,4}}-)?{MONTH}(?:-\d{{1,4}}){{1,2}}"
+)
+_PERIOD = re.compile(
+    r"(?:(?P<y>\d\d|\d{4})-)?(?:(?P<k>[mqtwsh])-(?P<n>\d\d?)|(?P<n2>\d)-(?P<k2>[qh]))(?:-(?P<z>\d+))?"
+)
+_MONTHS = {"m": 1, "q": 3, "t": 3, "s": 6, "h": 6}
+_FORMATS = (
+    "%Y-%m-%d %d-%m-%Y %m-%d-%Y %d-%m-%y %m-%d-%y %y-%m-%d %d-%b-%Y %d-%b-%y %b-%d-%Y %Y-%b-%d "
+    "%Y-%m %m-%Y %b-%Y %b-%y %Y-%b %Y%m %Y%m%d %Y%m%d%H %Y%m%d%H%M %Y%m%d%H%M%S %Y-%j"
+).split()
+_ORDERED = _FORMATS[1:6]  # where day, month or year may come first
+_FIRST = {"d": "day", "m": "month", "y": "year"}
+_CENTURY = 1930  # the first year that two digits stand for
+_EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 1970
+
+
+def listed(texts: Sequence[object]) -> str:
+    """Strings in quotes, shortened, the first ten if there are more."""
+    short = [repr(text if len(text) <= 40 else f"{text[:37]}...") for text in map(str, texts[:10])]
+    return ", ".join(short) + (", ..." if len(texts) > 10 else "")
+
+
+def counted(count: int, what: str = "row") -> str:
+    """Number and noun."""
+    return f"{count} {what}" + "s" * (count != 1)
+
+
+def is_missing(cells: pd.Series, na_values: Collection[str] = ()) -> pd.Series:
+    """Mask of the cells without a value: empty, NA, NaN, null, -, ., ?, or as given."""
+    marks = pd.to_numeric(pd.Series(list(na_values), dtype=str), errors="coerce").dropna()
+    missing = cells.isin([cell for cell in cells.unique() if _MISSING.fullmatch(cell)])
+    missing |= cells.isin(list(na_values))
+    return missing | pd.to_numeric(cells, errors="coerce").isin(marks) if len(marks) else missing
+
+
+@lru_cache(2**16)
+def kind(cell: str) -> str:
+    """Kind of a cell: missing, number, date, clock or text."""
+    if _MISSING.fullmatch(cell):
+        return "missing"
+    found = _NUMBER.fullmatch(cell)
+    is_number = found and any(style.fullmatch(_plain(found)) for style in _STYLES.values())
+    if found and is_number and not found["before"] + found["after"]:
+        return "number"
+    if re.fullmatch(r"\d\d?\.(00|15|30|45|[0-5]0)\.00", cell):
+        return "clock"
+    if _DATE.fullmatch(_split(cell)["date"] or ""):
+        return "date"
+    lower = END.sub("", cell.lower())
+    if re.match(r"\d\d?([:.]\d\d|:\d\d| ?[ap])", lower) and re.fullmatch(_CLOCK, lower):
+        return "clock"
+    return "number" if is_number else "text"
+
+
+def _plain(found: re.Match[str]) -> str:
+    """A number without spaces and apostrophes between thousands."""
+    return re.sub(r"(?<=\d)[ '](?=\d{3})", "", found["number"]).strip()
+
+
+def read_numbers(
+    cells: pd.Series, *, decimal: str | None = None, sep: str = ","
+) -> tuple[np.ndarray, list[str]]:
+    """Numbers ``N`` of a column of strings, and notices.
+
+    A comma before three digits separates thousands if other cells have no comma, and is ambiguous
+    if all cells are of this form; so are points in files with semicolons.
+
+    Raises:
+        ValueError: A cell is not a finite number, or the decimal mark is ambiguous.
+    """
+    if decimal not in (None, ".", ","):
+        raise ValueError(f"decimal must be '.' or ',', got {decimal!r}.")
+    name, unique = cells.name, list(cells.unique())
+    found = {cell: match for cell in unique if (match := _NUMBER.fullmatch(cell))}
+    plain = {cell: _plain(match) for cell, match in found.items()}
+    fits = {m: [c for c, t in plain.items() if _STYLES[m].fullmatch(t)] for m in _STYLES}
+    if decimal is None:
+        decimal = max(fits, key=lambda m: len(fits[m]))
+        seen = next((m for m in ",." if any(m in text for text in plain.values())), "")
+        if len(fits["."]) == len(fits[","]) and (seen == "," or (seen and sep == ";")):
+            if all(seen in text for text in plain.values()):
+                raise ValueError(
+                    f"Numbers such as {unique[0]!r} in the column {name!r} have a decimal mark or "
+                    "a thousands separator: say decimal='.' or decimal=',' (--decimal . or "
+                    "--decimal ,)."
+                )
+            decimal = "." if seen == "," else ","
+    other = "." if decimal == "," else ","
+    values = {c: float(plain[c].replace(other, "").replace(decimal, ".")) for c in fits[decimal]}
+    bad = cells[~cells.map(values).pipe(np.isfinite)]
+    if len(bad):
+        raise ValueError(
+            f"Line {bad.index[0]}: the column {name!r} must hold numbers, got "
+            f"{listed(bad.unique())}; {_left_out(bad)}, or name another column (--target)."
+        )
+    marks = {cell: match["before"] + match["after"] for cell, match in found.items()}
+    values = {c: -value if found[c]["sign"] in ("(", "-") else value for c, value in values.items()}
+    kinds = set(marks.values())
+    notices = []
+    if "," in "".join(plain.values()) and decimal == ",":
+        notices.append(f"Numbers of {name!r} have decimal commas.")
+    if len(kinds) == 1 and kinds != {""}:
+        notices.append(f"Values of {name!r} are in {kinds.pop()}.")
+    elif len(kinds) > 1:
+        marked = cells[cells.map(marks) != ""]
+        notices.append(
+            f"{counted(len(marked), 'value')} of {name!r} with a mark, such as "
+            f"{marked.iloc[0]!r}: marks are dropped, values are kept."
+        )
+    return cells.map(values).to_numpy(float), notices
+
+
+def _left_out(bad: pd.Series) -> str:
+    """The option that leaves out cells."""
+    texts = list(bad.unique()[:5])
+    options = " ".join(f"--na-values={shlex.quote(text)}" for text in texts)
+    return f"leave such rows out by na_values={texts} ({options})"
+
+
+def find_sentinels(values: np.ndarray, name: str) -> list[str]:
+    """Notices on values that may stand for missing ones.
+
+    Such a value recurs exactly at an end of the range (-99 and the like need not recur), and is
+    farther from the others than these are from each other, or the only negative one.
+    """
+    notices, rest = [], values
+    for lowest in (True, False, True, False):
+        end = rest.min() if lowest else rest.max()
+        others = rest[rest != end]
+        count, nines = rest.size - others.size, re.fullmatch(r"-?9{2,}(\.9+)?", f"{end:.12g}")
+        if end == 0 or count < 2 - bool(nines) or np.unique(others).size < 2:
+            continue
+        is_far = count < others.size and abs(others - end).min() > np.ptp(others)
+        if is_far or (end < 0 <= others.min() and end == round(end)):
+            rest = others
+            notices.append(
+                f"{counted(count)} of {name!r} with {end:.12g}, far from the others; if it stands "
+                f"for a missing value, say na_values=['{end:.12g}'] (--na-values={end:.12g})."
+            )
+    return notices
+
+
+@lru_cache(2**16)
+def _split(cell: str) -> dict[str, str | None]:
+    """Time of day of a cell, and its date as numbers, months of three letters and other letters."""
+    cell = re.sub(_WEEKDAY, " ", END.sub("", cell.lower())).strip()
+    found = _TIME.fullmatch(cell)
+    date = re.sub(r"^(\d{4}):", r"\1-", found["date"] if found else cell)
+    date = re.sub(rf"({MONTH})[a-z]*", r"-\1-", date)
+    date = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|(?<=\d)(?=[a-z])|(?<=[a-z])(?=\d)", "-", date)
+    date = re.sub(r"[\s./,'\u2019_-]+", "-", date).strip("-")
+    part = None
+    if period := _PERIOD.fullmatch(date):
+        year, day = (period["y"], period["z"] or "1") if period["y"] else (period["z"] or "", "1")
+        part, n = period["k"] or period["k2"], int(period["n"] or period["n2"])
+        year = year if len(year) != 2 else ("20" if int(year) < _CENTURY % 100 else "19") + year
+        date = f"{year}-w-{n}-{day}" if part == "w" else f"{year}-{(n - 1) * _MONTHS[part] + 1:02}"
+    return {**(found.groupdict() if found else {}), "date": date, "part": part}
+
+
+def read_times(
+    cells: pd.Series, *, dayfirst: bool | None, date_format: str | None, decimal: str | None
+) -> tuple[np.ndarray, list[str]]:
+    """Times ``N`` of a column of strings, numbers or ``datetime64``, and notices.
+
+    All cells have one format. Where several formats fit, the one is taken that alone gives dates
+    with few gaps. Days come first in 01.02.2001. Months and quarters are ``datetime64[M]``.
+    Offsets from UTC are dropped where all are equal, or all times of day; else times are in UTC.
+
+    Raises:
+        ValueError: A cell is not a time, or its format differs, or the format is ambiguous.
+    """
+    unique = pd.Series(cells.unique(), dtype=str)
+    is_number = unique.str.fullmatch(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?").all()
+    if date_format not in (None, "excel", "unix"):
+        return _by_format(cells, date_format), []
+    if date_format or (is_number and not is_compact(cells)):
+        return _since(cells, date_format, decimal)
+    if is_number and unique.str.len().max() == 7:
+        unique = unique.str.replace(r"^(\d{4}\.1)$", r"\g<1>0", regex=True)  # a zero was lost
+    split = pd.DataFrame(list(map(_split, unique)), index=pd.Index(cells.unique()))
+    split = split.reindex(columns=["date", "part", "hour", "minute", "second", "half", "zone"])
+    dates, form, notices = _dates(cells, split["date"], dayfirst)
+    if (split["part"].isin(["q", "t"])).any() or form == "quarters":
+        notices.append("Times are read as quarters, and dated to their first month.")
+    if split["hour"].notna().any():
+        clocks, told = _clocks(cells, split)
+        dates, form, notices = dates + clocks, "%d", notices + told
+    if unique.str.contains(END).any():
+        notices.append("Intervals are dated to their starts.")
+    found = cells.map(dates).to_numpy("datetime64[us]")
+    return _coarsest(found, months=not re.search("%[dj]|days", form)), notices
+
+
+def is_compact(cells: pd.Series) -> bool:
+    """Whether all numbers are dates: 20010930, 200109, 2001.1 to 2001.4, 2001.01 to 2001.12."""
+    unique = pd.Series(cells.unique(), dtype=str)
+    month = r"(?:1[6-9]|2[01])\d\d(?:0[1-9]|1[0-2])"
+    week = r"|\d{6}" if "week" in str(cells.name).lower() else ""
+    pattern = rf"{month}(?:(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){{0,2}})?)?{week}"
+    if unique.str.fullmatch(pattern).all():
+        return len(unique) > 1 and unique.str.len().nunique() == 1
+    parts = set(unique.str.extract(r"^\d{4}\.(\d\d?)$|^(\d\d)\.\d{4}$").fillna("").sum(axis=1))
+    tenth = {"10" if part == "1" else part for part in parts}
+    return parts == set("1234") or tenth == {f"{i:02}" for i in range(1, 13)}
+
+
+def _dates(
+    cells: pd.Series, texts: pd.Series, dayfirst: bool | None
+) -> tuple[pd.Series, str, list[str]]:
+    """Dates by unique cells, their format, and notices."""
+    name, unique = str(cells.name), pd.Series(texts.unique())
+    readings: dict[str, pd.Series] = {}
+    pairs = unique.str.extract(r"^(\d{4})-?(\d\d?)$")
+    if pairs.notna().all(axis=None):
+        year, n = pairs[0], pairs[1].astype(int)
+        if len(n) > 2 and (n == (year.astype(int) + 1) % 100).all():  # 2001/02, 2002/03, ...
+            unique = year + "-01"
+        elif "week" in name.lower() or (n > 12).mean() > 0.5:
+            unique = year + "-w-" + pairs[1] + "-1"
+        elif n.max() <= 4 and unique.str.len().max() == 6:
+            readings["quarters"] = pd.to_datetime(year + "-" + (3 * n - 2).astype(str))
+    if dayfirst is None and texts.index.str.match(r"\d\d?\.\d\d?\.").all():
+        dayfirst = True
+    for form in _FORMATS:
+        if form in _ORDERED and dayfirst not in (None, form[1] == "d"):
+            continue
+        shape = rf"\d{{{2 * form.count('%') + 2}}}" if "-" not in form else ".*-.*"
+        if unique.str.fullmatch(r"\d{4}-\d{3}" if form == "%Y-%j" else shape).mean() > 0.5:
+            values = pd.to_datetime(unique, format=form, errors="coerce")
+            if "%y" in form:
+                late = values >= str(_CENTURY + 100)
+                values = values.mask(late, values - pd.DateOffset(years=100))
+            if not any(values.equals(other) for other in readings.values()):
+                readings[form] = values
+    weeks = unique.str.extract(r"^(\d{4})-w-(\d\d?)-(\d)$").astype(float)
+    if weeks.notna().any(axis=None):
+        fourth = pd.to_datetime(pd.DataFrame({"year": weeks[0], "month": 1, "day": 4}))
+        for start, before in (("Mondays", 0), ("Sundays", 1)):  # of ISO 8601, of epidemiology
+            days = 7 * (weeks[1] - 1) - (fourth.dt.weekday + before) % 7
+            monday = fourth + pd.to_timedelta(days, unit="D")
+            is_valid = (monday + pd.Timedelta(days=3)).dt.year == weeks[0]
+            values = (monday + pd.to_timedelta(weeks[2] - 1, unit="D")).where(is_valid)
+            if before or not re.search("epi|mmwr|cdc", name.lower()):
+                readings[start] = values
+            if start in readings and values.notna().all():
+                break
+    found = {form: values for form, values in readings.items() if values.notna().all()}
+    likely = [form for form, values in found.items() if _has_few_gaps(values)]
+    if not found:
+        good = max((values.notna() for values in readings.values()), key=sum, default=unique == "")
+        good = max(good, unique.str.fullmatch(r"\d+"), key=sum)
+        raise ValueError(_no_times(cells, cells.map(texts).isin(texts.unique()[good])))
+    if len(found) > 1 and len(likely) != 1 and dayfirst is None:
+        first, second = list(found.values())[:2]
+        i = int((first != second).to_numpy().argmax())
+        option = "dayfirst=True or dayfirst=False (--dayfirst or --no-dayfirst)"
+        if "quarters" in found:
+            option = "date_format='%Y-%m' (--date-format %Y-%m), or write quarters as 2001Q3"
+        raise ValueError(
+            f"{texts.index[texts == texts.unique()[i]][0]!r} in the column {name!r} may be "
+            f"{first[i]:%Y-%m-%d} or {second[i]:%Y-%m-%d}: say {option}."
+        )
+    form = likely[0] if len(likely) == 1 else next(iter(found))
+    if form == "%b-%y" and not likely and unique.str[-2:].astype(int).between(1, 31).all():
+        raise ValueError(
+            f"{texts.index[0]!r} in the column {name!r} may be a day without its year; if it is a "
+            "month of a year, say date_format='%b %y' (--date-format '%b %y')."
+        )
+    notices = []
+    if form in _ORDERED:
+        notices.append(f"Dates are read {_FIRST[form[1]]} first.")
+    if "%y" in form:
+        notices.append(f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}.")
+    if form in ("Mondays", "Sundays"):
+        notices.append(f"Weeks begin on {form}.")
+    dates = texts.map(dict(zip(texts.unique(), found[form], strict=True)))
+    return dates, form, notices
+
+
+def _has_few_gaps(dates: pd.Series) -> bool:
+    """Whether at least half of the equal steps from the first to the last date are there."""
+    days = np.unique(dates.to_numpy("datetime64[D]"))
+    months = days.astype("datetime64[M]")
+    ticks = (months if len(np.unique(days - months)) == 1 else days).astype(int)
+    return ticks.size < 2 or bool(2 * ticks.size >= np.ptp(ticks) / np.diff(ticks).min() + 1)
+
+
+def _clocks(cells: pd.Series, split: pd.DataFrame) -> tuple[pd.Series, list[str]]:
+    """Times of day by unique cells, in UTC if offsets differ, and notices."""
+    parts = split[["hour", "minute", "second"]].replace(",", ".", regex=True).astype(float)
+    hour, minute, second = (parts[part].fillna(0) for part in parts)
+    hour = hour.mask(split["half"].notna(), hour % 12 + 12 * (split["half"] == "p"))
+    clock = pd.to_timedelta((hour * 3600e6 + minute * 60e6 + second * 1e6).round(), unit="us")
+    zone = split["zone"].str.strip("()").replace(["z", "utc", "gmt"], "+00")
+    signed = zone.str.extract(r"^([+-]\d\d):?(\d\d)?$").astype(float)
+    offset = signed[0] * 60 + signed[1].fillna(0) * np.where(zone.str[0] == "-", -1, 1)
+    good = (clock <= pd.Timedelta(hours=25)) & (offset.notna() == (offset.notna().mean() > 0.5))
+    if not good.all():
+        raise ValueError(_no_times(cells, cells.map(good)))
+    if offset.isna().any():
+        return clock, []
+    if offset.nunique() == 1 or clock.nunique() == 1:
+        return clock, ["Times are those of their own clocks: offsets from UTC are left out."]
+    return clock - pd.to_timedelta(offset, unit="min"), ["Times are converted to UTC."]
+
+
+def _no_times(cells: pd.Series, is_good: pd.Series) -> str:
+    bad = cells[~is_good]
+    text = f"Line {bad.index[0]}: {bad.iloc[0]!r} in the column {cells.name!r} is"
+    if is_good.mean() < 0.5:
+        return (
+            f"{text} neither a number nor a date such as 2001-09-30, 30/09/2001, 2001-09, 2001Q3, "
+            "2001-W36 or Sep 2001; name its format, such as date_format='%d.%m.%Y %Hh' "
+            "(--date-format), or another column by time (--time), or say time='rows' (--time rows)."
+        )
+    return f"{text} not a time such as {cells[is_good].iloc[0]!r}; {_left_out(bad)}."
+
+
+def _since(
+    cells: pd.Series, date_format: str | None, decimal: str | None
+) -> tuple[np.ndarray, list[str]]:
+    """Numbers, or dates where these are seconds since 1970 or Excel's serial days."""
+    values, notices = read_numbers(cells, decimal=decimal, sep=".")
+    size = np.abs(values)
+    unit = next((unit for unit, now in _EPOCHS.items() if size.max() < 10 * now), "ns")
+    is_serial = len(values) > 2 and 20_000 <= values.min() and values.max() <= 80_000
+    if date_format is None and size.min() > 0.3 * _EPOCHS[unit]:
+        date_format = "unix"
+        notices.append(f"Times are read as {unit} since 1970.")
+    elif date_format is None and is_serial and "dat" in str(cells.name).lower():
+        date_format = "excel"
+        notices.append("Times are read as Excel's serial dates.")
+    elif date_format is None:
+        option = "if they are Excel's serial dates, say date_format='excel' (--date-format excel)"
+        told = (
+            [f"Times such as {cells.iloc[0]} are read as numbers; {option}."] if is_serial else []
+        )
+        return values, [*notices, *told]
+    unit, origin = ("D", "1899-12-30") if date_format == "excel" else (unit, "unix")
+    try:
+        dates = pd.to_datetime(values, unit=unit, origin=origin).round("ms")
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"date_format={date_format!r} (--date-format): {error}") from None
+    return _coarsest(dates.to_numpy()), notices
+
+
+def _by_format(cells: pd.Series, date_format: str) -> np.ndarray:
+    option = f"date_format={date_format!r} (--date-format)"
+    try:
+        dates = pd.to_datetime(cells, format=date_format, errors="coerce", utc="%z" in date_format)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
+    if dates.isna().any():
+        bad = cells[dates.isna()]
+        raise ValueError(
+            f"Line {bad.index[0]}: {bad.iloc[0]!r} is not of {option}; {_left_out(bad)}."
+        )
+    dates = dates.dt.tz_localize(None)
+    if "%y" in date_format:
+        dates = dates.mask(dates >= str(_CENTURY + 100), dates - pd.DateOffset(years=100))
+    days = re.search("%[djeuwUWVDcxFHIMS]", date_format)
+    return _coarsest(dates.to_numpy(), months=not days and "%Y" != date_format)
+
+
+def _coarsest(dates: np.ndarray, *, months: bool = False) -> np.ndarray:
+    for unit in ("M",) * months + ("D", "s", "ms"):
+        coarse = dates.astype(f"datetime64[{unit}]")
+        if (coarse == dates).all():
+            return coarse
+    return dates
