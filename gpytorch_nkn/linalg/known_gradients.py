@@ -46,8 +46,8 @@ class _Known(Function):
     def backward(ctx, *outer: Tensor):
         if torch.is_grad_enabled():
             raise NotImplementedError(
-                "The gradient of this loss cannot be differentiated again; for an exact GP, "
-                "gpytorch.mlls.ExactMarginalLogLikelihood has second derivatives."
+                "The gradient of this loss cannot be differentiated again; of an exact GP, use "
+                "gpytorch.mlls.ExactMarginalLogLikelihood for second derivatives."
             )
         value, *gradients = ctx.saved_tensors
         scale = torch.where(value.isfinite(), outer[0], 0.0)  # infinity times zero is NaN
