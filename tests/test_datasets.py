@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from gpytorch_nkn.datasets import (
-    future_times,
     load_co2,
     load_texture,
     texture_with_hole,
@@ -78,39 +77,3 @@ def test_importing_the_datasets_loads_no_library_of_images():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == ""
-
-
-@pytest.mark.parametrize(
-    ("times", "expected"),
-    [
-        (["2001-10", "2001-11"], ["2001-12", "2002-01"]),
-        (["2001-10-31", "2001-11-30"], ["2001-12-31", "2002-01-31"]),
-        (["2001-05-15", "2001-08-15", "2001-11-15"], ["2002-02-15", "2002-05-15"]),
-        (["2001-01-01", "2001-01-08", "2001-01-15"], ["2001-01-22", "2001-01-29"]),
-        (["2001-01-01T22", "2001-01-01T23"], ["2001-01-02T00", "2001-01-02T01"]),
-        (["2001-01-01", "2001-04-01", "2001-07-01"], ["2001-10-01", "2002-01-01"]),
-    ],
-)
-def test_future_dates_go_on_in_the_step_of_the_series(times, expected):
-    ahead = future_times(np.array(times, "datetime64"), 2)
-    assert ahead.tolist() == np.array(expected, "datetime64").tolist()
-
-
-def test_future_days_at_work_are_no_weekends():
-    days = np.arange("2001-01-01", "2001-01-27", dtype="datetime64[D]")
-    at_work = days[np.is_busday(days) & (days != np.datetime64("2001-01-15"))]  # a holiday
-    ahead = future_times(at_work, 6)
-    weeks = np.arange("2001-01-29", "2001-02-06", dtype="datetime64[D]")
-    assert ahead.tolist() == weeks[np.is_busday(weeks)].tolist()
-    evening = at_work + np.timedelta64(18, "h")
-    assert (future_times(evening, 6) == ahead + np.timedelta64(18, "h")).all()
-    for daily in (at_work[-4:], days):  # too few to tell, and with weekends
-        assert future_times(daily, 1)[0] == daily[-1] + 1
-
-
-def test_future_numbers_go_on_in_the_step_of_the_series():
-    np.testing.assert_allclose(future_times(np.array([0.0, 0.0, 2.0, 4.0, 8.0]), 2), [10.0, 12.0])
-    days = np.array([0.0, 31.0, 59.0, 90.0, 120.0, 151.0, 181.0, 212.0, 243.0]) / 365
-    assert future_times(days, 12)[-1] - days[-1] == pytest.approx(1.0, abs=0.005)
-    with pytest.raises(ValueError, match="two different times, got 1"):
-        future_times(np.array([3.0, 3.0]), 2)

@@ -19,6 +19,7 @@ from gpytorch_nkn.averaging.stacking import (
 )
 from gpytorch_nkn.averaging.transforms import (
     TRANSFORMS as TRANSFORMS,
+    OrderedProbit as OrderedProbit,
     Transform as Transform,
     as_bounds as as_bounds,
     candidate_transforms as candidate_transforms,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import ArrayLike
-from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp
+from scipy.special import log_ndtr, logsumexp, ndtri_exp
 
 from gpytorch_nkn.averaging.transforms import Transform
 from gpytorch_nkn.fit import check_number
@@ -19,6 +19,7 @@ __all__ = ["MixturePredictions", "PredictiveMixture"]
 
 _HALVINGS = 64  # bisections between all floats: as many as a float has bits
 _NODES = 80  # of Gauss-Hermite quadrature
+_COUNTED = 256  # whole numbers whose probabilities are summed one by one
 _NARROW = 1e-5  # standard deviations below which a density is constant
 
 
@@ -27,8 +28,8 @@ class PredictiveMixture:
     """Distributions of ``M`` values: mixtures of transformed normal distributions.
 
     A normal distribution that reaches beyond the bounds of its transform is truncated there. If
-    the bounds are closed, its mass beyond them lies on the bounds. Densities on closed bounds are
-    probabilities.
+    the bounds are closed, its mass beyond them lies on the bounds. Densities on closed bounds, and
+    of whole numbers where a transform has only these, are probabilities.
 
     Attributes:
         weights: Weights ``R`` of the components, of sum 1.
@@ -51,16 +52,14 @@ class PredictiveMixture:
                 interval of this width around each value.
         """
         with np.errstate(over="ignore"):
-            logs = -(self._scores(values) ** 2 + np.log(2 * np.pi)) / 2 - np.log(self.stds)
+            logs = -(self._scores(values) ** 2 + np.log(2 * np.pi)) / 2 - np.log(self._widths)
         logs = logs + self._by_component([kind.log_slope(values) for kind in self._kinds])
-        if resolution:
-            low, high = (self._scores(values + half) for half in (-resolution / 2, resolution / 2))
-            inside = _log_between(low, high) - np.log(resolution)
-            logs = np.where(high - low > _NARROW, inside, logs)
-        else:
-            lower, upper = self._limits
-            logs = np.where(self._closed & (values == lower), log_ndtr(self._bounds[0]), logs)
-            logs = np.where(self._closed & (values == upper), log_ndtr(-self._bounds[1]), logs)
+        if resolution or self._closed.any():
+            half = resolution / 2
+            low, high = self._scores(values - half, before=True), self._scores(values + half)
+            with np.errstate(invalid="ignore"):
+                is_wide = high - low > _NARROW
+            logs = np.where(is_wide, _log_between(low, high) - np.log(resolution or 1.0), logs)
         return logsumexp(logs - self._log_mass, axis=0, b=self.weights[:, None])
 
     def above(self, values: np.ndarray) -> np.ndarray:
@@ -85,11 +84,11 @@ class PredictiveMixture:
             else:
                 over = self.above(values) > 1 - probability
             lower, upper = np.where(over, middle, lower), np.where(over, upper, middle)
-        return _of_order(upper)
+        return _of_order(upper) + 0.0  # no negative zero
 
     def draws(self, component: int, scores: np.ndarray) -> np.ndarray:
         """Values ``S x M`` of one component at standard normal scores ``S x M``."""
-        return self._values(component, scores, self._ends)
+        return self._values(component, scores, *(end[component] for end in self._ends))
 
     def sample(
         self, count: int, rng: np.random.Generator, scores: Callable[[int, int], np.ndarray]
@@ -120,7 +119,7 @@ class PredictiveMixture:
 
         Args:
             limits: Lower and upper limits ``M`` on the scale of the transforms: values beyond
-                count as the limits.
+                count as the limits. Values are then not rounded to whole numbers.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             found = [self._moments(component, limits) for component in range(len(self.weights))]
@@ -133,41 +132,54 @@ class PredictiveMixture:
         self, component: int, limits: tuple[np.ndarray, np.ndarray] | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance ``M`` of one component."""
-        kind, mean, std = self.transforms[component], self.means[component], self.stds[component]
-        low, high = (bound[component] for bound in self._bounds)
+        kind, mean, std = self.transforms[component], self.means[component], self._widths[component]
         if kind.is_linear:
             return mean, std**2
         if limits is not None:
-            return self._quadrature(component, limits, self._ends)
-        if kind.power or kind.end < np.inf:
-            mean, variance = self._quadrature(component, None, self._bounds)
-        else:  # log-normal
-            mass = _log_between(low, high)
-            first, second = (
-                (order * std) ** 2 / 2 + _log_between(low - order * std, high - order * std) - mass
-                for order in (1, 2)
-            )
-            mean = np.exp(mean + first)
-            variance = mean**2 * np.expm1(second - 2 * first)
-            mean = kind.origin + mean
+            low, high = (end[component] for end in self._ends)
+            return self._quadrature(component, low, high, limits)
+        low, high = (bound[component] for bound in self._bounds)
         if not kind.closed:
-            return mean, variance
-        masses = np.stack([ndtr(low), np.exp(_log_between(low, high)), ndtr(-high)])
-        means = np.stack([np.full_like(mean, kind.lower), mean, np.full_like(mean, kind.upper)])
-        means = np.where(masses > 0, means, 0.0)
-        whole = (masses * means).sum(0)
-        within = np.where(masses[1] > 0, masses[1] * variance, 0.0)
-        return whole, (masses * (means - whole) ** 2).sum(0) + within
+            return self._between(component, low, high)
+        points = np.array([kind.lower, kind.upper])
+        if kind.whole:
+            points = kind.lower + np.arange(min(_COUNTED, kind.upper - kind.lower + 1))
+            low, high = (kind.position(points[-1:]) - mean) / std, np.full_like(mean, np.inf)
+        points = points[np.isfinite(points), None]
+        ends = ((side(points) - mean) / std for side in (kind.before, kind.position))
+        masses = np.exp([*_log_between(*ends), _log_between(low, high)])
+        rest, variance = self._between(component, low, high)
+        values = np.vstack([np.broadcast_to(points, (len(points), mean.size)), rest])
+        values = np.where(masses > 0, values, 0.0)
+        whole = (masses * values).sum(0)
+        within = np.where(masses[-1] > 0, masses[-1] * variance, 0.0)
+        return whole, (masses * (values - whole) ** 2).sum(0) + within
+
+    def _between(
+        self, component: int, low: np.ndarray, high: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance ``M`` of one component between scores ``M``."""
+        kind, mean, std = self.transforms[component], self.means[component], self._widths[component]
+        if kind.power or kind.end < np.inf or kind.whole:
+            return self._quadrature(component, low, high)
+        mass = _log_between(low, high)  # of a log-normal distribution
+        first, second = (
+            (order * std) ** 2 / 2 + _log_between(low - order * std, high - order * std) - mass
+            for order in (1, 2)
+        )
+        mean = np.exp(mean + first)
+        return kind.origin + mean, mean**2 * np.expm1(second - 2 * first)
 
     def _quadrature(
         self,
         component: int,
-        limits: tuple[np.ndarray, np.ndarray] | None,
-        ends: tuple[np.ndarray, np.ndarray],
+        low: np.ndarray,
+        high: np.ndarray,
+        limits: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         nodes, weights = hermegauss(_NODES)
         weights = weights / weights.sum()
-        values = self._values(component, nodes[:, None], ends, limits)
+        values = self._values(component, nodes[:, None], low, high, limits)
         mean = weights @ values
         return mean, weights @ (values - mean) ** 2
 
@@ -176,21 +188,28 @@ class PredictiveMixture:
         self,
         component: int,
         scores: np.ndarray,
-        ends: tuple[np.ndarray, np.ndarray],
+        low: np.ndarray,
+        high: np.ndarray,
         limits: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Values ``S x M`` of one component that is truncated at these scores."""
-        low, high = (end[component] for end in ends)
+        """Values ``S x M`` of one component that is truncated at scores ``M``."""
         if np.isfinite(low).any() or np.isfinite(high).any():
             with np.errstate(invalid="ignore"):
                 sign = np.where(low + high > 0, -1.0, 1.0)  # the tail in which logs are precise
             least = np.where(sign > 0, low, -high)
             masses = log_ndtr(sign * scores) + _log_between(low, high)
             scores = sign * ndtri_exp(np.logaddexp(log_ndtr(least), masses))
-        scaled = self.means[component] + self.stds[component] * scores
-        if limits is not None:
-            scaled = np.clip(scaled, *limits)
-        return self.transforms[component].inverse(scaled)
+        scaled = self.means[component] + self._widths[component] * scores
+        kind = self.transforms[component]
+        if limits is None:
+            return kind.inverse(scaled)
+        return replace(kind, whole=False).inverse(np.clip(scaled, *limits))
+
+    @cached_property
+    def _widths(self) -> np.ndarray:
+        """Standard deviations ``R x M``, with what the processes do not see."""
+        lost = [[kind.lost_variance] for kind in self.transforms]
+        return np.sqrt(self.stds**2 + lost) if np.any(lost) else self.stds
 
     @cached_property
     def _kinds(self) -> list[Transform]:
@@ -203,26 +222,23 @@ class PredictiveMixture:
             return of_kinds[0][None]
         return np.stack([of_kinds[self._kinds.index(kind)] for kind in self.transforms])
 
-    def _scores(self, values: np.ndarray) -> np.ndarray:
-        """Standardised values ``R x M``."""
-        scaled = self._by_component([kind.position(values) for kind in self._kinds])
+    def _scores(self, values: np.ndarray, *, before: bool = False) -> np.ndarray:
+        """Scores ``R x M`` below which values, or what is less than these, lie."""
+        scaled = self._by_component(
+            [(kind.before if before else kind.position)(values) for kind in self._kinds]
+        )
         with np.errstate(over="ignore"):
-            return (scaled - self.means) / self.stds
+            return (scaled - self.means) / self._widths
 
     @cached_property
     def _closed(self) -> np.ndarray:
         return np.array([kind.closed for kind in self.transforms])[:, None]
 
     @cached_property
-    def _limits(self) -> np.ndarray:
-        """Bounds ``2 x R x 1`` of the values."""
-        return np.array([(kind.lower, kind.upper) for kind in self.transforms]).T[..., None]
-
-    @cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Bounds ``R x M`` as scores."""
         low, high = np.array([kind.ends for kind in self.transforms]).T[..., None]
-        return (low - self.means) / self.stds, (high - self.means) / self.stds
+        return (low - self.means) / self._widths, (high - self.means) / self._widths
 
     @cached_property
     def _ends(self) -> tuple[np.ndarray, np.ndarray]:
@@ -295,13 +311,13 @@ class MixturePredictions:
         Args:
             x: As in :meth:`predict`.
             y: Observations ``M``.
-            resolution: What observations are rounded to, such as 1 for counts: the density is
-                then the probability of the interval of that width around each, divided by it.
+            resolution: What observations are rounded to, such as 0.1: the density is then the
+                probability of the interval of that width around each, divided by it.
             **inputs: As in :meth:`predict_distribution`.
 
         Returns:
-            Natural logarithms ``M``, of densities per unit of the targets; of probabilities at a
-            bound on which targets of the fit lie, such as 0 of counts.
+            Natural logarithms ``M``, of densities per unit of the targets; of probabilities for
+            counts, and at a bound on which targets of the fit lie.
         """
         if resolution is not None and not 0 < resolution < np.inf:
             raise ValueError(f"resolution must be positive and finite, got {resolution}.")

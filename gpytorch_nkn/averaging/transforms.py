@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, ndtr, ndtri
+from scipy.stats import nbinom
 
-__all__ = ["TRANSFORMS", "Transform", "as_bounds", "candidate_transforms"]
+__all__ = ["TRANSFORMS", "OrderedProbit", "Transform", "as_bounds", "candidate_transforms"]
 
 TRANSFORMS = ("identity", "log", "log1p", "sqrt", "logit")
 _NOUNS = {
@@ -17,8 +19,13 @@ _NOUNS = {
     "log1p": "shifted logarithm",
     "sqrt": "square root",
     "logit": "log odds",
+    "probit": "normal score",
 }
 _ANSCOMBE = 3 / 8  # of one count, added under a root
+_SMALL = 10.0  # mean of counts, below which an ordered probit is a candidate
+_LARGEST = 10_000  # count with a cut point
+_PSEUDO_COUNTS = 5.0  # of the smooth distribution, beside the observed counts
+_TAIL = 1e-9  # probability of counts beyond the last cut point
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class Transform:
         power: The power :math:`\lambda`; 0 for logarithms.
         origin, end: The ends :math:`a` and :math:`b`, at or beyond the bounds.
         closed: Targets lie on the bounds: what a process has beyond them does so, too.
+        whole: Targets are whole numbers, each with the probability of the interval of width 1
+            around it; bounds are closed.
     """
 
     name: str = "identity"
@@ -42,6 +51,12 @@ class Transform:
     origin: float = 0.0
     end: float = np.inf
     closed: bool = False
+    whole: bool = False
+
+    @property
+    def lost_variance(self) -> float:
+        """Mean variance, on the scale of the process, of what one target stands for."""
+        return 0.0
 
     @property
     def is_identity(self) -> bool:
@@ -83,11 +98,20 @@ class Transform:
 
     def position(self, values: np.ndarray) -> np.ndarray:
         """For the process, where what is at most these values ends."""
-        scaled = self.forward(values)
+        scaled = self.forward(np.floor(values) + 0.5 if self.whole else values)
         if not self.closed:
             return scaled
         return np.where(
             values < self.lower, -np.inf, np.where(values >= self.upper, np.inf, scaled)
+        )
+
+    def before(self, values: np.ndarray) -> np.ndarray:
+        """For the process, where what is less than these values ends."""
+        if self.whole or not self.closed:
+            return self.position(np.ceil(values) - 1 if self.whole else values)
+        scaled = self.forward(values)
+        return np.where(
+            values <= self.lower, -np.inf, np.where(values > self.upper, np.inf, scaled)
         )
 
     def inverse(self, scaled: np.ndarray) -> np.ndarray:
@@ -101,6 +125,7 @@ class Transform:
                 values = self.origin + np.exp(scaled)
             else:
                 values = self.origin + (self.end - self.origin) * expit(scaled)
+        values = np.ceil(values - 0.5) if self.whole else values
         largest = np.finfo(float).max
         return np.clip(values, max(self.lower, -largest), min(self.upper, largest))
 
@@ -109,7 +134,7 @@ class Transform:
 
         So, too, at the origin of a power or a logarithm, where the slope is infinite.
         """
-        inside = (values >= self.lower) & (values <= self.upper)
+        inside = self._are_inside(values)
         if self.is_identity:
             return np.where(inside, 0.0, -np.inf)
         inside &= (values > self.origin) & (values < self.end)
@@ -121,6 +146,60 @@ class Transform:
             rest = np.where(inside, self.end - values, 1.0)
             slope += np.log(self.end - self.origin) - np.log(rest)
         return np.where(inside, slope, -np.inf)
+
+    def _are_inside(self, values: np.ndarray) -> np.ndarray:
+        """Whether there are targets of these values."""
+        inside = (values >= self.lower) & (values <= self.upper)
+        return inside & (np.floor(values) == values) if self.whole else inside
+
+
+@dataclass(frozen=True)
+class OrderedProbit(Transform):
+    r"""Scores of whole numbers: each stands for an interval of a normal variable.
+
+    .. math:: P(y \le k) = \Phi(c_k), \qquad z = E[Z \mid c_{k-1} < Z \le c_k]
+
+    where :math:`Z` is standard normal: where nothing can be predicted, a process of zero mean has
+    the distribution that the cut points are made of.
+
+    Attributes:
+        cuts: The cut points :math:`c_k`, of the lower bound first.
+    """
+
+    cuts: tuple[float, ...] = ()
+
+    def forward(self, values: np.ndarray) -> np.ndarray:
+        """The scores of values of any shape."""
+        return self._scores[self._places(values)]
+
+    def position(self, values: np.ndarray) -> np.ndarray:
+        """The cut points at the upper ends of values."""
+        return self._ends[self._places(values) + 1 - (values < self.lower)]
+
+    def inverse(self, scaled: np.ndarray) -> np.ndarray:
+        """The whole numbers in whose intervals scores lie."""
+        return self.lower + np.searchsorted(self._ends[1:-1], scaled)
+
+    def log_slope(self, values: np.ndarray) -> np.ndarray:
+        """Zero at whole numbers within the bounds, minus infinity elsewhere."""
+        return np.where(self._are_inside(values), 0.0, -np.inf)
+
+    @cached_property
+    def lost_variance(self) -> float:
+        """Mean variance of a standard normal variable within the intervals."""
+        return float(1 - np.diff(ndtr(self._ends)) @ self._scores**2)
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        return np.array([-np.inf, *self.cuts, np.inf])
+
+    @cached_property
+    def _scores(self) -> np.ndarray:
+        density = np.exp(-(self._ends**2) / 2) / np.sqrt(2 * np.pi)
+        return -np.diff(density) / np.diff(ndtr(self._ends))
+
+    def _places(self, values: np.ndarray) -> np.ndarray:
+        return np.clip(np.floor(values) - self.lower, 0, len(self.cuts)).astype(int)
 
 
 def as_bounds(
@@ -160,6 +239,9 @@ def candidate_transforms(
     moved beyond the bound: by 3/8 of the resolution for roots (Anscombe 1948), by the resolution
     for ``"log1p"``, by half of it for ``"logit"``. The resolution of whole numbers is 1, that of
     others the smallest distance of a target from the bound. Bounds with targets on them are closed.
+
+    Targets are counts if all are whole numbers and have a lower bound, which is whole, too. Under
+    ``"auto"``, counts with a mean of less than 10 have an :class:`OrderedProbit`, too.
 
     Args:
         option: One of :data:`TRANSFORMS`, or ``"auto"``.
@@ -206,23 +288,52 @@ def candidate_transforms(
             names = ["identity", "logit"]
         elif np.isfinite(lower):
             names = ["identity", "sqrt", "log"] if smallest > lower else ["identity", "sqrt"]
+            if _are_whole(values, lower, upper) and values.mean() < lower + _SMALL:
+                names = [*names, "probit"]
     return [_transform(name, values, lower, upper) for name in names]
 
 
 def _transform(name: str, values: np.ndarray, lower: float, upper: float) -> Transform:
-    closed = bool(values.min() == lower or values.max() == upper)
+    whole = _are_whole(values, lower, upper)
+    closed = bool(whole or values.min() == lower or values.max() == upper)
     if name == "identity":
-        return Transform(name, lower, upper, closed=closed)
+        return Transform(name, lower, upper, closed=closed, whole=whole)
+    if name == "probit":
+        cuts = _cuts((values - lower).astype(int))
+        return OrderedProbit(name, lower, upper, 0.0, closed=True, whole=True, cuts=cuts)
     unit = _resolution(values, lower, upper)
     if name == "logit":
         shift = unit / 2 if closed else 0.0
-        return Transform(name, lower, upper, 0.0, lower - shift, upper + shift, closed)
+        return Transform(name, lower, upper, 0.0, lower - shift, upper + shift, closed, whole)
     if name in ("log", "log1p"):
         origin = lower - unit * (name == "log1p")
-        return Transform(name, lower, upper, 0.0, origin, closed=closed)
-    is_count = bool((values == np.round(values)).all())
-    origin = lower - _ANSCOMBE * unit if is_count or values.min() == lower else lower
-    return Transform(name, lower, upper, 0.5, origin, closed=closed)
+        return Transform(name, lower, upper, 0.0, origin, closed=closed, whole=whole)
+    origin = lower - _ANSCOMBE * unit if whole or values.min() == lower else lower
+    return Transform(name, lower, upper, 0.5, origin, closed=closed, whole=whole)
+
+
+def _are_whole(values: np.ndarray, lower: float, upper: float) -> bool:
+    """Whether targets and their bounds are whole numbers, and there is a lower bound."""
+    ends = [lower] if np.isinf(upper) else [lower, upper]
+    return bool(np.isfinite(lower) and (np.append(values, ends) % 1 == 0).all())
+
+
+def _cuts(counts: np.ndarray) -> tuple[float, ...]:
+    """Normal scores of the distribution function of counts ``N``.
+
+    The distribution is the empirical one, smoothed by a hurdle model: zeros, and one plus a
+    negative binomial variable.
+    """
+    positive, n = counts[counts > 0] - 1, len(counts)
+    share = (positive.size + 0.5) / (n + 1)
+    mean = positive.mean() + 0.5 / (positive.size + 1)
+    variance = max(float(positive.var()), 1.05 * mean)
+    sizes = nbinom(mean**2 / (variance - mean), mean / variance)
+    most = int(min(max(sizes.isf(_TAIL), positive.max()), _LARGEST)) + 2
+    above = share * sizes.sf(np.arange(most) - 1)
+    seen = 1 - np.cumsum(np.bincount(counts, minlength=most)[:most]) / n
+    above = (n * seen + _PSEUDO_COUNTS * above) / (n + _PSEUDO_COUNTS)
+    return tuple((-ndtri(above[above > 0])).tolist())
 
 
 def _resolution(values: np.ndarray, lower: float, upper: float) -> float:

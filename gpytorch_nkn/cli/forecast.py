@@ -297,13 +297,12 @@ def _periods(texts: list[str], x: pd.Index) -> list[float | str]:
 
 
 def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
-    """The seasons that are used, in words: such as ``week (7 steps)``."""
-    step = forecaster.time_axis_.step
-    names = _SEASONS if series.has_dates else {}
-    unit = " days" if series.has_dates else ""
+    """The seasons that are used, in words."""
+    if not series.has_dates:
+        return [f"{period:.6g}" for period in forecaster.seasons_]
     return [
-        f"{names.get(round(period, 6), f'{period:.6g}{unit}')} ({period / step:.6g} steps)"
-        for period in forecaster.seasons_
+        _SEASONS.get(round(days, 6), f"{24 * days:.4g} hours" if days < 1 else f"{days:.4g} days")
+        for days in forecaster.seasons_
     ]
 
 

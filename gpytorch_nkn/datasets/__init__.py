@@ -15,7 +15,6 @@ from gpytorch_nkn.datasets.textures import (
 )
 from gpytorch_nkn.datasets.time_series import (
     TimeSeries,
-    future_times,
     load_co2,
     shift_to_month as shift_to_month,
 )
@@ -23,7 +22,6 @@ from gpytorch_nkn.datasets.time_series import (
 __all__ = [
     "Texture",
     "TimeSeries",
-    "future_times",
     "load_co2",
     "load_texture",
     "read_time_series",

@@ -10,11 +10,10 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TimeSeries", "future_times", "load_co2", "shift_to_month"]
+__all__ = ["TimeSeries", "load_co2", "shift_to_month"]
 
 _DAY = np.timedelta64(1, "D")
 _MONTH = np.timedelta64(1, "M")
-_FEWEST_AT_WORK = 10  # days without a weekend among them that tell days at work
 _YEARS_HELD_OUT = 10
 
 
@@ -71,49 +70,6 @@ class TimeSeries:
         precise = bool((own.microsecond != 0).any())
         spec = "microseconds" if precise else "seconds" if (own.second != 0).any() else "minutes"
         return [time.isoformat(timespec=spec) for time in times]
-
-
-def future_times(x: np.ndarray, count: int) -> np.ndarray:
-    """The next times after the end of a series, in steps of the median step.
-
-    Args:
-        x: Times ``N``, numbers, ``datetime64`` or ``timedelta64``, at least two of them different.
-            Dates that all stand on one day of the month, or on its last day, go on in whole
-            months, and daily ones without a weekend (ten or more) from Monday to Friday.
-        count: How many.
-
-    Raises:
-        TypeError: ``x`` holds neither numbers nor dates.
-        ValueError: All times are the same, or one is missing or infinite.
-    """
-    x = np.asarray(x)
-    if x.dtype.kind not in "iufmM":
-        raise TypeError(f"x must hold numbers, datetime64 or timedelta64, got values of {x.dtype}.")
-    if not np.isfinite(x).all():
-        raise ValueError(f"x must be finite, got {(~np.isfinite(x)).sum()} missing or infinite.")
-    different = np.unique(x)
-    if different.size < 2:
-        raise ValueError(f"A step needs two different times, got {different.size}.")
-    ahead = np.arange(1, count + 1)
-    shift = None
-    if np.issubdtype(x.dtype, np.datetime64):
-        shift = shift_to_month(different)
-    if shift is None:
-        gaps = np.diff(different)
-        step = np.sort(gaps)[gaps.size // 2]  # the median, exact for dates, too
-        if gaps.dtype.kind == "m" and step == _DAY and different.size >= _FEWEST_AT_WORK:
-            days = different.astype("datetime64[D]")
-            if np.is_busday(days).all():
-                ahead_days = np.busday_offset(days[-1], ahead)
-                return (ahead_days + (different[-1] - days[-1])).astype(x.dtype)
-        steps = np.round(gaps / step)
-        if gaps.dtype.kind == "f" and (abs(gaps - steps * step) < step / 4).all():
-            step = gaps.sum() / steps.sum()  # of steps that vary as months do, the mean
-        return different[-1] + ahead * step
-    months = (different + shift).astype("datetime64[M]")
-    step = np.median(np.diff(months).astype(int)).astype(int) * _MONTH
-    within = different[-1] + shift - months[-1]
-    return (months[-1] + ahead * step + within - shift).astype(x.dtype)
 
 
 def shift_to_month(dates: np.ndarray) -> np.timedelta64 | None:

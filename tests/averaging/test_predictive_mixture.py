@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate
 from scipy.stats import lognorm, norm, truncnorm
 
-from gpytorch_nkn.averaging import PredictiveMixture, Transform
+from gpytorch_nkn.averaging import PredictiveMixture, Transform, candidate_transforms
 
 WEIGHTS = np.array([0.2, 0.5, 0.3])
 MEANS = np.array([[1.0, 3.0], [0.0, 1.0], [2.0, -1.0]])
@@ -168,3 +168,89 @@ def test_parts_are_cut_normal_distributions_of_what_the_transform_makes_of_value
         for k in (1, 2)
     )
     assert mixture.std()[0] == pytest.approx(np.sqrt(second - first**2), rel=1e-3)
+
+
+COUNTS = np.random.default_rng(0).negative_binomial(1, 0.3, 60).astype(float)
+(PROBIT,) = candidate_transforms("auto", COUNTS)[2:]
+WHOLE = [  # transforms, where whole numbers end on their scales, moments
+    (
+        [Transform("identity", 0.0, closed=True, whole=True)],
+        [lambda k: k + 0.5],
+        [(1.2, 1.5)],
+    ),
+    (
+        [Transform("identity", -3.0, 4.0, closed=True, whole=True)],
+        [lambda k: k + 0.5],
+        [(3.5, 2.0)],
+    ),
+    (
+        [
+            Transform("log", 0.0, power=0.0, closed=True, whole=True),
+            replace(SHIFTED, closed=True, whole=True),
+            Transform("identity", 0.0, closed=True, whole=True),
+        ],
+        [lambda k: np.log(k + 0.5), lambda k: np.sqrt(k + 0.875), lambda k: k + 0.5],
+        [(5.0, 0.3), (20.0, 2.0), (-1.0, 0.5)],
+    ),
+    (
+        [Transform("logit", 0.0, 6.0, 0.0, -0.5, 6.5, closed=True, whole=True)],
+        [lambda k: np.log(k + 1.0) - np.log(np.maximum(6.0 - k, 1e-300))],
+        [(0.5, 1.0)],
+    ),
+    (
+        [PROBIT, replace(SHIFTED, closed=True, whole=True)],
+        [lambda k: np.array([*PROBIT.cuts, np.inf])[np.minimum(k, len(PROBIT.cuts))], None],
+        [(0.3, 0.8), (-1.0, 1.0)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("transforms", "ends", "moments"), WHOLE)
+def test_mixtures_of_whole_numbers_are_those_of_enumeration(transforms, ends, moments):
+    weights = np.arange(1.0, len(transforms) + 1) / sum(range(1, len(transforms) + 1))
+    means, stds = np.array(moments).T[..., None]
+    mixture = PredictiveMixture(weights, means, stds, tuple(transforms))
+    lower, upper = (
+        int(end) for end in np.clip([transforms[0].lower, transforms[0].upper], -9, 4e4)
+    )
+    k = np.arange(lower, upper + 1)
+    at_most = np.zeros(len(k))
+    for kind, end, weight, (mean, std) in zip(transforms, ends, weights, moments, strict=True):
+        std = np.hypot(std, np.sqrt(kind.lost_variance))
+        end = end or (lambda k: np.sqrt(k + 0.875))
+        at_most += weight * norm.cdf((end(k) - mean) / std)
+    at_most[-1] = 1.0
+    mass = np.diff(at_most, prepend=0.0)
+    assert mass.max() < 0.9  # else all would agree
+    seen = mass > 1e-9
+    logs = np.array([mixture.log_density(np.array([float(value)]))[0] for value in k[seen][:300]])
+    np.testing.assert_allclose(np.exp(logs), mass[seen][:300], rtol=1e-5)
+    for probability in (0.01, 0.2, 0.5, 0.77, 0.999):
+        expected = k[np.argmax(at_most >= probability)]
+        assert mixture.quantile(probability)[0] == expected
+    for value in (lower - 1, lower, lower + 2):
+        below = at_most[value - lower] if value >= lower else 0.0
+        for between in (value, value + 0.7):
+            assert mixture.below(np.array([between]))[0] == pytest.approx(below)
+            assert mixture.above(np.array([between]))[0] == pytest.approx(1 - below)
+    assert (mixture.log_density(np.array([lower + 0.5])) == -np.inf).all()
+    mean = mass @ k
+    std = np.sqrt(mass @ (k - mean) ** 2)
+    np.testing.assert_allclose(mixture.moments(), [[mean], [std]], rtol=1e-3)
+    rng = np.random.default_rng(0)
+    drawn = mixture.sample(4000, rng, lambda _, count: rng.standard_normal((count, 1)))[:, 0]
+    assert (drawn == np.round(drawn)).all() and drawn.min() >= lower and drawn.max() <= upper
+    expected, found = at_most, np.array([(drawn <= value).mean() for value in k[seen]])
+    np.testing.assert_allclose(found, expected[seen], atol=0.03)
+
+
+def test_an_ordered_probit_of_zero_mean_has_the_distribution_of_the_counts():
+    spread = np.sqrt(1 - PROBIT.lost_variance)
+    mixture = PredictiveMixture(np.ones(1), np.zeros((1, 1)), np.full((1, 1), spread), (PROBIT,))
+    for value in range(8):
+        said = mixture.below(np.array([float(value)]))[0]
+        assert said == pytest.approx((value >= COUNTS).mean(), abs=0.05)
+    scores = PROBIT.forward(np.arange(20.0))
+    assert (np.diff(scores) > 0).all()
+    np.testing.assert_array_equal(PROBIT.inverse(scores), np.arange(20.0))
+    assert np.isfinite(PROBIT.forward(np.array([1e9]))).all()

@@ -33,6 +33,11 @@ def data(tmp_path, monkeypatch):
     folder = tmp_path / "covariate_series"
     folder.mkdir()
     (folder / "road_casualties.csv").write_text(f"x,drivers,kms,petrol_price,law\n{known}")
+    sold = rng.poisson(0.4, (30, 60))
+    sold[:2] = 1
+    rows = "".join(f"carparts,{part},{y}\n" for part in range(60) for y in sold[:, part])
+    (tmp_path / "counts").mkdir()
+    (tmp_path / "counts" / "counts.csv").write_text(f"group,series,y\n{rows}")
     return tmp_path
 
 

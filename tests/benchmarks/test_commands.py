@@ -32,6 +32,10 @@ JOBS = {
         {"series": "simulated", "horizon": "short", "origin": 0, "method": "fast", "points": 700}
     ],
     "covariates": [{"series": "road casualties", "method": "seasonal naive", "origin": 0}],
+    "counts": [
+        {"series": 0, "origin": 0, "method": method}
+        for method in ("empirical quantiles", 'NKNForecaster `quality="fast"`')
+    ],
     "uci": [
         {"set": "yacht", "split": split, "method": method, "starts": 1, "iterations": 2, "steps": 2}
         for split in ("0", "pca")

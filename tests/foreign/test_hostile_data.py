@@ -83,7 +83,6 @@ FUNCTIONS = {
         (WAVE, WAVE + 0.1, WAVE - 1, WAVE + 1, -(WAVE**2)),
     ),
     metrics.interval_coverage: (metrics.interval_coverage, (WAVE, WAVE - 1, WAVE + 1)),
-    datasets.future_times: (lambda x: datasets.future_times(x, 5), (TIMES,)),
     averaging.stacking_weights: (
         averaging.stacking_weights,
         (np.random.default_rng(0).normal(size=(10, 3)),),

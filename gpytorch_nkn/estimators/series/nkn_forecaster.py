@@ -98,11 +98,14 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             plus 3/8); ``"log1p"`` logarithms of targets plus one (or the smallest positive target,
             unless they are whole numbers); ``"logit"`` log odds between ``bounds``. ``"auto"`` has
             candidates for the targets, for square roots if none is negative, for logarithms if all
-            are positive, and for log odds if both bounds are given.
+            are positive, for log odds if both bounds are given, and for an ordered probit
+            (``"probit"`` in ``scores_``) of counts whose mean is less than 10.
         bounds: Numbers between which all targets lie, and all forecasts will (``None`` or infinite
             for no bound): ``(0, 1)`` for shares. Logarithms and roots count from the lower one.
             ``None`` for 0 and no upper bound if targets are not negative and the transform is not
-            ``"identity"``. Bounds with targets on them have a probability of their own.
+            ``"identity"``. Bounds with targets on them have a probability of their own. Whole
+            numbers with a lower bound are counts: quantiles and paths are whole numbers,
+            densities are probabilities.
         horizon: Steps of rolling forecasts and of :meth:`forecast`; ``None`` for one season (6
             without one).
         quality: ``"fast"`` for one structure, ``"default"`` for up to five, ``"best"`` for the
@@ -356,8 +359,9 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
 
         Args:
             horizon: Steps ahead; ``None`` for those of the estimator, or one season (6 without
-                one). Times go on by the frequency of a pandas index, or else by the usual step,
-                whole months for dates on one day of the month.
+                one). Times go on by the frequency of a pandas index, or by the rule of the dates
+                (the 30th, last days at work, third Fridays), at the times of the week that occur
+                (Monday to Saturday, opening hours), or else by the usual step.
             level: Per cent of the central bands; ``None`` for none.
             covariates: Their values ``horizon x C`` at the times that follow, if :meth:`fit` had
                 some; of a data frame over dates, which may hold others, too, these are found.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from gpytorch_nkn.datasets import future_times, shift_to_month
+from gpytorch_nkn.estimators.series.recurring_dates import MonthlyDates, next_in_week, next_times
 from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.series.series_input import as_time, as_times, starts
 
@@ -24,24 +23,24 @@ _DAY = pd.Timedelta(days=1)
 class TimeAxis:
     """How the times of a series are counted, and how they go on.
 
-    Dates are counted in days since 1970; those of a monthly, quarterly or yearly series in months
-    of equal length. Dates of a time zone are counted by its clock where steps are of a day or
-    more, and else in UTC.
+    Dates are counted in days since 1970; those of which a month has one at most, by a rule such as
+    the 30th or the last day at work, in months of equal length. Dates of a time zone are counted
+    by its clock where steps are of a day or more, and else in UTC.
 
     Attributes:
         index: Times ``N`` as they came.
-        month: What brings dates to the beginning of a month; None if nothing does.
+        monthly: The rule of dates of which a month has one at most; None without a rule.
         by_clock: Whether times of a zone are counted by its clock.
     """
 
     index: pd.Index
-    month: np.timedelta64 | None
+    monthly: MonthlyDates | None
     by_clock: bool
 
     @classmethod
     def of(cls, index: pd.Index) -> TimeAxis:
         """The axis of times, which tell how they are counted."""
-        return cls(index, _month(index), _by_clock(index))
+        return cls(index, _monthly(index), _by_clock(index))
 
     def extended(self, index: pd.Index) -> TimeAxis:
         """The axis with other times, which are counted in the same way."""
@@ -88,63 +87,79 @@ class TimeAxis:
         if own is not None:
             times = times.tz_convert(zone if self.by_clock else "UTC").tz_localize(None)
         times = _stamps(times)
-        if self.month is None:
+        if self.monthly is None:
             return as_time(times)
         missing = times.isna()
         if missing.any():
             raise ValueError(f"x contains {int(missing.sum())} missing dates (NaT).")
-        dates = times.to_numpy() + self.month
-        months = dates.astype("datetime64[M]")
-        begin, end = (m.astype("datetime64[s]") for m in (months, months + np.timedelta64(1, "M")))
+        dates = times.to_numpy()
+        months = self.monthly.months(dates)
+        begin, end = (self.monthly.dates(months + k) for k in (0, 1))
         return (months.astype(float) + (dates - begin) / (end - begin)) * _MONTH
 
     def times(self, numbers: np.ndarray) -> np.ndarray:
-        """The times ``M`` of numbers, to the millisecond for dates (without a time zone)."""
+        """The times ``M`` of numbers, to the millisecond for dates, by the clock of their zone."""
         if not self.has_dates:
             return numbers
-        if self.month is None:
-            return np.round(numbers * 86_400_000).astype("int64").astype("datetime64[ms]")
-        whole = np.floor(numbers / _MONTH + 1e-9)
-        begin, end = ((whole + k).astype("int64").astype("datetime64[M]") for k in (0, 1))
-        begin, end = begin.astype("datetime64[ms]"), end.astype("datetime64[ms]")
-        part = np.clip(numbers / _MONTH - whole, 0, None) * (end - begin).astype(float)
-        return begin + np.round(part).astype("timedelta64[ms]") - self.month
+        if self.monthly is not None:
+            whole = np.floor(numbers / _MONTH + 1e-9)
+            months = whole.astype("int64").astype("datetime64[M]")
+            begin, end = (self.monthly.dates(months + k) for k in (0, 1))
+            part = np.clip(numbers / _MONTH - whole, 0, None) * (end - begin).astype(float)
+            return begin + np.round(part).astype("timedelta64[ms]")
+        dates = np.round(numbers * 86_400_000).astype("int64").astype("datetime64[ms]")
+        zone = _zone(self.index)
+        if zone is None or self.by_clock:
+            return dates
+        return pd.DatetimeIndex(dates, tz="UTC").tz_convert(zone).tz_localize(None).to_numpy()
 
     def next(self, count: int) -> pd.Index:
-        """The next times after the end: by the frequency of the index, or the usual step."""
+        """The next times after the end.
+
+        By the frequency of the index; else dates of which a month has one go on by their rule,
+        dates at some times of the week at these, and all other times in steps of the median step.
+        """
         known = self.index.unique().sort_values()
         if isinstance(known, pd.PeriodIndex):
+            dates = next_in_week(starts(known).to_numpy(), count)
+            if dates is not None:
+                return pd.DatetimeIndex(dates).to_period(known.freq).rename(known.name)
             ordinals = known.asi8
-            step = int(future_times(ordinals, 1)[0] - ordinals[-1]) if len(known) > 1 else 1
+            step = int(next_times(ordinals, 1)[0] - ordinals[-1]) if len(known) > 1 else 1
             found = ordinals[-1] + step * np.arange(1, count + 1)
             return pd.PeriodIndex.from_ordinals(found, freq=known.freq, name=known.name)
-        frequency = _frequency(known) if isinstance(known, pd.DatetimeIndex) else None
-        if frequency is not None:
+        if not isinstance(known, pd.DatetimeIndex):
+            return pd.Index(next_times(known.to_numpy(), count), name=known.name)
+        if known.freq is not None:
             try:
-                ahead = pd.date_range(known[-1], periods=count + 1, freq=frequency)
+                ahead = pd.date_range(known[-1], periods=count + 1, freq=known.freq)
             except pd.errors.OutOfBoundsDatetime:  # of nanoseconds
-                ahead = pd.date_range(known[-1], periods=count + 1, freq=frequency, unit="s")
+                ahead = pd.date_range(known[-1], periods=count + 1, freq=known.freq, unit="s")
             return ahead[1:].rename(known.name)
-        if _zone(known) is None:
-            return pd.Index(future_times(known.to_numpy(), count), name=known.name)
-        # By the clock of the zone where a step is of whole days, so that an hour stays that hour.
-        zone = known.tz if self.by_clock else "UTC"
-        plain = known.tz_convert(zone).tz_localize(None).to_numpy()
-        ahead = pd.DatetimeIndex(future_times(plain, count), name=known.name)
-        ahead = ahead.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
-        return ahead.tz_convert(known.tz)
+        dates, zone = known.tz_localize(None).unique().sort_values().to_numpy(), known.tz
+        if self.monthly is not None:
+            found = self.monthly.next(dates, count)
+        else:
+            found = next_in_week(dates, count)
+        if found is None:
+            if zone is not None and not self.by_clock:
+                zone, dates = "UTC", known.tz_convert("UTC").tz_localize(None).to_numpy()
+            found = next_times(dates, count)
+        ahead = pd.DatetimeIndex(found, name=known.name)
+        if known.tz is not None:
+            ahead = ahead.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
+            ahead = ahead.tz_convert(known.tz)
+        try:
+            return ahead.as_unit(known.unit)
+        except pd.errors.OutOfBoundsDatetime:  # of nanoseconds
+            return ahead
 
 
-def _month(index: pd.Index) -> np.timedelta64 | None:
+def _monthly(index: pd.Index) -> MonthlyDates | None:
     if not _has_dates(index):
         return None
     index = index.tz_localize(None) if _zone(index) is not None else index
-    dates = _stamps(index).dropna().unique().to_numpy()
-    shift = shift_to_month(dates) if dates.size > 1 else None
-    if shift is None:
-        return None
-    moved = shift - (dates[0] + shift - (dates[0] + shift).astype("datetime64[M]"))
-    return moved.astype("timedelta64[ms]")  # nanoseconds reach to the year 2262 only
+    return MonthlyDates.of(_stamps(index).dropna().unique().sort_values().to_numpy())
 
 
 def _by_clock(index: pd.Index) -> bool:
@@ -168,14 +183,3 @@ def _named(zone: Any) -> str:
 
 def _stamps(index: pd.Index) -> pd.Index:
     return starts(index) if isinstance(index, pd.PeriodIndex) else index
-
-
-def _frequency(index: pd.DatetimeIndex) -> Any:
-    """The frequency of sorted dates without gaps; None for any other."""
-    if index.freq is not None:
-        return index.freq
-    if len(index) < 3:
-        return None
-    with warnings.catch_warnings():  # pandas 3.1 announces an offset in place of the string
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return pd.infer_freq(index)

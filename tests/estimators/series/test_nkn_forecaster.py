@@ -183,22 +183,6 @@ def test_logarithms_give_log_normal_forecasts():
     np.testing.assert_allclose(logged.log_predictive_density(x, target), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("transform", ["sqrt", "log1p"])
-def test_counts_have_forecasts_that_are_not_negative(transform):
-    rng = np.random.default_rng(0)
-    time = np.arange(84.0)
-    rate = 3 * np.exp(np.sin(2 * np.pi * time / 12))
-    counts = rng.poisson(rate).astype(float)
-    assert counts.min() == 0
-    model = plain(transform=transform, seasons=12).fit(time[:60], counts[:60])
-    lower, upper = model.predict_interval(time[60:])
-    assert lower.min() >= 0 and np.mean((counts[60:] < lower) | (counts[60:] > upper)) <= 0.2
-    assert np.corrcoef(model.predict(time[60:]), rate[60:])[0, 1] > 0.9
-    assert model.sample_paths(20, horizon=24).min(axis=None) >= 0
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.predict(time[60:]), model.predict(time[60:]))
-
-
 def test_shares_stay_between_their_bounds():
     rng = np.random.default_rng(0)
     time = np.arange(60.0)
@@ -213,6 +197,101 @@ def test_shares_stay_between_their_bounds():
     closed = plain(transform="logit", bounds=[0, 100]).fit(time, shares.round(-1))
     assert shares.round(-1).max() == 100  # a bound itself
     assert closed.predict_quantiles(np.arange(60.0, 90.0), [0.001, 0.999]).max() <= 100
+
+
+def whole(found):
+    return bool((np.asarray(found) % 1 == 0).all())
+
+
+def demand(chance, n=96):
+    rng = np.random.default_rng(3)
+    sizes = 1.0 + rng.poisson(1.5, n)
+    return pd.Series(np.where(rng.random(n) < chance, sizes, 0.0), MONTHS_OF_DEMAND[:n])
+
+
+MONTHS_OF_DEMAND = pd.period_range("2010-01", periods=120, freq="M")
+
+
+@pytest.fixture(scope="module")
+def intermittent():
+    return forecaster(recipe=QUICK).fit(demand(0.3))
+
+
+@pytest.mark.parametrize("chance", [0.07, 0.3, 0.6])
+def test_the_probability_of_zero_is_that_of_the_demand(chance):
+    series = demand(chance)
+    model = forecaster(recipe=QUICK).fit(series)
+    none = model.predict_distribution(MONTHS_OF_DEMAND[96:102]).below(np.zeros(6))
+    assert np.abs(none - (series == 0).mean()).max() < 0.17
+    assert ((model.predict(MONTHS_OF_DEMAND[96:102]) > 0) == (chance > 0.5)).all()
+
+
+def test_forecasts_of_counts_are_whole_numbers(intermittent):
+    ahead = MONTHS_OF_DEMAND[96:102]
+    assert set(intermittent.scores_["transform"]) == {"identity", "probit"}
+    said = intermittent.predict_distribution(ahead)
+    levels = [0.05, 0.5, 0.8, 0.95, 0.999]
+    quantiles = intermittent.predict_quantiles(ahead, levels)
+    for level, column in zip(levels, quantiles.T, strict=True):
+        assert (said.below(column) >= level).all()  # by the smallest of such numbers
+        assert (said.below(column - 1) < level).all()
+    mass = np.exp([intermittent.log_predictive_density(ahead, np.full(6, k)) for k in range(99)])
+    np.testing.assert_allclose(mass.sum(0), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(mass[0], said.below(np.zeros(6)))
+    median, std = intermittent.predict(ahead, return_std=True)
+    np.testing.assert_array_equal(median, quantiles[:, 1])
+    mean = np.arange(99.0) @ mass
+    expected = np.sqrt(((np.arange(99.0)[:, None] - mean) ** 2 * mass).sum(0))
+    np.testing.assert_allclose(std, expected, rtol=1e-3)
+    paths = intermittent.sample_paths(500, horizon=6, random_state=0)
+    assert np.abs((paths == 0).mean(axis=1) - mass[0]).max() < 0.08
+    back = plain(transform="auto", horizon=3).cross_validation(demand(0.3, 40), windows=1)
+    tables = (quantiles, intermittent.forecast(6), paths, back.iloc[:, 2:])
+    assert all(whole(table) and np.min(table) >= 0 for table in tables)
+    drawn = intermittent.plot(6, ax=Figure().subplots()).lines[-1].get_ydata()
+    assert whole(drawn)
+    again = pickle.loads(pickle.dumps(intermittent))
+    np.testing.assert_array_equal(again.predict_quantiles(ahead, levels), quantiles)
+
+
+HARD = {
+    "two that are not zero": lambda y: y.where(y.index.isin(y.index[[9, 40]]), 0.0).clip(upper=1),
+    "not sold at first": lambda y: y.where(y.index >= y.index[30], 0.0),
+    "no longer sold": lambda y: y.where(y.index < y.index[40], 0.0),
+    "one huge value": lambda y: y.where(y.index != y.index[20], 1e7),
+    "gaps": lambda y: y.where(np.arange(60) % 7 > 0),
+    "integers": lambda y: y.astype(int),
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+@pytest.mark.filterwarnings("ignore:.* left out as all")
+def test_forecasts_of_unusual_counts_are_sound(case):
+    series = demand(0.4, 60)
+    series.iloc[[9, 40]] = 1.0
+    model = forecaster(recipe=QUICK).fit(HARD[case](series))
+    found = model.forecast(6)
+    assert whole(found) and np.isfinite(found).all(axis=None) and found.min(axis=None) >= 0
+    assert found["median"].max() <= 4 and found["hi-95"].max() <= (1e7 if "huge" in case else 12)
+
+
+def test_whole_numbers_above_a_lower_bound_count_from_it():
+    series = demand(0.4, 60) - 3.0
+    model = forecaster(recipe=QUICK, bounds=(-3, None)).fit(series)
+    assert "probit" in set(model.scores_["transform"])
+    found = model.forecast(6)
+    assert whole(found) and found.min(axis=None) == -3
+
+
+def test_large_counts_are_rounded_and_no_more():
+    time, y = seasonal_series()
+    counts = np.round(1000 * y)
+    model = forecaster(recipe=QUICK, outliers="keep").fit(time, counts)
+    assert "probit" not in set(model.scores_["transform"])
+    continuous = forecaster(recipe=QUICK, outliers="keep").fit(time, counts + 1e-6 * (time == 0))
+    ahead = np.arange(72.0, 84.0)
+    both = [m.predict_quantiles(ahead, [0.1, 0.5, 0.9]) for m in (model, continuous)]
+    assert whole(both[0]) and np.abs(both[0] - both[1]).max() < 2
 
 
 def test_very_wide_log_normals_have_infinite_moments_and_no_warning():

@@ -4,6 +4,10 @@ import pytest
 
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 
+SIX_DAYS = pd.offsets.CustomBusinessDay(weekmask="Mon Tue Wed Thu Fri Sat")
+OFFICE_HOURS = pd.offsets.CustomBusinessHour(start="09:00", end="17:00")
+LAST_SATURDAY = pd.offsets.LastWeekOfMonth(weekday=5)
+MARKET_DAYS = pd.offsets.CustomBusinessDay(weekmask="Tue Thu")
 DAYS = pd.date_range("2020-03-01", periods=40, freq="D")
 
 
@@ -15,6 +19,9 @@ DAYS = pd.date_range("2020-03-01", periods=40, freq="D")
         pd.date_range("2019-01-01", periods=30, freq="MS") + pd.Timedelta("14D"),
         pd.date_range("2019-01-01", periods=30, freq="MS", tz="Europe/Berlin"),
         pd.period_range("2019-01", periods=30, freq="M"),
+        pd.date_range("2019-01-31", periods=30, freq="BME"),
+        pd.date_range("2019-01-18 12:00", periods=30, freq="WOM-3FRI"),
+        pd.DatetimeIndex([pd.Timestamp("2019-01-30") + pd.DateOffset(months=k) for k in range(9)]),
     ],
 )
 def test_months_are_of_equal_length(index):
@@ -37,6 +44,8 @@ def test_days_within_a_month_lie_between_its_ends():
         pd.date_range("1890-03-31", periods=300, freq="QE"),
         pd.date_range("2019-01-01", periods=30, freq="MS") + pd.Timedelta("14D"),
         pd.date_range("2020-01-01", periods=50, freq="7h"),
+        pd.date_range("2019-01-31", periods=30, freq="BME"),
+        pd.DatetimeIndex([pd.Timestamp("2019-01-30") + pd.DateOffset(months=k) for k in range(9)]),
     ],
 )
 def test_numbers_lead_back_to_the_times(index):
@@ -60,15 +69,96 @@ def test_numbers_lead_back_to_the_times(index):
         pd.RangeIndex(5, 45, name="row"),
         pd.Index(np.arange(40) * 0.25 + 1990),
         pd.timedelta_range("0h", periods=40, freq="6h"),
+        *(
+            pd.DatetimeIndex([pd.Timestamp(day) + pd.DateOffset(months=k * m) for k in range(40)])
+            for day, m in [("2019-12-31", 1), ("2020-01-30", 1), ("2019-11-29", 1)]
+            + [("2020-01-31", 3), ("2019-11-30", 6), ("2010-08-30", 3), ("1980-03-15", 12)]
+        ),
+        *(
+            pd.date_range("2019-12-02", periods=40, freq=freq, unit=unit)
+            for freq in ("BME", "BMS", "BQE", "WOM-3FRI", LAST_SATURDAY, "QE-JAN", "YE-JUN", "BYE")
+            for unit in ("s", "ns")
+        ),
+        pd.date_range("2020-01-31 18:00", periods=40, freq="BME"),
+        pd.date_range("2020-01-01", periods=60, freq=SIX_DAYS),
+        pd.date_range("2020-01-01", periods=40, freq=MARKET_DAYS),
+        pd.date_range("2020-03-02", periods=300, freq=OFFICE_HOURS),
+        pd.date_range("2020-02-03", periods=400, freq=OFFICE_HOURS, tz="Europe/Berlin"),
+        pd.period_range("2020-01-01", periods=70)
+        .to_series()
+        .loc[lambda d: d.index.weekday < 6]
+        .index,
+        pd.date_range("2020-01-01", periods=100, freq="W-SUN"),  # 53 weeks
+        pd.date_range("2020-03-27", periods=200, freq="h", tz="Europe/Berlin"),
+        pd.date_range("2020-10-24", periods=60, freq="h", tz="Europe/Berlin"),
+        pd.date_range("2020-03-20", periods=60, freq="12h", tz="UTC"),
+        pd.date_range("2020-03-27 07:00", periods=60, freq="D", tz="Europe/Berlin"),
+        *(pd.date_range("2020-03-20", periods=600, freq=f) for f in ("5min", "5h", "2D", "10D")),
     ],
 )
 @pytest.mark.parametrize("gaps", [False, True])
 def test_times_go_on_as_pandas_goes_on(index, gaps):
     known = index[:-12].delete([4, 11]) if gaps else index[:-12]
+    if isinstance(known, pd.DatetimeIndex):
+        known.freq = None  # which would go on by itself
     ahead = TimeAxis.of(known).next(12)
     assert type(ahead) is type(known) or not isinstance(known, pd.DatetimeIndex | pd.PeriodIndex)
     np.testing.assert_array_equal(np.asarray(ahead), np.asarray(index[-12:]))
     assert ahead.dtype.kind == known.dtype.kind and ahead.name == known.name
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        (["2001-10", "2001-11"], ["2001-12-01", "2002-01-01"]),
+        (["2001-10-31", "2001-11-30"], ["2001-12-31", "2002-01-31"]),
+        (["2001-10-30", "2001-11-30", "2001-12-30"], ["2002-01-30", "2002-02-28", "2002-03-30"]),
+        (["2001-11-29", "2001-12-29", "2002-01-29"], ["2002-02-28", "2002-03-29"]),
+        (["2001-05-15", "2001-08-15", "2001-11-15"], ["2002-02-15", "2002-05-15"]),
+        (["2001-02-28", "2002-02-28", "2003-02-28"], ["2004-02-29", "2005-02-28"]),
+        (["2001-01-31", "2001-02-28", "2001-03-30"], ["2001-04-30", "2001-05-31", "2001-06-29"]),
+        (["2001-01-05", "2001-02-02", "2001-03-02"], ["2001-03-30"]),  # 28 days
+        (["2001-01-01", "2001-01-08", "2001-01-15"], ["2001-01-22", "2001-01-29"]),
+        (["2001-01-01T22", "2001-01-01T23"], ["2001-01-02T00", "2001-01-02T01"]),
+        (["2001-01-01", "2001-01-02", "2001-01-07", "2001-01-08"], ["2001-01-09"]),  # irregular
+    ],
+)
+def test_short_series_go_on(times, expected):
+    ahead = TimeAxis.of(pd.DatetimeIndex(times)).next(len(expected))
+    assert ahead.tolist() == pd.DatetimeIndex(expected).tolist()
+
+
+def test_days_with_holidays_and_rare_openings_go_on_at_the_days_that_occur():
+    days = pd.bdate_range("2001-01-01", "2001-06-29")
+    known = days.delete([10, 60, 61, 90]).append(pd.DatetimeIndex(["2001-05-19"]))  # one Saturday
+    ahead = TimeAxis.of(known).next(6)
+    assert ahead.tolist() == pd.bdate_range("2001-07-02", periods=6).tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gaps_at_random_close_no_time_of_the_week(seed):
+    rng = np.random.default_rng(seed)
+    for index in (
+        pd.date_range("2001-01-01", periods=21 * 24, freq="h"),
+        pd.date_range("2001-01-01", periods=30, freq="D"),
+        pd.date_range("2001-01-01", periods=2000, freq="15min"),
+    ):
+        keep = rng.random(len(index)) < 0.8
+        keep[len(index) // 2 : len(index) // 2 + len(index) // 10] = False
+        keep[[0, -1]] = True
+        ahead = TimeAxis.of(index[keep]).next(3)
+        assert ahead.tolist() == [index[-1] + k * index.freq for k in (1, 2, 3)]
+
+
+def test_numbers_go_on_in_the_step_of_the_series():
+    def ahead(times, count):
+        return TimeAxis.of(pd.Index(times)).next(count).to_numpy()
+
+    np.testing.assert_allclose(ahead([0.0, 0.0, 2.0, 4.0, 8.0], 2), [10.0, 12.0])
+    days = np.array([0.0, 31.0, 59.0, 90.0, 120.0, 151.0, 181.0, 212.0, 243.0]) / 365
+    assert ahead(days, 12)[-1] - days[-1] == pytest.approx(1.0, abs=0.005)
+    with pytest.raises(ValueError, match="two different times, got 1"):
+        ahead([3.0, 3.0], 2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,193 @@
+"""Forecasts of counts and intermittent demand, beside the usual methods for these.
+
+Monthly sales of car parts (Hyndman; 60 of the 2,674 parts, of which every second is reported, 6
+months ahead), infections a week or month (8 weeks or 6 months ahead) and drawn intermittent
+demand (6 months ahead), each from two origins. Methods receive the season of months; those of 52
+weeks none, but ours. Croston's method, TSB, ADIDA and IMAPA have conformal intervals, no quantile
+of any method is negative.
+
+GPYTORCH_NKN_DATA names the folder of the data. Its file counts/counts.csv, with the columns group
+(carparts, weeks, months), series and y, in the order of time, is made in R by
+
+    rows <- function(group, name, y) data.frame(group = group, series = name, y = as.vector(y))
+    data(carparts, package = "expsmooth")
+    parts <- lapply(colnames(carparts), function(n) rows("carparts", n, carparts[, n]))
+    data(campy, ecoli, ehec, influenza, measles, package = "tscount")
+    data(k1, m1, m3, m4, m5, n1, n2, q1_nrwh, s1, s2, s3, h1_nrwrp, hepatitisA, salmonella.agona,
+         shadar, influMen, meningo.age, package = "surveillance")
+    of <- function(n, y = get(n)$observed) lapply(seq_len(NCOL(y)), function(j)
+      rows(ifelse(n %in% c("campy", "meningo.age"), "months", "weeks"), paste0(n, ".", j),
+           tail(as.matrix(y)[, j], 260)))
+    weeks <- lapply(c("ecoli", "ehec", "influenza", "measles"), function(n) of(n, get(n)[, 3]))
+    more <- lapply(c("k1", "m1", "m3", "m4", "m5", "n1", "n2", "q1_nrwh", "s1", "s2", "s3",
+                     "h1_nrwrp", "hepatitisA", "salmonella.agona", "shadar", "influMen",
+                     "meningo.age"), of)
+    all <- do.call(rbind, c(parts, of("campy", campy), unlist(c(weeks, more), recursive = FALSE)))
+    write.csv(all, "counts.csv", row.names = FALSE)
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from statistics import fmean
+
+import numpy as np
+import torch
+
+from benchmarks.data import load_frame
+from benchmarks.report import Table, grouped
+from benchmarks.runner import Axis, Benchmark, timed
+from gpytorch_nkn.estimators import NKNForecaster
+
+__all__ = ["BENCHMARK"]
+
+_LEVELS = np.arange(1, 20) / 20
+_PARTS, _INFECTIONS, _DRAWN = 30, 13, 12  # series
+_SEASONS = {"carparts": 12, "weeks": 52, "months": 12, "drawn": 12}
+_HORIZONS = {"carparts": 6, "weeks": 8, "months": 6, "drawn": 6}
+_OURS = {"NKNForecaster": "default", 'NKNForecaster `quality="fast"`': "fast"}
+_INTERMITTENT = ("CrostonOptimized", "CrostonSBA", "TSB", "ADIDA", "IMAPA")
+_SEASONAL = ("AutoARIMA", "AutoETS", "SeasonalNaive")
+_PEERS = (*_INTERMITTENT, *_SEASONAL)
+_EMPIRICAL = "empirical quantiles"
+_TRAINED = 24  # points, at least, before the first window of conformal intervals
+
+
+@cache
+def _series() -> list[tuple[str, str, np.ndarray]]:
+    """Group, name and values of each series."""
+    frame = load_frame("counts/counts.csv")
+    read = [
+        (*key, part["y"].to_numpy(float))
+        for key, part in frame.groupby(["group", "series"], sort=False)
+    ]
+    sold = [one for one in read if one[0] == "carparts" and np.isfinite(one[2]).all()]
+    sold = [one for one in sold if (one[2] > 0).sum() >= 2]
+    drawn = np.random.default_rng(0).choice(len(sold), 2 * _PARTS, replace=False)
+    rest = [one for one in read if one[0] != "carparts"]
+    return [sold[i] for i in np.sort(drawn)[1::2]] + rest[1::2] + [*map(_drawn, range(_DRAWN))]
+
+
+def _drawn(number: int) -> tuple[str, str, np.ndarray]:
+    """Demand that is rare, drifts, has a season, or a level that drifts."""
+    rng, time = np.random.default_rng(1000 + number), np.arange(78)
+    size = np.full(time.size, 2.0)
+    chance = np.full(time.size, (0.1, 0.3, 0.5)[number // 4])
+    if number % 4 == 1:
+        chance = 1 / (1 + np.exp(1 - np.cumsum(rng.normal(0, 0.2, time.size))))
+    elif number % 4 == 2:
+        wave = np.sin(2 * np.pi * time / 12)
+        chance, size = 0.35 + 0.3 * wave, 3 + 2 * wave
+    elif number % 4 == 3:
+        level = np.exp(np.cumsum(rng.normal(0, 0.12, time.size)))
+        chance, size = np.ones(time.size), level * (0.3, 1.0, 4.0)[number // 4]
+    counts = rng.negative_binomial(2, 2 / (2 + size)) + (number % 4 < 3)
+    return "drawn", str(number), np.where(rng.random(time.size) < chance, counts, 0).astype(float)
+
+
+def run(series: int, origin: int, method: str) -> dict:
+    """A forecast and its scores, in units of the mean absolute difference of successive counts."""
+    torch.set_num_threads(1)
+    group, name, values = _series()[series]
+    season, horizon = _SEASONS[group], _HORIZONS[group]
+    last = len(values) - origin * horizon
+    past, truth = values[: last - horizon], values[last - horizon : last]
+    make = _forecast_of_ours if method in _OURS else _forecast_of_peer
+    make = _forecast_of_past if method == _EMPIRICAL else make
+    (quantiles, zero), seconds = timed(lambda: make(method, past, horizon, season))
+    error = truth[:, None] - quantiles
+    scale = float(np.abs(np.diff(past)).mean())
+    return {
+        "group": "infections" if group in ("weeks", "months") else group,
+        "name": name,
+        "pinball": 2 * float(np.maximum(_LEVELS * error, (_LEVELS - 1) * error).mean()) / scale,
+        "mae": float(np.abs(error[:, len(_LEVELS) // 2]).mean()) / scale,
+        "zero": zero.tolist(),
+        "is_zero": (truth == 0).tolist(),
+        "seconds": seconds,
+    }
+
+
+def _forecast_of_ours(
+    method: str, past: np.ndarray, horizon: int, season: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Quantiles ``h x Q``, and probabilities ``h`` of zero."""
+    model = NKNForecaster(
+        horizon=horizon,
+        seasons=[season],
+        quality=_OURS[method],  # type: ignore[arg-type]
+        random_state=0,
+        progress=False,
+    ).fit(np.arange(float(len(past))), past)
+    found = model.predict_distribution(len(past) + np.arange(float(horizon)))
+    quantiles = np.stack([found.quantile(level) for level in _LEVELS.tolist()], -1)
+    return quantiles, found.below(np.zeros(horizon))
+
+
+def _forecast_of_peer(
+    method: str, past: np.ndarray, horizon: int, season: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same by a model of statsforecast; zero is what is below one half."""
+    from statsforecast import models
+    from statsforecast.utils import ConformalIntervals
+
+    options: dict = {"season_length": season if season <= 24 else 1}
+    if method in _INTERMITTENT:
+        windows = int(np.clip((len(past) - _TRAINED) // horizon, 2, 20))
+        options = {"prediction_intervals": ConformalIntervals(n_windows=windows, h=horizon)}
+        if method == "TSB":
+            options |= {"alpha_d": 0.2, "alpha_p": 0.2}
+    percents = list(range(10, 100, 10))
+    found = getattr(models, method)(**options).forecast(y=past, h=horizon, level=percents)
+    low = [found[f"lo-{percent}"] for percent in reversed(percents)]
+    high = [found[f"hi-{percent}"] for percent in percents]
+    quantiles = np.sort(np.clip(np.nan_to_num([*low, found["mean"], *high]), 0, None), axis=0).T
+    zero = [np.interp(0.5, np.append(0, row), np.append(0, _LEVELS), right=1) for row in quantiles]
+    return quantiles, np.array(zero)
+
+
+def _forecast_of_past(
+    method: str, past: np.ndarray, horizon: int, season: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same by the distribution of all past values."""
+    quantiles = np.quantile(past, _LEVELS, method="inverted_cdf")
+    return np.tile(quantiles, (horizon, 1)), np.full(horizon, np.mean(past == 0))
+
+
+def tables(rows: list[dict]) -> dict[str, Table]:
+    """Means over the forecasts of a group."""
+    lines = []
+    for (group, method), runs in grouped(rows, "group", "method").items():
+        said, seen = (np.concatenate([row[name] for row in runs]) for name in ("zero", "is_zero"))
+        lines.append(
+            {
+                "series": group,
+                "method": method,
+                "forecasts": len(runs),
+                "pinball loss": f"{fmean(row['pinball'] for row in runs):.3f}",
+                "MAE": f"{fmean(row['mae'] for row in runs):.3f}",
+                "P(0) said": f"{said.mean():.2f}",
+                "zeros": f"{seen.mean():.2f}",
+                "Brier score of P(0)": f"{np.mean((said - seen) ** 2):.3f}",
+                "CPU s": f"{fmean(row['seconds'] for row in runs):.1f}",
+            }
+        )
+    return {"counts": Table.of(lines)}
+
+
+BENCHMARK = Benchmark(
+    "counts",
+    __doc__,
+    {
+        "series": Axis(range(_PARTS + _INFECTIONS + _DRAWN)),
+        "origin": Axis(range(2)),
+        "method": Axis([*_OURS, _EMPIRICAL, *_PEERS]),
+    },
+    run,
+    tables,
+    needs=dict.fromkeys(_PEERS, "statsforecast"),
+)
+
+if __name__ == "__main__":
+    sys.exit(BENCHMARK.main())

@@ -1,0 +1,130 @@
+"""Dates that recur within months and weeks, and the next times of any series."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["MonthlyDates", "next_in_week", "next_times"]
+
+_DAY, _WEEK = np.timedelta64(1, "D"), np.timedelta64(7, "D")
+_ALL, _AT_WORK = "1111111", "1111100"  # weekdays
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_RECENT = np.timedelta64(13, "W")  # the part of a series that shows when it is closed
+_FEWEST = 6  # times that show it
+_RARE = 0.25  # fraction of the usual frequency, below which a time of the week is closed
+_EVIDENCE = 20  # times as many closed times of the week as gaps at random would leave
+_SPARSE = 50  # steps per time, beyond which times are irregular
+
+
+@dataclass(frozen=True)
+class MonthlyDates:
+    """One date in each month, such as the 30th, the last day at work or the third Friday.
+
+    Attributes:
+        weekdays: The weekdays among which days are counted, as of ``numpy.busday_offset``.
+        number: The number of the day, from 0 on, at most the last day of the month; -1 for the
+            last one.
+        clock: The time of day.
+    """
+
+    weekdays: str
+    number: int
+    clock: np.timedelta64
+
+    @classmethod
+    def of(cls, dates: np.ndarray) -> MonthlyDates | None:
+        """The rule of sorted different dates ``N``; None if there is none."""
+        days, months = dates.astype("datetime64[D]"), dates.astype("datetime64[M]")
+        clocks = dates - days
+        if dates.size < 2 or (clocks != clocks[0]).any() or not np.diff(months).astype(int).all():
+            return None
+        number = int(((days - months.astype("datetime64[D]")) / _DAY).max())
+        rules = [(_ALL, -1), (_ALL, number)]
+        if np.ptp(np.diff(days)):  # equal steps are some number of days
+            weekday = _WEEKDAYS[(days[0].astype(int) + 3) % 7]  # 1970 began on a Thursday
+            rules += [(_AT_WORK, 0), (_AT_WORK, -1), *((weekday, k) for k in (0, 1, 2, 3, -1))]
+        for weekdays, number in rules:
+            rule = cls(weekdays, number, clocks[0].astype("timedelta64[ms]"))
+            if (rule.dates(months) == dates).all():
+                return rule
+        return None
+
+    def dates(self, months: np.ndarray) -> np.ndarray:
+        """The dates ``M`` of months ``M``, to the millisecond."""
+        last = (months + 1).astype("datetime64[D]") - 1
+        if self.number < 0:
+            days = np.busday_offset(last, 0, "backward", self.weekdays)
+        else:
+            first = months.astype("datetime64[D]")
+            days = np.busday_offset(first, self.number, "forward", self.weekdays)
+        return np.minimum(days, last).astype("datetime64[ms]") + self.clock
+
+    def months(self, dates: np.ndarray) -> np.ndarray:
+        """The last months ``M`` whose date is not after other dates ``M``."""
+        months = dates.astype("datetime64[M]")
+        return months - (self.dates(months) > dates).astype(int)
+
+    def next(self, dates: np.ndarray, count: int) -> np.ndarray:
+        """The dates after sorted ones ``N`` of this rule, in steps of the median step."""
+        months = dates.astype("datetime64[M]")
+        steps = np.sort(np.diff(months))
+        return self.dates(months[-1] + np.arange(1, count + 1) * steps[steps.size // 2])
+
+
+def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
+    """The next dates of a series that has some times of the week only, such as opening hours.
+
+    A time of the week at which no, or hardly any, recent step of the series has a date is closed.
+
+    Args:
+        dates: Sorted different dates ``N``.
+        count: How many.
+
+    Returns:
+        Dates ``count``, or None if the series has no such times.
+    """
+    recent = dates[dates > dates[-1] - _RECENT]
+    if recent.size < _FEWEST:
+        return None
+    gaps = (recent - recent[0]).astype("timedelta64[ms]").astype("int64")
+    step = np.gcd.reduce(gaps)
+    week = _WEEK.astype("timedelta64[ms]").astype("int64")
+    steps = gaps // step  # since the first
+    if week % step or steps[-1] > _SPARSE * recent.size:
+        return None
+    size = week // step
+    possible = np.bincount(np.arange(steps[-1] + 1) % size, minlength=size)
+    seen = np.bincount(steps % size, minlength=size)
+    frequency = seen / np.maximum(possible, 1)
+    is_open = frequency > _RARE * frequency.max()
+    weeks = possible[is_open].min()
+    missing = 1 - seen[is_open].sum() / possible[is_open].sum()
+    closed = size - is_open.sum()
+    if not closed or weeks < 2 or closed < _EVIDENCE * size * missing**weeks:
+        return None
+    ahead = steps[-1] + np.arange(1, size * (count // is_open.sum() + 2))
+    ahead = ahead[is_open[ahead % size]][:count] - steps[-1]
+    return dates[-1] + (ahead * step).astype("timedelta64[ms]")
+
+
+def next_times(times: np.ndarray, count: int) -> np.ndarray:
+    """The times after sorted different ones ``N``, in steps of the median step.
+
+    Args:
+        times: Numbers, ``datetime64`` or ``timedelta64``.
+        count: How many.
+
+    Raises:
+        ValueError: There are fewer than two.
+    """
+    if times.size < 2:
+        raise ValueError(f"A step needs two different times, got {times.size}.")
+    gaps = np.diff(times)
+    step = np.sort(gaps)[gaps.size // 2]  # the median, exact for dates, too
+    if gaps.dtype.kind == "f":
+        steps = np.round(gaps / step)
+        if (abs(gaps - steps * step) < step / 4).all():
+            step = gaps.sum() / steps.sum()  # of steps that vary as months do, the mean
+    return times[-1] + np.arange(1, count + 1) * step
