@@ -157,8 +157,9 @@ def test_seasons_are_durations_or_numbers_of_steps(run, tmp_path, forecast_only,
     hours = pd.date_range("2024-03-01", periods=400, freq="h").delete(slice(20, -20))
     path = tmp_path / "hours.csv"
     pd.Series(values(len(hours)), hours, name="y").to_csv(path, index_label="t")
-    _, _, _, summary = run("forecast", path, *FAST, "--horizon", "2", "--season", *season)
+    _, printed, _, summary = run("forecast", path, *FAST, "--horizon", "2", "--season", *season)
     assert summary["seasons"] == found
+    assert ("data hold less than two" in printed.out) == (len(found) < len(season))
 
 
 def test_warnings_are_notes_of_one_line_with_options_of_the_command(run, tmp_path, forecast_only):
@@ -328,6 +329,8 @@ BAD_OPTIONS = {
     "no horizon": (["FILE", "--horizon", "0"], "positive whole number, got '0'"),
     "two parts": (["FILE", "--horizon", "3", "--test-fraction", "0.1"], "not allowed with"),
     "no header": (["FILE", "--header", "x"], "a whole number from 0 to 2^32-1, got 'x'"),
+    "no duration": (["FILE", "--season", "24x"], "such as '7D', '24h', '30min' and '1Y', got"),
+    "a short season": (["FILE", "--season", "1"], "at least two steps (30.4369 days each), got"),
     "negative seed": (["FILE", "--seed", "-1"], "from 0 to 2^32-1, got '-1'"),
 }
 

@@ -71,14 +71,15 @@ def _run(args: argparse.Namespace, told: list[str]) -> None:
     forecaster = _fit(series, task, args)
     seasons = _named_seasons(forecaster, series)
     print(f"Seasons: {', '.join(seasons) or 'none; name them by --season, if there are some'}.")
-    results = _forecast_all(forecaster, task, training)
-    ours = results["NKN"]
+    if len(seasons) < len(args.season or ()):
+        print("Note: Seasons of which the data hold less than two are not used.")
+    table, scores = _forecast_all(forecaster, task, training)
+    table.insert(0, "time", ahead)
 
     try:
-        _write_csv(args.out / "forecast.csv", ahead, ours, observed)
-        figure = _draw(args.out / "forecast.png", series, forecaster, task, ours)
+        table.to_csv(args.out / "forecast.csv", index=False, float_format="%.10g")
+        figure = _draw(args.out / "forecast.png", series, forecaster, task, table)
         rows = {"total": int(series.y.size), "train": int(train.sum()), "forecast": len(new_x)}
-        scores = {name: _scores(result, observed) for name, result in results.items()}
         summary = {
             "series": series.name,
             "settings": settings(args),
@@ -94,7 +95,7 @@ def _run(args: argparse.Namespace, told: list[str]) -> None:
         write_summary(args.out, summary)
     except OSError as error:
         raise UserError(f"cannot write to {args.out}: {error.strerror}") from None
-    print(_table(scores) if observed is not None else _outlook(ahead, ours, series.y_label))
+    print(_outlook(table, series.y_label) if observed is None else _compared(scores))
     print(f"Forecast and summary: {args.out / 'forecast.csv'}, {args.out / 'summary.json'}")
     if args.report is not None:
         _write_report(args, series, forecaster, task)
@@ -282,18 +283,16 @@ def _periods(texts: list[str], x: pd.Index) -> list[float | str]:
     from gpytorch_nkn.estimators import TimeAxis
 
     axis = TimeAxis.of(x)
-    step = axis.step if axis.has_dates else 1.0
-    periods: list[float | str] = []
-    for text in texts:
-        try:
-            periods.append(float(text) * step)
-        except ValueError:
-            if not axis.has_dates:
-                raise UserError(
-                    f"--season must be in units of the times, which are numbers, got {text!r}"
-                ) from None
-            periods.append(text)
-    return periods
+    unit = axis.step if axis.has_dates else 1.0
+    return [float(text) * unit if _is_number(text) else text for text in texts]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
@@ -308,69 +307,39 @@ def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
 
 def _forecast_all(
     forecaster: NKNForecaster, task: _Task, start: float
-) -> dict[str, _MethodForecast]:
-    """Forecasts of the fitted model and, of what was observed, the seasonal naive rule."""
+) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
+    """The forecast; scores and seconds of it and, of what was observed, of the naive rule."""
+    import pandas as pd
+
     from gpytorch_nkn.baselines import seasonal_naive_forecast
+    from gpytorch_nkn.metrics import forecast_scores
 
     found = forecaster.predict_distribution(task.times, covariates=task.covariates)
     median, low, high = (found.quantile(level) for level in (0.5, 0.025, 0.975))
-    density = None if task.observed is None else found.log_density(task.observed)
-    seconds = time.perf_counter() - start
-    results = {"NKN": _MethodForecast(median, found.std(), low, high, density, seconds)}
+    table = pd.DataFrame({"median": median, "std": found.std(), "lower95": low, "upper95": high})
+    table["observed"] = np.nan if task.observed is None else task.observed
+    scores: dict[str, dict[str, float]] = {"NKN": {}}
+    if task.observed is not None:
+        density = found.log_density(task.observed)
+        scores["NKN"] = forecast_scores(
+            task.observed, mean=median, lower=low, upper=high, log_density=density
+        )
+    scores["NKN"]["seconds"] = round(time.perf_counter() - start, 2)
     if task.observed is None:
-        return results
+        return table, scores
     start = time.perf_counter()
     past = forecaster.observed_
     x, new = (forecaster.time_axis_.numbers(times) for times in (past.index, task.times))
     naive = seasonal_naive_forecast(x, past.to_numpy(), new, seasons=forecaster.seasons_)
-    seconds, density = time.perf_counter() - start, naive.log_density(task.observed)
-    results["seasonal naive"] = _MethodForecast(
-        naive.mean, naive.std, *naive.interval(), density, seconds
-    )
-    return results
-
-
-def _scores(result: _MethodForecast, observed: np.ndarray | None) -> dict[str, float]:
-    from gpytorch_nkn.metrics import forecast_scores
-
-    scores: dict[str, float] = {}
-    if observed is not None and result.log_density is not None:
-        scores = forecast_scores(
-            observed,
-            mean=result.mean,
-            lower=result.lower,
-            upper=result.upper,
-            log_density=result.log_density,
-        )
-    return {**scores, "seconds": round(result.seconds, 2)}
-
-
-@dataclass
-class _MethodForecast:
-    """Mean, deviation and band of one method at the new times."""
-
-    mean: np.ndarray
-    std: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    log_density: np.ndarray | None
-    seconds: float
-
-
-def _write_csv(
-    path: Path, times: list[str], result: _MethodForecast, observed: np.ndarray | None
-) -> None:
-    import pandas as pd
-
-    table = {
-        "time": times,
-        "median": result.mean,
-        "std": result.std,
-        "lower95": result.lower,
-        "upper95": result.upper,
-        "observed": np.nan if observed is None else observed,
+    low, high = naive.interval()
+    density = naive.log_density(task.observed)
+    scores["seasonal naive"] = {
+        **forecast_scores(
+            task.observed, mean=naive.mean, lower=low, upper=high, log_density=density
+        ),
+        "seconds": round(time.perf_counter() - start, 2),
     }
-    pd.DataFrame(table).to_csv(path, index=False, float_format="%.10g")
+    return table, scores
 
 
 def _draw(
@@ -378,7 +347,7 @@ def _draw(
     series: TimeSeries,
     forecaster: NKNForecaster,
     task: _Task,
-    result: _MethodForecast,
+    table: pd.DataFrame,
 ) -> bool:
     """Draw the forecast; False if matplotlib is missing."""
     ax = new_axes((9, 4.5))
@@ -394,9 +363,7 @@ def _draw(
     plot_forecast(
         ax,
         new_x[order],
-        result.mean[order],
-        result.lower[order],
-        result.upper[order],
+        *table[["median", "lower95", "upper95"]].to_numpy()[order].T,
         train=(_drawn(series.index[shown]), series.y[shown]),
         test=None if task.observed is None else (new_x, task.observed),
         x_label=literal(series.x_label),
@@ -413,7 +380,7 @@ def _drawn(times: pd.Index) -> np.ndarray:
     return (times.tz_localize(None) if zoned else times).to_numpy()
 
 
-def _table(scores: dict[str, dict[str, float]]) -> str:
+def _compared(scores: dict[str, dict[str, float]]) -> str:
     import pandas as pd
 
     names = {"rmse": "RMSE", "mae": "MAE", "mean_log_density": "log density"}
@@ -421,10 +388,10 @@ def _table(scores: dict[str, dict[str, float]]) -> str:
     return pd.DataFrame(scores).T[list(names)].rename(columns=names).to_string(float_format="%.4g")
 
 
-def _outlook(times: list[str], result: _MethodForecast, label: str) -> str:
-    width = max(20, len(times[0]) + 2)
+def _outlook(table: pd.DataFrame, label: str) -> str:
+    width = max(20, len(table["time"][0]) + 2)
     lines = [f"{'time':<{width}}{'median':>12}{'95 % band':>27}   ({label})"]
-    for i in sorted({0, len(times) // 2, len(times) - 1}):
-        band = f"{result.lower[i]:.5g} to {result.upper[i]:.5g}"
-        lines.append(f"{times[i]:<{width}}{result.mean[i]:>12.5g}{band:>27}")
-    return "\n".join(lines) + f"\nTrained in {result.seconds:.1f} seconds."
+    for i in sorted({0, len(table) // 2, len(table) - 1}):
+        when, median, _, low, high, _ = table.iloc[i]
+        lines.append(f"{when:<{width}}{median:>12.5g}{f'{low:.5g} to {high:.5g}':>27}")
+    return "\n".join(lines)

@@ -711,7 +711,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
     def _seasons(self, time: np.ndarray, in_days: bool) -> list[float]:
         if isinstance(self.seasons, str) and self.seasons == "auto":
             return find_seasons(time, in_days=in_days)
-        return check_seasons(self.seasons, time)
+        return check_seasons(self.seasons, time, in_days=in_days)
 
     def _usual_horizon(self, time: np.ndarray, seasons: Sequence[float]) -> int:
         if self.horizon is not None:
@@ -756,7 +756,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         if time.size < 3:
             raise ValueError(f"A series needs at least 3 points, got {time.size}.")
         if np.ptp(time) == 0:
-            raise ValueError(f"All {time.size} points have the same time, {time[0]}.")
+            raise ValueError(f"All {time.size} points have the same time.")
         step = typical_step(time)
         if step < 1e-7 * time.std():
             raise ValueError(

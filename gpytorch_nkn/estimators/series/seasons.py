@@ -50,35 +50,40 @@ def _is_among(value: float, counts: Sequence[float]) -> bool:
     return any(abs(value / count - 1) <= _TOLERANCE for count in counts)
 
 
-def check_seasons(seasons: Any, time: np.ndarray) -> list[float]:
-    """Given periods that the data hold twice, in days if as durations, shortest first.
+def check_seasons(seasons: Any, time: np.ndarray, *, in_days: bool) -> list[float]:
+    """Given periods that the data hold twice, shortest first, in units of time.
 
     Raises:
         TypeError: They are neither numbers nor durations.
-        ValueError: A period is not finite or shorter than two steps, or a string is no duration.
+        ValueError: A period is not finite or shorter than two steps, a string is no duration, or
+            there are durations while time is not in days.
     """
     given = [seasons] if np.ndim(seasons) == 0 else seasons
     try:
-        periods = np.unique([_period(one) for one in given])
+        periods = np.unique([_period(one, in_days) for one in given])
     except (TypeError, ValueError) as error:
+        durations = " or durations such as '7D', '24h', '30min' and '1Y'" if in_days else ""
         raise type(error)(
-            "seasons must be 'auto' or periods, as numbers in units of time or durations such as "
-            f"'7D', '24h', '30min' and '1Y', got {seasons!r}."
+            f"seasons must be 'auto' or periods, as numbers in units of time{durations}, "
+            f"got {seasons!r}."
         ) from None
     step, span = typical_step(time), float(np.ptp(time))
     if not (np.isfinite(periods) & (periods > 1.5 * step)).all():
+        unit = " days" if in_days else ""
         raise ValueError(
-            f"seasons must be finite periods of at least two steps ({step:g} each), "
+            f"seasons must be finite periods of at least two steps ({step:g}{unit} each), "
             f"got {seasons!r}."
         )
     found: Sequence[float] = periods.tolist()
     return [period for period in found if span + step >= _CYCLES * period * (1 - _TOLERANCE)]
 
 
-def _period(value: Any) -> float:
-    """A period as a number, that of a duration in days."""
+def _period(value: Any, in_days: bool) -> float:
+    """A period in units of time, which are days if it is a duration."""
+    if not isinstance(value, str | timedelta | np.timedelta64):
+        return float(value)
+    if not in_days:
+        raise ValueError(value)
     if isinstance(value, str) and value[-1:] in _LONG_UNITS:
         return float(value[:-1] or 1) * _LONG_UNITS[value[-1]]
-    if isinstance(value, str | timedelta | np.timedelta64):
-        return pd.Timedelta(value) / pd.Timedelta(days=1)
-    return float(value)
+    return pd.Timedelta(value) / pd.Timedelta(days=1)

@@ -25,7 +25,7 @@ class TimeAxis:
 
     Dates are counted in days since 1970; those of which a month has one at most, by a rule such as
     the 30th or the last day at work, in months of equal length. Dates of a time zone are counted
-    by its clock where steps are of a day or more, and else in UTC.
+    by its clock where steps are of a day or more or there are opening hours, and else in UTC.
 
     Attributes:
         index: Times ``N`` as they came.
@@ -165,8 +165,9 @@ def _monthly(index: pd.Index) -> MonthlyDates | None:
 def _by_clock(index: pd.Index) -> bool:
     if _zone(index) is None:
         return False
-    different = pd.Series(index.dropna().unique().sort_values())
-    return bool(different.diff().median() >= 0.95 * _DAY)
+    different = index.dropna().unique().sort_values()
+    by_day = bool(pd.Series(different).diff().median() >= 0.95 * _DAY)
+    return by_day or next_in_week(different.tz_localize(None).to_numpy(), 1) is not None
 
 
 def _has_dates(index: pd.Index) -> bool:

@@ -70,16 +70,21 @@ def test_gaps_and_repeated_times_do_not_hide_a_season():
 
 def test_given_seasons():
     time = np.arange(100.0)
-    assert check_seasons(12, time) == [12.0]
-    assert check_seasons([30, 7], time) == [7.0, 30.0]
-    assert check_seasons([7, 90], time) == [7.0]  # the data hold no two of 90
-    assert check_seasons([], time) == []
+    assert check_seasons(12, time, in_days=False) == [12.0]
+    assert check_seasons([30, 7], time, in_days=False) == [7.0, 30.0]
+    assert check_seasons([7, 90], time, in_days=False) == [7.0]  # the data hold no two of 90
+    assert check_seasons([], time, in_days=False) == []
     with pytest.raises(ValueError, match=r"at least two steps \(1 each\), got 1"):
-        check_seasons(1, time)
+        check_seasons(1, time, in_days=False)
     with pytest.raises(ValueError, match="finite"):
-        check_seasons(np.inf, time)
-    with pytest.raises(TypeError, match="'1Y', got {'a'}"):
-        check_seasons({"a"}, time)
+        check_seasons(np.inf, time, in_days=False)
+    with pytest.raises(TypeError, match="in units of time, got {'a'}"):
+        check_seasons({"a"}, time, in_days=False)
+    for duration in ("7D", pd.Timedelta("7D"), np.timedelta64(7, "D")):
+        with pytest.raises(ValueError, match="numbers in units of time, got"):
+            check_seasons(duration, time, in_days=False)
+    with pytest.raises(ValueError, match="durations such as '7D', .* got 'week'"):
+        check_seasons("week", time, in_days=True)
 
 
 @pytest.mark.parametrize(
@@ -95,4 +100,4 @@ def test_given_seasons():
     ],
 )
 def test_seasons_as_durations_are_days(season, days):
-    assert check_seasons(season, np.arange(800.0)) == pytest.approx(days)
+    assert check_seasons(season, np.arange(800.0), in_days=True) == pytest.approx(days)

@@ -44,13 +44,16 @@ def test_days_within_a_month_lie_between_its_ends():
         pd.date_range("1890-03-31", periods=300, freq="QE"),
         pd.date_range("2019-01-01", periods=30, freq="MS") + pd.Timedelta("14D"),
         pd.date_range("2020-01-01", periods=50, freq="7h"),
+        pd.date_range("2020-03-28", periods=72, freq="h", tz="Europe/Berlin"),
+        pd.date_range("2020-02-03", periods=400, freq=OFFICE_HOURS, tz="Europe/Berlin"),
         pd.date_range("2019-01-31", periods=30, freq="BME"),
         pd.DatetimeIndex([pd.Timestamp("2019-01-30") + pd.DateOffset(months=k) for k in range(9)]),
     ],
 )
 def test_numbers_lead_back_to_the_times(index):
     axis = TimeAxis.of(index)
-    np.testing.assert_array_equal(axis.times(axis.numbers(index)), index.to_numpy())
+    by_clock = index.tz_localize(None).to_numpy()
+    np.testing.assert_array_equal(axis.times(axis.numbers(index)), by_clock)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +202,12 @@ def test_clocks_of_other_zones_are_the_same_moments():
     np.testing.assert_array_equal(np.diff(axis.numbers(index)), 1.0)
     with pytest.raises(TypeError, match="of time zone Europe/Berlin, got dates without a time"):
         axis.numbers(DAYS)
+
+
+def test_opening_hours_of_a_zone_are_counted_by_its_clock():
+    index = pd.date_range("2020-02-03", periods=400, freq=OFFICE_HOURS, tz="Europe/Berlin")
+    of_day = TimeAxis.of(index).numbers(index) % 1  # summer time begins within
+    assert np.unique(of_day.round(6)).size == 8
 
 
 def test_hours_of_a_zone_are_of_equal_length():
