@@ -16,7 +16,6 @@ from gpytorch_nkn.datasets.textures import (
 from gpytorch_nkn.datasets.time_series import (
     TimeSeries,
     load_co2,
-    shift_to_month as shift_to_month,
 )
 
 __all__ = [

@@ -10,9 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TimeSeries", "load_co2", "shift_to_month"]
+__all__ = ["TimeSeries", "load_co2"]
 
-_DAY = np.timedelta64(1, "D")
 _MONTH = np.timedelta64(1, "M")
 _YEARS_HELD_OUT = 10
 
@@ -70,16 +69,6 @@ class TimeSeries:
         precise = bool((own.microsecond != 0).any())
         spec = "microseconds" if precise else "seconds" if (own.second != 0).any() else "minutes"
         return [time.isoformat(timespec=spec) for time in times]
-
-
-def shift_to_month(dates: np.ndarray) -> np.timedelta64 | None:
-    """What brings dates to one day of the month that all months have; None if nothing does."""
-    for shift in (0 * _DAY, _DAY):
-        shifted = dates + shift
-        within = shifted - shifted.astype("datetime64[M]")
-        if dates.size and (within == within.flat[0]).all() and within.flat[0] < 28 * _DAY:
-            return shift
-    return None
 
 
 def load_co2() -> TimeSeries:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["MonthlyDates", "next_in_week", "next_times"]
+__all__ = ["MonthlyDates", "next_in_month", "next_in_week", "next_times"]
 
 _DAY, _WEEK = np.timedelta64(1, "D"), np.timedelta64(7, "D")
 _ALL, _AT_WORK = "1111111", "1111100"  # weekdays
@@ -71,6 +71,27 @@ class MonthlyDates:
         months = dates.astype("datetime64[M]")
         steps = np.sort(np.diff(months))
         return self.dates(months[-1] + np.arange(1, count + 1) * steps[steps.size // 2])
+
+
+def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
+    """The next dates of a series that has two days a month, such as the 1st and the 15th.
+
+    Args:
+        dates: Sorted different dates ``N``.
+        count: How many.
+
+    Returns:
+        Dates ``count``, or None if the series has no such days.
+    """
+    months = dates.astype("datetime64[M]")
+    days = (dates - months) / _DAY
+    is_late = days > days.mean()
+    rules = [MonthlyDates.of(dates[part]) for part in (~is_late, is_late)]
+    if None in rules or dates.size < 1.5 * np.ptp(months.astype(int)):
+        return None
+    later = months[-1] + np.arange(count // 2 + 2)
+    ahead = np.sort(np.concatenate([rule.dates(later) for rule in rules if rule]))
+    return ahead[ahead > dates[-1]][:count]
 
 
 def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:

@@ -9,7 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from gpytorch_nkn.estimators.series.recurring_dates import MonthlyDates, next_in_week, next_times
+from gpytorch_nkn.estimators.series.recurring_dates import (
+    MonthlyDates,
+    next_in_month,
+    next_in_week,
+    next_times,
+)
 from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.series.series_input import as_time, as_times, starts
 
@@ -140,7 +145,8 @@ class TimeAxis:
         if self.monthly is not None:
             found = self.monthly.next(dates, count)
         else:
-            found = next_in_week(dates, count)
+            found = next_in_month(dates, count)
+            found = next_in_week(dates, count) if found is None else found
         if found is None:
             if zone is not None and not self.by_clock:
                 zone, dates = "UTC", known.tz_convert("UTC").tz_localize(None).to_numpy()

@@ -83,6 +83,8 @@ def test_numbers_lead_back_to_the_times(index):
             for unit in ("s", "ns")
         ),
         pd.date_range("2020-01-31 18:00", periods=40, freq="BME"),
+        pd.date_range("2020-01-01", periods=40, freq="SMS"),
+        pd.date_range("2020-01-01", periods=40, freq="SME"),
         pd.date_range("2020-01-01", periods=60, freq=SIX_DAYS),
         pd.date_range("2020-01-01", periods=40, freq=MARKET_DAYS),
         pd.date_range("2020-03-02", periods=300, freq=OFFICE_HOURS),
