@@ -85,7 +85,7 @@ def turned(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
         pattern = _COLUMNS_OF_TIMES.get(part, "")
         names = [n for n in frame if re.fullmatch(pattern, n.lower()) or kind(n) == part]
         names = [name for name in names if main_kind(frame[name]) == "number"]
-        if len(names) > 2:
+        if len(names) > (11 if part == "hour" else 1):
             others = [name for name in frame if name not in names]
             long = frame.melt(others, names, part, f"value by {part}", ignore_index=False)
             return long.sort_index(kind="stable"), part
@@ -119,7 +119,8 @@ def _part(cells: pd.Series) -> tuple[str, bool]:
             return "month", True
         rises = found == "number" and pd.to_numeric(cells, errors="coerce").is_monotonic_increasing
         has_name = re.search("dat|time|day|week|month|period", words)
-        return ("date" if (rises or has_name) and is_compact(cells) else "", True)
+        is_date = is_compact(cells) or cells.str.fullmatch(r"[2-7]\d{4}").all()  # serial
+        return ("date" if (rises or has_name) and is_date else "", True)
     n = parts[1].astype(int)
     for part, (names, largest) in _PARTS.items():
         is_named = bool(re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words))
@@ -200,7 +201,7 @@ def find_target(frame: pd.DataFrame, times: Sequence[str]) -> str:
     others = [name for name in frame if name not in times]
     if len(others) != 1:
         others = [name for name in others if name and main_kind(frame[name]) == "number"]
-        for is_like in (_has_time_name, _counts_rows):
+        for is_like in (_has_time_name, _counts_rows, lambda cells: cells.nunique() == 1):
             plain = [name for name in others if not is_like(frame[name])]
             others = plain or others
     if len(others) != 1:
@@ -232,7 +233,10 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, 
     for part, name in columns.items():
         cells = frame[name].str.replace(r"\.0$", "", regex=True)
         digits = cells.str.extract(r"(\d+)")[0]
-        if part in ("date", "year"):
+        if part == "date" and cells.str.fullmatch(r"[2-7]\d{4}").all():
+            days = pd.to_datetime(cells.astype(int), unit="D", origin="1899-12-30")  # Excel's
+            text = days.dt.strftime("%Y-%m-%d")
+        elif part in ("date", "year"):
             text = cells
         elif part == "doy":
             text += "-" + digits.str.zfill(3)

@@ -129,9 +129,10 @@ def read_time_series(
         frame[times[0]] = frame[times[0]].mask(gaps[times[0]]).ffill().fillna("")
         gaps[times[0]] = frame[times[0]] == ""
         notices.append(f"Empty cells of {times[0]!r} take the value above.")
-    words = frame[times[0]].map(written_cells.kind) == "text"
-    below = words[::-1].cummin()[::-1] & (date_format is None) & (not words.all())
-    untimed = gaps[times].any(axis=1) | below
+    kinds = [written_cells.kind(cell) for cell in frame[times[0]].iloc[-100:]]
+    below = next((i for i, kind in enumerate(kinds[::-1]) if kind != "text"), 0)
+    untimed = gaps[times].any(axis=1)
+    untimed |= (np.arange(len(frame)) >= len(frame) - below) & (date_format is None)
     lost = frame[untimed & ~gaps[target]]
     if len(lost):
         text = written_cells.listed([", ".join(filter(None, lost.iloc[0]))])

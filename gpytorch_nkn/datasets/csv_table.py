@@ -120,13 +120,14 @@ def _table(
     comment = cells[0].str.match("#(?!n/a)", case=False)
     rows, main = cells[~comment], cells[~comment].apply(main_kind)
     data = main.index[main != "text"]
-    kinds = rows[data].map(kind)
-    valued = kinds.isin(["number", "date", "clock"]).any(axis=1) | (len(rows.columns) == 1)
     if not len(data):
         raise ValueError(
             f"{path} has no column of numbers, got {listed(cells.iloc[-1][cells.iloc[-1] != ''])}; "
             "if cells are separated by an unusual character, name it by sep (--sep)."
         )
+    kinds = rows[data].head(_SAMPLE).map(kind)
+    valued = rows[data].apply(lambda column: column.str.contains(r"\d")).any(axis=1)
+    valued |= rows.shape[1] == 1
     if isinstance(header, int):
         above, names, body = rows.iloc[:header], rows.iloc[header : header + 1], rows[header + 1 :]
     else:
@@ -136,7 +137,12 @@ def _table(
         begin = int(begins.to_numpy().argmax())
         names = _header(rows.iloc[:begin], cells[comment], rows.iloc[begin:])
         steps = pd.to_numeric(rows.iloc[begin][data], errors="coerce").diff().iloc[1:]
-        if (names[data] != "").to_numpy().sum() + 1 < len(data) > 2 and (steps == 1).all():
+        is_table = 1 < len(data) < rows.shape[1] or len(data) > 2
+        if (
+            is_table
+            and (names[data] != "").to_numpy().sum() < max(len(data) - 1, 1)
+            and (steps == 1).all()
+        ):
             begin += 1  # columns are called by years
             names = rows.iloc[begin - 1 : begin]
         above, body = rows.iloc[:begin], rows.iloc[begin:]

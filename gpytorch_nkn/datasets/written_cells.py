@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,7 @@ _STYLES = {  # by the decimal mark; the other mark may separate thousands
     for mark, m, o in ((".", r"\.", ","), (",", ",", r"\."))
 }
 MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
-_WEEKDAY = r"\(?\b(?:mon|tue|wed|thu|fri|sat|sun)(?:s|nes|rs|ur)?(?:day)?\b\)?[.,]?"
+_WEEKDAY = re.compile(r"\(?\b(?:mon|tue|wed|thu|fri|sat|sun)(?:s|nes|rs|ur)?(?:day)?\b\)?[.,]?")
 _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
     r"(?P<hour>\d\d?)(?:[:.]?(?P<minute>\d\d)(?:[:.]?(?P<second>\d\d(?:[.,]\d+)?))?)?"
     r"(?: ?(?P<half>[ap])\.?m\.?)?"
@@ -95,7 +95,7 @@ def kind(cell: str) -> str:
         return "number"
     if re.fullmatch(r"\d\d?\.(00|15|30|45|[0-5]0)\.00", cell):
         return "clock"
-    if _DATE.fullmatch(_split(cell)["date"] or ""):
+    if _DATE.fullmatch(_split(cell)[0]):
         return "date"
     lower = END.sub("", cell.lower())
     if re.match(r"\d\d?([:.]\d\d|:\d\d| ?[ap])", lower) and re.fullmatch(_CLOCK, lower):
@@ -129,13 +129,14 @@ def read_numbers(
         decimal = max(fits, key=lambda m: len(fits[m]))
         seen = next((m for m in ",." if any(m in text for text in plain.values())), "")
         if len(fits["."]) == len(fits[","]) and (seen == "," or (seen and sep == ";")):
-            if all(seen in text for text in plain.values()):
+            is_everywhere = all(seen in text for text in plain.values())
+            decimal = "," if is_everywhere == (seen == ",") else "."
+            if is_everywhere and (seen == ".") == (sep == ";"):
                 raise ValueError(
                     f"Numbers such as {unique[0]!r} in the column {name!r} have a decimal mark or "
                     "a thousands separator: say decimal='.' or decimal=',' (--decimal . or "
                     "--decimal ,)."
                 )
-            decimal = "." if seen == "," else ","
     other = "." if decimal == "," else ","
     values = {c: float(plain[c].replace(other, "").replace(decimal, ".")) for c in fits[decimal]}
     bad = cells[~cells.map(values).pipe(np.isfinite)]
@@ -192,21 +193,35 @@ def find_sentinels(values: np.ndarray, name: str) -> list[str]:
 
 
 @lru_cache(2**16)
-def _split(cell: str) -> dict[str, str | None]:
-    """Time of day of a cell, and its date as numbers, months of three letters and other letters."""
-    cell = re.sub(_WEEKDAY, " ", END.sub("", cell.lower())).strip()
-    found = _TIME.fullmatch(cell)
-    date = re.sub(r"^(\d{4}):", r"\1-", found["date"] if found else cell)
-    date = re.sub(rf"({MONTH})[a-z]*", r"-\1-", date)
+def _tokens(date: str) -> tuple[str, str]:
+    """A date as numbers and months of three letters with hyphens, and the part of a year in it."""
+    date = re.sub(rf"({MONTH})[a-z]*", r"-\1-", re.sub(r"^(\d{4}):", r"\1-", date))
     date = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|(?<=\d)(?=[a-z])|(?<=[a-z])(?=\d)", "-", date)
     date = re.sub(r"[\s./,'\u2019_-]+", "-", date).strip("-")
-    part = None
-    if period := _PERIOD.fullmatch(date):
-        year, day = (period["y"], period["z"] or "1") if period["y"] else (period["z"] or "", "1")
-        part, n = period["k"] or period["k2"], int(period["n"] or period["n2"])
-        year = year if len(year) != 2 else ("20" if int(year) < _CENTURY % 100 else "19") + year
-        date = f"{year}-w-{n}-{day}" if part == "w" else f"{year}-{(n - 1) * _MONTHS[part] + 1:02}"
-    return {**(found.groupdict() if found else {}), "date": date, "part": part}
+    found = _PERIOD.fullmatch(date)
+    if not found:
+        return date, ""
+    year, last, part = found["y"] or found["z"] or "", found["z"] or "1", found["k"] or found["k2"]
+    year = year if len(year) != 2 else ("20" if int(year) < _CENTURY % 100 else "19") + year
+    n = int(found["n"] or found["n2"])
+    if part == "w":
+        return f"{year}-w-{n}-{last if found['y'] else 1}", part
+    return f"{year}-{(n - 1) * _MONTHS[part] + 1:02}", part
+
+
+def _split(cell: str) -> tuple[str, str, str | None, int | None]:
+    """Tokens of the date of a cell, part of a year, time of day and minutes from UTC."""
+    cell = _WEEKDAY.sub(" ", END.sub("", cell.lower())).strip()
+    found = _TIME.fullmatch(cell)
+    if not found or found["hour"] is None:
+        return *_tokens(cell), None, None
+    hour, zone = int(found["hour"]), (found["zone"] or "").strip("()")
+    hour = hour % 12 + 12 * (found["half"] == "p") if found["half"] else hour
+    clock = f"{hour}:{found['minute'] or 0}:{found['second'] or 0}".replace(",", ".")
+    offset = 0 if zone in ("z", "utc", "gmt") else None
+    if zone[:1] in ("+", "-") and (digits := zone[1:].replace(":", "").ljust(4, "0")):
+        offset = int(zone[0] + "1") * (60 * int(digits[:2]) + int(digits[2:]))
+    return *_tokens(found["date"]), clock, offset
 
 
 def read_times(
@@ -214,7 +229,7 @@ def read_times(
 ) -> tuple[np.ndarray, list[str]]:
     """Times ``N`` of a column of strings, numbers or ``datetime64``, and notices.
 
-    All cells have one format. Where several formats fit, the one is taken that alone gives dates
+    All cells have one format. Where several formats fit, the one is taken that alone gives times
     with few gaps. Days come first in 01.02.2001. Months and quarters are ``datetime64[M]``.
     Offsets from UTC are dropped where all are equal, or all times of day; else times are in UTC.
 
@@ -229,17 +244,23 @@ def read_times(
         return _since(cells, date_format, decimal)
     if is_number and unique.str.len().max() == 7:
         unique = unique.str.replace(r"^(\d{4}\.1)$", r"\g<1>0", regex=True)  # a zero was lost
-    split = pd.DataFrame(list(map(_split, unique)), index=pd.Index(cells.unique()))
-    split = split.reindex(columns=["date", "part", "hour", "minute", "second", "half", "zone"])
-    dates, form, notices = _dates(cells, split["date"], dayfirst)
-    if (split["part"].isin(["q", "t"])).any() or form == "quarters":
+    split = pd.DataFrame(map(_split, unique), columns=["date", "part", "clock", "offset"])
+    clock = pd.to_timedelta(split["clock"]).fillna(pd.Timedelta(0))
+    offset = pd.to_numeric(split["offset"])
+    good = (clock <= pd.Timedelta(hours=25)) & (offset.notna() == (offset.notna().mean() > 0.5))
+    if not good.all():
+        raise ValueError(_no_times(cells, cells.isin(cells.unique()[good])))
+    dates, form, notices = _dates(cells, split["date"], clock, dayfirst)
+    if split["part"].isin(["q", "t"]).any() or form == "quarters":
         notices.append("Times are read as quarters, and dated to their first month.")
-    if split["hour"].notna().any():
-        clocks, told = _clocks(cells, split)
-        dates, form, notices = dates + clocks, "%d", notices + told
+    if offset.notna().any():
+        is_own = offset.nunique() == 1 or clock.nunique() == 1
+        dates -= pd.to_timedelta(offset * (not is_own), unit="min")
+        own = "Times are those of their own clocks: offsets from UTC are left out."
+        notices.append(own if is_own else "Times are converted to UTC.")
     if unique.str.contains(END).any():
         notices.append("Intervals are dated to their starts.")
-    found = cells.map(dates).to_numpy("datetime64[us]")
+    found = cells.map(dict(zip(cells.unique(), dates, strict=True))).to_numpy("datetime64[us]")
     return _coarsest(found, months=not re.search("%[dj]|days", form)), notices
 
 
@@ -257,10 +278,11 @@ def is_compact(cells: pd.Series) -> bool:
 
 
 def _dates(
-    cells: pd.Series, texts: pd.Series, dayfirst: bool | None
+    cells: pd.Series, texts: pd.Series, clock: pd.Series, dayfirst: bool | None
 ) -> tuple[pd.Series, str, list[str]]:
-    """Dates by unique cells, their format, and notices."""
+    """Times of unique cells, the format of their dates, and notices."""
     name, unique = str(cells.name), pd.Series(texts.unique())
+    places = texts.map(dict(zip(unique, range(len(unique)), strict=True)))
     readings: dict[str, pd.Series] = {}
     pairs = unique.str.extract(r"^(\d{4})-?(\d\d?)$")
     if pairs.notna().all(axis=None):
@@ -271,89 +293,82 @@ def _dates(
             unique = year + "-w-" + pairs[1] + "-1"
         elif n.max() <= 4 and unique.str.len().max() == 6:
             readings["quarters"] = pd.to_datetime(year + "-" + (3 * n - 2).astype(str))
-    if dayfirst is None and texts.index.str.match(r"\d\d?\.\d\d?\.").all():
+    if dayfirst is None and cells.str.match(r"\d\d?\.\d\d?\.").all():
         dayfirst = True
     for form in _FORMATS:
-        if form in _ORDERED and dayfirst not in (None, form[1] == "d"):
-            continue
         shape = rf"\d{{{2 * form.count('%') + 2}}}" if "-" not in form else ".*-.*"
-        if unique.str.fullmatch(r"\d{4}-\d{3}" if form == "%Y-%j" else shape).mean() > 0.5:
+        shape = r"\d{4}-\d{3}" if form == "%Y-%j" else shape
+        is_excluded = form in _ORDERED and dayfirst not in (None, form[1] == "d")
+        if not is_excluded and unique.str.fullmatch(shape).mean() > 0.5:
             values = pd.to_datetime(unique, format=form, errors="coerce")
             if "%y" in form:
-                late = values >= str(_CENTURY + 100)
-                values = values.mask(late, values - pd.DateOffset(years=100))
+                values = _in_century(values)
             if not any(values.equals(other) for other in readings.values()):
                 readings[form] = values
-    weeks = unique.str.extract(r"^(\d{4})-w-(\d\d?)-(\d)$").astype(float)
-    if weeks.notna().any(axis=None):
-        fourth = pd.to_datetime(pd.DataFrame({"year": weeks[0], "month": 1, "day": 4}))
-        for start, before in (("Mondays", 0), ("Sundays", 1)):  # of ISO 8601, of epidemiology
-            days = 7 * (weeks[1] - 1) - (fourth.dt.weekday + before) % 7
-            monday = fourth + pd.to_timedelta(days, unit="D")
-            is_valid = (monday + pd.Timedelta(days=3)).dt.year == weeks[0]
-            values = (monday + pd.to_timedelta(weeks[2] - 1, unit="D")).where(is_valid)
-            if before or not re.search("epi|mmwr|cdc", name.lower()):
-                readings[start] = values
-            if start in readings and values.notna().all():
-                break
-    found = {form: values for form, values in readings.items() if values.notna().all()}
+    if unique.str.contains("-w-").any():
+        starts = ["Sundays"] if re.search("epi|mmwr|cdc", name.lower()) else ["Mondays", "Sundays"]
+        weeks = {start: unique.map(partial(_day_of_week, start=start)) for start in starts}
+        start = max(starts, key=lambda start: weeks[start].notna().sum())
+        readings = {start: pd.to_datetime(weeks[start])}
+    found = {form: values[places] for form, values in readings.items() if values.notna().all()}
+    found = {form: values.reset_index(drop=True) + clock for form, values in found.items()}
     likely = [form for form, values in found.items() if _has_few_gaps(values)]
     if not found:
         good = max((values.notna() for values in readings.values()), key=sum, default=unique == "")
         good = max(good, unique.str.fullmatch(r"\d+"), key=sum)
-        raise ValueError(_no_times(cells, cells.map(texts).isin(texts.unique()[good])))
+        raise ValueError(_no_times(cells, cells.isin(cells.unique()[good[places]])))
+    form = likely[0] if len(likely) == 1 else next(iter(found))
+    values = found[form]
     if len(found) > 1 and len(likely) != 1 and dayfirst is None:
-        first, second = list(found.values())[:2]
-        i = int((first != second).to_numpy().argmax())
+        other = list(found.values())[1]
+        i = int((values != other).to_numpy().argmax())
         option = "dayfirst=True or dayfirst=False (--dayfirst or --no-dayfirst)"
         if "quarters" in found:
             option = "date_format='%Y-%m' (--date-format %Y-%m), or write quarters as 2001Q3"
         raise ValueError(
-            f"{texts.index[texts == texts.unique()[i]][0]!r} in the column {name!r} may be "
-            f"{first[i]:%Y-%m-%d} or {second[i]:%Y-%m-%d}: say {option}."
+            f"{cells.unique()[i]!r} in the column {name!r} may be {values[i]:%Y-%m-%d} or "
+            f"{other[i]:%Y-%m-%d}: say {option}."
         )
-    form = likely[0] if len(likely) == 1 else next(iter(found))
     if form == "%b-%y" and not likely and unique.str[-2:].astype(int).between(1, 31).all():
         raise ValueError(
-            f"{texts.index[0]!r} in the column {name!r} may be a day without its year; if it is a "
+            f"{cells.iloc[0]!r} in the column {name!r} may be a day without its year; if it is a "
             "month of a year, say date_format='%b %y' (--date-format '%b %y')."
         )
-    notices = []
-    if form in _ORDERED:
-        notices.append(f"Dates are read {_FIRST[form[1]]} first.")
-    if "%y" in form:
-        notices.append(f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}.")
-    if form in ("Mondays", "Sundays"):
-        notices.append(f"Weeks begin on {form}.")
-    dates = texts.map(dict(zip(texts.unique(), found[form], strict=True)))
-    return dates, form, notices
+    told = {
+        f"Dates are read {_FIRST.get(form[1])} first.": form in _ORDERED,
+        f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}.": "%y" in form,
+        f"Weeks begin on {form}.": form.endswith("days"),
+    }
+    return values, form, [notice for notice, is_true in told.items() if is_true]
 
 
-def _has_few_gaps(dates: pd.Series) -> bool:
-    """Whether at least half of the equal steps from the first to the last date are there."""
-    days = np.unique(dates.to_numpy("datetime64[D]"))
-    months = days.astype("datetime64[M]")
-    ticks = (months if len(np.unique(days - months)) == 1 else days).astype(int)
-    return ticks.size < 2 or bool(2 * ticks.size >= np.ptp(ticks) / np.diff(ticks).min() + 1)
+def _day_of_week(text: str, start: str) -> pd.Timestamp | None:
+    """The day of a week such as 2019-w-5-1, by ISO 8601 or, from Sunday, as in epidemiology.
+
+    The first week of a year holds 4 January, and its middle day is in the year.
+    """
+    if not (found := re.fullmatch(r"(\d{4})-w-(\d\d?)-(\d)", text)):
+        return None
+    fourth = pd.Timestamp(int(found[1]), 1, 4)
+    back = (fourth.weekday() + (start == "Sundays")) % 7
+    first = fourth + pd.Timedelta(days=7 * (int(found[2]) - 1) - back)
+    is_valid = (first + pd.Timedelta(days=3)).year == fourth.year
+    return first + pd.Timedelta(days=int(found[3]) - 1) if is_valid else None
 
 
-def _clocks(cells: pd.Series, split: pd.DataFrame) -> tuple[pd.Series, list[str]]:
-    """Times of day by unique cells, in UTC if offsets differ, and notices."""
-    parts = split[["hour", "minute", "second"]].replace(",", ".", regex=True).astype(float)
-    hour, minute, second = (parts[part].fillna(0) for part in parts)
-    hour = hour.mask(split["half"].notna(), hour % 12 + 12 * (split["half"] == "p"))
-    clock = pd.to_timedelta((hour * 3600e6 + minute * 60e6 + second * 1e6).round(), unit="us")
-    zone = split["zone"].str.strip("()").replace(["z", "utc", "gmt"], "+00")
-    signed = zone.str.extract(r"^([+-]\d\d):?(\d\d)?$").astype(float)
-    offset = signed[0] * 60 + signed[1].fillna(0) * np.where(zone.str[0] == "-", -1, 1)
-    good = (clock <= pd.Timedelta(hours=25)) & (offset.notna() == (offset.notna().mean() > 0.5))
-    if not good.all():
-        raise ValueError(_no_times(cells, cells.map(good)))
-    if offset.isna().any():
-        return clock, []
-    if offset.nunique() == 1 or clock.nunique() == 1:
-        return clock, ["Times are those of their own clocks: offsets from UTC are left out."]
-    return clock - pd.to_timedelta(offset, unit="min"), ["Times are converted to UTC."]
+def _in_century(dates: pd.Series) -> pd.Series:
+    late = dates >= str(_CENTURY + 100)
+    return dates.mask(late, dates - pd.DateOffset(years=100))
+
+
+def _has_few_gaps(times: pd.Series) -> bool:
+    """Whether at least half of the equal steps from the first to the last time are there."""
+    ticks = np.unique(times.to_numpy("datetime64[s]"))
+    for unit in ("D", "M"):
+        coarse = ticks.astype(f"datetime64[{unit}]")
+        ticks = coarse if len(np.unique(ticks - coarse)) == 1 else ticks
+    steps = np.diff(ticks).astype(int)
+    return ticks.size < 2 or bool(2 * ticks.size >= steps.sum() / steps.min() + 1)
 
 
 def _no_times(cells: pd.Series, is_good: pd.Series) -> str:
@@ -408,8 +423,7 @@ def _by_format(cells: pd.Series, date_format: str) -> np.ndarray:
             f"Line {bad.index[0]}: {bad.iloc[0]!r} is not of {option}; {_left_out(bad)}."
         )
     dates = dates.dt.tz_localize(None)
-    if "%y" in date_format:
-        dates = dates.mask(dates >= str(_CENTURY + 100), dates - pd.DateOffset(years=100))
+    dates = _in_century(dates) if "%y" in date_format else dates
     days = re.search("%[djeuwUWVDcxFHIMS]", date_format)
     return _coarsest(dates.to_numpy(), months=not days and "%Y" != date_format)
 

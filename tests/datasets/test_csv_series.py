@@ -228,6 +228,10 @@ FULL_DATE = "Date,Year,Month,y\n" + "".join(
     f"{d},{d.astype(object).year},{d.astype(object).month},{i}\n" for i, d in enumerate(DAYS)
 )
 PERIODS = hours(1, 48, "2019-03-{d:02},{n},{i}\n")
+EXCEL = "Date,Period,y\n" + "".join(f"{36526 + i // 48},{i % 48 + 1},{i}\n" for i in range(144))
+HALF_HOURS = "".join(
+    f"0{1 + i // 48}/03/2023 {i % 48 // 2:02}:{i % 2 * 30:02};{i},000\n" for i in range(144)
+)
 WIDE_HOURS = "day," + ",".join(f"H{h}" for h in range(1, 25)) + "\n"
 WIDE_HOURS += "".join(f"0{d}.03.2019," + ",".join("5" * 24) + "\n" for d in (1, 2))
 BY_TYPES = "Jahr;Monat;Wert\n" + "".join(
@@ -307,6 +311,14 @@ FILES = {  # text, options, first and last time, number, first and last value
     "dates as columns": ("Country,Lat,1/22/20,1/23/20,1/24/20\nFrance,46.2,1,2,3\n", {},
         "2020-01-22", "2020-01-24", 3, 1, 3),
     "hours as columns": (WIDE_HOURS, {}, "2019-03-01T00:00:00", "2019-03-02T23:00:00", 48, 5, 5),
+    "Excel's dates and periods": (EXCEL, {}, "2000-01-01T00:00:00", "2000-01-03T23:30:00", 144, 0,
+        143),
+    "years as columns beside months": ("Month,2019,2020\nJan,1,4\nFeb,2,5\nMar,3,6\n", {},
+        "2019-01", "2020-03", 6, 1, 6),
+    "half-hours of one day's dates": ("t;y\n" + HALF_HOURS, {}, "2023-03-01T00:00:00",
+        "2023-03-03T23:30:00", 144, 0, 143),
+    "a column that is constant": ("STN,YYYYMMDD,TG\n7,19991231,5\n7,20000101,6\n", {}, "1999-12-31",
+        "2000-01-01", 2, 5, 6),
     "Excel's dates": ("Date,y\n43831,1\n43832,2\n43833,3\n", {}, "2020-01-01", "2020-01-03", 3, 1,
         3),
     "dates of the future": ("t,y\n2001-01,1\n2001-02,2\nSource: x,\nNote\n", {}, "2001-01",
