@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partial
 from numbers import Integral, Real
 from typing import Any, Literal, overload
@@ -123,7 +124,8 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             or square roots of targets that are not negative and skewed to the right (a skewness
             above 0.5) if held-out ones of 300 rows are predicted better by 2 standard errors of
             their log density; never of tables that are not in memory. Predictions are of the
-            targets themselves.
+            targets themselves. Under a root, a logarithm or bounds, whole numbers are counts:
+            quantiles and samples are whole numbers, densities are probabilities.
         y_bounds: Lower and upper end of the targets, ``None`` for none: there are no predictions
             beyond. ``None``: 0 and infinity for transforms that need it.
         method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, see above.
@@ -580,7 +582,8 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         if noise:
             return self._ensemble.mixture(weights, means, variances, of_gaps, transform)
         stds = np.sqrt(variances + of_gaps)
-        return PredictiveMixture(weights, means, stds, (transform,) * len(weights))
+        smooth = replace(transform, whole=False)  # a function of counts is not rounded
+        return PredictiveMixture(weights, means, stds, (smooth,) * len(weights))
 
     def _components(
         self, drawn: np.ndarray, gaps: np.ndarray, *, variance: bool = True, noise: bool = False
