@@ -36,7 +36,7 @@ import numpy as np
 import torch
 
 from benchmarks.data import load_frame
-from benchmarks.report import Table, grouped
+from benchmarks.report import Table, grouped, mean_and_error, paired
 from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.estimators import NKNForecaster
 
@@ -156,9 +156,12 @@ def _forecast_of_past(
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Means over the forecasts of a group."""
+    """Means over the forecasts of a group, and pinball losses less those of our default."""
     lines = []
-    for (group, method), runs in grouped(rows, "group", "method").items():
+    by_method = grouped(rows, "group", "method")
+    for (group, method), runs in sorted(by_method.items(), key=lambda item: item[0][0]):
+        own = by_method.get((group, "NKNForecaster"), [])
+        less = mean_and_error(paired(runs, own, "pinball", "series", "origin"), sign="+")
         said, seen = (np.concatenate([row[name] for row in runs]) for name in ("zero", "is_zero"))
         lines.append(
             {
@@ -166,6 +169,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
                 "method": method,
                 "forecasts": len(runs),
                 "pinball loss": f"{fmean(row['pinball'] for row in runs):.3f}",
+                "less ours": "" if method == "NKNForecaster" else less,
                 "MAE": f"{fmean(row['mae'] for row in runs):.3f}",
                 "P(0) said": f"{said.mean():.2f}",
                 "zeros": f"{seen.mean():.2f}",

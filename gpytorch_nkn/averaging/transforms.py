@@ -22,7 +22,6 @@ _NOUNS = {
     "probit": "normal score",
 }
 _ANSCOMBE = 3 / 8  # of one count, added under a root
-_SMALL = 10.0  # mean of counts, below which an ordered probit is a candidate
 _LARGEST = 10_000  # count with a cut point
 _PSEUDO_COUNTS = 5.0  # of the smooth distribution, beside the observed counts
 _TAIL = 1e-9  # probability of counts beyond the last cut point
@@ -168,6 +167,12 @@ class OrderedProbit(Transform):
 
     cuts: tuple[float, ...] = ()
 
+    @classmethod
+    def of(cls, values: np.ndarray, lower: float, upper: float) -> OrderedProbit:
+        """That of the smoothed empirical distribution of counts ``N`` between bounds."""
+        cuts = _cuts((values - lower).astype(int))[: int(min(upper - lower, _LARGEST))]
+        return cls("probit", lower, upper, 0.0, closed=True, whole=True, cuts=cuts)
+
     def forward(self, values: np.ndarray) -> np.ndarray:
         """The scores of values of any shape."""
         return self._scores[self._places(values)]
@@ -240,8 +245,7 @@ def candidate_transforms(
     for ``"log1p"``, by half of it for ``"logit"``. The resolution of whole numbers is 1, that of
     others the smallest distance of a target from the bound. Bounds with targets on them are closed.
 
-    Targets are counts if all are whole numbers and have a lower bound, which is whole, too. Under
-    ``"auto"``, counts with a mean of less than 10 have an :class:`OrderedProbit`, too.
+    Targets are counts if all are whole numbers and have a lower bound, which is whole, too.
 
     Args:
         option: One of :data:`TRANSFORMS`, or ``"auto"``.
@@ -288,8 +292,6 @@ def candidate_transforms(
             names = ["identity", "logit"]
         elif np.isfinite(lower):
             names = ["identity", "sqrt", "log"] if smallest > lower else ["identity", "sqrt"]
-            if _are_whole(values, lower, upper) and values.mean() < lower + _SMALL:
-                names = [*names, "probit"]
     return [_transform(name, values, lower, upper) for name in names]
 
 
@@ -298,9 +300,6 @@ def _transform(name: str, values: np.ndarray, lower: float, upper: float) -> Tra
     closed = bool(whole or values.min() == lower or values.max() == upper)
     if name == "identity":
         return Transform(name, lower, upper, closed=closed, whole=whole)
-    if name == "probit":
-        cuts = _cuts((values - lower).astype(int))
-        return OrderedProbit(name, lower, upper, 0.0, closed=True, whole=True, cuts=cuts)
     unit = _resolution(values, lower, upper)
     if name == "logit":
         shift = unit / 2 if closed else 0.0
@@ -329,7 +328,7 @@ def _cuts(counts: np.ndarray) -> tuple[float, ...]:
     mean = positive.mean() + 0.5 / (positive.size + 1)
     variance = max(float(positive.var()), 1.05 * mean)
     sizes = nbinom(mean**2 / (variance - mean), mean / variance)
-    most = int(min(max(sizes.isf(_TAIL), positive.max()), _LARGEST)) + 2
+    most = int(max(sizes.isf(_TAIL), positive.max())) + 2
     above = share * sizes.sf(np.arange(most) - 1)
     seen = 1 - np.cumsum(np.bincount(counts, minlength=most)[:most]) / n
     above = (n * seen + _PSEUDO_COUNTS * above) / (n + _PSEUDO_COUNTS)

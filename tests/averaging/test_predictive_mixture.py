@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate
 from scipy.stats import lognorm, norm, truncnorm
 
-from gpytorch_nkn.averaging import PredictiveMixture, Transform, candidate_transforms
+from gpytorch_nkn.averaging import OrderedProbit, PredictiveMixture, Transform
 
 WEIGHTS = np.array([0.2, 0.5, 0.3])
 MEANS = np.array([[1.0, 3.0], [0.0, 1.0], [2.0, -1.0]])
@@ -171,7 +171,7 @@ def test_parts_are_cut_normal_distributions_of_what_the_transform_makes_of_value
 
 
 COUNTS = np.random.default_rng(0).negative_binomial(1, 0.3, 60).astype(float)
-(PROBIT,) = candidate_transforms("auto", COUNTS)[2:]
+PROBIT = OrderedProbit.of(COUNTS, 0.0, np.inf)
 WHOLE = [  # transforms, where whole numbers end on their scales, moments
     (
         [Transform("identity", 0.0, closed=True, whole=True)],

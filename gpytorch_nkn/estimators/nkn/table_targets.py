@@ -97,7 +97,6 @@ def candidates(
     if option == "auto" and bounds is None and not (in_memory and _is_skewed(y)):
         option = "identity"
     found = candidate_transforms(option, y, bounds, prefix="y_")
-    found = [one for one in found if not one.lost_variance]  # whose densities compare
     return [Transform(), *found[1:]] if bounds is None and found[0].is_identity else found
 
 

@@ -98,8 +98,8 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             plus 3/8); ``"log1p"`` logarithms of targets plus one (or the smallest positive target,
             unless they are whole numbers); ``"logit"`` log odds between ``bounds``. ``"auto"`` has
             candidates for the targets, for square roots if none is negative, for logarithms if all
-            are positive, for log odds if both bounds are given, and for an ordered probit
-            (``"probit"`` in ``scores_``) of counts whose mean is less than 10.
+            are positive, and for log odds if both bounds are given. Counts whose mean is less than
+            10 have square roots and an ordered probit (``"probit"`` in ``scores_``).
         bounds: Numbers between which all targets lie, and all forecasts will (``None`` or infinite
             for no bound): ``(0, 1)`` for shares. Logarithms and roots count from the lower one.
             ``None`` for 0 and no upper bound if targets are not negative and the transform is not

@@ -10,6 +10,7 @@ import torch
 from scipy.special import softmax
 
 from gpytorch_nkn.averaging import (
+    OrderedProbit,
     Trained,
     Transform,
     as_bounds,
@@ -34,6 +35,7 @@ __all__ = ["Found", "search"]
 # A mean log density counts as that of so many independent targets, or of one for so many windows
 # of the horizon: candidates forecast much alike, and the errors of a window are correlated.
 _POINTS, _WINDOWS = 4.0, 2.0
+_SMALL = 10.0  # mean of counts, below which they have an ordered probit
 _LEAST = 1e-3  # weight of a member that forecasts a long series
 _LEARNING = 0.6  # of the budget, where conditioning on a long series takes the rest
 _SCOUTING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
@@ -111,7 +113,13 @@ def _condition(options: Options, members: list[Member], series: Series) -> list[
 
 def _transforms(options: Options, series: Series) -> list[Transform]:
     """What may be modelled of the targets."""
-    return candidate_transforms(options.transform, series.values, as_bounds(options.bounds))
+    values = series.values
+    found = candidate_transforms(options.transform, values, as_bounds(options.bounds))
+    lower, upper = found[0].lower, found[0].upper
+    if options.transform == "auto" and found[0].whole and values.mean() < lower + _SMALL:
+        bent = [one for one in found if one.name in ("sqrt", "logit")]
+        return [*bent, OrderedProbit.of(values, lower, upper)]
+    return found
 
 
 def _find_outliers(

@@ -228,7 +228,7 @@ def test_the_probability_of_zero_is_that_of_the_demand(chance):
 
 def test_forecasts_of_counts_are_whole_numbers(intermittent):
     ahead = MONTHS_OF_DEMAND[96:102]
-    assert set(intermittent.scores_["transform"]) == {"identity", "probit"}
+    assert set(intermittent.scores_["transform"]) == {"sqrt", "probit"}
     said = intermittent.predict_distribution(ahead)
     levels = [0.05, 0.5, 0.8, 0.95, 0.999]
     quantiles = intermittent.predict_quantiles(ahead, levels)
