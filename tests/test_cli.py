@@ -144,6 +144,20 @@ def test_forecast_is_that_of_the_estimator(run, tmp_path, forecast_only, step):
     assert f"Seasons: {', '.join(summary['seasons']) or 'none; '}" in printed.out
 
 
+def test_times_keep_their_zone_beside_covariates(run, tmp_path):
+    times = pd.date_range("2024-03-01 10:00", periods=30, freq="h", tz="UTC+02:00")
+    frame = pd.DataFrame({"y": values(30), "price": values(30)}, [t.isoformat() for t in times])
+    frame.iloc[-4:, 0] = np.nan
+    path = tmp_path / "zone.csv"
+    frame.to_csv(path, index_label="t")
+    options = ["--target", "y", "--covariates", "price"]
+    code, printed, rows, summary = run("forecast", path, *FAST, *options)
+    assert code == 0, printed.err
+    assert rows[0]["time"] == "2024-03-02T12:00+02:00" and len(rows) == 4
+    assert summary["time"]["first"] == "2024-03-01T10:00+02:00"
+    assert "rows to 2024-03-02T11:00+02:00" in printed.out
+
+
 @pytest.mark.parametrize(
     ("season", "found"),
     [

@@ -204,7 +204,7 @@ def _split(series: TimeSeries, axis: TimeAxis, args: argparse.Namespace) -> _Tas
         raise UserError(f"the target {series.y_label!r} is constant ({series.y[0]:g})")
     test = series.test
     if args.command == "forecast":
-        known = 0 if series.future_x is None else len(series.future_x)
+        known = len(series.future_index)
         if args.horizon is not None or (known and args.test_fraction is None):
             return _future(series, axis, args.horizon or known)
         fraction = args.test_fraction or _TEST_FRACTION
@@ -224,13 +224,11 @@ def _split(series: TimeSeries, axis: TimeAxis, args: argparse.Namespace) -> _Tas
 
 def _future(series: TimeSeries, axis: TimeAxis, horizon: int) -> _Task:
     """All rows, and the steps that follow them."""
-    import pandas as pd
-
     train = np.ones(series.y.size, bool)
     if series.covariates is None:
         return _Task(train, axis.next(horizon), None, None)
-    assert series.future_x is not None and series.future_covariates is not None
-    known = len(series.future_x)
+    assert series.future_covariates is not None
+    known = len(series.future_index)
     if known < horizon:
         fewer = f", or ask for --horizon {known}" if known else ""
         last = series.texts(series.index[-1:])[0]
@@ -240,7 +238,7 @@ def _future(series: TimeSeries, axis: TimeAxis, horizon: int) -> _Task:
             f"--future{fewer}"
         )
     later = series.future_covariates.iloc[:horizon]
-    return _Task(train, pd.Index(series.future_x[:horizon]), None, later)
+    return _Task(train, series.future_index[:horizon], None, later)
 
 
 def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForecaster:
@@ -366,7 +364,7 @@ def _draw(
         *table[["median", "lower95", "upper95"]].to_numpy()[order].T,
         train=(_drawn(series.index[shown]), series.y[shown]),
         test=None if task.observed is None else (new_x, task.observed),
-        x_label=literal(series.x_label),
+        x_label=literal(f"{series.x_label} ({series.zone})" if series.zone else series.x_label),
         y_label=literal(series.y_label),
         title=literal(series.name),
     )

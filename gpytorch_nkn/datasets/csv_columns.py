@@ -99,7 +99,7 @@ def with_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str]:
         if main_kind(frame[column]) == "date":
             cells = frame[column][~is_missing(frame[column])]
             try:
-                times, _ = read_times(cells, dayfirst=None, date_format=None, decimal=None)
+                times, _, _ = read_times(cells, dayfirst=None, date_format=None, decimal=None)
             except ValueError:
                 continue
             if len(times) > 1 and (np.diff(times) <= np.timedelta64(0)).all():

@@ -144,7 +144,7 @@ def read_time_series(
     if len(times) > 1 and time is None:
         names = written_cells.listed(times)
         time_notices.insert(0, f"Times are read from the columns {names}.")
-    x, told = written_cells.read_times(
+    x, zone, told = written_cells.read_times(
         cells, dayfirst=dayfirst, date_format=date_format, decimal=decimal
     )
     time_notices += told
@@ -181,6 +181,7 @@ def read_time_series(
         test=np.zeros(len(now), dtype=bool),
         x_label=str(cells.name) or "time",
         y_label=target or "value",
+        zone=zone,
         notices=tuple(notices),
         covariates=beside.iloc[now].reset_index(drop=True) if covariates else None,
         future_x=x[ahead] if covariates else None,

@@ -22,12 +22,12 @@ class TimeSeries:
 
     Args:
         name: What the series is called.
-        x: Times ``N``, numbers, ``datetime64`` or (with a time zone) a pandas index; they may
-            repeat and be irregular.
+        x: Times ``N``, as numbers or as ``datetime64``; they may repeat and be irregular.
         y: Finite values ``N``.
         test: Mask ``N`` of the values that are held out.
         x_label: Name of the time axis, with its unit where known.
         y_label: Name of the values, with their unit where known.
+        zone: Time zone of dates, such as ``"UTC+02:00"``, whose clock they are by; empty for none.
         notices: What was done to the data on the way, one sentence each.
         covariates: Columns ``N x C`` that are known beside the values; None for none.
         future_x: Times ``M`` after the values at which covariates are known.
@@ -35,33 +35,42 @@ class TimeSeries:
     """
 
     name: str
-    x: np.ndarray | pd.DatetimeIndex
+    x: np.ndarray
     y: np.ndarray
     test: np.ndarray
     x_label: str = "time"
     y_label: str = "value"
+    zone: str = ""
     notices: tuple[str, ...] = ()
     covariates: pd.DataFrame | None = None
-    future_x: np.ndarray | pd.DatetimeIndex | None = None
+    future_x: np.ndarray | None = None
     future_covariates: pd.DataFrame | None = None
 
     @property
     def has_dates(self) -> bool:
         """True if the times are dates."""
-        return bool(self.index.dtype.kind == "M")
+        return bool(self.x.dtype.kind == "M")
 
     @property
     def index(self) -> pd.Index:
-        """Times ``N`` as a pandas index."""
+        """Times ``N`` as a pandas index, with the time zone."""
+        return self._indexed(self.x)
+
+    @property
+    def future_index(self) -> pd.Index:
+        """Times ``M`` of the future as a pandas index, with the time zone."""
+        return self._indexed(self.x[:0] if self.future_x is None else self.future_x)
+
+    def _indexed(self, times: np.ndarray) -> pd.Index:
         import pandas as pd
 
-        return pd.Index(self.x)
+        return pd.DatetimeIndex(times, tz=self.zone) if self.zone else pd.Index(times)
 
     def texts(self, times: pd.Index) -> list[str]:
         """Times ``M`` in the form of the series: dates by ISO 8601, no longer than its own."""
         if not self.has_dates:
             return [f"{time:.12g}" for time in times]
-        if np.datetime_data(np.asarray(self.x).dtype)[0] == "M":
+        if np.datetime_data(self.x.dtype)[0] == "M":
             return [time.isoformat()[:7] for time in times]
         own = self.index
         if own.tz is None and (own == own.normalize()).all():

@@ -226,12 +226,13 @@ def _split(cell: str) -> tuple[str, str, str | None, int | None]:
 
 def read_times(
     cells: pd.Series, *, dayfirst: bool | None, date_format: str | None, decimal: str | None
-) -> tuple[np.ndarray, list[str]]:
-    """Times ``N`` of a column of strings, numbers or ``datetime64``, and notices.
+) -> tuple[np.ndarray, str, list[str]]:
+    """Times ``N`` of a column of strings, numbers or ``datetime64``, their zone, and notices.
 
     All cells have one format. Where several formats fit, the one is taken that alone gives times
     with few gaps. Days come first in 01.02.2001. Months and quarters are ``datetime64[M]``.
-    Offsets from UTC are dropped where all are equal, or all times of day; else times are in UTC.
+    The zone of dates with offsets is ``"UTC+02:00"`` where all are equal, ``""`` where all times of
+    day are, and else ``"UTC"``.
 
     Raises:
         ValueError: A cell is not a time, or its format differs, or the format is ambiguous.
@@ -239,9 +240,10 @@ def read_times(
     unique = pd.Series(cells.unique(), dtype=str)
     is_number = unique.str.fullmatch(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?").all()
     if date_format not in (None, "excel", "unix"):
-        return _by_format(cells, date_format), []
+        return _by_format(cells, date_format), "", []
     if date_format or (is_number and not is_compact(cells)):
-        return _since(cells, date_format, decimal)
+        values, notices = _since(cells, date_format, decimal)
+        return values, "", notices
     if is_number and unique.str.len().max() == 7:
         unique = unique.str.replace(r"^(\d{4}\.1)$", r"\g<1>0", regex=True)  # a zero was lost
     split = pd.DataFrame(map(_split, unique), columns=["date", "part", "clock", "offset"])
@@ -253,15 +255,20 @@ def read_times(
     dates, form, notices = _dates(cells, split["date"], clock, dayfirst)
     if split["part"].isin(["q", "t"]).any() or form == "quarters":
         notices.append("Times are read as quarters, and dated to their first month.")
-    if offset.notna().any():
-        is_own = offset.nunique() == 1 or clock.nunique() == 1
-        dates -= pd.to_timedelta(offset * (not is_own), unit="min")
-        own = "Times are those of their own clocks: offsets from UTC are left out."
-        notices.append(own if is_own else "Times are converted to UTC.")
+    zone = ""
+    if offset.nunique() == 1:
+        hours, minutes = divmod(int(abs(offset[0])), 60)
+        zone = f"UTC{'-' if offset[0] < 0 else '+'}{hours:02}:{minutes:02}"
+    elif offset.notna().any() and clock.nunique() == 1:
+        notices.append("Times are those of their own clocks: offsets from UTC are left out.")
+    elif offset.notna().any():
+        zone = "UTC"
+        dates -= pd.to_timedelta(offset, unit="min")
+        notices.append("Times are converted to UTC.")
     if unique.str.contains(END).any():
         notices.append("Intervals are dated to their starts.")
     found = cells.map(dict(zip(cells.unique(), dates, strict=True))).to_numpy("datetime64[us]")
-    return _coarsest(found, months=not re.search("%[dj]|days", form)), notices
+    return _coarsest(found, months=not re.search("%[dj]|days", form)), zone, notices
 
 
 def is_compact(cells: pd.Series) -> bool:

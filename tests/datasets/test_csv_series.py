@@ -369,7 +369,7 @@ def test_what_was_left_out_or_assumed_is_said(read):
         table(["Jan-49", "Feb-49"]): "Years of two digits are read as 1930 to 2029.",
         table(["2020-W05"]): "Weeks begin on Mondays.",
         table([winter, summer]): "Times are converted to UTC.",
-        table([winter, winter.replace("10:", "12:")]): "offsets from UTC are left out.",
+        table([winter, winter.replace("01-01 ", "07-01 ").replace("+01", "+02")]): "are left out.",
         table(["43831", "43832", "43833"]): "date_format='excel' (--date-format excel)",
         "Year,Month,y\n2001,1,5\n2001,2,6\n": "Times are read from the columns 'Year', 'Month'.",
         "d,hour,y\n2001-01-01,1,5\n2001-01-01,24,6\n": "60 minutes each; times are starts.",
@@ -379,6 +379,26 @@ def test_what_was_left_out_or_assumed_is_said(read):
         assert notice in read(text, target="a" if "price" in text else None).notices[-1]
     text = "day,y\n2001-01-02,2\n2001-01-01,1\n"
     assert read(text, time="rows").notices[0].endswith("the last to the first row, as 'day' falls.")
+
+
+@pytest.mark.parametrize(
+    ("cells", "zone", "texts"),
+    [
+        (["2020-01-01 10:00-0530", "2020-01-01 11:00-0530"], "UTC-05:30", "2020-01-01T10:00-05:30"),
+        (["2020-01-01T10:00Z", "2020-01-01T11:00Z"], "UTC+00:00", "2020-01-01T10:00+00:00"),
+        (["2020-03-29 01:00+01:00", "2020-03-29 03:00+02:00"], "UTC", "2020-03-29T00:00+00:00"),
+        (["2020-03-28T00:00+01:00", "2020-03-30T00:00+02:00"], "", "2020-03-28"),
+        (["2020-01-01 10:00", "2020-01-01 11:00"], "", "2020-01-01T10:00"),
+        (["2020-01-01 10:00:30", "2020-01-01 11:00"], "", "2020-01-01T10:00:30"),
+        (["2020-01-01 00:00", "2020-01-02 00:00"], "", "2020-01-01"),
+        (["2020Q3", "2020Q4"], "", "2020-07"),
+        (["0.1", "0.25"], "", "0.1"),
+    ],
+)
+def test_times_keep_their_zone_and_form(read, cells, zone, texts):
+    series = read(table(cells))
+    assert series.zone == zone and series.texts(series.index)[0] == texts
+    assert series.future_index.dtype == series.index.dtype
 
 
 def test_columns_are_chosen_where_there_is_no_doubt(read):
