@@ -84,11 +84,6 @@ class ConditionedGP:
         return self._targets
 
     @torch.no_grad()
-    def covariances(self) -> Tensor:
-        """Covariances ``N x N`` of the function at the rows that it is conditioned on."""
-        return self._kernel(self._inputs, self._inputs)
-
-    @torch.no_grad()
     def add_uncertain_rows(self, inputs: Tensor, targets: Tensor) -> float:
         r"""Condition on more rows, whose inputs are uncertain.
 

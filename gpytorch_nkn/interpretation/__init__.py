@@ -11,7 +11,6 @@ from gpytorch_nkn.interpretation.expansion import (
     Expansion,
     Simplification,
     Term,
-    TermGroup,
     expand,
     simplify,
 )
@@ -28,7 +27,6 @@ __all__ = [
     "SearchReport",
     "Simplification",
     "Term",
-    "TermGroup",
     "decompose",
     "effects",
     "expand",

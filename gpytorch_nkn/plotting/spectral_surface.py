@@ -38,7 +38,6 @@ def plot_spectral_surface(
     *,
     column: int = 0,
     max_frequency: float | None = None,
-    x_scale: float = 1.0,
     x_label: str = "unit of x",
 ) -> Axes:
     r"""Draw the spectral density of a non-stationary kernel over pairs of frequencies.
@@ -62,18 +61,14 @@ def plot_spectral_surface(
         column: Number of the input column, of those that the kernel sees. The density is that
             along a line through the centre on which this column varies.
         max_frequency: Largest frequency, in cycles per unit; by default nearly all masses show.
-        x_scale: The kernel is evaluated at your inputs divided by it; frequencies are counted in
-            your units.
         x_label: The unit of the input in the singular, such as ``year``.
 
     Raises:
         TypeError: ``kernel`` is of another kind.
-        ValueError: The kernel has a batch shape, there is no such column, or ``max_frequency`` or
-            ``x_scale`` is not positive.
+        ValueError: The kernel has a batch shape, there is no such column, or ``max_frequency`` is
+            not positive.
     """
-    check_positive("x_scale", x_scale)
     centers, masses, widths, correlations = spectral_bumps(kernel, column)
-    centers, widths = centers / x_scale, widths / x_scale
     if max_frequency is None:
         reach = np.abs(centers).max(1) + 3 * widths
         order = np.argsort(reach)

@@ -74,7 +74,7 @@ QUICK = {
     models.KroneckerGridGP: {"likelihood_steps": 5, "block_steps": 4, "blocks": 2},
     models.SparseNKNGP: {"restarts": 1, "max_iterations": 3},
     models.VariationalNKNGP: {"restarts": 1, "epochs": 1, "batch_size": 7},
-    models.SpectralGP: {"restarts": 1, "max_iterations": 3, "folds": 2},
+    models.SpectralGP: {"restarts": 1, "max_iterations": 3},
     models.StructureEnsembleGP: {"max_iterations": 2},
     NKNSingleTaskGP: {"max_iterations": 3},
 }

@@ -71,18 +71,6 @@ def test_rows_are_weighted_by_how_often_they_come():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_very_many_rows_are_seen_through_a_subset(method, monkeypatch):
-    from gpytorch_nkn.models import inducing_points
-
-    monkeypatch.setitem(inducing_points._MAX_ROWS, method, 50)
-    x = torch.rand(500, 2)
-    points = select(x, 20, method)
-    assert points.shape == (20, 2)
-    assert select(x, 80, method).shape == (80, 2)  # of as many rows as it takes
-    assert not torch.equal(points, select(x, 20, method, seed=1))
-
-
-@pytest.mark.parametrize("method", METHODS)
 def test_the_seed_decides_and_the_global_state_does_not(method):
     x = torch.rand(80, 2)
     before = torch.get_rng_state(), np.random.get_state()[1].copy()

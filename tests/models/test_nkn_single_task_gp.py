@@ -1,15 +1,11 @@
-import warnings
 from copy import deepcopy
-from functools import wraps
 
 import gpytorch
 import pytest
 import torch
-from botorch.cross_validation import batch_cross_validation, gen_loo_cv_folds
 from botorch.fit import fit_gpytorch_mll
-from botorch.models.transforms import Log, Normalize
+from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import AppendFeatures
-from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.utils import sample_all_priors
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -21,7 +17,7 @@ from gpytorch.mlls import (
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS
-from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP, StructureEnsembleGP
+from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 from tests.kernels.contract import trace
 from tests.models.small_models import STRUCTURES, data, moved, structure_of
 
@@ -95,19 +91,6 @@ def test_a_ready_network_is_copied():
     assert type(NKNSingleTaskGP(x, y[:, :1], structure=simplex).covar_module) is ScaleKernel
 
 
-def test_options_of_fit_gpytorch_mll(fitted_by_us):
-    x, y = data()
-    last = NKNSingleTaskGP(x, y)
-    model = NKNSingleTaskGP(x, y)
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    fit_gpytorch_mll(mll, previous=last, fresh_starts=0, max_iterations=3)
-    options = {"previous": last, "fresh_starts": 0, "max_iterations": 3}
-    assert fitted_by_us == [(model, options)]
-    for options in ({"nonsense": 1}, {"fresh_starts": 1, "max_attempts": 2}):
-        with pytest.raises(TypeError, match="Expected options of fit_bo_model"):
-            fit_gpytorch_mll(mll, **options)
-
-
 ERRORS = [
     (None, TypeError, "got NoneType"),
     (RBFKernel(), TypeError, "got RBFKernel"),
@@ -129,53 +112,6 @@ def test_structures_that_do_not_fit(structure, error, message):
         NKNSingleTaskGP(*data(m=2), structure=structure)
 
 
-@pytest.fixture
-def fitted_by_us(monkeypatch):
-    """Models that fit_bo_model was called with; it stays untouched."""
-    calls = []
-
-    @wraps(fit_bo_model)
-    def spy(model, **options):
-        calls.append((model, options))
-        return model.eval()
-
-    monkeypatch.setitem(TRAINERS, NKNSingleTaskGP, spy)
-    return calls
-
-
-def nothing(mll, closure=None, **options):
-    return OptimizationResult(fval=0.0, step=1, status=OptimizationStatus.SUCCESS, message="")
-
-
-FEW = {"options": {"maxiter": 2}}
-QUIET = {"warning_handler": lambda w: True}
-SHORT = {"optimizer_kwargs": {"step_limit": 2}}
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"optimizer": nothing},
-        {"optimizer_kwargs": FEW, **QUIET},
-        {
-            "optimizer_kwargs": FEW,
-            "max_attempts": 2,
-            "pick_best_of_all_attempts": True,
-            **QUIET,
-        },
-    ],
-    ids=["optimizer", "optimizer_kwargs", "best of all"],
-)
-def test_fit_with_options_is_botorch_s(options, fitted_by_us):
-    model = NKNSingleTaskGP(*data(m=2))
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    assert fit_gpytorch_mll(mll, **options) is mll
-    assert fitted_by_us == [] and not model.training
-    changed = [not torch.equal(p, before[name]) for name, p in model.named_parameters()]
-    assert not any(changed) if "optimizer" in options else all(changed)
-
-
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_every_prior_can_be_sampled(structure):
     """As BoTorch's retries do: nothing that has a prior stays where it was."""
@@ -192,33 +128,6 @@ def test_every_prior_can_be_sampled(structure):
     )
     posterior = model.posterior(x[:3])
     assert bool(posterior.mean.isfinite().all() and (posterior.variance > 0).all())
-
-
-def test_batches_of_folds_are_cross_validated():
-    x, y = data(n=6)
-    folds = gen_loo_cv_folds(x, (y - y.mean()) / y.std())
-    result = batch_cross_validation(
-        NKNSingleTaskGP,
-        ExactMarginalLogLikelihood,
-        folds,
-        fit_args={"optimizer_kwargs": FEW, **QUIET},
-    )
-    assert result.posterior.mean.shape == (6, 1, 1)
-    alone = NKNSingleTaskGP(folds.train_X[2], folds.train_Y[2])
-    for name, parameter in alone.named_parameters():
-        parameter.data.copy_(result.model.get_parameter(name)[2])
-    expected = alone.posterior(folds.test_X[2]).mean
-    torch.testing.assert_close(result.posterior.mean[2], expected)
-
-
-def test_a_transform_of_the_outcomes_that_is_not_linear():
-    x, y = data()
-    model = moved(NKNSingleTaskGP(x, y.exp(), outcome_transform=Log()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        plain = moved(NKNSingleTaskGP(x, y, outcome_transform=None))
-    expected = plain.posterior(x[:3]).mean + plain.posterior(x[:3]).variance / 2
-    torch.testing.assert_close(model.posterior(x[:3]).mean, expected.exp())
 
 
 @pytest.mark.parametrize("kind", [NKNSingleTaskGP, StructureEnsembleGP])

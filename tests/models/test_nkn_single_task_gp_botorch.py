@@ -5,7 +5,6 @@ from itertools import product
 import pytest
 import torch
 from botorch.models.transforms import Normalize, Standardize
-from botorch.sampling import SobolQMCNormalSampler
 
 from gpytorch_nkn.models import NKNSingleTaskGP
 from tests.models.small_models import moved
@@ -94,39 +93,3 @@ def test_condition_on_observations(batch_shape, m, fixed_noise, transforms):
             mean, variance = transform.untransform(mean, variance)
         torch.testing.assert_close(actual.mean, mean, rtol=1e-6, atol=1e-7)
         torch.testing.assert_close(actual.variance, variance, rtol=1e-5, atol=1e-7)
-
-
-@every_kind
-def test_fantasies_are_conditioned_on_what_the_sampler_draws(
-    batch_shape, m, fixed_noise, transforms
-):
-    x, y = random_data(batch_shape, m)
-    model = moved(NKNSingleTaskGP(x, y, **options_of(batch_shape, m, fixed_noise, transforms, y)))
-    candidates, at = torch.rand(*batch_shape, 2, 2), torch.rand(*batch_shape, 4, 2)
-
-    def sampler():
-        return SobolQMCNormalSampler(torch.Size([3]), seed=0)
-
-    posterior = model.fantasize(candidates, sampler()).posterior(at)
-    assert posterior.mean.shape == (3, *batch_shape, 4, m)
-    new_y = sampler()(model.posterior(candidates, observation_noise=True))
-    noise = {}
-    if fixed_noise:
-        noise = {"noise": known_noise(model, m).mean(-2, keepdim=True).expand_as(new_y)}
-    points = candidates.expand(3, *candidates.shape)
-    expected = model.condition_on_observations(points, new_y, **noise).posterior(at)
-    torch.testing.assert_close(posterior.mean, expected.mean, rtol=1e-3, atol=1e-7)
-    torch.testing.assert_close(posterior.variance, expected.variance, rtol=1e-3, atol=1e-7)
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_load_state_dict_keeps_the_transforms_of_the_data(keep):
-    x, y = random_data(n=9)
-    first = moved(NKNSingleTaskGP(x, 5 * y + 2, input_transform=Normalize(2)))
-    second = NKNSingleTaskGP(x[:5], 7 * y[:5] - 1, input_transform=Normalize(2))
-    before = second.train_targets.clone()
-    second.load_state_dict(first.state_dict(), keep_transforms=keep)
-    transform = first.outcome_transform
-    torch.testing.assert_close(second.outcome_transform.means, transform.means)
-    anew = ((7 * y[:5] - 1 - transform.means) / transform.stdvs).squeeze(-1)
-    torch.testing.assert_close(second.train_targets, anew if keep else before)

@@ -4,42 +4,13 @@ from copy import deepcopy
 
 import pytest
 import torch
-from botorch.models.transforms import Normalize
 from gpytorch.kernels import ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import NKNSingleTaskGP
-from tests.models.small_models import data, moved, structure_of
-
-SUBSETS = [[2, 0], [1, 1]]  # of one output there is more in the contract
-
-
-@pytest.mark.parametrize(
-    ("structure", "batch_shape"), [("regression", (2,)), ("scaled", (2,)), ("scaled", ())]
-)
-def test_some_outputs_equal_columns_of_all(structure, batch_shape):
-    x, y = data(m=3, batch_shape=batch_shape, n=6)
-    structure = structure_of(structure, 2, batch_shape=torch.Size([*batch_shape, 3]))
-    model = moved(NKNSingleTaskGP(x, y, structure=structure, input_transform=Normalize(2)))
-    at, new_y = torch.rand(*batch_shape, 4, 2), torch.rand(*batch_shape, 4, 3)
-    full = model.posterior(at, observation_noise=True)
-    grown = model.condition_on_observations(at, new_y).posterior(x)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    for chosen in SUBSETS:
-        subset = model.subset_output(chosen)
-        assert type(subset) is NKNSingleTaskGP and subset.num_outputs == len(chosen)
-        assert not subset.training
-        some = subset.posterior(at, observation_noise=True)
-        torch.testing.assert_close(some.mean, full.mean[..., chosen])
-        torch.testing.assert_close(some.variance, full.variance[..., chosen])
-        conditioned = subset.condition_on_observations(at, new_y[..., chosen]).posterior(x)
-        torch.testing.assert_close(conditioned.mean, grown.mean[..., chosen])
-        again = subset.train().posterior(at)  # back from the inputs as they were given
-        assert again.mean.shape == some.mean.shape
-        torch.testing.assert_close(again.mean, full.mean[..., chosen])
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+from tests.models.small_models import data, moved
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,6 @@ def filled(**changes):
     return SimpleNamespace(**(vars(FILLED) | changes))
 
 
-INFINITE = np.full(30, np.inf)
 VIDEO = np.zeros((5, 12, 16))
 MOVIE = filled(filled=VIDEO, std=VIDEO, missing=np.broadcast_to(HOLES, VIDEO.shape))
 

@@ -144,12 +144,8 @@ def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomSt
     At most 900 rows choose, by closed forms for rows that are held out one by one: the scaling by
     its mean error on two halves of them; the weights, powers of the slopes of a regression on the
     first half, by their error on the second. Weights other than one, and other scalings than the
-    standard one, have to be better by 2 and 3 %.
-
-    Args:
-        X: The table ``N x D``.
-        targets: Targets ``N x K``, standardised, or -1 and 1 for classes.
-        rng: Draws the rows.
+    standard one, have to be better by 2 and 3 %. Targets ``N x K`` are standardised, or -1 and 1
+    for classes.
     """
     rows = rng.permutation(len(X))[:_ROWS]
     best, lowest, z = InputMap.of(X, "standard"), np.inf, torch.empty(0)

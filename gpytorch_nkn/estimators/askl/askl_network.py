@@ -64,12 +64,7 @@ class SpectralNetwork:
     All parameters are views of one vector, blocks of rows are small enough for the cache, and
     inputs have a last column of ones, which the phases multiply: time per step counts here.
 
-    Args:
-        frequencies: ``T x D x d``, with 1 or 2 frequencies ``T`` of each feature.
-        phases: ``D``.
-        num_outputs: ``K``.
-        learned: Whether frequencies have gradients.
-        device: Torch device.
+    Frequencies are ``T x D x d``, 1 or 2 of each feature, and have gradients if ``learned``.
 
     Attributes:
         values, gradient: ``W``, ``c``, frequencies and phases; the gradient of phases is zero.

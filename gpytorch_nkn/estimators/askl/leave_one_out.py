@@ -65,10 +65,10 @@ def _left_out_residuals(
     """Residuals ``N x P x K`` of ridge regressions with an intercept at rows left out one by one.
 
     Args:
-        values: Eigenvalues ``D`` of the centred product of features, or centred kernel matrix.
-        vectors: Eigenvectors ``N x D``.
-        projected: Centred targets times the eigenvectors, ``D x K``.
-        rest: Centred targets without their projection, ``N x K``; ``None`` for zero.
+        values, vectors: Eigenvalues ``D`` and eigenvectors ``N x D`` of the centred product of
+            features, or centred kernel matrix.
+        projected, rest: Centred targets times the eigenvectors, ``D x K``, and without their
+            projection, ``N x K``; ``None`` for zero.
         penalties: Of the squared weights, ``P``.
         level: Eigenvalue of constants, if the eigenvectors span all rows.
     """
@@ -88,10 +88,8 @@ def _left_out_residuals(
 def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -> KernelRidge:
     """The RBF kernel ridge regression, with an intercept, that predicts held-out rows best.
 
-    Args:
-        x: Float64 rows ``N x d``; the cost is that of an eigenproblem of this size for each gamma.
-        targets: Float64 targets ``N x K``.
-        gammas: What to try, over the median squared distance of rows that differ.
+    Rows are ``N x d`` and targets ``N x K``, both float64; the cost is that of an eigenproblem of
+    this size for each gamma. Gammas are over the median squared distance of rows that differ.
     """
     squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
     apart = squares[squares > 0]

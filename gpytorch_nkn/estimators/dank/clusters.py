@@ -84,7 +84,11 @@ class ClusteredKernel(LearnedKernel):
         if not self.parts:
             return gram
         features = self.features(right) if features is None else features
-        return gram * (1.0 + (self.features(left) @ features.T) * gram)
+        learned = self.features(left) @ features.T
+        learned *= gram  # in place: they are large
+        learned += 1.0
+        learned *= gram
+        return learned
 
 
 def fit_clusters(
@@ -106,12 +110,11 @@ def fit_clusters(
     Args:
         table: Inputs ``n x D``.
         blocks: The SVMs.
-        base: Base kernel of two tables.
+        base: Base kernel.
         clusters: Of the rows.
-        share: ``eta`` of a cluster relative to the squared norm of its dual variables, or ``None``.
-        eta: ``eta`` of each cluster where ``share`` is ``None``; infinite for ``F = 1``.
-        order: Row numbers in the order in which the SVM takes them if there are too many: some of
-            every class, then all in random order.
+        share: ``eta`` of a cluster over the squared norm of its dual variables, or ``None``.
+        eta: That of each cluster where ``share`` is ``None``; infinite for ``F = 1``.
+        order: Rows in the order in which the SVM takes them: some of every class, then all.
 
     Returns:
         The kernel, the SVMs, and the rows that these have seen.

@@ -37,12 +37,8 @@ class SmoothExtension:
     With ``tau > 0`` eigenfunctions of this ``F`` whose eigenvalues (on the training inputs) are
     below ``tau / 2`` are dropped, the others lowered: Nystroem's formula extends them.
 
-    Args:
-        gram: ``K``, ``n x n``.
-        signed: Signed dual coefficients, ``n x P``.
-        eta: Positive.
-        tau: Not negative.
-        spectrum: Eigenvalues and eigenvectors of ``gram``, if they are known.
+    It is that of ``K`` (``n x n``) and ``s`` (``n x P``); ``spectrum`` has the eigenvalues and
+    eigenvectors of ``K``, if they are known.
     """
 
     def __init__(

@@ -78,14 +78,11 @@ def relevance_path(
         gram: ``K``, ``n x n``.
         rows: Inputs ``n x D``.
         blocks: The SVMs.
-        penalties: Values of ``lambda``, falling.
+        penalties: Values of ``lambda``, falling; there is a ``w`` (``D``) for each.
         scale: ``rho``, in units of the differences to their power: makes penalties free of units.
         power: ``p`` of the factor, 1 or 2.
         max_iter: Iterations for each penalty.
         tol: Tolerance of the SVMs.
-
-    Returns:
-        ``w`` for each penalty, ``D``.
     """
     problem = DualProblem(gram, blocks)
     used = np.arange(rows.shape[1])

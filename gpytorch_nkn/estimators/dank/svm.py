@@ -29,17 +29,10 @@ _LEAST_ETA = 1e-12  # relative to the squared norm of the dual variables
 def solve_svms(
     gram: np.ndarray, blocks: Sequence[Block], *, tol: float = _TOL, quick: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Dual variables and intercepts of support vector machines with a fixed kernel.
+    """Dual variables ``m`` and intercepts ``P`` of SVMs with a Gram matrix ``n x n``.
 
-    Args:
-        gram: Gram matrix of all rows, ``n x n``.
-        blocks: One SVM, or those of all pairs of classes.
-        tol: Tolerance of the optimality conditions, in units of labels or of the standard
-            deviation of targets.
-        quick: Bound the number of steps, for comparisons with a near singular kernel.
-
-    Returns:
-        Variables ``m`` of all blocks, one after the other, and intercepts ``P``.
+    They are one SVM, or those of all pairs of classes. The tolerance is in units of labels or of
+    the standard deviation of targets; ``quick`` bounds the steps with a near singular kernel.
     """
     steps = 5_000 + 100 * len(gram) if quick else _MAX_STEPS
     if len(blocks) > 1:
@@ -143,17 +136,10 @@ def learn_svms(
     quick: bool = False,
     spectrum: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> FittedSVMs:
-    """Learn a factor, extend it, and train SVMs with the kernel that this gives.
+    """Learn a factor from dual variables ``m``, extend it, and train SVMs with that kernel.
 
-    Args:
-        gram: Gram matrix of the base kernel, ``n x n``.
-        blocks: The SVMs.
-        eta: Weight of the distance of ``F`` from ones, positive.
-        start: Dual variables to start from, ``m``.
-        tau: Weight of the nuclear norm, relative to ``eta``.
-        extension: ``"smooth"`` or ``"reciprocal"``.
-        quick: Take fewer steps, for comparisons.
-        spectrum: Eigenvalues and eigenvectors of ``gram``, if they are known.
+    ``quick`` takes fewer steps; ``spectrum`` has the eigenvalues and eigenvectors of ``gram``, if
+    they are known.
     """
     least = _LEAST_ETA * float(start @ start)
     if eta < least:

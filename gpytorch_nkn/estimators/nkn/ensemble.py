@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,16 +18,13 @@ from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
 from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
 from gpytorch_nkn.fit import FitResult
 
-__all__ = ["Costs", "Ensemble"]
+__all__ = ["Ensemble", "cubic_seconds"]
 
 _KEPT_BYTES = 2 * 2**30  # of factors, between predictions
 _MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held out for sparse models, and of a block
 _PROBE = 1000  # rows whose time is measured
-_MANY_ROWS = 20_000  # clustered at most
-_LEAST_POINTS = 50
 _SCALED_ROWS = 100  # from which on noise may depend on the inputs
 _SURE = 3.0  # standard errors by which it then must predict held-out rows better
-
 
 IDENTITY = Transform()
 
@@ -36,54 +32,15 @@ IDENTITY = Transform()
 Predictor = ConditionedGP | SparsePredictor
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Seconds that predictions of a model need to be prepared, by those of some of its rows.
+def cubic_seconds(model: ExactGP) -> float:
+    """Seconds of a covariance, its factor and its inverse over the cube of its rows.
 
-    Attributes:
-        probed: Number of those rows.
-        fill: Seconds of their covariances.
-        solve: Seconds of factorising and inverting them.
-        num_rows: Number of all rows.
+    Measured on at most 1000 rows of a model.
     """
-
-    probed: int
-    fill: float
-    solve: float
-    num_rows: int
-
-    @classmethod
-    def of(cls, model: ExactGP, num_rows: int) -> Costs:
-        """Measured on at most 1000 rows of a model, for predictions given ``num_rows``."""
-        (part,) = ConditionedGP(model).blocks(_PROBE, _PROBE)
-        begin = time.monotonic()
-        part.covariances()
-        filled = time.monotonic()
-        part.leave_one_out()
-        solve = max(time.monotonic() - filled - (filled - begin), 1e-4)
-        return cls(part.targets.numel(), filled - begin, solve, num_rows)
-
-    @property
-    def exact(self) -> float:
-        """Of an exact member: its factor, and what it predicts of left-out rows."""
-        ratio = self.num_rows / self.probed
-        return self.fill * ratio**2 + self.solve * ratio**3
-
-    def sparse(self, num_points: int, members: int) -> float:
-        """Of inducing points and members that predict by them."""
-        rows = self.num_rows / self.probed
-        points = num_points / self.probed
-        clusters = 0.05 * self.solve * num_points * min(self.num_rows / _MANY_ROWS, 1.0)
-        held_out = min(rows, _MAX_LOO_ROWS / _PROBE) * (self.fill + self.solve)
-        each = held_out + (3 * self.fill + 4 * self.solve * points) * rows * points
-        return clusters + members * each
-
-    def num_points(self, most: int, members: int, seconds: float) -> int:
-        """Inducing points, out of ``most``, that there is time for."""
-        points = most
-        while points > _LEAST_POINTS and self.sparse(points, members) > seconds:
-            points = max(points * 3 // 4, min(most, _LEAST_POINTS))
-        return points
+    (part,) = ConditionedGP(model).blocks(_PROBE, _PROBE)
+    begin = time.monotonic()
+    part.leave_one_out()
+    return max(time.monotonic() - begin, 1e-4) / part.targets.numel() ** 3
 
 
 class Ensemble:
@@ -95,17 +52,12 @@ class Ensemble:
         sparse: Makes a sparse predictor of a model; ``None`` for exact predictions.
         incomplete: Draws ``S x n x D`` of rows with gaps and their targets ``n``; exact members
             are conditioned on these in the end.
-        scale_noise: Scale the noise by the inputs if that predicts held-out rows better, see
-            :class:`NoiseScale`.
+        scale_noise: Learn a :class:`NoiseScale`, which is kept if it predicts held-out rows better.
         end: Time of the monotonic clock, after which no further member is taken in.
 
     Attributes:
         members: Name of the network and number of the start of each member.
-        weights: Their weights, of sum 1.
-        widths: Factors of the standard deviation of an observation.
-        width_shares: Weights of the widths, of sum 1.
-        scale: Factors of the variance of an observation by the inputs; ``None`` for one for all.
-        predictors: Their predictions.
+        width_shares: Weights of the ``widths``, factors of an observation's standard deviation.
         gap_noises: Variances ``R`` of a further noise of rows with gaps.
         left_out: Held-out targets, and their log densities under the mixture.
 
@@ -124,7 +76,6 @@ class Ensemble:
         end: float = math.inf,
     ):
         found: list[tuple[tuple[str, int], Predictor, np.ndarray]] = []
-        kept = 0
         seconds = 0.0  # that a member takes
         for name, number in _in_turn(results):
             if found and time.monotonic() + seconds > end:
@@ -141,9 +92,7 @@ class Ensemble:
             except (torch.linalg.LinAlgError, NotPSDError):
                 continue
             found.append(((name, number), predictor, left_out))
-            kept += predictor.num_bytes
-            if kept > _KEPT_BYTES:
-                predictor.release()
+            _release_some([one for _, one, _ in found])
             seconds = time.monotonic() - begin
         if not found:
             raise RuntimeError("No trained network has a positive definite covariance matrix.")
@@ -243,7 +192,7 @@ class Ensemble:
             means.append(mean.cpu().numpy())
             if own is not None:
                 variances.append(own.cpu().numpy() + noise * predictor.noise)
-            self._release_some()
+            _release_some(self.predictors)
         if not variance:
             return np.stack(means), np.zeros((len(means), 1))
         factors = self._factors(x, np.stack(means)) if noise else 1.0
@@ -260,16 +209,19 @@ class Ensemble:
         predictor = self.predictors[member]
         covariance = predictor.covariance(x).cpu().numpy()
         covariance[np.diag_indices_from(covariance)] += noise * predictor.noise
-        self._release_some()
+        _release_some(self.predictors)
         if noise and self.scale is not None:
             means, _ = self.moments(x, variance=False, noise=False)
             roots = np.sqrt(self._factors(x, means))
             covariance = roots[:, None] * covariance * roots
         return covariance
 
-    def _release_some(self) -> None:
-        kept = 0
-        for predictor in self.predictors:
+
+def _release_some(predictors: Sequence[Predictor]) -> None:
+    """Forget the factors of the last exact predictors where those of all take too much memory."""
+    kept = 0
+    for predictor in predictors:
+        if isinstance(predictor, ConditionedGP):
             kept += predictor.num_bytes
             if kept > _KEPT_BYTES:
                 predictor.release()

@@ -40,15 +40,8 @@ class LocalResiduals:
 
     Args:
         rows: Standardised inputs ``c x D`` and residuals ``c`` of one chunk of rows after another.
-        num_rows: Number of all rows.
         sensitivity: Root mean square ``D`` of the derivatives of the function by the columns.
         like: A tensor of the dtype and on the device of the computation.
-        seed: Determines which rows the kernel is learned from.
-        cat_dims: Columns that hold codes of categories; one at least does not.
-        budget: Seconds of the training; ``None`` for no limit.
-
-    Attributes:
-        noise: Variance of the noise, that of the residuals that the process does not explain.
 
     Raises:
         RuntimeError: The training of the kernel failed.

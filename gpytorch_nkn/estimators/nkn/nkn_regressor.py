@@ -21,22 +21,18 @@ from torch import Tensor
 from gpytorch_nkn._devices import OnCPU
 from gpytorch_nkn.averaging import TRANSFORMS, MixturePredictions, PredictiveMixture, as_bounds
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
-from gpytorch_nkn.estimators.nkn.ensemble import Costs, Ensemble
+from gpytorch_nkn.estimators.nkn.ensemble import Ensemble, cubic_seconds
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
 from gpytorch_nkn.estimators.nkn.table_categories import Categories
 from gpytorch_nkn.estimators.nkn.table_gaps import Gaps, learned_rows
 from gpytorch_nkn.estimators.nkn.table_models import (
+    TableGP,
     check_structures,
     named_structures,
     train_structures,
     untrained_model,
 )
-from gpytorch_nkn.estimators.nkn.table_rows import (
-    DrawnRows,
-    SourceRows,
-    TensorRows,
-    row_source,
-)
+from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, TableRows, row_source
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
 from gpytorch_nkn.estimators.nkn.table_times import Times
 from gpytorch_nkn.estimators.table_input import (
@@ -61,6 +57,7 @@ __all__ = ["NKNRegressor"]
 _SHARE = 0.5  # of a budget, at most, for what predictions need
 _USUAL_ROWS = 100_000
 _MIXED = 2  # members that it is to have time for
+_PASSES, _LEAST_POINTS = 4, 50  # of sparse predictions over the rows; inducing points
 _METHODS = ("auto", "exact", "sparse")
 _TRANSFORMS = ("auto", *TRANSFORMS)
 # Width of the Gaussian around each of eight draws, in their standard deviation: half of the
@@ -286,8 +283,7 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             later = 0.0
             if self.budget is not None:
                 model = untrained_model(named, inputs, targets, cat_dims)
-                costs = Costs.of(model, num_rows + gappy.size)
-                later = self._plan_predictions(costs, _SHARE * self.budget, len(named))
+                later = self._plan_predictions(model, num_rows + gappy.size, len(named))
             results = train_structures(
                 named,
                 inputs,
@@ -303,9 +299,9 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         sparse = None
         if self.method_ == "sparse":
             known = (
-                TensorRows(inputs, targets, self._num_points, seed)
+                TableRows.in_memory(inputs, targets, self._num_points, seed)
                 if drawn is None
-                else SourceRows(drawn, self._standardised)
+                else TableRows.on_disk(drawn, self._standardised)
             )
             sparse = sparse_predictors(inputs, self._num_points, known, seed, cat_dims)
         mix = partial(Ensemble, results, cat_dims=cat_dims, sparse=sparse, incomplete=incomplete)
@@ -375,16 +371,20 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
                 "num_inducing shorten it.",
             )
 
-    def _plan_predictions(self, costs: Costs, seconds: float, networks: int) -> float:
-        """Choose predictions that are prepared within some seconds; those that they take."""
-        count = networks * self.restarts
-        if self.method_ == "exact" and self.method == "auto" and _MIXED * costs.exact > seconds:
+    def _plan_predictions(self, model: TableGP, num_rows: int, networks: int) -> float:
+        """Choose predictions that a budget has time for; the seconds that they take."""
+        assert self.budget is not None
+        seconds, count = _SHARE * self.budget, networks * self.restarts
+        per_point = cubic_seconds(model) * num_rows  # and inducing point, of n m^2 operations
+        exact = per_point * num_rows**2
+        if self.method_ == "exact" and self.method == "auto" and _MIXED * exact > seconds:
             self.method_ = "sparse"
         if self.method_ == "exact":
-            return min(count * costs.exact, seconds)
-        members = min(count, _MIXED)
-        self._num_points = costs.num_points(self.num_inducing, members, seconds)
-        return min(costs.sparse(self._num_points, count), seconds)
+            return min(count * exact, seconds)
+        per_point *= _PASSES
+        affordable = math.sqrt(seconds / (per_point * min(count, _MIXED)))
+        self._num_points = min(self.num_inducing, max(int(affordable), _LEAST_POINTS))
+        return min(count * per_point * self._num_points**2, seconds)
 
     def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
         """Rows as ``model_`` takes them.

@@ -20,11 +20,8 @@ class NoiseScale:
     seen. Squared standardised errors have a Gamma distribution with this factor as mean, whose
     likelihood is that of a Gaussian with the scaled variance.
 
-    Args:
-        inputs: Standardised rows ``N x d``.
-        means: What was predicted there without them, ``N``, standardised.
-        squares: Squared errors by their predicted variance, ``N``.
-        numbers: Mask ``d`` of columns that are numbers.
+    It is learned from standardised rows ``N x d``, what was predicted there without them, squared
+    errors over their predicted variance, and the mask ``d`` of columns that are numbers.
     """
 
     def __init__(

@@ -30,15 +30,8 @@ class SparsePredictor:
     The first is Titsias' posterior at the hyperparameters of an exact GP; see ``SparseNKNGP``. The
     second is kept if it predicts held-out rows better; see :class:`LocalResiduals`.
 
-    Args:
-        model: A GP with ``mean_module``, ``covar_module`` and homoskedastic Gaussian noise.
-        points: Inducing points ``m x D``.
-        rows: The rows to condition on.
-        seed: Determines the rows from which the local process is learned.
-        cat_dims: Columns that hold codes of categories.
+    Inducing points are ``m x D``; the seed is that of the local process.
     """
-
-    num_bytes = 0  # nothing that would be worth forgetting
 
     def __init__(
         self,
@@ -127,9 +120,6 @@ class SparsePredictor:
         left = end - time.monotonic() - seconds  # after a second pass
         if many and self._held_out is not None and left > seconds:
             self._take_local(rows, None if math.isinf(left) else _LOCAL_SHARE * left)
-
-    def release(self) -> None:
-        """Nothing to forget."""
 
     def _take_local(self, rows: TableRows, budget: float | None) -> None:
         """Learn the local process, and keep it if it predicts held-out rows better."""

@@ -21,10 +21,8 @@ _MOSTLY_COMPLETE, _ROWS_PER_COLUMN = 0.5, 10
 class Gaps:
     """Draws of missing values by scikit-learn's ``IterativeImputer``: a regression per column.
 
-    Args:
-        rows: Standardised rows ``N x D`` in which NaN are missing values.
-        cat_dims: Columns of codes; missing ones are drawn by the frequencies of the others.
-        seed: Of the draws.
+    Rows ``N x D`` are standardised; NaN are missing values. Missing codes are drawn by the
+    frequencies of the others.
 
     Reference: van Buuren and Groothuis-Oudshoorn (2011), mice: Multivariate imputation by chained
     equations in R.

@@ -43,13 +43,7 @@ _NOISE_FLOOR = 1e-6  # of the targets' variance: keeps covariances of noise-free
 
 
 class TableGP(ExactGP):
-    """Exact GP with a constant mean and a weak prior on the noise.
-
-    Args:
-        x: Standardised inputs ``N x D``.
-        y: Standardised targets ``N``.
-        kernel: Its kernel.
-    """
+    """Exact GP of standardised data with a constant mean and a weak prior on the noise."""
 
     def __init__(self, x: Tensor, y: Tensor, kernel: Kernel):
         likelihood = GaussianLikelihood(

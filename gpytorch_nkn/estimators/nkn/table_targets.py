@@ -28,19 +28,11 @@ _QUICK = Recipe(adam_steps=0, lbfgs_iterations=40)
 
 @dataclass(frozen=True)
 class Targets:
-    """How the targets of a table are modelled, and what predictions of them are in their units.
-
-    Args:
-        y: Targets ``N`` that are seen.
-        transform: What the process models, standardised, is this of them.
+    """How the targets of a table are modelled: transformed, then standardised.
 
     Attributes:
-        transform: As given.
         offset, scale: Mean and standard deviation of the transformed targets.
         lowest, highest: The ends of the transformed targets.
-
-    Raises:
-        ValueError: The transform has no value for some, or they cannot be standardised.
     """
 
     transform: Transform
@@ -51,7 +43,11 @@ class Targets:
 
     @classmethod
     def of(cls, y: np.ndarray, transform: Transform) -> Targets:
-        """Of targets ``N``, under a transform."""
+        """Of targets ``N``, under a transform.
+
+        Raises:
+            ValueError: The transform has no value for some, or they cannot be standardised.
+        """
         if not transform.holds(y):
             raise _no_value(transform, y)
         scaled = transform.forward(y)
@@ -116,12 +112,7 @@ def choose_transform(
 ) -> Transform:
     """The transform under which a single kernel predicts some held-out rows best.
 
-    Args:
-        found: The identity, and others.
-        inputs: Standardised rows ``N x d``.
-        y: Targets ``N``.
-        seed: Of the rows that are drawn, and of the training.
-        recipe, options: Of :func:`train_structures`.
+    Inputs are ``N x d``, standardised, targets ``N``; options are of :func:`train_structures`.
     """
     rows = np.random.default_rng(seed).permutation(len(y))[:_COMPARED_ROWS]
     if len(found) == 1 or np.ptp(y[rows]) == 0:

@@ -45,13 +45,8 @@ class LeaveOneOut:
     ) -> LeaveOneOut:
         """Of observations ``N`` that ``K`` processes predicted, with their weights.
 
-        Errors in standard deviations are those of a normal distribution with the same probability.
-
-        Args:
-            y: Observations ``N``.
-            weights: ``K``, of sum one.
-            means: ``K x N``.
-            stds: ``K x N``, noise included.
+        Means and standard deviations (noise included) are ``K x N``. Errors in standard deviations
+        are those of a normal distribution with the same probability.
         """
         each = (y - means) / stds
         z_scores = each[0]
@@ -100,9 +95,7 @@ class LeaveOneOut:
 def leave_one_out(covariance: Tensor, residual: Tensor) -> LeaveOneOut:
     """Predict each observation from all the others, with the parameters of the model as they are.
 
-    Args:
-        covariance: Prior covariance ``N x N`` of the observations, noise included.
-        residual: Observations minus their prior mean, ``N``.
+    The prior covariance ``N x N`` includes the noise; residuals ``N`` are less the prior mean.
 
     Reference: Rasmussen and Williams (2006), section 5.4.2.
     """

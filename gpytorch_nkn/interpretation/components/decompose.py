@@ -110,10 +110,7 @@ def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
     if by == "role":
         return _by_role(terms, gp)
     groups = group_terms(terms, [term.columns for term in terms])
-    parts = [
-        Component(_columns_name(g.terms[0].columns, gp), g.terms, columns=g.terms[0].columns)
-        for g in groups
-    ]
+    parts = [Component(_columns_name(g[0].columns, gp), g, columns=g[0].columns) for g in groups]
     return [*parts, Component("mean function", (), columns=frozenset(), has_mean=True)]
 
 
@@ -137,15 +134,15 @@ def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
     number = {id(term): role for term, role in zip(terms, roles, strict=True)}
     parts = []
     for group in group_terms(terms, roles):
-        role = number[id(group.terms[0])]
-        name = group.label if role.kind == "other" else _role_name(role, gp)
+        role = number[id(group[0])]
+        name = group[0].label if role.kind == "other" else _role_name(role, gp)
         has_mean = role.kind == "trend" and not role.is_window
-        parts.append(Component(name, group.terms, role, has_mean=has_mean))
+        parts.append(Component(name, group, role, has_mean=has_mean))
     if not any(part.has_mean for part in parts):
         parts.append(Component("trend", (), Role("trend"), has_mean=True))
     for group in group_terms(others, [_covariates(term) for term in others]):
-        names = _columns_name(_covariates(group.terms[0]), gp)
-        parts.append(Component(f"effect of {names}", group.terms, Role("effect")))
+        names = _columns_name(_covariates(group[0]), gp)
+        parts.append(Component(f"effect of {names}", group, Role("effect")))
     return parts
 
 

@@ -30,15 +30,8 @@ Part = tuple[float, np.ndarray]  # sign, and points ... x n x D over which the p
 class Averages:
     """Means and variances of averages of the posterior of one output, in units of the targets.
 
-    Of a mixture of processes they are those of the mixture, by the law of total variance.
-
-    Args:
-        members: Processes of the same data, with weights of sum one.
-        inputs: Training inputs ``N x D`` in the user's units.
-
-    Attributes:
-        targets: Training targets ``N``.
-        residuals: Targets less posterior mean ``N``.
+    Of a mixture of processes, with weights of sum one, they are those of the mixture, by the law of
+    total variance. ``residuals`` are training ``targets`` less posterior mean ``N``.
     """
 
     def __init__(self, members: Sequence[tuple[float, FittedGP]], inputs: np.ndarray):

@@ -12,7 +12,6 @@ from gpytorch_nkn.interpretation.expansion.simplify import Simplification, simpl
 from gpytorch_nkn.interpretation.expansion.terms import (
     Expansion,
     Term,
-    TermGroup,
     evaluate_each,
     evaluate_groups,
     evaluate_strips,
@@ -23,7 +22,6 @@ __all__ = [
     "Expansion",
     "Simplification",
     "Term",
-    "TermGroup",
     "columns_of",
     "evaluate_each",
     "evaluate_groups",

@@ -35,10 +35,10 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
     terms = expansion.terms
     groups = group_terms(terms, [product_key(term.factors) for term in terms])[:_GROUPS]
     sample = gp.inputs[:: -(-gp.inputs.size(0) // _SAMPLE)]
-    diagonals, variations = _variations([group.terms for group in groups], sample)
+    diagonals, variations = _variations(groups, sample)
     leading = []
     for place in variations.argsort(descending=True, stable=True).tolist():
-        part = _part(groups[place].terms[0], float(diagonals[place]), sample, zero_mean)
+        part = _part(groups[place][0], float(diagonals[place]), sample, zero_mean)
         if part is not None:
             leading.append(part)
     if not leading:

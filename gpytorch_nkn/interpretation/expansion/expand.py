@@ -79,7 +79,7 @@ def expand(
             mean at the training inputs, too; the cost is that of a matrix per term.
 
     Returns:
-        The terms by falling share, what was dropped, and the groups of terms that are made alike.
+        The terms by falling share, and what was dropped.
 
     Raises:
         TypeError: Neither a kernel nor a model with one, or ``max_terms`` is no integer.

@@ -15,7 +15,7 @@ from torch import Tensor
 from gpytorch_nkn.interpretation.expansion.factors import columns_of, label_of, name_of
 from gpytorch_nkn.interpretation.units import Units
 
-__all__ = ["Expansion", "Term", "TermGroup"]
+__all__ = ["Expansion", "Term"]
 
 _STRIP_BYTES = 2**28  # of matrices of factors that are held at once
 _SHOWN = 8  # terms that are printed
@@ -66,23 +66,6 @@ class Term:
 
 
 @dataclass(frozen=True, eq=False)
-class TermGroup:
-    """Terms that are made of the same families of kernels, by falling share."""
-
-    terms: tuple[Term, ...]
-
-    @property
-    def share(self) -> float | Tensor:
-        """Sum of the shares."""
-        return sum(term.share for term in self.terms)
-
-    @property
-    def label(self) -> str:
-        """That of the leading term."""
-        return self.terms[0].label
-
-
-@dataclass(frozen=True, eq=False)
 class Expansion:
     """A kernel as a weighted sum of products, see :func:`gpytorch_nkn.interpretation.expand`."""
 
@@ -90,11 +73,6 @@ class Expansion:
     dropped: float  #: share of the pruned terms in the mean diagonal
     units: Units  #: of the labels
     batch_shape: torch.Size  #: of the kernel
-
-    @property
-    def groups(self) -> tuple[TermGroup, ...]:
-        """Terms by what they are made of, by falling share."""
-        return group_terms(self.terms, [term.signature for term in self.terms])
 
     def evaluate(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         """Sum of all terms ``... x N x M`` for inputs ``... x N x D``, as the kernel takes them."""
@@ -109,16 +87,13 @@ class Expansion:
         return " + ".join(shown)
 
 
-def group_terms(terms: Sequence[Term], keys: Sequence[object]) -> tuple[TermGroup, ...]:
-    """Terms with equal keys together, by falling share."""
+def group_terms(terms: Sequence[Term], keys: Sequence[object]) -> list[tuple[Term, ...]]:
+    """Terms with equal keys together; groups, and the terms of each, by falling share."""
     members: dict[object, list[Term]] = {}
     for term, key in zip(terms, keys, strict=True):
         members.setdefault(key, []).append(term)
-    groups = [
-        TermGroup(tuple(sorted(group, key=lambda term: -term.mean_share())))
-        for group in members.values()
-    ]
-    return tuple(sorted(groups, key=lambda g: -sum(term.mean_share() for term in g.terms)))
+    groups = [tuple(sorted(g, key=lambda term: -term.mean_share())) for g in members.values()]
+    return sorted(groups, key=lambda group: -sum(term.mean_share() for term in group))
 
 
 def evaluate_groups(

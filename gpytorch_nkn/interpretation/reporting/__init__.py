@@ -2,7 +2,10 @@
 
 from gpytorch_nkn.interpretation.reporting.findings import Report
 from gpytorch_nkn.interpretation.reporting.report import report
-from gpytorch_nkn.interpretation.reporting.report_search import report_search
-from gpytorch_nkn.interpretation.reporting.search_report import SearchReport, SearchSlice
+from gpytorch_nkn.interpretation.reporting.report_search import (
+    SearchReport,
+    SearchSlice,
+    report_search,
+)
 
 __all__ = ["Report", "SearchReport", "SearchSlice", "report", "report_search"]

@@ -212,12 +212,8 @@ def _units(
             )
         change = YEARS[units.x_unit] / YEARS[x_unit]
         units = replace(units, x_offset=units.x_offset * change, x_scale=units.x_scale * change)
-    return replace(
-        units,
-        x_unit=units.x_unit if x_unit is None else x_unit,
-        y_name=units.y_name if y_name is None else y_name,
-        y_unit=units.y_unit if y_unit is None else y_unit,
-    )
+    given: dict[str, Any] = {"x_unit": x_unit, "y_name": y_name, "y_unit": y_unit}
+    return replace(units, **{name: value for name, value in given.items() if value is not None})
 
 
 def _check_horizon(gp: FittedGP, length: float) -> None:

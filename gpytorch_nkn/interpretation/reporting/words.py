@@ -47,15 +47,10 @@ _ALONE = 0.25  # steps within which the correlation has fallen
 
 @dataclass(frozen=True)
 class Description:
-    """A component in words.
+    """A component in words."""
 
-    Attributes:
-        title: A few words, such as "A yearly cycle".
-        sentences: What it does, and what its forecast does.
-    """
-
-    title: str
-    sentences: tuple[str, ...]
+    title: str  # a few words, such as "A yearly cycle"
+    sentences: tuple[str, ...]  # what it does, and what its forecast does
 
 
 def describe_component(

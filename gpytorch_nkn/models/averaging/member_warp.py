@@ -160,10 +160,6 @@ def secant(mean: Tensor, warp: Tensor) -> tuple[Tensor, Tensor]:
     :math:`g(m)` and standard deviations are multiplied by the slope of the secant
     :math:`(g(z^*) - g(m)) / (z^* - m)`. The interval of a standard deviation to either side would
     be wide where the values are drawn together, far below the best, and promise improvement there.
-
-    Args:
-        mean: ``...``.
-        warp: ``... x 7``.
     """
     gap = warped(warp[..., 6], warp) - mean
     gap = torch.where(gap.abs() < _LEAST, torch.full_like(gap, _LEAST), gap)

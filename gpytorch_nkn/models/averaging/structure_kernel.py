@@ -76,12 +76,7 @@ class StructureKernel(BatchKernel):
     ) -> Tensor:
         """Values as those of ``forward``, of a batch of entries with these kernels.
 
-        Args:
-            members: Number of the kernel of each entry, in place of the batch's own.
-            x1: Inputs ``... x N x D``.
-            x2: Inputs ``... x M x D``.
-            diag: Only the diagonals.
-            strategy: The model's, which may keep the values of parameters.
+        ``strategy`` is the model's, which may keep the values of parameters.
         """
 
         def values(number: int, one: Tensor, two: Tensor) -> Tensor:

@@ -75,11 +75,7 @@ def hole_blocks(
 
 
 def is_scattered(missing: Tensor) -> bool:
-    """Whether missing cells have observed neighbours nearly as often as if thrown in at random.
-
-    Args:
-        missing: Which cells are missing, ``n_1 x ... x n_P``.
-    """
+    """Whether missing cells have observed neighbours nearly as often as if thrown in at random."""
     if not bool(missing.any()):
         return False
     alike = seen = 0
@@ -102,11 +98,9 @@ class _Moved(NamedTuple):
 
 
 def _moved(pattern: Tensor, missing: Tensor, most: float, inside: bool) -> list[_Moved]:
-    """Return the distinct blocks.
+    """Return the distinct blocks of at most ``most`` cells.
 
-    Args:
-        most: Largest number of cells in a block.
-        inside: Move the whole pattern within the grid, instead of by up to half the grid.
+    The whole pattern stays ``inside`` the grid, or else is moved by up to half the grid.
     """
     sizes = pattern.shape
     corner = [first for first, _ in _extents(pattern)]

@@ -38,13 +38,9 @@ class GridPosterior:
         self._factors: list[Tensor] | None = None
 
     def mean(self, crosses: Sequence[Tensor]) -> Tensor:
-        """Posterior mean, less the prior mean, at all cells of another grid.
+        """Posterior mean ``... x m_1 x ... x m_P`` on another grid, less the prior mean.
 
-        Args:
-            crosses: Covariances ``... x m_p x n_p`` with the training grid.
-
-        Returns:
-            ``... x m_1 x ... x m_P``.
+        Covariances with the training grid are ``... x m_p x n_p``.
         """
         parts = [
             cross @ vectors
@@ -53,13 +49,9 @@ class GridPosterior:
         return kronecker_multiply(parts, self.coefficients)
 
     def point_means(self, rows: Sequence[Tensor]) -> Tensor:
-        """Posterior mean, less the prior mean, at points.
+        """Posterior mean ``... x q`` at points, less the prior mean.
 
-        Args:
-            rows: Cross-covariances ``... x q x n_p`` of the points, one per dimension.
-
-        Returns:
-            ``... x q``.
+        Cross-covariances of the points are ``... x q x n_p``, one per dimension.
         """
         cells = self._cells(rows)  # q x ... x n_1 x ... x n_P
         lacking = 1 + self.coefficients.dim() - cells.dim()

@@ -297,31 +297,14 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         value = self._likelihood(self.residual(), self.noise_variance(), self.factor_matrices())
         return -value
 
-    def block_errors(self, blocks: Tensor) -> Tensor:
-        """Mean squared errors of predicting blocks of cells from all the others, differentiable.
-
-        Args:
-            blocks: Cells that are left out together, ``B x n_1 x ... x n_P``; those that are not
-                observed count for nothing.
-
-        Returns:
-            ``B x ...``, for transformed targets.
-        """
-        loss = LeftOutBlocks(
-            self.grid,
-            self.trimmed(blocks),
-            tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
-        )
-        return loss(self.residual(), self.noise_variance(), self.factor_matrices())
-
     def block_means(self, blocks: Tensor, *, tolerance: float | None = None) -> Iterator[Tensor]:
         """Predictions ``... x n_1 x ... x n_P`` of all cells without one block after the other.
 
         They are of transformed targets, and 0 in slices in which no cell is observed.
 
         Args:
-            blocks: As of :meth:`block_errors`.
+            blocks: Cells that are left out together, ``B x n_1 x ... x n_P``; those that are not
+                observed count for nothing.
             tolerance: Of these solves; by default that of predictions.
         """
         loss = LeftOutBlocks(

@@ -26,11 +26,8 @@ class LogParameters(FlatParameters):
     are. Periods and frequencies are moved by less, one over the number of periods in the data: a
     change by a fraction shifts the last period by that fraction times their number.
 
-    Args:
-        model: The model; its trainable parameters must have one dtype and device.
-        loss: Its loss.
-        cycles: Number of periods in the data, for parameters that are periods or frequencies.
-        end: Time of the monotonic clock at which to stop.
+    ``cycles`` has the number of periods in the data, by id of a parameter that is a period or a
+    frequency.
     """
 
     def __init__(

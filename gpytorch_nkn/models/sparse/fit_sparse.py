@@ -48,14 +48,8 @@ def learn_on_blocks(
 ) -> None:
     """Learn kernel, mean and noise in place, by exact GPs of random blocks of the rows.
 
-    See :func:`gpytorch_nkn.fit.fit_in_stages`. A batch is trained on one block.
-
-    Args:
-        x: Inputs ``... x n x d``.
-        y: Targets ``... x n``.
-        kernel, mean, likelihood: Parts of the model.
-        restarts, block_size, max_blocks: As there.
-        session: Half of its time is for this; it is told of Ctrl-C.
+    See :func:`gpytorch_nkn.fit.fit_in_stages`. A batch, of inputs ``... x n x d`` and targets
+    ``... x n``, is trained on one block. Uses at most half of the session's budget.
     """
     x, y = x.detach(), y.detach()  # models of slices that need gradients cannot be copied
     whole = y.dim() == 1 and x.dim() == 2

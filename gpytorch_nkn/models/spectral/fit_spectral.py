@@ -17,9 +17,11 @@ from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
 from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
 from gpytorch_nkn.models.spectral.spectral_training import Training, Watch, left_out_density
 
-__all__ = ["fit_spectral_gp"]
+__all__ = ["best_check", "fit_spectral_gp"]
 
-_FEWEST, _MOST = 20, 2000  # rows left out
+_START_ROWS = 1000  # on which the RBF kernel is trained at first
+_LEFT_OUT, _FEWEST, _MOST = 0.1, 20, 2000  # rows held out where all is of low rank: share, limits
+_FOLDS = 3  # of the rows where all is dense
 # Of the variance of the RBF kernel, with which pairs start beside it. Where all is dense they take
 # few steps, and where it is not they are at their best after many.
 _SHARE, _LOW_RANK_SHARE = 0.1, 1.0
@@ -36,10 +38,7 @@ def fit_spectral_gp(
     model: SpectralGP,
     *,
     restarts: int = 3,
-    start_rows: int = 1000,
     max_iterations: int = 100,
-    validation_fraction: float = 0.1,
-    folds: int = 3,
     budget: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -54,9 +53,9 @@ def fit_spectral_gp(
     Adam, whose number is that after which held-out rows are predicted best. The pairs stay only if
     the gain in log density exceeds two standard errors.
 
-    Beyond, one tenth of the rows is held out. L-BFGS trains both kernels on the others, and what is
-    kept is what predicts that tenth best, the RBF kernel alone included; predictions then use
-    all rows.
+    Beyond, one tenth of the rows (20 to 2000) is held out. L-BFGS trains both kernels on the
+    others, and what is kept is what predicts that tenth best, the RBF kernel alone included;
+    predictions then use all rows.
 
     Ctrl-C and the budget end the training; what was reached by then counts. Input transforms that
     learn stay as they are.
@@ -64,12 +63,7 @@ def fit_spectral_gp(
     Args:
         model: The model.
         restarts: Starts of the RBF kernel.
-        start_rows: Rows, drawn at random, on which it is trained at first.
         max_iterations: Largest number of iterations of L-BFGS, or of steps of Adam.
-        validation_fraction: Share of the rows to be left out (20 to 2000), where all is of low
-            rank; 0 for none, with all iterations on all rows.
-        folds: Parts of the rows, each left out once, where all is dense; 0 keeps the pairs whether
-            they earn it or not, after all steps.
         budget: Wall time in seconds.
         seed: Determines every draw; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
@@ -85,14 +79,6 @@ def fit_spectral_gp(
     """
     check_counts(0, max_iterations=max_iterations)
     check_counts(1, restarts=restarts)
-    check_counts(2, start_rows=start_rows)
-    check_counts(None, folds=folds)
-    if folds < 0 or folds == 1:
-        raise ValueError(f"folds must be at least 0 and not 1, got {folds}.")
-    if not 0 <= validation_fraction < 1:
-        raise ValueError(
-            f"validation_fraction must be at least 0 and below 1, got {validation_fraction}."
-        )
     session = Session(budget=budget, seed=seed, progress=progress)
     warn_of_size(
         "SpectralGP",
@@ -106,30 +92,24 @@ def fit_spectral_gp(
         with torch.inference_mode(False), torch.enable_grad():
             training = Training(model, max_iterations, restarts, session)
             with training.bar:
-                if isinstance(model.covar_module, AdditiveKernel):
-                    _learn_dense(model, training, start_rows, folds)
-                else:
-                    _learn_low_rank(model, training, start_rows, validation_fraction)
+                dense = isinstance(model.covar_module, AdditiveKernel)
+                (_learn_dense if dense else _learn_low_rank)(model, training)
     finally:
         model.train().eval()  # forgets what was computed with other parameters
     return model
 
 
-def _learn_low_rank(
-    model: SpectralGP, training: Training, start_rows: int, validation_fraction: float
-) -> None:
+def _learn_low_rank(model: SpectralGP, training: Training) -> None:
     """Pairs that start from an RBF kernel of some rows, and stop by those that are left out."""
     rows, pairs = training.rows, model.spectral_kernel
     mean, likelihood = model.mean_module, model.likelihood
     count = len(rows)
-    num_left = round(validation_fraction * count)
-    if num_left:
-        num_left = min(max(num_left, _FEWEST), _MOST, count // 2)  # none of one row
+    num_left = min(max(round(_LEFT_OUT * count), _FEWEST), _MOST, count // 2)  # none of one row
     order = torch.arange(count, device=rows.y.device)
     left, kept = rows[order[:num_left]], rows[order[num_left:]]
     rbf = model.rbf_kernel
     kernel = model.make_rbf_kernel() if rbf is None else rbf
-    training.learn_rbf(kept[order[: min(start_rows, len(kept))]], kernel, mean, likelihood)
+    training.learn_rbf(kept[order[: min(_START_ROWS, len(kept))]], kernel, mean, likelihood)
     _start(pairs, kernel, 1.0 if rbf is None else _OFF)
     if rbf is not None and not training.session.is_over:
         alone = model.covar_module.kernels[0]
@@ -155,12 +135,12 @@ def _learn_low_rank(
             parameter.requires_grad_(True)
 
 
-def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: int) -> None:
+def _learn_dense(model: SpectralGP, training: Training) -> None:
     """An RBF kernel, and pairs beside it for outputs whose held-out rows they predict better."""
     rows, rbf, kernel = training.rows, model.rbf_kernel, model.spectral_kernel
     assert rbf is not None
     mean, likelihood = model.mean_module, model.likelihood
-    few = rows[torch.arange(min(start_rows, len(rows)), device=rows.y.device)]
+    few = rows[torch.arange(min(_START_ROWS, len(rows)), device=rows.y.device)]
     training.learn_rbf(few, rbf, mean, likelihood)
     _start(kernel, rbf, _OFF)  # until they have earned it
     # the RBF kernel is there
@@ -170,9 +150,7 @@ def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: 
         if len(few) < len(rows) and not training.session.is_over:
             training.maximize(RowsGP(rows, rbf, mean, likelihood), _REFIT)
             _start(kernel, rbf, _OFF)
-        steps = torch.full(kernel.batch_shape, training.max_iterations, device=rows.y.device)
-        if folds:
-            steps = _steps_by_folds(model, training, folds)
+        steps = _steps_by_folds(model, training)
         parts = (model.covar_module, mean, likelihood)
         for number in steps.unique().tolist():  # outputs whose pairs take as many steps
             if number == 0 or training.session.is_over:
@@ -184,7 +162,7 @@ def _learn_dense(model: SpectralGP, training: Training, start_rows: int, folds: 
                 _copy_elements(part, own, steps == number)
 
 
-def _steps_by_folds(model: SpectralGP, training: Training, folds: int) -> Tensor:
+def _steps_by_folds(model: SpectralGP, training: Training) -> Tensor:
     """Steps ``...`` after which pairs predict held-out rows best, 0 where they do not at all."""
     rows, shape = training.rows, model.spectral_kernel.batch_shape
     none = torch.zeros(shape, dtype=torch.long, device=rows.y.device)
@@ -193,10 +171,10 @@ def _steps_by_folds(model: SpectralGP, training: Training, folds: int) -> Tensor
         return none
     position = torch.arange(len(rows), device=rows.y.device)
     gains = []  # of each fold, checks x ... x rows
-    for fold in range(folds):
+    for fold in range(_FOLDS):
         if training.session.is_over:
             return none
-        left, kept = rows[position % folds == fold], rows[position % folds != fold]
+        left, kept = rows[position % _FOLDS == fold], rows[position % _FOLDS != fold]
         parts = (model.covar_module, model.mean_module, model.likelihood)
         covariance, mean, likelihood = (deepcopy(part) for part in parts)
         assert isinstance(covariance, AdditiveKernel)
@@ -218,11 +196,18 @@ def _steps_by_folds(model: SpectralGP, training: Training, folds: int) -> Tensor
         if training.session.is_over:
             return none
         gains.append(found - before)
-    gain = torch.cat(gains, -1)
+    return _CHECK_EVERY * best_check(torch.cat(gains, -1))
+
+
+def best_check(gain: Tensor) -> Tensor:
+    """Number ``...`` of the check with the largest mean of gains ``checks x ... x rows``.
+
+    It is 0 where that gain is within two standard errors.
+    """
     mean_gain, best = gain.mean(-1).nan_to_num(-math.inf).max(0)
     at_best = gain.gather(0, best[None, ..., None].expand(1, *gain.shape[1:])).squeeze(0)
     error = at_best.std(-1) / math.sqrt(at_best.size(-1))
-    return torch.where(mean_gain > _STANDARD_ERRORS * error, _CHECK_EVERY * (best + 1), none)
+    return torch.where(mean_gain > _STANDARD_ERRORS * error, best + 1, 0)
 
 
 def _start(kernel: NonStationarySpectralKernel, rbf: ScaleKernel, share: float) -> None:

@@ -85,10 +85,7 @@ class Training:
     def maximize(self, gp: RowsGP, iterations: int, watch: Watch | None = None) -> None:
         """Iterations of L-BFGS on the parts of a GP, in place; none where the training is over.
 
-        Args:
-            gp: The GP.
-            iterations: Their largest number.
-            watch: What ends the training, and says where it was best; ``None`` for the likelihood.
+        A watch ends the training, and says where it was best.
         """
         if self.session.is_over or not _trained(gp):
             return
@@ -105,11 +102,8 @@ class Training:
     def descend(self, gp: RowsGP, steps: int, check: Callable[[int], None] | None = None) -> None:
         """The first steps of Adam, out of as many as there may be, on the parts of a GP.
 
-        Args:
-            gp: The GP, which is left where the last step leads, or the last one whose loss is
-                finite.
-            steps: Their number.
-            check: Is called with the number of each step, at the point to which it leads.
+        The GP is left where the last step leads, or the last one whose loss is finite. ``check``
+        is called with the number of each step, at the point to which it leads.
         """
         if not _trained(gp):
             return

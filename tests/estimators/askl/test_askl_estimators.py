@@ -8,8 +8,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 
 from gpytorch_nkn.estimators import ASKLClassifier, ASKLRegressor
-from gpytorch_nkn.estimators.askl import askl_base
-from tests.estimators.askl.test_askl_selection import watch_runs
 from tests.estimators.askl.test_askl_training import interrupt
 
 SHORT = {"n_components": 60, "gamma": 0.5, "early_stopping": False, "max_iter": 5}
@@ -139,19 +137,6 @@ def test_every_option_has_an_effect(make, data):
     np.testing.assert_array_equal(values(), plain)
     for name, value in OPTIONS if make is classifier else OPTIONS[:-1]:
         assert np.abs(values(**{name: value}) - plain).max() > 1e-3, (name, value)
-
-
-def test_training_follows_the_size_of_the_table(monkeypatch):
-    seen = watch_runs(monkeypatch)
-    for count in (8, 40, 700):
-        seen.clear()
-        X, y = rings(count)
-        classifier(early_stopping=True, max_iter=10).fit(X, y)
-        parts = {8: 0, 40: 5, 700: 3}[count]
-        assert len([rows for rows, _ in seen if rows < count]) == parts
-        assert seen[0][1] == ([10] if count == 8 else [5, 5])
-    sizes = [askl_base._batch_size(*shape) for shape in ((100, 2), (13_000, 2), (10**6, 2))]
-    assert sizes == [32, 128, 256] and askl_base._batch_size(6000, 300) == 128
 
 
 def test_probabilities_follow_the_fitted_loss():

@@ -1,7 +1,6 @@
 """Steps and epochs of ASKL."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -65,52 +64,6 @@ def run(net, x, y, cycles=(2, 3), **options):
     return trainer(net, penalty=1e-4).run(x, y, cycles, **options)
 
 
-def test_batches_hold_every_row_once_with_its_target_and_are_of_almost_the_same_size():
-    net, x, y = network(), rows(21), targets("squared_error", 21)
-    x[:, 0] = y[:, 0] = torch.arange(21)
-    one, seen = trainer(net), []
-
-    def step(inputs, targets, factor):
-        assert torch.equal(inputs[:, 0], targets[:, 0])
-        seen.append((inputs[:, 0].tolist(), factor))
-        return torch.zeros(())
-
-    one.step = step
-    one.epoch(x, y, lambda share: share)
-    assert [len(part) for part, _ in seen] == [7, 7, 7]
-    order = sum((part for part, _ in seen), [])
-    assert sorted(order) == list(range(21)) != order
-    assert [factor for _, factor in seen] == [0, 1 / 3, 2 / 3]
-
-
-def watch_factors(monkeypatch, seconds=0.0):
-    """Factors of the learning rates of all steps to come, on a clock on which each takes long."""
-    factors, now = [], [0.0]
-    step = Trainer.step
-
-    def watched(self, x, targets, factor=1.0):
-        factors.append(factor)
-        now[0] += seconds
-        return step(self, x, targets, factor)
-
-    monkeypatch.setattr(Trainer, "step", watched)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    return factors
-
-
-def cosine(shares):
-    return 0.5 * (1 + np.cos(math.pi * np.asarray(shares)))
-
-
-def test_rates_fall_along_a_cosine_in_every_cycle(monkeypatch):
-    net, x, y = network(), rows(16), targets("log_loss", 16)
-    factors = watch_factors(monkeypatch)
-    record = run(net, x, y, (4, 1))
-    np.testing.assert_allclose(factors, cosine([*np.arange(8) / 8, 0, 0.5]))
-    assert len(record.losses) == record.best_epoch == 5 and record.cycles == record.best == 2
-    assert record.scores == [] and record.stopped == ""
-
-
 def scored(scores, copies):
     scores = iter(scores)
 
@@ -147,15 +100,6 @@ def test_what_closes_a_cycle_is_scored_and_kept_and_not_trained_on():
     assert len(before) == 1 and (net.weight == 1).all()  # once, at the end
 
 
-def test_the_clock_ends_the_training_and_the_rates_fall_to_it(monkeypatch):
-    net, x, y = network(), rows(16), targets("log_loss", 16)
-    factors = watch_factors(monkeypatch, seconds=1.0)
-    record = run(net, x, y, (2, 1000), end=9.0)
-    assert record.stopped == "budget" and record.cycles == 2 and len(record.losses) == 5
-    # four steps in the first cycle, then as many as the clock has seconds left
-    np.testing.assert_allclose(factors, cosine([0, 0.25, 0.5, 0.75, *np.arange(5) / 5]))
-
-
 def interrupt(monkeypatch, number):
     step, count = Trainer.step, [0]
 
@@ -175,19 +119,6 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
     record = run(net, x, y, [1, 1, 1, 9], validate=scored([1.0, 3.0, 2.0], copies))
     assert record.best == 2 and record.stopped == "interrupted"
     assert torch.equal(net.values, copies[1])
-
-
-def test_ctrl_c_without_a_score_keeps_the_last_parameters(monkeypatch):
-    net, x, y = network(), rows(16), targets("log_loss", 16)
-    begin = net.values.clone()
-    interrupt(monkeypatch, 4)
-    record = run(net, x, y)
-    assert record.stopped == "interrupted" and record.best_epoch == 1
-    assert not torch.equal(net.values, begin)
-    monkeypatch.undo()
-    interrupt(monkeypatch, 1)
-    with pytest.raises(KeyboardInterrupt):
-        run(net, x, y)
 
 
 def test_a_training_that_diverges_keeps_the_last_finite_cycle(monkeypatch):

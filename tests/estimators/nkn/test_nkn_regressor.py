@@ -18,8 +18,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn import table_models
-from gpytorch_nkn.estimators.nkn.ensemble import Costs
-from gpytorch_nkn.fit import Recipe, fit_in_stages
+from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import decompose, effects, expand, report
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
@@ -331,43 +330,10 @@ def test_pickles_of_a_mixture_and_pipelines(fitted):
     assert search.cv_results_["mean_test_score"].min() > 0.5
 
 
-def test_a_network_that_fails_is_told_and_the_others_go_on(monkeypatch):
-    two = ["tabular", "additive"]
-    calls = []
-
-    def failing(*args, **options):
-        calls.append(1)
-        if len(calls) == 1:
-            raise RuntimeError("no finite loss")
-        return fit_in_stages(*args, **options)
-
-    monkeypatch.setattr(table_models, "fit_in_stages", failing)
-    with pytest.warns(RuntimeWarning, match="tabular: .*no finite loss"):
-        model = regressor(two).fit(*table())
-    assert set(model.results_) == {"additive"}
-    monkeypatch.setattr(table_models, "fit_in_stages", _always_failing)
-    with pytest.raises(RuntimeError, match="tabular: .*never; additive: .*never"):
-        regressor(two).fit(*table())
-
-
-def _always_failing(*args, **options):
-    raise RuntimeError("never")
-
-
 def test_a_device_that_is_set_later_is_that_of_the_next_fit(tabular):
     X, _ = table()
     model = deepcopy(tabular).set_params(device="meta")
     np.testing.assert_array_equal(model.predict(X), tabular.predict(X))
-
-
-def test_costs_choose_what_a_budget_has_time_for():
-    costs = Costs(probed=1000, fill=0.1, solve=0.2, num_rows=4000)
-    assert costs.exact == pytest.approx(0.1 * 16 + 0.2 * 64)
-    points = [costs.num_points(2000, 2, seconds) for seconds in (1e9, 20.0, 10.0, 1e-3)]
-    assert points[0] == 2000 > points[1] > points[2] > points[3] == 50
-    for count, seconds in zip(points[1:3], (20.0, 10.0), strict=True):
-        assert costs.sparse(count, 2) <= seconds
-    assert costs.num_points(10, 2, 1e-3) == 10
 
 
 def test_predictions_that_a_budget_has_no_time_for_are_sparse_ones():

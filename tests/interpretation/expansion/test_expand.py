@@ -42,20 +42,6 @@ def perturbed(kernel, seed=0, spread=0.5):
     return kernel
 
 
-def with_zeros(network):
-    """Exact zeros among the weights, a whole unit of the first layer included."""
-    for number, layer in enumerate(network.layers):
-        if isinstance(layer, Linear):
-            weight = layer.weight.detach().clone()
-            if number == 0:
-                weight[..., 0, :] = 0.0
-            weight[..., -1, :: 2 if layer.in_features > 1 else 1] = 0.0
-            if layer.out_features == 1:
-                weight[..., 0, -1] = 0.7
-            layer.weight = weight
-    return network
-
-
 def inputs(columns, n=24):
     generator = torch.Generator().manual_seed(1)
     return 1.5 * torch.randn(n, columns, generator=generator, dtype=torch.float64)

@@ -58,16 +58,6 @@ def seasonal():
     return check(report(seasonal_gp(), x_unit="months", y_name="sales", y_unit="kg"))
 
 
-def test_summary_adds_up(seasonal):
-    head, *lines = seasonal.summary
-    assert head.startswith("48 values were split into 2 components, which explain more than 99.9 %")
-    assert "All of them help to predict held-out data." in head
-    assert "noise with a standard deviation of 0.100 kg." in head
-    shares = [line.split("(")[1].split(" % of the variance).")[0] for line in lines]
-    assert sum(map(float, shares)) == pytest.approx(100, abs=0.2)
-    assert [line[:3] for line in lines] == ["1. ", "2. "]
-
-
 def test_fit_and_forecast_are_those_of_the_model():
     model = seasonal_gp()
     found = report(model, horizon=6.0)

@@ -119,15 +119,6 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
         assert page.count("<img ") == 5 and "Where it looks next" in page
 
 
-def test_it_says_that_a_model_is_not_trained_and_what_it_averages():
-    model = StructureEnsembleGP(X, Y, structures=("rbf", "matern"))
-    said = "The model is not trained; it averages rbf (50.0 %) and matern (50.0 %)."
-    assert said in report_search(model).summary
-    model.set_weights(torch.tensor([1.0, 3.0]))
-    said = "The model is not trained; it averages matern (75.0 %) and rbf (25.0 %)."
-    assert said in report_search(model).summary
-
-
 @pytest.mark.parametrize("cat_dims", [[-1], None])
 def test_categories_are_told_and_drawn_by_name(cat_dims):
     """Those that were never evaluated, too."""

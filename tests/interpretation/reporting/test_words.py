@@ -1,22 +1,14 @@
 import math
-from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from gpytorch_nkn.averaging import Transform
-from gpytorch_nkn.interpretation import Effect, Effects
-from gpytorch_nkn.interpretation.reporting.words import describe_effect, describe_effects
 from gpytorch_nkn.interpretation.units import (
-    Units,
     length_text,
     period_name,
     rounded,
     singular,
     three_digits,
 )
-
-YEARS = Units(x_unit="yr", y_unit="ppm")
 
 
 @pytest.mark.parametrize(
@@ -79,34 +71,3 @@ def test_singular_of_units():
     assert [singular(u) for u in ("days", "yr", "", "s", "ms", "pages")] == [
         "day", "yr", "unit of time", "s", "ms", "pages",
     ]  # fmt: skip
-
-
-def test_effects_on_logarithms_are_shares_of_the_level():
-    ends = np.array([0.0, 1.0])
-    logs = replace(YEARS, link=Transform("log", 0.0, power=0.0))
-    for change, words in [(-0.2, "falls by 18.1 %"), (0.2, "rises by 22.1 %")]:
-        sentence = describe_effect("law", ends, change * ends, logs)
-        assert sentence == f"As law goes from 0 to 1, the prediction {words}."
-
-
-@pytest.mark.parametrize(
-    ("columns", "uncertain", "said"),
-    [
-        (2, 0.02, "b hardly matters."),
-        (3, 0.02, "b and c hardly matter."),
-        (
-            2,
-            0.3,
-            "b has shown hardly any effect so far; "
-            "30.0 % of the variance of the function is uncertain.",
-        ),
-        (9, 0.3, "8 other columns have shown hardly any effect so far; 30.0 % of the variance"),
-    ],
-)
-def test_columns_without_an_effect_may_not_have_been_seen(columns, uncertain, said):
-    names = tuple("abcdefghi"[:columns])
-    total = np.array([1.0] + [0.0] * (columns - 1))
-    grid, none = np.linspace(0, 1, 5), np.zeros(5)
-    first = Effect("a", (0,), ("a",), (grid,), (None,), grid, grid, grid, (none, none), 1.0)
-    found = Effects((first,), (), total, total, names, uncertain)
-    assert describe_effects(found, YEARS)[-1].startswith(said)

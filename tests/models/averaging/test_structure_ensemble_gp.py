@@ -1,5 +1,4 @@
 import math
-from unittest import mock
 
 import pytest
 import torch
@@ -13,15 +12,12 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
-from botorch.utils.datasets import SupervisedDataset
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.settings import cholesky_jitter
 from torch.distributions import Normal
 
 from gpytorch_nkn.averaging import stacking_weights
-from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.evaluation import NativeEvaluator
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
 from gpytorch_nkn.models.averaging import fit_structures
 from gpytorch_nkn.models.averaging.member_warp import (
@@ -33,8 +29,6 @@ from gpytorch_nkn.models.averaging.member_warp import (
 )
 from gpytorch_nkn.models.averaging.structure_ensemble_gp import _apportion
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
-from gpytorch_nkn.settings import kernel_evaluation
-from tests.kernels.evaluation.networks import needs_compiled
 
 PLAIN = ("optimization", "matern", "rbf")
 QUICK = {"fresh_starts": 0, "max_iterations": 10}
@@ -178,26 +172,6 @@ def test_acquisition_functions_average_by_the_weights():
     torch.testing.assert_close(found, improvement @ weights, rtol=1e-4, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "path, cls, name",
-    [
-        ("tiles", NeuralKernelNetwork, "forward"),
-        pytest.param("compiled", NativeEvaluator, "fill", marks=needs_compiled),
-    ],
-)
-def test_a_structure_is_evaluated_once_and_one_without_members_not_at_all(path, cls, name):
-    model = fitted(structures=("matern", "rbf", "optimization"))
-    model.set_weights([0.75, 0.25, 0.0])
-    model.posterior(torch.rand(2, 1, 3))  # factorises
-    method = mock.patch.object(cls, name, autospec=True, side_effect=getattr(cls, name))
-    with kernel_evaluation(path), method as calls:
-        model.posterior(torch.rand(2, 1, 3)).mean.sum().backward()
-    assert len(calls.call_args_list) == 2
-    if path == "tiles":
-        called = [call.args[0] for call in calls.call_args_list]
-        assert called == [kernel.base_kernel for kernel in model.covar_module.kernels[:2]]
-
-
 def test_weights_follow_what_predicts_left_out_points():
     x, y = draw(30, 6)
     rough = StructureEnsembleGP(x, y, structures=["optimization", RBFKernel()])
@@ -209,16 +183,6 @@ def test_weights_follow_what_predicts_left_out_points():
     assert math.isclose(sum(rough.structure_weights.values()), 1.0, abs_tol=1e-6)
     fit_structure_ensemble_gp(rough, prior_points=1e6, **QUICK)
     assert abs(rough.structure_weights["optimization"] - 0.5) < 1e-3
-
-
-def test_a_structure_for_which_no_time_was_left_is_the_first_in_the_next_training(monkeypatch):
-    monkeypatch.setattr(fit_structures, "_MANY_ROWS", 3)
-    model = fitted(11, structures=PLAIN)
-    for rows, trained in ((12, [12, 11, 11]), (13, [12, 13, 11])):
-        model.set_weights(torch.ones(3))  # all have members
-        previous, model = model, StructureEnsembleGP(*draw(rows), structures=PLAIN)
-        fit_structure_ensemble_gp(model, previous=previous, **QUICK, budget=1e-3)
-        assert model.trained_rows.tolist() == trained
 
 
 def test_a_loop_goes_on_from_the_model_before():
@@ -273,14 +237,6 @@ def test_a_structure_whose_training_fails_has_no_weight():
     alone = StructureEnsembleGP(*draw(), structures=[Broken()])
     with pytest.raises(RuntimeError, match="every structure failed.*Broken"):
         fit_structure_ensemble_gp(alone, **QUICK)
-
-
-def test_arguments_from_a_data_set():
-    x, y = draw()
-    data = SupervisedDataset(x, y, feature_names=["a", "b", "c"], outcome_names=["y"])
-    inputs = StructureEnsembleGP.construct_inputs(data, structures=("rbf",), num_members=2)
-    model = StructureEnsembleGP(**inputs)
-    assert model.structures == ("rbf",) and model.num_members == 2
 
 
 @pytest.mark.parametrize(

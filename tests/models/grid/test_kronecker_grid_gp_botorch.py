@@ -10,7 +10,6 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.warnings import NumericalWarning
 
-import gpytorch_nkn.models.grid.kronecker_grid_gp as kronecker_grid_gp
 from gpytorch_nkn.models import KroneckerGridGP
 from tests.models.grid.small_grids import all_points
 
@@ -52,30 +51,6 @@ def test_acquisition_functions_find_the_top_of_a_hill_between_the_cells(acquisit
     step = 1e-5 * torch.eye(2)[:, None]
     numeric = [(function(x + s) - function(x - s)).item() / 2e-5 for s in step]
     torch.testing.assert_close(gradient.flatten(), torch.tensor(numeric), rtol=1e-4, atol=1e-6)
-
-
-def test_too_many_points_at_once_are_refused_before_memory_is_taken(monkeypatch):
-    model = peak_model()
-    monkeypatch.setattr(kronecker_grid_gp, "_MAX_ELEMENTS", 200)
-    model.posterior(torch.rand(2, 2))
-    with pytest.raises(ValueError, match=r"joint posterior of 3 points .* needs 216 numbers"):
-        model.posterior(torch.rand(3, 2))
-    with pytest.raises(ValueError, match=r"x q x 2, got the shape \(4, 3\)"):
-        model.posterior(torch.rand(4, 3))
-    with pytest.raises(ValueError, match=r"\.\.\. x q x 2, got the shape \(2,\)"):
-        model.posterior(torch.rand(2))
-
-
-def test_the_prior_in_training():
-    model = peak_model().train()
-    points = torch.rand(4, 2)
-    prior = model(points)
-    expected = (
-        model.kernels[0](points[:, :1]).to_dense() * model.kernels[1](points[:, 1:]).to_dense()
-    )
-    torch.testing.assert_close(prior.covariance_matrix, expected)
-    torch.testing.assert_close(prior.mean, torch.zeros(4))
-    torch.testing.assert_close(model.forward(points).covariance_matrix, expected)
 
 
 # --- fit_gpytorch_mll ---

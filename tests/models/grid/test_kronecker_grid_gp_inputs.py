@@ -173,8 +173,8 @@ def test_a_transform_that_needs_the_same_cells_in_every_grid():
         (lambda m: m.sample(0), ValueError, "num_samples must be at least 1, got 0"),
         (lambda m: m.grid_mean([ROWS]), ValueError, r"\[1, 1\] columns in 2 .*got \[1\]"),
         (lambda m: m.grid_mean([ROWS.float(), COLUMNS]), TypeError, "one dtype"),
-        (lambda m: m.block_errors(VALUES[None, 1:] > 0), ValueError, r"got shape \(1, 3, 5\)"),
-        (lambda m: m.block_errors((VALUES > 0.5)[None]), ValueError, "have an observed cell"),
+        (lambda m: next(m.block_means(VALUES[None, 1:] > 0)), ValueError, r"got shape \(1, 3, 5\)"),
+        (lambda m: next(m.block_means((VALUES > 0.5)[None])), ValueError, "have an observed cell"),
     ],
 )
 def test_bad_arguments_of_predictions(call, error, match):

@@ -75,21 +75,6 @@ def test_a_step_is_a_fraction_of_a_positive_value_above_its_floor(cycles, period
     assert model.frozen.item() == 4.0
 
 
-def test_steps_start_anew_where_parameters_are_set():
-    _, parameters = make()
-    before = parameters.values.clone()
-    parameters.settle()
-    torch.testing.assert_close(parameters.values, before)
-    move(parameters, torch.linspace(-1, 1, len(before)))
-    moved = parameters.values.clone()
-    assert not torch.allclose(moved, before)
-    parameters.go_to(before)
-    assert torch.equal(parameters.values, before) and (parameters.moved == 0).all()
-    parameters.go_to(moved)
-    parameters.settle()
-    torch.testing.assert_close(parameters.values, moved)
-
-
 @pytest.mark.parametrize("value", [1e-30, 1e-8, 1e8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_extreme_values_are_moved_by_fractions(value, dtype):
@@ -101,13 +86,6 @@ def test_extreme_values_are_moved_by_fractions(value, dtype):
     assert kernel.lengthscale.item() == pytest.approx(1.5 * start, rel=1e-4)
     parameters.evaluate()
     torch.testing.assert_close(parameters.slope(), torch.ones(1, dtype=dtype), rtol=1e-4, atol=0)
-
-
-def test_nothing_to_move():
-    kernel = RBFKernel()
-    kernel.raw_lengthscale.requires_grad_(False)
-    with pytest.raises(ValueError, match="no trainable parameters"):
-        LogParameters(kernel, kernel.lengthscale.sum, {})
 
 
 def test_periods_and_frequencies_are_counted():

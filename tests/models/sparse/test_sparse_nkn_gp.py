@@ -1,12 +1,9 @@
-import warnings
-
 import numpy as np
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.models.transforms.input import Normalize, Warp
-from botorch.optim.fit import fit_gpytorch_mll_scipy
+from botorch.models.transforms.input import Warp
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
@@ -296,41 +293,6 @@ def test_fixed_points_stay_and_several_outputs_are_trained(short_start):
     fit_gpytorch_mll(mll, restarts=1, max_iterations=3)
     assert torch.equal(points, model.inducing_points)
     assert (model.bound() > bound).all()
-
-
-def test_an_optimiser_of_botorch_trains_it_too():
-    model = sparse()
-    bound = model.bound()
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the optimiser stops early
-        fit_gpytorch_mll(
-            mll, optimizer=fit_gpytorch_mll_scipy, optimizer_kwargs={"options": {"maxiter": 5}}
-        )
-    assert model.bound() > bound
-    with pytest.raises(TypeError, match=r"options of fit_sparse_gp .* got \['max_iter'\]"):
-        fit_gpytorch_mll(mll, max_iter=3)
-
-
-@pytest.mark.parametrize("chunk_size", [1, 4, None])
-def test_chunks_and_transforms_do_not_change_predictions(chunk_size):
-    x, y = data(n=40)
-    options = {"structure": network(), "inducing_points": x[:9]}
-    plain = SparseNKNGP(x, y, **options)
-    options["inducing_points"] = (x[:9] - x.min(0).values) / (x.max(0).values - x.min(0).values)
-    model = SparseNKNGP(10 * x - 3, y, input_transform=Normalize(2), **options)
-    for own, other in zip(model.parameters(), plain.parameters(), strict=True):
-        if own is not model.inducing_points:
-            assert torch.equal(own, other)
-    test = torch.rand(11, 2)
-    mean, variance = model.predict(10 * test - 3, observation_noise=True, chunk_size=chunk_size)
-    with torch.no_grad():
-        posterior = model.posterior(10 * test - 3, observation_noise=True)
-    torch.testing.assert_close(mean, posterior.mean)
-    torch.testing.assert_close(variance, posterior.variance)
-    by_hand = (model.train_targets * y.std() + y.mean()).unsqueeze(-1)
-    torch.testing.assert_close(by_hand, y)
-    assert (mean - y.mean()).abs().max() > 0.5
 
 
 def test_rows_that_were_read_once_stay_in_another_dtype_until_it_trains():

@@ -5,11 +5,10 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskVariationalGP
 from botorch.models.transforms.input import Normalize, Warp
 from botorch.models.transforms.outcome import Standardize
-from gpytorch.mlls import ExactMarginalLogLikelihood, PredictiveLogLikelihood, VariationalELBO
+from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import SparseNKNGP, VariationalNKNGP, fit_variational_gp
-from gpytorch_nkn.models.sparse import variational_nkn_gp
 from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
 from gpytorch_nkn.models.sparse.fit_variational import _State
 from tests.models.small_models import data, moved
@@ -198,34 +197,6 @@ def test_transforms_keep_the_constants_of_the_whole_table():
     assert (model.predict(5 * x - 1)[0] - y).abs().mean() < 0.5 * y.std()
 
 
-@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
-def test_float32_is_trained_too():
-    x, y = (t.float() for t in data(n=60))
-    model = fit(VariationalNKNGP(x, y, structure="additive", inducing_points=10), epochs=5)
-    mean, variance = model.predict(x, observation_noise=True)
-    assert mean.dtype == variance.dtype == torch.float32
-    assert (mean - y).abs().mean() < 0.3 * y.std()
-
-
-@pytest.mark.parametrize(
-    "objective", [{"beta": 0.5}, {"num_data": 120}, {"cls": PredictiveLogLikelihood}]
-)
-def test_other_objectives_are_maximised_by_botorch(objective, monkeypatch):
-    model = variational(number=6)
-    cls = objective.get("cls", VariationalELBO)
-    options = {"num_data": 60} | {k: v for k, v in objective.items() if k != "cls"}
-    mll = cls(model.likelihood, model.model, **options)
-    calls = []
-    monkeypatch.setattr(
-        variational_nkn_gp,
-        "_fit_fallback_approximate",
-        lambda *args, **kw: calls.append((args, kw)),
-    )
-    fit_gpytorch_mll(mll, max_attempts=1)
-    (arguments, given), *others = calls
-    assert not others and arguments == (mll,) and given["max_attempts"] == 1
-
-
 def test_the_objective_of_an_exact_gp_is_refused():
     model = variational(number=6)
     with pytest.raises(TypeError, match="VariationalELBO.*got an ExactMarginalLogLikelihood"):
@@ -267,15 +238,6 @@ def test_what_does_not_fit_is_refused(options, error, message):
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         fit(variational(n=10), **options)
-
-
-def test_training_data_of_unequal_rows_are_refused():
-    rows = 1
-    x = torch.rand(24, 2)
-    model = VariationalNKNGP(x, x.sum(-1, keepdim=True), inducing_points=5)
-    model.model.train_targets = torch.rand(rows)
-    with pytest.raises(ValueError, match=rf"\(24, 2\) and \({rows},\)"):
-        fit_variational_gp(model, epochs=1, progress=False)
 
 
 def test_a_distribution_of_another_size_is_refused():

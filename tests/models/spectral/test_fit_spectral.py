@@ -1,7 +1,6 @@
 import warnings
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
@@ -12,13 +11,12 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch_nkn.models import SpectralGP, fit_spectral_gp
 from gpytorch_nkn.models.spectral import fit_spectral, spectral_gp, spectral_training
 from gpytorch_nkn.models.spectral.spectral_rows import RowsGP
-from gpytorch_nkn.models.spectral.spectral_training import Training
 
 BOTH = pytest.mark.parametrize("rbf", [True, False], ids=["beside", "alone"])
 ALL = pytest.mark.parametrize(
     "rbf", [True, "points", False], ids=["beside", "at inducing points", "alone"]
 )
-QUICK = {"restarts": 1, "max_iterations": 10, "folds": 2}
+QUICK = {"restarts": 1, "max_iterations": 10}
 BRIEF = QUICK | {"max_iterations": 4}  # with the fixture that makes all else short
 OFF = 1e-6
 
@@ -90,7 +88,7 @@ def two_outputs():
     y = torch.stack([waves(x), drawn(x)], -1)
     noisy = y[:100] + 0.1 * normal(100, 4, seed=5)[:, [0, 2]]
     model, plain = (SpectralGP(x[:100], noisy, num_features=4) for _ in range(2))
-    fit_spectral_gp(model, restarts=1, max_iterations=20, folds=2)
+    fit_spectral_gp(model, restarts=1, max_iterations=20)
     fit_spectral_gp(plain, restarts=1, max_iterations=0)
     return model, plain, x[100:], y[100:]
 
@@ -133,85 +131,28 @@ def test_without_steps_it_is_an_rbf_kernel_of_highest_likelihood(two_outputs):
     assert mll(stock(*stock.train_inputs), stock.train_targets).item() > best - 1e-3
 
 
-class Script:
-    """Folds whose gains in density are given: one of each check, output and row."""
-
-    def __init__(self, monkeypatch, gains):
-        self.gains, self.calls, self.descents, self.left, self.kept = gains, 0, [], [], []
-        for name in ("learn_rbf", "maximize"):
-            monkeypatch.setattr(Training, name, lambda *args: None)
-        monkeypatch.setattr(Training, "descend", self.descend)
-        monkeypatch.setattr(fit_spectral, "left_out_density", self.density)
-
-    def density(self, gp, rows):
-        check, self.calls = self.calls % (1 + len(self.gains)), self.calls + 1
-        if check == 0:
-            self.left.append(rows)
-            self.kept.append(gp.rows)
-            return torch.ones(rows.y.shape)
-        return 1 + self.gains[check - 1][..., : len(rows)].expand(rows.y.shape)
-
-    def descend(self, gp, steps, check=None):
-        if check is None:
-            self.descents.append(steps)
-            gp.covar_module.kernels[1].outputscale = steps / 100
-            return
-        for step in range(1, steps + 1):
-            check(step)
-
-
 def gains(*means, spread=0.0):
-    """For 10 rows of each fold; their deviation is ``spread`` (nearly)."""
-    wave = spread * torch.tensor([1.0, -1.0]).repeat(5)
+    """For 30 rows; their deviation is ``spread`` (nearly)."""
+    wave = spread * torch.tensor([1.0, -1.0]).repeat(15)
     return torch.tensor(means).unsqueeze(-1) + wave
 
 
 # 30 rows: two standard errors of a mean are twice the deviation over the root of 30
-@pytest.mark.parametrize(
-    ("found", "steps"),
-    [
-        (gains(0.1, 0.3, 0.2), 20),
-        (gains(0.3, 0.2, 0.1), 10),
-        (gains(-0.1, -0.2, -0.3), 0),
-        (gains(0.1, 0.2, 0.6, spread=1.5), 30),
-        (gains(0.1, 0.2, 0.5, spread=1.5), 0),
-        (gains(0.2, -torch.inf, -torch.inf), 10),
-        (gains(torch.nan, 0.1, torch.nan), 20),
-        (gains(-torch.inf, -torch.inf, -torch.inf), 0),
-    ],
-)
-def test_the_gain_must_exceed_two_standard_errors(found, steps, monkeypatch):
-    script = Script(monkeypatch, found)
-    model = gp(True, n=30)
-    fit_spectral_gp(model, restarts=1, max_iterations=30)
-    assert script.descents == ([steps] if steps else [])
-    expected = steps / 100 if steps else 0.0
-    assert model.spectral_kernel.outputscale.item() == pytest.approx(expected, abs=OFF)
-    assert script.calls == 3 * 4
+GAINS = [
+    (gains(0.1, 0.3, 0.2), 2),
+    (gains(0.3, 0.2, 0.1), 1),
+    (gains(-0.1, -0.2, -0.3), 0),
+    (gains(0.1, 0.2, 0.6, spread=1.5), 3),
+    (gains(0.1, 0.2, 0.5, spread=1.5), 0),
+    (gains(0.2, -torch.inf, -torch.inf), 1),
+    (gains(torch.nan, 0.1, torch.nan), 2),
+    (gains(-torch.inf, -torch.inf, -torch.inf), 0),
+]
 
 
-def test_every_output_has_its_own_steps(monkeypatch):
-    by_output = [gains(0.1, 0.3, 0.2), gains(-0.1, -0.2, -0.3), gains(0.3, 0.2, 0.1)]
-    script = Script(monkeypatch, torch.stack(by_output, 1))  # checks x outputs x rows
-    model = gp(True, 3, 30)
-    fit_spectral_gp(model, restarts=1, max_iterations=30)
-    assert sorted(script.descents) == [10, 20]
-    expected = torch.tensor([0.2, 0.0, 0.1])
-    torch.testing.assert_close(model.spectral_kernel.outputscale, expected, rtol=0.0, atol=OFF)
-
-
-@pytest.mark.parametrize("folds", [2, 3, 4])
-def test_every_row_is_left_out_once(folds, monkeypatch):
-    script = Script(monkeypatch, torch.full((1, 31), -1.0))
-    model = gp(True, n=31, outcome_transform=None)
-    fit_spectral_gp(model, restarts=1, max_iterations=10, folds=folds)
-    assert len(script.left) == folds
-    rows = torch.cat([part.x for part in script.left])
-    assert torch.equal(rows.sort(0).values, model.train_inputs[0].sort(0).values)
-    for left, kept in zip(script.left, script.kept, strict=True):
-        assert len(left) + len(kept) == 31 and len(left) in (31 // folds, 31 // folds + 1)
-        together = torch.cat([left.y, kept.y]).sort().values
-        assert torch.equal(together, model.train_targets.sort().values)
+def test_the_gain_must_exceed_two_standard_errors_for_every_output():
+    found, best = zip(*GAINS, strict=True)
+    assert fit_spectral.best_check(torch.stack(found, 1)).tolist() == list(best)
 
 
 @pytest.mark.usefixtures("shorter")
@@ -264,7 +205,7 @@ def test_training_stops_where_left_out_rows_are_predicted_best(monkeypatch):
 
     monkeypatch.setattr(RowsGP, "log_density", watched)
     model = overfitting()
-    fit_spectral_gp(model, restarts=1, max_iterations=100, validation_fraction=0.3)
+    fit_spectral_gp(model, restarts=1, max_iterations=100)
     assert {entry[2:] for entry in trace} == {(20, 40)}
     best = 0
     for number, (value, *_) in enumerate(trace):
@@ -282,7 +223,7 @@ def test_training_makes_better_predictions_than_the_start(rbf, m):
     model = gp(rbf, m, 60, num_features=4 if rbf is True else 12)
     test = uniform(200, 2, seed=8)
     truth = torch.stack([(5 * test[:, 0] + k).sin() + k * test[:, 1] for k in range(m)], -1)
-    fit_spectral_gp(model, restarts=1, max_iterations=20, folds=2)
+    fit_spectral_gp(model, restarts=1, max_iterations=20)
     mean, variance = model.predict(test)
     assert ((mean - truth).square().mean(0) < 0.2 * truth.var(0)).all()
     noise = model.likelihood.noise.view(-1) * model.outcome_transform.stdvs.view(-1).square()
@@ -314,44 +255,18 @@ def test_elements_of_a_batch_of_data(rbf):
     x = uniform(2, 30, 2)
     y = waves(x).unsqueeze(-1) + 0.1 * normal(2, 30, 1)
     model = SpectralGP(x, y, rbf=rbf, num_features=4 if rbf is True else 12)
-    fit_spectral_gp(model, **QUICK | {"folds": 0})
+    fit_spectral_gp(model, **QUICK)
     assert model.spectral_kernel.outputscale.shape == (2,)
     assert model.predict(x)[0].shape == (2, 30, 1)
     assert ((model.predict(x)[0] - y).square().mean(-2) < 0.5 * y.var(-2)).all()
-
-
-@SHORT
-@pytest.mark.parametrize("at", [1, 2, 3])
-def test_ctrl_c_while_left_out_rows_are_predicted(at, monkeypatch):
-    calls, density = [], RowsGP.log_density
-
-    def interrupt(self, rows):
-        calls.append(0)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        return density(self, rows)
-
-    model = gp(True)
-    with monkeypatch.context() as patch:
-        patch.setattr(RowsGP, "log_density", interrupt)
-        with pytest.warns(UserWarning, match="nterrupted"):
-            fit_spectral_gp(model, **BRIEF)
-    assert len(calls) == at
-    assert model.spectral_kernel.outputscale < OFF and not model.training
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"restarts": 0}, ValueError, "restarts must be at least 1, got 0"),
-        ({"start_rows": 1}, ValueError, "start_rows must be at least 2, got 1"),
         ({"max_iterations": -1}, ValueError, "max_iterations must be at least 0, got -1"),
         ({"max_iterations": 2.5}, TypeError, r"must be an integer, got 2\.5"),
-        ({"folds": 1}, ValueError, "folds must be at least 0 and not 1, got 1"),
-        ({"folds": -2}, ValueError, "folds must be at least 0 and not 1, got -2"),
-        ({"validation_fraction": 1.0}, ValueError, "below 1, got 1.0"),
-        ({"validation_fraction": -0.1}, ValueError, "below 1, got -0.1"),
-        ({"validation_fraction": np.nan}, ValueError, "below 1, got nan"),
     ],
 )
 def test_options_are_checked(options, error, message):
