@@ -391,7 +391,6 @@ def _learn(
             progress=session.progress,
             block_steps=0 if complete else None,
             blocks=0 if complete else _LEARNED_BLOCKS,
-            calibrate=not complete,
         )
         found.model = model = KroneckerGridGP(
             coordinates,

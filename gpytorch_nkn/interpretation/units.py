@@ -1,10 +1,10 @@
-"""The data's own units, and numbers, lengths of time and periods as people write them."""
+"""The data's own units; numbers, lengths of time and periods as people and JSON write them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ __all__ = [
     "listed",
     "percent",
     "period_name",
+    "plain",
     "rounded",
     "singular",
     "three_digits",
@@ -250,3 +251,16 @@ def percent(value: float) -> str:
     if 0.9995 < value < 1:
         return "more than 99.9 %"
     return f"{100 * value:.1f} %"
+
+
+def plain(value: Any) -> Any:
+    """A record, or a tree of values, as JSON knows it; what is no finite number becomes None."""
+    if is_dataclass(value):
+        return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,5 @@
 """Residuals and held-out points compared with a model."""
 
-from gpytorch_nkn.interpretation.checks.check_tools import plain
 from gpytorch_nkn.interpretation.checks.forecasts import (
     LeaveOneOut,
     leave_one_out,
@@ -14,5 +13,4 @@ __all__ = [
     "check_residuals",
     "leave_one_out",
     "one_step_ahead",
-    "plain",
 ]

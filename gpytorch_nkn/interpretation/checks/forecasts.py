@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from scipy import special, stats
 from torch import Tensor
 
-from gpytorch_nkn.interpretation.checks.check_tools import (
-    Coverage,
-    graded,
-    interval_sentence,
-    plain,
-)
 from gpytorch_nkn.linalg import ExactPosterior
 
-__all__ = [
-    "LeaveOneOut",
-    "leave_one_out",
-    "one_step_ahead",
-]
+__all__ = ["Coverage", "LeaveOneOut", "leave_one_out", "one_step_ahead"]
 
 _LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Share of the held-out observations inside their predictive intervals."""
+
+    level: float  #: probability of each interval
+    fraction: float  #: share of the observations inside
+    lower: float  #: ends of the central 95 % of the shares that the model expects
+    upper: float
+    p_value: float  #: of a two-sided test of the share
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,23 +73,6 @@ class LeaveOneOut:
             coverage=tuple(coverage),
             p_value=float(stats.kstest(stats.norm.cdf(z_scores), "uniform").pvalue),
         )
-
-    def sentences(self) -> list[str]:
-        """A sentence on the intervals, and one on the distribution as a whole."""
-        distribution = graded(
-            self.p_value,
-            "The held-out observations show no departure from their predictive distributions",
-            "There are signs that the predictive distributions of held-out data are wrong",
-            "The held-out observations do not follow their predictive distributions",
-        )
-        return [
-            interval_sentence(self.coverage),
-            f"{distribution}.",
-        ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """All attributes as plain numbers, lists and dictionaries."""
-        return plain(self)
 
 
 def leave_one_out(covariance: Tensor, residual: Tensor) -> LeaveOneOut:

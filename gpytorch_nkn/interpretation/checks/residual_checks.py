@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import fft, linalg, stats
-
-from gpytorch_nkn.interpretation.checks.check_tools import (
-    graded,
-    plain,
-)
 
 __all__ = ["Check", "ResidualChecks", "check_residuals", "lomb_scargle", "residual_draws"]
 
@@ -29,20 +23,12 @@ _TAIL = 1e-3  # on each side, where the deviation of a quantile counts as 1
 class Check:
     """A curve of the residuals, compared with that of noise."""
 
-    name: str  #: autocorrelation, periodogram or qq
     p_value: float  #: probability that noise has a statistic as large as the residuals
     statistic: float  #: of the residuals, mean over the draws
     x: np.ndarray  #: M: lags in steps, frequencies in cycles per unit of time, or normal quantiles
     observed: np.ndarray  #: curve M of the residuals, mean over the draws
     lower: np.ndarray  #: ends M of the range that holds 95 % of the curves of noise, at each point
     upper: np.ndarray
-
-    def sentence(self) -> str:
-        """The verdict: a p-value below 0.05 is a sign of misfit, one below 0.01 misfit."""
-        good, found, advice = _VERDICTS[self.name](self)
-        verdict = graded(self.p_value, good, f"There are signs that {found}", found.capitalize())
-        is_clear = verdict.startswith(found.capitalize())
-        return f"{verdict}: {advice}." if is_clear else f"{verdict}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +38,6 @@ class ResidualChecks:
     autocorrelation: Check | None  #: by the order of the times; None without times
     periodogram: Check | None  #: by frequency; None without times
     qq: Check  #: sorted residuals against quantiles of the normal distribution
-
-    def sentences(self) -> list[str]:
-        """One sentence per check."""
-        checks = (self.autocorrelation, self.periodogram, self.qq)
-        return [check.sentence() for check in checks if check is not None]
-
-    def to_dict(self) -> dict[str, Any]:
-        """All attributes as plain numbers, strings, lists and dictionaries."""
-        return plain(self)
 
 
 def check_residuals(
@@ -85,24 +62,15 @@ def check_residuals(
     - ``qq``: largest distance of a sorted residual from its median under noise, in units of the
       distance where noise is with probability 0.001, on the same side (Beta quantiles).
 
-    The first two do not depend on mean and scale of the residuals, the third does.
-
     If the model and its parameters are right, :math:`e_s` is exactly standard normal and
     :math:`P(T(e') \ge T(e_s))` uniform for each s. The p-value is its mean over the draws: one half
     on average, and below any :math:`\alpha` with probability at most :math:`2\alpha`. The data are
     used twice, for the posterior and for the check, so power is low where the model absorbs the
     misfit as signal; a large p-value does not say that the model is right.
 
-    Args:
-        x: Times ``N`` in any order; None for data without an order, which have no autocorrelation
-            and no periodogram.
-        y: Targets ``N``.
-        mean: Posterior mean ``N`` of the latent function at the training inputs.
-        covariance: Its posterior covariance ``N x N``, without noise. For an exact model, all
-            variances lie below those of the noise.
-        noise: Variances of the noise ``N``.
-        draws: Number of draws from the posterior and of vectors of noise.
-        seed: Of the random numbers; global random states are left alone.
+    Times ``N`` come in any order, ``None`` for data without one, which have no autocorrelation and
+    no periodogram. Mean ``N`` and covariance ``N x N`` are those of the function at the training
+    inputs; the variances of the noise are ``N``.
 
     Raises:
         ValueError: The covariance is not positive semi-definite.
@@ -121,16 +89,10 @@ def check_residuals(
         order = np.argsort(x, kind="stable")
         ordered, pure = _standardize(residuals[:, order]), _standardize(fresh)
         lags = np.arange(1.0, min(n // 2, _MAX_LAGS) + 1)
-        autocorrelation = _compare(
-            "autocorrelation",
-            lags,
-            _autocorrelations(ordered, lags.size),
-            _autocorrelations(pure, lags.size),
-        )
+        curves = (_autocorrelations(part, lags.size) for part in (ordered, pure))
+        autocorrelation = _compare(lags, *curves)
         frequencies, power, used = _periodogram_of(x[order], draws)
-        periodogram = _compare(
-            "periodogram", frequencies, power(ordered[:used]), power(pure[:used])
-        )
+        periodogram = _compare(frequencies, power(ordered[:used]), power(pure[:used]))
     return ResidualChecks(autocorrelation, periodogram, _compare_quantiles(residuals, fresh))
 
 
@@ -235,11 +197,11 @@ def _p_value(observed: np.ndarray, fresh: np.ndarray) -> float:
     return float(np.mean((1 + larger) / (1 + fresh.size)))
 
 
-def _compare(name: str, axis: np.ndarray, curves: np.ndarray, fresh: np.ndarray) -> Check:
+def _compare(axis: np.ndarray, curves: np.ndarray, fresh: np.ndarray) -> Check:
     statistic = np.abs(curves).max(-1)
     lower, upper = np.quantile(fresh, [0.025, 0.975], axis=0)
     p_value = _p_value(statistic, np.abs(fresh).max(-1))
-    return Check(name, p_value, float(statistic.mean()), axis, curves.mean(0), lower, upper)
+    return Check(p_value, float(statistic.mean()), axis, curves.mean(0), lower, upper)
 
 
 def _compare_quantiles(residuals: np.ndarray, fresh: np.ndarray) -> Check:
@@ -259,43 +221,4 @@ def _compare_quantiles(residuals: np.ndarray, fresh: np.ndarray) -> Check:
     statistic = _in_chunks(deviation, residuals)
     p_value = _p_value(statistic, _in_chunks(deviation, fresh))
     observed = residuals.mean(0)
-    return Check("qq", p_value, float(statistic.mean()), center, observed, lower, upper)
-
-
-def _autocorrelated(check: Check) -> tuple[str, str, str]:
-    lag = check.x[np.abs(check.observed).argmax()]
-    return (
-        "The residuals show no autocorrelation beyond noise",
-        f"the residuals are autocorrelated at lag {lag:.0f} more than noise would be",
-        "the model misses structure",
-    )
-
-
-def _periodic(check: Check) -> tuple[str, str, str]:
-    frequency = check.x[check.observed.argmax()]
-    return (
-        "The residuals hold no cycle beyond noise",
-        f"the residuals hold a cycle of period {1 / frequency:.4g} (frequency {frequency:.4g}) "
-        "that is stronger than in noise",
-        "the model misses structure",
-    )
-
-
-def _not_normal(check: Check) -> tuple[str, str, str]:
-    above = (check.observed - check.x) / (check.upper - check.x)
-    below = (check.observed - check.x) / (check.lower - check.x)
-    worst = np.maximum(above, below).argmax()
-    return (
-        "The distribution of the residuals shows no departure from the noise of the model",
-        f"the residuals are not distributed as the noise: one of {check.observed[worst]:.2f} "
-        f"standard deviations of the noise ranks where {check.x[worst]:.2f} is expected",
-        "the model misses structure, or its noise is wrong",
-    )
-
-
-# Phrase of a check that passes, finding of one that does not, and its meaning.
-_VERDICTS: dict[str, Callable[[Check], tuple[str, str, str]]] = {
-    "autocorrelation": _autocorrelated,
-    "periodogram": _periodic,
-    "qq": _not_normal,
-}
+    return Check(p_value, float(statistic.mean()), center, observed, lower, upper)

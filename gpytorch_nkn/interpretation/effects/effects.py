@@ -14,7 +14,6 @@ from scipy.interpolate import RegularGridInterpolator
 from scipy.stats import norm, qmc, sobol_indices
 
 from gpytorch_nkn.fit import check_counts, evaluating
-from gpytorch_nkn.interpretation.checks import plain
 from gpytorch_nkn.interpretation.effects.averages import (
     Averages,
     Empirical,
@@ -30,7 +29,7 @@ from gpytorch_nkn.interpretation.source import (
     is_ensemble,
     raw_inputs,
 )
-from gpytorch_nkn.interpretation.units import Units
+from gpytorch_nkn.interpretation.units import Units, plain
 
 __all__ = ["Effect", "Effects", "effects"]
 

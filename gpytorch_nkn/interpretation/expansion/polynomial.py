@@ -14,6 +14,7 @@ __all__ = ["Bounds", "Polynomials", "constant", "monomial", "stack"]
 
 _MAX_PAIRS = 4_000_000  # of monomials that are multiplied at once
 _CHUNK = 50_000  # monomials whose size is computed at once
+_ORDERS = 60  # of the series of an exponential, at most
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Polynomials:
             result = stack_sum(result.times(self, bounds), added)
         return result
 
-    def exponential(self, bounds: Bounds, max_order: int = 60) -> Polynomials:
+    def exponential(self, bounds: Bounds) -> Polynomials:
         r"""Power series of :math:`e^p = e^{p_0} \sum_m (p - p_0)^m / m!`, with its constant apart.
 
         It ends where a term is below the tolerance of what has come together.
@@ -98,7 +99,7 @@ class Polynomials:
         start = (self.weights * is_constant.to(self.weights)).sum(-1).exp()
         rest = Polynomials(self.exponents, self.weights * (~is_constant).to(self.weights))
         power = total = constant(start)
-        for order in range(1, max_order + 1):
+        for order in range(1, _ORDERS + 1):
             power = power.times(rest, bounds)
             power = Polynomials(power.exponents, power.weights / order)
             total = stack_sum(total, power)

@@ -20,13 +20,16 @@ from gpytorch_nkn.interpretation.reporting.page import (
     Sketch,
     calibration_sketch,
     effects_block,
-    finite,
     literal,
     say,
     sketch,
 )
-from gpytorch_nkn.interpretation.reporting.words import describe_effects
-from gpytorch_nkn.interpretation.units import Units, percent
+from gpytorch_nkn.interpretation.reporting.words import (
+    describe_checks,
+    describe_effects,
+    describe_left_out,
+)
+from gpytorch_nkn.interpretation.units import Units, percent, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +97,7 @@ class Report(Findings):
         gp = self.decomposition.gp
         if float(gp.noise.mean()) < _NO_NOISE * float(gp.targets.var(correction=0)):
             return [say("no_noise")]
-        return [*self.residual_checks.sentences(), *self.left_out.sentences()]
+        return [*describe_checks(self.residual_checks), *describe_left_out(self.left_out)]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but curves and samples, as plain values for JSON.
@@ -102,7 +105,7 @@ class Report(Findings):
         What is no finite number becomes None.
         """
         components = self.decomposition.components
-        return finite(
+        return plain(
             {
                 "title": self.title,
                 "summary": self.summary,
@@ -123,9 +126,9 @@ class Report(Findings):
                     for section, component in zip(self.sections, components, strict=True)
                 ],
                 "dropped": self.expansion.dropped,
-                "effects": None if self.effects is None else self.effects.to_dict(),
-                "residual_checks": self.residual_checks.to_dict(),
-                "leave_one_out": self.left_out.to_dict(),
+                "effects": self.effects,
+                "residual_checks": self.residual_checks,
+                "leave_one_out": self.left_out,
             }
         )
 

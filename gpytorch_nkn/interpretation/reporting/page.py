@@ -32,7 +32,6 @@ __all__ = [
     "Sketch",
     "calibration_sketch",
     "effects_block",
-    "finite",
     "literal",
     "panels",
     "say",
@@ -168,17 +167,6 @@ def _environment(autoescape: bool) -> Environment:
     )
     environment.filters["percent"] = percent
     return environment
-
-
-def finite(value: Any) -> Any:
-    """A tree of plain values, without what JSON does not know."""
-    if isinstance(value, dict):
-        return {key: finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [finite(part) for part in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def literal(text: str, characters: int = _HIGH) -> str:

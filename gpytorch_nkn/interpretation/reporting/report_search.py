@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gpytorch_nkn import plotting
 from gpytorch_nkn.fit import check_counts, evaluating
-from gpytorch_nkn.interpretation.checks import LeaveOneOut, one_step_ahead, plain
+from gpytorch_nkn.interpretation.checks import LeaveOneOut, one_step_ahead
 from gpytorch_nkn.interpretation.components import Z95
 from gpytorch_nkn.interpretation.effects import Effect, Effects, effects
 from gpytorch_nkn.interpretation.reporting.page import (
@@ -22,13 +22,12 @@ from gpytorch_nkn.interpretation.reporting.page import (
     Findings,
     calibration_sketch,
     effects_block,
-    finite,
     literal,
     panels,
     say,
     sketch,
 )
-from gpytorch_nkn.interpretation.reporting.words import describe_effects
+from gpytorch_nkn.interpretation.reporting.words import describe_effects, describe_left_out
 from gpytorch_nkn.interpretation.source import (
     FittedGP,
     fitted_processes,
@@ -39,6 +38,7 @@ from gpytorch_nkn.interpretation.units import (
     expectation,
     listed,
     percent,
+    plain,
     rounded,
 )
 from gpytorch_nkn.linalg import ExactPosterior
@@ -104,7 +104,7 @@ class SearchReport(Findings):
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as plain values for JSON; what is no finite number becomes None."""
-        return finite(plain(self))
+        return plain(self)
 
     def plot(self, figure: Figure | None = None) -> Figure:
         """Draw progress, one-step-ahead errors, and beliefs around the next point.
@@ -354,7 +354,11 @@ def report_search(
         *_structures(model, made.structures),
         *learned,
     )
-    checks = _ahead_sentence(ahead, num_initial), *_skill_sentence(skill), *left_out.sentences()
+    checks = (
+        _ahead_sentence(ahead, num_initial),
+        *_skill_sentence(skill),
+        *describe_left_out(left_out),
+    )
     return replace(made, summary=summary, checks=checks)
 
 

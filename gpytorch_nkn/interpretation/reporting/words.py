@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpytorch_nkn.interpretation.checks import LeaveOneOut, ResidualChecks
 from gpytorch_nkn.interpretation.components import Component, Geometry, Role, behaviours_of
 from gpytorch_nkn.interpretation.effects import Effects
 from gpytorch_nkn.interpretation.expansion import window_text, words_of
@@ -26,9 +27,11 @@ from gpytorch_nkn.kernels import role_of
 
 __all__ = [
     "Description",
+    "describe_checks",
     "describe_component",
     "describe_effect",
     "describe_effects",
+    "describe_left_out",
     "spread_text",
     "title_of",
 ]
@@ -42,6 +45,7 @@ _FLAT = 0.02  # standard deviations of the targets, below which a trend is a lev
 _FEW = 4  # points of a window that are described by themselves; columns named one by one
 _EXACT = 2.0  # spans over which a cycle keeps its shape
 _WALK = 0.05  # standard deviation of a walk over that of the trend, to be named
+_SIGNS, _CLEAR = 0.05, 0.01  # a p-value below the first is reported, below the second firmly
 _ALONE = 0.25  # steps within which the correlation has fallen
 
 
@@ -370,3 +374,47 @@ def _amount(value: float, units: Units) -> str:
 
 def _with_unit(text: str, units: Units) -> str:
     return text + (f" {units.y_unit}" if units.y_unit else "")
+
+
+def describe_checks(checks: ResidualChecks) -> list[str]:
+    """Say in a sentence for each check whether residuals differ from noise."""
+    sentences = []
+    if (check := checks.autocorrelation) is not None:
+        lag = f"{check.x[np.abs(check.observed).argmax()]:.0f}"
+        sentences.append(_graded("autocorrelated", check.p_value, lag=lag))
+    if (check := checks.periodogram) is not None:
+        frequency = check.x[check.observed.argmax()]
+        facts = {"period": f"{1 / frequency:.4g}", "frequency": f"{frequency:.4g}"}
+        sentences.append(_graded("periodic", check.p_value, **facts))
+    check = checks.qq
+    ends = [(check.observed - check.x) / (end - check.x) for end in (check.upper, check.lower)]
+    worst = np.maximum(*ends).argmax()
+    facts = {"observed": f"{check.observed[worst]:.2f}", "expected": f"{check.x[worst]:.2f}"}
+    return [*sentences, _graded("not_normal", check.p_value, **facts)]
+
+
+def describe_left_out(left_out: LeaveOneOut) -> list[str]:
+    """Say whether intervals hold held-out observations, and whether these follow the predictions.
+
+    The first is by the smallest p-value of all intervals (Bonferroni).
+    """
+    worst = min(left_out.coverage, key=lambda coverage: coverage.p_value)
+    shown = next(coverage for coverage in left_out.coverage if coverage.level == 0.95)
+    intervals = _graded(
+        "intervals",
+        min(1.0, len(left_out.coverage) * worst.p_value),
+        shown=f"{shown.fraction:.1%}",
+        wrong="narrow" if worst.fraction < worst.level else "wide",
+        level=f"{worst.level:.0%}",
+        inside=f"{worst.fraction:.1%}",
+        lower=f"{worst.lower:.1%}",
+        upper=f"{worst.upper:.1%}",
+    )
+    return [intervals, _graded("distribution", left_out.p_value)]
+
+
+def _graded(phrase: str, p_value: float, **facts: str) -> str:
+    """A verdict: a p-value below 0.05 is a sign of misfit, one below 0.01 misfit."""
+    text = f"p = {p_value:.2f}" if p_value >= 0.1 else f"p = {p_value:.3f}"
+    text = "p < 0.001" if p_value < 0.001 else text
+    return say(phrase, fits=p_value >= _SIGNS, clear=p_value < _CLEAR, p=f"({text})", **facts)

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.fit import Fit, Session, check_counts, check_number, warn_of_size
+from gpytorch_nkn.fit import Fit, Session, check_counts, warn_of_size
 from gpytorch_nkn.initialization import assign, initialize_grid_kernels
 from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.grid.grid_blocks import hole_blocks, is_scattered
@@ -57,8 +57,6 @@ def fit_grid_gp(
     likelihood_steps: int = 80,
     block_steps: int | None = None,
     blocks: int | Tensor = 12,
-    learning_rate: float = 0.05,
-    calibrate: bool = True,
     budget: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -70,7 +68,7 @@ def fit_grid_gp(
     all the other cells, and the start with the smallest errors goes on to steps that minimise
     these. The gradients of both are in closed form. The parameters with the smallest block error
     are kept, and in the end all variances are multiplied such that they fit the errors of further
-    blocks.
+    blocks, half as many (of the same ones if there are fewer than 8, or they are given).
 
     Ctrl-C and the budget end the training; what was reached by then counts.
 
@@ -86,9 +84,6 @@ def fit_grid_gp(
             cells are scattered: these the marginal likelihood can judge by their neighbours.
         blocks: Their number, or the blocks ``B x n_1 x ... x n_P`` themselves. With 0, or where
             there is no room for blocks, the marginal likelihood decides alone.
-        learning_rate: Of Adam, in the logarithms of positive parameters.
-        calibrate: Fit the variances to the errors of other blocks, half as many (of the same ones
-            if there are fewer than 8, or they are given).
         budget: Wall time of the steps in seconds; fitting the variances comes on top.
         seed: Determines every draw; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
@@ -105,7 +100,12 @@ def fit_grid_gp(
         RuntimeError: Every start failed.
         KeyboardInterrupt: Ctrl-C came before the first step.
     """
-    _check(start, restarts, likelihood_steps, block_steps, learning_rate)
+    if start not in ("spectrum", None):
+        raise ValueError(f"start must be 'spectrum' or None, got {start!r}.")
+    check_counts(1, restarts=restarts)
+    check_counts(0, likelihood_steps=likelihood_steps)
+    if block_steps is not None:
+        check_counts(0, block_steps=block_steps)
     session = Session(budget=budget, seed=seed, progress=progress)
     if block_steps is None:
         block_steps = 0 if is_scattered(_missing(model)) else _BLOCK_STEPS
@@ -117,7 +117,7 @@ def fit_grid_gp(
         unit="cells",
     )
     model.train()
-    training = GridTraining(model, *_blocks(model, blocks, seed), learning_rate, session)
+    training = GridTraining(model, *_blocks(model, blocks, seed), session)
     fit = GridFit(model)
     total = restarts * likelihood_steps + block_steps
     message = "The training was interrupted; the best parameters so far are kept."
@@ -138,8 +138,7 @@ def fit_grid_gp(
                     bar.n = restarts * likelihood_steps
                     training.tune(fit.restarts[training.best_number], block_steps, bar.update)
             training.use_best()
-            if calibrate:
-                fit.scale = training.calibrate()
+            fit.scale = training.calibrate()
             training.warn_of_residuals()
         if session.interrupted:
             fit.restarts[-1].status = "interrupted"
@@ -196,19 +195,3 @@ def _missing(model: KroneckerGridGP) -> Tensor:
     """Cells that are missing in any grid of the batch."""
     sizes = [x.size(0) for x in model.coordinates]
     return model.missing.reshape(-1, *sizes).any(0)
-
-
-def _check(
-    start: str | None,
-    restarts: int,
-    likelihood_steps: int,
-    block_steps: int | None,
-    learning_rate: float,
-) -> None:
-    if start not in ("spectrum", None):
-        raise ValueError(f"start must be 'spectrum' or None, got {start!r}.")
-    check_counts(1, restarts=restarts)
-    check_counts(0, likelihood_steps=likelihood_steps)
-    if block_steps is not None:
-        check_counts(0, block_steps=block_steps)
-    check_number("learning_rate", learning_rate, positive=True)

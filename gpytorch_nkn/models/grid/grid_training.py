@@ -22,6 +22,7 @@ from gpytorch_nkn.models.grid.log_adam import LogParameters, period_counts
 
 __all__ = ["GridRestart", "GridTraining"]
 
+_RATE = 0.05  # of Adam, in the logarithms of positive parameters
 _TOLERANCE = 1e-2  # of solves in training: a smaller one changes the third digit of results
 _FAR_OFF = 10.0  # multiples of the tolerance that gradients can do with
 _MAX_ITERATIONS = 200  # of conjugate gradients: the next step goes on where they ended
@@ -63,11 +64,9 @@ class GridTraining:
         model: KroneckerGridGP,
         blocks: Tensor | None,
         further: Tensor | None,
-        learning_rate: float,
         session: Session,
     ):
         self.model = model
-        self.learning_rate = learning_rate
         self.session = session
         self._best: Best[Tensor] = Best()
         self.best_number = 0  # of its restart
@@ -94,7 +93,7 @@ class GridTraining:
         error = math.inf
         with self._steps(record, self._likelihood_loss, "failed") as flat:
             self._climb = record, flat
-            for step, loss in enumerate(adam(flat, steps, lambda _: self.learning_rate), 1):
+            for step, loss in enumerate(adam(flat, steps, lambda _: _RATE), 1):
                 record.likelihood = -loss
                 on_step()
                 late = 2 * step >= steps and step % _CHECK_EVERY == 0
@@ -118,7 +117,7 @@ class GridTraining:
         self.use_best()
         order, step = self._order(steps), 0
         with self._steps(record, lambda: self._block_loss(order[step]), "stopped") as flat:
-            rates = lambda number: self.learning_rate * _rate(number, steps)  # noqa: E731
+            rates = lambda number: _RATE * _rate(number, steps)  # noqa: E731
             for step, _ in enumerate(adam(flat, len(order), rates), 1):
                 on_step()
                 if step % (2 * _CHECK_EVERY) == 0 or step == steps:

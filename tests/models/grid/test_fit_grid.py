@@ -83,20 +83,19 @@ def test_training_lowers_the_block_error_and_keeps_the_best():
     blocks = torch.zeros(3, 16, 16, dtype=torch.bool)
     blocks[0, :4, :4] = blocks[1, -4:, :4] = blocks[2, 2:6, -4:] = True
     before = block_error(model, image, blocks)
-    fit = fit_grid_gp(model, blocks=blocks, calibrate=False, likelihood_steps=20, block_steps=12)
+    fit = fit_grid_gp(model, blocks=blocks, likelihood_steps=20, block_steps=12)
     after = block_error(model, image, blocks)
     assert after < 0.5 * before
     assert fit.restarts[0].block_error == pytest.approx(after, rel=0.05)
-    assert fit.scale == 1.0
 
 
 def test_the_start_with_the_smallest_block_error_wins():
     model = small()
-    fit = fit_grid_gp(model, restarts=3, calibrate=False, likelihood_steps=8, block_steps=0)
+    fit = fit_grid_gp(model, restarts=3, likelihood_steps=8, block_steps=0)
     errors = [record.block_error for record in fit.restarts]
     assert len(set(errors)) > 1 and fit.best == errors.index(min(errors))
     alone = small()
-    only = fit_grid_gp(alone, calibrate=False, likelihood_steps=8, block_steps=0)
+    only = fit_grid_gp(alone, likelihood_steps=8, block_steps=0)
     assert only.restarts[0].block_error == errors[0]
     assert str(fit).splitlines()[1 + fit.best].split()[0] == f"{fit.best}*"
     assert [record.status for record in fit.restarts] == ["done"] * 3
@@ -108,9 +107,7 @@ def test_without_blocks_the_likelihood_decides_and_is_what_is_reported():
 
     model = make()
     expected = model.log_marginal_likelihood().item() / model.grid.num_observed.item()
-    fit = fit_grid_gp(
-        model, start=None, likelihood_steps=1, block_steps=0, blocks=0, learning_rate=1e-9
-    )
+    fit = fit_grid_gp(model, start=None, likelihood_steps=1, block_steps=0, blocks=0)
     assert fit.restarts[0].likelihood == pytest.approx(expected, rel=1e-2)
     assert math.isnan(fit.restarts[0].block_error)
     fit = fit_grid_gp(make(), restarts=3, likelihood_steps=5, blocks=0)
@@ -141,7 +138,7 @@ def test_one_warning_tells_of_all_solves_that_went_wrong():
     model = small(16, kernels=kernels, max_iterations=1)
     model.likelihood.noise = 1e-5
     with pytest.warns(NumericalWarning) as caught:
-        fit_grid_gp(model, start=None, likelihood_steps=4, block_steps=0, calibrate=False)
+        fit_grid_gp(model, start=None, likelihood_steps=4, block_steps=0, blocks=0)
     messages = [str(w.message) for w in caught if w.category is NumericalWarning]
     assert len(messages) == 1 and "left with relative residuals of up to" in messages[0]
 
@@ -179,7 +176,6 @@ def test_every_start_fails(monkeypatch):
             ValueError,
             "no observed cell in the grid",
         ),
-        ({"learning_rate": 0.0}, ValueError, r"learning_rate must be positive, got 0\.0"),
     ],
 )
 def test_bad_options_are_refused(options, error, match):
