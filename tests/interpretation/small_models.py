@@ -39,29 +39,42 @@ def forecaster(x, y, structure=None, **options):
     return model.fit(x, y)
 
 
-class SeasonalGP(ExactGP):
-    """Trend, cycle and noise, with parameters set by hand."""
+class GP(ExactGP):
+    """Of a kernel, a constant mean and by default one noise."""
 
-    def __init__(self, x, y, *, period, lengthscale=5.0):
-        likelihood = GaussianLikelihood()
-        likelihood.noise = 0.01
+    def __init__(self, x, y, kernel, likelihood=None, batch_shape=None):
+        batch_shape = torch.Size() if batch_shape is None else batch_shape
+        if likelihood is None:
+            likelihood = GaussianLikelihood(batch_shape=batch_shape)
         super().__init__(x, y, likelihood)
-        self.mean_module = ConstantMean()
-        trend, cycle = ScaleKernel(RBFKernel()), ScaleKernel(ZeroMeanPeriodicKernel())
-        trend.base_kernel.lengthscale = float(x.max() - x.min())
-        cycle.base_kernel.period_length, cycle.base_kernel.lengthscale = period, lengthscale
-        trend.outputscale, cycle.outputscale = 4.0, 1.0
-        self.covar_module = trend + cycle
+        self.mean_module = ConstantMean(batch_shape=batch_shape)
+        self.covar_module = kernel
 
     def forward(self, x):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def seasonal_gp(n=48, period=12.0):
-    """A line of slope 0.05 and a sine of amplitude 1."""
+def perturbed(kernel, seed=0, spread=0.4):
+    """Parameters as after training: none of them at its default."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in kernel.parameters():
+            shift = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter += spread * shift.to(parameter)
+    return kernel
+
+
+def seasonal_gp(n=48, period=12.0, lengthscale=5.0):
+    """Of a line of slope 0.05 and a sine of amplitude 1, with parameters set by hand."""
     x = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
     y = 0.05 * x[:, 0] + torch.sin(2 * math.pi * x[:, 0] / period)
-    return SeasonalGP(x, y, period=period).double().eval()
+    trend, cycle = ScaleKernel(RBFKernel()), ScaleKernel(ZeroMeanPeriodicKernel())
+    trend.base_kernel.lengthscale = float(x.max() - x.min())
+    cycle.base_kernel.period_length, cycle.base_kernel.lengthscale = period, lengthscale
+    trend.outputscale, cycle.outputscale = 4.0, 1.0
+    model = GP(x, y, trend + cycle).double().eval()
+    model.likelihood.noise = 0.01
+    return model
 
 
 def columns_gp(dim=3, *, dtype=torch.float64, noise=None, kernel=None):

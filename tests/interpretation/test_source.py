@@ -7,9 +7,8 @@ from botorch.models.transforms.input import Log10, Normalize, Warp
 from botorch.models.transforms.outcome import Log, Standardize
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import PeriodicKernel, RBFKernel
-from gpytorch.likelihoods import GaussianLikelihood, GaussianLikelihoodWithMissingObs
-from gpytorch.means import ConstantMean
-from gpytorch.models import ApproximateGP, ExactGP
+from gpytorch.likelihoods import GaussianLikelihoodWithMissingObs
+from gpytorch.models import ApproximateGP
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 
 from gpytorch_nkn.estimators import NKNForecaster
@@ -17,19 +16,10 @@ from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.interpretation.source import fitted_gp, source_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from tests.interpretation.small_models import STEPS
+from tests.interpretation.small_models import GP, STEPS
 
 X = 3 + 10 * torch.rand(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = (200 + 40 * X[:, :1].sin() + X[:, 1:]).double()
-
-
-class GP(ExactGP):
-    def __init__(self, x, y, kernel, likelihood=None):
-        super().__init__(x, y, GaussianLikelihood() if likelihood is None else likelihood)
-        self.mean_module, self.covar_module = ConstantMean(), kernel
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def rbf(*lengthscales):

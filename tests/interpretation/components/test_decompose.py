@@ -7,7 +7,6 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Log
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import (
     ConstantKernel,
     LinearKernel,
@@ -15,27 +14,13 @@ from gpytorch.kernels import (
     RBFKernel,
     ScaleKernel,
 )
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
-from gpytorch.means import ConstantMean
-from gpytorch.models import ExactGP
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import decompose, effects
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-
-
-class GP(ExactGP):
-    def __init__(self, x, y, kernel, likelihood=None, batch_shape=None):
-        batch_shape = torch.Size() if batch_shape is None else batch_shape
-        if likelihood is None:
-            likelihood = GaussianLikelihood(batch_shape=batch_shape)
-        super().__init__(x, y, likelihood)
-        self.mean_module = ConstantMean(batch_shape=batch_shape)
-        self.covar_module = kernel
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+from tests.interpretation.small_models import GP, perturbed
 
 
 def data(n=36, seed=0):
@@ -71,15 +56,6 @@ def columns_data(outputs=1):
         [200 + 30 * x[:, 0].sin() + x[:, 1] ** 2, x[:, 2].cos() * x[:, 1]][:outputs], -1
     )
     return x, y, 5 + 10 * torch.rand(9, 3, generator=generator, dtype=torch.float64)
-
-
-def perturbed(kernel, seed=0, spread=0.4):
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in kernel.parameters():
-            shift = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter += spread * shift.to(parameter)
-    return kernel
 
 
 def small_network(seed=0):

@@ -5,7 +5,7 @@ from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKerne
 
 from gpytorch_nkn.interpretation import decompose, expand
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from tests.interpretation.components.test_decompose import GP
+from tests.interpretation.small_models import GP
 
 
 def additive_model(n=60):

@@ -27,19 +27,10 @@ from gpytorch_nkn.kernels import (
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
+from tests.interpretation.small_models import perturbed
 
 NEITHER, BOTH = ({"merge": value, "split": value} for value in (False, True))
 ONE = [{"merge": value, "split": not value} for value in (False, True)]
-
-
-def perturbed(kernel, seed=0, spread=0.5):
-    """Parameters as after training: none of them at its default."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in kernel.parameters():
-            shift = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter += spread * shift.to(parameter)
-    return kernel
 
 
 def inputs(columns, n=24):
@@ -354,9 +345,6 @@ def test_a_stationary_kernel_needs_no_inputs():
         torch.testing.assert_close(
             check.evaluate(inputs(columns)), bare(inputs(columns)).to_dense().detach()
         )
-
-
-# --- what stays as it was ----------------------------------------------------------------------
 
 
 # --- errors ------------------------------------------------------------------------------------

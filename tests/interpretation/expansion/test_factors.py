@@ -24,18 +24,9 @@ from gpytorch_nkn.kernels import (
     ComplexExponentialKernel,
     ZeroMeanPeriodicKernel,
 )
+from tests.interpretation.small_models import perturbed
 
 BATCHES = [torch.Size(), torch.Size([2]), torch.Size([2, 3])]
-
-
-def perturbed(kernel, seed=0, spread=0.4):
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in kernel.parameters():
-            parameter += spread * torch.randn(
-                parameter.shape, generator=generator, dtype=torch.float64
-            ).to(parameter)
-    return kernel
 
 
 def values(kernel, x):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import (
     AdditiveKernel,
     LinearKernel,
@@ -18,8 +17,6 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean
-from gpytorch.models import ExactGP
 from linear_operator import to_dense
 from scipy.stats import multivariate_normal, norm
 
@@ -42,18 +39,10 @@ from gpytorch_nkn.kernels import (
     SpectralComponentKernel,
     ZeroMeanPeriodicKernel,
 )
+from tests.interpretation.small_models import GP
 
 LIKE = torch.zeros((), dtype=torch.float64)
 LEARNED = 84  # values that the forecaster is fitted to
-
-
-class GP(ExactGP):
-    def __init__(self, x, y, kernel, noise=0.01):
-        super().__init__(x, y, GaussianLikelihood().initialize(noise=noise))
-        self.mean_module, self.covar_module = ConstantMean(), kernel
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def squared_exponential(d, lengthscale):
@@ -304,7 +293,8 @@ def test_zero_mean_keeps_periodic_kernels_without_their_constant_part():
     y = y + 0.05 * torch.randn(50)
     kernel = ScaleKernel(RBFKernel() * PeriodicKernel()) + LinearKernel()
     kernel.kernels[0].base_kernel.kernels[1].period_length = 0.52
-    found = simplify(GP(x, y, kernel), zero_mean=True, max_candidates=3)
+    model = GP(x, y, kernel, GaussianLikelihood().initialize(noise=0.01))
+    found = simplify(model, zero_mean=True, max_candidates=3)
     factors = [factor for term in found.terms for factor in term.factors]
     assert any(isinstance(factor, ZeroMeanPeriodicKernel) for factor in factors)
     assert not any(isinstance(factor, PeriodicKernel) for factor in factors)

@@ -18,7 +18,7 @@ from scipy import stats
 from gpytorch_nkn.interpretation import report, report_search
 from gpytorch_nkn.interpretation.reporting.words import describe_effects
 from gpytorch_nkn.kernels import StepKernel
-from tests.interpretation.components.test_decompose import GP
+from tests.interpretation.small_models import GP
 
 # What stands for a number, a share, a percentage, a p-value, a column and a point in the tables.
 TOKENS = {

@@ -14,7 +14,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch_nkn.interpretation import decompose, expand, report, simplify
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import parse_wiring
-from tests.interpretation.components.test_decompose import GP
+from tests.interpretation.small_models import GP
 
 
 def periodic(period, lengthscale=1.0):
