@@ -30,17 +30,11 @@ _COPIES = 0.1  # of the rows, from which on a warning is due
 
 @dataclass(frozen=True, eq=False)
 class Standardisation:
-    """Offsets and scales of the columns of a table, and which of them vary.
+    """Offsets and scales of the columns of a table, and which of them vary."""
 
-    Attributes:
-        used: Mask ``D`` of the columns in use, which vary.
-        offset: Means of those columns.
-        scale: Their standard deviations.
-    """
-
-    used: np.ndarray
-    offset: np.ndarray
-    scale: np.ndarray
+    used: np.ndarray  # mask D of the columns in use, which vary
+    offset: np.ndarray  # means of those columns
+    scale: np.ndarray  # their standard deviations
 
     @classmethod
     def of(

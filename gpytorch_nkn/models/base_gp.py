@@ -143,12 +143,9 @@ class BaseGP:
         return _fit_fallback(mll, **options)
 
     def _check_points(self: Any, X: Tensor, added: bool = False, width: int | None = None) -> None:
-        """Reject points to predict at, or to be added to the data.
+        """Reject points to predict at, or to be ``added`` to the data.
 
-        Args:
-            X: The points.
-            added: They are to be added to the data.
-            width: Number of columns of transformed points; ``None`` for points before that.
+        ``width`` is the number of columns of transformed points; ``None`` is before that.
 
         Raises:
             TypeError: The points are no tensor of real numbers.

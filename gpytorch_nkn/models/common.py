@@ -39,10 +39,7 @@ _ROUNDING = 10.0  # rounding errors, in units of the last digit, that a constant
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None = None) -> None:
     """Reject infinite values and different numbers of rows; BoTorch rejects NaN.
 
-    Args:
-        train_X: Inputs ``... x n x d``.
-        train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Variances of the noise, of the shape of the outcomes, or ``None``.
+    Inputs are ``... x n x d``, outcomes and variances of their noise ``... x n x m``.
 
     Raises:
         TypeError: They are no floating-point tensors.
@@ -90,12 +87,8 @@ def outcome_transform_for(
     """Return the given transform; by default one that standardises outcomes of any size.
 
     BoTorch's default does not scale outcomes with a standard deviation below 1e-8. Here only
-    outcomes that differ by rounding are constant. Warns if GPyTorch's smallest variance is not
-    negligible.
-
-    Args:
-        given: The user's transform, or BoTorch's default.
-        train_Y: Outcomes ``... x n x m``.
+    outcomes ``... x n x m`` that differ by rounding are constant. Warns if GPyTorch's smallest
+    variance is not negligible.
     """
     options: dict[str, Any] = {}
     if train_Y.dim() > 1 and train_Y.size(-2) > 1:

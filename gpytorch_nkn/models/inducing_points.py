@@ -115,10 +115,7 @@ def _greedy(rows: Tensor, num_points: int, kernel: Kernel) -> Tensor:
 class InducingFeatureKernel(FeatureKernel):
     r"""Features :math:`L^{-1} k(Z, x)` of a kernel at inducing points, :math:`k(Z, Z) = L L^\top`.
 
-    Args:
-        base_kernel: The kernel.
-        inducing_points: Z, ``... x m x d``.
-        learned: Whether training moves them.
+    Inducing points Z are ``... x m x d``; training moves them if they are ``learned``.
 
     Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
     Processes.

@@ -29,12 +29,8 @@ def make_kernel(
 ) -> Kernel:
     """Return the kernel of a name, a network or a ScaleKernel of one, with a batch shape.
 
-    Args:
-        structure: A name among ``NETWORKS``, or a kernel, of which a copy is taken.
-        num_columns: Input columns of the named networks.
-        batch_shape: Batch shape of the kernel.
-        cat_dims: Those of them that are categorical.
-        any_kernel: Allow kernels that are no networks, too.
+    A name is one of ``NETWORKS``, for so many columns; of a kernel a copy is taken. With
+    ``any_kernel`` it need not be a network.
 
     Raises:
         TypeError: ``structure`` is of another kind.

@@ -64,13 +64,9 @@ def _left_out_residuals(
 ) -> Tensor:
     """Residuals ``N x P x K`` of ridge regressions with an intercept at rows left out one by one.
 
-    Args:
-        values, vectors: Eigenvalues ``D`` and eigenvectors ``N x D`` of the centred product of
-            features, or centred kernel matrix.
-        projected, rest: Centred targets times the eigenvectors, ``D x K``, and without their
-            projection, ``N x K``; ``None`` for zero.
-        penalties: Of the squared weights, ``P``.
-        level: Eigenvalue of constants, if the eigenvectors span all rows.
+    Eigenvalues ``D`` and eigenvectors ``N x D`` are those of the centred product of features, or
+    kernel matrix; centred targets are projected on them, ``D x K``, with the ``rest`` ``N x K``
+    (``None`` for zero). ``level`` is the eigenvalue of constants, if they span all rows.
     """
     count = len(vectors)
     remaining = penalties / (values.unsqueeze(1) + penalties)  # D x P

@@ -107,17 +107,9 @@ def fit_clusters(
     7, which would screen rows exactly, does not hold as printed: with ``eta`` large no row can
     meet (21).)
 
-    Args:
-        table: Inputs ``n x D``.
-        blocks: The SVMs.
-        base: Base kernel.
-        clusters: Of the rows.
-        share: ``eta`` of a cluster over the squared norm of its dual variables, or ``None``.
-        eta: That of each cluster where ``share`` is ``None``; infinite for ``F = 1``.
-        order: Rows in the order in which the SVM takes them: some of every class, then all.
-
-    Returns:
-        The kernel, the SVMs, and the rows that these have seen.
+    ``share`` is ``eta`` of a cluster over the squared norm of its dual variables; where it is
+    ``None`` all have the given ``eta``, infinite for ``F = 1``. The SVM takes rows in an order:
+    some of every class, then all. Returns the kernel, the SVMs, and the rows that these have seen.
     """
     kept = np.arange(len(table))
     extensions: list[SmoothExtension | None] = [None] * len(clusters.rows)

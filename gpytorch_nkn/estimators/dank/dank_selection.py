@@ -131,9 +131,7 @@ def learn_relevances(
 def choose(losses: np.ndarray, least: float = 1.0) -> np.ndarray:
     """All of the weight for the kernel with the least loss, if its gain is significant.
 
-    Args:
-        losses: Kernels by rows, that to start from first.
-        least: Standard errors that the gain must exceed.
+    Losses are kernels by rows, that to start from first; ``least`` is in standard errors.
     """
     best = int(np.argmin(losses.mean(axis=1)))
     differences = losses[0] - losses[best]

@@ -74,15 +74,8 @@ def relevance_path(
     each penalty where the one before ended. ``J`` is not convex in ``w``; the result is a minimum
     near ``w = 0``.
 
-    Args:
-        gram: ``K``, ``n x n``.
-        rows: Inputs ``n x D``.
-        blocks: The SVMs.
-        penalties: Values of ``lambda``, falling; there is a ``w`` (``D``) for each.
-        scale: ``rho``, in units of the differences to their power: makes penalties free of units.
-        power: ``p`` of the factor, 1 or 2.
-        max_iter: Iterations for each penalty.
-        tol: Tolerance of the SVMs.
+    There is a ``w`` (``D``) for each penalty ``lambda``, with at most ``max_iter`` iterations. The
+    ``scale`` is ``rho``, in units of the differences to their ``power``; ``tol`` is that of SVMs.
     """
     problem = DualProblem(gram, blocks)
     used = np.arange(rows.shape[1])

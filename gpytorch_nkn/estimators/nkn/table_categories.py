@@ -21,13 +21,9 @@ _DATE = r"\d[-/. ]\w+[-/. ]\d"
 
 @dataclass(frozen=True, eq=False)
 class Categories:
-    """The categories of the columns of texts and of pandas' categorical columns.
+    """The categories of the columns of texts and of pandas' categorical columns."""
 
-    Attributes:
-        known: Categories by name of the column, in the order of their codes.
-    """
-
-    known: dict[Any, pd.Index]
+    known: dict[Any, pd.Index]  # by name of the column, in the order of their codes
 
     @classmethod
     def of(cls, X: Any) -> Categories:

@@ -34,17 +34,11 @@ Chunk = tuple[np.ndarray, np.ndarray]  # inputs c x D and targets c
 
 @dataclass
 class RowSource:
-    """A table of ``num_rows`` numbers on disk.
-
-    Attributes:
-        num_rows: Number of its rows.
-        read: Gives one chunk of rows after another.
-        columns: Names of the inputs, if they have any.
-    """
+    """A table of ``num_rows`` numbers on disk."""
 
     num_rows: int
-    read: Callable[[], Iterator[Chunk]]
-    columns: list[str] | None = None
+    read: Callable[[], Iterator[Chunk]]  # gives one chunk of rows after another
+    columns: list[str] | None = None  # names of the inputs, if they have any
 
     def chunks(self) -> Iterator[Chunk]:
         """As ``read``, in float64 and checked.
@@ -88,11 +82,7 @@ class RowSource:
 
 
 def row_source(X: Any, y: Any) -> RowSource | None:
-    """The source of a table that is not in memory; ``None`` for all others.
-
-    Args:
-        X: Path or paths of Parquet files, or a memory map.
-        y: The name of a column of the files; else targets ``N``.
+    """The source of a table that is not in memory, see ``NKNRegressor``; ``None`` for all others.
 
     Raises:
         ValueError: Shapes do not fit.
@@ -178,15 +168,10 @@ class DrawnRows:
 
 @dataclass
 class TableRows:
-    """Standardised rows that a prediction is conditioned on, but for some that are held out.
+    """Standardised rows that a prediction is conditioned on, but for some that are held out."""
 
-    Attributes:
-        num_rows: Number of rows that are not held out.
-        held_out: Inputs ``H x D`` and targets ``H``, or ``None`` where the rows are too few.
-    """
-
-    num_rows: int
-    held_out: tuple[Tensor, Tensor] | None
+    num_rows: int  # without those that are held out
+    held_out: tuple[Tensor, Tensor] | None  # inputs H x D and targets H; None of few rows
     _numbers: np.ndarray  # of the rows that are held out
     _read: Callable[[], Iterator[tuple[Tensor, Tensor]]]
 

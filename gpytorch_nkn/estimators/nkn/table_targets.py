@@ -28,17 +28,12 @@ _QUICK = Recipe(adam_steps=0, lbfgs_iterations=40)
 
 @dataclass(frozen=True)
 class Targets:
-    """How the targets of a table are modelled: transformed, then standardised.
-
-    Attributes:
-        offset, scale: Mean and standard deviation of the transformed targets.
-        lowest, highest: The ends of the transformed targets.
-    """
+    """How the targets of a table are modelled: transformed, then standardised."""
 
     transform: Transform
-    offset: float
+    offset: float  # mean and standard deviation of the transformed targets
     scale: float
-    lowest: float
+    lowest: float  # ends of the transformed targets
     highest: float
 
     @classmethod

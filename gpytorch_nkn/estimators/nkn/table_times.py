@@ -15,13 +15,9 @@ _DAY = pd.Timedelta(days=1)
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """The columns of dates and of durations.
+    """The columns of dates and of durations."""
 
-    Attributes:
-        first: First date, in UTC, by name of the column; ``None`` for durations.
-    """
-
-    first: dict[Any, pd.Timestamp | None]
+    first: dict[Any, pd.Timestamp | None]  # date in UTC, by name of the column; None for durations
 
     @classmethod
     def of(cls, X: Any) -> Times:

@@ -93,10 +93,8 @@ def one_step_ahead(factor: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
     .. math::
         \mu_n = r_n - L_{nn} e_n, \qquad \sigma_n = L_{nn}, \qquad L e = r
 
-    Args:
-        factor: Lower Cholesky factor L of the covariance of the values, ``N x N``; entries above
-            its diagonal are ignored.
-        residual: Values r less their prior mean, ``N``.
+    L is the Cholesky factor of the covariance ``N x N`` of the values, r ``N`` these less their
+    prior mean.
 
     Reference: Dawid (1984), Present position and potential developments: the prequential approach.
     """

@@ -76,27 +76,16 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a report.
-
-    Attributes:
-        title: Heading.
-        sentences: Text.
-        note: Explanation, on the page only.
-        table: Rows of strings, the head first.
-        figures: Figures, on the page only.
-        parts: Blocks below this one.
-        layout: CSS class of the figures.
-        is_folded: Closed until it is clicked.
-    """
+    """A part of a report."""
 
     title: str
     sentences: Sequence[str] = ()
-    note: str = ""
-    table: Sequence[Sequence[str]] = ()
-    figures: Sequence[Sketch] = ()
-    parts: Sequence[Block] = ()
-    layout: str = ""
-    is_folded: bool = False
+    note: str = ""  # explanation, on the page only
+    table: Sequence[Sequence[str]] = ()  # rows of strings, the head first
+    figures: Sequence[Sketch] = ()  # on the page only
+    parts: Sequence[Block] = ()  # below this one
+    layout: str = ""  # CSS class of the figures
+    is_folded: bool = False  # closed until it is clicked
 
     @property
     def text(self) -> str:

@@ -153,21 +153,13 @@ def fit_structure_ensemble_gp(
 
 @dataclass(frozen=True)
 class _Schedule:
-    """Which structures are trained, and how.
+    """Which structures are trained, and how."""
 
-    Attributes:
-        order: Numbers of the structures to train, those that have waited longest first.
-        afresh: Those that get fresh starts.
-        size: Data size, in units from which on iterations are saved; at least 1.
-        goes_on: Parameters are those of a previous model.
-        is_slow: Joint kernels of categories need more iterations.
-    """
-
-    order: list[int]
-    afresh: set[int]
-    size: float
-    goes_on: bool
-    is_slow: bool
+    order: list[int]  # numbers of the structures to train, those that have waited longest first
+    afresh: set[int]  # those that get fresh starts
+    size: float  # of the data, in units from which on iterations are saved; at least 1
+    goes_on: bool  # parameters are those of a previous model
+    is_slow: bool  # joint kernels of categories need more iterations
 
     @classmethod
     def of(

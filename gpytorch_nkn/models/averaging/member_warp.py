@@ -37,10 +37,7 @@ def warped(y: Tensor, warp: Tensor) -> Tensor:
 
     With :math:`u = \pm (y - a) / c` it is :math:`u` above 0 and :math:`-\log(1 - u)` below, linear
     beyond the data, then standardised: values far from :math:`a` on one side are drawn together.
-
-    Args:
-        y: Values ``...``.
-        warp: ``... x 7``, as :func:`fit_warp` returns it.
+    Values are ``...``, warps ``... x 7``, as :func:`fit_warp` returns them.
     """
     direction, location, scale, end, mean, deviation, _ = warp.unbind(-1)
     u = direction * (y - location) / scale
@@ -98,10 +95,7 @@ class MemberWarp(OutcomeTransform):
     r"""A warp of the outcomes for each member of an ensemble.
 
     The posterior of a warped outcome is not Gaussian. It becomes the Gaussian with its median,
-    its probability to exceed the best training target, and its correlations.
-
-    Args:
-        warps: ``S x 7``, one for each member.
+    its probability to exceed the best training target, and its correlations. Warps are ``S x 7``.
     """
 
     warps: Tensor

@@ -19,11 +19,8 @@ __all__ = ["StructureKernel"]
 class StructureKernel(BatchKernel):
     """One of several kernels for each entry of a batch.
 
-    A kernel is evaluated once for all entries that have it and the same inputs.
-
-    Args:
-        kernels: The kernels, without batch shapes, each over all columns.
-        members: Number of the kernel of each entry of the batch; its shape is the batch shape.
+    A kernel is evaluated once for all entries that have it and the same inputs. Kernels have no
+    batch shapes; ``members``, of the batch shape, has the number of the kernel of each entry.
     """
 
     members: Tensor

@@ -19,19 +19,11 @@ __all__ = ["factor_diagonal", "factor_matrix", "toeplitz"]
 
 
 def factor_matrix(kernel: Kernel, x: Tensor, *, regular: bool) -> Tensor:
-    """Covariance of the coordinates of one dimension, differentiable.
+    """Covariance ``... x n x n`` of coordinates ``n x c`` of one dimension, differentiable.
 
-    Where the kernel calls itself stationary and the coordinates have equal steps, two rows are
-    computed: the first one makes the whole matrix, and the middle one shows whether that is true
-    (GPyTorch takes every kernel with a lengthscale for stationary).
-
-    Args:
-        kernel: Kernel of this dimension.
-        x: Coordinates ``n x c``.
-        regular: Whether these are one column of equal steps.
-
-    Returns:
-        Symmetric matrices ``... x n x n``.
+    Where the kernel calls itself stationary and the coordinates are ``regular``, one column of
+    equal steps, two rows are computed: the first one makes the whole matrix, and the middle one
+    shows whether that is true (GPyTorch takes every kernel with a lengthscale for stationary).
     """
     if regular and kernel.is_stationary:
         middle = x.size(0) // 2

@@ -26,19 +26,12 @@ __all__ = [
 
 
 class GridData(NamedTuple):
-    """A checked grid without the slices in which no cell is observed.
+    """A checked grid without the slices in which no cell is observed."""
 
-    Attributes:
-        coordinates: Of all slices, ``n_p x c_p`` for each dimension.
-        kept: Positions of the slices with an observed cell.
-        targets: Values of the kept slices ``... x k_1 x ... x k_P``, zero where missing.
-        observed: Which of these cells are observed.
-    """
-
-    coordinates: list[Tensor]
-    kept: list[Tensor]
-    targets: Tensor
-    observed: Tensor
+    coordinates: list[Tensor]  # of all slices, n_p x c_p for each dimension
+    kept: list[Tensor]  # positions of the slices with an observed cell
+    targets: Tensor  # values of these ... x k_1 x ... x k_P, zero where missing
+    observed: Tensor  # which of these cells are observed
 
 
 def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor | None) -> GridData:

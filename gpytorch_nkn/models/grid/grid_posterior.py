@@ -112,17 +112,9 @@ class GridPosterior:
         """Joint samples of the function, less its mean, by pathwise conditioning.
 
         A sample of the prior on a grid that holds the training grid is corrected by the
-        observations' deviations from it: one solve per sample.
-
-        Args:
-            num_samples: Their number S.
-            factors: Covariances ``... x m_p x m_p`` of the larger grid.
-            kept: Positions of the training grid in it.
-            generator: Of random numbers, on the CPU.
-            tolerance: Of the solves, in place of the usual one.
-
-        Yields:
-            S arrays ``... x m_1 x ... x m_P``.
+        observations' deviations from it: one solve per sample. Factors ``... x m_p x m_p`` are
+        covariances of the larger grid, in which ``kept`` are the positions of the training grid.
+        Samples are ``... x m_1 x ... x m_P``.
 
         Reference: Wilson et al. (2021), Pathwise Conditioning of Gaussian Processes.
         """

@@ -31,14 +31,8 @@ def draw_random_features(
     factors, and a power series is a mixture of products. A draw therefore goes from the output of
     a network down to its primitives.
 
-    Args:
-        kernel: Network, sum, product or ScaleKernel of kernels whose features are known. Its
-            ``active_dims`` have been applied.
-        num_columns: Number of its input dimensions.
-        num_rows: Number of draws per batch element.
-
-    Returns:
-        ``B * num_rows`` rows on the CPU in float64, and the masses ``B`` of the batch elements.
+    The kernel is a network, sum, product or ScaleKernel, whose ``active_dims`` have been applied.
+    Returns ``B * num_rows`` rows on the CPU in float64, and the masses ``B`` of the batch elements.
 
     Raises:
         NotImplementedError: No features are known for a part of the kernel.

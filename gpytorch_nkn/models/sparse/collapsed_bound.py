@@ -40,18 +40,12 @@ class WhitenedPosterior:
 
     With :math:`r = L^{-1} k_u(x)` the mean of the function is :math:`m(x) + r^\top \mu` and its
     variance :math:`k(x, x) - r^\top r + \lVert C^\top r \rVert^2`.
-
-    Attributes:
-        factor: :math:`L`, the Cholesky factor of the inducing covariance, ``... x m x m``.
-        mean: :math:`\mu` ``... x m``.
-        root: :math:`C` ``... x m x m``.
-        is_given: It cannot be computed anew from the training data of its model.
     """
 
-    factor: Tensor
-    mean: Tensor
-    root: Tensor
-    is_given: bool = False
+    factor: Tensor  # L, the Cholesky factor of the inducing covariance, ... x m x m
+    mean: Tensor  # mu, ... x m
+    root: Tensor  # C, ... x m x m
+    is_given: bool = False  # it cannot be computed anew from the training data of its model
 
     def to(self, device: torch.device) -> WhitenedPosterior:
         """The same on another device; it stays in float64."""
@@ -113,23 +107,14 @@ class WhitenedPosterior:
 
 @dataclass
 class Statistics:
-    r"""What the bound needs to know of the data, for a matrix :math:`A = L^{-1} K_{uf}`.
+    r"""What the bound needs to know of the data, for a matrix :math:`A = L^{-1} K_{uf}`."""
 
-    Attributes:
-        factor: :math:`L`, with :math:`L L^\top = K_{uu}`, ``... x m x m``.
-        gram: :math:`A A^\top`.
-        cross: :math:`A r` ``... x m`` for the residuals :math:`r` of the targets.
-        residual: :math:`r^\top r` ``...``.
-        variance: Sum of the prior variances ``...`` of the rows.
-        num_data: Number of rows.
-    """
-
-    factor: Tensor
-    gram: Tensor
-    cross: Tensor
-    residual: Tensor
-    variance: Tensor
-    num_data: int
+    factor: Tensor  # L, with L L' = K_uu, ... x m x m
+    gram: Tensor  # A A'
+    cross: Tensor  # A r, ... x m, for the residuals r of the targets
+    residual: Tensor  # r' r, ...
+    variance: Tensor  # sum of the prior variances ... of the rows
+    num_data: int  # number of rows
 
     def solve(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         r"""Cholesky factor of :math:`B = I + A A^\top / \sigma^2`, and :math:`B^{-1} A r`."""
@@ -158,23 +143,14 @@ class Statistics:
 
 @dataclass
 class CollapsedGP:
-    """A sparse GP whose inducing values are integrated out.
+    """A sparse GP whose inducing values are integrated out."""
 
-    Attributes:
-        kernel: Kernel of the GP, with batch shape ``...``.
-        mean: Its mean.
-        points: Inducing points ``... x m x d``.
-        inputs: Gives ``... x n x d``; called once per pass, so that it may depend on parameters.
-        targets: ``... x n``.
-        noise: Gives the variances of the noise ``... x 1``.
-    """
-
-    kernel: Kernel
+    kernel: Kernel  # with batch shape ...
     mean: Mean
-    points: Tensor
-    inputs: Callable[[], Tensor]
-    targets: Tensor
-    noise: Callable[[], Tensor]
+    points: Tensor  # inducing points ... x m x d
+    inputs: Callable[[], Tensor]  # ... x n x d; called once per pass: they may depend on parameters
+    targets: Tensor  # ... x n
+    noise: Callable[[], Tensor]  # variances ... x 1
 
     @torch.no_grad()
     def statistics(self) -> Statistics:
@@ -234,14 +210,8 @@ def collapsed_bound(gp: CollapsedGP, parameters: tuple[Tensor, ...]) -> Tensor:
         \quad Q_{ff} = K_{fu} K_{uu}^{-1} K_{uf}
 
     Value and gradient take :math:`O(n m^2)` time and the memory of m x m matrices and of a chunk
-    of rows, whatever the kernel. Linear algebra is in float64.
-
-    Args:
-        gp: The sparse GP.
-        parameters: All that it depends on and that a gradient is wanted for.
-
-    Returns:
-        Values ``...`` in float64, differentiable once.
+    of rows, whatever the kernel. Values ``...`` are in float64, differentiable once by the
+    parameters.
 
     Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
     Processes, equation 9.

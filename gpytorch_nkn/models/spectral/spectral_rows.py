@@ -18,12 +18,9 @@ __all__ = ["Rows", "RowsGP"]
 
 
 class Rows:
-    """Rows of the data of a model, as its kernel sees them.
+    """Inputs ``... x n x d`` and targets ``... x n`` of a model, as its kernel sees them.
 
-    Attributes:
-        x: Inputs ``... x n x d``.
-        y: Targets ``... x n``.
-        noise: Known variances of the noise ``... x n``; ``None`` if it is to be learned.
+    The variances of the noise are ``... x n``, or ``None`` if it is to be learned.
     """
 
     def __init__(self, x: Tensor, y: Tensor, noise: Tensor | None = None):

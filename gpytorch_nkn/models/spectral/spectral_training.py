@@ -32,11 +32,7 @@ _SHORT = 0.15  # of the median distance and the like
 
 
 class Training:
-    """Data, options and time of a training.
-
-    Attributes:
-        rows: All rows, in a random order.
-    """
+    """Data, with the rows in a random order, options and time of a training."""
 
     def __init__(
         self,
