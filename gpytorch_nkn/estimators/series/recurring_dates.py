@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy.special import pdtrc  # upper tail of Poisson distributions
 
 __all__ = ["MonthlyDates", "next_in_month", "next_in_week", "next_times"]
 
@@ -14,7 +16,7 @@ _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _RECENT = np.timedelta64(13, "W")  # the part of a series that shows when it is closed
 _FEWEST = 6  # times that show it
 _RARE = 0.25  # fraction of the usual frequency, below which a time of the week is closed
-_EVIDENCE = 20  # times as many closed times of the week as gaps at random would leave
+_CHANCE = 0.01  # probability that gaps at random leave as many times of the week without dates
 _SPARSE = 50  # steps per time, beyond which times are irregular
 
 
@@ -69,8 +71,7 @@ class MonthlyDates:
     def next(self, dates: np.ndarray, count: int) -> np.ndarray:
         """The dates after sorted ones ``N`` of this rule, in steps of the median step."""
         months = dates.astype("datetime64[M]")
-        steps = np.sort(np.diff(months))
-        return self.dates(months[-1] + np.arange(1, count + 1) * steps[steps.size // 2])
+        return self.dates(months[-1] + np.arange(1, count + 1) * _median_step(months))
 
 
 def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
@@ -87,7 +88,8 @@ def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
     days = (dates - months) / _DAY
     is_late = days > days.mean()
     rules = [MonthlyDates.of(dates[part]) for part in (~is_late, is_late)]
-    if None in rules or dates.size < 1.5 * np.ptp(months.astype(int)):
+    has_equal_steps = dates.size < 2 or not np.ptp(np.diff(dates))
+    if None in rules or has_equal_steps or dates.size < 1.2 * np.ptp(months.astype(int)):
         return None
     later = months[-1] + np.arange(count // 2 + 2)
     ahead = np.sort(np.concatenate([rule.dates(later) for rule in rules if rule]))
@@ -123,7 +125,7 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
     weeks = possible[is_open].min()
     missing = 1 - seen[is_open].sum() / possible[is_open].sum()
     closed = size - is_open.sum()
-    if not closed or weeks < 2 or closed < _EVIDENCE * size * missing**weeks:
+    if not closed or weeks < 2 or pdtrc(closed - 1, size * missing**weeks) > _CHANCE:
         return None
     ahead = steps[-1] + np.arange(1, size * (count // is_open.sum() + 2))
     ahead = ahead[is_open[ahead % size]][:count] - steps[-1]
@@ -142,10 +144,14 @@ def next_times(times: np.ndarray, count: int) -> np.ndarray:
     """
     if times.size < 2:
         raise ValueError(f"A step needs two different times, got {times.size}.")
-    gaps = np.diff(times)
-    step = np.sort(gaps)[gaps.size // 2]  # the median, exact for dates, too
+    gaps, step = np.diff(times), _median_step(times)
     if gaps.dtype.kind == "f":
         steps = np.round(gaps / step)
         if (abs(gaps - steps * step) < step / 4).all():
             step = gaps.sum() / steps.sum()  # of steps that vary as months do, the mean
     return times[-1] + np.arange(1, count + 1) * step
+
+
+def _median_step(times: np.ndarray) -> Any:
+    gaps = np.sort(np.diff(times))
+    return gaps[(gaps.size - 1) // 2]  # the lower of two, as gaps make steps longer
