@@ -136,7 +136,8 @@ def _find_outliers(
     scales = _transforms(options, series)
     keys = [(SCOUT, scale) for scale in dict.fromkeys((scales[0], scales[-1]))]
     scout = replace(options, priors=True, recipe=None, progress=False)
-    own = Session(budget=session.part(_SCOUTING), progress=False)
+    progress = options.progress and series.is_long
+    own = Session(budget=session.part(_SCOUTING), progress=progress)
     for _ in range(_ROUNDS):
         rest = series.select(~outliers)
         trained = train_candidates(train, keys, own, shared=(scout, rest))
