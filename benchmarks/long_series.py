@@ -133,19 +133,26 @@ def tables(rows: list[dict]) -> dict[str, Table]:
         lines.append(line)
     summary = []
     for method, parts in found.items():
-        best = [
+        best = [  # errors relative to the best of the peers
             _mean(part, "mase") / min(_mean(of[peer], "mase") for peer in _PEERS if peer in of)
             for part, of in parts
             if any(peer in of for peer in _PEERS)
         ]
+        to_best = (
+            {
+                "MASE / best peer, geometric mean": f"{np.exp(np.mean(np.log(best))):.3f}",
+                "at most 1": f"{np.mean([ratio <= 1 for ratio in best]):.0%}",
+                "at most 1.2": f"{np.mean([ratio <= 1.2 for ratio in best]):.0%}",
+            }
+            if best
+            else {}
+        )
         pooled = [row for part, _ in parts for row in part]
         thirds = np.mean([row["thirds"] for row in pooled], axis=0)
         summary.append(
             {
                 "method": method,
-                "MASE / best peer, geometric mean": f"{np.exp(np.mean(np.log(best))):.3f}",
-                "at most 1": f"{np.mean([ratio <= 1 for ratio in best]):.0%}",
-                "at most 1.2": f"{np.mean([ratio <= 1.2 for ratio in best]):.0%}",
+                **to_best,
                 "95 % coverage": f"{_mean(pooled, '95'):.1%}",
                 "by thirds": ", ".join(f"{third:.0%}" for third in thirds),
                 "below, above": f"{_mean(pooled, 'below'):.1%}, {_mean(pooled, 'above'):.1%}",

@@ -9,8 +9,14 @@ import pytest
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series import member, scoring, series as rows
 from gpytorch_nkn.estimators.series.series import view
+from gpytorch_nkn.fit import Recipe
 
-FAST = {"quality": "fast", "outliers": "keep", "random_state": 0}
+FAST = {
+    "quality": "fast",
+    "outliers": "keep",
+    "random_state": 0,
+    "recipe": Recipe(adam_steps=0, lbfgs_iterations=12),
+}
 
 
 def hours(count, seed=0):
@@ -108,3 +114,19 @@ def test_a_small_budget_still_gives_a_sound_forecast(budget):
     naive = np.abs(past[-168:].to_numpy() - future.to_numpy()).mean()
     assert np.abs(found["median"] - future).mean() < 1.2 * naive
     assert (found["hi-95"] - found["lo-95"]).mean() < 3 * 20
+
+
+@pytest.mark.parametrize("irregular", [False, True])
+def test_long_series_with_covariates_gaps_and_time_zones(irregular):
+    rng = np.random.default_rng(0)
+    series = hours(1600).tz_localize("Europe/Vienna", nonexistent="shift_forward", ambiguous=True)
+    heat = pd.DataFrame({"heat": rng.standard_normal(1600)}, series.index)
+    series += 20 * heat["heat"].to_numpy()
+    if irregular:
+        later = pd.to_timedelta(rng.integers(0, 20, 1600), unit="min")
+        series.index = heat.index = series.index + later
+    series[400:450] = np.nan
+    past, future = series[:1500], series[1500:]
+    model = NKNForecaster(horizon=100, **FAST).fit(past, covariates=heat[:1500])
+    found = model.predict(future.index, covariates=heat[1500:])
+    assert np.sqrt(np.mean((found - future) ** 2)) < 1.3 * 5
