@@ -84,10 +84,18 @@ def turned(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
     for part in (*_COLUMNS_OF_TIMES, "date"):
         pattern = _COLUMNS_OF_TIMES.get(part, "")
         names = [n for n in frame if re.fullmatch(pattern, n.lower()) or kind(n) == part]
+        if part == "hour" and len(names) == 12 and all(name.isdigit() for name in names):
+            part = "month"
+        elif part == "month" and 3 < len(names) < 12:  # others are in another language
+            first = frame.columns.get_loc(names[0])
+            months = dict(zip(frame.columns[first : first + 12], range(1, 13), strict=False))
+            names = list(months) if len(months) == 12 else names
         names = [name for name in names if main_kind(frame[name]) == "number"]
         if len(names) > (11 if part == "hour" else 1):
             others = [name for name in frame if name not in names]
             long = frame.melt(others, names, part, f"value by {part}", ignore_index=False)
+            if part == "month" and len(names) == 12:
+                long[part] = long[part].map({name: str(i + 1) for i, name in enumerate(names)})
             return long.sort_index(kind="stable"), part
     return frame, None
 
@@ -113,11 +121,13 @@ def _part(cells: pd.Series) -> tuple[str, bool]:
     words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
     if (found := main_kind(cells)) in ("date", "clock"):
         return found, True
-    parts = cells.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0)?$")
+    parts = cells.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
     if cells.empty or parts[1].isna().any():
         if len(cells) and cells.str.lower().str.fullmatch(_COLUMNS_OF_TIMES["month"]).all():
             return "month", True
         rises = found == "number" and pd.to_numeric(cells, errors="coerce").is_monotonic_increasing
+        if "time" in words and cells.str.fullmatch(r"\d{6}").all():
+            return "clock", True
         has_name = re.search("dat|time|day|week|month|period", words)
         is_date = is_compact(cells) or cells.str.fullmatch(r"[2-7]\d{4}").all()  # serial
         return ("date" if (rises or has_name) and is_date else "", True)
@@ -201,7 +211,7 @@ def find_target(frame: pd.DataFrame, times: Sequence[str]) -> str:
     others = [name for name in frame if name not in times]
     if len(others) != 1:
         others = [name for name in others if name and main_kind(frame[name]) == "number"]
-        for is_like in (_has_time_name, _counts_rows, lambda cells: cells.nunique() == 1):
+        for is_like in (_has_time_name, _is_constant, _counts_rows):
             plain = [name for name in others if not is_like(frame[name])]
             others = plain or others
     if len(others) != 1:
@@ -215,6 +225,10 @@ def find_target(frame: pd.DataFrame, times: Sequence[str]) -> str:
 def _has_time_name(cells: pd.Series) -> bool:
     part, is_named = _part(cells)
     return (part != "" and is_named) or bool(_TIME_NAMES.fullmatch(str(cells.name).lower()))
+
+
+def _is_constant(cells: pd.Series) -> bool:
+    return cells.nunique() == 1
 
 
 def _counts_rows(cells: pd.Series) -> bool:

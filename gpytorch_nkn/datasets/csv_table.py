@@ -134,6 +134,7 @@ def _table(
         filled = (kinds == main[data]).sum(axis=1)
         begins = (2 * filled >= filled[filled > 0].median()) & (filled > 0)
         begins &= kinds[data[0]].isin([main[data[0]], "missing"])
+        begins &= (kinds.isin(["missing", "text"]) | (kinds == main[data])).all(axis=1)
         begin = int(begins.to_numpy().argmax())
         names = _header(rows.iloc[:begin], cells[comment], rows.iloc[begin:])
         steps = pd.to_numeric(rows.iloc[begin][data], errors="coerce").diff().iloc[1:]

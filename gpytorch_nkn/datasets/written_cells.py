@@ -25,13 +25,14 @@ _MISSING = re.compile(
 )
 _NUMBER = re.compile(
     r"(?P<sign>[(+-]?) ?(?P<before>[A-Za-z]{0,3}[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|[<>~*]|) ?"
-    r"(?P<number>[+-]?(?:[0-9][0-9., ']*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?)\)? ?"
+    r"(?P<number>[+-]?(?:[0-9][0-9., ']*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?)(?P<end>[-)]?) ?"
     r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)"
 )
 _STYLES = {  # by the decimal mark; the other mark may separate thousands
     mark: re.compile(rf"[+-]?(?:[1-9]\d?\d?(?:{o}\d\d\d?)*{o}\d{{3}}|\d*)(?:{m}\d*)?(?:[eE].+)?")
     for mark, m, o in ((".", r"\.", ","), (",", ",", r"\."))
 }
+_SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}  # where a column has several of them
 MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 _WEEKDAY = re.compile(r"\(?\b(?:mon|tue|wed|thu|fri|sat|sun)(?:s|nes|rs|ur)?(?:day)?\b\)?[.,]?")
 _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
@@ -146,12 +147,18 @@ def read_numbers(
             f"{listed(bad.unique())}; {_left_out(bad)}, or name another column (--target)."
         )
     marks = {cell: match["before"] + match["after"] for cell, match in found.items()}
-    values = {c: -value if found[c]["sign"] in ("(", "-") else value for c, value in values.items()}
+    values = {
+        c: -value if found[c]["sign"] + found[c]["end"] in ("()", "-") else value
+        for c, value in values.items()
+    }
     kinds = set(marks.values())
     notices = []
     if "," in "".join(plain.values()) and decimal == ",":
         notices.append(f"Numbers of {name!r} have decimal commas.")
-    if len(kinds) == 1 and kinds != {""}:
+    if len(kinds & _SCALES.keys()) > 1:
+        values = {cell: value * _SCALES.get(marks[cell], 1) for cell, value in values.items()}
+        notices.append(f"K, M and B in {name!r} are thousands, millions and billions.")
+    elif len(kinds) == 1 and kinds != {""}:
         notices.append(f"Values of {name!r} are in {kinds.pop()}.")
     elif len(kinds) > 1:
         marked = cells[cells.map(marks) != ""]

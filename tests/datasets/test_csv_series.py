@@ -169,7 +169,8 @@ NUMBERS = {
     ("12.5%", "3 %"): ([12.5, 3], "are in %"),
     ("5 \u20ac", "-6 \u20ac"): ([5, -6], "are in \u20ac"),
     ("EUR 5", "EUR 6"): ([5, 6], "are in EUR"),
-    ("(1,234.5)", "2"): ([-1234.5, 2], ""),
+    ("(1,234.5)", "2", "3-"): ([-1234.5, 2, -3], ""),
+    ("1.5M", "900K"): ([1.5e6, 9e5], "are thousands"),
     ("1e5", "-2.5E-3"): ([1e5, -0.0025], ""),
     ("\u22125", "+.5"): ([-5, 0.5], ""),
     ("126.4#", "127"): ([126.4, 127], "1 value of 'y' with a mark, such as '126.4#'"),
@@ -232,6 +233,7 @@ EXCEL = "Date,Period,y\n" + "".join(f"{36526 + i // 48},{i % 48 + 1},{i}\n" for 
 HALF_HOURS = "".join(
     f"0{1 + i // 48}/03/2023 {i % 48 // 2:02}:{i % 2 * 30:02};{i},000\n" for i in range(144)
 )
+FROM_TO = "".join(f"0{1 + i // 24}-05-2020;{i % 24:02} - {i % 24 + 1:02};{i}\n" for i in range(72))
 WIDE_HOURS = "day," + ",".join(f"H{h}" for h in range(1, 25)) + "\n"
 WIDE_HOURS += "".join(f"0{d}.03.2019," + ",".join("5" * 24) + "\n" for d in (1, 2))
 BY_TYPES = "Jahr;Monat;Wert\n" + "".join(
@@ -319,6 +321,10 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2023-03-03T23:30:00", 144, 0, 143),
     "a column that is constant": ("STN,YYYYMMDD,TG\n7,19991231,5\n7,20000101,6\n", {}, "1999-12-31",
         "2000-01-01", 2, 5, 6),
+    "months in German as columns": ("Jahr;Jan;Feb;Mrz;Apr;Mai;Jun;Jul;Aug;Sep;Okt;Nov;Dez\n2019;1;2;"
+        "3;4;5;6;7;8;9;10;11;12\n", {}, "2019-01", "2019-12", 12, 1, 12),
+    "hours from to": ("day;Hours;y\n" + FROM_TO, {}, "2020-05-01T00:00:00", "2020-05-03T23:00:00", 72,
+        0, 71),
     "Excel's dates": ("Date,y\n43831,1\n43832,2\n43833,3\n", {}, "2020-01-01", "2020-01-03", 3, 1,
         3),
     "dates of the future": ("t,y\n2001-01,1\n2001-02,2\nSource: x,\nNote\n", {}, "2001-01",
