@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 
 import numpy as np
@@ -18,7 +19,6 @@ from gpytorch_nkn.datasets.written_cells import (
     is_missing,
     kind,
     listed,
-    read_numbers,
     read_times,
 )
 
@@ -103,13 +103,10 @@ def turned(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
 def with_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str]:
     """The table with a column that counts rows, from below if dates fall, and a notice."""
     numbers, order = np.arange(len(frame)), "first to the last row"
-    for column in frame:
-        if main_kind(frame[column]) == "date":
-            cells = frame[column][~is_missing(frame[column])]
-            try:
-                times, _, _ = read_times(cells, dayfirst=None, date_format=None, decimal=None)
-            except ValueError:
-                continue
+    for column in [column for column in frame if main_kind(frame[column]) == "date"]:
+        cells = frame[column][~is_missing(frame[column])]
+        with suppress(ValueError):
+            times = read_times(cells, dayfirst=None, date_format=None, decimal=None)[0]
             if len(times) > 1 and (np.diff(times) <= np.timedelta64(0)).all():
                 numbers, order = numbers[::-1], f"last to the first row, as {column!r} falls"
     return frame.assign(**{name: numbers.astype(str)}), f"Rows are counted from the {order}."
@@ -147,19 +144,14 @@ def _part(cells: pd.Series) -> tuple[str, bool]:
 def find_times(frame: pd.DataFrame, times: Sequence[str], target: str | None) -> dict[str, str]:
     """Columns that tell the time, by the part of it that they hold."""
     found = {name: _part(frame[name]) for name in times or frame if name != target}
-    order = ["date", *_PARTS, "clock"]
     if times:
-        columns = {part or f"part {i}": name for i, (name, (part, _)) in enumerate(found.items())}
-        columns = (
-            columns
-            if len(columns) == len(times) > 1
-            else dict(zip(map(str, range(len(times))), times, strict=True))
-        )
-        return {
-            p: columns[p]
-            for p in sorted(columns, key=lambda p: order.index(p) if p in order else 9)
-        }
-    columns = {}
+        keys = [part or str(i) for i, (part, _) in enumerate(found.values())]
+        if not 1 < len(times) == len(set(keys)):
+            keys = [str(i) for i in range(len(times))]
+        order = ["date", *_PARTS, "clock", *keys]
+        pairs = zip(keys, times, strict=True)
+        return dict(sorted(pairs, key=lambda pair: order.index(pair[0])))
+    columns: dict[str, str] = {}
     for name in sorted(found, key=lambda name: not found[name][1]):  # first those with names
         columns.setdefault(found[name][0], name)
     dates = [name for name, (part, _) in found.items() if part == "date"]
@@ -187,13 +179,10 @@ def _rising(frame: pd.DataFrame, target: str | None) -> str:
         return (named or [name for name in names if name not in numbers] or names)[0]
 
     def rank(name: str) -> tuple[bool, ...]:
-        try:
-            gaps = np.diff(read_numbers(frame[name][~is_missing(frame[name])])[0])
-        except ValueError:
-            gaps = np.zeros(1)
-        rises = bool((gaps > 0).all() or (gaps < 0).all())
-        is_named = bool(_TIME_NAMES.fullmatch(name.lower()))
-        is_equal = rises and (not gaps.size or bool(np.ptp(gaps) < 1e-6 * abs(gaps[0])))
+        gaps = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna().diff()
+        gaps = gaps.iloc[1:]
+        rises, is_named = (gaps > 0).all() or (gaps < 0).all(), _has_time_name(frame[name])
+        is_equal = rises and np.allclose(gaps, gaps.iloc[:1].sum(), atol=0)
         return is_named or rises, is_named and rises, is_named, is_equal
 
     best = max(numbers, key=rank)  # the first of these
@@ -280,28 +269,27 @@ def check_one_series(
     frame: pd.DataFrame, x: np.ndarray, times: Sequence[str], target: str, *, named: bool
 ) -> None:
     """Raise an error for a file of several series, which one or two columns name."""
-    repeated = int(pd.Series(x).duplicated().sum())
-    others = [c for c in frame if c not in (*times, target)]
-    others = [c for c in others if 1 < frame[c].nunique() <= len(x) / 3]
-    for group in [*combinations(others, 1), *combinations(others, 2)]:
+    repeated, limit = int(pd.Series(x).duplicated().sum()), _REPEATED * len(x)
+    others = [
+        c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3
+    ]
+    for group in [*combinations(others, 1), *combinations(others, 2)] if repeated >= limit else []:
         keys = frame[list(group)]
-        if repeated < _REPEATED * len(x):
-            break
         if keys.assign(**{"the time": x}).duplicated().sum() <= _UNTOLD * repeated:
-            where = {name: frame[name].iloc[0] for name in group}
+            where = keys.iloc[0].to_dict()
             options = " ".join(f"--where {shlex.quote('='.join(pair))}" for pair in where.items())
             raise ValueError(
                 f"The file seems to hold {len(keys.drop_duplicates())} series, named by "
                 f"{listed(group)}: choose one by where={where} ({options})."
             )
-    different, counts = np.unique(x, return_counts=True)
-    is_date = x.dtype.kind == "M" or 1500 <= different[0] <= different[-1] < 2200
-    if is_date and not named and 2 * different.size <= x.size:
+    count = pd.Series(x).value_counts()
+    is_date = x.dtype.kind == "M" or 1500 <= x.min() <= x.max() < 2200
+    if is_date and not named and 2 * len(count) <= x.size:
         again = " ".join(f"--time {shlex.quote(name)}" for name in times)
         raise ValueError(
-            f"{counts.max()} rows have the time {different[counts.argmax()]}: name all columns "
-            f"that tell the time (such as {again} --time COL), choose the rows of one series by "
-            f"where (--where COL=VALUE), or name {listed(times)} by time ({again}) to use all rows."
+            f"{count.iloc[0]} rows have the time {count.index[0]}: name all columns that tell the "
+            f"time (such as {again} --time COL), choose the rows of one series by where (--where "
+            f"COL=VALUE), or name {listed(times)} by time ({again}) to use all rows."
         )
 
 

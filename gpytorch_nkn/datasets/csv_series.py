@@ -35,24 +35,21 @@ def read_time_series(
 ) -> TimeSeries:
     """Read a series from a text file; nothing is held out.
 
-    The options have pandas' names, and what is not given is inferred from all rows. What was
-    inferred is in the notices; what is ambiguous raises an error that names the option. Rows are
-    sorted by time and may be irregular; rows without a value are left out.
+    The options have pandas' names. What is not given is inferred from all rows and said in the
+    notices; what is ambiguous raises an error that names the option. Rows are sorted by time;
+    rows without a value are left out.
 
-    - Times are numbers (years included) or dates of one format, such as ``2001-09-30``,
-      ``30/09/2001 18:00``, ``Sep 2001``, ``2001Q3``, ``2001-W36``, ``20010930``; of intervals the
-      start. Several columns may tell them: year and month, date and hour or period of the day.
-      Months, years or hours as columns become rows.
-    - Numbers may have decimal commas, thousands separators, units (``$``, ``%``) and marks
-      (``12.4*``), which are dropped.
-    - Lines above and below the data, comments (``#``) and lines of units are left out; the text is
-      in UTF-8, UTF-16 or cp1252, may be packed by gzip or zip, and is split at commas, semicolons,
-      tabs, bars or spaces.
+    - Times are numbers or dates of one format (``30/09/2001 18:00``, ``Sep 2001``, ``2001Q3``,
+      ``2001-W36``, ``20010930``), of intervals the starts, in one column or in several (year and
+      month, date and hour or period of the day). Months, years or hours as columns become rows.
+    - Numbers may have decimal commas, thousands separators, units and marks (``12.4*``).
+    - Text is in UTF-8, UTF-16 or cp1252, may be packed by gzip or zip, and is split at tabs,
+      semicolons, bars, commas or spaces. Lines that are no data are left out.
 
     Args:
         path: The file.
         time: Name of the time column, or of several that tell it together; ``"rows"`` counts the
-            rows. None means dates, or year and month and the like, or numbers that rise.
+            rows.
         target: Name of the target column; None means the only other one with numbers.
         covariates: Names of columns of numbers that are known for the future, too. Rows without a
             target after the last one with a target are the future.
@@ -100,12 +97,10 @@ def read_time_series(
     if times == [_ROWS] and _ROWS not in frame:
         frame, notice = csv_columns.with_rows(frame, _ROWS)
         notices.append(notice)
-    for column in times:
-        csv_columns.check_column(frame, column, "time")
-    for column in [target] if target is not None else []:
-        csv_columns.check_column(frame, column, "target")
-    for column in covariates:
-        csv_columns.check_column(frame, column, "covariates")
+    named = {"time": times, "target": [target] if target else [], "covariates": covariates}
+    for option, names in named.items():
+        for name in names:
+            csv_columns.check_column(frame, name, option)
     columns = csv_columns.find_times(frame, times, target)
     times = list(columns.values())
     target = csv_columns.find_target(frame, times) if target is None else target

@@ -16,6 +16,7 @@ from gpytorch_nkn.datasets.written_cells import counted, kind, listed
 __all__ = ["main_kind", "read_table"]
 
 _SEPARATORS = ("\t", ";", r"\|", ",", r"\s+")  # commas and spaces also occur within cells
+_STRINGS = {"header": None, "dtype": str, "na_filter": False, "skip_blank_lines": False}
 _SAMPLE = 1000  # cells that tell what a column holds
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-", 0x2019: "'"}
 
@@ -53,13 +54,10 @@ def read_table(
         cells = pd.read_csv(
             io.StringIO("\n".join(lines)),
             sep="|" if sep == r"\|" else sep,
-            header=None,
             names=range(max(len(re.split(pattern, line)) for line in lines)),
-            dtype=str,
-            na_filter=False,
-            skip_blank_lines=False,
             skipinitialspace=True,
             engine="python" if len(sep) > 1 and sep not in (r"\s+", r"\|") else "c",
+            **_STRINGS,
         )
     except (pd.errors.ParserError, re.error) as error:
         raise ValueError(f"{path} cannot be split at {sep!r} (sep, --sep): {error}.") from None
@@ -78,15 +76,7 @@ def _lines(path: Path, encoding: str | None) -> tuple[list[str], list[str]]:
     for name in [encoding] if encoding else [guess, "utf-16", "cp1252", "latin-1"]:
         try:
             frame = pd.read_csv(
-                path,
-                sep="\x1f",
-                header=None,
-                names=["line"],
-                dtype=str,
-                encoding=name,
-                na_filter=False,
-                quoting=csv.QUOTE_NONE,
-                skip_blank_lines=False,
+                path, sep="\x1f", names=["line"], quoting=csv.QUOTE_NONE, encoding=name, **_STRINGS
             )
             break
         except (UnicodeError, LookupError):

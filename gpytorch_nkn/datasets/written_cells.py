@@ -315,8 +315,7 @@ def _dates(
         is_excluded = form in _ORDERED and dayfirst not in (None, form[1] == "d")
         if not is_excluded and unique.str.fullmatch(shape).mean() > 0.5:
             values = pd.to_datetime(unique, format=form, errors="coerce")
-            if "%y" in form:
-                values = _in_century(values)
+            values = _in_century(values) if "%y" in form and values.notna().any() else values
             if not any(values.equals(other) for other in readings.values()):
                 readings[form] = values
     if unique.str.contains("-w-").any():
@@ -402,10 +401,9 @@ def _since(
 ) -> tuple[np.ndarray, list[str]]:
     """Numbers, or dates where these are seconds since 1970 or Excel's serial days."""
     values, notices = read_numbers(cells, decimal=decimal, sep=".")
-    size = np.abs(values)
-    unit = next((unit for unit, now in _EPOCHS.items() if size.max() < 10 * now), "ns")
-    is_serial = len(values) > 2 and 20_000 <= values.min() and values.max() <= 80_000
-    if date_format is None and size.min() > 0.3 * _EPOCHS[unit]:
+    unit = next((unit for unit, now in _EPOCHS.items() if abs(values).max() < 10 * now), "ns")
+    is_serial = len(values) > 2 and 20_000 <= values.min() <= values.max() <= 80_000
+    if date_format is None and abs(values).min() > 0.3 * _EPOCHS[unit]:
         date_format = "unix"
         notices.append(f"Times are read as {unit} since 1970.")
     elif date_format is None and is_serial and "dat" in str(cells.name).lower():
@@ -413,10 +411,10 @@ def _since(
         notices.append("Times are read as Excel's serial dates.")
     elif date_format is None:
         option = "if they are Excel's serial dates, say date_format='excel' (--date-format excel)"
-        told = (
-            [f"Times such as {cells.iloc[0]} are read as numbers; {option}."] if is_serial else []
+        notices += [f"Times such as {cells.iloc[0]} are read as numbers; {option}."] * int(
+            is_serial
         )
-        return values, [*notices, *told]
+        return values, notices
     unit, origin = ("D", "1899-12-30") if date_format == "excel" else (unit, "unix")
     try:
         dates = pd.to_datetime(values, unit=unit, origin=origin).round("ms")

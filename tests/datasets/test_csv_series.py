@@ -3,6 +3,8 @@
 import gzip
 import re
 import zipfile
+from contextlib import redirect_stdout
+from io import StringIO
 
 import numpy as np
 import pytest
@@ -216,8 +218,13 @@ def test_values_that_may_stand_for_missing_ones_get_a_notice_that_works(read, se
         read(column([*map(str, VALUES), sentinel, sentinel]), na_values=[option]).y.tolist()
         == VALUES
     )
-    for others in ([*VALUES, 23.5], [*VALUES, -3, -3.5], [0, 0, 0, 5, 7, 0, 300]):
-        assert not read(column(others)).notices
+
+
+@pytest.mark.parametrize(
+    "values", [[*VALUES, 23.5], [*VALUES, -3, -3.5], [0, 0, 0, 5, 7, 0, 300]], ids=str
+)
+def test_other_values_get_no_notice(read, values):
+    assert not read(column(values)).notices
 
 
 def hours(first, count, row):
@@ -321,10 +328,10 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2023-03-03T23:30:00", 144, 0, 143),
     "a column that is constant": ("STN,YYYYMMDD,TG\n7,19991231,5\n7,20000101,6\n", {}, "1999-12-31",
         "2000-01-01", 2, 5, 6),
-    "months in German as columns": ("Jahr;Jan;Feb;Mrz;Apr;Mai;Jun;Jul;Aug;Sep;Okt;Nov;Dez\n2019;1;2;"
-        "3;4;5;6;7;8;9;10;11;12\n", {}, "2019-01", "2019-12", 12, 1, 12),
-    "hours from to": ("day;Hours;y\n" + FROM_TO, {}, "2020-05-01T00:00:00", "2020-05-03T23:00:00", 72,
-        0, 71),
+    "months in German as columns": ("Jahr;" + "Jan;Feb;Mrz;Apr;Mai;Jun;Jul;Aug;Sep;Okt;Nov;Dez"
+        "\n2019;1;2;3;4;5;6;7;8;9;10;11;12\n", {}, "2019-01", "2019-12", 12, 1, 12),
+    "hours from to": ("day;Hours;y\n" + FROM_TO, {}, "2020-05-01T00:00:00",
+        "2020-05-03T23:00:00", 72, 0, 71),
     "Excel's dates": ("Date,y\n43831,1\n43832,2\n43833,3\n", {}, "2020-01-01", "2020-01-03", 3, 1,
         3),
     "dates of the future": ("t,y\n2001-01,1\n2001-02,2\nSource: x,\nNote\n", {}, "2001-01",
@@ -515,18 +522,24 @@ ADVICE = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def known_options():
+    """Options of the command."""
+    text = StringIO()
+    with redirect_stdout(text), pytest.raises(SystemExit):
+        main(["forecast", "--help"])
+    return set(re.findall(r"--[a-z-]+", text.getvalue()))
+
+
 @pytest.mark.parametrize("text", ADVICE)
-def test_the_option_that_an_error_names_works(read, text, capsys):
+def test_the_option_that_an_error_names_works(read, text, known_options):
     words, options = ADVICE[text]
     with pytest.raises(ValueError, match=re.escape(words)) as error:
         read(text)
     assert "\n" not in str(error.value)
     if options is not None:
         assert read(text, **options).y.size >= 1
-    with pytest.raises(SystemExit):
-        main(["forecast", "--help"])
-    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
-    assert set(re.findall(r"--[a-z][a-z-]+", str(error.value))) <= known
+    assert set(re.findall(r"--[a-z][a-z-]+", str(error.value))) <= known_options
 
 
 BAD = {
