@@ -400,17 +400,12 @@ def _learn(
             mean_module=trained.mean_module.double(),
         ).eval()
         found.fit.model = model
-        if session.budget is not None:
-            steps = int(_SOLVING * session.seconds_left / iteration)
-            model.max_iterations = min(max(steps, _FEWEST), model.max_iterations)
+        model.max_iterations = _iterations(session, iteration, model.max_iterations)
         mean = model.grid_mean().cpu().numpy()
         found.mean = mean if grid.has_channels else mean[None]
         judged = deepcopy(model).to(_TRAINED)
-        judged.max_iterations = _JUDGED_ITERATIONS
-        if session.budget is not None:
-            count = sum(len(mixture.blocks) for mixture in mixtures)
-            steps = int(_SOLVING * session.seconds_left / iteration / max(count, 1))
-            judged.max_iterations = min(max(steps, _FEWEST), _JUDGED_ITERATIONS)
+        solves = sum(len(mixture.blocks) for mixture in mixtures) or 1
+        judged.max_iterations = _iterations(session, solves * iteration, _JUDGED_ITERATIONS)
         for mixture in mixtures:
             means = judged.block_means(
                 torch.as_tensor(mixture.blocks, device=device), tolerance=_JUDGED_TOLERANCE
@@ -420,6 +415,13 @@ def _learn(
                 (found.mean - grid.center) / grid.scale,
                 (one.double().cpu().numpy().reshape(learned.shape) for one in means),
             )
+
+
+def _iterations(session: Session, seconds: float, most: int) -> int:
+    """As many as there is time for, of so many seconds each."""
+    if session.budget is None:
+        return most
+    return min(max(int(_SOLVING * session.seconds_left / seconds), _FEWEST), most)
 
 
 def _first_component(values: np.ndarray) -> np.ndarray:

@@ -12,8 +12,11 @@ __all__ = ["assign", "assign_weight"]
 
 
 def assign(module: Module, name: str, value: Tensor) -> None:
-    """Set a constrained parameter, moved into its bounds where these are tight."""
+    """Set a parameter, moved into its bounds where these are tight."""
     constraint = module.constraint_for_parameter_name(f"raw_{name}")
+    if constraint is None:
+        module.initialize(**{name: value})
+        return
     low, high = constraint.lower_bound.to(value), constraint.upper_bound.to(value)
     # A thousandth of the width inside: on the bound itself the raw value is infinite.
     width = high - low

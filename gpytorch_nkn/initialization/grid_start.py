@@ -28,6 +28,12 @@ __all__ = ["initialize_grid_kernels", "rescale_kernel"]
 
 # Lengthscales in periods, for details within one; longer ones start too far off on rough textures.
 _NEAR, _FAR = (0.03, 0.1), (0.1, 0.3)
+# Classes with a parameter that multiplies them, its name and its dimensions beside the batch.
+_FACTORS: tuple[tuple[type[Kernel], str, int], ...] = (
+    (ScaleKernel, "outputscale", 0),
+    (LinearKernel, "variance", 2),
+    (SpectralMixtureKernel, "mixture_weights", 1),
+)
 _PERIODIC = (0.4, 1.0)  # lengthscale of a periodic kernel, a shape
 _ENVELOPE = (0.3, 1.0)  # in spans: of a kernel that a periodic one is multiplied with
 _LINEAR = 0.1  # share of a linear kernel's variance at the edge of the grid
@@ -101,26 +107,21 @@ def rescale_kernel(kernel: Kernel, factor: Tensor) -> bool:
     Returns:
         Whether there is such a parameter, free to move.
     """
-    if isinstance(kernel, ScaleKernel) and kernel.raw_outputscale.requires_grad:
-        assign(kernel, "outputscale", kernel.outputscale * factor)
-        return True
-    if isinstance(kernel, ScaleKernel):
-        return False
-    if isinstance(kernel, LinearKernel) and kernel.raw_variance.requires_grad:
-        assign(kernel, "variance", kernel.variance * factor[..., None, None])
-        return True
-    if isinstance(kernel, SpectralMixtureKernel) and kernel.raw_mixture_weights.requires_grad:
-        assign(kernel, "mixture_weights", kernel.mixture_weights * factor.unsqueeze(-1))
-        return True
     if isinstance(kernel, NeuralKernelNetwork):
         last = kernel.layers[-1] if len(kernel.layers) else None
-        if isinstance(last, Linear) and not last.is_simplex and last.raw_weight.requires_grad:
-            free = last.raw_bias is None or last.raw_bias.requires_grad
-            if free:
-                last.weight = last.weight * factor[..., None, None]
-                if last.raw_bias is not None:
-                    last.bias = last.bias * factor.unsqueeze(-1)  # type: ignore[operator]
-                return True
+        if not isinstance(last, Linear) or last.is_simplex:
+            return False
+        if not all(raw is None or raw.requires_grad for raw in (last.raw_weight, last.raw_bias)):
+            return False
+        last.weight = last.weight * factor[..., None, None]
+        if last.raw_bias is not None:
+            last.bias = last.bias * factor.unsqueeze(-1)  # type: ignore[operator]
+        return True
+    for kind, name, event_dims in _FACTORS:
+        if isinstance(kernel, kind) and kernel._parameters[f"raw_{name}"].requires_grad:
+            value = getattr(kernel, name) * factor[(..., *[None] * event_dims)]
+            assign(kernel, name, value)
+            return True
     return False
 
 

@@ -130,11 +130,10 @@ def initialize_from_data(
                 assign(part, "lengthscale", 0.6 * typical * _log_normal(rng, value, 1.0))
         if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
             value = part.frequency.detach()
-            draws = torch.as_tensor(rng.standard_normal(tuple(value.shape)))
-            part.initialize(frequency=_FREQUENCY * draws.to(value) / distances(value, columns))
+            turns = _FREQUENCY * _normal(rng, value)
+            part.initialize(frequency=turns / distances(value, columns))
         if isinstance(part, DataAdaptiveHadamardKernel) and part.weights.requires_grad:
-            draws = torch.as_tensor(rng.standard_normal(tuple(part.weights.shape)))
-            part.initialize(weights=_FACTOR * draws.to(part.weights))
+            part.initialize(weights=_FACTOR * _normal(rng, part.weights))
         if isinstance(part, BivariateSpectralMixtureKernel) and part.frequencies.requires_grad:
             _start_mixture(part, rng, distances(part.frequencies.detach(), columns))
         if periodic and part.raw_period_length.requires_grad:
@@ -229,10 +228,7 @@ def _start_mixture(
 ) -> None:
     """Draw pairs of frequencies of a mixture, and widths of their distribution."""
     value = part.frequencies.detach()
-    shared, own = (
-        torch.as_tensor(rng.standard_normal(tuple(shape))).to(value)
-        for shape in (value[..., :1, :].shape, value.shape)
-    )
+    shared, own = (_normal(rng, like) for like in (value[..., :1, :], value))
     part.initialize(frequencies=(shared + _APART * own) / distances)
     if part.raw_scales.requires_grad:
         part.mixture_scales = 0.5 * _log_normal(rng, part.mixture_scales, 0.5) / distances
@@ -265,6 +261,10 @@ def _is_only_variance(kernel: Kernel, scaled: set[int]) -> bool:
 def _variance(target: Tensor) -> Tensor:
     variance = target.var() if target.numel() > 1 else target.new_ones(())
     return torch.where(variance > 0, variance, 1.0)
+
+
+def _normal(rng: np.random.Generator, like: Tensor) -> Tensor:
+    return torch.as_tensor(rng.standard_normal(tuple(like.shape))).to(like)
 
 
 def _log_normal(rng: np.random.Generator, like: Tensor, scale: float) -> Tensor:
@@ -308,10 +308,7 @@ def _start_steps(
         chosen = drawn if restart > 1 else np.where(rng.random(shape) < 0.5, chosen, drawn)
     values = torch.as_tensor(np.sort(chosen, axis=-1)).to(part.location)
     if part.raw_location.requires_grad:
-        if hasattr(part, "raw_location_constraint"):
-            assign(part, "location", values)
-        else:
-            part.initialize(location=values)
+        assign(part, "location", values)
     if part.raw_width.requires_grad:
         width = _STEP_WIDTH * ((high - low) or 1.0)
         assign(part, "width", width * _log_normal(rng, part.width, 0.5))

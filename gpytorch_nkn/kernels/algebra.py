@@ -130,9 +130,12 @@ def multiply_periodic(first: Kernel, second: Kernel) -> Kernel | None:
     """exp(-2 sin^2(pi d / p) / l): for one period, 1 / l adds."""
     if not same_columns(first, second) or not _equal(first.period_length, second.period_length):
         return None
+    return _with_added_rates(first, second)
+
+
+def _with_added_rates(first: Kernel, second: Kernel) -> Kernel:
     merged = _unconstrained(first)
-    rates = 1 / first.lengthscale.detach() + 1 / second.lengthscale.detach()
-    merged.lengthscale = 1 / rates
+    merged.lengthscale = 1 / (1 / first.lengthscale.detach() + 1 / second.lengthscale.detach())
     return merged
 
 
@@ -141,9 +144,7 @@ def multiply_matern(first: Kernel, second: Kernel) -> Kernel | None:
     single = _is_single(first, first.lengthscale) and _is_single(second, second.lengthscale)
     if not (first.nu == second.nu == 0.5 and single and same_columns(first, second)):
         return None
-    merged = _unconstrained(first)
-    merged.lengthscale = 1 / (1 / first.lengthscale.detach() + 1 / second.lengthscale.detach())
-    return merged
+    return _with_added_rates(first, second)
 
 
 def multiply_rational_quadratic(first: Kernel, second: Kernel) -> Kernel | None:

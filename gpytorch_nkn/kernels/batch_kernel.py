@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial, wraps
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from gpytorch.constraints import Interval, Positive
 from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.priors import Prior
+from gpytorch.priors import NormalPrior, Prior
 from linear_operator import to_dense
 from torch import Tensor, nn
 
@@ -68,10 +69,23 @@ class BatchKernel(Kernel):
         self.register_parameter(f"raw_{name}", nn.Parameter(torch.zeros(shape)))
         self.register_constraint(f"raw_{name}", Positive() if constraint is None else constraint)
 
-    def add_prior(self, name: str, prior: Prior | None, attribute: str) -> None:
-        """Register a prior on an attribute, by functions that pickle; ``None`` is no prior."""
+    def add_prior(
+        self,
+        name: str,
+        prior: Prior | float | None,
+        attribute: str,
+        location: Tensor | None = None,
+    ) -> None:
+        """Register a prior on an attribute, by functions that pickle; ``None`` is no prior.
+
+        With a location, a number is the deviation of a normal prior around it.
+        """
         if prior is None:
             return
+        if location is not None and isinstance(prior, float | int) and not isinstance(prior, bool):
+            if not 0 < prior < math.inf:
+                raise ValueError(f"The deviation of a prior must be positive, got {prior}.")
+            prior = NormalPrior(location, torch.full_like(location, prior))
         if not isinstance(prior, Prior):
             raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
         closures = partial(_get, attribute=attribute), partial(_set, attribute=attribute)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
-from gpytorch.priors import NormalPrior, Prior
+from gpytorch.priors import Prior
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
 
@@ -118,7 +118,9 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         start = normal((anchors.size(-2), rank), generator)
         start = (_START_DEVIATION * start).to(anchors).expand(*batch_shape, *start.shape)
         self.register_parameter("weights", nn.Parameter(start.clone()))
-        self.add_prior("weight_prior", _as_prior(weight_prior, self.weights), "weights")
+        # One distribution per weight: a sample of a single one would make all columns alike.
+        zeros = torch.zeros_like(start[(0,) * len(batch_shape)])
+        self.add_prior("weight_prior", weight_prior, "weights", zeros)
 
     @classmethod
     def from_data(
@@ -250,15 +252,3 @@ def _default_kernel(anchors: Tensor) -> RBFKernel:
     kernel.lengthscale = math.sqrt(anchors.size(-1)) * spread  # ... x 1 x D
     kernel.raw_lengthscale.requires_grad_(False)
     return kernel
-
-
-def _as_prior(prior: Prior | float | None, weights: Tensor) -> Prior | None:
-    if prior is None or isinstance(prior, Prior):
-        return prior
-    if not isinstance(prior, float | int) or isinstance(prior, bool):
-        raise TypeError(f"weight_prior must be a Prior, a number or None, got {prior!r}.")
-    if not 0 < prior < math.inf:
-        raise ValueError(f"The deviation of a prior must be positive, got {prior}.")
-    # One distribution per weight: a sample of a single one would make all columns alike.
-    zeros = torch.zeros_like(weights.detach()[(0,) * (weights.dim() - 2)])
-    return NormalPrior(zeros, torch.full_like(zeros, prior))

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpytorch import settings
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-__all__ = ["check_factors"]
+__all__ = ["check_factors", "is_small"]
+
+_MAX_ENTRIES = 2**26  # of a matrix that is written out, where that saves work
+
+
+def is_small(num_entries: int, work: int) -> bool:
+    """Whether a matrix is as cheap as a product with its operator, or will be factorised."""
+    return num_entries <= max(settings.max_cholesky_size.value() ** 2, min(work, _MAX_ENTRIES))
 
 
 def check_factors(kernels: Sequence[Kernel], inputs: Sequence[Tensor]) -> list[Kernel]:

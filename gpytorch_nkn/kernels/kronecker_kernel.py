@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
-from gpytorch import settings
 from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from linear_operator.operators import (
@@ -18,12 +19,10 @@ from linear_operator.operators import (
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
-from gpytorch_nkn.kernels.factors import check_factors
+from gpytorch_nkn.kernels.factors import check_factors, is_small
 from gpytorch_nkn.kernels.network import kernel_values
 
 __all__ = ["KroneckerKernel"]
-
-_MAX_ENTRIES = 2**26  # of a matrix that is written out, where that saves work
 
 
 class KroneckerKernel(BatchKernel):
@@ -121,8 +120,7 @@ class KroneckerKernel(BatchKernel):
             return None
         size = self._grid.num_cells()
         work = size * sum(len(part) for part in self.coordinates)  # of a product with a vector
-        limit = max(settings.max_cholesky_size.value() ** 2, min(work, _MAX_ENTRIES))
-        large = x1.size(-2) * x2.size(-2) > limit
+        large = not is_small(x1.size(-2) * x2.size(-2), work)
         if not large and (x1.size(-2), x2.size(-2)) != (size, size):
             return None
         cells1 = self._grid.find(x1)
@@ -187,18 +185,12 @@ class _Grid(nn.Module):
 
     def columns(self) -> list[slice]:
         """Input columns of each group."""
-        start, result = 0, []
-        for part in self.coordinates():
-            result.append(slice(start, start + part.size(-1)))
-            start = result[-1].stop
-        return result
+        widths = [part.size(-1) for part in self.coordinates()]
+        return [slice(end - n, end) for end, n in zip(accumulate(widths), widths, strict=True)]
 
     def num_cells(self) -> int:
         """Number of cells of the grid."""
-        size = 1
-        for part in self.coordinates():
-            size *= len(part)
-        return size
+        return math.prod(map(len, self.coordinates()))
 
     def find(self, x: Tensor) -> Tensor | None:
         """Numbers ``... x N`` of the cells in C order, or ``None`` if one is not on the grid.

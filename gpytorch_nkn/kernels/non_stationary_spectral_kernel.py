@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import torch
 from gpytorch.constraints import Interval
-from gpytorch.priors import NormalPrior, Prior
+from gpytorch.priors import Prior
 from torch import Tensor, nn
 
 from gpytorch_nkn._devices import normal
@@ -153,7 +153,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         self.feature_map = features
         self.stationary = stationary
         self.raw_lengthscale.requires_grad_(learn_lengthscale)
-        draws = _standard_normal(num_features, 2 * input_dim + 1, seed)
+        draws = normal((num_features, 2 * input_dim + 1), torch.Generator().manual_seed(seed))
         draws = draws.to(self.raw_lengthscale.device)
         correlation = 1.0 if stationary else correlation  # each of a pair has variance one
         mean = math.sqrt((1 + correlation) / 2) * draws[:, :input_dim]
@@ -176,10 +176,10 @@ class NonStationarySpectralKernel(FeatureKernel):
         self.add_constrained("outputscale", self.batch_shape, outputscale_constraint)
         if outputscale_constraint is None:
             self.outputscale = 1.0
-        around = _around(mean, frequency_prior), _around(0 * mean, difference_prior)
+        around = mean.to(self.raw_lengthscale)
         self.add_prior("outputscale_prior", outputscale_prior, "outputscale")
-        self.add_prior("frequency_prior", around[0], "mean_frequencies")
-        self.add_prior("difference_prior", around[1], "half_differences")
+        self.add_prior("frequency_prior", frequency_prior, "mean_frequencies", around)
+        self.add_prior("difference_prior", difference_prior, "half_differences", 0 * around)
 
     @property
     def is_stationary(self) -> bool:
@@ -228,17 +228,3 @@ class NonStationarySpectralKernel(FeatureKernel):
         if self.feature_map == "phi":
             return math.sqrt(2) * amplitude * (angle + self.phases.unsqueeze(-2)).cos()
         return torch.cat([amplitude * angle.cos(), amplitude * angle.sin()], -1)
-
-
-def _standard_normal(num_rows: int, num_columns: int, seed: int) -> Tensor:
-    return normal((num_rows, num_columns), torch.Generator().manual_seed(seed))
-
-
-def _around(location: Tensor, prior: Prior | float | None) -> Prior | None:
-    """A normal prior around a location where a deviation is given."""
-    if not isinstance(prior, float | int) or isinstance(prior, bool):
-        return prior
-    if not 0 < prior < math.inf:
-        raise ValueError(f"The deviation of a prior must be positive, got {prior}.")
-    location = location.to(torch.get_default_dtype())
-    return NormalPrior(location, torch.full_like(location, prior))

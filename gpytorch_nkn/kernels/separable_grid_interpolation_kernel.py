@@ -8,7 +8,6 @@ from functools import reduce
 from typing import Any
 
 import torch
-from gpytorch import settings
 from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
 from linear_operator.operators import (
@@ -20,13 +19,12 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.distances import are_same
-from gpytorch_nkn.kernels.factors import check_factors
+from gpytorch_nkn.kernels.factors import check_factors, is_small
 from gpytorch_nkn.kernels.network import kernel_values
 
 __all__ = ["SeparableGridInterpolationKernel"]
 
 _MIN_SIZE = 4  # points that cubic interpolation takes
-_MAX_ENTRIES = 2**26  # of a matrix that is written out, where that saves work
 
 
 class SeparableGridInterpolationKernel(BatchKernel):
@@ -175,11 +173,9 @@ class SeparableGridInterpolationKernel(BatchKernel):
         return reduce(torch.mul, map(values, factors, weights1, weights2))
 
     def _is_small(self, num_rows: int, num_columns: int) -> bool:
-        """Whether the matrix is as cheap as a product with its operator, or will be factorised."""
         sizes = self._axes.sizes.tolist()
         work = 4 ** len(sizes) * (num_rows + num_columns) + math.prod(sizes) * sum(sizes)
-        limit = max(settings.max_cholesky_size.value() ** 2, min(work, _MAX_ENTRIES))
-        return num_rows * num_columns <= limit
+        return is_small(num_rows * num_columns, work)
 
     def _weights(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Numbers of the points around each coordinate, ``... x N x 4``, and their weights."""

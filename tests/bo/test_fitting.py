@@ -5,14 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
-from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP, MultiTaskGP, SingleTaskGP
+from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize, Warp
-from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.bo import fit_bo_model, fitting, warm_start
 from gpytorch_nkn.fit.minimize import FlatParameters
@@ -376,15 +373,6 @@ def test_a_start_that_fails_is_told(monkeypatch):
         fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=1, max_iterations=3)
 
 
-def test_fantasies_are_refused_by_name():
-    x, y = data()
-    model = fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=0, max_iterations=3)
-    sampler = SobolQMCNormalSampler(torch.Size([2]), seed=0)
-    points = torch.rand(1, 2, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(ValueError, match="fantasies"):
-        fit_bo_model(model.fantasize(points, sampler))
-
-
 def test_a_state_dict_starts_as_its_model_does():
     x, y = data()
     last = fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=0, max_iterations=5)
@@ -395,26 +383,9 @@ def test_a_state_dict_starts_as_its_model_does():
     torch.testing.assert_close(ours[0].state_dict(), ours[1].state_dict())
 
 
-def test_members_of_a_list_that_share_a_kernel_are_refused():
-    x, y = data()
-    kernel = MaternKernel(ard_num_dims=2)
-    members = [SingleTaskGP(x, y, covar_module=kernel), SingleTaskGP(x, y, covar_module=kernel)]
-    with pytest.raises(ValueError, match="share parameters"):
-        fit_bo_model(ModelListGP(*members))
-
-
 def test_ensembles_are_sent_elsewhere():
     with pytest.raises(TypeError, match="fit_structure_ensemble_gp"):
         fit_bo_model(StructureEnsembleGP(*data()))
-
-
-def test_a_likelihood_that_is_not_gaussian_is_named_with_what_trains_the_model():
-    x = torch.rand(10, 2).double()
-    tasks = torch.cat([x, torch.arange(10).remainder(2).unsqueeze(-1).double()], -1)
-    model = MultiTaskGP(tasks, x.sum(-1, keepdim=True), task_feature=-1)
-    with pytest.raises(TypeError, match=r"^fit_bo_model .* got MultiTaskGP .*fit_gpytorch_mll"):
-        fit_bo_model(model)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
 
 
 def test_a_model_that_loo_cv_takes_for_an_ensemble_is_trained_as_a_batch():

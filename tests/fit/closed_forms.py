@@ -14,13 +14,6 @@ from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.models import SmallGP
 from tests.kernels.contract import perturb
 
-COMPILED = pytest.param(
-    "compiled",
-    marks=pytest.mark.skipif(
-        not is_compiled(), reason="the package was installed without a compiler"
-    ),
-)
-PATHS = ["auto", "tiles", COMPILED]
 FORMULAS_HERE = ["tiles", "compiled"] if is_compiled() else ["tiles"]
 
 

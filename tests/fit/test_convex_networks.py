@@ -1,4 +1,4 @@
-"""The loss in closed form of networks of convex combinations."""
+"""The loss in closed form of networks of convex combinations, and of several outputs."""
 
 import pytest
 import torch
@@ -6,7 +6,8 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 from gpytorch.priors import GammaPrior, NormalPrior
 
 from gpytorch_nkn.fit.minimize import FlatParameters
@@ -21,6 +22,10 @@ from tests.fit.closed_forms import (
     make,
     wide,
 )
+from tests.fit.models import SmallGP
+from tests.kernels.contract import perturb
+
+TWO = torch.Size([2])
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +107,67 @@ def dimension_scaled():
     return botorch(NeuralKernelNetwork(kernels, layers))
 
 
+def convex_batch(batch_shape=TWO):
+    options = {"weights": "simplex", "batch_shape": batch_shape}
+    layers = [Linear(2, 4, **options), Product(4, 2), Linear(2, 1, seed=1, **options)]
+    kernels = [
+        RBFKernel(batch_shape=batch_shape, active_dims=(1,)),
+        MaternKernel(ard_num_dims=3, batch_shape=batch_shape),
+    ]
+    for layer in (layers[0], layers[2]):
+        layer.add_raw_priors()
+    return NeuralKernelNetwork(kernels, layers)
+
+
+def outputs(kernel, mean=None, likelihood=None, x=None, batch_shape=TWO):
+    x = torch.randn(*batch_shape, 15, 3) if x is None else x
+    y = torch.sin(2 * x[..., 0]) * torch.ones(*batch_shape, 1) + 0.1 * torch.randn(*batch_shape, 15)
+    likelihood = GaussianLikelihood(batch_shape=batch_shape) if likelihood is None else likelihood
+    model = SmallGP(x, y, perturb(kernel), perturb(likelihood))
+    model.mean_module = ConstantMean(batch_shape=batch_shape) if mean is None else mean
+    perturb(model.mean_module)
+    return model
+
+
+def botorch_outputs(num_outputs=2, **options):
+    x = torch.rand(15, 3)
+    y = torch.stack([torch.sin((4 + k) * x[:, 0]) + x[:, 1] for k in range(num_outputs)], -1)
+    kernel = ScaleKernel(
+        convex_batch(torch.Size([num_outputs])), batch_shape=torch.Size([num_outputs])
+    )
+    return SingleTaskGP(x, y, covar_module=perturb(kernel), **options)
+
+
+def one_network_for_all():
+    """With an output scale for each output."""
+    return outputs(ScaleKernel(convex_batch(torch.Size([])), batch_shape=TWO))
+
+
+def one_layer_for_all():
+    network = convex_batch()
+    network.layers[0] = Linear(2, 4, weights="simplex")
+    return outputs(network)
+
+
+def frozen_outputs(*names):
+    model = outputs(ScaleKernel(convex_batch(), batch_shape=TWO))
+    for name in names:
+        model.get_submodule(name).requires_grad_(False)
+    return model
+
+
+def noise_of_outputs(*shape):
+    noise = 0.01 + 0.1 * torch.rand(*shape)
+    likelihood = FixedNoiseGaussianLikelihood(noise, learn_additional_noise=True, batch_shape=TWO)
+    return outputs(convex_batch(), likelihood=likelihood)
+
+
+def mean_prior():
+    model = outputs(convex_batch())
+    model.mean_module.register_prior("constant_prior", NormalPrior(0.3, 2.0), "constant")
+    return model
+
+
 KNOWN = {
     "plain": lambda: wide(convex()),
     "scaled": lambda: wide(ScaleKernel(convex())),
@@ -118,6 +184,36 @@ KNOWN = {
     "BoTorch, normalised inputs": lambda: botorch(input_transform=Normalize(3)),
     "BoTorch, its kernels": dimension_scaled,
     "BoTorch, known noise": lambda: botorch(train_Yvar=torch.rand(25, 1)),
+    "outputs: softplus": lambda: outputs(NeuralKernelNetwork.regression(3, batch_shape=TWO)),
+    "outputs: zero-mean periodic": lambda: outputs(
+        NeuralKernelNetwork.time_series(batch_shape=TWO, zero_mean=True, active_dims=(0,))
+    ),
+    "outputs: simplex": lambda: outputs(convex_batch()),
+    "outputs: scaled": lambda: outputs(ScaleKernel(convex_batch(), batch_shape=TWO)),
+    "outputs: inputs for all": lambda: outputs(convex_batch(), x=torch.randn(15, 3)),
+    "outputs: one network for all": one_network_for_all,
+    "outputs: one layer for all": one_layer_for_all,
+    "outputs: one noise for all": lambda: outputs(convex_batch(), likelihood=GaussianLikelihood()),
+    "outputs: one mean for all": lambda: outputs(convex_batch(), mean=ConstantMean()),
+    "outputs: zero mean": lambda: outputs(convex_batch(), mean=ZeroMean()),
+    "outputs: linear mean": lambda: outputs(convex_batch(), mean=LinearMean(3, batch_shape=TWO)),
+    "outputs: frozen mean": lambda: frozen_outputs("mean_module"),
+    "outputs: frozen network": lambda: frozen_outputs("covar_module.base_kernel"),
+    "outputs: frozen noise": lambda: frozen_outputs("likelihood"),
+    "outputs: fixed noise": lambda: noise_of_outputs(2, 15),
+    "outputs: fixed noise for all": lambda: noise_of_outputs(15),
+    "outputs: a prior on all": mean_prior,
+    "outputs: BoTorch": botorch_outputs,
+    "outputs: BoTorch, three outputs": lambda: botorch_outputs(3, input_transform=Normalize(3)),
+    "outputs: BoTorch, known noise": lambda: botorch_outputs(train_Yvar=0.01 + torch.rand(15, 2)),
+    "outputs: one network for the last dimension": lambda: outputs(
+        ScaleKernel(convex_batch(torch.Size([2, 1])), batch_shape=torch.Size([2, 3])),
+        likelihood=GaussianLikelihood(batch_shape=torch.Size([1, 3])),
+        batch_shape=torch.Size([2, 3]),
+    ),
+    "outputs: two batch dimensions": lambda: outputs(
+        convex_batch(torch.Size([2, 3])), batch_shape=torch.Size([2, 3])
+    ),
 }
 
 

@@ -1,7 +1,5 @@
 import cmath
-import math
 
-import pytest
 import torch
 
 from gpytorch_nkn.kernels import BivariateComplexExponentialKernel, ComplexExponentialKernel
@@ -26,16 +24,6 @@ def test_complex_value_equals_the_formula_written_out_for_one_pair():
     assert abs(value - expected) < 1e-14
 
 
-def test_real_part_equals_the_four_cosines():
-    """Re psi(x) conj psi(y) = (cos(wx - wy) + cos(wx - vy) + cos(vx - wy) + cos(vx - vy)) / 4."""
-    w, v, x, y = 1.7, 0.6, 0.9, -0.8
-    terms = [(w, w), (w, v), (v, w), (v, v)]
-    expected = sum(math.cos(a * x - b * y) for a, b in terms) / 4
-    assert abs(expected) > 0.05
-    value = kernel_with([w], [v])(torch.tensor([[x]]), torch.tensor([[y]])).to_dense().item()
-    assert value == pytest.approx(expected, abs=1e-14)
-
-
 def test_diagonal_is_the_squared_cosine_of_half_the_phase_difference():
     kernel, x = kernel_with([1.3, -0.4], [0.5, 2.0]), torch.randn(6, 2)
     expected = torch.cos(x @ torch.tensor([0.8, -2.4]) / 2).square()
@@ -49,14 +37,6 @@ def test_equal_frequencies_give_the_stationary_kernel():
     stationary.initialize(frequency=torch.tensor([[1.3, -0.4]]))
     values = kernel_with([1.3, -0.4], [1.3, -0.4]).complex_values(x, y)
     torch.testing.assert_close(values, stationary.complex_values(x, y))
-
-
-def test_complex_matrix_is_hermitian_of_rank_one():
-    kernel, x = kernel_with([1.3], [4.0]), torch.randn(7, 1)
-    matrix = kernel.complex_values(x, x).detach()
-    torch.testing.assert_close(matrix, matrix.mH)
-    eigenvalues = torch.linalg.eigvalsh(matrix)
-    assert eigenvalues[-1] > 0.5 and eigenvalues[:-1].abs().max() < 1e-12
 
 
 def test_gradients_of_the_two_frequencies_differ_at_the_start():

@@ -26,14 +26,6 @@ def test_frequency_is_shared_among_columns_without_ard():
     torch.testing.assert_close(kernel(x, y).to_dense(), expected)
 
 
-def test_complex_matrix_is_hermitian_of_rank_one():
-    kernel, x = ComplexExponentialKernel(ard_num_dims=2), torch.randn(7, 2)
-    matrix = kernel.complex_values(x, x).detach()
-    torch.testing.assert_close(matrix, matrix.mH)
-    eigenvalues = torch.linalg.eigvalsh(matrix)
-    assert abs(eigenvalues[-1] - 7) < 1e-12 and eigenvalues[:-1].abs().max() < 1e-12
-
-
 def test_period_is_two_pi_over_the_frequency_also_far_from_the_origin():
     kernel = ComplexExponentialKernel().initialize(frequency=2 * math.pi)
     x = torch.tensor([[0.3]])

@@ -16,13 +16,6 @@ def component(columns=3, **options):
     return kernel.initialize(frequency=FREQUENCY[:, :columns])
 
 
-def written_out(lengthscale, frequency, x, y):
-    """The formula, entry by entry."""
-    difference = x.unsqueeze(-2) - y.unsqueeze(-3)
-    squared = (difference / lengthscale).square().sum(-1)
-    return torch.exp(-squared / 2) * torch.cos((difference * frequency).sum(-1))
-
-
 def test_value_equals_the_formula_written_out_for_one_pair():
     x, y = torch.tensor([[0.2, 1.0, -0.3]]), torch.tensor([[0.5, -0.4, 0.4]])
     squared = (0.3 / 0.8) ** 2 + (1.4 / 2.0) ** 2 + (0.7 / 1.3) ** 2

@@ -1,10 +1,8 @@
-import math
-
 import mpmath
 import pytest
 import torch
 from gpytorch.kernels import PeriodicKernel
-from scipy import integrate, special
+from scipy import integrate
 
 from gpytorch_nkn.kernels import ZeroMeanPeriodicKernel
 
@@ -29,15 +27,6 @@ def test_equals_the_plain_kernel_less_its_mean_by_quadrature(lengthscale):
     assert actual == pytest.approx(expected, abs=1e-7)  # GPyTorch's distances limit the accuracy
 
 
-def test_equals_the_formula_with_scipys_bessel_function_for_one_pair():
-    lengthscale, period, x, y = 0.6, 2.5, 0.4, -0.5
-    z, angle = 1 / lengthscale, 2 * math.pi * (x - y) / period
-    expected = (math.exp(z * math.cos(angle)) - special.iv(0, z)) / (math.exp(z) - special.iv(0, z))
-    assert abs(expected) > 0.1
-    value = kernel_with(lengthscale, period)(torch.tensor([[x]]), torch.tensor([[y]]))
-    assert value.to_dense().item() == pytest.approx(expected, rel=1e-12)
-
-
 @pytest.mark.parametrize(
     "z", [1e-12, 1e-6, 3e-3, 9.9999e-3, 1.0001e-2, 0.095, 0.1, 1.0, 30.0, 5e2, 1e5]
 )
@@ -49,12 +38,6 @@ def test_accuracy_against_arbitrary_precision(z, tau):
         expected = float((mpmath.exp(z_ * cos) - mean) / (mpmath.exp(z_) - mean))
     value = kernel_with(1 / z, 1.0)(torch.tensor([[tau]]), torch.zeros(1, 1)).to_dense().item()
     assert value == pytest.approx(expected, rel=1e-9, abs=1e-10)
-
-
-def test_long_lengthscale_gives_the_cosine():
-    x = torch.linspace(0, 3, 11).unsqueeze(-1)
-    expected = torch.cos(2 * math.pi * (x - x.mT) / 1.3)
-    torch.testing.assert_close(kernel_with(1e7, 1.3)(x).to_dense(), expected, atol=1e-6, rtol=0)
 
 
 def test_mean_over_a_period_is_zero_in_every_dimension():

@@ -94,15 +94,6 @@ def test_other_kernels_are_left_to_themselves(make):
     assert frozen([random_network(0), make().double()], draw(5), draw(5)) is None
 
 
-def _after_a_refused_call(kernel):
-    model = NKNSingleTaskGP(draw(9), draw(9)[:, :1], structure=kernel).eval()
-    model(draw(2))
-    for shape in [(2,), (700,), (4000, 1, 1)]:
-        with pytest.raises((RuntimeError, ValueError)):
-            model(draw(*shape, columns=4)).mean  # noqa: B018
-    return model(draw(2)).mean
-
-
 @pytest.mark.parametrize("cls", MODELS)
 @pytest.mark.parametrize("with_gradients", [False, True])
 def test_posteriors_are_those_of_plain_evaluation(cls, with_gradients):
