@@ -115,9 +115,12 @@ class Member:
     def moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations ``M`` of observations, on the scale of its transform."""
         means, stds = self.scales.moments(*self._gaussian(rows, joint=False))
-        leads = self._leads(rows)
-        stds = self.spread * np.interp(leads, [1 / 6, 1 / 2, 5 / 6], self.thirds) * stds
+        leads, stds = self._leads(rows), self.widening(rows) * stds
         return (means, stds) if self._limits is None else self._limits.applied(means, stds, leads)
+
+    def widening(self, rows: np.ndarray) -> np.ndarray:
+        """Factors ``M`` of the standard deviations of the process, by lead time."""
+        return self.spread * np.interp(self._leads(rows), [1 / 6, 1 / 2, 5 / 6], self.thirds)
 
     def _leads(self, rows: np.ndarray) -> np.ndarray:
         """Time from the last observation ``M``, in horizons."""
