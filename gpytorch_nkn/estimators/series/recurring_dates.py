@@ -16,6 +16,7 @@ _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _RECENT = np.timedelta64(13, "W")  # the part of a series that shows when it is closed
 _FEWEST = 6  # times that show it
 _RARE = 0.25  # fraction of the usual frequency, below which a time of the week is closed
+_MOST_MISSING = 1 / 3  # fraction of open times without a date: a gap of weeks closes nothing
 _CHANCE = 0.01  # probability that gaps at random leave as many times of the week without dates
 _SPARSE = 50  # steps per time, beyond which times are irregular
 
@@ -122,10 +123,12 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
     seen = np.bincount(steps % size, minlength=size)
     frequency = seen / np.maximum(possible, 1)
     is_open = frequency > _RARE * frequency.max()
-    weeks = possible[is_open].min()
     missing = 1 - seen[is_open].sum() / possible[is_open].sum()
+    weeks = (possible if missing else possible[is_open]).min()  # without gaps, a weekend is enough
     closed = size - is_open.sum()
-    if not closed or weeks < 2 or pdtrc(closed - 1, size * missing**weeks) > _CHANCE:
+    if missing >= _MOST_MISSING or weeks < 2 or not closed:
+        return None
+    if pdtrc(closed - 1, size * missing**weeks) > _CHANCE:
         return None
     ahead = steps[-1] + np.arange(1, size * (count // is_open.sum() + 2))
     ahead = ahead[is_open[ahead % size]][:count] - steps[-1]

@@ -140,6 +140,17 @@ def test_days_with_holidays_and_rare_openings_go_on_at_the_days_that_occur():
     assert ahead.tolist() == pd.bdate_range("2001-07-02", periods=6).tolist()
 
 
+@pytest.mark.parametrize("freq", ["5min", "20min", "h", "2h", "6h", "D"])
+@pytest.mark.parametrize("gap", [3, 6, 10, 13, 15, 30])
+def test_one_long_gap_closes_no_time_of_the_week(freq, gap):
+    index = pd.date_range("2001-01-01", "2001-02-20", freq=freq)
+    for ends in (9, len(index) // 5):
+        begin, end = index[: ends + 3], index[index >= index[ends + 3] + pd.Timedelta(days=gap)]
+        known = begin.append(end[: max(ends, 9)])
+        ahead = TimeAxis.of(known).next(3)
+        assert ahead.tolist() == [known[-1] + k * index.freq for k in (1, 2, 3)]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_gaps_at_random_close_no_time_of_the_week(seed):
     rng = np.random.default_rng(seed)
