@@ -146,10 +146,10 @@ def load_series(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @cache
-def load_panel() -> dict[str, dict[str, Any]]:
-    """``time``, ``y``, ``season`` (steps, 1 for none) and ``horizon`` of each everyday series."""
-    facts = json.loads(_path("forecast_panel/panel.json").read_text(encoding="utf-8"))
-    groups = dict(list(load_frame("forecast_panel/panel.csv").groupby("unique_id")))
+def load_panel(panel: str = "panel") -> dict[str, dict[str, Any]]:
+    """``time``, ``y``, ``season`` (steps, 1 for none) and ``horizon`` of each series of a panel."""
+    facts = json.loads(_path(f"forecast_panel/{panel}.json").read_text(encoding="utf-8"))
+    groups = dict(list(load_frame(f"forecast_panel/{panel}.csv").groupby("unique_id")))
     return {
         name: {
             "time": groups[name]["x"].to_numpy(float),

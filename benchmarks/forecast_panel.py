@@ -3,6 +3,11 @@
 The last horizon of each of 57 series, the horizon before it, and so on, each from all that came
 before. Forecasters receive the season of a series up to 24 steps; those of 48 and 52 steps none,
 but ours may infer it from the time axis. GPYTORCH_NKN_DATA names the folder of the data.
+
+``--panel NAME --series $(seq 0 199) --origin 0`` reads another panel, forecast_panel/NAME.csv with
+the columns unique_id, x and y, and NAME.json with the season and the horizon in steps of each
+series: 200 of M1 or M3, say, 120 monthly, 50 quarterly and 30 yearly ones, their training and test
+parts joined, the horizon that of the competition (18, 8, 6).
 """
 
 from __future__ import annotations
@@ -27,7 +32,6 @@ _LEVELS = (80, 95)
 OURS: dict[str, dict] = {
     "default": {},
     '`quality="fast"`': {"quality": "fast"},
-    '`quality="best"`': {"quality": "best"},
     "`priors=False`": {"priors": False},
     '`structure="time_series"`': {"structure": "time_series"},
 }
@@ -41,18 +45,21 @@ def _told_season(season: int) -> int:
 
 def _possible(job: dict) -> bool:
     """Whether enough points are before the origin."""
-    series = list(load_panel().values())[job["series"]]
+    panel = list(load_panel(job["panel"]).values())
+    if job["series"] >= len(panel):
+        return False
+    series = panel[job["series"]]
     fewest = max(_FEWEST_POINTS, 2 * _told_season(series["season"]) + 2, series["season"] + 1)
     return series["y"].size - (job["origin"] + 1) * series["horizon"] >= fewest
 
 
-def run(series: int, origin: int, method: str) -> dict:
+def run(series: int, origin: int, method: str, panel: str) -> dict:
     """A forecast and its scores."""
     torch.set_num_threads(1)
-    name, panel = list(load_panel().items())[series]
-    season, horizon = panel["season"], panel["horizon"]
-    last = panel["y"].size - origin * horizon
-    x, y = panel["time"][:last], panel["y"][:last]
+    name, known = list(load_panel(panel).items())[series]
+    season, horizon = known["season"], known["horizon"]
+    last = known["y"].size - origin * horizon
+    x, y = known["time"][:last], known["y"][:last]
     train_x, train_y, new_x = x[:-horizon], y[:-horizon], x[-horizon:]
     _warm_up(method)
     if method in OURS:
@@ -200,6 +207,7 @@ BENCHMARK = Benchmark(
     },
     run,
     tables,
+    settings={"panel": "panel"},
     possible=_possible,
     needs=dict.fromkeys(_PEERS, "statsforecast"),
 )

@@ -129,8 +129,9 @@ class Benchmark:
         for values in itertools.product(*(getattr(args, name) for name in reversed(names))):
             job = dict(zip(reversed(names), values, strict=True))
             left_out |= lacking & set(values)
+            job = {name: job[name] for name in names} | settings
             if not lacking & set(values) and self.possible(job):
-                yield {name: job[name] for name in names} | settings
+                yield job
         for value in sorted(left_out):
             print(f"{value} is left out: {self.needs[value]} is not installed", file=sys.stderr)
 

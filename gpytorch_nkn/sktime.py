@@ -86,7 +86,7 @@ class SktimeNKNForecaster(BaseForecaster):
         transform: Literal["auto", "identity", "log", "log1p", "sqrt", "logit"] = "auto",
         bounds: Sequence[float | None] | None = None,
         horizon: int | None = None,
-        quality: Literal["fast", "default", "best"] = "default",
+        quality: Literal["fast", "default"] = "default",
         outliers: Literal["auto", "keep"] = "auto",
         priors: bool = True,
         restarts: int | None = None,

@@ -150,7 +150,7 @@ plt.show()
 # `structure="time_series"` trains the network of Sun et al. (2018) instead: radial, periodic,
 # linear and rational quadratic primitives, and layers of sums and products that are learned
 # altogether, from several starts. It needs no season, and finds periods by itself; it knows no
-# walks. `quality="best"` lets it forecast beside the others. What such a network has learned is
+# walks. What such a network has learned is
 # read in tutorial 04.
 
 # %%

@@ -27,7 +27,7 @@ JOBS = {
     "time_series": [
         {"series": "airline", "method": method, "seed": 0} for method in ("RBF", "seasonal_naive")
     ],
-    "forecast_panel": [{"series": 0, "origin": 0, "method": '`quality="fast"`'}],
+    "forecast_panel": [{"series": 0, "origin": 0, "method": '`quality="fast"`', "panel": "panel"}],
     "long_series": [
         {"series": "simulated", "horizon": "short", "origin": 0, "method": "fast", "points": 700}
     ],

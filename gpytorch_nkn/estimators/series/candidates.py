@@ -30,33 +30,36 @@ from gpytorch_nkn.layers import log_normal_prior
 
 __all__ = [
     "QUALITIES",
-    "SCOUT",
     "Key",
     "Options",
     "SeriesGP",
     "candidate_keys",
+    "scout",
     "train",
 ]
 
 Key = tuple[str, Transform]  # name of the structure, and what it models of the targets
 
-SCOUT = "smooth"  # the candidate that finds outliers
-_NO_SEASON, _NO_COVARIATES, _LEVEL = "no season", "no covariates", "level"
+_STEADY, _DRIFTING, _LEVEL, _NO_COVARIATES = "steady", "drifting", "level", "no covariates"
 # Terms of the networks, by name.
 _TERMS: dict[str, tuple[str, ...]] = {
-    SCOUT: ("walk", "trend", "line", "smooth", "rough", "season", "shifting_season"),
-    "damped": ("walk", "damped", "line", "rough", "season", "shifting_season"),
+    _STEADY: ("walk", "steady_season"),
+    "damped": ("walk", "damped", "line", "rough", "steady_season", "shifting_season"),
+    "smooth": ("walk", "trend", "line", "smooth", "rough", "steady_season"),
+    "shifting": ("walk", "rough", "shifting_season"),
+    _DRIFTING: ("walk", "trend", "line", "smooth", "rough", "season", "shifting_season"),
     "cycle": ("walk", "trend", "line", "rough", "season", "shifting_season", "cycle"),
     _LEVEL: ("level", "smooth", "rough", "season", "fixed_season"),
-    _NO_SEASON: ("walk", "trend", "line", "smooth", "rough"),
     _NO_COVARIATES: ("walk", "trend", "line", "rough", "season", "shifting_season"),
 }
 QUALITIES: dict[str, tuple[str, ...]] = {
-    "fast": (SCOUT,),
-    "default": (SCOUT, _LEVEL, "damped", "cycle", _NO_SEASON, _NO_COVARIATES),
-    "best": (SCOUT, "damped", "cycle", _NO_SEASON, _NO_COVARIATES, "time_series"),
+    "fast": (_STEADY, "damped"),
+    "default": (_STEADY, "damped", "smooth", "shifting", "cycle", _LEVEL, _NO_COVARIATES),
 }
-_OF_ALL = (SCOUT, "damped", _NO_SEASON)  # trained for every transform
+_OF_LONG: dict[str, tuple[str, ...]] = {
+    "fast": (_DRIFTING,),
+    "default": (_DRIFTING, "damped", "cycle", _LEVEL, _NO_COVARIATES),
+}
 # Log prior weight of a candidate whose structure is picked with the values that score it: a
 # network, or a cycle that came less often than so many times.
 _PICKED, _FEW_CYCLES = -3.0, 6.0
@@ -133,6 +136,11 @@ class SeriesGP(ExactGP):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
+def scout(series: Series) -> str:
+    """Name of the candidate that finds outliers: what came once must not look like a season."""
+    return _DRIFTING if series.is_long else _STEADY
+
+
 def candidate_keys(
     structure: str | NeuralKernelNetwork,
     quality: str,
@@ -141,13 +149,12 @@ def candidate_keys(
 ) -> list[Key]:
     """Structures and transforms to train for a series, given its possible transforms.
 
-    A structure alone is trained for the first and the last transform, a cycle for the middle one.
+    Each is trained for the first and the last transform, a cycle for the middle one.
     """
     names: tuple[str, ...] = ("network",)
     if isinstance(structure, str):
-        names = QUALITIES[quality] if structure == "auto" else (structure,)
-    if not series.seasons or series.is_long:  # whose seasons came often
-        names = tuple(name for name in names if name != _NO_SEASON)
+        known = _OF_LONG if series.is_long else QUALITIES
+        names = known[quality] if structure == "auto" else (structure,)
     if not series.is_long and series.far == 1:
         names = tuple(name for name in names if name != _LEVEL)
     if series.covariates is None:
@@ -156,9 +163,7 @@ def candidate_keys(
     middle = transforms[len(transforms) // 2]
     keys: list[Key] = []
     for name in names:
-        every = len(names) > 1 and name in _OF_ALL and not series.is_long
-        own = transforms if every else [middle] if name == "cycle" else ends
-        keys += [(name, transform) for transform in own]
+        keys += [(name, transform) for transform in ([middle] if name == "cycle" else ends)]
     return keys
 
 
@@ -229,8 +234,7 @@ def train(shared: tuple[Options, Series], key: Key, seconds: float | None) -> Me
 def _restarts(options: Options, num_rows: int) -> int:
     if options.restarts is not None:
         return options.restarts
-    restarts = 20 if num_rows <= _MANY else 6
-    return restarts if options.structure != "auto" else restarts // 4
+    return 20 if num_rows <= _MANY else 6
 
 
 def _sum(

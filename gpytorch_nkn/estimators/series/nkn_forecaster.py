@@ -108,14 +108,13 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             densities are probabilities.
         horizon: Steps of rolling forecasts and of :meth:`forecast`; ``None`` for one season (6
             without one).
-        quality: ``"fast"`` for one structure, ``"default"`` for up to five, ``"best"`` for the
-            ``"time_series"`` network, too, which takes four times as long.
+        quality: ``"fast"`` for two structures, ``"default"`` for up to six.
         outliers: ``"auto"`` leaves outliers out of the training (with a warning): targets whose
             error, predicted from all other values, is more than 12 times the others' on each scale
             that is modelled; at most one in 50 (and one more). ``"keep"`` learns from them.
         priors: Log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Starts of networks with learned wiring; ``None`` takes 20 up to 250 points and
-            6 beyond (a quarter of these beside other candidates). The others have one.
+            6 beyond. The others have one.
         recipe: Optimiser settings of a start; ``None`` for the default of each structure.
         budget: Wall time in seconds of a fit; ``None`` for no limit.
         n_jobs: Processes, over candidates.
@@ -167,7 +166,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         transform: Literal["auto", "identity", "log", "log1p", "sqrt", "logit"] = "auto",
         bounds: Sequence[float | None] | None = None,
         horizon: int | None = None,
-        quality: Literal["fast", "default", "best"] = "default",
+        quality: Literal["fast", "default"] = "default",
         outliers: Literal["auto", "keep"] = "auto",
         priors: bool = True,
         restarts: int | None = None,

@@ -9,6 +9,7 @@ __all__ = ["FEWEST", "outlying", "too_many"]
 FEWEST = 20  # targets, below which none is an outlier
 _OUTLYING = 12.0  # times the errors of the other targets
 _SHARE = 0.02  # of the targets
+_NEAR = 0.8  # of the larger error beside it, from which on two in a row are both outliers
 
 
 def too_many(count: int, num_rows: int) -> bool:
@@ -17,7 +18,7 @@ def too_many(count: int, num_rows: int) -> bool:
 
 
 def outlying(errors: np.ndarray) -> np.ndarray:
-    """Rows whose error is more than 12 times the RMS of all smaller ones, and a local maximum.
+    """Rows whose error is more than 12 times the RMS of all smaller ones, and near a local maximum.
 
     Errors are absolute and standardised, each of a target predicted from all others (Gaussian ones
     of 400 reach 4). The ratio is to smaller errors, since an outlier also widens what it is
@@ -30,5 +31,5 @@ def outlying(errors: np.ndarray) -> np.ndarray:
     if not gaps.size:
         return gaps
     padded = np.concatenate([[0.0], errors, [0.0]])
-    largest = errors >= np.maximum(padded[:-2], padded[2:])
+    largest = errors >= _NEAR * np.maximum(padded[:-2], padded[2:])
     return np.flatnonzero(largest & (errors >= errors[order[gaps[0]]]))

@@ -18,10 +18,10 @@ from gpytorch_nkn.averaging import (
     train_candidates,
 )
 from gpytorch_nkn.estimators.series.candidates import (
-    SCOUT,
     Key,
     Options,
     candidate_keys,
+    scout,
     train,
 )
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member
@@ -34,7 +34,7 @@ __all__ = ["Found", "search"]
 
 # A mean log density counts as that of so many independent targets, or of one for so many windows
 # of the horizon: candidates forecast much alike, and the errors of a window are correlated.
-_POINTS, _WINDOWS = 4.0, 2.0
+_POINTS, _WINDOWS = 2.0, 2.0
 _SMALL = 10.0  # mean of counts, below which they have an ordered probit
 _LEAST = 1e-3  # weight of a member that forecasts a long series
 _LEARNING = 0.6  # of the budget, where conditioning on a long series takes the rest
@@ -134,13 +134,13 @@ def _find_outliers(
     if options.outliers == "keep" or len(outliers) < FEWEST:
         return outliers, []
     scales = _transforms(options, series)
-    keys = [(SCOUT, scale) for scale in dict.fromkeys((scales[0], scales[-1]))]
-    scout = replace(options, priors=True, recipe=None, progress=False)
+    keys = [(scout(series), scale) for scale in dict.fromkeys((scales[0], scales[-1]))]
+    scouting = replace(options, priors=True, recipe=None, progress=False)
     progress = options.progress and series.is_long
     own = Session(budget=session.part(_SCOUTING), progress=progress)
     for _ in range(_ROUNDS):
         rest = series.select(~outliers)
-        trained = train_candidates(train, keys, own, shared=(scout, rest))
+        trained = train_candidates(train, keys, own, shared=(scouting, rest))
         if any(one.status != "ok" for one in trained):
             session.interrupted = own.interrupted
             break

@@ -37,6 +37,7 @@ MODES: dict[str, tuple[float, float]] = {
     "shape": (1.5, 1.4),  # within a season
     "shifting_shape": (1.0, 1.4),
     "drift": (12.0, 1.0),  # of a season
+    "steady_drift": (80.0, 0.4),
     "cycle": (1.0, 0.15),  # period, of the one that is found
     "coherence": (3.0, 1.0),  # of a cycle, in periods
     "curve": (1.5, 0.7),  # along a standardised covariate
@@ -103,8 +104,8 @@ def _periodic(start: _Start, shape: str) -> Kernel:
     return _with_prior(kernel, "lengthscale", MODES[shape], start.priors)
 
 
-def _season(start: _Start) -> list[Kernel]:
-    mode, scale = MODES["drift"]
+def _season(start: _Start, drifting: str = "drift") -> list[Kernel]:
+    mode, scale = MODES[drifting]
     drift = (start.period * mode, scale)
     return [
         _periodic(start, "shape"),
@@ -114,6 +115,10 @@ def _season(start: _Start) -> list[Kernel]:
 
 def _shifting_season(start: _Start) -> list[Kernel]:
     return [_periodic(start, "shifting_shape"), *_walk(start)]
+
+
+def _steady_season(start: _Start) -> list[Kernel]:
+    return _season(start, "steady_drift")
 
 
 def _fixed_season(start: _Start) -> list[Kernel]:
@@ -143,6 +148,7 @@ TERMS = {
     "smooth": _Term(_smooth, (0.135, 1.2)),
     "rough": _Term(_rough, (0.135, 1.2)),
     "season": _Term(_season, (0.044, 1.8)),
+    "steady_season": _Term(_steady_season, (0.044, 1.8)),
     "shifting_season": _Term(_shifting_season, (0.0036, 2.2)),
     "level": _Term(_level, (0.135, 1.5)),
     "fixed_season": _Term(_fixed_season, (0.135, 1.8)),

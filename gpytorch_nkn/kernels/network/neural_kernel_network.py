@@ -172,7 +172,8 @@ class NeuralKernelNetwork(BatchKernel):
         the parameters of the primitives. ``"walk"`` is a Wiener process, ``"trend"`` an
         integrated one, ``"damped"`` one whose slope is forgotten, ``"line"`` linear,
         ``"smooth"`` rational quadratic, ``"rough"`` an Ornstein-Uhlenbeck process (Matern-1/2).
-        For each of the ``seasons``, ``"season"`` repeats with its period and drifts, and
+        For each of the ``seasons``, ``"season"`` repeats with its period and drifts
+        (``"steady_season"`` hardly), and
         ``"shifting_season"`` goes on from the last one (periodic times Wiener). For forecasts far
         ahead, ``"level"`` is an Ornstein-Uhlenbeck process that returns to its mean slowly, and
         ``"fixed_season"`` repeats without a change; the shape of the shortest season then varies

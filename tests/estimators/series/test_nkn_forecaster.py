@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series import search
-from gpytorch_nkn.estimators.series.candidates import train
+from gpytorch_nkn.estimators.series.candidates import QUALITIES, train
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -33,8 +33,14 @@ def forecaster(**options):
     return NKNForecaster(**{"quality": "fast", "random_state": 0, **options})
 
 
+@pytest.fixture
+def one_sum(monkeypatch):
+    """The fast quality has one structure, for claims about one Gaussian process."""
+    monkeypatch.setitem(QUALITIES, "fast", ("damped",))
+
+
 def plain(**options):
-    """Of one candidate, trained shortly, where the claim is none about several or how well."""
+    """Trained shortly, where the claim is none about how well."""
     settings = {"transform": "identity", "outliers": "keep", "recipe": QUICK}
     return forecaster(**settings | options)
 
@@ -71,7 +77,7 @@ def test_what_is_said_of_an_observation_agrees(fitted):
     x = np.array([66.0])
     (median,), (std,) = fitted.predict(x, return_std=True)
     lowest, highest = fitted.predict_quantiles(x, [1e-9, 1 - 1e-9])[0]
-    values = np.linspace(lowest, highest, 1501)
+    values = np.linspace(lowest, highest, 20_001)
     density = np.exp(fitted.log_predictive_density(np.repeat(x, values.size), values))
     assert trapezoid(density, values) == pytest.approx(1, rel=1e-4)
     mean = trapezoid(values * density, values)
@@ -85,7 +91,7 @@ def test_what_is_said_of_an_observation_agrees(fitted):
     )
 
 
-def test_one_candidate_has_the_moments_of_its_gaussian_process():
+def test_one_candidate_has_the_moments_of_its_gaussian_process(one_sum):
     time, y = seasonal_series()
     model = plain(seasons=12).fit(time[:60], y[:60])
     x = np.array([61.0, 70.0])
@@ -103,16 +109,14 @@ def test_one_candidate_has_the_moments_of_its_gaussian_process():
 def test_all_that_was_tried_is_told(fitted):
     table = fitted.scores_
     counts = table["structure"].value_counts().to_dict()
-    assert counts == {"smooth": 3, "damped": 3, "no season": 3, "cycle": 1}
-    assert table["transform"].value_counts().to_dict() == {"identity": 3, "sqrt": 4, "log": 3}
+    assert counts == {"steady": 2, "damped": 2, "smooth": 2, "shifting": 2, "cycle": 1}
+    assert table["transform"].value_counts().to_dict() == {"identity": 4, "sqrt": 1, "log": 4}
     assert table["weight"].sum() == pytest.approx(1) and (table["weight"] >= 0).all()
     scored = table[table["status"] == "ok"]
     alike = scored[scored["structure"] != "cycle"]  # which has less weight before it is judged
     order = alike.sort_values("log_density", ascending=False)["weight"]
     assert order.is_monotonic_decreasing
     assert [m.weight for m in fitted.members_] == sorted(scored["weight"], reverse=True)
-    # it is the season that these data ask for
-    assert alike.groupby("structure")["weight"].sum().idxmin() == "no season"
 
 
 def test_processes_give_what_one_gives():
@@ -164,7 +168,7 @@ def test_budget_is_shared_by_the_candidates():
     assert np.isfinite(model.predict(time)).all()
 
 
-def test_logarithms_give_log_normal_forecasts():
+def test_logarithms_give_log_normal_forecasts(one_sum):
     time, y = seasonal_series()
     logged = forecaster(transform="log").fit(time[:60], np.exp(y[:60] / 5))
     normal = plain().fit(time[:60], y[:60] / 5)
@@ -188,7 +192,7 @@ def test_shares_stay_between_their_bounds():
     time = np.arange(60.0)
     shares = 100 / (1 + np.exp(-rng.standard_normal(60).cumsum() / 2 - 1))
     model = forecaster(bounds=(0, 100), recipe=QUICK, outliers="keep").fit(time, shares)
-    assert model.scores_["transform"].tolist() == ["identity", "logit"]
+    assert set(model.scores_["transform"]) == {"identity", "logit"}
     ahead = model.predict_quantiles(np.arange(60.0, 160.0), [1e-6, 0.5, 1 - 1e-6])
     assert ahead.min() >= 0 and ahead.max() <= 100
     assert (np.diff(ahead) > 0).all()
@@ -293,7 +297,8 @@ def test_large_counts_are_rounded_and_no_more():
     continuous = forecaster(recipe=QUICK, outliers="keep").fit(time, counts + 1e-6 * (time == 0))
     ahead = np.arange(72.0, 84.0)
     both = [m.predict_quantiles(ahead, [0.1, 0.5, 0.9]) for m in (model, continuous)]
-    assert whole(both[0]) and np.abs(both[0] - both[1]).max() < 2
+    assert whole(both[0])
+    np.testing.assert_allclose(both[0], both[1], rtol=2e-3)
 
 
 def test_very_wide_log_normals_have_infinite_moments_and_no_warning():
@@ -394,7 +399,7 @@ def test_paths_have_the_quantiles_and_the_smoothness_of_the_forecast(fitted):
     pd.testing.assert_frame_equal(first, again)
 
 
-def test_paths_are_joint_draws():
+def test_paths_are_joint_draws(one_sum):
     walk = np.random.default_rng(0).standard_normal(120).cumsum()
     model = plain().fit(np.arange(120.0), walk)
     x = np.arange(120.0, 126.0)
@@ -406,7 +411,7 @@ def test_paths_are_joint_draws():
     np.testing.assert_allclose(np.cov(paths) / scale**2, wanted, rtol=0.12)
 
 
-def test_an_update_forecasts_from_all_observations():
+def test_an_update_forecasts_from_all_observations(one_sum):
     series = monthly()
     model = plain().fit(series[:60])
     state = {name: value.clone() for name, value in model.model_.state_dict().items()}
@@ -471,7 +476,7 @@ def test_a_window_without_a_forecast_does_not_lose_the_others():
     assert table["median"].isna().tolist() == [True] * 16 + [False] * 16
 
 
-def test_ctrl_c_keeps_the_windows_that_are_finished(monkeypatch):
+def test_ctrl_c_keeps_the_windows_that_are_finished(monkeypatch, one_sum):
     calls = []
 
     def twice(*args, **options):

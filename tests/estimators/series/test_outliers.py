@@ -88,7 +88,8 @@ def test_the_candidate_that_finds_no_wild_values_is_not_trained_again(monkeypatc
     monkeypatch.setattr(search, "train", spy)
     options = {"quality": "fast", "random_state": 0, "progress": False}
     once = NKNForecaster(**options).fit(_MONTHS, months())
-    assert sorted(trained) == [("smooth", "identity"), ("smooth", "log")]
+    scales = ("identity", "log")
+    assert sorted(trained) == [(name, scale) for name in ("damped", "steady") for scale in scales]
     kept = NKNForecaster(outliers="keep", **options).fit(_MONTHS, months())
     np.testing.assert_array_equal(once.forecast(12), kept.forecast(12))
 
@@ -101,3 +102,37 @@ def test_wild_values_are_kept_on_request():
     assert kept.outliers_.size == 0 and kept.model_.train_targets.numel() == 96
     with pytest.raises(ValueError, match=r"outliers must be one of .*'auto', 'keep'.* got 'drop'"):
         NKNForecaster(outliers="drop").fit(_MONTHS, values)
+
+
+def _year(time):
+    return 100 + 10 * np.sin(2 * np.pi * time / 12) + 4 * np.cos(4 * np.pi * time / 12)
+
+
+def _week(time):
+    return 100 + np.array([0.0, 5, 8, 9, 12, -10, -15])[time.astype(int) % 7]
+
+
+def _step(time):
+    return np.where(time < 40, 5.0, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "season", "count", "noise", "wild", "size"),
+    [
+        (_year, 12, 72, 1.0, [60], 40.0),  # a month of the last year
+        (_week, 7, 182, 2.0, [175 - 7, 175 - 6], -60.0),  # two days of a holiday
+        (_week, 7, 56, 0.0, [23], 300.0),
+        (_step, 12, 72, 0.0, [], 0.0),
+    ],
+    ids=["one-off month", "holiday", "exact weeks", "exact step"],
+)
+def test_what_came_once_is_not_forecast(pattern, season, count, noise, wild, size):
+    time = np.arange(float(count + season))
+    true = pattern(time)
+    values = (true + noise * np.random.default_rng(1).standard_normal(time.size))[:count]
+    values[wild] += size
+    model = NKNForecaster(quality="fast", seasons=season, random_state=0, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(time[:count], values)
+    assert np.abs(model.predict(time[count:]) - true[count:]).max() < 0.1 + noise
