@@ -94,7 +94,8 @@ def turned(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
         if len(names) > (11 if part == "hour" else 1):
             others = [name for name in frame if name not in names]
             long = frame.melt(others, names, part, f"value by {part}", ignore_index=False)
-            if part == "month" and len(names) == 12:
+            month = re.compile(_COLUMNS_OF_TIMES["month"] + r"|\d\d?")
+            if part == "month" and not all(month.fullmatch(name.lower()) for name in names):
                 long[part] = long[part].map({name: str(i + 1) for i, name in enumerate(names)})
             return long.sort_index(kind="stable"), part
     return frame, None

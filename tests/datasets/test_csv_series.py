@@ -328,6 +328,8 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2023-03-03T23:30:00", 144, 0, 143),
     "a column that is constant": ("STN,YYYYMMDD,TG\n7,19991231,5\n7,20000101,6\n", {}, "1999-12-31",
         "2000-01-01", 2, 5, 6),
+    "months in another order": ("Year," + "Dec,Nov,Oct,Sep,Aug,Jul,Jun,May,Apr,Mar,Feb,Jan"
+        "\n2019,1,2,3,4,5,6,7,8,9,10,11,12\n", {}, "2019-01", "2019-12", 12, 12, 1),
     "months in German as columns": ("Jahr;" + "Jan;Feb;Mrz;Apr;Mai;Jun;Jul;Aug;Sep;Okt;Nov;Dez"
         "\n2019;1;2;3;4;5;6;7;8;9;10;11;12\n", {}, "2019-01", "2019-12", 12, 1, 12),
     "hours from to": ("day;Hours;y\n" + FROM_TO, {}, "2020-05-01T00:00:00",
