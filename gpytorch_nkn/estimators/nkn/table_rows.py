@@ -127,7 +127,8 @@ def _parquet_source(paths: Any, target: str) -> RowSource:
     if wrong:
         found = ", ".join(f"{column.name!r} ({column.type})" for column in wrong)
         raise ValueError(
-            f"Every column must hold numbers, got {found}: leave others out, or write numbers."
+            f"Every column must hold numbers, got {found}: leave them out, or write them as "
+            "numbers."
         )
     columns = [name for name in names if name != target]
     return RowSource(data.count_rows(), partial(_read_parquet, data, columns, target), columns)
