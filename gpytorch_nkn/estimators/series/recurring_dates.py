@@ -18,6 +18,7 @@ _FEWEST = 6  # times that show it
 _RARE = 0.25  # fraction of the usual frequency, below which a time of the week is closed
 _MOST_MISSING = 1 / 3  # fraction of open times without a date: a gap of weeks closes nothing
 _CHANCE = 0.01  # probability that gaps at random leave as many times of the week without dates
+_NEARLY = 6  # days, by which the dates of nearly monthly series differ
 _SPARSE = 50  # steps per time, beyond which times are irregular
 
 
@@ -30,11 +31,14 @@ class MonthlyDates:
         number: The number of the day, from 0 on, at most the last day of the month; -1 for the
             last one.
         clock: The time of day.
+        moved: Where a date that is no day at work moves to, ``"backward"`` or ``"forward"``; it
+            stays if this is empty.
     """
 
     weekdays: str
     number: int
     clock: np.timedelta64
+    moved: str = ""
 
     @classmethod
     def of(cls, dates: np.ndarray) -> MonthlyDates | None:
@@ -43,13 +47,16 @@ class MonthlyDates:
         clocks = dates - days
         if dates.size < 2 or (clocks != clocks[0]).any() or not np.diff(months).astype(int).all():
             return None
-        number = int(((days - months.astype("datetime64[D]")) / _DAY).max())
-        rules = [(_ALL, -1), (_ALL, number)]
+        numbers = ((days - months.astype("datetime64[D]")) / _DAY).astype(int)
+        number, clock = int(numbers.max()), clocks[0].astype("timedelta64[ms]")
+        rules = [cls(_ALL, -1, clock), cls(_ALL, number, clock)]
         if np.ptp(np.diff(days)):  # equal steps are some number of days
             weekday = _WEEKDAYS[(days[0].astype(int) + 3) % 7]  # 1970 began on a Thursday
-            rules += [(_AT_WORK, 0), (_AT_WORK, -1), *((weekday, k) for k in (0, 1, 2, 3, -1))]
-        for weekdays, number in rules:
-            rule = cls(weekdays, number, clocks[0].astype("timedelta64[ms]"))
+            counted = [(_AT_WORK, 0), (_AT_WORK, -1), *((weekday, k) for k in (0, 1, 2, 3, -1))]
+            rules += [cls(*one, clock) for one in counted]
+            rules.append(cls(_ALL, number, clock, "backward"))
+            rules.append(cls(_ALL, int(numbers.min()), clock, "forward"))
+        for rule in rules:
             if (rule.dates(months) == dates).all():
                 return rule
         return None
@@ -62,7 +69,10 @@ class MonthlyDates:
         else:
             first = months.astype("datetime64[D]")
             days = np.busday_offset(first, self.number, "forward", self.weekdays)
-        return np.minimum(days, last).astype("datetime64[ms]") + self.clock
+        days = np.minimum(days, last)
+        if self.moved:
+            days = np.busday_offset(days, 0, self.moved)
+        return days.astype("datetime64[ms]") + self.clock
 
     def months(self, dates: np.ndarray) -> np.ndarray:
         """The last months ``M`` whose date is not after other dates ``M``."""
@@ -76,7 +86,10 @@ class MonthlyDates:
 
 
 def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
-    """The next dates of a series that has two days a month, such as the 1st and the 15th.
+    """The next dates of a series of two days a month, or of one that is nearly the same.
+
+    Two days are the 1st and the 15th, say. Of days that differ by less than a week without a rule,
+    the most frequent one goes on.
 
     Args:
         dates: Sorted different dates ``N``.
@@ -87,10 +100,15 @@ def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
     """
     months = dates.astype("datetime64[M]")
     days = (dates - months) / _DAY
+    if dates.size < 2 or not np.ptp(np.diff(dates)):  # equal steps
+        return None
+    if dates.size >= _FEWEST and np.ptp(days) < _NEARLY and np.diff(months).astype(int).all():
+        usual = np.bincount(days.astype(int)).argmax()
+        clock = (dates[-1] - dates[-1].astype("datetime64[D]")).astype("timedelta64[ms]")
+        return MonthlyDates(_ALL, int(usual), clock).next(dates, count)
     is_late = days > days.mean()
     rules = [MonthlyDates.of(dates[part]) for part in (~is_late, is_late)]
-    has_equal_steps = dates.size < 2 or not np.ptp(np.diff(dates))
-    if None in rules or has_equal_steps or dates.size < 1.2 * np.ptp(months.astype(int)):
+    if None in rules or dates.size < 1.2 * np.ptp(months.astype(int)):
         return None
     later = months[-1] + np.arange(count // 2 + 2)
     ahead = np.sort(np.concatenate([rule.dates(later) for rule in rules if rule]))

@@ -98,7 +98,10 @@ def test_numbers_lead_back_to_the_times(index):
         pd.date_range("2020-10-24", periods=60, freq="h", tz="Europe/Berlin"),
         pd.date_range("2020-03-20", periods=60, freq="12h", tz="UTC"),
         pd.date_range("2020-03-27 07:00", periods=60, freq="D", tz="Europe/Berlin"),
-        *(pd.date_range("2020-03-20", periods=600, freq=f) for f in ("5min", "5h", "2D", "10D")),
+        *(
+            pd.date_range("2020-03-20", periods=600, freq=f)
+            for f in ("5min", "5h", "2D", "10D", "30D")
+        ),
     ],
 )
 @pytest.mark.parametrize("gaps", [False, True])
@@ -131,6 +134,19 @@ def test_times_go_on_as_pandas_goes_on(index, gaps):
 def test_short_series_go_on(times, expected):
     ahead = TimeAxis.of(pd.DatetimeIndex(times)).next(len(expected))
     assert ahead.tolist() == pd.DatetimeIndex(expected).tolist()
+
+
+def test_paydays_before_weekends_and_nearly_monthly_dates_stay_in_every_month():
+    months = pd.date_range("2020-01-01", periods=48, freq="MS")
+    paydays = months + pd.Timedelta("24D")
+    paydays = pd.DatetimeIndex([pd.offsets.BDay().rollback(day) for day in paydays])
+    axis = TimeAxis.of(paydays[:36])
+    assert axis.next(12).tolist() == paydays[36:].tolist()
+    np.testing.assert_allclose(np.diff(axis.numbers(paydays)), 365.2425 / 12, rtol=1e-12)
+    nearly = months + pd.Timedelta("29D")
+    nearly = nearly.where(months.month != 2, months + pd.Timedelta("27D"))  # in leap years, too
+    ahead = TimeAxis.of(nearly[:36]).next(12)
+    assert ahead.to_period("M").tolist() == months[36:].to_period("M").tolist()
 
 
 def test_days_with_holidays_and_rare_openings_go_on_at_the_days_that_occur():
