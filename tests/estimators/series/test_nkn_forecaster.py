@@ -81,7 +81,7 @@ def test_what_is_said_of_an_observation_agrees(fitted):
     density = np.exp(fitted.log_predictive_density(np.repeat(x, values.size), values))
     assert trapezoid(density, values) == pytest.approx(1, rel=1e-4)
     mean = trapezoid(values * density, values)
-    assert trapezoid((values - mean) ** 2 * density, values) == pytest.approx(std**2, rel=1e-3)
+    assert trapezoid((values - mean) ** 2 * density, values) == pytest.approx(std**2, rel=3e-3)
     cumulative = cumulative_trapezoid(density, values, initial=0)
     lower, upper = (end[0] for end in fitted.predict_interval(x, level=0.9))
     quantiles = fitted.predict_quantiles(x, [0.05, 0.5, 0.95])[0]
