@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import pdtrc  # upper tail of Poisson distributions
@@ -38,7 +38,7 @@ class MonthlyDates:
     weekdays: str
     number: int
     clock: np.timedelta64
-    moved: str = ""
+    moved: Literal["", "backward", "forward"] = ""
 
     @classmethod
     def of(cls, dates: np.ndarray) -> MonthlyDates | None:
