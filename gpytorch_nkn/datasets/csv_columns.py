@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
 
@@ -15,6 +15,8 @@ from gpytorch_nkn.datasets.csv_table import main_kind
 from gpytorch_nkn.datasets.written_cells import (
     END,
     MONTH,
+    counted,
+    english,
     is_compact,
     is_missing,
     kind,
@@ -51,13 +53,14 @@ _CHAINS = [  # columns that tell the time together, the preferred first
     (*days, *hours)
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
     for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
-] + [("year", "month"), ("year", "quarter"), ("year", "week"), ("year",)]
+] + [("date", "day"), ("year", "month"), ("year", "quarter"), ("year", "week"), ("year",)]
 _COLUMNS_OF_TIMES = {  # names of columns that are turned into rows
     "month": rf"{MONTH}[a-z]*\.?",
     "year": r"(?:1[5-9]|2[01])\d\d",
     "quarter": "q ?[1-4]|[1-4]q",
     "hour": r"(?:hour|he|h)?[ _]?\d\d?|\d\d?:\d\d(?::00)?(?:-\d\d:\d\d)?",
 }
+_TOTAL = re.compile(r"(?:grand )?(?:total|sum|mean|average|avg\.?|all)s?", re.I)
 _TIME_NAMES = re.compile(
     "t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
 )
@@ -65,7 +68,12 @@ _TIME_NAMES = re.compile(
 
 def check_column(frame: pd.DataFrame, name: str, option: str) -> None:
     if name not in frame:
-        raise ValueError(f"There is no {option} column {name!r}; the columns are {listed(frame)}.")
+        raise ValueError(f"There is no {option} column {name!r}; the columns are {_all(frame)}.")
+
+
+def _all(names: Iterable[str]) -> str:
+    """Names in full, as they are to be copied."""
+    return ", ".join(map(repr, names))
 
 
 def selected(frame: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
@@ -79,26 +87,40 @@ def selected(frame: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
     return frame
 
 
-def turned(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:
-    """The table with columns of months, years, hours, dates as rows, and which these are."""
+def turned(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None, list[str]]:
+    """The table with columns of months, years, hours, ... as rows, which these are, and notices.
+
+    Rows and columns of totals and means are left out.
+    """
     for part in (*_COLUMNS_OF_TIMES, "date"):
         pattern = _COLUMNS_OF_TIMES.get(part, "")
-        names = [n for n in frame if re.fullmatch(pattern, n.lower()) or kind(n) == part]
+        names = [n for n in frame if re.fullmatch(pattern, english(n.lower())) or kind(n) == part]
         if part == "hour" and len(names) == 12 and all(name.isdigit() for name in names):
             part = "month"
+        elif part == "hour" and names in [[str(d) for d in range(1, n + 1)] for n in range(28, 32)]:
+            part = "day"
         elif part == "month" and 3 < len(names) < 12:  # others are in another language
             first = frame.columns.get_loc(names[0])
             months = dict(zip(frame.columns[first : first + 12], range(1, 13), strict=False))
             names = list(months) if len(months) == 12 else names
         names = [name for name in names if main_kind(frame[name]) == "number"]
         if len(names) > (11 if part == "hour" else 1):
-            others = [name for name in frame if name not in names]
+            notices = [f"Columns of {part}s are turned into rows."]
+            others = [name for name in frame if name not in names and not _TOTAL.fullmatch(name)]
+            is_total = frame[others].apply(lambda c: c.str.fullmatch(_TOTAL)).any(axis=1)
+            is_total &= not is_total.all()
+            for what, count in (
+                ("column", frame.shape[1] - len(names) - len(others)),
+                ("row", int(is_total.sum())),
+            ):
+                notices += [f"{counted(count, what)} of totals or means left out."] * bool(count)
+            frame = frame[~is_total]
             long = frame.melt(others, names, part, f"value by {part}", ignore_index=False)
             month = re.compile(_COLUMNS_OF_TIMES["month"] + r"|\d\d?")
-            if part == "month" and not all(month.fullmatch(name.lower()) for name in names):
+            if part == "month" and not all(month.fullmatch(english(n.lower())) for n in names):
                 long[part] = long[part].map({name: str(i + 1) for i, name in enumerate(names)})
-            return long.sort_index(kind="stable"), part
-    return frame, None
+            return long.sort_index(kind="stable"), part, notices
+    return frame, None, []
 
 
 def with_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str]:
@@ -121,7 +143,9 @@ def _part(cells: pd.Series) -> tuple[str, bool]:
         return found, True
     parts = cells.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
     if cells.empty or parts[1].isna().any():
-        if len(cells) and cells.str.lower().str.fullmatch(_COLUMNS_OF_TIMES["month"]).all():
+        if len(cells) and (
+            cells.str.lower().map(english).str.fullmatch(_COLUMNS_OF_TIMES["month"]).all()
+        ):
             return "month", True
         rises = found == "number" and pd.to_numeric(cells, errors="coerce").is_monotonic_increasing
         if "time" in words and cells.str.fullmatch(r"\d{6}").all():
@@ -189,7 +213,7 @@ def _rising(frame: pd.DataFrame, target: str | None) -> str:
     best = max(numbers, key=rank)  # the first of these
     if not rank(best)[0]:
         raise ValueError(
-            f"Which column tells the time? None holds dates, and none of {listed(numbers)} rises "
+            f"Which column tells the time? None holds dates, and none of {_all(numbers)} rises "
             "from row to row: name it by time (--time), or say time='rows' (--time rows) to count "
             "the rows."
         )
@@ -206,7 +230,7 @@ def find_target(frame: pd.DataFrame, times: Sequence[str]) -> str:
             others = plain or others
     if len(others) != 1:
         raise ValueError(
-            f"Which column is the target? The columns are {listed(frame)}; name it by target "
+            f"Which column is the target? The columns are {_all(frame)}; name it by target "
             "(--target)."
         )
     return others[0]
@@ -229,7 +253,8 @@ def _counts_rows(cells: pd.Series) -> bool:
 def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, list[str]]:
     """One column of times from those of years, months, hours, ..., and notices.
 
-    Hours 1 to 24 and periods such as 1 to 48 are dated to their starts.
+    Hours 1 to 24 and periods such as 1 to 48 are dated to their starts. Days with an hour more or
+    less have its clock times twice or not at all.
     """
     if len(columns) == 1:
         return frame[next(iter(columns.values()))], []
@@ -244,6 +269,8 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, 
             text = cells
         elif part == "doy":
             text += "-" + digits.str.zfill(3)
+        elif part == "day" and "date" in columns:  # of a month of a year
+            text = (text + "-" + cells).mask(text.str.match(r".*\D\d{4}$"), cells + "-" + text)
         elif part == "day" or (part == "month" and "day" in columns):
             text += "-" + cells
         elif part in ("month", "quarter", "week"):
@@ -262,8 +289,33 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, 
                 minutes = (n - first) * (1440 // per_day)
                 told = f"{name!r} counts from 1, {1440 // per_day} minutes each; times are starts."
                 notices += [told] * first
+                extra, last = per_day // 24, n.groupby(text).transform("max")
+                is_long = (last > per_day) & bool(first)
+                is_short = (last == per_day - extra) & bool(first) & _is_sunday_of_change(text)
+                change = 60 if per_day == 48 else 120  # in Britain, and elsewhere
+                minutes -= 60 * (is_long & (minutes >= change + 60))
+                minutes += 60 * (is_short & (minutes >= change))
+                for days, is_so, what in (
+                    (is_long, per_day + extra, "is there twice"),
+                    (is_short, per_day - extra, "is missing"),
+                ):
+                    if days.any():
+                        notices.append(
+                            f"{counted(text[days].nunique(), 'day')} with {is_so} values in "
+                            f"{name!r} as clocks change: the hour from {change // 60}:00 {what}."
+                        )
             text += minutes.map(lambda m: f" {m // 60}:{m % 60:02}")
     return text.str.strip().rename(" ".join(columns.values())), notices
+
+
+def _is_sunday_of_change(dates: pd.Series) -> pd.Series:
+    """Whether days are Sundays of months in which clocks are set forward."""
+    with suppress(ValueError):
+        days = read_times(dates, dayfirst=None, date_format=None, decimal=None)[0]
+        if days.dtype.kind == "M":
+            stamps = pd.DatetimeIndex(days.astype("datetime64[s]"))
+            return pd.Series((stamps.weekday == 6) & stamps.month.isin([3, 9, 10]), dates.index)
+    return pd.Series(False, dates.index)
 
 
 def check_one_series(

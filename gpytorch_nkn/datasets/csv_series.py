@@ -86,10 +86,11 @@ def read_time_series(
     frame, sep, notices = layout(path)
     frame = csv_columns.selected(frame, where or {})
     times = [time] if isinstance(time, str) else list(time or ())
+    part = None
     if target is None:
-        frame, part = csv_columns.turned(frame)
+        frame, part, told = csv_columns.turned(frame)
+        notices += told
         if part is not None:
-            notices.append(f"Columns of {part}s are turned into rows.")
             times += [part] if times else []
             target = frame.columns[-1]
     if frame.shape[1] == 1 and not times:
@@ -102,6 +103,11 @@ def read_time_series(
         for name in names:
             csv_columns.check_column(frame, name, option)
     columns = csv_columns.find_times(frame, times, target)
+    if part == "day" and part not in columns:
+        raise ValueError(
+            "The columns are days of a month, and no other ones tell month and year: write these "
+            "into one column such as 2001-09."
+        )
     times = list(columns.values())
     target = csv_columns.find_target(frame, times) if target is None else target
     if len({*times, target, *covariates}) < len(times) + 1 + len(covariates):
@@ -136,6 +142,8 @@ def read_time_series(
     later = ~known & ~untimed & ~gaps[list(covariates)].any(axis=1) & bool(covariates)
     frame, known = frame[known | later], known[known | later].to_numpy()
     cells, time_notices = csv_columns.joined(frame, columns)
+    is_kept = ~cells.isin(list(na_values))  # of several columns, such as 2001-02-30
+    frame, cells, known = frame[is_kept], cells[is_kept], known[is_kept.to_numpy()]
     if len(times) > 1 and time is None:
         names = written_cells.listed(times)
         time_notices.insert(0, f"Times are read from the columns {names}.")

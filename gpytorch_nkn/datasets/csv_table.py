@@ -127,11 +127,12 @@ def _table(
         begins &= (kinds.isin(["missing", "text"]) | (kinds == main[data])).all(axis=1)
         begin = int(begins.to_numpy().argmax())
         names = _header(rows.iloc[:begin], cells[comment], rows.iloc[begin:])
-        steps = pd.to_numeric(rows.iloc[begin][data], errors="coerce").diff().iloc[1:]
+        steps = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna().diff().iloc[1:]
         is_table = 1 < len(data) < rows.shape[1] or len(data) > 2
         if (
             is_table
             and (names[data] != "").to_numpy().sum() < max(len(data) - 1, 1)
+            and len(steps)
             and (steps == 1).all()
         ):
             begin += 1  # columns are called by years

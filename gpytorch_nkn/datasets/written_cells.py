@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from functools import lru_cache, partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
 
 __all__ = [
     "counted",
+    "english",
     "find_sentinels",
     "is_missing",
     "kind",
@@ -32,8 +34,25 @@ _STYLES = {  # by the decimal mark; the other mark may separate thousands
     mark: re.compile(rf"[+-]?(?:[1-9]\d?\d?(?:{o}\d\d\d?)*{o}\d{{3}}|\d*)(?:{m}\d*)?(?:[eE].+)?")
     for mark, m, o in ((".", r"\.", ","), (",", ",", r"\."))
 }
-_SCALES = {"K": 1e3, "M": 1e6, "B": 1e9}  # where a column has several of them
+_SCALES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9}  # where a column has several, or numbers without
+_CODE = re.compile(r"-?(?:9{2,}(?:\.9+)?|8{3,}|[1-9]0{2,}|32768|1)")  # of missing values
 MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+_MONTHS_ABROAD = {  # German, French, Spanish, Italian, where they do not begin as in English
+    "jan": "ene|enero|gen|gennaio|j\u00e4n|j\u00e4nner",
+    "feb": "f[e\u00e9]v|f[e\u00e9]vr|f[e\u00e9]vrier",
+    "mar": "mrz|m\u00e4r|m\u00e4rz|maerz",
+    "apr": "abr|abril|avr|avril",
+    "may": "mai|mag|maggio",
+    "jun": "juin|giu|giugno",
+    "jul": "juil|juillet|lug|luglio",
+    "aug": "ago|agosto|ao[u\u00fb]t",
+    "sep": r"set(?!\W?\d$)|sett|settembre",
+    "oct": "okt|oktober|ott|ottobre",
+    "dec": "dez|dezember|dic|diciembre|dicembre|d[e\u00e9]c|d[e\u00e9]cembre",
+}
+_ABROAD = re.compile(
+    "|".join(rf"(?P<{m}>(?<![^\W\d_])(?:{w})(?![^\W\d_]))" for m, w in _MONTHS_ABROAD.items())
+)
 _WEEKDAY = re.compile(r"\(?\b(?:mon|tue|wed|thu|fri|sat|sun)(?:s|nes|rs|ur)?(?:day)?\b\)?[.,]?")
 _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
     r"(?P<hour>\d\d?)(?:[:.]?(?P<minute>\d\d)(?:[:.]?(?P<second>\d\d(?:[.,]\d+)?))?)?"
@@ -66,10 +85,16 @@ _CENTURY = 1930  # the first year that two digits stand for
 _EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 1970
 
 
-def listed(texts: Sequence[object]) -> str:
+def listed(texts: Iterable[object]) -> str:
     """Strings in quotes, shortened, the first ten if there are more."""
-    short = [repr(text if len(text) <= 40 else f"{text[:37]}...") for text in map(str, texts[:10])]
-    return ", ".join(short) + (", ..." if len(texts) > 10 else "")
+    full = list(map(str, texts))
+    short = [repr(text if len(text) <= 40 else f"{text[:37]}...") for text in full[:10]]
+    return ", ".join(short) + (", ..." if len(full) > 10 else "")
+
+
+def english(text: str) -> str:
+    """A text in lower case with the names of months as in English."""
+    return _ABROAD.sub(lambda found: found.lastgroup or "", text)
 
 
 def counted(count: int, what: str = "row") -> str:
@@ -151,12 +176,20 @@ def read_numbers(
         c: -value if found[c]["sign"] + found[c]["end"] in ("()", "-") else value
         for c, value in values.items()
     }
-    kinds = set(marks.values())
     notices = []
+    if limits := [cell for cell, mark in marks.items() if mark[:1] in ("<", ">")]:
+        notices.append(
+            f"{counted(int(cells.isin(limits).sum()), 'value')} of {name!r} such as {limits[0]!r}: "
+            f"{limits[0][0]!r} is dropped, and the limit is read as the value."
+        )
+        marks |= {cell: marks[cell][1:] for cell in limits}
+    kinds = set(marks.values())
     if "," in "".join(plain.values()) and decimal == ",":
         notices.append(f"Numbers of {name!r} have decimal commas.")
-    if len(kinds & _SCALES.keys()) > 1:
-        values = {cell: value * _SCALES.get(marks[cell], 1) for cell, value in values.items()}
+    scaled = {cell: value * _SCALES.get(marks[cell], 1) for cell, value in values.items()}
+    is_scaled = len(kinds & _SCALES.keys()) > 1 or {"", "K"} <= kinds or {"", "k"} <= kinds
+    if is_scaled or ("" in kinds and _spread(scaled.values()) < _spread(values.values())):
+        values = scaled
         notices.append(f"K, M and B in {name!r} are thousands, millions and billions.")
     elif len(kinds) == 1 and kinds != {""}:
         notices.append(f"Values of {name!r} are in {kinds.pop()}.")
@@ -169,40 +202,61 @@ def read_numbers(
     return cells.map(values).to_numpy(float), notices
 
 
+def _spread(values: Iterable[float]) -> float:
+    """Standard deviation of the logarithms of sizes."""
+    sizes = np.abs(list(values))
+    return float(np.std(np.log(sizes[sizes > 0]))) if sizes.any() else 0.0
+
+
 def _left_out(bad: pd.Series) -> str:
     """The option that leaves out cells."""
-    texts = list(bad.unique()[:5])
+    texts = list(bad.unique())
+    if len(texts) > 50:
+        return f"correct the {len(texts)} different texts like this in the file"
     options = " ".join(f"--na-values={shlex.quote(text)}" for text in texts)
     return f"leave such rows out by na_values={texts} ({options})"
 
 
 def find_sentinels(values: np.ndarray, name: str) -> list[str]:
-    """Notices on values that may stand for missing ones.
+    """A notice on values that may stand for missing ones, if there are any.
 
     Such a value recurs exactly at an end of the range (-99 and the like need not recur), and is
     farther from the others than these are from each other, or the only negative one.
     """
-    notices, rest = [], values
-    for lowest in (True, False, True, False):
-        end = rest.min() if lowest else rest.max()
-        others = rest[rest != end]
-        count, nines = rest.size - others.size, re.fullmatch(r"-?9{2,}(\.9+)?", f"{end:.12g}")
-        if end == 0 or count < 2 - bool(nines) or np.unique(others).size < 2:
+    unique, counts = np.unique(values, return_counts=True)
+    for low, high in sorted(product(range(4), repeat=2), key=sum, reverse=True):
+        others, size = unique[low : len(unique) - high], len(unique)
+        ends = [*range(low), *range(max(size - high, 0), size)]
+        if len(others) < 2 or not ends:
             continue
-        is_far = count < others.size and abs(others - end).min() > np.ptp(others)
-        if is_far or (end < 0 <= others.min() and end == round(end)):
-            rest = others
-            notices.append(
-                f"{counted(count)} of {name!r} with {end:.12g}, far from the others; if it stands "
-                f"for a missing value, say na_values=['{end:.12g}'] (--na-values={end:.12g})."
+        texts = {i: f"{unique[i]:.12g}" for i in ends}
+        is_code = {i: bool(_CODE.fullmatch(text)) for i, text in texts.items()}
+        if all(
+            unique[i] != 0
+            and (counts[i] > 1 or texts[i].lstrip("-")[:2] == "99" and is_code[i])
+            and (is_code[i] or (low if i < low else high) == 1)
+            and (
+                (
+                    abs(others - unique[i]).min() > np.ptp(others)
+                    and 2 * counts[ends].sum() < values.size
+                )
+                or (unique[i] < 0 <= others[0] and unique[i] == round(unique[i]))
             )
-    return notices
+            for i in ends
+        ):
+            found = ", ".join(f"{counted(int(counts[i]))} with {texts[i]}" for i in ends)
+            options = " ".join(f"--na-values={texts[i]}" for i in ends)
+            return [
+                f"{name!r} has {found}, far from the others; if missing values are written so, say "
+                f"na_values={list(texts.values())} ({options})."
+            ]
+    return []
 
 
 @lru_cache(2**16)
 def _tokens(date: str) -> tuple[str, str]:
     """A date as numbers and months of three letters with hyphens, and the part of a year in it."""
-    date = re.sub(rf"({MONTH})[a-z]*", r"-\1-", re.sub(r"^(\d{4}):", r"\1-", date))
+    date = re.sub(rf"({MONTH})[a-z]*", r"-\1-", english(re.sub(r"^(\d{4}):", r"\1-", date)))
     date = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|(?<=\d)(?=[a-z])|(?<=[a-z])(?=\d)", "-", date)
     date = re.sub(r"[\s./,'\u2019_-]+", "-", date).strip("-")
     found = _PERIOD.fullmatch(date)
@@ -393,7 +447,9 @@ def _no_times(cells: pd.Series, is_good: pd.Series) -> str:
             "2001-W36 or Sep 2001; name its format, such as date_format='%d.%m.%Y %Hh' "
             "(--date-format), or another column by time (--time), or say time='rows' (--time rows)."
         )
-    return f"{text} not a time such as {cells[is_good].iloc[0]!r}; {_left_out(bad)}."
+    hint = " Names of months are read in English, German, French, Spanish and Italian."
+    hint *= bool(re.search(MONTH, " ".join(cells[is_good].unique()).lower()))
+    return f"{text} not a time such as {cells[is_good].iloc[0]!r}; {_left_out(bad)}.{hint}"
 
 
 def _since(
@@ -417,7 +473,8 @@ def _since(
         return values, notices
     unit, origin = ("D", "1899-12-30") if date_format == "excel" else (unit, "unix")
     try:
-        dates = pd.to_datetime(values, unit=unit, origin=origin).round("ms")
+        dates = pd.to_datetime(values, unit=unit, origin=origin)
+        dates = dates.round("s" if date_format == "excel" else "ms")
     except (OverflowError, ValueError) as error:
         raise ValueError(f"date_format={date_format!r} (--date-format): {error}") from None
     return _coarsest(dates.to_numpy()), notices

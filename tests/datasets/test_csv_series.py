@@ -48,6 +48,11 @@ DATES = {
     ("194909", "194910"): ["1949-09", "1949-10"],
     ("May, 1949", "Sept. 1949"): ["1949-05", "1949-09"],
     ("Jan-49", "feb-49"): ["1949-01", "1949-02"],
+    ("Mrz 2012", "Mai 2012", "Okt. 2012", "Dezember 2012"): ["2012-03", "2012-05", "2012-10",
+        "2012-12"],
+    ("f\u00e9vr. 2012", "juin 2012", "ao\u00fbt 2012"): ["2012-02", "2012-06", "2012-08"],
+    ("ene 2012", "abr 2012", "ago 2012"): ["2012-01", "2012-04", "2012-08"],
+    ("gennaio 2012", "giu 2012", "set 2012"): ["2012-01", "2012-06", "2012-09"],
     ("Dec-29", "Jan-30"): ["2029-12", "1930-01"],
     ("JAN49", "FEB49"): ["1949-01", "1949-02"],
     ("1949-Jan", "1949-Feb"): ["1949-01", "1949-02"],
@@ -173,10 +178,14 @@ NUMBERS = {
     ("EUR 5", "EUR 6"): ([5, 6], "are in EUR"),
     ("(1,234.5)", "2", "3-"): ([-1234.5, 2, -3], ""),
     ("1.5M", "900K"): ([1.5e6, 9e5], "are thousands"),
+    ("1.97K", "2380"): ([1970, 2380], "are thousands"),
+    ("1.5M", "2380000"): ([1.5e6, 2.38e6], "are thousands"),
+    ("126.4 B", "127"): ([126.4, 127], "with a mark"),
+    ("<3.0", "4.2"): ([3, 4.2], "'<' is dropped, and the limit is read as the value"),
     ("1e5", "-2.5E-3"): ([1e5, -0.0025], ""),
     ("\u22125", "+.5"): ([-5, 0.5], ""),
     ("126.4#", "127"): ([126.4, 127], "1 value of 'y' with a mark, such as '126.4#'"),
-    ("12*", "13 p", "14e", "15(b)", "<16"): ([12, 13, 14, 15, 16], "5 values of 'y' with a mark"),
+    ("12*", "13 p", "14e", "15(b)"): ([12, 13, 14, 15], "4 values of 'y' with a mark"),
 }  # fmt: skip
 
 
@@ -249,6 +258,16 @@ BY_TYPES = "Jahr;Monat;Wert\n" + "".join(
 DAYS_BY_TYPES = "Ann\u00e9e;Mois;Jour;Valeur\n" + "".join(
     f"{d.year};{d.month};{d.day};{i},5\n" for i, d in enumerate(DAYS.tolist())
 )
+DAYS_WIDE = "Month," + ",".join(map(str, range(1, 32))) + "\n2023-01" + ",5" * 31
+DAYS_WIDE += "\n2023-02" + ",6" * 28 + ",,,\n2023-03" + ",7" * 31 + "\n"
+AUTUMN, SPRING = (
+    "date,period,y\n" + "".join(f"{d},{p + 1},{p}\n" for d, n in days.items() for p in range(n))
+    for days in (
+        {"2023-10-28": 48, "2023-10-29": 50, "2023-10-30": 48},
+        {"2023-03-25": 24, "2023-03-26": 23, "2023-03-27": 24},
+    )
+)
+EXCEL_TIMES = "Date,y\n" + "".join(f"{45000 + i / 24:.5f},{i}\n" for i in range(48))
 FILES = {  # text, options, first and last time, number, first and last value
     "byte order mark": ("\ufefft,y\n1,2\n2,3\n", {}, 1, 2, 2, 2, 3),
     "utf-16": ("t,y\n1,2\n2,3\n".encode("utf-16"), {}, 1, 2, 2, 2, 3),
@@ -332,6 +351,13 @@ FILES = {  # text, options, first and last time, number, first and last value
         "\n2019,1,2,3,4,5,6,7,8,9,10,11,12\n", {}, "2019-01", "2019-12", 12, 12, 1),
     "months in German as columns": ("Jahr;" + "Jan;Feb;Mrz;Apr;Mai;Jun;Jul;Aug;Sep;Okt;Nov;Dez"
         "\n2019;1;2;3;4;5;6;7;8;9;10;11;12\n", {}, "2019-01", "2019-12", 12, 1, 12),
+    "days as columns": (DAYS_WIDE, {}, "2023-01-01", "2023-03-31", 90, 5, 7),
+    "day with an hour twice": (AUTUMN, {}, "2023-10-28T00:00:00", "2023-10-30T23:30:00", 146, 0,
+        47),
+    "day without an hour": (SPRING, {}, "2023-03-25T00:00:00", "2023-03-27T23:00:00", 71, 0, 23),
+    "totals": ("Month,2019,2020,Mean\nJan,1,4,2\nFeb,2,5,3\nMar,3,6,4\nTotal,6,15,9\n", {},
+        "2019-01", "2020-03", 6, 1, 6),
+    "Excel's times": (EXCEL_TIMES, {}, "2023-03-15T00:00:00", "2023-03-16T23:00:00", 48, 0, 47),
     "hours from to": ("day;Hours;y\n" + FROM_TO, {}, "2020-05-01T00:00:00",
         "2020-05-03T23:00:00", 72, 0, 71),
     "Excel's dates": ("Date,y\n43831,1\n43832,2\n43833,3\n", {}, "2020-01-01", "2020-01-03", 3, 1,
@@ -388,6 +414,8 @@ def test_what_was_left_out_or_assumed_is_said(read):
         table(["43831", "43832", "43833"]): "date_format='excel' (--date-format excel)",
         "Year,Month,y\n2001,1,5\n2001,2,6\n": "Times are read from the columns 'Year', 'Month'.",
         "d,hour,y\n2001-01-01,1,5\n2001-01-01,24,6\n": "60 minutes each; times are starts.",
+        "date,period,y\n2023-10-29,1,5\n2023-10-29,50,6\n": "the hour from 1:00 is there twice.",
+        column([*"3456789" * 3, "-999", "9999", "-200", "-200"]): "['-999', '-200', '9999']",
         "t,a,price\n1,5,2\n2,6,1\n3,5,3\n": "--covariates price",
         "id,t,y\n" + "".join(f"{'ab'[i // 5]},{i},{i % 3}\n" for i in range(10)): "--where id=a",
     }.items():
@@ -480,6 +508,13 @@ ADVICE = {
     "t,a,b\n1,2,3\n2,4,6\n": ("name it by target (--target)", {"target": "b"}),
     "t,y\n1,a\n2,b\n3,4\n": ("na_values=['a', 'b'] (--na-values=a --na-values=b)",
         {"na_values": ["a", "b"]}),
+    column([*"abcdefgh", "4"]): (f"na_values={list('abcdefgh')}", {"na_values": [*"abcdefgh"]}),
+    "t,Forecast [MW] - a name that is longer than forty,b\n1,1,2\n2,2,4\n3,4,1\n": (
+        "'Forecast [MW] - a name that is longer than forty', 'b';",
+        {"target": "Forecast [MW] - a name that is longer than forty"}),
+    DAYS_WIDE.replace(",,,", ",0,,"): ("na_values=['2023-02-29']", {"na_values": ["2023-02-29"]}),
+    table(["Jan 2001", "maj 2001", "Jun 2001"]): ("Names of months are read in English, German",
+        {"time": "rows"}),
     "t,y\n1,2\n2,-inf\n": ("na_values=['-inf'] (--na-values=-inf)", {"na_values": ["-inf"]}),
     "t,y\n1,2\n2,1e999\n": ("na_values=['1e999']", {"na_values": ["1e999"]}),
     "t,y\n1,2\n2,1_000\n": ("na_values=['1_000']", {"na_values": ["1_000"]}),
