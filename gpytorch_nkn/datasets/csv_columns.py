@@ -58,6 +58,7 @@ _COLUMNS_OF_TIMES = {  # names of columns that are turned into rows
     "month": rf"{MONTH}[a-z]*\.?",
     "year": r"(?:1[5-9]|2[01])\d\d",
     "quarter": "q ?[1-4]|[1-4]q",
+    "day": r"(?:day|d)?[ _]?\d\d?",
     "hour": r"(?:hour|he|h)?[ _]?\d\d?|\d\d?:\d\d(?::00)?(?:-\d\d:\d\d)?",
 }
 _TOTAL = re.compile(r"(?:grand )?(?:total|sum|mean|average|avg\.?|all)s?", re.I)
@@ -97,8 +98,9 @@ def turned(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None, list[str]]:
         names = [n for n in frame if re.fullmatch(pattern, english(n.lower())) or kind(n) == part]
         if part == "hour" and len(names) == 12 and all(name.isdigit() for name in names):
             part = "month"
-        elif part == "hour" and names in [[str(d) for d in range(1, n + 1)] for n in range(28, 32)]:
-            part = "day"
+        elif part == "day":
+            days = [int(re.sub(r"\D", "", name)) for name in names]
+            names = names if days == [*range(1, len(days) + 1)] and 28 <= len(days) <= 31 else []
         elif part == "month" and 3 < len(names) < 12:  # others are in another language
             first = frame.columns.get_loc(names[0])
             months = dict(zip(frame.columns[first : first + 12], range(1, 13), strict=False))
@@ -117,7 +119,8 @@ def turned(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None, list[str]]:
             frame = frame[~is_total]
             long = frame.melt(others, names, part, f"value by {part}", ignore_index=False)
             month = re.compile(_COLUMNS_OF_TIMES["month"] + r"|\d\d?")
-            if part == "month" and not all(month.fullmatch(english(n.lower())) for n in names):
+            is_told = all(month.fullmatch(english(name.lower())) for name in names)
+            if part in ("month", "day") and not is_told:
                 long[part] = long[part].map({name: str(i + 1) for i, name in enumerate(names)})
             return long.sort_index(kind="stable"), part, notices
     return frame, None, []
@@ -250,7 +253,9 @@ def _counts_rows(cells: pd.Series) -> bool:
     return len(steps) > 1 and bool((steps == 1).all())
 
 
-def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, list[str]]:
+def joined(
+    frame: pd.DataFrame, columns: Mapping[str, str], dayfirst: bool | None = None
+) -> tuple[pd.Series, list[str]]:
     """One column of times from those of years, months, hours, ..., and notices.
 
     Hours 1 to 24 and periods such as 1 to 48 are dated to their starts. Days with an hour more or
@@ -289,9 +294,9 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, 
                 minutes = (n - first) * (1440 // per_day)
                 told = f"{name!r} counts from 1, {1440 // per_day} minutes each; times are starts."
                 notices += [told] * first
-                extra, last = per_day // 24, n.groupby(text).transform("max")
-                is_long = (last > per_day) & bool(first)
-                is_short = (last == per_day - extra) & bool(first) & _is_sunday_of_change(text)
+                extra, last = per_day // 24, n.groupby(text).transform("max") - first + 1
+                is_long = (last > per_day) & (first > 0 or per_day > 24)
+                is_short = (last == per_day - extra) & (first > 0) & _can_change(text, dayfirst)
                 change = 60 if per_day == 48 else 120  # in Britain, and elsewhere
                 minutes -= 60 * (is_long & (minutes >= change + 60))
                 minutes += 60 * (is_short & (minutes >= change))
@@ -308,10 +313,10 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, 
     return text.str.strip().rename(" ".join(columns.values())), notices
 
 
-def _is_sunday_of_change(dates: pd.Series) -> pd.Series:
+def _can_change(dates: pd.Series, dayfirst: bool | None) -> pd.Series:
     """Whether days are Sundays of months in which clocks are set forward."""
     with suppress(ValueError):
-        days = read_times(dates, dayfirst=None, date_format=None, decimal=None)[0]
+        days = read_times(dates, dayfirst=dayfirst, date_format=None, decimal=None)[0]
         if days.dtype.kind == "M":
             stamps = pd.DatetimeIndex(days.astype("datetime64[s]"))
             return pd.Series((stamps.weekday == 6) & stamps.month.isin([3, 9, 10]), dates.index)

@@ -105,8 +105,8 @@ def read_time_series(
     columns = csv_columns.find_times(frame, times, target)
     if part == "day" and part not in columns:
         raise ValueError(
-            "The columns are days of a month, and no other ones tell month and year: write these "
-            "into one column such as 2001-09."
+            "Columns look like days of a month, and no other ones tell month and year: write these "
+            "into one column such as 2001-09, or name a column by target (--target)."
         )
     times = list(columns.values())
     target = csv_columns.find_target(frame, times) if target is None else target
@@ -141,7 +141,7 @@ def read_time_series(
     missing, known = int(gaps[target].sum()), ~gaps[target] & ~untimed
     later = ~known & ~untimed & ~gaps[list(covariates)].any(axis=1) & bool(covariates)
     frame, known = frame[known | later], known[known | later].to_numpy()
-    cells, time_notices = csv_columns.joined(frame, columns)
+    cells, time_notices = csv_columns.joined(frame, columns, dayfirst)
     is_kept = ~cells.isin(list(na_values))  # of several columns, such as 2001-02-30
     frame, cells, known = frame[is_kept], cells[is_kept], known[is_kept.to_numpy()]
     if len(times) > 1 and time is None:

@@ -186,9 +186,11 @@ def read_numbers(
     kinds = set(marks.values())
     if "," in "".join(plain.values()) and decimal == ",":
         notices.append(f"Numbers of {name!r} have decimal commas.")
-    scaled = {cell: value * _SCALES.get(marks[cell], 1) for cell, value in values.items()}
-    is_scaled = len(kinds & _SCALES.keys()) > 1 or {"", "K"} <= kinds or {"", "k"} <= kinds
-    if is_scaled or ("" in kinds and _spread(scaled.values()) < _spread(values.values())):
+    ends = {cell: mark.lstrip("$\u20ac\u00a3\u00a5\u20b9") for cell, mark in marks.items()}
+    scales = set(ends.values())
+    scaled = {cell: value * _SCALES.get(ends[cell], 1) for cell, value in values.items()}
+    is_scaled = len(scales & _SCALES.keys()) > 1 or {"", "K"} <= scales or {"", "k"} <= scales
+    if is_scaled or ("" in scales and _spread(scaled.values()) < _spread(values.values())):
         values = scaled
         notices.append(f"K, M and B in {name!r} are thousands, millions and billions.")
     elif len(kinds) == 1 and kinds != {""}:
@@ -257,7 +259,7 @@ def find_sentinels(values: np.ndarray, name: str) -> list[str]:
 def _tokens(date: str) -> tuple[str, str]:
     """A date as numbers and months of three letters with hyphens, and the part of a year in it."""
     date = re.sub(rf"({MONTH})[a-z]*", r"-\1-", english(re.sub(r"^(\d{4}):", r"\1-", date)))
-    date = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|(?<=\d)(?=[a-z])|(?<=[a-z])(?=\d)", "-", date)
+    date = re.sub(r"(?<=\d)(?:st|nd|rd|th|er)\b|(?<=\d)(?=[a-z])|(?<=[a-z])(?=\d)", "-", date)
     date = re.sub(r"[\s./,'\u2019_-]+", "-", date).strip("-")
     found = _PERIOD.fullmatch(date)
     if not found:

@@ -179,6 +179,7 @@ NUMBERS = {
     ("(1,234.5)", "2", "3-"): ([-1234.5, 2, -3], ""),
     ("1.5M", "900K"): ([1.5e6, 9e5], "are thousands"),
     ("1.97K", "2380"): ([1970, 2380], "are thousands"),
+    ("$1.97K", "$980"): ([1970, 980], "are thousands"),
     ("1.5M", "2380000"): ([1.5e6, 2.38e6], "are thousands"),
     ("126.4 B", "127"): ([126.4, 127], "with a mark"),
     ("<3.0", "4.2"): ([3, 4.2], "'<' is dropped, and the limit is read as the value"),
@@ -352,6 +353,8 @@ FILES = {  # text, options, first and last time, number, first and last value
     "months in German as columns": ("Jahr;" + "Jan;Feb;Mrz;Apr;Mai;Jun;Jul;Aug;Sep;Okt;Nov;Dez"
         "\n2019;1;2;3;4;5;6;7;8;9;10;11;12\n", {}, "2019-01", "2019-12", 12, 1, 12),
     "days as columns": (DAYS_WIDE, {}, "2023-01-01", "2023-03-31", 90, 5, 7),
+    "days with a letter as columns": (re.sub(r"(,)(\d+)(?=.*\n2023-01)", r"\1D\2", DAYS_WIDE), {},
+        "2023-01-01", "2023-03-31", 90, 5, 7),
     "day with an hour twice": (AUTUMN, {}, "2023-10-28T00:00:00", "2023-10-30T23:30:00", 146, 0,
         47),
     "day without an hour": (SPRING, {}, "2023-03-25T00:00:00", "2023-03-27T23:00:00", 71, 0, 23),
