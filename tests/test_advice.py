@@ -76,6 +76,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "add rows without a target": "test_cli.py",
     "name them (--covariates)": "datasets/test_csv_series.py",
     "fill it in": "datasets/test_csv_series.py",
+    "write these into one column": "datasets/test_csv_series.py",
     "had no covariates": "estimators/series/test_forecasts_with_covariates.py",
     "repeat a time": "estimators/series/test_many_series.py",
     "not written as 2024": "estimators/series/test_many_series.py",

@@ -515,6 +515,8 @@ ADVICE = {
     "t,Forecast [MW] - a name that is longer than forty,b\n1,1,2\n2,2,4\n3,4,1\n": (
         "'Forecast [MW] - a name that is longer than forty', 'b';",
         {"target": "Forecast [MW] - a name that is longer than forty"}),
+    DAYS_WIDE.replace("2023-0", "M"): ("write these into one column such as 2001-09, or name a "
+        "column by target (--target)", {"time": "rows", "target": "1"}),
     DAYS_WIDE.replace(",,,", ",0,,"): ("na_values=['2023-02-29']", {"na_values": ["2023-02-29"]}),
     table(["Jan 2001", "maj 2001", "Jun 2001"]): ("Names of months are read in English, German",
         {"time": "rows"}),
