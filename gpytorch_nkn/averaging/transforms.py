@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,7 @@ _NOUNS = {
 _ANSCOMBE = 3 / 8  # of one count, added under a root
 _LARGEST = 10_000  # count with a cut point
 _PSEUDO_COUNTS = 5.0  # of the smooth distribution, beside the observed counts
+_FLAT = 1e-3  # of these, spread over all counts up to the largest: none is impossible
 _TAIL = 1e-9  # probability of counts beyond the last cut point
 
 
@@ -56,6 +57,10 @@ class Transform:
     def lost_variance(self) -> float:
         """Mean variance, on the scale of the process, of what one target stands for."""
         return 0.0
+
+    def reaching(self, largest: float) -> Transform:
+        """One that tells values up to the largest apart."""
+        return self
 
     @property
     def is_identity(self) -> bool:
@@ -173,6 +178,16 @@ class OrderedProbit(Transform):
         cuts = _cuts((values - lower).astype(int))[: int(min(upper - lower, _LARGEST))]
         return cls("probit", lower, upper, 0.0, closed=True, whole=True, cuts=cuts)
 
+    def reaching(self, largest: float) -> OrderedProbit:
+        """With cut points beyond twice a count, as those of a square root go on."""
+        known, count = len(self.cuts), int(2 * (largest - self.lower)) + 2
+        if largest - self.lower < known:
+            return self
+        roots = np.sqrt(np.arange(int(min(count, self.upper - self.lower, _LARGEST))))
+        slope = (self.cuts[-1] - self.cuts[0]) / max(roots[known - 1], 1.0)
+        more = self.cuts[-1] + max(slope, 1.0) * (roots[known:] - roots[known - 1])
+        return replace(self, cuts=(*self.cuts, *more.tolist()))
+
     def forward(self, values: np.ndarray) -> np.ndarray:
         """The scores of values of any shape."""
         return self._scores[self._places(values)]
@@ -186,8 +201,10 @@ class OrderedProbit(Transform):
         return self.lower + np.searchsorted(self._ends[1:-1], scaled)
 
     def log_slope(self, values: np.ndarray) -> np.ndarray:
-        """Zero at whole numbers within the bounds, minus infinity elsewhere."""
-        return np.where(self._are_inside(values), 0.0, -np.inf)
+        """Logarithms of the lengths of intervals; minus infinity at what is no such number."""
+        widths = np.diff(self._ends)
+        logs = np.log(np.where(widths < np.inf, widths, 1.0))
+        return np.where(self._are_inside(values), logs[self._places(values)], -np.inf)
 
     @cached_property
     def lost_variance(self) -> float:
@@ -200,8 +217,13 @@ class OrderedProbit(Transform):
 
     @cached_property
     def _scores(self) -> np.ndarray:
+        low, high = self._ends[:-1], self._ends[1:]
         density = np.exp(-(self._ends**2) / 2) / np.sqrt(2 * np.pi)
-        return -np.diff(density) / np.diff(ndtr(self._ends))
+        masses = np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
+        is_seen = masses > 1e-300
+        scores = -np.diff(density) / np.where(is_seen, masses, 1.0)
+        middle = np.where(np.isfinite(high), (low + high) / 2, low)
+        return np.clip(np.where(is_seen, scores, middle), low, high)
 
     def _places(self, values: np.ndarray) -> np.ndarray:
         return np.clip(np.floor(values) - self.lower, 0, len(self.cuts)).astype(int)
@@ -329,7 +351,8 @@ def _cuts(counts: np.ndarray) -> tuple[float, ...]:
     variance = max(float(positive.var()), 1.05 * mean)
     sizes = nbinom(mean**2 / (variance - mean), mean / variance)
     most = int(max(sizes.isf(_TAIL), positive.max())) + 2
-    above = share * sizes.sf(np.arange(most) - 1)
+    flat = (1 - np.arange(most) / (positive.max() + 2)).clip(0)
+    above = share * ((1 - _FLAT) * sizes.sf(np.arange(most) - 1) + _FLAT * flat)
     seen = 1 - np.cumsum(np.bincount(counts, minlength=most)[:most]) / n
     above = (n * seen + _PSEUDO_COUNTS * above) / (n + _PSEUDO_COUNTS)
     return tuple((-ndtri(above[above > 0])).tolist())

@@ -173,6 +173,13 @@ def train(shared: tuple[Options, Series], key: Key, seconds: float | None) -> Me
     Raises:
         RuntimeError, ArithmeticError: It cannot be trained, or there is no cycle.
     """
+    try:
+        return _trained(shared, key, seconds)
+    except ValueError as error:  # of the numbers: options are checked before
+        raise ArithmeticError(str(error)) from error
+
+
+def _trained(shared: tuple[Options, Series], key: Key, seconds: float | None) -> Member:
     options, whole = shared
     name, transform = key
     is_sum = name in _TERMS
@@ -223,11 +230,11 @@ def train(shared: tuple[Options, Series], key: Key, seconds: float | None) -> Me
         thirds,
         whole.horizon,
         whole.reach,
-        whole.step,
+        whole.span,
         log_prior,
         is_sum=is_sum,
     )
-    member.limit(whole.values)
+    member.limit(whole.time, whole.values)
     return member
 
 

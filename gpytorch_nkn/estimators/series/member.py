@@ -69,7 +69,7 @@ class Member:
         spread: Factor of its standard deviations, by rolling forecasts.
         thirds: Further factors of these by lead time, for each third of the horizon.
         horizon, reach: Steps ahead that it is calibrated for, and last rows it depends on.
-        step: The typical step of the series.
+        span: The typical time that so many steps take, gaps of the series included.
         log_prior: Log of its weight before it is scored.
         weight: Its weight in the forecast.
         is_sum: Its kernel is one of the built-in sums.
@@ -83,7 +83,7 @@ class Member:
     thirds: tuple[float, float, float] = (1.0, 1.0, 1.0)
     horizon: int = 1
     reach: int = CONDITIONED
-    step: float = 1.0
+    span: float = 1.0
     log_prior: float = 0.0
     weight: float = 0.0
     is_sum: bool = False
@@ -123,10 +123,10 @@ class Member:
         return self.spread * np.interp(self._leads(rows), [1 / 6, 1 / 2, 5 / 6], self.thirds)
 
     def _leads(self, rows: np.ndarray) -> np.ndarray:
-        """Time from the last observation ``M``, in horizons."""
+        """Time from the last observation ``M``, in spans of the horizon."""
         last = self.model.train_inputs[0][-1, 0].item()
         begin = self.scales.x_offset + self.scales.x_scale * last
-        return (rows[:, 0] - begin) / (self.horizon * self.step)
+        return (rows[:, 0] - begin) / self.span
 
     def _gaussian(self, rows: np.ndarray, *, joint: bool) -> tuple[Tensor, Tensor]:
         """Scaled means ``M`` of observations, and their variances or (joint) covariances."""
@@ -154,7 +154,10 @@ class Member:
         Args:
             rows, values: See :meth:`Scales.inputs`; in units of the data.
         """
-        self.limit(values)
+        self.scales = replace(
+            self.scales, transform=self.scales.transform.reaching(float(values.max()))
+        )
+        self.limit(rows[:, 0], values)
         seen = view(len(values), self.reach, CONDITIONED)
         x = self.scales.inputs(rows[seen], self._device)
         self._conditioned = None
@@ -165,9 +168,9 @@ class Member:
         y = self.scales.targets(values[seen], self._device)
         self.model.set_train_data(x, y, strict=False)
 
-    def limit(self, values: np.ndarray) -> None:
+    def limit(self, time: np.ndarray, values: np.ndarray) -> None:
         """Bound forecasts by the growth that was seen in the observations ``N``."""
-        self._limits = _Limits.of(self.scales.transform, values, self.horizon)
+        self._limits = _Limits.of(self.scales.transform, time, values, self.horizon)
 
     @torch.no_grad()
     def errors(self) -> np.ndarray:
@@ -209,22 +212,26 @@ class _Limits:
     is_log: bool
 
     @classmethod
-    def of(cls, transform: Transform, values: np.ndarray, horizon: int) -> _Limits:
+    def of(
+        cls, transform: Transform, time: np.ndarray, values: np.ndarray, horizon: int
+    ) -> _Limits:
         """Those of observations ``N``: the largest growth, and less beyond it the more windows.
 
         The next of ``n`` exchangeable windows exceeds all others with probability ``1 / (n + 1)``.
         """
         scaled = transform.forward(values)
-        size = max(min(horizon, len(values) // 2), 1)
-        inside = slice(size // 2, len(scaled) - (size - 1) // 2)  # middles of whole windows
-        highest, lowest = (
-            extreme(scaled, size)[inside] for extreme in (maximum_filter1d, minimum_filter1d)
-        )
-        count = max(len(values) / size - 1, 1.0)
+        starts = np.unique(time, return_index=True)[1]
+        highest, lowest = (end.reduceat(scaled, starts) for end in (np.maximum, np.minimum))
+        size = max(min(horizon, len(starts) // 2), 1)
+        inside = slice(size // 2, len(starts) - (size - 1) // 2)  # middles of whole windows
+        highest = maximum_filter1d(highest, size)[inside]
+        lowest = minimum_filter1d(lowest, size)[inside]
+        count = max(len(starts) / size - 1, 1.0)
         more = (1 + 1 / count) * horizon / size
         rise = more * max(float((highest[size:] - highest[:-size]).max()), 0.0)
+        is_log = transform.name in ("log", "log1p")
         fall = more * max(float((lowest[:-size] - lowest[size:]).max()), 0.0)
-        return cls(float(lowest[-1]), float(highest[-1]), fall, rise, transform.power == 0)
+        return cls(float(lowest[-1]), float(highest[-1]), fall, rise, is_log)
 
     def applied(
         self, means: np.ndarray, stds: np.ndarray, leads: np.ndarray

@@ -40,7 +40,7 @@ from gpytorch_nkn.estimators.series.series_input import (
     starts,
 )
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
-from gpytorch_nkn.estimators.table_input import refuse_constant
+from gpytorch_nkn.estimators.table_input import offset_and_scale, refuse_constant
 from gpytorch_nkn.fit import (
     FitResult,
     Recipe,
@@ -107,7 +107,8 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             numbers with a lower bound are counts: quantiles and paths are whole numbers,
             densities are probabilities.
         horizon: Steps of rolling forecasts and of :meth:`forecast`; ``None`` for one season (6
-            without one).
+            without one). Steps are different times; intervals are calibrated by the time ahead, in
+            multiples of the median time that so many steps take.
         quality: ``"fast"`` for two structures, ``"default"`` for up to six.
         outliers: ``"auto"`` leaves outliers out of the training (with a warning): targets whose
             error, predicted from all other values, is more than 12 times the others' on each scale
@@ -514,8 +515,8 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             The estimator.
 
         Raises:
-            ValueError: Targets lie beyond the bounds, or no member's transform has values for
-                them.
+            ValueError: Targets lie beyond the bounds, no member's transform has values for them,
+                or those of the fit were counts and these are not whole numbers.
         """
         check_is_fitted(self, "members_")
         index, target = observations(x, y)
@@ -534,6 +535,11 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         outliers = self.outliers_[~self.outliers_.isin(fresh.index)]
         counts = ~both.index.isin(outliers)
         rows, values = rows[counts], both.to_numpy()[counts]
+        if any(member.scales.transform.whole for member in self.members_) and (values % 1).any():
+            raise ValueError(
+                f"{values[values % 1 > 0][0]:g} is not a whole number, as all targets of the fit "
+                "were: fit anew."
+            )
         members = [m for m in self.members_ if m.holds(values, strict=self.bounds is not None)]
         if not members:
             names = sorted({member.transform for member in self.members_})
@@ -667,7 +673,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         check_counts(1, horizon=horizon)
         scored, windows = self._scored
         if horizon > _BEYOND * scored:
-            advice = f"fit with horizon={horizon} to score all of them."
+            advice = f"set NKNForecaster(horizon={horizon}) to score all of them."
             if self.horizon is not None and self.horizon > scored:
                 advice = "the series is too short to score all of them."
             warn_user(
@@ -704,7 +710,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
 
     def _series(self, time: np.ndarray, target: np.ndarray, in_days: bool) -> Series:
         seasons = self._seasons(time, in_days)
-        horizon = min(self._usual_horizon(time, seasons), max(len(time) // 4, 1))
+        horizon = min(self._usual_horizon(time, seasons), max(len(np.unique(time)) // 4, 1))
         return Series(time, target, seasons, horizon)
 
     def _seasons(self, time: np.ndarray, in_days: bool) -> list[float]:
@@ -763,6 +769,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
                 f"spread over {np.ptp(time):g}: no structure can be resolved. Fit the parts apart."
             )
         refuse_constant(target)
+        offset_and_scale(target)  # refuses what is too large
         candidate_transforms(self.transform, target, as_bounds(self.bounds))  # refuses what it must
 
 

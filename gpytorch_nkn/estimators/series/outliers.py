@@ -8,6 +8,7 @@ __all__ = ["FEWEST", "outlying", "too_many"]
 
 FEWEST = 20  # targets, below which none is an outlier
 _OUTLYING = 12.0  # times the errors of the other targets
+_LEAST = 3.0  # standardised error of an outlier; those of exact series are near zero inside
 _SHARE = 0.02  # of the targets
 _NEAR = 0.8  # of the larger error beside it, from which on two in a row are both outliers
 
@@ -27,7 +28,7 @@ def outlying(errors: np.ndarray) -> np.ndarray:
     order = np.argsort(errors)
     smaller = np.sqrt(np.cumsum(errors[order] ** 2) / np.arange(1, errors.size + 1))
     upper = np.arange(errors.size // 2, errors.size)
-    gaps = upper[errors[order[upper]] > _OUTLYING * smaller[upper - 1]]
+    gaps = upper[errors[order[upper]] > np.maximum(_OUTLYING * smaller[upper - 1], _LEAST)]
     if not gaps.size:
         return gaps
     padded = np.concatenate([[0.0], errors, [0.0]])

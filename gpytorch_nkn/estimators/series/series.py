@@ -14,6 +14,7 @@ __all__ = ["Series", "view"]
 _STEPS = 4  # per unit of time, without a season
 # Forecasts depend on the last rows: on so many, seasons and horizons at least.
 _ROWS, _SEASONS, _HORIZONS = 600, 4, 24
+_SAME = 1e-3  # of the standard deviation of all values: differences of a stuck sensor
 _UNITS = 4.0  # of time, up to which horizons do not count as far
 _THINNING = 1.5  # power of the position of a thinned row
 _LEARNED = 900  # rows at most that hyperparameters are learned from
@@ -54,6 +55,18 @@ class Series:
         return typical_step(self.time)
 
     @property
+    def steps(self) -> np.ndarray:
+        """Numbers ``N`` of the different times."""
+        return np.unique(self.time, return_inverse=True)[1]
+
+    @property
+    def span(self) -> float:
+        """The typical time from an observation to the last of its horizon."""
+        times = np.unique(self.time)
+        size = min(self.horizon, len(times) - 1)
+        return float(np.median(times[size:] - times[:-size])) * self.horizon / size
+
+    @property
     def unit(self) -> float:
         """The unit of time of the priors: the shortest season of at least two steps."""
         long = [period for period in self.seasons if period >= 2 * self.step]
@@ -79,9 +92,15 @@ class Series:
 
     @property
     def reach(self) -> int:
-        """Number of last rows that forecasts depend on, if there are so many."""
+        """Number of last rows that forecasts depend on, if there are so many.
+
+        Values of a stuck sensor at the end are half of them at most.
+        """
         longest = self.seasons[-1] / self.step if self.seasons else 0.0
-        return max(_ROWS, int(_SEASONS * longest), _HORIZONS * self.horizon)
+        repeats = len(self.time) / len(np.unique(self.time))
+        steps = max(_SEASONS * longest, _HORIZONS * self.horizon)
+        differ = np.abs(self.values - self.values[-1]) > _SAME * self.values.std()
+        return max(_ROWS, int(steps * repeats), 2 * int(differ[::-1].argmax()))
 
     @property
     def learned(self) -> np.ndarray:
@@ -96,15 +115,17 @@ class Series:
     @property
     def first_origin(self) -> int:
         """First row that is forecast from the rows before it: after two seasons, or a third."""
-        n = len(self.time)
+        steps = self.steps
+        n = int(steps[-1]) + 1
         seasons = int(np.ceil(2 * self.seasons[0] / self.step)) if self.seasons else 0
-        return min(max(n // 3, min(seasons, n // 2), 1), n - 1)
+        return int(np.searchsorted(steps, min(max(n // 3, min(seasons, n // 2), 1), n - 1)))
 
     @property
     def num_windows(self) -> float:
         """Number of disjoint windows of the horizon after the first origin."""
         scored = self.last(self.reach)
-        return (len(scored.time) - scored.first_origin) / self.horizon
+        steps = scored.steps
+        return float(steps[-1] + 1 - steps[scored.first_origin]) / self.horizon
 
     def cycle(self) -> tuple[float, float] | None:
         """The period that stands out beside seasons and covariates, and how often it came."""
@@ -115,6 +136,8 @@ class Series:
             for period in self.seasons
             for number in range(1, min(int(period / recent.step / 2), _HARMONICS) + 1)
         ]
+        if np.ptp(values) == 0:
+            return None
         span = float(np.ptp(time))
         columns = [np.ones_like(time), (time - time[-1]) / span]
         columns += [*map(np.sin, phases), *map(np.cos, phases), *recent.rows.T[1:]]

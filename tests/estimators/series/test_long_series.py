@@ -94,7 +94,7 @@ def test_logarithms_do_not_grow_faster_than_ever_seen():
 @pytest.mark.parametrize(
     ("horizon", "steps", "match"),
     [
-        (None, 49, r"scored and intervals calibrated 24 steps ahead, in \d+ windows: fit with"),
+        (None, 49, r"scored and intervals calibrated 24 steps ahead, in \d+ windows: set NKN"),
         (60, 60, "calibrated 25 steps ahead, in 2 windows: the series is too short"),
     ],
 )

@@ -76,8 +76,8 @@ def test_a_level_that_wanders_is_continued_from_its_end():
 def test_what_is_said_of_an_observation_agrees(fitted):
     x = np.array([66.0])
     (median,), (std,) = fitted.predict(x, return_std=True)
-    lowest, highest = fitted.predict_quantiles(x, [1e-9, 1 - 1e-9])[0]
-    values = np.linspace(lowest, highest, 20_001)
+    lowest, highest = fitted.predict_quantiles(x, [1e-13, 1 - 1e-13])[0]
+    values = np.linspace(lowest, highest, 40_001)
     density = np.exp(fitted.log_predictive_density(np.repeat(x, values.size), values))
     assert trapezoid(density, values) == pytest.approx(1, rel=1e-4)
     mean = trapezoid(values * density, values)

@@ -136,3 +136,8 @@ def test_what_came_once_is_not_forecast(pattern, season, count, noise, wild, siz
         warnings.simplefilter("ignore")
         model.fit(time[:count], values)
     assert np.abs(model.predict(time[count:]) - true[count:]).max() < 0.1 + noise
+
+
+@pytest.mark.parametrize("values", [3 + 2 * _MONTHS[:60], _MONTHS[:60] ** 2], ids=["line", "curve"])
+def test_no_value_of_an_exact_series_is_wild(values):
+    assert found(values, "auto") == []

@@ -1,0 +1,136 @@
+"""Stuck sensors, repeated times, lots, gapped times, and updates beyond what was seen."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpytorch_nkn.averaging import OrderedProbit, candidate_transforms
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.estimators.series import candidates, series as rows
+from gpytorch_nkn.estimators.series.series import Series
+from gpytorch_nkn.fit import Recipe
+
+QUICK = {
+    "quality": "fast",
+    "outliers": "keep",
+    "random_state": 0,
+    "progress": False,
+    "recipe": Recipe(adam_steps=0, lbfgs_iterations=12),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_structure(monkeypatch):
+    """Of few rows, for speed."""
+    for known in (candidates.QUALITIES, candidates._OF_LONG):
+        monkeypatch.setitem(known, "fast", ("damped",))
+
+
+def monthly(values, start="2000-01"):
+    index = pd.date_range(start, periods=len(values), freq="MS")
+    return pd.Series(np.asarray(values, float), index)
+
+
+def test_a_stuck_sensor_is_half_of_what_forecasts_depend_on():
+    values = np.random.default_rng(0).normal(10, 1, 1500)
+    series = Series(np.arange(1500.0), values, [], 6)
+    assert series.reach == 600
+    values[-700:] = 3.3
+    assert series.reach == 1400
+    values[-700:] += 1e-9 * np.arange(700)
+    assert series.reach == 1400
+
+
+def test_a_stuck_sensor_has_a_forecast(monkeypatch):
+    monkeypatch.setattr(rows, "_ROWS", 60)
+    monkeypatch.setattr(rows, "_LEARNED", 120)
+    values = np.random.default_rng(0).normal(10, 1, 300)
+    values[-150:] = 3.3
+    table = NKNForecaster(**QUICK).fit(pd.Series(values)).forecast(3)
+    assert np.isfinite(table).all(axis=None)
+    np.testing.assert_allclose(table["median"], 3.3, atol=0.1)
+
+
+def test_horizons_count_times_that_repeat_once():
+    x = np.repeat(np.arange(40.0), 4)
+    y = 2 * x + np.random.default_rng(0).normal(size=160) - 1000
+    model = NKNForecaster(horizon=8, **QUICK).fit(x, y)
+    table = model.forecast(8)
+    assert abs(table["median"].iloc[-1] + 1000 - 2 * 47) < 2
+    assert (table["hi-95"] - table["lo-95"]).between(3, 20).all()
+    assert len(Series(x, y, [], 8).steps) == 160 and Series(x, y, [], 8).span == 8
+
+
+def test_the_span_of_a_horizon_has_the_usual_gaps():
+    hours = np.concatenate([24 * day + np.arange(9.0, 17) for day in range(20)])
+    assert Series(hours, hours, [], 8).span == 24
+    assert Series(np.arange(30.0), hours[:30], [], 5).span == 5
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_counts_in_lots(seed):
+    values = 60 * (np.random.default_rng(seed).random(72) < 0.08)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        kind = OrderedProbit.of(values, 0, np.inf)
+        assert (np.diff(kind.cuts) > 0).all() and np.isfinite(kind.log_slope(values)).all()
+        assert np.isfinite(kind.forward(np.arange(100.0))).all()
+        model = NKNForecaster(**QUICK).fit(monthly(values))
+        table = model.forecast(3)
+        density = model.log_predictive_density(table.index, [0, 60, 30])
+    assert (table["hi-95"] == 60).all() and (table["median"] == 0).all()
+    assert density[2] < -5 < density[1] < density[0] < 0
+
+
+def test_log_odds_of_the_rest_mirror_those_of_a_share():
+    steps = np.random.default_rng(1).normal(0, 0.2, 48)
+    share = 1 / (1 + np.exp(-np.cumsum(steps) - 0.5))
+    options = {"bounds": (0, 1), "transform": "logit", **QUICK}
+    one, other = (
+        NKNForecaster(**options).fit(monthly(y)).forecast(6, level=95) for y in (share, 1 - share)
+    )
+    np.testing.assert_allclose(1 - other[["median", "hi-95", "lo-95"]], one, rtol=1e-4)
+
+
+def test_an_update_with_counts_beyond_those_of_the_fit():
+    values = np.random.default_rng(0).poisson(2, 72)
+    series = monthly([*values, *[60] * 24])
+    model = NKNForecaster(**QUICK).fit(series[:72])
+    assert {member.transform for member in model.members_} == {"sqrt", "probit"}
+    model.update(series[72:])
+    assert {member.transform for member in model.members_} == {"sqrt", "probit"}
+    table = model.forecast(2)
+    assert table["median"].between(40, 70).all() and (table["hi-95"] > 65).all()
+
+
+def test_cut_points_go_on_beyond_the_largest_count():
+    kind = OrderedProbit.of(np.random.default_rng(0).poisson(2, 72), 0, np.inf)
+    assert kind.reaching(5) is kind
+    more = kind.reaching(60)
+    assert more.cuts[: len(kind.cuts)] == kind.cuts and (np.diff(more.cuts) > 0).all()
+    counts = np.arange(61.0)
+    np.testing.assert_array_equal(more.inverse(more.forward(counts)), counts)
+    plain = candidate_transforms("sqrt", counts)[0]
+    assert plain.reaching(1e9) is plain
+
+
+@pytest.mark.parametrize("mean", [2, 100])
+def test_an_update_of_counts_with_a_fraction(mean):
+    series = monthly(np.random.default_rng(0).poisson(mean, 40))
+    model = NKNForecaster(**QUICK).fit(series)
+    with pytest.raises(ValueError, match=r"2\.5 is not a whole number"):
+        model.update(monthly([2.5], "2003-05"))
+
+
+def test_a_candidate_that_numbers_break_does_not_lose_the_others(monkeypatch):
+    def broken(values):
+        if values.max() < 3:  # logarithms
+            raise ValueError("too small")
+        return values.mean(), values.std()
+
+    monkeypatch.setattr(candidates, "offset_and_scale", broken)
+    series = monthly(10 + np.random.default_rng(0).random(30))
+    model = NKNForecaster(**QUICK).fit(series)
+    assert model.scores_["status"].tolist() == ["ok", "failed: ArithmeticError: too small"]
