@@ -41,8 +41,11 @@ def read_time_series(
 
     - Times are numbers or dates of one format (``30/09/2001 18:00``, ``Sep 2001``, ``2001Q3``,
       ``2001-W36``, ``20010930``), of intervals the starts, in one column or in several (year and
-      month, date and hour or period of the day). Months, years or hours as columns become rows.
-    - Numbers may have decimal commas, thousands separators, units and marks (``12.4*``).
+      month, date and hour or period of the day). Months, years, days or hours as columns become
+      rows. Names of months may be German, French, Spanish or Italian. Where hours of a day are
+      counted, days of clock changes have an hour twice or not at all.
+    - Numbers may have decimal commas, thousands separators, units and marks (``12.4*``); K, M and B
+      beside plain numbers are thousands, millions and billions, and ``<3`` is read as 3.
     - Text is in UTF-8, UTF-16 or cp1252, may be packed by gzip or zip, and is split at tabs,
       semicolons, bars, commas or spaces. Lines that are no data are left out.
 
