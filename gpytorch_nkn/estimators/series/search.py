@@ -35,7 +35,8 @@ __all__ = ["Found", "search"]
 # A mean log density counts as that of so many independent targets, or of one for so many windows
 # of the horizon: candidates forecast much alike, and the errors of a window are correlated.
 _POINTS, _WINDOWS = 2.0, 2.0
-_SMALL = 10.0  # mean of counts, below which they have an ordered probit
+# Counts have an ordered probit if their mean or median is below the first and all below the second.
+_SMALL, _MOST = 10.0, 10_000.0
 _LEAST = 1e-3  # weight of a member that forecasts a long series
 _LEARNING = 0.6  # of the budget, where conditioning on a long series takes the rest
 _SCOUTING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
@@ -116,7 +117,8 @@ def _transforms(options: Options, series: Series) -> list[Transform]:
     values = series.values
     found = candidate_transforms(options.transform, values, as_bounds(options.bounds))
     lower, upper = found[0].lower, found[0].upper
-    if options.transform == "auto" and found[0].whole and values.mean() < lower + _SMALL:
+    is_small = min(values.mean(), np.median(values)) < lower + _SMALL
+    if options.transform == "auto" and found[0].whole and is_small and values.max() < lower + _MOST:
         bent = [one for one in found if one.name in ("sqrt", "logit")]
         return [*bent, OrderedProbit.of(values, lower, upper)]
     return found

@@ -69,9 +69,9 @@ def test_the_span_of_a_horizon_has_the_usual_gaps():
     assert Series(np.arange(30.0), hours[:30], [], 5).span == 5
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_counts_in_lots(seed):
-    values = 60 * (np.random.default_rng(seed).random(72) < 0.08)
+@pytest.mark.parametrize(("seed", "lot"), [(0, 60), (1, 60), (0, 1000)])
+def test_counts_in_lots(seed, lot):
+    values = lot * (np.random.default_rng(seed).random(72) < 0.08)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         kind = OrderedProbit.of(values, 0, np.inf)
@@ -79,8 +79,8 @@ def test_counts_in_lots(seed):
         assert np.isfinite(kind.forward(np.arange(100.0))).all()
         model = NKNForecaster(**QUICK).fit(monthly(values))
         table = model.forecast(3)
-        density = model.log_predictive_density(table.index, [0, 60, 30])
-    assert (table["hi-95"] == 60).all() and (table["median"] == 0).all()
+        density = model.log_predictive_density(table.index, [0, lot, 30])
+    assert (table["hi-95"] == lot).all() and (table["median"] == 0).all()
     assert density[2] < -5 < density[1] < density[0] < 0
 
 
