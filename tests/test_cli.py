@@ -185,13 +185,13 @@ def test_warnings_are_notes_of_one_line_with_options_of_the_command(run, tmp_pat
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         code, printed, _, summary = run("forecast", path, *FAST, "--horizon", "2")
-    (note,) = [line for line in printed.out.splitlines() if "observations are left out" in line]
+    (note,) = [line for line in printed.out.splitlines() if "are outliers" in line]
     assert note.startswith("Note: 1 of 60") and "2024-02-10;" in note
-    assert note.endswith("; --outliers keep learns from them.") and not printed.err
+    assert note.endswith("; --outliers keep uses them.") and not printed.err
     assert note.removeprefix("Note: ") in summary["notices"]
-    advised = note.split("; ")[-1].split(" learns")[0].split()
+    advised = note.split("; ")[-1].split(" uses")[0].split()
     code, printed, _, _ = run("forecast", path, *FAST, "--horizon", "2", *advised)
-    assert code == 0 and "left out" not in printed.out
+    assert code == 0 and "are outliers" not in printed.out
 
 
 def test_logarithms_keep_the_band_positive(run, tmp_path, forecast_only):

@@ -59,7 +59,7 @@ class Transform:
         return 0.0
 
     def reaching(self, largest: float) -> Transform:
-        """One that tells values up to the largest apart."""
+        """The same transform, which distinguishes values up to the largest."""
         return self
 
     @property
@@ -190,11 +190,11 @@ class OrderedProbit(Transform):
 
     def forward(self, values: np.ndarray) -> np.ndarray:
         """The scores of values of any shape."""
-        return self._scores[self._places(values)]
+        return self._scores[self._indices(values)]
 
     def position(self, values: np.ndarray) -> np.ndarray:
         """The cut points at the upper ends of values."""
-        return self._ends[self._places(values) + 1 - (values < self.lower)]
+        return self._ends[self._indices(values) + 1 - (values < self.lower)]
 
     def inverse(self, scaled: np.ndarray) -> np.ndarray:
         """The whole numbers in whose intervals scores lie."""
@@ -204,7 +204,7 @@ class OrderedProbit(Transform):
         """Logarithms of the lengths of intervals; minus infinity at what is no such number."""
         widths = np.diff(self._ends)
         logs = np.log(np.where(widths < np.inf, widths, 1.0))
-        return np.where(self._are_inside(values), logs[self._places(values)], -np.inf)
+        return np.where(self._are_inside(values), logs[self._indices(values)], -np.inf)
 
     @cached_property
     def lost_variance(self) -> float:
@@ -225,7 +225,7 @@ class OrderedProbit(Transform):
         middle = np.where(np.isfinite(high), (low + high) / 2, low)
         return np.clip(np.where(is_seen, scores, middle), low, high)
 
-    def _places(self, values: np.ndarray) -> np.ndarray:
+    def _indices(self, values: np.ndarray) -> np.ndarray:
         return np.clip(np.floor(values) - self.lower, 0, len(self.cuts)).astype(int)
 
 

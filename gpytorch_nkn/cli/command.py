@@ -196,7 +196,7 @@ def _add_common_options(parser: argparse.ArgumentParser, *, out: str, budget: fl
     add("--transform", choices=kinds, default="auto", help=text)
     text = "between which all targets lie, such as 0 100 for percentages (inf for none)"
     add("--bounds", type=float, nargs=2, metavar=("LOWER", "UPPER"), help=text)
-    text = "auto leaves outliers out of the training, keep learns from them (default: auto)"
+    text = "auto excludes outliers from the training, keep uses them (default: auto)"
     add("--outliers", choices=("auto", "keep"), default="auto", help=text)
     add("--jobs", type=_positive_int, default=1, metavar="J", help="processes (default: 1)")
     add("--steps", type=_positive_int, help=argparse.SUPPRESS)  # for tests

@@ -1,4 +1,4 @@
-"""Columns of a table of strings: which tell the time, which is the target (needs pandas)."""
+"""Columns of a table of strings: which hold the time, which is the target (needs pandas)."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def find_times(frame: pd.DataFrame, times: Sequence[str], target: str | None) ->
 
 
 def _rising(frame: pd.DataFrame, target: str | None) -> str:
-    """The column of numbers that tells the time: by its name, or since it rises (or falls)."""
+    """Return the column of numbers that holds the time: by its name, or because it rises or falls."""
     names = [name for name in frame if name != target]
     numbers = [name for name in names if main_kind(frame[name]) == "number"]
     if len(numbers) + (target is not None) < 2:
@@ -216,7 +216,7 @@ def _rising(frame: pd.DataFrame, target: str | None) -> str:
     best = max(numbers, key=rank)  # the first of these
     if not rank(best)[0]:
         raise ValueError(
-            f"Which column tells the time? None holds dates, and none of {_all(numbers)} rises "
+            f"Which column holds the time? None holds dates, and none of {_all(numbers)} rises "
             "from row to row: name it by time (--time), or say time='rows' (--time rows) to count "
             "the rows."
         )

@@ -150,10 +150,10 @@ def read_time_series(
     if len(times) > 1 and time is None:
         names = written_cells.listed(times)
         time_notices.insert(0, f"Times are read from the columns {names}.")
-    x, zone, told = written_cells.read_times(
+    x, zone, read_notices = written_cells.read_times(
         cells, dayfirst=dayfirst, date_format=date_format, decimal=decimal
     )
-    time_notices += told
+    time_notices += read_notices
     y, y_notices = written_cells.read_numbers(frame[target][known], decimal=decimal, sep=sep)
     values = {}
     for column in covariates:
@@ -177,7 +177,7 @@ def read_time_series(
     if repeated := len(now) - np.unique(x[now]).size:
         csv_columns.check_one_series(frame[known], x[known], times, target, named=time is not None)
         rows = written_cells.counted(repeated)
-        notices.append(f"{rows} at a time that is there already; all are used.")
+        notices.append(f"{rows} at the time of an earlier row; all rows are used.")
     notices += csv_columns.unused(frame[known], [*times, target, *covariates])
     position = np.cumsum(known) - 1  # in y
     return TimeSeries(

@@ -400,7 +400,7 @@ def test_what_was_left_out_or_assumed_is_said(read):
         "1 row without a time left out ('3').",
         "2 rows without a value of 'y' left out.",
         "Rows are sorted by time.",
-        "1 row at a time that is there already; all are used.",
+        "1 row at the time of an earlier row; all rows are used.",
     )
     winter, summer = "2020-01-01 10:00+01:00", "2020-07-01 12:00+02:00"
     for text, notice in {

@@ -112,7 +112,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         quality: ``"fast"`` for two structures, ``"default"`` for up to six.
         outliers: ``"auto"`` leaves outliers out of the training (with a warning): targets whose
             error, predicted from all other values, is more than 12 times the others' on each scale
-            that is modelled; at most one in 50 (and one more). ``"keep"`` learns from them.
+            that is modelled; at most one in 50 (and one more). ``"keep"`` uses them.
         priors: Log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Starts of networks with learned wiring; ``None`` takes 20 up to 250 points and
             6 beyond. The others have one.
@@ -262,8 +262,8 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         if self.outliers_.size:
             times = ", ".join(self.outliers_.astype(str))
             warn_user(
-                f"{self.outliers_.size} of {len(series.time)} observations are left out as all "
-                f"others rule them out, at {times}; outliers='keep' learns from them."
+                f"{self.outliers_.size} of {len(series.time)} observations are outliers and are "
+                f"not used, at {times}; outliers='keep' uses them."
             )
         self.seasons_ = series.seasons
         self.horizon_ = self._usual_horizon(series.time, series.seasons)
@@ -505,7 +505,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         """Forecast from new observations, too, without training anew.
 
         Hyperparameters and weights of the members stay. An observation of a time that was
-        observed already replaces what was there. Wild values of :meth:`fit` stay left out.
+        observed already replaces what was there. Outliers of :meth:`fit` stay unused.
 
         Args:
             x, y: New part of the series, as in :meth:`fit`.

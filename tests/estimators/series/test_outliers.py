@@ -61,7 +61,7 @@ def test_one_wild_value_does_not_ruin_a_forecast():
     clean = NKNForecaster(**options).fit(series)
     spoilt = series.copy()
     spoilt["2015-05"] = -5e7
-    with pytest.warns(UserWarning, match=r"1 of 96 observations are left out .* 2015-05"):
+    with pytest.warns(UserWarning, match=r"1 of 96 observations are outliers .* 2015-05"):
         robust = NKNForecaster(**options).fit(spoilt)
     assert clean.outliers_.empty and robust.outliers_.tolist() == [pd.Period("2015-05", "M")]
     assert robust.members_[0].scales.transform.lower == 0 and len(robust.observed_) == 96
