@@ -199,7 +199,7 @@ def find_times(frame: pd.DataFrame, times: Sequence[str], target: str | None) ->
 
 
 def _rising(frame: pd.DataFrame, target: str | None) -> str:
-    """Return the column of numbers that holds the time: by its name, or because it rises or falls."""
+    """Return the column of numbers that holds the time: by its name, or by its order."""
     names = [name for name in frame if name != target]
     numbers = [name for name in names if main_kind(frame[name]) == "number"]
     if len(numbers) + (target is not None) < 2:

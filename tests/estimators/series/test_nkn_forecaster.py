@@ -116,7 +116,19 @@ def test_all_that_was_tried_is_told(fitted):
     alike = scored[scored["structure"] != "cycle"]  # which has less weight before it is judged
     order = alike.sort_values("log_density", ascending=False)["weight"]
     assert order.is_monotonic_decreasing
-    assert [m.weight for m in fitted.members_] == sorted(scored["weight"], reverse=True)
+    weights = scored["weight"][scored["weight"] > 0]
+    assert [m.weight for m in fitted.members_] == sorted(weights, reverse=True)
+
+
+def test_candidates_that_are_far_behind_do_not_stretch_intervals():
+    time = np.arange(120.0)
+    y = 100 + 2 * time + np.random.default_rng(0).normal(size=120)  # a line
+    found = NKNForecaster(seasons=[], horizon=12, random_state=0, progress=False).fit(time, y)
+    assert "steady" not in {member.name for member in found.members_}  # has no trend
+    low, high = found.predict_interval(time[-1] + np.arange(1.0, 13.0))
+    truth = 100 + 2 * (time[-1] + np.arange(1.0, 13.0))
+    assert (low < truth).all() and (truth < high).all()
+    assert (truth - low < 8).all()  # a member without a trend is 24 below at the end
 
 
 def test_processes_give_what_one_gives():
