@@ -14,6 +14,7 @@ from botorch.acquisition import (
     qLogExpectedImprovement,
 )
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.acquisition.thompson_sampling import PathwiseThompsonSampling
 from botorch.cross_validation import loo_cv
 from botorch.exceptions import UnsupportedError
 from botorch.models import ModelListGP, SingleTaskGP
@@ -27,6 +28,7 @@ from botorch.models.transforms.input import (
 from botorch.optim import optimize_acqf
 from botorch.posteriors import Posterior
 from botorch.sampling import SobolQMCNormalSampler
+from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.warnings import NumericalWarning
 
@@ -122,6 +124,39 @@ def check_samples(case: Case):
     samples = SobolQMCNormalSampler(torch.Size([512]), seed=0)(posterior)
     assert ((samples.mean(0) - posterior.mean).abs() < 0.1 * deviation).all()
     torch.testing.assert_close(samples.std(0), deviation, rtol=0.15, atol=0.0)
+
+
+def check_paths(case: Case):
+    """Pathwise draws have the moments of the posterior and are chosen among for BoTorch."""
+    options = {} if case.on_grid else {"input_transform": Normalize(case.columns)}
+    model, points = case.model(**options), case.points(4)
+    if case.on_grid or case.name == "spectral at points":
+        with pytest.raises(NotImplementedError, match="signature|No random features are known"):
+            draw_matheron_paths(model, torch.Size([2]))
+        return
+    torch.manual_seed(0)
+    with torch.no_grad():
+        paths = draw_matheron_paths(model, torch.Size([2048]))
+        draws = paths(points)
+        mean, variance = (part.squeeze(-1) for part in moments(model, points))
+        if not case.linear:  # draws are those of warped outcomes, without a Gaussian in their place
+            inputs = model.transform_inputs(points).unsqueeze(-3)
+            normal = model(inputs)
+            level = torch.special.ndtri((torch.arange(4000, dtype=points.dtype) + 0.5) / 4000)
+            values = normal.mean + level[:, None, None] * normal.stddev
+            values = model.outcome_transform.untransform(values.unsqueeze(-1))[0].squeeze(-1)
+            mean, variance = values.mean(0), values.var(0)
+    assert draws.shape == (2048, *mean.shape)
+    assert ((draws.mean(0) - mean).abs() < 0.12 * variance.sqrt()).all()
+    torch.testing.assert_close(draws.var(0), variance, rtol=0.2, atol=0.0)
+    for copied in (copy.deepcopy(paths), pickle.loads(pickle.dumps(paths))):
+        torch.testing.assert_close(copied(points), draws)
+    thompson = PathwiseThompsonSampling(model)
+    batches = case.points(3, 2).requires_grad_()
+    both = thompson(batches)
+    alone = [thompson(one).item() for one in batches]
+    assert both.tolist() == pytest.approx(alone)
+    assert torch.autograd.grad(both.sum(), batches)[0].abs().max() > 0
 
 
 def check_noise(case: Case):
@@ -743,6 +778,7 @@ CHECKS = [
     check_gradients_of_points,
     check_second_derivatives_of_points,
     check_samples,
+    check_paths,
     check_noise,
     check_outputs,
     check_subsets,

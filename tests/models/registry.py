@@ -199,6 +199,7 @@ _OF_ONE_COLUMN += ("check_data_set_later",)
 _OF_FEATURES = (
     *_OF_KERNELS,
     "check_samples",
+    "check_paths",
     "check_subsets",
     "check_conditioning",
     "check_leave_one_out",
@@ -212,6 +213,7 @@ _OF_WARPS = (
     "check_gradients_of_points",
     "check_second_derivatives_of_points",
     "check_samples",
+    "check_paths",
     "check_noise",
     "check_copies",
     "check_state",

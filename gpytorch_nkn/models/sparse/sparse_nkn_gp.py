@@ -199,7 +199,9 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         self.eval()
         self._check_points(x, width=self.inducing_points.size(-1))
         kernel = self.covar_module.base_kernel
-        return self._posterior().mean_at(kernel, self.mean_module, self.inducing_points, x)
+        return self.posterior_of_inducing_values().mean_at(
+            kernel, self.mean_module, self.inducing_points, x
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
         """The prior in training, the posterior otherwise."""
@@ -207,7 +209,9 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
             return super().__call__(*args, **kwargs)
         (x,) = args
         kernel = self.covar_module.base_kernel
-        return self._posterior().joint(kernel, self.mean_module, self.inducing_points, x)
+        return self.posterior_of_inducing_values().joint(
+            kernel, self.mean_module, self.inducing_points, x
+        )
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The low-rank prior at inputs ``... x n x d``, whose density is the bound."""
@@ -215,7 +219,8 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 
-    def _posterior(self) -> WhitenedPosterior:
+    def posterior_of_inducing_values(self) -> WhitenedPosterior:
+        """The distribution of the function's values at the inducing points, whitened."""
         posterior: WhitenedPosterior | None = self.prediction_strategy
         if posterior is None:
             with torch.no_grad():
