@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpytorch_nkn.kernels import NeuralKernelNetwork
     from gpytorch_nkn.models import (
         KroneckerGridGP,
+        LaplaceGP,
         NKNSingleTaskGP,
         SparseNKNGP,
         SpectralGP,
@@ -39,6 +40,7 @@ __all__ = [
     "DANKClassifier",
     "DANKRegressor",
     "KroneckerGridGP",
+    "LaplaceGP",
     "NKNForecaster",
     "NKNRegressor",
     "NKNSingleTaskGP",
@@ -62,6 +64,7 @@ _ROOMS = {
     "DANKClassifier": "estimators",
     "DANKRegressor": "estimators",
     "KroneckerGridGP": "models",
+    "LaplaceGP": "models",
     "NKNForecaster": "estimators",
     "NKNRegressor": "estimators",
     "NKNSingleTaskGP": "models",

@@ -17,7 +17,7 @@ from torch import nn
 from tqdm import tqdm
 
 from gpytorch_nkn.fit.minimize import FlatParameters, Recipe, check_recipe, minimize
-from gpytorch_nkn.fit.objective import check_model, noisy_prior
+from gpytorch_nkn.fit.objective import check_model, has_evidence, noisy_prior
 from gpytorch_nkn.fit.parallel import WORKER_LOST, as_finished
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
 from gpytorch_nkn.fit.session import Session, check_counts
@@ -82,9 +82,9 @@ def fit_best_of(
     the best parameters so far are kept.
 
     Args:
-        model: An exact GP with a Gaussian likelihood (SingleTaskGP too), fitted in place; or a
-            function that makes one, called once per restart with a random state that ``seed``
-            determines.
+        model: An exact GP with a Gaussian likelihood (SingleTaskGP too) or a
+            :class:`gpytorch_nkn.models.LaplaceGP`, fitted in place; or a function that makes one,
+            called once per restart with a random state that ``seed`` determines.
         restarts: Number of starts.
         criterion: ``"marginal_likelihood"``, ``"loo"`` or ``"blocked_cv"``; see
             ``gpytorch_nkn.fit.evaluate_criterion``. For series and extrapolation
@@ -107,10 +107,10 @@ def fit_best_of(
         The record of the fit. Its model is in eval mode with the best parameters.
 
     Raises:
-        TypeError: The model is not an exact GP with a Gaussian likelihood.
+        TypeError: The model is no such GP.
         MemoryError: Its covariance matrices do not fit into the memory that is free.
-        ValueError: An option has no meaning, the data are not finite, or several restarts would
-            all start alike.
+        ValueError: An option has no meaning, the data are not finite, several restarts would all
+            start alike, or a LaplaceGP is to be chosen by another criterion than its evidence.
         RuntimeError: Every restart failed; the message lists why.
         KeyboardInterrupt: Ctrl-C came before any restart had taken a step.
     """
@@ -126,14 +126,14 @@ def fit_best_of(
     automatic = initialize == "auto"
     if automatic:
         initialize = "data" if given is not None else None
-    runs = _prepare(model, restarts, initialize, session)
+    runs = _prepare(model, restarts, initialize, session, criterion)
     if initialize is None and restarts > 1 and _start_alike(runs):
         if not automatic:
             raise ValueError(
                 f"{restarts} restarts would all start alike: take restarts=1, initialize='data' "
                 "or a function that draws start values."
             )
-        runs = _prepare(model, restarts, "data", session)
+        runs = _prepare(model, restarts, "data", session, criterion)
     pending = [run for run in runs if run.status == "ok"]
     steps = (recipe.adam_steps + recipe.lbfgs_iterations) * restarts
     with session.bar(steps, "fit", "step") as bar, session.interruptible():
@@ -192,6 +192,7 @@ def _prepare(
     restarts: int,
     initialize: str | Callable[[ExactGP, int, int], None] | None,
     session: Session,
+    criterion: str,
 ) -> list[_Run]:
     """A model with start values for every restart; for some of them if many take too long."""
     runs: list[_Run] = []
@@ -206,6 +207,11 @@ def _prepare(
             torch.manual_seed(seed * 1_000_003 + number)
             made = model if isinstance(model, nn.Module) else model()
         check_model(made)
+        if has_evidence(made) and criterion != "marginal_likelihood":
+            raise ValueError(
+                f"criterion must be 'marginal_likelihood' for {type(made).__name__}, got "
+                f"{criterion!r}."
+            )
         # models that share a kernel would train it together
         run = _Run(number, "given" if made is model else "make_model", copy_model(made))
         run.model.train()

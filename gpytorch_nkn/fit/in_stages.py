@@ -15,7 +15,7 @@ from torch import Tensor
 from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.minimize import Recipe, check_recipe
-from gpytorch_nkn.fit.objective import Objective, check_model
+from gpytorch_nkn.fit.objective import Objective, check_model, has_evidence
 from gpytorch_nkn.fit.result import FitResult, HeldOut, predict_observations
 from gpytorch_nkn.fit.session import Session, check_counts
 
@@ -86,7 +86,11 @@ def fit_in_stages(
     check_model(model)
     model.train()  # the inputs before their transform
     inputs, targets = model.train_inputs[0], model.train_targets
-    if len(model.train_inputs) != 1 or inputs.dim() != 2 or targets.dim() != 1:
+    if (
+        len(model.train_inputs) != 1
+        or inputs.dim() != 2
+        or (targets.dim() != 1 and not (has_evidence(model) and len(inputs) <= 2 * block_size))
+    ):
         raise ValueError(
             "The model must have one tensor of inputs N x D and targets N, got shapes "
             f"{[tuple(x.shape) for x in model.train_inputs]} and {tuple(targets.shape)}."
@@ -95,7 +99,7 @@ def fit_in_stages(
     recipe = Recipe(adam_steps=0, lbfgs_iterations=120) if recipe is None else recipe
     session = Session(budget=budget, seed=seed, progress=progress)
     options: dict[str, Any] = {"seed": seed, "n_jobs": n_jobs, "progress": progress}
-    num_rows = targets.numel()
+    num_rows = targets.size(-1)
     if num_rows < _FEW_ROWS:
         return fit_best_of(model, restarts=restarts, recipe=recipe, budget=budget, **options)
     is_few, is_many = _WORTH_IT * num_rows < _START_ROWS, num_rows > 2 * block_size
@@ -104,7 +108,7 @@ def fit_in_stages(
     seen = [rows[~torch.isin(rows, fold)] if is_few else rows[:_START_ROWS] for fold in folds]
     try:
         result = fit_best_of(
-            _one_by_one((model, inputs[some], targets[some]) for some in seen),
+            _one_by_one((model, inputs[some], targets[..., some]) for some in seen),
             restarts=restarts,
             initialize="data",
             recipe=_part_of(recipe, _SHARE_OF_STARTS),

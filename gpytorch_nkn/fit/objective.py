@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.models import ExactGP
@@ -10,23 +12,23 @@ from torch import Tensor
 
 from gpytorch_nkn.mlls import exact_log_density
 
-__all__ = ["Objective", "check_model", "log_prior", "noisy_prior"]
+__all__ = ["Objective", "check_model", "has_evidence", "log_prior", "noisy_prior"]
 
 
-def check_model(model: object) -> None:
+def check_model(model: Any) -> None:
     """Raise an error unless a model can be fitted here.
 
     Raises:
-        TypeError: Not an exact GP with a Gaussian likelihood.
+        TypeError: Neither an exact GP with a Gaussian likelihood nor a model with ``log_evidence``.
         ValueError: No training data, or data that are not finite or belong to a graph.
     """
-    if not isinstance(model, ExactGP):
+    if not isinstance(model, ExactGP) and not has_evidence(model):
         raise TypeError(f"model must be a gpytorch ExactGP, got {type(model).__name__}.")
-    if not isinstance(model.likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood):
+    gaussian = GaussianLikelihood, FixedNoiseGaussianLikelihood
+    if not has_evidence(model) and not isinstance(model.likelihood, gaussian):
         raise TypeError(
             "The likelihood must be a GaussianLikelihood or a FixedNoiseGaussianLikelihood, got "
-            f"{type(model.likelihood).__name__}: for others, maximise gpytorch.mlls."
-            "ExactMarginalLogLikelihood(model.likelihood, model) by an optimiser of torch.optim."
+            f"{type(model.likelihood).__name__}: gpytorch_nkn.models.LaplaceGP takes others."
         )
     if model.train_inputs is None or model.train_targets is None:
         raise ValueError("The model has no training data.")
@@ -38,6 +40,11 @@ def check_model(model: object) -> None:
                 f"The training {name} are results of a differentiable computation, which models "
                 "cannot be copied with: make the model of detached data."
             )
+
+
+def has_evidence(model: Any) -> bool:
+    """Whether a model has a log marginal likelihood of its own, as ``LaplaceGP`` has."""
+    return callable(getattr(model, "log_evidence", None))
 
 
 def noisy_prior(model: ExactGP) -> tuple[Tensor, Tensor]:
@@ -77,7 +84,10 @@ class Objective:
 
     def __call__(self) -> Tensor:
         """The loss, a scalar."""
-        value = exact_log_density(_noisy_prior(self.model), self.model.train_targets).sum()
+        if has_evidence(self.model):
+            value = self.model.log_evidence().sum()
+        else:
+            value = exact_log_density(_noisy_prior(self.model), self.model.train_targets).sum()
         loss = -value - log_prior(self.model, value)
         if self.adds_loss:  # of sparse kernels
             for term in self.model.added_loss_terms():

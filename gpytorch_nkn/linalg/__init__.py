@@ -19,6 +19,7 @@ from gpytorch_nkn.linalg.grid import (
     PartialKronecker,
     kronecker_multiply,
 )
+from gpytorch_nkn.linalg.known_gradients import with_gradients
 from gpytorch_nkn.linalg.low_rank_gaussian import (
     low_rank_negative_log_likelihood,
     low_rank_posterior,
@@ -60,4 +61,5 @@ __all__ = [
     "stack",
     "symmetric_strips",
     "to_dense",
+    "with_gradients",
 ]

@@ -10,6 +10,7 @@ from gpytorch_nkn.models.grid import (
     hole_blocks as hole_blocks,
 )
 from gpytorch_nkn.models.inducing_points import select_inducing_points as select_inducing_points
+from gpytorch_nkn.models.laplace_gp import LaplaceGP
 from gpytorch_nkn.models.nkn_single_task_gp import NKNSingleTaskGP
 from gpytorch_nkn.models.pathwise import (
     SpectralFeatureMap,
@@ -27,6 +28,7 @@ __all__ = [
     "GridFit",
     "GridRestart",
     "KroneckerGridGP",
+    "LaplaceGP",
     "NKNSingleTaskGP",
     "SparseNKNGP",
     "SpectralFeatureMap",

@@ -6,42 +6,36 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from gpytorch_nkn._devices import OnCPU
 from gpytorch_nkn.averaging import TRANSFORMS, MixturePredictions, PredictiveMixture, as_bounds
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble, cubic_seconds
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
-from gpytorch_nkn.estimators.nkn.table_categories import Categories
-from gpytorch_nkn.estimators.nkn.table_gaps import Gaps, learned_rows
+from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
+from gpytorch_nkn.estimators.nkn.table_gaps import learned_rows
 from gpytorch_nkn.estimators.nkn.table_models import (
     TableGP,
-    check_structures,
     named_structures,
     train_structures,
     untrained_model,
 )
 from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, TableRows, row_source
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
-from gpytorch_nkn.estimators.nkn.table_times import Times
 from gpytorch_nkn.estimators.table_input import (
-    Standardisation,
-    missing_as_nan,
     refuse_constant,
     refuse_missing_targets,
     refuse_other_values,
-    refuse_repeated_names,
     warn_of_copies,
 )
 from gpytorch_nkn.fit import (
@@ -66,7 +60,7 @@ _BANDWIDTH = 0.2
 _CHOICE = 0.05  # of a budget, at most, for every transform
 
 
-class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
+class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     """Gaussian process regression on a table of data, with kernels that learn their structure.
 
     Columns and targets are standardised inside; results are in the units of the data. A few
@@ -238,17 +232,7 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         table, target, codes = self._training_table(X, y, in_memory=source is None)
         bounds = as_bounds(self.y_bounds, "y_bounds")
         transforms = candidates(self.y_transform, target, bounds, in_memory=source is None)
-        own = any(isinstance(structure, Kernel) for structure in structures)
-        self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
-        self.x_offset_, self.x_scale_ = self.standardisation_.offset, self.standardisation_.scale
-        used = self.standardisation_.used
-        plain = ["x"] if len(used) == 1 else [f"x{number}" for number in range(len(used))]
-        names = np.asarray(getattr(self, "feature_names_in_", plain))
-        self.columns_ = tuple(str(name) for name in names[used])
-        used = codes[used] if codes.size else codes
-        self._cat_dims = cat_dims = tuple(np.flatnonzero(used).tolist())
-        rows = self.standardisation_(table)
-        self._gaps = Gaps(rows, cat_dims, seed)
+        rows, cat_dims = self._standardise(table, codes, structures, seed)
         learned = learned_rows(rows, target)
         count = int(learned.sum())
         num_rows = count if drawn is None else drawn.source.num_rows
@@ -318,26 +302,11 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         self.left_out_log_density_ = float(np.nanmean(logs))
         return self
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
     def _training_table(
         self, X: Any, y: Any, *, in_memory: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows ``N x D``, targets ``N`` and the mask ``D`` (or empty) of columns of codes."""
-        refuse_repeated_names(X)
-        self._times = Times.of(X)
-        X = self._times(X)
-        self._categories = Categories.of(X if in_memory else None)
-        self._categories.warn_of_other_kinds(X)
-        self.categories_ = {
-            str(column): tuple(map(str, known)) for column, known in self._categories.known.items()
-        }
-        codes = self._categories.mask(X)
-        X = missing_as_nan(self._categories(X))
-        refuse_other_values("X", X, categories=True)
+        X, codes = self._coded(X, in_memory=in_memory)
         refuse_other_values("y", y)
         refuse_missing_targets(y)
         checks: dict[str, Any] = {"dtype": np.float64, "y_numeric": True, "order": "C"}
@@ -345,7 +314,6 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         table, target = validate_data(self, X, y, **checks)
         target = target.astype(np.float64)
         refuse_constant(target)
-        self.missing_shares_ = np.isnan(table).mean(0)
         return table, target, codes
 
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -385,38 +353,6 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         affordable = math.sqrt(seconds / (per_point * min(count, _MIXED)))
         self._num_points = min(self.num_inducing, max(int(affordable), _LEAST_POINTS))
         return min(count * per_point * self._num_points**2, seconds)
-
-    def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
-        """Rows as ``model_`` takes them.
-
-        Args:
-            X: Rows ``M x D``, with the columns of :meth:`fit`.
-
-        Returns:
-            Rows ``M x d`` of the columns in use, standardised, with expected values in place of
-            missing ones.
-        """
-        return self._gaps.expected(self._incomplete_rows(X))
-
-    def _incomplete_rows(self, X: ArrayLike) -> np.ndarray:
-        """Standardised rows ``M x d`` with codes of categories and NaN for missing numbers."""
-        check_is_fitted(self, "results_")
-        refuse_repeated_names(X)
-        X = missing_as_nan(self._categories(self._times(X)))
-        refuse_other_values("X", X, fitted=True)
-        checks: dict[str, Any] = {"dtype": np.float64, "order": "C", "reset": False}
-        return self.standardisation_(
-            validate_data(self, X, ensure_all_finite="allow-nan", **checks)
-        )
-
-    def _drawn(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Standardised rows ``S x M x d``, one draw of missing values each; mask ``M`` of gaps.
-
-        Draws of different rows are independent. Without gaps there is one.
-        """
-        rows = self._incomplete_rows(X)
-        gaps = np.isnan(rows).any(1)
-        return self._gaps.draw(rows) if gaps.any() else rows[None], gaps
 
     @overload
     def predict(
@@ -612,24 +548,11 @@ class NKNRegressor(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
         means, of_gaps = (part.reshape(-1, len(gaps)) for part in (means, of_gaps))
         return weights, means, self.y_scale_**2 * variances, of_gaps
 
-    def _tensor(self, values: np.ndarray) -> Tensor:
-        device: Any = self.device
-        if hasattr(self, "results_"):  # where the models are
-            device = self.model_.train_targets.device
-        return torch.as_tensor(values, dtype=torch.float64, device=device)
-
     def _check_parameters(self) -> list[str | Kernel]:
-        structures = check_structures(self.structure)
+        structures = super()._check_parameters()
         as_bounds(self.y_bounds, "y_bounds")
         for name, known in (("method", _METHODS), ("y_transform", _TRANSFORMS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
-        if self.recipe is not None and not isinstance(self.recipe, Recipe):
-            raise TypeError(f"recipe must be a Recipe or None, got {self.recipe!r}.")
-        if self.budget is not None and not isinstance(self.budget, Real):
-            raise TypeError(f"budget must be a number of seconds or None, got {self.budget!r}.")
         check_counts(1, num_inducing=self.num_inducing)
-        check_counts(None, n_jobs=self.n_jobs)
-        if self.n_jobs == 0:
-            raise ValueError("n_jobs must be at least 1, got 0.")
         return structures

@@ -1,0 +1,331 @@
+"""Gaussian process with a likelihood that is not Gaussian, by Laplace's approximation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import BernoulliLikelihood, Likelihood, SoftmaxLikelihood
+from gpytorch.means import Mean
+from gpytorch.models import GP
+from torch import Tensor
+from torch.autograd import grad
+
+from gpytorch_nkn.linalg import DelayedMatrix, check_tensors, with_gradients
+
+__all__ = ["LaplaceGP"]
+
+_MAX_STEPS, _MAX_HALVINGS = 100, 20  # of Newton's method, and of one of its steps
+_TOLERANCE = 1e-6  # relative difference of K^-1 (f - m) and the slope, which are equal at the mode
+
+LogDensity = Callable[[Tensor], Tensor]  # of latent values ... x N, entry by entry
+
+
+class LaplaceGP(GP):
+    r"""Gaussian process whose posterior is approximated by a Gaussian around its mode.
+
+    .. math::
+        \hat f = \arg\max_f \log p(y \mid f) + \log N(f \mid m, K), \qquad
+        q(f) = N(\hat f, (K^{-1} + W)^{-1}), \qquad W = -\nabla\nabla \log p(y \mid \hat f)
+
+    .. math::
+        \log q(y) = \log p(y \mid \hat f) - \tfrac12 (\hat f - m)^\top K^{-1} (\hat f - m)
+            - \tfrac12 \log\lvert I + W^{1/2} K W^{1/2} \rvert
+
+    :func:`gpytorch_nkn.fit.fit_best_of` maximises the evidence :math:`\log q(y)` plus the log
+    density of the priors, over the parameters of mean, kernel and likelihood. In eval mode,
+    ``model(x)`` is the latent posterior and ``model.likelihood(model(x))`` the predictive
+    distribution, as of an ``ApproximateGP``.
+
+    Any likelihood of GPyTorch serves that has one latent value for each observation and a log
+    density that can be differentiated three times: Bernoulli, Student-t, beta, and one's own. Where
+    the log density is not concave, as Student-t's in its tails, W is 0.
+
+    Args:
+        train_inputs: ``N x D``.
+        train_targets: ``... x N``. The batch dimensions are of latent functions that are
+            independent; each has a mean and a covariance of its own, or shares them.
+        likelihood: Likelihood of one latent function.
+        mean_module, covar_module: Prior mean and covariance.
+
+    Raises:
+        TypeError: The data are no floating-point tensors.
+        ValueError: The data are not finite or their numbers of rows differ.
+        NotImplementedError: An observation depends on several latent functions (softmax).
+
+    Reference: Rasmussen and Williams (2006), algorithms 3.1, 3.2 and 5.1.
+    """
+
+    train_inputs: tuple[Tensor, ...]
+    train_targets: Tensor
+    _mode: _Mode | None
+    _start: Tensor | None  # of Newton's method: the last mode
+
+    def __init__(
+        self,
+        train_inputs: Tensor,
+        train_targets: Tensor,
+        likelihood: Likelihood,
+        mean_module: Mean,
+        covar_module: Kernel,
+    ):
+        super().__init__()
+        if isinstance(likelihood, SoftmaxLikelihood):
+            raise NotImplementedError(
+                "LaplaceGP takes likelihoods of one latent function, got a SoftmaxLikelihood: take "
+                "a BernoulliLikelihood and targets of shape classes x N, 1 for the own class."
+            )
+        self.likelihood, self.mean_module, self.covar_module = likelihood, mean_module, covar_module
+        self.set_train_data(train_inputs, train_targets)
+        self.register_load_state_dict_post_hook(_forget)
+
+    def set_train_data(
+        self, inputs: Tensor | None = None, targets: Tensor | None = None, strict: bool = True
+    ) -> None:
+        """Replace the data: inputs ``N x D``, targets ``... x N``.
+
+        Raises:
+            ValueError: The numbers of rows differ, a value is not finite, or ``strict`` is true and
+                a shape differs from before.
+        """
+        given = inputs[0] if isinstance(inputs, tuple | list) else inputs
+        x = self.train_inputs[0] if given is None else given
+        y = self.train_targets if targets is None else targets
+        check_tensors(train_inputs=x, train_targets=y)
+        if x.dim() != 2 or y.dim() < 1 or y.size(-1) != x.size(0):
+            raise ValueError(
+                "train_inputs must be N x D and train_targets ... x N, got the shapes "
+                f"{tuple(x.shape)} and {tuple(y.shape)}."
+            )
+        if not bool(x.isfinite().all() & y.isfinite().all()):
+            raise ValueError("train_inputs and train_targets must be finite, got NaN or infinity.")
+        self.train_inputs, self.train_targets = (x,), y
+        _forget(self)
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Prior at inputs ``... x N x D``."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    def __call__(self, x: Tensor) -> MultivariateNormal:
+        """Return the prior in training mode, and the latent posterior at ``M x D`` in eval mode."""
+        if self.training:
+            return super().__call__(x)
+        mode = self._mode_found()
+        cross = self.covar_module(x, self.train_inputs[0]).to_dense()  # ... x M x N
+        mean = self.mean_module(x) + (cross @ mode.alpha.unsqueeze(-1))[..., 0]
+        white = mode.whiten(cross)  # ... x N x M
+        prior = self.covar_module(x, diag=True)
+        variance = (prior - white.square().sum(-2)).clamp_min(1e-12 * prior)
+
+        def covariance() -> Tensor:
+            return self.covar_module(x).to_dense() - white.mT @ white
+
+        return MultivariateNormal(mean, DelayedMatrix(variance, covariance))
+
+    def log_evidence(self) -> Tensor:
+        """Laplace's approximation ``...`` of the log marginal likelihood, differentiable once."""
+        x = self.train_inputs[0]
+        mean, covariance = self.mean_module(x), self.covar_module(x).to_dense()
+        log_density = self._log_density()
+        with torch.no_grad():
+            mode = _find_mode(covariance, mean, log_density, self._start)
+            self._start = mode.alpha
+            value = mode.log_joint - mode.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        if not torch.is_grad_enabled():
+            return value
+        with torch.no_grad():
+            inverse = torch.cholesky_inverse(mode.factor)  # of B
+            variance = (1 - inverse.diagonal(dim1=-2, dim2=-1)) / mode.curvature.clamp_min(1e-12)
+            variance = torch.where(mode.curvature > 0, variance, 0.0)  # where W may change
+            third = _derivatives(log_density, mode.latent, 3)[3]
+            # of log|B|, by the latent values; and of the latent values, by K and m
+            shift = mode.solve_moved(covariance, variance * third / 2)
+            root = mode.curvature.sqrt()
+            alpha = mode.alpha
+            of_covariance = root.unsqueeze(-1) * inverse * root.unsqueeze(-2)
+            of_covariance -= _outer(alpha + shift) - _outer(shift)
+            of_covariance *= -0.5
+            moved = (covariance @ shift.unsqueeze(-1))[..., 0]
+        found = with_gradients(value, (covariance, mean), (of_covariance, alpha + shift))
+        if any(p.requires_grad for p in self.likelihood.parameters()):
+            logs, slope, second, _ = _derivatives(log_density, mode.latent, 2, keep=True)
+            of_likelihood = (logs + variance * second / 2 + moved * slope).sum(-1)
+            found = found + of_likelihood - of_likelihood.detach()
+        return found
+
+    @torch.no_grad()
+    def leave_one_out(self) -> MultivariateNormal:
+        r"""Latent distribution of each training row given the other rows, at most approximately.
+
+        Row i's own factor is divided out of the Gaussian approximation, with variance
+        :math:`v_i` and mean :math:`\hat f_i`:
+
+        .. math::
+            v_{-i} = (1 / v_i - W_i)^{-1}, \qquad
+            \mu_{-i} = \hat f_i - v_{-i} \nabla \log p(y_i \mid \hat f_i)
+
+        Returns:
+            A normal distribution of ``... x N`` values whose covariance is diagonal.
+
+        Reference: Vehtari, Mononen, Tolvanen, Sivula and Winther (2016), Bayesian leave-one-out
+        cross-validation approximations for Gaussian latent variable models, section 3.3.
+        """
+        mode, x = self._mode_found(), self.train_inputs[0]
+        covariance = self.covar_module(x).to_dense()
+        prior = covariance.diagonal(dim1=-2, dim2=-1)
+        variance = prior - mode.whiten(covariance).square().sum(-2)
+        cavity = (1 - mode.curvature * variance).clamp_min(1e-10)
+        variance = (variance / cavity).clamp_min(1e-12 * prior)
+        mean = mode.latent - variance * mode.slope
+        return MultivariateNormal(mean, torch.diag_embed(variance))
+
+    @property
+    def mode(self) -> tuple[Tensor, Tensor]:
+        r"""The latent mode and the curvature :math:`W`, each ``... x N``.
+
+        The approximation is the posterior of an exact GP with targets
+        :math:`\hat f + W^{-1} \nabla \log p` and variances :math:`W^{-1}` of the noise.
+        """
+        mode = self._mode_found()
+        return mode.latent, mode.curvature
+
+    def _mode_found(self) -> _Mode:
+        if self._mode is None:
+            x = self.train_inputs[0]
+            with torch.no_grad():
+                covariance, mean = self.covar_module(x).to_dense(), self.mean_module(x)
+                self._mode = _find_mode(covariance, mean, self._log_density(), self._start)
+        return self._mode
+
+    def _log_density(self) -> LogDensity:
+        """Log density of the targets as a function of latent values, entry by entry."""
+        targets, likelihood = self.train_targets, self.likelihood
+        if isinstance(likelihood, BernoulliLikelihood):
+            signs = torch.where(targets > 0, 1.0, -1.0).to(targets)
+            return lambda latent: torch.special.log_ndtr(signs * latent)
+        return lambda latent: likelihood(latent).log_prob(targets)
+
+    def train(self, mode: bool = True) -> LaplaceGP:
+        """Enter training or eval mode; the posterior is found anew."""
+        _forget(self)
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
+        self.train_inputs = tuple(fn(x) for x in self.train_inputs)
+        self.train_targets = fn(self.train_targets)
+        _forget(self)
+        return super()._apply(fn, *args, **kwargs)
+
+
+def _forget(model: LaplaceGP, *_: Any) -> None:
+    """Drop what depends on parameters or data."""
+    model._mode = model._start = None
+
+
+@dataclass
+class _Mode:
+    """The mode of the posterior, and the Gaussian approximation around it."""
+
+    latent: Tensor  # ... x N
+    alpha: Tensor  # K^-1 (latent - mean), ... x N
+    slope: Tensor  # of the log density of the targets, ... x N
+    curvature: Tensor  # W, ... x N, not negative
+    second: Tensor  # second derivatives of the log density, ... x N
+    factor: Tensor  # Cholesky factor of B = I + W^1/2 K W^1/2, ... x N x N
+    log_joint: Tensor  # log density of the targets and of the latent values, ...
+
+    def whiten(self, cross: Tensor) -> Tensor:
+        """``L^-1 W^1/2 k_*``, ``... x N x M``, for covariances ``... x M x N``."""
+        right = self.curvature.sqrt().unsqueeze(-1) * cross.mT
+        return torch.linalg.solve_triangular(self.factor, right, upper=False)
+
+    def solve_moved(self, covariance: Tensor, right: Tensor) -> Tensor:
+        r"""Solve :math:`(I - \nabla\nabla \log p\, K) u = r` for vectors ``... x N``."""
+        if bool((self.second > 0).any()):  # W was cut off at 0
+            eye = torch.eye(right.size(-1)).to(right)
+            system = eye - self.second.unsqueeze(-1) * covariance
+            return torch.linalg.solve(system, right.unsqueeze(-1))[..., 0]
+        root = self.curvature.sqrt()
+        moved = root * (covariance @ right.unsqueeze(-1))[..., 0]
+        solved = torch.cholesky_solve(moved.unsqueeze(-1), self.factor)[..., 0]
+        return right - root * solved
+
+
+def _outer(vector: Tensor) -> Tensor:
+    return vector.unsqueeze(-1) * vector.unsqueeze(-2)
+
+
+def _derivatives(
+    log_density: LogDensity, latent: Tensor, order: int, *, keep: bool = False
+) -> list[Tensor]:
+    """Log densities ``... x N`` and their derivatives up to an order; zeros for higher ones."""
+    with torch.enable_grad():
+        latent = latent.detach().requires_grad_()
+        found = [log_density(latent)]
+        for number in range(1, order + 1):
+            more = keep or number < order
+            (slope,) = grad(found[-1].sum(), latent, create_graph=more)
+            found.append(slope)
+    found = found if keep else [one.detach() for one in found]
+    return found + [torch.zeros_like(latent)] * (3 - order)
+
+
+def _find_mode(
+    covariance: Tensor, mean: Tensor, log_density: LogDensity, start: Tensor | None
+) -> _Mode:
+    """Newton's method with halved steps; covariance ``... x N x N``, mean ``... x N``.
+
+    Raises:
+        torch.linalg.LinAlgError: The covariance or the density is not finite.
+    """
+    batch_shape = torch.broadcast_shapes(
+        covariance.shape[:-2], mean.shape[:-1], log_density(mean).shape[:-1]
+    )
+    mean = mean.expand(*batch_shape, -1)
+    eye = torch.eye(mean.size(-1), dtype=mean.dtype, device=mean.device)
+
+    def at(alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """Latent values, and the log joint density up to the determinant of K."""
+        away = (covariance @ alpha.unsqueeze(-1))[..., 0]
+        logs = log_density(mean + away).sum(-1) - (alpha * away).sum(-1) / 2
+        return mean + away, torch.where(logs.isnan(), -torch.inf, logs)
+
+    alpha = torch.zeros_like(mean)
+    latent, value = at(alpha)
+    if start is not None and start.shape == alpha.shape:
+        other, better = at(start)
+        alpha = torch.where((better > value).unsqueeze(-1), start, alpha)
+        latent = torch.where((better > value).unsqueeze(-1), other, latent)
+        value = torch.maximum(value, better)
+    eps = torch.finfo(mean.dtype).eps
+    for step in range(_MAX_STEPS):
+        _, slope, second, _ = _derivatives(log_density, latent, 2)
+        curvature = (-second).clamp_min(0)
+        root = curvature.sqrt()
+        factor = torch.linalg.cholesky(eye + root.unsqueeze(-1) * covariance * root.unsqueeze(-2))
+        off = (alpha - slope).abs().amax(-1) / (1 + slope.abs().amax(-1))
+        if bool((off <= max(_TOLERANCE, 100 * eps)).all()) or step + 1 == _MAX_STEPS:
+            break
+        right = curvature * (latent - mean) + slope
+        inner = root * (covariance @ right.unsqueeze(-1))[..., 0]
+        inner = torch.cholesky_solve(inner.unsqueeze(-1), factor)[..., 0]
+        direction = right - root * inner - alpha
+        size, before = torch.ones_like(value), value
+        for _ in range(_MAX_HALVINGS):
+            moved = alpha + size.unsqueeze(-1) * direction
+            latent, value = at(moved)
+            worse = ~(value >= before - 100 * eps * (1 + before.abs()))
+            if not bool(worse.any()):
+                break
+            size = torch.where(worse, size / 2, size)
+        else:
+            moved = torch.where(worse.unsqueeze(-1), alpha, moved)
+            latent, value = at(moved)
+        if bool(torch.equal(alpha, moved)):
+            break
+        alpha = moved
+    return _Mode(latent, alpha, slope, curvature, second, factor, value)

@@ -1,0 +1,165 @@
+import copy
+import pickle
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import (
+    BernoulliLikelihood,
+    BetaLikelihood,
+    GaussianLikelihood,
+    SoftmaxLikelihood,
+    StudentTLikelihood,
+)
+from gpytorch.likelihoods.likelihood import _OneDimensionalLikelihood
+from gpytorch.means import ConstantMean
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from gpytorch_nkn.fit import Recipe, fit_best_of
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.models import LaplaceGP, laplace_gp as module
+
+
+class Logistic(_OneDimensionalLikelihood):
+    def forward(self, function_samples, *args, **kwargs):
+        return torch.distributions.Bernoulli(logits=function_samples)
+
+
+class Poisson(_OneDimensionalLikelihood):
+    def forward(self, function_samples, *args, **kwargs):
+        return torch.distributions.Poisson(function_samples.exp())
+
+
+torch.manual_seed(0)
+X = torch.randn(30, 2, dtype=torch.float64)
+SIGNAL = torch.sin(2 * X[:, 0]) + X[:, 1]
+NOISY = SIGNAL + 0.3 * torch.randn(30, dtype=torch.float64)
+WILD = torch.where(torch.arange(30) % 9 == 0, NOISY + 4, NOISY)
+CASES = {
+    "bernoulli": (BernoulliLikelihood, (NOISY > 0).double()),
+    "several": (BernoulliLikelihood, torch.stack([(NOISY > 0), X[:, 0] > 0.5]).double()),
+    "logistic": (Logistic, (NOISY > 0).double()),
+    "poisson": (Poisson, torch.poisson(SIGNAL.exp())),
+    "student_t": (lambda: StudentTLikelihood().double().initialize(noise=0.05), WILD),
+    "beta": (BetaLikelihood, torch.sigmoid(NOISY)),
+    "gaussian": (GaussianLikelihood, NOISY),
+}
+
+
+def make(case, dtype=torch.float64):
+    likelihood, targets = CASES[case]
+    mean = ConstantMean(batch_shape=targets.shape[:-1])
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2)).double().initialize(outputscale=2.0)
+    return LaplaceGP(X, targets, likelihood(), mean, kernel).to(dtype)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_evidence_is_the_formula_at_the_mode_and_has_the_gradient_of_differences(case, monkeypatch):
+    monkeypatch.setattr(module, "_TOLERANCE", 1e-11)  # differences need an exact mode
+    model = make(case)
+    model.log_evidence().sum().backward()
+    with torch.no_grad():
+        latent, curvature = model.eval().mode
+        covariance, mean = model.covar_module(X).to_dense(), model.mean_module(X)
+        away = latent - mean
+        white = torch.linalg.solve(covariance, away.unsqueeze(-1))[..., 0]
+        logs = model.likelihood(latent).log_prob(model.train_targets).sum(-1)
+        determinant = torch.logdet(torch.eye(30) + covariance * curvature.unsqueeze(-2))
+        expected = logs - (away * white).sum(-1) / 2 - determinant / 2
+        torch.testing.assert_close(model.train().log_evidence(), expected)
+        for name, parameter in model.named_parameters():
+            for value, slope in zip(parameter.view(-1), parameter.grad.view(-1), strict=True):
+                ends = []
+                for step in (1e-5, -1e-5):
+                    value += step
+                    ends.append(model.log_evidence().sum())
+                    value -= step
+                difference = (ends[0] - ends[1]) / 2e-5
+                torch.testing.assert_close(slope, difference, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_with_gaussian_noise_it_is_exact():
+    model = make("gaussian")
+    new = torch.randn(4, 2, dtype=torch.float64)
+    noisy = model.covar_module(X).to_dense() + model.likelihood.noise * torch.eye(30)
+    mean = model.mean_module(X)
+    density = torch.distributions.MultivariateNormal(mean, noisy).log_prob(NOISY)
+    torch.testing.assert_close(model.log_evidence(), density)
+    cross = model.covar_module(new, X).to_dense()
+    solved = torch.linalg.solve(noisy, cross.mT)
+    posterior = model.eval()(new)
+    torch.testing.assert_close(posterior.mean, model.mean_module(new) + (NOISY - mean) @ solved)
+    expected = model.covar_module(new).to_dense() - cross @ solved
+    torch.testing.assert_close(posterior.covariance_matrix, expected)
+    torch.testing.assert_close(posterior.variance, expected.diagonal())
+    inverse = torch.linalg.inv(noisy)
+    left_out = NOISY - (inverse @ (NOISY - mean)) / inverse.diagonal()
+    torch.testing.assert_close(model.leave_one_out().mean, left_out)
+
+
+def test_evidence_and_probabilities_are_those_of_scikit_learn():
+    model = make("logistic")
+    kernel = ConstantKernel(2.0) * RBF(
+        model.covar_module.base_kernel.lengthscale.detach()[0].numpy()
+    )
+    peer = GaussianProcessClassifier(kernel, optimizer=None).fit(X, CASES["logistic"][1])
+    expected = peer.log_marginal_likelihood(peer.kernel_.theta)
+    assert model.log_evidence().item() == pytest.approx(expected, abs=1e-5)
+    latent = model.eval()(X[:9])
+    draws = latent.mean + latent.stddev * torch.randn(20_000, 9, dtype=torch.float64)
+    ours = draws.sigmoid().mean(0).detach()
+    torch.testing.assert_close(
+        ours, torch.from_numpy(peer.predict_proba(X[:9])[:, 1]), atol=0.01, rtol=0
+    )
+
+
+@pytest.mark.parametrize("case", ["bernoulli", "several", "poisson"])
+def test_leave_one_out_is_close_to_models_without_the_row(case):
+    model = make(case).eval()
+    found, given_all = model.leave_one_out().mean, model(X).mean
+    errors, shifts = [], []
+    for row in range(0, 30, 3):
+        rest = torch.arange(30) != row
+        model.set_train_data(X[rest], CASES[case][1][..., rest])
+        exact = model(X[row : row + 1]).mean[..., 0]
+        errors.append(found[..., row] - exact)
+        shifts.append(given_all[..., row] - exact)
+    assert torch.stack(errors).norm() < 0.3 * torch.stack(shifts).norm()
+
+
+@pytest.mark.parametrize("case", ["several", "student_t"])
+def test_fit_best_of_trains_it_and_copies_predict_alike(case):
+    model = make(case)
+    model.covar_module = NeuralKernelNetwork.tabular(2).double()
+    result = fit_best_of(model, restarts=2, recipe=Recipe(adam_steps=0, lbfgs_iterations=15))
+    record = result.restarts[result.best]
+    assert record.loss < record.trace[0] - 1
+    priors = sum(
+        prior.log_prob(get(owner)).sum() for _, owner, prior, get, _ in model.named_priors()
+    )
+    posterior = model.train().log_evidence().sum() + priors
+    assert record.loss == pytest.approx(-posterior.item())
+    model.eval()
+    expected = model(X[:3]).mean
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), make(case).eval()):
+        other.covar_module = copy.deepcopy(model.covar_module)
+        other(X[:3])  # a state that is loaded replaces the posterior
+        other.load_state_dict(model.state_dict())
+        torch.testing.assert_close(other(X[:3]).mean, expected)
+    torch.testing.assert_close(
+        model.float()(X[:3].float()).mean, expected.float(), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_wrong_data_and_likelihoods_are_refused():
+    model = make("bernoulli")
+    with pytest.raises(ValueError, match="must be N x D.*got the shapes"):
+        model.set_train_data(X[:5])
+    with pytest.raises(ValueError, match="finite, got NaN"):
+        model.set_train_data(targets=torch.full((30,), torch.nan, dtype=torch.float64))
+    with pytest.raises(NotImplementedError, match="one latent function, got a SoftmaxLikelihood"):
+        softmax = SoftmaxLikelihood(num_features=2, num_classes=2)
+        LaplaceGP(X, SIGNAL, softmax, ConstantMean(), RBFKernel())
+    with pytest.raises(ValueError, match="'marginal_likelihood' for LaplaceGP, got 'loo'"):
+        fit_best_of(model, criterion="loo")
