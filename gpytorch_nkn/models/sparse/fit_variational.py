@@ -8,10 +8,15 @@ from copy import deepcopy
 from typing import Any, Literal
 
 import torch
+from gpytorch import settings
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import GaussianLikelihood
+from linear_operator.operators import DiagLinearOperator
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
+from torch.autograd import grad
 
-from gpytorch_nkn._devices import permutation
+from gpytorch_nkn._devices import normal, permutation
 from gpytorch_nkn.fit import (
     Best,
     FlatParameters,
@@ -24,7 +29,7 @@ from gpytorch_nkn.fit import (
 )
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.base_gp import trains
-from gpytorch_nkn.models.sparse.collapsed_bound import Statistics, WhitenedPosterior
+from gpytorch_nkn.models.common import make_likelihood
 from gpytorch_nkn.models.sparse.fit_sparse import check_start, learn_on_blocks, maximize_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 from gpytorch_nkn.models.sparse.variational_nkn_gp import VariationalNKNGP
@@ -34,13 +39,16 @@ __all__ = ["fit_variational_gp"]
 _RATE = 0.1  # of the natural gradient: the distribution averages the last ten batches or so
 _SUBSET_ROWS, _SUBSET_ITERATIONS = 10_000, 20
 _USUAL_ROWS = 500_000
+_STEPS = 300  # mini-batches by which likelihoods that are not Gaussian learn hyperparameters
+_PASSES, _GAIN = 4, 1e-4  # steps on all rows after an epoch; gain in nats per row that ends them
+_NEWTON_STEPS = 20  # for the constant mean before the start
 
 
 @trains(VariationalNKNGP)
 def fit_variational_gp(
     model: VariationalNKNGP,
     *,
-    epochs: int = 10,
+    epochs: int | None = None,
     batch_size: int = 1000,
     learning_rate: float = 1e-2,
     start: Literal["blocks"] | None = "blocks",
@@ -61,11 +69,17 @@ def fit_variational_gp(
     likelihood allows, and with it the exact bound (plus the log density of the priors), by which
     the best epoch is kept. Memory is that of some m x m matrices and of a chunk of rows.
 
+    With another likelihood a natural gradient step takes each row as a Gaussian observation whose
+    mean and variance follow from the derivatives of the expected log density. The blocks learn from
+    such observations around a constant, and at the end of every epoch steps on all rows take the
+    place of the closed form; they are halved while the evidence lower bound falls.
+
     Ctrl-C and the budget end the training; the best parameters so far are kept.
 
     Args:
         model: The model.
-        epochs: Passes over the rows; 0 leaves the hyperparameters at their start.
+        epochs: Passes over the rows; 0 leaves the hyperparameters at their start. ``None``: 10,
+            or with another likelihood than a Gaussian as many as make 300 mini-batches.
         batch_size: Rows of a mini-batch.
         learning_rate: Of Adam; it falls to zero in a straight line.
         start: ``"blocks"``, or ``None`` to start from the parameters that the model has.
@@ -85,11 +99,13 @@ def fit_variational_gp(
         RuntimeError: Every start failed, or the bound cannot be computed at the start.
         KeyboardInterrupt: Ctrl-C came before there was anything better than the start.
 
-    Reference: Hensman, Fusi and Lawrence (2013), Gaussian Processes for Big Data; Titsias (2009),
-    equation 10 (the optimal distribution).
+    References: Hensman, Fusi and Lawrence (2013), Gaussian Processes for Big Data; Titsias (2009),
+    equation 10 (the optimal distribution); Khan and Lin (2017), Conjugate-Computation Variational
+    Inference (the natural gradient for any likelihood).
     """
     check_start(start)
-    check_counts(0, epochs=epochs)
+    if epochs is not None:
+        check_counts(0, epochs=epochs)
     check_counts(1, batch_size=batch_size)
     check_number("learning_rate", learning_rate, positive=True)
     session = Session(budget=budget, seed=seed, progress=progress)
@@ -102,25 +118,34 @@ def fit_variational_gp(
         "the square of the inducing points operations; fewer points, or some of the rows, take "
         "less.",
     )
+    is_gaussian = type(model.likelihood) is GaussianLikelihood
+    if epochs is None:
+        steps = 0 if is_gaussian else _STEPS
+        epochs = max(10, math.ceil(steps / math.ceil(gp.num_data / batch_size)))
     x, y = gp.inputs(), gp.targets
     model.train()
+    state = (_Gaussian if is_gaussian else _State)(model, session)
     try:
         if start is not None:
+            if not is_gaussian:  # what the blocks learn may be worse
+                state.finish_epoch()
             learn_on_blocks(
                 x,
-                y,
+                y if is_gaussian else state.pseudo_targets(),
                 inner.covar_module,
                 inner.mean_module,
-                model.likelihood,
+                model.likelihood if is_gaussian else make_likelihood(state.mean.shape[:-1]),
                 restarts=restarts,
                 block_size=block_size,
                 max_blocks=max_blocks,
                 session=session,
             )
-            if not session.is_over:
+            if is_gaussian and not session.is_over:
                 _learn_on_subset(model, x, y, session)
-        state = _State(model)
+            state.set_distribution(state.eye.expand_as(state.precision), 0 * state.shift)
+            state.fused = False
         state.finish_epoch()
+        state.restore_best()
 
         def message() -> str:
             return (
@@ -133,10 +158,9 @@ def fit_variational_gp(
                 with session.interruptible(message=message):
                     _run_epochs(state, epochs, batch_size, learning_rate, session)
         finally:
-            posterior = state.restore_best()
-            model.set_variational_distribution(posterior.mean, posterior.root)
+            model.set_variational_distribution(*state.restore_best())
     finally:
-        inner.variational_strategy._clear_cache()
+        model.strategy._clear_cache()
         model.eval()
     return model
 
@@ -148,7 +172,7 @@ def _run_epochs(
     num_batches = math.ceil(gp.num_data / batch_size)
     total = epochs * num_batches
     generator = session.generator()
-    distribution = state.model.model.variational_strategy._variational_distribution
+    distribution = state.model.strategy._variational_distribution
     learned = [p for p in distribution.parameters() if p.requires_grad]
     for parameter in learned:  # which natural gradients move
         parameter.requires_grad_(False)
@@ -160,13 +184,15 @@ def _run_epochs(
         rate = lambda step: learning_rate * (1 - step / total)  # noqa: E731
         steps = adam(flat, total, rate)
         with session.bar(total, "mini-batches") as bar:
-            for _ in range(epochs):
+            for epoch in range(1, epochs + 1):
                 order = permutation(gp.num_data, generator).to(gp.targets.device)
                 for state.rows in order.tensor_split(num_batches):
                     if next(steps, None) is None:
                         break
                     state.move_distribution()
                     bar.update()
+                if epoch % state.epochs_between(num_batches) and epoch < epochs and flat.has_time:
+                    continue
                 state.finish_epoch()
                 bar.set_postfix(bound=f"{state.best.value / gp.num_data:.4f}")
                 if not flat.has_time:
@@ -182,74 +208,167 @@ class _State:
     """Parameters during the training, the distribution of inducing values, and the best epoch.
 
     The distribution of the whitened inducing values is held by its precision and by precision
-    times mean, in which a natural gradient step is an average.
+    times mean, in which a natural gradient step is an average. Each row enters as a Gaussian
+    observation: with the expectation E of its log density under N(m, v), of weight
+    ``w = -2 dE/dv``, where precision times value is ``dE/dm + w m``.
     """
 
-    def __init__(self, model: VariationalNKNGP):
+    def __init__(self, model: VariationalNKNGP, session: Session):
         self.model = model
+        self.session, self.generator = session, session.generator()  # of draws of latent values
         self.gp = model.collapsed()
         self.num_steps = 0
         self.rows = torch.empty(0, dtype=torch.long)  # of the present mini-batch
-        self.best: Best[tuple[dict[str, Tensor], Statistics]] = Best()
+        self.best: Best[tuple[dict[str, Tensor], tuple[Tensor, Tensor]]] = Best()
         self.fused = True  # whether a pass over all rows has just been made
+        distribution = model.strategy._variational_distribution
+        shape = distribution.variational_mean.shape
+        eye = torch.eye(shape[-1], dtype=torch.float64, device=self.gp.points.device)
+        self.eye = eye
+        self.set_distribution(eye.expand(*shape, -1), eye.new_zeros(shape))
 
     def loss(self) -> Tensor:
         """Negative bound of a mini-batch, less log priors."""
+        factor, _ = factorize_inducing(self.gp.kernel(self.gp.points).to_dense())
+        expected, self._batch = self.observe(self.rows, factor)
+        return -self.gp.num_data / self.rows.numel() * expected - self.log_prior()
+
+    def observe(self, rows: Any, factor: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """Sum of the expected log densities of rows, and the rows as Gaussian observations.
+
+        These are ``L^-1 k_u(x)``, ``... x m x b``, weights ``... x b`` and weights times values
+        without the prior mean, ``... x b``.
+        """
         gp = self.gp
-        x, y = gp.inputs()[self.rows], gp.targets[self.rows]
-        scale = gp.num_data / y.numel()
-        factor, _ = factorize_inducing(gp.kernel(gp.points).to_dense())
+        x, y = gp.inputs()[rows], gp.targets[..., rows]
         between = gp.kernel(x, gp.points).to_dense().double()
         half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
-        noise = gp.noise().squeeze(-1).double()
-        error = (y - gp.mean(x)).double()
-        variance = gp.kernel(x, diag=True).double() - half.square().sum(0)
-        variance = variance + self.root(half).square().sum(0)
-        squares = (error - self.mean @ half).square() + variance
-        self._batch = half.detach(), scale / noise.detach(), error.detach()
-        return 0.5 * scale * (squares / noise + noise.log()).sum() - self.log_prior()
+        prior = gp.mean(x).double()
+        away = (self.mean.unsqueeze(-2) @ half).squeeze(-2)
+        variance = gp.kernel(x, diag=True).double() - half.square().sum(-2)
+        variance = variance.clamp_min(0.0) + self.root(half).square().sum(-2)
+        expected, slope, weight = self.expect(y, prior + away, variance)
+        return expected, (half.detach(), weight, slope + weight * away.detach())
+
+    @torch.enable_grad()
+    def expect(self, y: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Sum of expected log densities under normal distributions ``... x b`` of latent values.
+
+        With its derivatives by the means and -2 times those by the variances. Without a quadrature
+        these are averages of the first and second derivatives at draws (Bonnet and Price), which
+        vary less than derivatives by the parameters of draws.
+        """
+        mean, variance = (
+            part if part.requires_grad else part.detach().requires_grad_()
+            for part in (mean.to(y), variance.to(y))
+        )
+        likelihood = self.model.likelihood
+        if hasattr(likelihood, "quadrature") or type(likelihood) is GaussianLikelihood:
+            latent = MultivariateNormal(mean, DiagLinearOperator(variance))
+            expected = likelihood.expected_log_prob(y, latent).sum()
+            slope, of_variance = grad(expected, (mean, variance), retain_graph=True)
+            return expected.double(), slope.double(), -2 * of_variance.double()
+        half = math.ceil(settings.num_likelihood_samples.value() / 2)
+        noise = normal((half, *mean.shape), self.generator).to(mean)
+        draws = mean + variance.sqrt() * torch.cat([noise, -noise])
+        draws = draws.detach().requires_grad_()
+        several = y.dim() < mean.dim()  # every observation depends on all latent functions
+        logs = likelihood(draws.mT if several else draws).log_prob(y).sum() / len(draws)
+        (slope,) = grad(logs, draws, create_graph=True)
+        units = slope.unbind(-2) if several else [slope]
+        second = [grad(unit.sum(), draws, retain_graph=True)[0] for unit in units]
+        if several:
+            second = [one.select(-2, number) for number, one in enumerate(second)]
+        weight = -(torch.stack(second, -2) if several else second[0]).sum(0)
+        slope = slope.detach().sum(0)
+        moved = (slope * mean).sum() - (weight * variance).sum() / 2
+        return (logs + moved - moved.detach()).double(), slope.double(), weight.double()
 
     def move_distribution(self) -> None:
         """Take a step of the natural gradient on the mini-batch of the last loss."""
-        half, weight, error = self._batch
-        eye = torch.eye(half.size(0), dtype=half.dtype, device=half.device)
-        precision = eye + weight * (half @ half.mT)
-        shift = torch.lerp(self.shift, weight * (half @ error), _RATE)
+        scale = self.gp.num_data / self.rows.numel()
         self.fused = False
         self.num_steps += 1
         with suppress(NotPSDError):  # the distribution stays as it is
-            self.set_distribution(torch.lerp(self.precision, precision, _RATE), shift)
+            gram, cross = self.sums_of(*self._batch)
+            self.step(scale * gram, scale * cross, _RATE)
+
+    @staticmethod
+    def sums_of(half: Tensor, weight: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """The natural parameters ``... x m x m`` and ``... x m`` of rows."""
+        gram = (half * weight.unsqueeze(-2)) @ half.mT
+        return gram, (half @ shift.unsqueeze(-1)).squeeze(-1)
+
+    def step(self, gram: Tensor, cross: Tensor, rate: float) -> None:
+        """Move the distribution towards that of the given sums over the rows."""
+        precision = torch.lerp(self.precision, self.eye + gram, rate)
+        self.set_distribution(precision, torch.lerp(self.shift, cross, rate))
 
     def finish_epoch(self) -> None:
-        """One pass over all rows, after which the distribution is the best one."""
+        """Steps on all rows, halved while they lower the bound."""
         if self.best.state is not None and self.fused:
             return
-        try:
-            statistics = self.gp.statistics()
-            with torch.no_grad():
-                noise = self.gp.noise_variance()
-                value = (statistics.bound(noise) + self.log_prior()).item()
-        except NotPSDError:
-            if self.best.state is None:
-                raise
-            value = math.nan
-        self.best.offer(value, lambda: (self.parameters(), statistics))
-        if math.isfinite(value):
-            self.take(statistics)
-        else:
+        value, sums = self.pass_over_rows()
+        if self.best.state is None and not math.isfinite(value):
+            raise RuntimeError("The evidence lower bound cannot be computed at the start.")
+        rate, passes = 1.0, 5 * _PASSES if self.best.state is None else _PASSES
+        for _ in range(passes):
+            before = self.precision, self.shift
+            try:
+                self.step(*sums, rate)
+                moved, others = self.pass_over_rows()
+            except NotPSDError:
+                moved = math.nan
+            if moved > value:
+                gain, value, sums = moved - value, moved, others
+                if gain < _GAIN * self.gp.num_data:
+                    break
+            else:
+                self.set_distribution(*before)
+                rate /= 4
+        self.best.offer(value, lambda: (self.parameters(), (self.precision, self.shift)))
+        if not math.isfinite(value):
             self.restore_best()
         self.fused = True
+
+    def pass_over_rows(self) -> tuple[float, tuple[Tensor, Tensor]]:
+        """The bound plus log priors at the present distribution, and the sums over all rows."""
+        gp = self.gp
+        gram, cross = torch.zeros_like(self.precision), torch.zeros_like(self.shift)
+        self.generator = self.session.generator()  # the same draws, to compare bounds
+        with torch.no_grad():
+            factor, _ = factorize_inducing(gp.kernel(gp.points).to_dense())
+            root = self.root(self.eye.expand_as(self.precision))
+            spread = self.factor.diagonal(dim1=-2, dim2=-1).log().sum()
+            total = self.log_prior() - spread - 0.5 * (root.square().sum() - self.mean.numel())
+            total = total - 0.5 * self.mean.square().sum()
+            for rows in gp.chunks(gp.num_data):
+                expected, batch = self.observe(rows, factor)
+                total = total + expected.detach()
+                sums = self.sums_of(*(part.detach() for part in batch))
+                gram, cross = gram + sums[0], cross + sums[1]
+        return total.item(), (gram, cross)
+
+    @torch.no_grad()
+    def pseudo_targets(self) -> Tensor:
+        """Values of the latent functions that rows by themselves suggest, ``... x n``.
+
+        They are those of Gaussian observations at the best constant mean, which is set.
+        """
+        y = self.gp.targets
+        shape = (*self.mean.shape[:-1], y.size(-1))
+        constant = self.mean.new_zeros(*shape[:-1], 1)
+        variance = self.mean.new_ones(shape)
+        for _ in range(_NEWTON_STEPS):
+            _, slope, weight = self.expect(y, constant.expand(shape), variance)
+            weight = weight.clamp_min(0.1 * weight.mean(-1, keepdim=True).clamp_min(1e-6))
+            step = slope.mean(-1, keepdim=True) / weight.mean(-1, keepdim=True)
+            constant = constant + step.clamp(-1.0, 1.0)
+        return (constant + slope / weight).to(y)
 
     def parameters(self) -> dict[str, Tensor]:
         """Copies of all parameters, by name."""
         return {name: p.detach().clone() for name, p in self.model.named_parameters()}
-
-    def take(self, statistics: Statistics) -> None:
-        """Set the distribution to the optimum at the present parameters."""
-        noise = self.gp.noise_variance().detach()
-        gram = statistics.gram / noise
-        eye = torch.eye(gram.size(-1), dtype=gram.dtype, device=gram.device)
-        self.set_distribution(eye + gram, statistics.cross / noise)
 
     def set_distribution(self, precision: Tensor, shift: Tensor) -> None:
         """Set precision and precision times mean."""
@@ -270,15 +389,50 @@ class _State:
             (log_prior(part, self.gp.points) for part in parts), self.gp.points.new_zeros(())
         ).double()
 
-    def restore_best(self) -> WhitenedPosterior:
-        """Go back to the best parameters; returns the distribution that belongs to them."""
+    @staticmethod
+    def epochs_between(num_batches: int) -> int:
+        """Epochs after which steps are taken on all rows."""
+        return math.ceil(_STEPS / 10 / num_batches)
+
+    def restore_best(self) -> tuple[Tensor, Tensor]:
+        """Go back to the best parameters; returns mean and root of their distribution."""
         assert self.best.state is not None
-        values, statistics = self.best.state
+        values, natural = self.best.state
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(values[name])
-        self.take(statistics)
-        return statistics.posterior(self.gp.noise_variance().detach())
+        self.set_distribution(*natural)
+        return self.mean, self.root(self.eye.expand_as(self.precision)).mT
+
+
+class _Gaussian(_State):
+    """The same for Gaussian noise, whose best distribution takes a single pass over the rows."""
+
+    @staticmethod
+    def epochs_between(num_batches: int) -> int:
+        """One: the pass replaces the distribution."""
+        return 1
+
+    def finish_epoch(self) -> None:
+        """One pass over all rows, after which the distribution is the best one."""
+        if self.best.state is not None and self.fused:
+            return
+        try:
+            statistics = self.gp.statistics()
+            with torch.no_grad():
+                noise = self.gp.noise_variance()
+                value = (statistics.bound(noise) + self.log_prior()).item()
+        except NotPSDError:
+            if self.best.state is None:
+                raise
+            value = math.nan
+        if math.isfinite(value):
+            noise = noise.detach()
+            self.step(statistics.gram / noise, statistics.cross / noise, 1.0)
+        self.best.offer(value, lambda: (self.parameters(), (self.precision, self.shift)))
+        if not math.isfinite(value):
+            self.restore_best()
+        self.fused = True
 
 
 def _learn_on_subset(model: VariationalNKNGP, x: Tensor, y: Tensor, session: Session) -> None:

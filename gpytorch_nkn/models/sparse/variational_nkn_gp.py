@@ -14,17 +14,22 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import (
+    FixedNoiseGaussianLikelihood,
+    GaussianLikelihood,
+    Likelihood,
+    MultitaskGaussianLikelihood,
+)
 from gpytorch.means import Mean
 from gpytorch.mlls import MarginalLogLikelihood, VariationalELBO
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from gpytorch_nkn.linalg import check_tensors, factorize_inducing
 from gpytorch_nkn.models.base_gp import BaseGP
 from gpytorch_nkn.models.common import (
-    check_likelihood,
     check_training_data,
     make_likelihood,
     outcome_transform_for,
@@ -41,22 +46,31 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
 
     A free Gaussian distribution of the function's values at m inducing points is trained by
     mini-batches, see :func:`fit_variational_gp`. Below some 50,000 rows :class:`SparseNKNGP`, which
-    integrates these values out, is the simpler choice.
+    integrates these values out, is the simpler choice for Gaussian noise.
+
+    Any likelihood of GPyTorch serves: classes (``BernoulliLikelihood``, ``SoftmaxLikelihood``),
+    counts (``PoissonLikelihood``), outliers (``StudentTLikelihood``), fractions
+    (``BetaLikelihood``) or one's own. ``posterior(X)`` is that of the latent functions, and
+    ``predictive(X)`` the distribution of outcomes.
 
     Unlike its base class it standardises outcomes by the whole table, once, and its predictions
     do not copy the inducing points for every element of a test batch.
 
     Args:
         train_X: Inputs ``n x d``, best standardised or in the unit cube.
-        train_Y: Outcomes ``n x 1``.
+        train_Y: Outcomes ``n x 1``: labels 0 and 1 for a BernoulliLikelihood, codes from 0 on of
+            classes for a SoftmaxLikelihood. With any but a Gaussian likelihood they can be
+            ``n x t``, of t latent functions that are independent, each with a kernel of its own.
         structure: What the kernel is made of, as in :class:`SparseNKNGP`.
         inducing_points: Their number, which is reduced to that of the distinct rows if there are
             fewer, at centres of clusters; or the points ``m x d``, in the space of transformed
             inputs.
         learn_inducing_points: Let the training move them.
-        likelihood: Default: Gaussian, as in :class:`SparseNKNGP`.
+        likelihood: Default: Gaussian, as in :class:`SparseNKNGP`. One whose outcomes depend on
+            several latent functions says how many in ``num_features``, as SoftmaxLikelihood.
         mean_module: Default: a constant.
-        outcome_transform: Default: standardise; ``None`` for none.
+        outcome_transform: Default: standardise for a Gaussian likelihood, none for others, whose
+            outcomes have a unit of their own; ``None`` for none.
         input_transform: Applied to the inputs, e.g. ``Normalize(d)``; its constants are those of
             ``train_X``, and it must not have parameters to learn.
         seed: Of the selection of inducing points; the global random state is left alone.
@@ -66,14 +80,16 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
     ``data_loader``, ``beta``, another objective) by BoTorch's optimisers.
 
     Raises:
-        TypeError: ``structure`` is neither a name nor a kernel, or the likelihood is not a
-            GaussianLikelihood.
+        TypeError: ``structure`` is neither a name nor a kernel, or ``likelihood`` is not one of
+            GPyTorch.
         ValueError: ``structure`` is not a known name, or it or the inducing points do not fit the
-            data, or inputs and outcomes are not of the same number of rows.
-        NotImplementedError: There are several outputs or a batch of data sets, or the input
-            transform learns.
+            data, or inputs and outcomes are not of the same number of rows, or the likelihood does
+            not allow an outcome.
+        NotImplementedError: There are several Gaussian outputs or a batch of data sets, or the
+            input transform learns.
 
-    Reference: Hensman, Fusi and Lawrence (2013), Gaussian Processes for Big Data.
+    References: Hensman, Fusi and Lawrence (2013), Gaussian Processes for Big Data; Hensman,
+    Matthews and Ghahramani (2015), Scalable Variational Gaussian Process Classification.
 
     Example:
         >>> from gpytorch_nkn.models import fit_variational_gp
@@ -94,20 +110,29 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         structure: str | Kernel = "tabular",
         inducing_points: int | Tensor = 500,
         learn_inducing_points: bool = True,
-        likelihood: GaussianLikelihood | None = None,
+        likelihood: Likelihood | None = None,
         mean_module: Mean | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         seed: int = 0,
     ) -> None:
-        check_likelihood(likelihood)
+        of_rows = FixedNoiseGaussianLikelihood | MultitaskGaussianLikelihood
+        if not isinstance(likelihood, Likelihood | None) or isinstance(likelihood, of_rows):
+            raise TypeError(
+                "likelihood must be a GPyTorch likelihood of single rows, such as a "
+                f"GaussianLikelihood or BernoulliLikelihood, got {type(likelihood).__name__}."
+            )
         check_training_data(train_X, train_Y)
-        if train_X.dim() != 2 or train_Y.dim() != 2 or train_Y.size(-1) != 1:
+        is_gaussian = likelihood is None or type(likelihood) is GaussianLikelihood
+        if train_X.dim() != 2 or train_Y.dim() != 2 or (is_gaussian and train_Y.size(-1) != 1):
             raise NotImplementedError(
                 "VariationalNKNGP is for inputs n x d and one output n x 1, got shapes "
                 f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}; for several outputs make one "
                 "model each and a botorch ModelListGP of them."
             )
+        num_latents = int(getattr(likelihood, "num_features", train_Y.size(-1)))
+        if not is_gaussian and isinstance(outcome_transform, _DefaultType):
+            outcome_transform = None
         if input_transform is not None and any(
             p.requires_grad for p in input_transform.parameters()
         ):
@@ -115,7 +140,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
                 "The inputs are transformed once, before the training: got an input transform with "
                 "parameters to learn."
             )
-        shape = torch.Size([])
+        shape = torch.Size([num_latents] if num_latents > 1 else [])
         transform: Any = outcome_transform_for(outcome_transform, train_Y)
         with torch.no_grad():
             inputs = self.transform_inputs(train_X, input_transform)
@@ -126,21 +151,23 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         points = self._choose_points(inducing_points, inputs, kernel, seed)
         super().__init__(
             inputs,
-            outcomes,
             likelihood=make_likelihood(shape) if likelihood is None else likelihood,
+            num_outputs=num_latents,
             learn_inducing_points=learn_inducing_points,
             covar_module=kernel,
             mean_module=mean_module,
             variational_strategy=_CachedVariationalStrategy,
             variational_distribution=CholeskyVariationalDistribution(
-                points.size(-2), mean_init_std=0.0
+                points.size(-2), batch_shape=shape, mean_init_std=0.0
             ),
             inducing_points=points,
         )
+        self.model.train_targets = outcomes.squeeze(-1)  # n or n x t
+        self._check_outcomes()
         # BoTorch's objectives are of the inner model, where fit_gpytorch_mll looks for a trainer
         self.model.custom_fit = self.custom_fit
         # N(0, I): the base class would draw a start from the global random state
-        self.model.variational_strategy.variational_params_initialized.fill_(1)
+        self.strategy.variational_params_initialized.fill_(1)
         self._num_columns = train_X.shape[-1:]
         # After the base class, which warns of transforms that learn again from every mini-batch:
         # these have seen the whole table, and training takes what they made of it.
@@ -153,9 +180,10 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> VariationalNKNGP:
         super()._apply(fn, recurse)
         inner: Any = self.model  # BoTorch's, which leaves its data behind
-        inner.variational_strategy._clear_cache()
+        self.strategy._clear_cache()
         inner.train_inputs = tuple(fn(x) for x in inner.train_inputs)
-        inner.train_targets = fn(inner.train_targets)
+        if hasattr(inner, "train_targets"):  # not yet while the base class is made
+            inner.train_targets = fn(inner.train_targets)
         return self
 
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
@@ -164,7 +192,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
             type(mll) is VariationalELBO
             and mll.model is self.model
             and mll.likelihood is self.likelihood
-            and mll.num_data == self.model.train_targets.numel()
+            and mll.num_data == self.model.train_targets.size(0)
             and mll.beta == 1
             and mll.combine_terms
             and len(list(mll.added_loss_terms())) == 0
@@ -191,17 +219,50 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
                 getattr(self, name).eval()
         return self
 
+    def _check_outcomes(self) -> None:
+        """Raise a ValueError unless the likelihood gives every outcome a density."""
+        targets, latents = self.model.train_targets, self._num_outputs
+        shape = (*targets.shape, latents) if targets.dim() == 1 < latents else targets.shape
+        try:
+            with torch.no_grad():
+                density = self.likelihood(targets.new_zeros(shape)).log_prob(targets)
+            reason = "" if density.isfinite().all() else "a density is not finite"
+        except (ValueError, RuntimeError) as error:
+            reason = str(error)
+        if reason:
+            raise ValueError(
+                "train_Y must hold outcomes that the likelihood allows, got values from "
+                f"{targets.min():.4g} to {targets.max():.4g} for {type(self.likelihood).__name__}: "
+                f"{reason}."
+            )
+
+    @property
+    def strategy(self) -> VariationalStrategy:
+        """The variational strategy, of a batch of latent functions if there are several."""
+        given: Any = self.model.variational_strategy
+        return getattr(given, "base_variational_strategy", given)
+
     @property
     def inducing_points(self) -> Tensor:
         """The inducing points ``m x d``, in the space of transformed inputs."""
-        return self.model.variational_strategy.inducing_points
+        return self.strategy.inducing_points
+
+    def predictive(self, X: Tensor) -> Distribution:
+        """Distribution of the outcomes at points ``... x q x d``, by the likelihood.
+
+        GPyTorch has it in closed form for Gaussian and Bernoulli likelihoods. For others it is a
+        batch of distributions with a first dimension of ``num_likelihood_samples`` draws (of
+        ``gpytorch.settings``), over which probabilities are averaged.
+        """
+        self.eval()
+        return self.likelihood(self.model(self.transform_inputs(X)))
 
     def collapsed(self) -> CollapsedGP:
         """The model with its inducing values integrated out."""
         (inputs,), targets = self.model.train_inputs, self.model.train_targets
-        if inputs.shape[:-1] != targets.shape:
+        if inputs.shape[:-1] != targets.shape[:1]:
             raise ValueError(
-                "The training data must be inputs n x d and targets n, got the shapes "
+                "The training data must be inputs n x d and targets n or n x t, got the shapes "
                 f"{tuple(inputs.shape)} and {tuple(targets.shape)}."
             )
         return CollapsedGP(
@@ -209,7 +270,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
             mean=self.model.mean_module,
             points=self.inducing_points,
             inputs=lambda: inputs,
-            targets=targets,
+            targets=targets if targets.dim() == 1 else targets.mT,
             noise=lambda: self.likelihood.noise,
         )
 
@@ -217,26 +278,26 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         """Set the distribution of the whitened inducing values.
 
         Args:
-            mean: Their mean ``m``.
-            root: A matrix C ``m x m`` whose product with its transpose is their covariance.
+            mean: Their mean ``... x m``.
+            root: Matrices C ``... x m x m`` with the covariance C C'.
 
         Raises:
             TypeError: They are no tensors of floating-point numbers.
             ValueError: Of other shapes, or not finite.
         """
         check_tensors(mean=mean, root=root)
-        strategy = self.model.variational_strategy
+        strategy = self.strategy
         distribution = strategy._variational_distribution
-        count = distribution.variational_mean.shape[-1]
-        for name, value, shape in (("mean", mean, (count,)), ("root", root, (count, count))):
+        size = distribution.variational_mean.shape
+        for name, value, shape in (("mean", mean, size), ("root", root, (*size, size[-1]))):
             if value.shape != shape or not value.isfinite().all():
                 raise ValueError(
-                    f"{name} must hold finite numbers of shape {shape}, got "
+                    f"{name} must hold finite numbers of shape {tuple(shape)}, got "
                     f"{'shape ' + str(tuple(value.shape)) if value.shape != shape else value}."
                 )
         # the Cholesky factor of C C^T from a QR decomposition of C^T, whose product is never formed
         upper = torch.linalg.qr(root.mT, mode="r").R
-        signs = torch.where(upper.diagonal() < 0, -1.0, 1.0).to(upper)
+        signs = torch.where(upper.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(upper)
         with torch.no_grad():
             distribution.variational_mean.copy_(mean)
             distribution.chol_variational_covar.copy_((signs.unsqueeze(-1) * upper).mT)
@@ -257,7 +318,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
             keep_transforms: Transform this model's data anew, by the transforms that are loaded.
         """
         # The base class asks for training data where this model does not have them.
-        (inputs,), targets = self.model.train_inputs, self.model.train_targets.unsqueeze(-1)
+        (inputs,), targets = self.model.train_inputs, self.model.train_targets
+        targets = targets.view(len(targets), -1)
         of_inputs = getattr(self, "input_transform", None) if keep_transforms else None
         of_outcomes = getattr(self, "outcome_transform", None) if keep_transforms else None
         if of_inputs is not None:
@@ -269,7 +331,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
             inputs = of_inputs(before.untransform(inputs))
         if of_outcomes is not None:
             targets, _ = of_outcomes.eval()(targets)
-        self.model.train_inputs, self.model.train_targets = (inputs,), targets.squeeze(-1)
+        self.model.train_targets = targets.squeeze(-1)
+        self.model.train_inputs = (inputs,)
         return keys
 
 

@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -5,12 +7,22 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskVariationalGP
 from botorch.models.transforms.input import Normalize, Warp
 from botorch.models.transforms.outcome import Standardize
+from gpytorch.likelihoods import (
+    BernoulliLikelihood,
+    BetaLikelihood,
+    Likelihood,
+    PoissonLikelihood,
+    SoftmaxLikelihood,
+    StudentTLikelihood,
+)
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
+from gpytorch.settings import num_likelihood_samples
 
+from gpytorch_nkn.fit import Session
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import SparseNKNGP, VariationalNKNGP, fit_variational_gp
 from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
-from gpytorch_nkn.models.sparse.fit_variational import _State
+from gpytorch_nkn.models.sparse.fit_variational import _Gaussian
 from tests.models.small_models import data, moved
 
 SMALL = "Linear4-Product2-Linear1"
@@ -43,11 +55,12 @@ def bound(model):
 
 def elbo(model):
     model.train()
-    mll = VariationalELBO(model.likelihood, model.model, model.model.train_targets.numel())
-    with torch.no_grad():
+    mll = VariationalELBO(model.likelihood, model.model, model.model.train_targets.size(0))
+    torch.manual_seed(0)  # of the draws of a SoftmaxLikelihood
+    with torch.no_grad(), num_likelihood_samples(400):
         output = model.model(model.model.train_inputs[0])
         density = mll.likelihood.expected_log_prob(model.model.train_targets, output).sum()
-        return (density - model.model.variational_strategy.kl_divergence()).item()
+        return (density - model.model.variational_strategy.kl_divergence().sum()).item()
 
 
 def test_posterior_equals_the_formula_of_the_book():
@@ -122,9 +135,98 @@ def test_closed_form_is_the_highest_elbo_and_equals_the_bound():
             parameter.data.copy_(kept)
 
 
+class _DrawnPoisson(Likelihood):
+    """Without a quadrature, as a likelihood of one's own."""
+
+    def forward(self, function_samples):
+        return torch.distributions.Poisson(function_samples.exp())
+
+
+# A likelihood and outcomes n x ... of latent values n x 1.
+LIKELIHOODS = {
+    "Bernoulli": (BernoulliLikelihood, lambda f: (f > 0.3 * torch.randn_like(f)).to(f)),
+    "one class each": (BernoulliLikelihood, lambda f: torch.cat([f > 0, f < -1], -1).to(f)),
+    "softmax": (
+        lambda: SoftmaxLikelihood(num_classes=3, mixing_weights=False),
+        lambda f: (f > -0.5).to(f) + (f > 0.5).to(f),
+    ),
+    "mixed softmax": (
+        lambda: SoftmaxLikelihood(num_features=2, num_classes=3),
+        lambda f: (f > -0.5).to(f) + (f > 0.5).to(f),
+    ),
+    "Poisson": (PoissonLikelihood, lambda f: torch.poisson((2 * f).exp())),
+    "Poisson by draws": (_DrawnPoisson, lambda f: torch.poisson((2 * f).exp())),
+    "Student": (StudentTLikelihood, lambda f: f + 0.2 * torch.randn_like(f) / torch.rand_like(f)),
+    "beta": (BetaLikelihood, lambda f: (0.1 * torch.randn_like(f) + f).sigmoid()),
+}
+
+
+def of_likelihood(name, **options):
+    torch.manual_seed(0)
+    x, y = data(n=60)
+    likelihood, outcomes = LIKELIHOODS[name]
+    network = NeuralKernelNetwork.regression(2, wiring=SMALL)
+    options = {"structure": network, "inducing_points": 8} | options
+    return VariationalNKNGP(
+        x, outcomes((y - y.mean()) / y.std()), likelihood=likelihood(), **options
+    )
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_any_likelihood_reaches_the_highest_elbo_of_gpytorch(name):
+    before = torch.get_rng_state()
+    model = of_likelihood(name)
+    before = torch.get_rng_state()
+    with num_likelihood_samples(200):
+        fit(model, epochs=0)
+    assert torch.equal(torch.get_rng_state(), before)
+    best = elbo(model)
+    for parameter in model.strategy._variational_distribution.parameters():
+        kept = parameter.data.clone()
+        for sign in (1, -1):
+            change = 0.1 * torch.randn_like(parameter)
+            parameter.data += sign * (change.tril() if parameter.shape[-2:] == (8, 8) else change)
+            assert elbo(model) < best
+            parameter.data.copy_(kept)
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_any_likelihood_is_trained_and_predicts_outcomes(name, short_start):
+    model = of_likelihood(name)
+    start = elbo(model.eval())
+    fit(model, epochs=6, start="blocks", restarts=1)
+    assert elbo(model) > start
+    (x,), y = model.model.train_inputs, model.model.train_targets
+    outcomes = model.predictive(x)
+    assert outcomes.log_prob(y).isfinite().all()
+    copied = pickle.loads(pickle.dumps(model))
+    torch.testing.assert_close(copied.posterior(x).mean, model.posterior(x).mean)
+    joint = model.posterior(x.view(3, 20, 2)).mean.flatten(0, 1)
+    torch.testing.assert_close(joint, model.posterior(x).mean)
+    other = of_likelihood(name)
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(other.posterior(x).variance, model.posterior(x).variance)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "outcome"),
+    [
+        (BernoulliLikelihood(), 2.0),
+        (SoftmaxLikelihood(num_classes=2, mixing_weights=False), 2.0),
+        (PoissonLikelihood(), -1.0),
+        (BetaLikelihood(), 1.5),
+    ],
+)
+def test_outcomes_that_a_likelihood_does_not_allow_are_named(likelihood, outcome):
+    x, y = torch.rand(5, 2), torch.full((5, 1), 0.0)
+    y[3] = outcome
+    with pytest.raises(ValueError, match=f"train_Y must hold .* to {max(outcome, 0.0):.4g} for"):
+        VariationalNKNGP(x, y, likelihood=likelihood, structure="additive", inducing_points=3)
+
+
 def test_gradient_of_a_whole_batch_is_that_of_the_bound():
     model = moved(variational()).train()
-    state = _State(model)
+    state = _Gaussian(model, Session())
     state.finish_epoch()
     gp = model.collapsed()
     owned = (gp.kernel, gp.mean, model.likelihood)
@@ -148,7 +250,7 @@ def step(state, rows):
 
 def test_natural_gradient_steps_reach_the_optimum():
     model = moved(variational())
-    state = _State(model)
+    state = _Gaussian(model, Session())
     state.finish_epoch()
     mean, precision = state.mean.clone(), state.precision.clone()
     state.set_distribution(torch.eye(8), torch.zeros(8))
@@ -166,7 +268,7 @@ def test_natural_gradient_steps_reach_the_optimum():
 def test_mini_batches_stand_for_all_rows():
     x, y = data(n=30)
     model = moved(VariationalNKNGP(x.repeat(4, 1), y.repeat(4, 1), inducing_points=6))
-    state = _State(model)
+    state = _Gaussian(model, Session())
     state.finish_epoch()
     precision, shift = state.precision.clone(), state.shift.clone()
     step(state, 30)
