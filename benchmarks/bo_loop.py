@@ -37,7 +37,7 @@ from benchmarks.bo_problems import Problem
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP, fit_structure_ensemble_gp
 
-__all__ = ["INITIAL_POINTS", "MIXED", "SURROGATES", "next_points", "run_loop"]
+__all__ = ["INITIAL_POINTS", "MIXED", "SURROGATES", "initial_points", "next_points", "run_loop"]
 
 INITIAL_POINTS = 10
 _SEARCH = {"num_restarts": 8, "raw_samples": 256}
@@ -93,6 +93,11 @@ def _random_points(problem: Problem, count: int, generator: torch.Generator) -> 
     return x
 
 
+def initial_points(problem: Problem, seed: int) -> Tensor:
+    """The points ``10 x D`` that all methods share."""
+    return _random_points(problem, INITIAL_POINTS, _generator(problem.name, seed, 0))
+
+
 def run_loop(problem: Problem, surrogate: str, seed: int, evaluations: int, batch: int = 1) -> dict:
     """Minimise a problem.
 
@@ -114,7 +119,7 @@ def run_loop(problem: Problem, surrogate: str, seed: int, evaluations: int, batc
         noise = torch.randn(exact.shape, generator=generator, dtype=exact.dtype)
         return exact, exact + problem.noise * noise
 
-    x = _random_points(problem, INITIAL_POINTS, _generator(problem.name, seed, 0))
+    x = initial_points(problem, seed)
     exact, observed = outcomes(x)
     previous: list[Any] = [None] * observed.size(-1)
     fitting, searching, failures = [], [], 0

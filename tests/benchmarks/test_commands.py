@@ -90,6 +90,10 @@ JOBS = {
         {"function": "branin", "surrogate": surrogate, "seed": 0, "evaluations": 11}
         for surrogate in ("structures", "singletask", "matern", "ours")
     ],
+    "bbob": [
+        {"method": method, "function": 8, "instance": 1, "dimension": 2, "evaluations": 12}
+        for method in ("structures", "turbo", "cma")
+    ],
     "bo_real_loops": [
         {"function": name, "surrogate": "structures", "seed": 0, "evaluations": 11, "batch": 1}
         for name in ("noisyhartmann6",)
@@ -99,6 +103,9 @@ JOBS = {
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_benchmark_runs_and_makes_its_tables(name, data):
+    if name == "bbob":  # packages of the extra, which are not needed elsewhere
+        pytest.importorskip("ioh")
+        pytest.importorskip("cma")
     module = import_module(f"benchmarks.{name}")
     benchmark = module.BENCHMARK
     assert isinstance(benchmark, Benchmark)
