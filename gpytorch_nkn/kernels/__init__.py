@@ -38,6 +38,10 @@ from gpytorch_nkn.kernels.formula import Formula, stationary as stationary
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
+from gpytorch_nkn.kernels.gradient_kernel import (
+    GradientKernel,
+    check_has_derivatives as check_has_derivatives,
+)
 from gpytorch_nkn.kernels.input_warp_kernel import InputWarpKernel
 from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
 from gpytorch_nkn.kernels.kernel_row import (
@@ -73,6 +77,7 @@ __all__ = [
     "DataAdaptiveHadamardKernel",
     "Formula",
     "GeneralizedSpectralMixtureKernel",
+    "GradientKernel",
     "InputWarpKernel",
     "IntegratedWienerKernel",
     "KernelRow",

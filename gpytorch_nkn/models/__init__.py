@@ -2,6 +2,7 @@
 
 from gpytorch_nkn.models.averaging import StructureEnsembleGP, fit_structure_ensemble_gp
 from gpytorch_nkn.models.base_gp import TRAINERS as TRAINERS
+from gpytorch_nkn.models.gradient_posterior import gradient_posterior
 from gpytorch_nkn.models.grid import (
     GridFit,
     GridRestart,
@@ -40,5 +41,6 @@ __all__ = [
     "fit_spectral_gp",
     "fit_structure_ensemble_gp",
     "fit_variational_gp",
+    "gradient_posterior",
     "spectral_features",
 ]

@@ -30,9 +30,15 @@ from botorch.posteriors import Posterior
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator.settings import cholesky_jitter
 from linear_operator.utils.warnings import NumericalWarning
 
-from gpytorch_nkn.models import NKNSingleTaskGP, SpectralGP, VariationalNKNGP
+from gpytorch_nkn.models import (
+    NKNSingleTaskGP,
+    SpectralGP,
+    VariationalNKNGP,
+    gradient_posterior,
+)
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
 from tests.global_state import unchanged
 from tests.models.peak_memory import peak_memory
@@ -114,6 +120,31 @@ def _second_differences(value, x, step=2e-4):
         for one in shifts
     ]
     return torch.tensor(rows, dtype=x.dtype) / (4 * step**2)
+
+
+def check_gradient_posterior(case: Case):
+    """Mean and joint covariance of gradients, against differences of the function's posterior."""
+    model, points = case.model(), case.points(2)
+    found = gradient_posterior(model, points)
+    step = 3e-4
+    shifts = step * torch.eye(case.columns, dtype=points.dtype)
+    ends = torch.stack([points[:, None] + shifts, points[:, None] - shifts], -2)
+    with torch.no_grad(), cholesky_jitter(double_value=1e-13):
+        normal = model.posterior(ends.view(-1, case.columns)).distribution
+        mean, covariance = normal.mean, normal.covariance_matrix
+    differences = torch.kron(torch.eye(2 * case.columns), torch.tensor([1.0, -1.0])) / (2 * step)
+    differences = differences.to(mean)
+    means = (mean @ differences.T).view(-1, 2 * case.columns)
+    away = means - means.mean(0)  # of members
+    covariance = differences @ covariance @ differences.T
+    covariance = covariance.view(-1, *covariance.shape[-2:]).mean(0) + away.T @ away / len(away)
+    torch.testing.assert_close(found.mean.flatten(), means.mean(0), rtol=1e-3, atol=1e-4)
+    scale = covariance.abs().max()
+    torch.testing.assert_close(found.covariance_matrix, covariance, rtol=0, atol=5e-3 * scale)
+    assert scale > 1e-3 and found.rsample().shape == found.mean.shape == points.shape
+    batch = gradient_posterior(model, points.unsqueeze(-2))
+    assert batch.mean.shape == (2, 1, case.columns)
+    torch.testing.assert_close(batch.mean.squeeze(-2), found.mean)
 
 
 def check_samples(case: Case):
@@ -777,6 +808,7 @@ CHECKS = [
     check_posterior,
     check_gradients_of_points,
     check_second_derivatives_of_points,
+    check_gradient_posterior,
     check_samples,
     check_paths,
     check_noise,

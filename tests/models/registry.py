@@ -198,6 +198,7 @@ _OF_ONE_COLUMN = (*_OF_KERNELS, "check_input_transforms", "check_predict", "chec
 _OF_ONE_COLUMN += ("check_data_set_later",)
 _OF_FEATURES = (
     *_OF_KERNELS,
+    "check_gradient_posterior",
     "check_samples",
     "check_paths",
     "check_subsets",
@@ -212,6 +213,7 @@ _OF_WARPS = (
     "check_posterior",
     "check_gradients_of_points",
     "check_second_derivatives_of_points",
+    "check_gradient_posterior",
     "check_samples",
     "check_paths",
     "check_noise",

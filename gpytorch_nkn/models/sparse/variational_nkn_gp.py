@@ -23,7 +23,7 @@ from gpytorch.likelihoods import (
 from gpytorch.means import Mean
 from gpytorch.mlls import MarginalLogLikelihood, VariationalELBO
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
-from linear_operator.operators import LinearOperator
+from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
@@ -248,14 +248,16 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         return self.strategy.inducing_points
 
     def predictive(self, X: Tensor) -> Distribution:
-        """Distribution of the outcomes at points ``... x q x d``, by the likelihood.
+        """Distribution of the outcome at each of the points ``... x q x d``, by the likelihood.
 
         GPyTorch has it in closed form for Gaussian and Bernoulli likelihoods. For others it is a
         batch of distributions with a first dimension of ``num_likelihood_samples`` draws (of
         ``gpytorch.settings``), over which probabilities are averaged.
         """
         self.eval()
-        return self.likelihood(self.model(self.transform_inputs(X)))
+        latent = self.model(self.transform_inputs(X))  # joint draws of many would fill the memory
+        alone = DiagLinearOperator(latent.variance.flatten(len(latent.batch_shape)))
+        return self.likelihood(type(latent)(latent.mean, alone))
 
     def collapsed(self) -> CollapsedGP:
         """The model with its inducing values integrated out."""

@@ -1,0 +1,100 @@
+"""Covariances of a function and its partial derivatives, of any kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+from torch.autograd import grad
+
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.network import kernel_values
+
+__all__ = ["GradientKernel", "check_has_derivatives"]
+
+
+class GradientKernel(BatchKernel):
+    r"""Covariance of a function and its D partial derivatives, for observed derivatives.
+
+    .. math::
+        \operatorname{cov}\bigl(\partial_a f(x), \partial_b f(x')\bigr)
+            = \frac{\partial^2 k(x, x')}{\partial x_a\, \partial x'_b}
+
+    Values and order are those of :class:`gpytorch.kernels.RBFKernelGrad`, for any kernel that can
+    be differentiated twice: the value at a point comes first, then its derivatives by each column.
+    Use it with ``gpytorch.means.ConstantMeanGrad`` and a ``MultitaskGaussianLikelihood`` of
+    ``D + 1`` tasks. It is valid as the covariance of the derivatives of a Gaussian process.
+
+    Args:
+        base_kernel: The kernel of the function, such as a :class:`.NeuralKernelNetwork`; columns
+            outside of its ``active_dims`` have derivatives that are zero.
+
+    Raises:
+        ValueError: In evaluation, if the functions of the kernel have no derivatives.
+
+    Reference: Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, section 9.4.
+    """
+
+    def __init__(self, base_kernel: Kernel):
+        super().__init__()
+        self.base_kernel = base_kernel
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Batch shape of the kernel of the function."""
+        return self.base_kernel.batch_shape
+
+    @batch_shape.setter
+    def batch_shape(self, shape: torch.Size) -> None:
+        """Of no effect: the shape is that of the part."""
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
+        """Return ``D + 1``."""
+        return x1.size(-1) + 1
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Values ``... x (N (D + 1)) x (M (D + 1))`` for inputs ``... x N x D``."""
+        if diag:
+            blocks = self._blocks(x1, x2)
+            return blocks.diagonal(dim1=-2, dim2=-1).flatten(-2)
+        sizes = x1.size(-2), x2.size(-2)
+        left = x1.unsqueeze(-2).expand(*x1.shape[:-1], sizes[1], -1).flatten(-3, -2)
+        right = x2.unsqueeze(-3).expand(*x2.shape[:-2], *sizes, -1).flatten(-3, -2)
+        blocks = self._blocks(left, right).unflatten(-3, sizes)  # ... x N x M x (D + 1) x (D + 1)
+        return blocks.transpose(-3, -2).flatten(-2).flatten(-3, -2)
+
+    def _blocks(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Covariances ``... x P x (D + 1) x (D + 1)`` of pairs of points ``... x P x D``."""
+        shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
+        wanted = torch.is_grad_enabled()
+        with torch.enable_grad():
+            left, right = (
+                x.expand(*shape, *x.shape[-2:]).clone()
+                if x.requires_grad
+                else x.expand(*shape, *x.shape[-2:]).clone().requires_grad_()
+                for x in (x1, x2)
+            )
+            # a kernel that does not depend on inputs, a constant, is connected to them
+            value = kernel_values(self.base_kernel, left, right, diag=True)
+            value = value + 0 * (left * right).sum(-1)
+            slopes, of_right = grad(value.sum(), (left, right), create_graph=True)
+            rows = [torch.cat([value.unsqueeze(-1), of_right], -1)]
+            for slope in slopes.unbind(-1):
+                (second,) = grad(slope.sum(), right, create_graph=wanted, retain_graph=True)
+                rows.append(torch.cat([slope.unsqueeze(-1), second], -1))
+        blocks = torch.stack(rows, -2)
+        check_has_derivatives(blocks, self.base_kernel)
+        return blocks if wanted else blocks.detach()
+
+
+def check_has_derivatives(values: Tensor, kernel: Any) -> None:
+    """Raise a ValueError unless covariances of derivatives are finite."""
+    if not values.isfinite().all():
+        raise ValueError(
+            "The second derivatives of the kernel must be finite, got infinite ones for "
+            f"{type(kernel).__name__}. They are infinite with primitives whose functions have no "
+            "derivative: gpytorch.kernels.MaternKernel with nu=0.5 and WienerKernel. Take a "
+            "smoother one, such as MaternKernel with nu=2.5 or IntegratedWienerKernel."
+        )

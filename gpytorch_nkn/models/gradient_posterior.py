@@ -1,0 +1,138 @@
+"""Posterior of the gradient of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from botorch.utils.transforms import is_ensemble
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.kernels import Kernel
+from torch import Tensor
+from torch.autograd import grad
+
+from gpytorch_nkn.kernels import check_has_derivatives
+from gpytorch_nkn.kernels.network import kernel_values
+from gpytorch_nkn.linalg import check_tensors
+from gpytorch_nkn.models.base_gp import ExactBaseGP
+
+__all__ = ["gradient_posterior"]
+
+
+def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
+    r"""Joint posterior of the partial derivatives of a function at points.
+
+    .. math::
+        \operatorname{E}[\partial_a f(x)] = \partial_a m(x), \qquad
+        \operatorname{cov}(\partial_a f(x), \partial_b f(x')) =
+            \frac{\partial^2 c(x, x')}{\partial x_a\, \partial x'_b}
+
+    with the posterior mean m and covariance c, in the units of ``X`` and of the outcomes:
+    transforms of both are part of the function. For an ensemble the moments are those of the
+    mixture of its members.
+
+    Args:
+        model: A fitted model of one output: an exact GP of GPyTorch, a model of BoTorch or of this
+            package, with a batch shape or without.
+        X: Points ``... x q x d``.
+
+    Returns:
+        A normal distribution with mean ``... x q x d`` and covariance ``... x (q d) x (q d)``; its
+        rows are the derivatives by each column of the first point, then of the second.
+
+    Raises:
+        TypeError: ``X`` is not a floating-point tensor.
+        ValueError: ``X`` is not ``... x q x d``, or functions of the model have no derivatives.
+        NotImplementedError: The model has several outputs (use ``model.subset_output`` or the
+            models of a list), or its posterior is not Gaussian.
+
+    Example:
+        >>> train_X = torch.rand(12, 2, dtype=torch.float64)
+        >>> model = SingleTaskGP(train_X, train_X.sin().sum(-1, keepdim=True))
+        >>> gradient_posterior(model, train_X[:3]).mean.shape
+        torch.Size([3, 2])
+    """
+    check_tensors(X=X)
+    if X.dim() < 2:
+        raise ValueError(f"X must be ... x q x d, got the shape {tuple(X.shape)}.")
+    if getattr(model, "num_outputs", 1) != 1:
+        raise NotImplementedError(
+            f"One output is differentiated, got a model of {model.num_outputs}: take "
+            "model.subset_output([0]), or one of the models of a list."
+        )
+    model.eval()
+    own = () if is_ensemble(model) else getattr(model, "batch_shape", ())
+    shape = torch.broadcast_shapes(X.shape[:-2], own)
+    with torch.enable_grad(), _smooth(model, X):
+        one, two = (X.detach().expand(*shape, *X.shape[-2:]).clone().requires_grad_() for _ in "12")
+        normal = _normal(model, torch.cat([one, two], -2))
+        q = X.size(-2)
+        means = normal.mean[..., :q]
+        covariance = normal.lazy_covariance_matrix.to_dense()[..., :q, q:]
+        if is_ensemble(model):  # ... x members x q
+            covariance = covariance.mean(-3)
+            members = [grad(m.sum(), one, retain_graph=True)[0] for m in means.unbind(-2)]
+        else:
+            members = [grad(means.sum(), one, retain_graph=True)[0]]
+        (slopes,) = grad(covariance.sum(), one, create_graph=True)
+        rows = [
+            grad(slope.sum(), two, retain_graph=True)[0].flatten(-2)
+            for slope in slopes.flatten(-2).unbind(-1)
+        ]
+    gradients = torch.stack(members)
+    found = torch.stack(rows, -2)
+    check_has_derivatives(found, getattr(model, "covar_module", model))
+    away = (gradients - gradients.mean(0)).flatten(-2)
+    found = (found + found.mT) / 2 + torch.einsum("s...a,s...b->...ab", away, away) / len(away)
+    return MultitaskMultivariateNormal(gradients.mean(0), found)
+
+
+def _normal(model: Any, X: Tensor) -> MultivariateNormal:
+    """The posterior ``... x q`` of the function values."""
+    if not hasattr(model, "posterior"):
+        found = model(X)
+    else:
+        found = getattr(model.posterior(X), "distribution", None)
+    if not isinstance(found, MultivariateNormal):
+        raise NotImplementedError(
+            f"The posterior of the values must be Gaussian, got that of {type(model).__name__} "
+            "with an outcome transform that is not linear: transform the outcomes beforehand."
+        )
+    return found
+
+
+class _Smooth(Kernel):
+    """A kernel of GPyTorch's, whose own distances cannot be differentiated at equal inputs."""
+
+    def __init__(self, base_kernel: Kernel):
+        super().__init__()
+        self.base_kernel = base_kernel
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return self.base_kernel.batch_shape
+
+    @batch_shape.setter
+    def batch_shape(self, shape: torch.Size) -> None:
+        pass
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        return kernel_values(self.base_kernel, x1, x2, diag, **params)
+
+
+@contextmanager
+def _smooth(model: Any, X: Tensor) -> Iterator[None]:
+    """Let a stock model be differentiated twice; it is as before at the end."""
+    kernel = getattr(model, "covar_module", None)
+    if not isinstance(kernel, Kernel) or isinstance(model, ExactBaseGP):
+        yield
+        return
+    with torch.no_grad():
+        _normal(model, X).mean  # noqa: B018 - caches are made with the kernel that stays
+    model.covar_module = _Smooth(kernel)
+    try:
+        yield
+    finally:
+        model.covar_module = kernel

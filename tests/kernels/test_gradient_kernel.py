@@ -1,0 +1,213 @@
+import copy
+import pickle
+
+import gpytorch
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Log, Normalize
+from gpytorch.distributions import MultitaskMultivariateNormal
+from gpytorch.kernels import (
+    ConstantKernel,
+    LinearKernel,
+    MaternKernel,
+    RBFKernel,
+    RBFKernelGrad,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.means import ConstantMean, ConstantMeanGrad
+
+from gpytorch_nkn.kernels import (
+    GradientKernel,
+    IntegratedWienerKernel,
+    NeuralKernelNetwork,
+    WienerKernel,
+)
+from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.models import NKNSingleTaskGP, gradient_posterior
+from tests.kernels.contract import perturb
+
+
+def network(primitive):
+    return NeuralKernelNetwork([primitive], [Linear(1, 1)])
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+@pytest.mark.parametrize("wrap", [lambda kernel: kernel, network, ScaleKernel])
+def test_values_and_order_are_those_of_the_closed_form(wrap, shape):
+    shape = torch.Size(shape)
+    closed = RBFKernelGrad(ard_num_dims=3, batch_shape=shape)
+    closed.lengthscale = torch.tensor([0.5, 1.0, 2.0])
+    inner = RBFKernel(ard_num_dims=3, batch_shape=shape)
+    inner.lengthscale = closed.lengthscale.detach()
+    x, y = torch.randn(5, 3), torch.randn(4, 3)
+    if wrap is network:
+        base = network(inner)
+        base.layers[0].weight = 1.0
+        base.layers[0].bias = 0.0
+    else:
+        base = wrap(inner)
+    if wrap is ScaleKernel:
+        base.outputscale, closed = 1.0, ScaleKernel(closed)
+        closed.outputscale = 1.0
+    kernel = GradientKernel(base)
+    for pair in ((x, x), (x, y)):
+        torch.testing.assert_close(
+            kernel(*pair).to_dense(),
+            closed(*(part.expand(*shape, *part.shape) for part in pair)).to_dense(),
+            rtol=1e-7,
+            atol=1e-7,
+        )
+    torch.testing.assert_close(
+        kernel(x, diag=True), closed(x.expand(*shape, 5, 3), diag=True), rtol=1e-7, atol=1e-7
+    )
+    assert kernel(x).shape == (*shape, 20, 20)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NeuralKernelNetwork.regression(2),
+        lambda: NeuralKernelNetwork.optimization(2),
+        lambda: ScaleKernel(MaternKernel(nu=1.5, active_dims=(1,))) + LinearKernel(),
+        lambda: MaternKernel(nu=2.5) * ConstantKernel(),
+        ConstantKernel,
+    ],
+)
+def test_any_kernel_has_the_covariances_of_differences(make):
+    base = perturb(make().double())
+    x, step = torch.randn(3, 2), 1e-4
+    ends = torch.cat(
+        [x[:, None], x[:, None] + step * torch.eye(2), x[:, None] - step * torch.eye(2)], 1
+    )
+    rows = torch.tensor([[1.0, 0, 0, 0, 0], [0, 1, 0, -1, 0], [0, 0, 1, 0, -1]])
+    rows[1:] /= 2 * step
+    weights = torch.block_diag(rows, rows, rows)
+    kernel = GradientKernel(base)
+    with torch.no_grad():
+        expected = weights @ base(ends.flatten(0, 1)).to_dense() @ weights.T
+        found = kernel(x).to_dense()
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3 * expected.abs().max().item())
+    torch.testing.assert_close(kernel(x, diag=True), found.diagonal())
+    assert torch.linalg.eigvalsh(found).min() > -1e-8
+    for copied in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        torch.testing.assert_close(copied(x).to_dense(), found)
+
+
+@pytest.mark.parametrize("kernel", ["matern", "wiener"])
+def test_kernels_whose_functions_have_no_derivative_say_so(kernel):
+    kernel = MaternKernel(nu=0.5) if kernel == "matern" else network(WienerKernel())
+    x = torch.rand(4, 1)
+    with pytest.raises(ValueError, match="second derivatives .* infinite ones for .*WienerKernel"):
+        GradientKernel(kernel)(x).to_dense()
+    with pytest.raises(ValueError, match="Take a smoother one, such as"):
+        gradient_posterior(SingleTaskGP(x, x.sin(), covar_module=kernel), x[:2])
+    for smoother in (MaternKernel(nu=2.5), IntegratedWienerKernel()):
+        assert GradientKernel(smoother)(x).to_dense().isfinite().all()
+
+
+class OwnGP(gpytorch.models.ExactGP):
+    """GPyTorch's example of observed derivatives, or of none."""
+
+    def __init__(self, x, y, kernel):
+        grads = isinstance(kernel, GradientKernel | RBFKernelGrad)
+        tasks = MultitaskGaussianLikelihood(num_tasks=x.size(-1) + 1) if grads else None
+        super().__init__(x, y, tasks or GaussianLikelihood())
+        self.mean_module = ConstantMeanGrad() if grads else ConstantMean()
+        self.covar_module = kernel
+        self.normal = (
+            MultitaskMultivariateNormal if grads else gpytorch.distributions.MultivariateNormal
+        )
+
+    def forward(self, x):
+        return self.normal(self.mean_module(x), self.covar_module(x))
+
+
+def with_gradients(function, x):
+    x = x.clone().requires_grad_()
+    value = function(x)
+    return torch.cat([value.detach()[:, None], torch.autograd.grad(value.sum(), x)[0]], -1)
+
+
+def waves(x):
+    return torch.sin(5 * x[:, 0]) + torch.cos(7 * x[:, 1]) / 2
+
+
+def test_observed_gradients_are_used_as_well_as_by_the_closed_form():
+    generator = torch.Generator().manual_seed(0)
+    x, new = torch.rand(8, 2, generator=generator), torch.rand(200, 2, generator=generator)
+    y = with_gradients(waves, x)
+    errors = []
+    for kernel in (
+        RBFKernelGrad(ard_num_dims=2),
+        GradientKernel(network(RBFKernel(ard_num_dims=2))),
+    ):
+        model = OwnGP(x, y, kernel)
+        model.likelihood.initialize(noise=1e-3, task_noises=torch.full((3,), 1e-3))
+        mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model.train())
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        for _ in range(12):
+            optimizer.zero_grad()
+            (-mll(model(x), y)).backward()
+            optimizer.step()
+        with torch.no_grad():
+            errors.append((model.eval()(new).mean[:, 0] - waves(new)).square().mean().sqrt())
+    assert max(errors[1:]) < 1.1 * errors[0] + 0.01, errors
+
+
+def test_gradients_of_a_model_that_saw_gradients_and_of_ones_own_gp():
+    x = torch.rand(8, 2)
+    model = OwnGP(x, waves(x), ScaleKernel(MaternKernel(nu=2.5))).eval()
+    kernel = model.covar_module
+    found = gradient_posterior(model, x[:3])
+    joint = GradientKernel(kernel)
+    with torch.no_grad():  # the same by conditioning
+        both = joint(torch.cat([x, x[:3]])).to_dense()
+        values, slopes = (
+            torch.arange(8) * 3,
+            torch.tensor([24 + 3 * i + a for i in range(3) for a in (1, 2)]),
+        )
+        noisy = both[values][:, values] + model.likelihood.noise * torch.eye(8)
+        gain = torch.linalg.solve(noisy, both[values][:, slopes]).T
+        mean = gain @ (model.train_targets - model.mean_module(x))
+        covariance = both[slopes][:, slopes] - gain @ both[values][:, slopes]
+    torch.testing.assert_close(found.mean.flatten(), mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.covariance_matrix, covariance, rtol=1e-5, atol=1e-6)
+    assert model.covar_module is kernel and all(p.grad is None for p in model.parameters())
+
+
+def test_gradients_have_the_units_of_inputs_and_outcomes_and_batch_shapes():
+    x = torch.rand(2, 9, 2)
+    y = torch.stack([waves(one) for one in x]).unsqueeze(-1)
+    plain = NKNSingleTaskGP(x, y, structure="optimization")
+    scaled = NKNSingleTaskGP(
+        100 * x,
+        1000 * y,
+        structure="optimization",
+        input_transform=Normalize(
+            2, bounds=torch.tensor([[0.0, 0.0], [100.0, 100.0]]), batch_shape=torch.Size([2])
+        ),
+    )
+    one, two = gradient_posterior(plain, x[0, :3]), gradient_posterior(scaled, 100 * x[0, :3])
+    assert one.mean.shape == (2, 3, 2)
+    torch.testing.assert_close(two.mean, 10 * one.mean, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(two.variance, 100 * one.variance, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "match"),
+    [
+        (lambda x: (SingleTaskGP(x, x), x), NotImplementedError, "model of 2: take model.subset"),
+        (lambda x: (SingleTaskGP(x, x[:, :1]), x[0]), ValueError, r"q x d, got the shape \(2,\)"),
+        (lambda x: (SingleTaskGP(x, x[:, :1]), x.int()), TypeError, "X must be"),
+        (
+            lambda x: (SingleTaskGP(x, x[:, :1], outcome_transform=Log()), x),
+            NotImplementedError,
+            "must be Gaussian, .* SingleTaskGP with an outcome transform that is not linear",
+        ),
+    ],
+)
+def test_what_has_no_gaussian_gradient_is_named(make, error, match):
+    with pytest.raises(error, match=match):
+        gradient_posterior(*make(torch.rand(6, 2) + 0.1))
