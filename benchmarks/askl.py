@@ -7,16 +7,14 @@ targets of a regression are mapped to [0, 100]. GPYTORCH_NKN_DATA names the fold
 
 from __future__ import annotations
 
-import statistics
 import sys
 from functools import cache
 
 import numpy as np
-import torch
 
 from benchmarks.askl_references import REFERENCES, fit_reference
 from benchmarks.data import load_askl_table
-from benchmarks.report import Table, grouped, mean_and_error, paired
+from benchmarks.report import Cell, Table, mean, mean_and_error, paired, summary
 from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.estimators import ASKLClassifier, ASKLRegressor
 
@@ -44,7 +42,6 @@ _PUBLISHED = {  # means and standard deviations over 30 splits, in the order of 
 
 def run(set: str, seed: int, method: str, components: int, epochs: int) -> dict:
     """Accuracy in percent or RMSE, and seconds, of a method on a split."""
-    torch.set_num_threads(1)
     table = load_askl_table(set)
     X, y, new_X, new_y = table.split("official" if set == _OFFICIAL else seed)
     classes = set not in _REGRESSION
@@ -79,27 +76,28 @@ def _warm_up(method: str, classes: bool) -> None:
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Means over the seeds, and paired differences to ASKL."""
-    lines = []
-    for (name,), runs in grouped(rows, "set").items():
-        by_method = {method: own for (method,), own in grouped(runs, "method").items()}
-        published = dict(zip(_LEARNED, _PUBLISHED[name], strict=True))
-        for method, own in by_method.items():
-            gaps = paired(own, by_method.get(_ASKL, ()), "score", "seed")
-            lines.append(
-                {
-                    "set": name,
-                    "method": method,
-                    "runs": len(own),
-                    "accuracy, % (abalone, cpusmall: RMSE)": mean_and_error(
-                        [row["score"] for row in own]
-                    ),
-                    "less ASKL": "" if method == _ASKL else mean_and_error(gaps, sign="+"),
-                    "fit CPU s": f"{statistics.fmean(row['fit'] for row in own):.3g}",
-                    "predict CPU s": f"{statistics.fmean(row['predict'] for row in own):.3g}",
-                    "published": published.get(method, ""),
-                }
-            )
-    return {"askl": Table.of(lines)}
+    base = [row for row in rows if row["method"] == _ASKL]
+
+    def gaps(runs: list[dict]) -> str:
+        if runs[0]["method"] == _ASKL:
+            return ""
+        return mean_and_error(paired(runs, base, "score", "set", "seed"), sign="+")
+
+    def published(runs: list[dict]) -> str:
+        found = dict(zip(_LEARNED, _PUBLISHED[runs[0]["set"]], strict=True))
+        return found.get(runs[0]["method"], "")
+
+    cells: dict[str, Cell] = {
+        "runs": len,
+        "accuracy, % (abalone, cpusmall: RMSE)": lambda runs: mean_and_error(
+            [row["score"] for row in runs]
+        ),
+        "less ASKL": gaps,
+        "fit CPU s": mean("fit", ".3g"),
+        "predict CPU s": mean("predict", ".3g"),
+        "published": published,
+    }
+    return {"askl": summary(rows, ("set", "method"), cells)}
 
 
 BENCHMARK = Benchmark(

@@ -13,8 +13,6 @@ import statistics
 import sys
 from functools import cache
 
-import torch
-
 from benchmarks.bo_loop import SURROGATES, run_loop
 from benchmarks.bo_problems import PROBLEMS, SUITES, make_problem
 from benchmarks.report import Table, grouped, mean_and_error, paired
@@ -28,7 +26,6 @@ _PEERS = ("singletask", "matern")
 
 def run(function: str, surrogate: str, seed: int, evaluations: int) -> dict:
     """A loop."""
-    torch.set_num_threads(1)
     _warm_up(surrogate)
     return run_loop(make_problem(function, seed), surrogate, seed, evaluations)
 

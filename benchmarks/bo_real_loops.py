@@ -133,7 +133,6 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
 
 def run(function: str, surrogate: str, seed: int, evaluations: int, batch: int) -> dict:
     """A loop."""
-    torch.set_num_threads(1)
     return run_loop(PROBLEMS[function](), surrogate, seed, evaluations, batch)
 
 

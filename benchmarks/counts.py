@@ -29,14 +29,13 @@ GPYTORCH_NKN_DATA names the folder of the data. Its file counts/counts.csv, with
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
-from statistics import fmean
 
 import numpy as np
-import torch
 
 from benchmarks.data import load_frame
-from benchmarks.report import Table, grouped, mean_and_error, paired
+from benchmarks.report import Cell, Table, mean, mean_and_error, paired, summary
 from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.estimators import NKNForecaster
 
@@ -88,7 +87,6 @@ def _drawn(number: int) -> tuple[str, str, np.ndarray]:
 
 def run(series: int, origin: int, method: str) -> dict:
     """A forecast and its scores, in units of the mean absolute difference of successive counts."""
-    torch.set_num_threads(1)
     group, name, values = _series()[series]
     season, horizon = _SEASONS[group], _HORIZONS[group]
     last = len(values) - origin * horizon
@@ -157,27 +155,29 @@ def _forecast_of_past(
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Means over the forecasts of a group, and pinball losses less those of our default."""
-    lines = []
-    by_method = grouped(rows, "group", "method")
-    for (group, method), runs in sorted(by_method.items(), key=lambda item: item[0][0]):
-        own = by_method.get((group, "NKNForecaster"), [])
-        less = mean_and_error(paired(runs, own, "pinball", "series", "origin"), sign="+")
-        said, seen = (np.concatenate([row[name] for row in runs]) for name in ("zero", "is_zero"))
-        lines.append(
-            {
-                "series": group,
-                "method": method,
-                "forecasts": len(runs),
-                "pinball loss": f"{fmean(row['pinball'] for row in runs):.3f}",
-                "less ours": "" if method == "NKNForecaster" else less,
-                "MAE": f"{fmean(row['mae'] for row in runs):.3f}",
-                "P(0) said": f"{said.mean():.2f}",
-                "zeros": f"{seen.mean():.2f}",
-                "Brier score of P(0)": f"{np.mean((said - seen) ** 2):.3f}",
-                "CPU s": f"{fmean(row['seconds'] for row in runs):.1f}",
-            }
-        )
-    return {"counts": Table.of(lines)}
+    own = [row for row in rows if row["method"] == "NKNForecaster"]
+
+    def less(runs: list[dict]) -> str:
+        if runs[0]["method"] == "NKNForecaster":
+            return ""
+        return mean_and_error(paired(runs, own, "pinball", "group", "series", "origin"), sign="+")
+
+    def zeros(name: str) -> Callable[[list[dict]], np.ndarray]:
+        return lambda runs: np.concatenate([row[name] for row in runs])
+
+    said, seen = zeros("zero"), zeros("is_zero")
+    cells: dict[str, Cell] = {
+        "forecasts": len,
+        "pinball loss": mean("pinball", ".3f"),
+        "less ours": less,
+        "MAE": mean("mae", ".3f"),
+        "P(0) said": lambda runs: f"{said(runs).mean():.2f}",
+        "zeros": lambda runs: f"{seen(runs).mean():.2f}",
+        "Brier score of P(0)": lambda runs: f"{np.mean((said(runs) - seen(runs)) ** 2):.3f}",
+        "CPU s": mean("seconds", ".1f"),
+    }
+    keys = {"series": "group", "method": "method"}
+    return {"counts": summary(sorted(rows, key=lambda row: row["group"]), keys, cells)}
 
 
 BENCHMARK = Benchmark(

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from benchmarks.data import load_frame
-from benchmarks.report import Table, grouped
+from benchmarks.forecast_panel import score
+from benchmarks.report import Table, mean, summary
 from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.estimators import NKNForecaster
 
@@ -47,7 +47,6 @@ _LOAD = {"road casualties": _road_casualties, "half-hourly demand": _half_hourly
 
 def run(series: str, method: str, origin: int) -> dict:
     """Scores of a forecast; a name of a method that ends in + takes the covariates."""
-    torch.set_num_threads(1)
     y, known = _LOAD[series]()
     season = _SEASONS[series]
     first = range(96, len(y) - 11, 12) if season == 12 else range(len(y) - 3 * 336, len(y), 336)
@@ -59,15 +58,10 @@ def run(series: str, method: str, origin: int) -> dict:
     make = _METHODS[method.removesuffix("+")]
     (median, low, high), seconds = timed(lambda: make(past, times, beside, season))
     truth, values = y.loc[times].to_numpy(), past.to_numpy()
-    scale = np.abs(values[season:] - values[:-season]).mean()
-    missed = np.clip(low - truth, 0, None) + np.clip(truth - high, 0, None)
-    return {
-        "covariates": ", ".join(known.columns) if beside else "none",
-        "mase": np.abs(median - truth).mean() / scale,
-        "msis": (high - low + 2 / 0.05 * missed).mean() / scale,
-        "covered": float(np.mean((truth >= low) & (truth <= high))),
-        "seconds": seconds,
-    }
+    scale = float(np.abs(values[season:] - values[:-season]).mean())
+    forecast = {"mean": median, "lo-95": low, "hi-95": high}
+    known_to = ", ".join(known.columns) if beside else "none"
+    return {"covariates": known_to, "seconds": seconds, **score(forecast, truth, scale)}
 
 
 def _ours(past: pd.Series, times: pd.Index, beside: Any, season: int) -> tuple:
@@ -101,22 +95,13 @@ _METHODS = {"NKNForecaster": _ours, "seasonal naive": _naive, "AutoARIMA": _arim
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Means over the origins."""
     rows = [{**row, "method": row["method"].removesuffix("+")} for row in rows]
-    lines = []
-    for (series, method, known), runs in grouped(rows, "series", "method", "covariates").items():
-        names = ("mase", "msis", "covered", "seconds")
-        mean = {name: fmean(row[name] for row in runs) for name in names}
-        lines.append(
-            {
-                "series": series,
-                "method": method,
-                "covariates": known,
-                "MASE": f"{mean['mase']:.3f}",
-                "MSIS": f"{mean['msis']:.2f}",
-                "95 % coverage": f"{100 * mean['covered']:.0f} %",
-                "CPU s": f"{mean['seconds']:.1f}",
-            }
-        )
-    return {"covariates": Table.of(lines)}
+    cells = {
+        "MASE": mean("mase", ".3f"),
+        "MSIS": mean("msis", ".2f"),
+        "95 % coverage": lambda runs: f"{100 * fmean(row['95'] for row in runs):.0f} %",
+        "CPU s": mean("seconds", ".1f"),
+    }
+    return {"covariates": summary(rows, ("series", "method", "covariates"), cells)}
 
 
 def _possible(job: dict) -> bool:

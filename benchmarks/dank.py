@@ -66,7 +66,6 @@ Predict = Callable[[np.ndarray], np.ndarray]
 
 def run(set: str, repeat: int, method: str) -> dict:
     """Accuracy in percent, or squared error over the variance of the test targets in percent."""
-    torch.set_num_threads(1)
     X, y, new_X, new_y = _split(set, repeat)
     classes = y.dtype.kind != "f"
     starts = method in _LEARNED and "untuned" not in method

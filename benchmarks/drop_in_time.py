@@ -153,7 +153,6 @@ _USES = {
 
 def run(use: str, turns: int) -> dict:
     """Milliseconds of both ways in turn."""
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

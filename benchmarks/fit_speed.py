@@ -58,7 +58,6 @@ def _model(restart: int) -> Regression:
 
 def run(method: str, restart: int, target: float, budget: float) -> dict:
     """Seconds of a restart until it reaches the target, if it does."""
-    torch.set_num_threads(1)
     model = _model(restart)
     with kernel_evaluation(_METHODS[method]):
         if method.startswith("Adam"):

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
-import torch
 
 from benchmarks.data import load_panel
 from benchmarks.report import Table, grouped
@@ -55,7 +54,6 @@ def _possible(job: dict) -> bool:
 
 def run(series: int, origin: int, method: str, panel: str) -> dict:
     """A forecast and its scores."""
-    torch.set_num_threads(1)
     name, known = list(load_panel(panel).items())[series]
     season, horizon = known["season"], known["horizon"]
     last = known["y"].size - origin * horizon
@@ -117,23 +115,26 @@ def forecast_of_peer(method: str, y: np.ndarray, horizon: int, seasons: Sequence
 
 
 def score(forecast: Mapping[str, Sequence[float]], truth, scale: float) -> dict[str, float]:
-    """MASE, MSIS of the 95 % intervals, coverage of both.
+    """MASE, MSIS of the 95 % intervals, coverage.
 
     Args:
-        forecast: ``mean``, ``lo-95``, ``hi-95``, ``lo-80`` and ``hi-80``.
+        forecast: ``mean``, ``lo-95``, ``hi-95``, and ``lo-80`` and ``hi-80`` if there are such.
         truth: What was observed.
         scale: Mean absolute error of the seasonal naive rule within the training part.
     """
     truth = np.asarray(truth)
-    mean, low, high, low80, high80 = (
-        np.asarray(forecast[name]) for name in ("mean", "lo-95", "hi-95", "lo-80", "hi-80")
-    )
+    mean, low, high = (np.asarray(forecast[name]) for name in ("mean", "lo-95", "hi-95"))
     beyond = np.maximum(low - truth, 0) + np.maximum(truth - high, 0)
     return {
         "mase": max(float(np.mean(np.abs(mean - truth)) / scale), 1e-3),
         "msis": max(float(np.mean(high - low + 2 / 0.05 * beyond) / scale), 1e-2),
-        "95": float(np.mean((low <= truth) & (truth <= high))),
-        "80": float(np.mean((low80 <= truth) & (truth <= high80))),
+        **{
+            str(level): float(
+                np.mean((forecast[f"lo-{level}"] <= truth) & (truth <= forecast[f"hi-{level}"]))
+            )
+            for level in _LEVELS
+            if f"lo-{level}" in forecast
+        },
     }
 
 

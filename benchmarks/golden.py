@@ -8,56 +8,55 @@ of a training step of GPyTorch's RBF kernel (N = 500, or the N of the row), meas
 it. ``--write`` replaces the committed table. GPYTORCH_NKN_DATA names the folder of the data.
 """
 
-import os
+from __future__ import annotations
 
-for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[_name] = "1"  # before NumPy and torch read them
+import argparse
+import json
+import math
+import subprocess
+import sys
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
 
-import argparse  # noqa: E402
-import csv  # noqa: E402
-import json  # noqa: E402
-import math  # noqa: E402
-import subprocess  # noqa: E402
-import sys  # noqa: E402
-import time  # noqa: E402
-import warnings  # noqa: E402
-import zlib  # noqa: E402
-from collections.abc import Callable, Sequence  # noqa: E402
-from functools import partial  # noqa: E402
-from pathlib import Path  # noqa: E402
-from statistics import median  # noqa: E402
+import numpy as np
+import pandas as pd
+import torch
+from botorch.acquisition import LogExpectedImprovement
+from botorch.optim import optimize_acqf
+from botorch.test_functions import Hartmann, StyblinskiTang
+from threadpoolctl import threadpool_limits
 
-import gpytorch  # noqa: E402
-import numpy as np  # noqa: E402
-import pandas as pd  # noqa: E402
-import torch  # noqa: E402
-from botorch.acquisition import LogExpectedImprovement  # noqa: E402
-from botorch.optim import optimize_acqf  # noqa: E402
-from botorch.test_functions import Hartmann, StyblinskiTang  # noqa: E402
-from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel  # noqa: E402
-from gpytorch.mlls import ExactMarginalLogLikelihood  # noqa: E402
-
-import gpytorch_nkn  # noqa: E402
-from benchmarks.photographs import mask_of, photograph  # noqa: E402
-from benchmarks.step import Regression  # noqa: E402
-from gpytorch_nkn.estimators import (  # noqa: E402
+import gpytorch_nkn
+from benchmarks import forecast_panel
+from benchmarks.data import (
+    load_askl_table,
+    load_dank_table,
+    load_regression,
+    load_series,
+    load_texture,
+)
+from benchmarks.photographs import mask_of, photograph
+from benchmarks.report import Table, read_table, write_table
+from benchmarks.step import training_step
+from gpytorch_nkn.estimators import (
     ASKLClassifier,
     DANKClassifier,
     NKNForecaster,
     NKNRegressor,
 )
-from gpytorch_nkn.fit import Recipe, fit_best_of  # noqa: E402
-from gpytorch_nkn.grids import inpaint  # noqa: E402
-from gpytorch_nkn.kernels import NeuralKernelNetwork  # noqa: E402
-from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood  # noqa: E402
-from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp  # noqa: E402
-from gpytorch_nkn.settings import kernel_evaluation  # noqa: E402
+from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.grids import inpaint
+from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
 
 __all__ = ["CASES", "compare", "main"]
 
 Figures = dict[str, tuple[float, float]]  # value and tolerance by name
 
-_COMMITTED = Path(__file__).parent / "results" / "golden.csv"
 _SIZES = {144: 40, 500: 20, 2000: 5}  # turns by number of points
 _COMPILED, _UNCOMPILED, _WHOLE_FIT = 1.1, 1.5, 1.5  # allowed ratios of times
 
@@ -76,17 +75,15 @@ def _rmse(errors: np.ndarray) -> tuple[float, float]:
     return math.sqrt(mean), error / (2 * math.sqrt(mean))
 
 
-def _blocks(errors: np.ndarray) -> tuple[float, float]:
-    """Mean of squares and its standard error over 16 blocks, as errors of neighbours are alike."""
-    value, _ = _mean(np.square(errors))
-    return value, _mean([np.square(part).mean() for part in np.array_split(errors, 16)])[1]
+def _geometric(values: Sequence[float]) -> tuple[float, float]:
+    mean, error = _mean(np.log(values))
+    return math.exp(mean), math.exp(mean) * error
 
 
-def _data(path: str) -> Path:
-    root = os.environ.get("GPYTORCH_NKN_DATA")
-    if not root:
-        raise FileNotFoundError("Set GPYTORCH_NKN_DATA to the folder of the benchmark data.")
-    return Path(root) / path
+def _by_blocks(values: np.ndarray) -> tuple[float, float]:
+    """Mean and its standard error over 16 blocks, as neighbours are alike."""
+    blocks = np.array([part.mean() for part in np.array_split(values, 16)])
+    return float(np.mean(values)), _mean(blocks)[1]
 
 
 # -- cases
@@ -94,47 +91,24 @@ def _data(path: str) -> Path:
 
 def _panel() -> Figures:
     """Every third series: its last horizon from all that came before."""
-    facts = json.loads(_data("forecast_panel/panel.json").read_text(encoding="utf-8"))
-    groups = dict(list(pd.read_csv(_data("forecast_panel/panel.csv")).groupby("unique_id")))
-    mase, msis, inside = [], [], []
-    for name, fact in list(facts.items())[::3]:
-        x, y = (groups[name][column].to_numpy(float) for column in "xy")
-        horizon, season = fact["horizon"], fact["season"]
-        train_x, train_y, new_x, new_y = x[:-horizon], y[:-horizon], x[-horizon:], y[-horizon:]
-        step = float(np.median(np.diff(np.unique(train_x))))
-        told = "auto" if season > 24 else [season * step] if season > 1 else []
-        model = NKNForecaster(seasons=told, horizon=horizon, random_state=0, progress=False)
-        model.fit(train_x, train_y)
-        lower, upper = model.predict_interval(new_x)
-        scale = np.abs(train_y[season:] - train_y[:-season]).mean()
-        beyond = np.maximum(lower - new_y, 0) + np.maximum(new_y - upper, 0)
-        mase.append(np.abs(model.predict(new_x) - new_y).mean() / scale)
-        msis.append((upper - lower + 40 * beyond).mean() / scale)
-        inside.append(np.mean(beyond == 0))
+    rows = [forecast_panel.run(series, 0, "default", "panel") for series in range(0, 57, 3)]
+    scores = [forecast_panel.score(r["forecast"], r["truth"], r["scale"]) for r in rows]
     return {
-        "MASE, geometric mean": _geometric(mase),
-        "MSIS, geometric mean": _geometric(msis),
-        "coverage of 95 %": _mean(np.array(inside)),
+        "MASE, geometric mean": _geometric([one["mase"] for one in scores]),
+        "MSIS, geometric mean": _geometric([one["msis"] for one in scores]),
+        "coverage of 95 %": _mean(np.array([one["95"] for one in scores])),
     }
-
-
-def _geometric(values: Sequence[float]) -> tuple[float, float]:
-    mean, error = _mean(np.log(values))
-    return math.exp(mean), math.exp(mean) * error
 
 
 def _table(name: str) -> Figures:
     """Split 0 of a table of Sun et al. (2018)."""
-    with np.load(_data(f"uci_regression/{name}.npz")) as file:
-        X, y, test = file["X"].astype(float), file["y"].astype(float), file["nkn_test_idx"][0]
-    train = np.setdiff1d(np.arange(len(y)), test)
-    return _regression(X[train], y[train], X[test], y[test])
+    return _regression(*load_regression(name).split(0))
 
 
 def _gaps() -> Figures:
     """Miles per gallon with the origin as a category and a tenth of the cells empty."""
-    with np.load(_data("dank/mpg.npz")) as file:
-        frame, y = pd.DataFrame(file["X"].astype(float)), file["y"].astype(float)
+    table = load_dank_table("mpg")
+    frame, y = pd.DataFrame(table.X), table.y
     frame.columns = [f"x{column}" for column in frame.columns]
     rng = np.random.default_rng(0)
     frame = frame.mask(rng.random(frame.shape) < 0.1)
@@ -147,7 +121,10 @@ def _gaps() -> Figures:
 
 
 def _regression(X, y: np.ndarray, new_X, new_y: np.ndarray) -> Figures:
-    model = NKNRegressor(random_state=0, progress=False).fit(X, y)
+    return _errors(NKNRegressor(random_state=0, progress=False).fit(X, y), new_X, new_y)
+
+
+def _errors(model: NKNRegressor | NKNForecaster, new_X, new_y: np.ndarray) -> Figures:
     return {
         "RMSE": _rmse(model.predict(new_X) - new_y),
         "log density": _mean(model.log_predictive_density(new_X, new_y)),
@@ -184,42 +161,37 @@ def _optimisation(function, evaluations: int, seeds: Sequence[int]) -> Figures:
 
 def _plate() -> Figures:
     """The hole of Sun et al. (2018) in the metal plate."""
-    with np.load(_data("textures/plate.npz")) as file:
-        truth = file["gray"].astype(float)
-    mask = np.zeros(truth.shape, dtype=bool)
-    mask[60:120, 80:160] = True
-    return _fill(truth, mask, "SMSE", lambda error: error / truth[mask].var())
+    texture = load_texture("plate")
+    scale = texture.image[texture.mask].var()
+    return _fill(texture.image.astype(float), texture.mask, "SMSE", scale)
 
 
 def _photograph() -> Figures:
     """Scratches in the photograph of the camera man."""
-    truth, mask = photograph("camera"), mask_of("scratches")
-    return _fill(truth, mask, "squared error", lambda error: error)
+    return _fill(photograph("camera"), mask_of("scratches"), "squared error", 1.0)
 
 
-def _fill(truth: np.ndarray, mask: np.ndarray, name: str, scaled: Callable) -> Figures:
+def _fill(truth: np.ndarray, mask: np.ndarray, name: str, scale: float) -> Figures:
     result = inpaint(np.where(mask, np.nan, truth), seed=0, progress=False)
-    value, error = _blocks((result.filled - truth)[mask])
+    errors = np.square((result.filled - truth)[mask]) / scale
     inside = np.abs(result.mean - truth) < 1.96 * result.std
-    covered = [part.mean() for part in np.array_split(inside[mask], 16)]
-    return {name: (scaled(value), scaled(error)), "coverage of 95 %": _mean(np.array(covered))}
+    return {name: _by_blocks(errors), "coverage of 95 %": _by_blocks(inside[mask])}
 
 
 def _satimage() -> Figures:
     """Spectral kernel learning on half of the table, with 500 features and ten epochs."""
-    with np.load(_data("askl/satimage.npz")) as file:
-        X, y = file["X"].astype(float), file["y"]
-    order = np.random.default_rng(0).permutation(len(y))
-    train, test = order[: len(y) // 2], order[len(y) // 2 :]
-    model = ASKLClassifier(n_components=500, max_iter=10, random_state=0).fit(X[train], y[train])
-    return {"accuracy": _mean(model.predict(X[test]) == y[test])}
+    table = load_askl_table("satimage")
+    order = np.random.default_rng(0).permutation(len(table.y))
+    train, test = order[: len(order) // 2], order[len(order) // 2 :]
+    model = ASKLClassifier(n_components=500, max_iter=10, random_state=0)
+    model.fit(table.X[train], table.y[train])
+    return {"accuracy": _mean(model.predict(table.X[test]) == table.y[test])}
 
 
 def _dank() -> Figures:
     """Data-adaptive kernels on five halves of heart."""
-    with np.load(_data("dank/heart.npz")) as file:
-        X, y = file["X"].astype(float), file["y"]
-    X = (X - X.min(0)) / np.ptp(X, axis=0)
+    table = load_dank_table("heart")
+    X, y = (table.X - table.X.min(0)) / np.ptp(table.X, axis=0), table.y
     right = []
     for seed in range(5):
         order = np.random.default_rng(100 + seed).permutation(len(y))
@@ -230,61 +202,14 @@ def _dank() -> Figures:
 
 
 def _airline() -> Figures:
-    """The network of the paper by its recipe, and the last third of the passengers."""
-    table = np.loadtxt(_data("timeseries/airline.csv"), delimiter=",", skiprows=1)
-    with np.load(_data("timeseries/splits.npz")) as splits:
-        test = splits["airline_extrap_test"]
-    train = np.setdiff1d(np.arange(len(table)), test)
-    (x, y), (new_x, new_y) = table[train].T, table[test].T
+    """The network of the paper by its recipe, and the last tenth of the passengers."""
+    x, y, test = load_series("airline")
     options = {"priors": False, "restarts": 1, "recipe": Recipe.paper(), "progress": False}
-    model = NKNForecaster("time_series", random_state=0, **options).fit(x, y)
-    return {
-        "RMSE": _rmse(model.predict(new_x) - new_y),
-        "log density": _mean(model.log_predictive_density(new_x, new_y)),
-    }
+    model = NKNForecaster("time_series", random_state=0, **options).fit(x[~test], y[~test])
+    return _errors(model, x[test], y[test])
 
 
 # -- times
-
-
-def _regression_of(num_points: int, kernel: Kernel) -> Regression:
-    generator = torch.Generator().manual_seed(0)
-    x = 3 * torch.rand(num_points, 1, generator=generator, dtype=torch.float64)
-    noise = torch.randn(num_points, generator=generator, dtype=torch.float64)
-    return Regression(x, torch.sin(3 * x.sum(-1)) + 0.1 * noise, kernel).double().train()
-
-
-def _network() -> NeuralKernelNetwork:
-    return NeuralKernelNetwork.time_series(priors=False)
-
-
-def _step(
-    num_points: int,
-    make_kernel: Callable[[], Kernel],
-    mll: Callable = ExactMarginalLogLikelihood,
-    path: str = "auto",
-) -> Callable[[], None]:
-    """A function that computes the marginal likelihood and its gradient once."""
-    model = _regression_of(num_points, make_kernel())
-    loss = mll(model.likelihood, model)
-
-    def step() -> None:
-        model.zero_grad()
-        with kernel_evaluation(path), gpytorch.settings.max_cholesky_size(10**6):
-            (-loss(model(*model.train_inputs), model.train_targets)).backward()
-
-    return step
-
-
-def _fit(num_points: int, steps: int = 40) -> Callable[[], None]:
-    """A function that does steps of the package's own training."""
-    recipe = Recipe(adam_steps=steps, lbfgs_iterations=0)
-    model = _regression_of(num_points, _network())
-    return lambda: fit_best_of(model, restarts=1, recipe=recipe, progress=False)
-
-
-def _stock(num_points: int) -> Callable[[], None]:
-    return _step(num_points, lambda: ScaleKernel(RBFKernel()))
 
 
 def _seconds(run: Callable[[], object]) -> float:
@@ -293,41 +218,35 @@ def _seconds(run: Callable[[], object]) -> float:
     return time.process_time() - begin
 
 
+def _stock(num_points: int) -> Callable[[], object]:
+    return training_step("RBF, stock", 1, num_points)
+
+
+# A way of ``benchmarks.step``, the training steps in a call, the allowed ratio.
+_WAYS = {
+    "drop-in": ("compiled drop-in", 1, _COMPILED),
+    "own likelihood": ("compiled, our likelihood", 1, _COMPILED),
+    "plain": ("network, plain", 1, _UNCOMPILED),
+    "without compiled code": ("drop-in", 1, _UNCOMPILED),
+    "training": ("compiled fused loss", 40, _COMPILED),
+}
+
+
 def _steps() -> Figures:
     """A training step of the network beside one of a stock RBF kernel."""
     found: Figures = {}
     for size, turns in _SIZES.items():
         base = _stock(size)
-        ways = {
-            "drop-in": (_step(size, _network), 1, _COMPILED),
-            "own likelihood": (
-                _step(size, _network, AnalyticExactMarginalLogLikelihood),
-                1,
-                _COMPILED,
-            ),
-            "plain": (_step(size, _network, path="plain"), 1, _UNCOMPILED),
+        steps = {
+            name: training_step(way, 1, size, steps=number, lazily=True)
+            for name, (way, number, _) in _WAYS.items()
         }
-        for path in ("closed_form", "autograd", "tiles"):  # those that this version has
-            try:
-                kernel_evaluation(path)
-            except ValueError:
-                continue
-            ways[f"_{path}"] = (_step(size, _network, path=path), 1, _UNCOMPILED)
-        ways["training"] = (_fit(size), 40, _COMPILED)
-        ratios: dict[str, list[float]] = {name: [] for name in ways}
-        for step in (base, *(step for step, _, _ in ways.values())):
+        for step in (base, *steps.values()):
             step()
-        for turn in range(turns):
-            for name, (step, number, _) in ways.items():
-                if number > 1 and turn % 5:
-                    continue
-                ratios[name].append(_seconds(step) / number / _seconds(base))
-        best = min((n for n in ways if n.startswith("_")), key=lambda n: median(ratios[n]))
-        for name, (_, _, allowed) in ways.items():
-            if name.startswith("_") and name != best:
-                continue
-            title = "without compiled code" if name == best else name
-            found[f"{title}, N = {size}"] = (median(ratios[name]), allowed)
+        for name, (_, number, allowed) in _WAYS.items():
+            count = turns if number == 1 else math.ceil(turns / 5)
+            pairs = [(_seconds(steps[name]) / number, _seconds(base)) for _ in range(count)]
+            found[f"{name}, N = {size}"] = median(own / stock for own, stock in pairs), allowed
     return found
 
 
@@ -380,7 +299,7 @@ def _run(case: str) -> dict[str, list[float]]:
     return {name: list(figure) for name, figure in found.items()}
 
 
-def compare(committed: dict[str, str], value: float) -> bool:
+def compare(committed: Mapping[str, str], value: float) -> bool:
     """Whether a figure is as good as the committed one of a row: no slower, scores alike."""
     old, allowed = float(committed["value"]), float(committed["tolerance"])
     if committed["kind"] == "time ratio":
@@ -411,7 +330,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.results.parent.mkdir(parents=True, exist_ok=True)
     for case in args.cases:
         if case not in done:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), threadpool_limits(1):
                 warnings.simplefilter("ignore")
                 done[case] = _run(case)
             with args.results.open("a", encoding="utf-8") as file:
@@ -428,25 +347,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, (value, tolerance) in done[case].items()
     ]
     if args.write:
-        with _COMMITTED.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-    with _COMMITTED.open(newline="", encoding="utf-8") as file:
-        committed = {(row["case"], row["figure"]): row for row in csv.DictReader(file)}
-    differences = 0
-    print(
-        "| case | figure | committed | now | tolerance | |\n| --- | --- | --- | --- | --- | --- |"
-    )
+        write_table("golden", Table.of(rows))
+    table = read_table("golden")
+    committed = {tuple(row[:2]): dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    shown = []
     for row in rows:
-        old = committed.get((row["case"], row["figure"]))
-        same = old is not None and compare(old, float(row["value"]))
-        differences += not same
-        cells = [row["case"], row["figure"], old["value"] if old else "", row["value"]]
-        allowed = "" if old is None else old["tolerance"]
-        sign = "x" if old is not None and old["kind"] == "time ratio" else "±"
-        print("| " + " | ".join([*cells, sign + allowed, "" if same else "**differs**"]) + " |")
-    print(f"\n{differences} of {len(rows)} figures differ.")
+        old = committed.get((row["case"], row["figure"]), {})
+        same = bool(old) and compare(old, float(row["value"]))
+        sign = "x" if old.get("kind") == "time ratio" else "±"
+        shown.append(
+            {
+                "case": row["case"],
+                "figure": row["figure"],
+                "committed": old.get("value", ""),
+                "now": row["value"],
+                "tolerance": sign + old.get("tolerance", ""),
+                "": "" if same else "**differs**",
+            }
+        )
+    differences = sum(bool(line[""]) for line in shown)
+    print(f"{Table.of(shown).markdown()}\n{differences} of {len(rows)} figures differ.")
     return 1 if differences else 0
 
 

@@ -122,7 +122,6 @@ def waves_iteration(size: str, device: torch.device) -> Callable[[], object]:
 
 def run(grid: str, way: str, noise: float, turns: int, train: int) -> dict:
     """Milliseconds of a way and of ours in turn; memory of a larger grid."""
-    torch.set_num_threads(torch.get_num_threads())
     if grid != "plate":
         waves_iteration(_SMALL, torch.device("cpu"))()
         before = peak_gigabytes()
@@ -181,6 +180,7 @@ BENCHMARK = Benchmark(
     settings={"turns": 20, "train": 20},
     possible=_possible,
     fresh=True,
+    one_thread=False,
 )
 
 if __name__ == "__main__":

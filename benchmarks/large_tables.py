@@ -38,7 +38,6 @@ _TITLES = {
 
 def run(function: str, method: str, rows: int, inducing: int, epochs: int, batch: int) -> dict:
     """Scores of 20,000 new observations, of the function itself, time and memory."""
-    torch.set_num_threads(torch.get_num_threads())
     rng = np.random.default_rng(0)
     x = rng.uniform(size=(rows + 20_000, 8))
     make, noise = _FUNCTIONS[function]
@@ -162,6 +161,7 @@ BENCHMARK = Benchmark(
     settings={"rows": 100_000, "inducing": 500, "epochs": 3, "batch": 1000},
     needs={"lightgbm": "lightgbm"},
     fresh=True,
+    one_thread=False,
 )
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 
 from benchmarks.data import load_frame
 from benchmarks.forecast_panel import forecast_of_ours, forecast_of_peer, score
@@ -61,7 +60,6 @@ def _read(name: str, points: int) -> tuple[np.ndarray | pd.DatetimeIndex, np.nda
 
 def run(series: str, horizon: str, origin: int, method: str, points: int) -> dict:
     """Scores by thirds of the horizon, time and memory of a forecast."""
-    torch.set_num_threads(1)
     x, y = _read(series, points)
     seasons = _SEASONS.get(series) or _BY_STEP[pd.infer_freq(x[:10])]
     steps = {"short": seasons[0], "long": seasons[-1]}.get(horizon, 0)

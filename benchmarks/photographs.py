@@ -13,7 +13,6 @@ import sys
 from functools import cache
 
 import numpy as np
-import torch
 
 from benchmarks.report import Table
 from benchmarks.runner import Axis, Benchmark, timed
@@ -95,7 +94,6 @@ def psnr(truth: np.ndarray, filled: np.ndarray, mask: np.ndarray) -> float:
 
 def run(image: str, missing: str, seed: int, budget: float) -> dict:
     """Decibels of every fill, and what the intervals of ours cover."""
-    torch.set_num_threads(1)
     truth, mask = photograph(image), mask_of(missing)
     _warm_up()
     given = np.where(mask, np.nan, truth)

@@ -8,7 +8,6 @@ the columns); right is an answer whose leading terms are the true ones. Seeds 0 
 
 from __future__ import annotations
 
-import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -16,14 +15,14 @@ from functools import cache
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel, ScaleKernel
+from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ZeroMean
 from gpytorch.models import ExactGP
 from torch import Tensor
 
 from benchmarks.recovery_cases import CASES, Term, draw
-from benchmarks.report import Table, grouped
+from benchmarks.report import Table, mean, summary
 from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import Effects, effects, simplify
@@ -37,7 +36,6 @@ _VISIBLE = 1e-3  # total index from which on a column has an effect
 
 def run(case: str, seed: int) -> dict:
     """Whether the leading terms are the true ones."""
-    torch.set_num_threads(1)
     _warm_up()
     data = draw(case, seed)
     terms, seconds = timed(lambda: _terms(data.x, data.y, seed))
@@ -65,14 +63,12 @@ def _terms(x: Tensor, y: Tensor, seed: int) -> list[Term]:
     network = NeuralKernelNetwork.time_series(sparsity="l1")
     model = fit_best_of(_StandardisedGP(x, y, network), restarts=1, seed=seed, progress=False)
     found = simplify(model, max_candidates=10, zero_mean=True)
-    groups: dict[Term, list[Kernel]] = {}
-    for term in found.terms:
-        kernel = ScaleKernel(term.kernel).double()
-        kernel.outputscale = float(term.weight)
-        groups.setdefault(canonical(map(_kind, term.factors)), []).append(kernel)
-    groups.pop((), None)
-    shares = _variance_shares(found.model, list(groups.values()))
-    return [term for _, term in sorted(zip(shares, groups, strict=True), key=lambda p: -p[0])]
+    shares: dict[Term, float] = {}
+    for part in found.parts:
+        term = canonical(map(_kind, part.factors))
+        shares[term] = shares.get(term, 0.0) + part.posterior_share
+    shares.pop((), None)
+    return sorted(shares, key=shares.__getitem__, reverse=True)
 
 
 def _groups(found: Effects) -> list[Term]:
@@ -106,29 +102,6 @@ def _kind(kernel: Kernel) -> str:
     return "PER" if isinstance(kernel, PeriodicKernel | ZeroMeanPeriodicKernel) else "SMOOTH"
 
 
-@torch.no_grad()
-def _variance_shares(model: ExactGP, groups: Sequence[Sequence[Kernel]]) -> list[float]:
-    r"""Share of each group of terms in the variance of the posterior mean at the training inputs.
-
-    .. math::
-        \frac{\operatorname{cov}(m_j, m)}{\operatorname{var}(m)}, \qquad
-        m_j = K_j (K + \sigma^2 I)^{-1} (y - \mu)
-    """
-    (x,) = model.train_inputs
-    model.train()  # in eval mode a call at the training inputs is a prediction
-    output = model.likelihood(model.forward(x))
-    factor = torch.linalg.cholesky(output.lazy_covariance_matrix.to_dense())
-    residual = (model.train_targets - output.mean).unsqueeze(-1)
-    weights = torch.cholesky_solve(residual, factor)
-    whole = (model.covar_module(x).to_dense() @ weights).squeeze(-1)
-    parts = torch.stack(
-        [sum(kernel(x).to_dense() for kernel in group) @ weights for group in groups]
-    )
-    centered, total = parts.squeeze(-1), whole - whole.mean()
-    centered = centered - centered.mean(-1, keepdim=True)
-    return ((centered @ total) / (total @ total)).tolist()
-
-
 def canonical(term: Iterable) -> Term:
     """A product with its factors sorted, RBF and RQ as SMOOTH, and equal factors as one but LIN.
 
@@ -150,17 +123,13 @@ def score(terms: Sequence[Term], truth: Sequence[Term]) -> tuple[bool, float]:
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Counts of right answers."""
-    lines = [
-        {
-            "case": case,
-            "method": "network",
-            "right": f"{sum(row['right'] for row in runs)} of {len(runs)}",
-            "leading terms within a true one": f"{statistics.fmean(r['within'] for r in runs):.0%}",
-            "mean CPU s": f"{statistics.fmean(row['seconds'] for row in runs):.1f}",
-        }
-        for (case,), runs in grouped(rows, "case").items()
-    ]
-    return {"recovery": Table.of(lines)}
+    cells = {
+        "method": lambda runs: "network",
+        "right": lambda runs: f"{sum(row['right'] for row in runs)} of {len(runs)}",
+        "leading terms within a true one": mean("within", ".0%"),
+        "mean CPU s": mean("seconds", ".1f"),
+    }
+    return {"recovery": summary(rows, ("case",), cells)}
 
 
 BENCHMARK = Benchmark(

@@ -18,7 +18,7 @@ import math
 import re
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,11 +27,13 @@ __all__ = [
     "Table",
     "check_quotes",
     "grouped",
+    "mean",
     "mean_and_error",
     "numbers",
     "paired",
     "read_table",
     "render",
+    "summary",
     "write_table",
 ]
 
@@ -188,6 +190,32 @@ def grouped(rows: Iterable[dict], *keys: str) -> dict[tuple, list[dict]]:
     for row in rows:
         found.setdefault(tuple(row[key] for key in keys), []).append(row)
     return found
+
+
+Cell = Callable[[list[dict]], object]
+
+
+def summary(
+    rows: Iterable[dict], keys: Mapping[str, str] | Sequence[str], cells: Mapping[str, Cell]
+) -> Table:
+    """A row for each group of rows.
+
+    Args:
+        rows: Finished rows.
+        keys: What makes the groups, and the first columns; by their titles if these differ.
+        cells: By title of a column, what is said of a group.
+    """
+    keys = keys if isinstance(keys, Mapping) else dict(zip(keys, keys, strict=True))
+    lines = []
+    for values, runs in grouped(rows, *keys.values()).items():
+        line: dict[str, object] = dict(zip(keys, values, strict=True))
+        lines.append(line | {title: cell(runs) for title, cell in cells.items()})
+    return Table.of(lines)
+
+
+def mean(name: str, form: str) -> Cell:
+    """The mean of a value of each row, as it is printed."""
+    return lambda runs: format(statistics.fmean(row[name] for row in runs), form)
 
 
 def paired(own: Iterable[dict], base: Iterable[dict], value: str, *keys: str) -> list[float]:

@@ -25,6 +25,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.report import Table, write_table
 
 __all__ = ["Axis", "Benchmark", "peak_gigabytes", "ratios_in_turn", "timed", "versions"]
@@ -54,6 +56,7 @@ class Benchmark:
         possible: Whether a combination is a job.
         needs: By value of an axis, the package that must be installed for it.
         fresh: A process for each job, whose highest memory counts.
+        one_thread: Of torch; otherwise OMP_NUM_THREADS decides.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Benchmark:
     possible: Callable[[dict], bool] = lambda job: True
     needs: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
+    one_thread: bool = True
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """The command: run what is missing, print the tables; 1 if a job failed."""
@@ -148,7 +152,7 @@ class Benchmark:
 
     def _run(self, jobs: Sequence[dict], processes: int) -> Iterator[tuple[dict, dict | None, str]]:
         if processes == 1 and not self.fresh:
-            yield from (_guarded(self.run, job) for job in jobs)
+            yield from (_guarded(self, job) for job in jobs)
             return
         context = multiprocessing.get_context("spawn")
         limit = 1 if self.fresh else None
@@ -160,14 +164,16 @@ class Benchmark:
 
 
 def _in_process(module: str, job: dict) -> tuple[dict, dict | None, str]:
-    return _guarded(importlib.import_module(module).BENCHMARK.run, job)
+    return _guarded(importlib.import_module(module).BENCHMARK, job)
 
 
-def _guarded(run: Callable[..., dict], job: dict) -> tuple[dict, dict | None, str]:
+def _guarded(benchmark: Benchmark, job: dict) -> tuple[dict, dict | None, str]:
+    if benchmark.one_thread:
+        torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return job, run(**job), ""
+            return job, benchmark.run(**job), ""
         except Exception:  # the other jobs go on
             return job, None, traceback.format_exc(limit=-3)
 

@@ -49,7 +49,6 @@ _STEPS = 3  # of a training, whose mean counts
 
 def run(way: str, rows: int) -> dict:
     """CPU seconds of a piece of work, and the gigabytes that it needs beyond a small one."""
-    torch.set_num_threads(1)
     make = _WAYS[way]
     make(_LADDERS[way][0])()
     before = peak_gigabytes()

@@ -61,7 +61,6 @@ def synthetic(name: str, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]
 
 def run(set: str, seed: int, method: str, rows: int) -> dict:
     """Scores of one model; ``rows`` is the number of rows of a synthetic function."""
-    torch.set_num_threads(1)
     if set in _SYNTHETIC:
         x, y = synthetic(set, seed, rows + _TEST)
         parts = x[:rows], y[:rows], x[rows:], y[rows:]

@@ -61,8 +61,18 @@ class Regression(ExactGP):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def training_step(way: str, dim: int, num_points: int) -> Callable[[], object]:
-    """A function that computes value and gradient once (``_STEPS`` times by a fused loss)."""
+def training_step(
+    way: str, dim: int, num_points: int, *, steps: int = _STEPS, lazily: bool = False
+) -> Callable[[], object]:
+    """A function that computes value and gradient once (so many times by a fused loss).
+
+    Args:
+        way: Of evaluation.
+        dim: Number of columns.
+        num_points: Number of rows.
+        steps: Of a call, by a fused loss.
+        lazily: Leave kernels to be evaluated by our likelihood, too, as they are by the stock one.
+    """
     name, path, likelihood = _WAYS[way]
     generator = torch.Generator().manual_seed(0)
     x = 3 * torch.rand(num_points, dim, generator=generator, dtype=torch.float64)
@@ -70,7 +80,7 @@ def training_step(way: str, dim: int, num_points: int) -> Callable[[], object]:
     y = torch.sin(3 * x.sum(-1)) + 0.1 * noise
     model = Regression(x, y, _kernel(name, dim)).double().train()
     if likelihood == "fused":
-        recipe = Recipe(adam_steps=_STEPS, lbfgs_iterations=0)
+        recipe = Recipe(adam_steps=steps, lbfgs_iterations=0)
 
         def train() -> None:
             with kernel_evaluation(path):
@@ -83,8 +93,8 @@ def training_step(way: str, dim: int, num_points: int) -> Callable[[], object]:
 
     def step() -> None:
         model.zero_grad()
-        lazily = gpytorch.settings.lazily_evaluate_kernels(not analytic)
-        with kernel_evaluation(path), gpytorch.settings.max_cholesky_size(10**6), lazily:
+        lazy = gpytorch.settings.lazily_evaluate_kernels(lazily or not analytic)
+        with kernel_evaluation(path), gpytorch.settings.max_cholesky_size(10**6), lazy:
             (-mll(model(x), y)).backward()
 
     return step
@@ -102,7 +112,6 @@ def _kernel(name: str, dim: int) -> Kernel:
 
 def run(dim: int, points: int, way: str, what: str, turns: int) -> dict:
     """Seconds of a way and of the stock step in turn, or memory."""
-    torch.set_num_threads(torch.get_num_threads())
     if what == "memory":
         training_step(way, dim, _SMALL)()
         step, before = training_step(way, dim, points), peak_gigabytes()
@@ -151,6 +160,7 @@ BENCHMARK = Benchmark(
     tables,
     settings={"turns": 5},
     fresh=True,
+    one_thread=False,
 )
 
 if __name__ == "__main__":

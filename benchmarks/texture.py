@@ -14,13 +14,13 @@ import sys
 from functools import cache
 
 import numpy as np
-import torch
-from scipy.sparse import coo_array
+from scipy.sparse.csgraph import laplacian
 from scipy.sparse.linalg import spsolve
 from scipy.stats import norm
+from sklearn.feature_extraction.image import grid_to_graph
 
 from benchmarks.data import load_arrays, load_texture
-from benchmarks.report import Table, grouped
+from benchmarks.report import Cell, Table, summary
 from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.grids import inpaint
 
@@ -55,7 +55,6 @@ _CASES |= dict.fromkeys(("brick", "grass", "gravel"))
 
 def run(case: str, method: str, seed: int, restarts: int) -> dict:
     """Scores of a fill in the hole."""
-    torch.set_num_threads(1)
     name, corner = case.split(" ")[0], _CASES[case]
     ends = [(start, start + side) for start, side in zip(corner or (), _SIDES, strict=False)]
     texture = load_texture(name, **({"hole": tuple(ends)} if corner else {}))
@@ -101,28 +100,11 @@ def harmonic_fill(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
     A pixel at the border of the image has fewer neighbours, which is a slope of zero across it.
     """
-    height, width = mask.shape
-    missing = np.flatnonzero(mask)
-    number = np.full(mask.size, -1)
-    number[missing] = np.arange(missing.size)
-    rows, columns = np.divmod(missing, width)
-    known = np.where(mask, 0.0, image).ravel()
-    right_side, degree = np.zeros(missing.size), np.zeros(missing.size)
-    entries = []
-    for down, across in ((1, 0), (-1, 0), (0, 1), (0, -1)):
-        row, column = rows + down, columns + across
-        inside = np.flatnonzero((row >= 0) & (row < height) & (column >= 0) & (column < width))
-        neighbour = row[inside] * width + column[inside]
-        degree[inside] += 1
-        right_side[inside] += known[neighbour]
-        unknown = number[neighbour] >= 0
-        entries.append(np.stack([inside[unknown], number[neighbour[unknown]]]))
-    off, diagonal = np.concatenate(entries, axis=1), np.arange(missing.size)
-    indices = np.concatenate([off, np.stack([diagonal, diagonal])], axis=1)
-    values = np.concatenate([-np.ones(off.shape[1]), degree])
-    laplacian = coo_array((values, tuple(indices)), shape=(missing.size,) * 2).tocsc()
+    missing = mask.ravel()
+    rows = laplacian(grid_to_graph(*mask.shape, dtype=float)).tocsr()[missing]
+    right_side = -rows[:, ~missing] @ image.ravel()[~missing]
     filled = np.array(image, dtype=float)
-    filled[mask] = spsolve(laplacian, right_side)
+    filled[mask] = spsolve(rows[:, missing].tocsc(), right_side)
     return filled
 
 
@@ -133,26 +115,26 @@ def smse(truth: np.ndarray, filled: np.ndarray, mask: np.ndarray) -> float:
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Means over the seeds, and each seed."""
-    lines = []
-    for (case, method), runs in grouped(rows, "case", "method").items():
-        lines.append(
-            {
-                "case": case,
-                "method": method,
-                "SMSE": _each([row["smse"] for row in runs], ".3f"),
-                "95 % coverage": _each([r["covered"] for r in runs if "covered" in r], ".1%"),
-                "-log density": _each([r["nlpd"] for r in runs if "nlpd" in r], ".3f"),
-                "CPU s": _each([row["seconds"] for row in runs], ".1f"),
-            }
-        )
-    return {"texture": Table.of(lines)}
+    cells = {
+        "SMSE": _each("smse", ".3f"),
+        "95 % coverage": _each("covered", ".1%"),
+        "-log density": _each("nlpd", ".3f"),
+        "CPU s": _each("seconds", ".1f"),
+    }
+    return {"texture": summary(rows, ("case", "method"), cells)}
 
 
-def _each(values: list[float], form: str) -> str:
-    if not values:
-        return ""
-    mean = format(statistics.fmean(values), form)
-    return mean if len(values) == 1 else f"{mean} ({', '.join(format(v, form) for v in values)})"
+def _each(name: str, form: str) -> Cell:
+    """The mean of a value, and each if there are several."""
+
+    def cell(runs: list[dict]) -> str:
+        values = [row[name] for row in runs if name in row]
+        shown = [format(value, form) for value in values]
+        if len(values) < 2:
+            return "".join(shown)
+        return f"{statistics.fmean(values):{form}} ({', '.join(shown)})"
+
+    return cell
 
 
 def _possible(job: dict) -> bool:

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-import torch
 from gpytorch.kernels import SpectralMixtureKernel
 
 from benchmarks.data import load_series
-from benchmarks.report import Table, grouped
+from benchmarks.report import Cell, Table, summary
 from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.baselines import (
     GaussianForecast,
@@ -45,7 +44,6 @@ _COLUMNS = {
 
 def run(series: str, method: str, seed: int) -> dict:
     """Scores of a forecast."""
-    torch.set_num_threads(1)
     x, y, test = load_series(series.removesuffix("36"))
     if series == "airline36":
         test = np.arange(x.size) >= x.size - 36
@@ -152,24 +150,30 @@ _METHODS = {
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Medians over the seeds with their range, and the coverage of all series together."""
-    found = []
-    for (series, method), runs in grouped(rows, "series", "method").items():
-        cells = {
-            title: _median([run[name] for run in runs], form)
-            for title, (name, form) in _COLUMNS.items()
-        }
-        found.append({"series": series, "method": method, "runs": len(runs), **cells})
-    covered = []
-    for (method,), runs in grouped(rows, "method").items():
-        total = sum(run["num_test"] for run in runs)
-        inside = sum(run["num_test"] * run["coverage"] for run in runs)
-        covered.append({"method": method, "observations": total, "inside": f"{inside / total:.1%}"})
-    return {"time_series": Table.of(found), "time_series_coverage": Table.of(covered)}
+    cells: dict[str, Cell] = {"runs": len}
+    cells |= {title: _median(name, form) for title, (name, form) in _COLUMNS.items()}
+    covered: dict[str, Cell] = {
+        "observations": lambda runs: sum(row["num_test"] for row in runs),
+        "inside": lambda runs: f"{_covered(runs):.1%}",
+    }
+    return {
+        "time_series": summary(rows, ("series", "method"), cells),
+        "time_series_coverage": summary(rows, ("method",), covered),
+    }
 
 
-def _median(values: list[float], form: str) -> str:
-    median, low, high = (format(f(values), form) for f in (statistics.median, min, max))
-    return median if low == high else f"{median} ({low} to {high})"
+def _covered(runs: list[dict]) -> float:
+    weights = [row["num_test"] for row in runs]
+    return float(np.average([row["coverage"] for row in runs], weights=weights))
+
+
+def _median(name: str, form: str) -> Cell:
+    def cell(runs: list[dict]) -> str:
+        values = [row[name] for row in runs]
+        median, low, high = (format(f(values), form) for f in (statistics.median, min, max))
+        return median if low == high else f"{median} ({low} to {high})"
+
+    return cell
 
 
 BENCHMARK = Benchmark(

@@ -29,7 +29,7 @@ from gpytorch.kernels import (
 from gpytorch.models import ExactGP
 
 from benchmarks.data import load_regression, standardized
-from benchmarks.report import Table, grouped, mean_and_error, paired
+from benchmarks.report import Cell, Table, grouped, mean, mean_and_error, paired, summary
 from benchmarks.runner import Axis, Benchmark, timed
 from benchmarks.step import Regression
 from gpytorch_nkn.baselines import GaussianForecast
@@ -67,7 +67,6 @@ _PUBLISHED = {
 
 def run(set: str, split: str, method: str, starts: int, iterations: int, steps: int) -> dict:
     """Scores of one method on one split."""
-    torch.set_num_threads(1)
     X, y, new_X, new_y = load_regression(set).split(split)
     _warm_up(method)
     recipe = Recipe(adam_steps=0, lbfgs_iterations=iterations)
@@ -170,30 +169,37 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     return {name: table for name, table in found.items() if table.rows}
 
 
+def _seconds(runs: list[dict]) -> float:
+    return statistics.fmean(row["fit"] + row["predict"] for row in runs)
+
+
 def _scores(rows: list[dict], published: int) -> Table:
-    lines = []
-    for (name, method), runs in grouped(rows, "set", "method").items():
-        seconds = statistics.fmean(row["fit"] + row["predict"] for row in runs)
-        ours = [row for row in rows if row["set"] == name and row["method"] == _OURS]
-        own = statistics.fmean(r["fit"] + r["predict"] for r in ours) / seconds if ours else None
-        theirs = _PUBLISHED.get((name, _OURS if method == _PAPER else method), ("",) * 4)
-        line = {"set": name, "method": method}
-        if not published:
-            line["splits"] = str(len(runs))
-        lines.append(
-            line
-            | {
-                "RMSE": mean_and_error([row["rmse"] for row in runs]),
-                "log density": mean_and_error([row["density"] for row in runs]),
-                "95 % coverage": f"{statistics.fmean(row['covered'] for row in runs):.1%}",
-                "fit CPU s": f"{statistics.fmean(row['fit'] for row in runs):.3g}",
-                "predict CPU s": f"{statistics.fmean(row['predict'] for row in runs):.3g}",
-                "ours / this": "" if own is None else f"{own:.2f}",
-                "published RMSE": theirs[published],
-                "published log density": theirs[published + 1],
-            }
-        )
-    return Table.of(lines)
+    ours = {name: runs for (name, m), runs in grouped(rows, "set", "method").items() if m == _OURS}
+
+    def ratio(runs: list[dict]) -> str:
+        own = ours.get(runs[0]["set"])
+        return f"{_seconds(own) / _seconds(runs):.2f}" if own else ""
+
+    def theirs(number: int) -> Cell:
+        def cell(runs: list[dict]) -> str:
+            name, method = runs[0]["set"], runs[0]["method"]
+            key = name, _OURS if method == _PAPER else method
+            return _PUBLISHED.get(key, ("",) * 4)[number]
+
+        return cell
+
+    cells: dict[str, Cell] = {} if published else {"splits": len}
+    cells |= {
+        "RMSE": lambda runs: mean_and_error([row["rmse"] for row in runs]),
+        "log density": lambda runs: mean_and_error([row["density"] for row in runs]),
+        "95 % coverage": mean("covered", ".1%"),
+        "fit CPU s": mean("fit", ".3g"),
+        "predict CPU s": mean("predict", ".3g"),
+        "ours / this": ratio,
+        "published RMSE": theirs(published),
+        "published log density": theirs(published + 1),
+    }
+    return summary(rows, ("set", "method"), cells)
 
 
 def _gains(rows: list[dict]) -> Table:
@@ -224,12 +230,8 @@ def _gains(rows: list[dict]) -> Table:
                 "log density of ours less theirs": mean_and_error(gaps, sign="+"),
                 "in standard errors": f"{statistics.fmean(gaps) / error:+.1f}",
             }
-        seconds = {
-            m: statistics.fmean(r["fit"] + r["predict"] for r in runs) for m, runs in peers.items()
-        }
-        own = statistics.fmean(r["fit"] + r["predict"] for r in ours)
-        cells["time of ours / RBF"] = f"{own / seconds['RBF-ARD']:.2f}"
-        cells["/ Matern"] = f"{own / seconds['Matern-5/2-ARD']:.2f}"
+        for title, peer in (("time of ours / RBF", "RBF-ARD"), ("/ Matern", "Matern-5/2-ARD")):
+            cells[title] = f"{_seconds(ours) / _seconds(peers[peer]):.2f}"
         lines.append({"set": name, **cells})
     return Table.of(lines)
 
