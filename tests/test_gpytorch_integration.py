@@ -135,34 +135,6 @@ def test_batch_of_exact_gps_equals_single_ones(data):
         torch.testing.assert_close(batched.variance[i], single.variance, rtol=1e-5, atol=1e-6)
 
 
-def test_fantasy_model_equals_a_model_on_the_joined_data(data):
-    x, y = data
-    new_x, new_y, test_x = torch.tensor([[1.8], [2.1]]), torch.tensor([0.3, -0.2]), torch.rand(4, 1)
-    kernel = NETWORKS["time_series"]()
-    model = ExactGP(x, y, kernel).eval()
-    model(test_x)
-    fantasy = model.get_fantasy_model(new_x, new_y)
-    joined = ExactGP(torch.cat([x, new_x]), torch.cat([y, new_y]), kernel).eval()
-    torch.testing.assert_close(fantasy(test_x).mean, joined(test_x).mean, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(
-        fantasy(test_x).variance, joined(test_x).variance, rtol=1e-4, atol=1e-5
-    )
-
-
-def test_gradient_of_the_posterior_with_respect_to_inputs(data):
-    model = ExactGP(*data, NETWORKS["time_series"]()).eval()
-    model.requires_grad_(False)
-    x = torch.tensor([[0.3], [2.2]])
-
-    def mean_and_variance(x):
-        posterior = model(x)
-        return posterior.mean, posterior.variance
-
-    mean_and_variance(x)  # fills the caches
-    with gpytorch.settings.detach_test_caches(True):
-        assert torch.autograd.gradcheck(mean_and_variance, (x.requires_grad_(),), atol=1e-4)
-
-
 class SVGP(gpytorch.models.ApproximateGP):
     def __init__(self, inducing_points, kernel):
         distribution = CholeskyVariationalDistribution(

@@ -104,15 +104,6 @@ def test_starts_of_a_network_of_convex_combinations(fits):
     assert shares[1] > 2 and shares[2] < 0.5
 
 
-def test_mean_starts_at_that_of_the_targets(fits):
-    x, y = data()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # data that are not standardised
-        model = SingleTaskGP(x, y + 40, outcome_transform=None)
-    fit_bo_model(model, fresh_starts=1, **FEW)
-    torch.testing.assert_close(fits[0].starts[1]["mean_module.raw_constant"], (y + 40).mean())
-
-
 @pytest.mark.parametrize("make", [SingleTaskGP, NKNSingleTaskGP])
 def test_first_start_is_that_of_the_last_model(make, fits):
     x, y = data(m=2, n=12)
@@ -205,15 +196,6 @@ def test_outputs_that_share_parameters_are_trained_together(kind, fits):
     assert differ(parameters_of(model), before) == set(before)
     assert log_posterior(model) > start + 0.1
     assert model.posterior(torch.rand(3, 2)).mean.isfinite().all()
-
-
-def test_fresh_start_of_a_constant_in_common_is_the_mean_over_all_outputs(fits):
-    x, y = data(m=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # data that are not standardised
-        model = NKNSingleTaskGP(x, y, mean_module=ConstantMean(), outcome_transform=None)
-    fit_bo_model(model, fresh_starts=1, **FEW)
-    torch.testing.assert_close(fits[0].starts[1]["mean_module.raw_constant"], y.mean())
 
 
 def make_list(x, y):

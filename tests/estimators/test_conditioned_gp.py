@@ -1,4 +1,3 @@
-import math
 import pickle
 from copy import deepcopy
 
@@ -6,7 +5,7 @@ import pytest
 import torch
 
 from gpytorch_nkn.estimators import conditioned_gp
-from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP, max_exact_rows
+from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.table_models import TableGP
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
@@ -67,37 +66,10 @@ def test_blocks_are_conditioned_on_their_own_rows_only(model):
     assert first.targets.numel() == 10
 
 
-def test_the_factor_is_forgotten_and_comes_back(model):
-    posterior, x = ConditionedGP(model), torch.randn(3, 2)
-    assert posterior.num_bytes == 0
-    expected = posterior.moments(x)
-    assert posterior.num_bytes == 25 * 25 * 8
-    copy = pickle.loads(pickle.dumps(posterior))
-    assert copy.num_bytes == 0
-    torch.testing.assert_close(copy.moments(x, variance=False)[0], expected[0])
-    assert copy.num_bytes == 0  # means need the weights only
-    torch.testing.assert_close(copy.moments(x)[1], expected[1])
-    posterior.release()
-    assert posterior.num_bytes == 0
-
-
-def test_nothing_is_computed_with_gradients_and_modes_stay(model):
-    posterior = ConditionedGP(model)
-    assert not any(part.requires_grad for part in posterior.moments(torch.randn(3, 2)))
-    assert not model.training
-
-
 def test_a_matrix_that_is_not_positive_definite_is_an_error(model):
     model.covar_module.layers[-1].raw_weight.data.fill_(torch.nan)
     with pytest.raises(torch.linalg.LinAlgError, match="not positive definite"):
         ConditionedGP(model).moments(torch.randn(3, 2))
-
-
-@pytest.mark.parametrize(("free", "rows"), [(1e6, 125), (math.inf, 12_000), (-1.0, 0)])
-def test_exact_rows_are_bounded_by_memory(free, rows, monkeypatch):
-    assert 0 < max_exact_rows(None) <= 12_000
-    monkeypatch.setattr(conditioned_gp, "free_bytes", lambda device: free)
-    assert max_exact_rows("cpu") == rows
 
 
 def test_rows_with_uncertain_inputs_have_noise_of_their_own(model, monkeypatch):

@@ -7,7 +7,7 @@ from botorch.models.transforms import Normalize
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
-from gpytorch.means import ConstantMean, LinearMean, ZeroMean
+from gpytorch.means import ConstantMean, LinearMean
 from gpytorch.priors import GammaPrior, NormalPrior
 
 from gpytorch_nkn.fit.minimize import FlatParameters
@@ -77,12 +77,6 @@ def extreme():
     layers[0].raw_weight.data[0] = -1e3
     layers[2].raw_weight.data[0, 0] = 800.0
     return model
-
-
-def fixed_noise():
-    noise = 0.01 + 0.1 * torch.rand(25)
-    likelihood = FixedNoiseGaussianLikelihood(noise, learn_additional_noise=True)
-    return wide(ScaleKernel(convex()), likelihood=likelihood)
 
 
 def botorch_data(dim=3):
@@ -169,50 +163,31 @@ def mean_prior():
 
 
 KNOWN = {
-    "plain": lambda: wide(convex()),
     "scaled": lambda: wide(ScaleKernel(convex())),
     "priors": lambda: wide(ScaleKernel(convex(priors=True))),
-    "without bias": lambda: wide(ScaleKernel(convex(bias=False, priors=True))),
-    "frozen weights": lambda: frozen("0.raw_weight"),
-    "frozen bias": lambda: frozen("2.raw_bias"),
-    "frozen layer": lambda: frozen("0.raw_weight", "0.raw_bias"),
+    "frozen weight": lambda: frozen("0.raw_weight"),
+    "frozen layer": lambda: frozen("2.raw_weight", "2.raw_bias"),
     "a layer twice": shared_layer,
     "beside softplus": mixed,
     "extreme values": extreme,
-    "fixed and learned noise": fixed_noise,
     "BoTorch": botorch,
-    "BoTorch, normalised inputs": lambda: botorch(input_transform=Normalize(3)),
     "BoTorch, its kernels": dimension_scaled,
-    "BoTorch, known noise": lambda: botorch(train_Yvar=torch.rand(25, 1)),
-    "outputs: softplus": lambda: outputs(NeuralKernelNetwork.regression(3, batch_shape=TWO)),
-    "outputs: zero-mean periodic": lambda: outputs(
-        NeuralKernelNetwork.time_series(batch_shape=TWO, zero_mean=True, active_dims=(0,))
-    ),
-    "outputs: simplex": lambda: outputs(convex_batch()),
     "outputs: scaled": lambda: outputs(ScaleKernel(convex_batch(), batch_shape=TWO)),
     "outputs: inputs for all": lambda: outputs(convex_batch(), x=torch.randn(15, 3)),
     "outputs: one network for all": one_network_for_all,
     "outputs: one layer for all": one_layer_for_all,
     "outputs: one noise for all": lambda: outputs(convex_batch(), likelihood=GaussianLikelihood()),
     "outputs: one mean for all": lambda: outputs(convex_batch(), mean=ConstantMean()),
-    "outputs: zero mean": lambda: outputs(convex_batch(), mean=ZeroMean()),
     "outputs: linear mean": lambda: outputs(convex_batch(), mean=LinearMean(3, batch_shape=TWO)),
-    "outputs: frozen mean": lambda: frozen_outputs("mean_module"),
     "outputs: frozen network": lambda: frozen_outputs("covar_module.base_kernel"),
-    "outputs: frozen noise": lambda: frozen_outputs("likelihood"),
     "outputs: fixed noise": lambda: noise_of_outputs(2, 15),
-    "outputs: fixed noise for all": lambda: noise_of_outputs(15),
     "outputs: a prior on all": mean_prior,
-    "outputs: BoTorch": botorch_outputs,
     "outputs: BoTorch, three outputs": lambda: botorch_outputs(3, input_transform=Normalize(3)),
     "outputs: BoTorch, known noise": lambda: botorch_outputs(train_Yvar=0.01 + torch.rand(15, 2)),
     "outputs: one network for the last dimension": lambda: outputs(
         ScaleKernel(convex_batch(torch.Size([2, 1])), batch_shape=torch.Size([2, 3])),
         likelihood=GaussianLikelihood(batch_shape=torch.Size([1, 3])),
         batch_shape=torch.Size([2, 3]),
-    ),
-    "outputs: two batch dimensions": lambda: outputs(
-        convex_batch(torch.Size([2, 3])), batch_shape=torch.Size([2, 3])
     ),
 }
 

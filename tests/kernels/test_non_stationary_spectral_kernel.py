@@ -5,14 +5,12 @@ import pytest
 import torch
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel, RFFKernel, ScaleKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.operators import RootLinearOperator
 
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
     NonStationarySpectralKernel,
 )
-from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 
 MANY = 200_000  # pairs, for expectations; their standard error is below 0.0023
 
@@ -232,21 +230,6 @@ def test_predictions_are_those_of_dense_algebra(name):
         many = model(test.expand(*targets.shape[:-1], 7, 3)).lazy_covariance_matrix
     assert isinstance(many, RootLinearOperator)  # draws take the time of features, not of a factor
     torch.testing.assert_close(many.to_dense(), rest)
-
-
-@MODELS
-def test_marginal_likelihood_is_gpytorchs(name):
-    model = dict(models())[name]
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    values, gradients = [], []
-    for cls in (ExactMarginalLogLikelihood, AnalyticExactMarginalLogLikelihood):
-        mll = cls(model.likelihood, model).train()
-        value = mll(model(*model.train_inputs), model.train_targets)
-        values.append(value)
-        gradients.append(torch.autograd.grad(value.sum(), parameters))
-    torch.testing.assert_close(values[1], values[0])
-    for own, expected in zip(*gradients[::-1], strict=True):
-        torch.testing.assert_close(own, expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("policy", ["mask", "fill"])

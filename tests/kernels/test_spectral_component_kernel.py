@@ -36,28 +36,6 @@ def test_equals_gpytorchs_spectral_mixture_in_one_dimension():
     torch.testing.assert_close(component(1)(x, y).to_dense(), expected)
 
 
-def test_values_are_means_of_waves_with_frequencies_from_the_spectral_density():
-    x, y = 0.4 * torch.randn(5, 3), 0.4 * torch.randn(4, 3)
-    draws = FREQUENCY + torch.randn(200_000, 3) / LENGTHSCALE
-    draws[::2] *= -1
-    waves = torch.cos((x.unsqueeze(1) - y).flatten(0, 1) @ draws.mT)
-    values = component()(x, y).to_dense().flatten()
-    assert values.min() < -0.1 and values.max() > 0.5
-    torch.testing.assert_close(waves.mean(-1), values, rtol=0, atol=0.01)
-
-
-def test_frequencies_across_columns_see_a_direction():
-    kernel = SpectralComponentKernel(ard_num_dims=2)
-    kernel.initialize(lengthscale=100.0, frequency=torch.tensor([[2.0, 2.0]]))
-    along = torch.linspace(0, 3, 7).unsqueeze(-1) * torch.tensor([[1.0, 1.0]])
-    across = along * torch.tensor([[1.0, -1.0]])
-    values = kernel(along, torch.zeros(1, 2)).to_dense()
-    assert values.min() < -0.5
-    torch.testing.assert_close(values, torch.cos(4 * along[:, :1]), atol=2e-3, rtol=0)
-    values = kernel(across, torch.zeros(1, 2)).to_dense()
-    torch.testing.assert_close(values, torch.ones(7, 1), atol=2e-3, rtol=0)
-
-
 def test_frequency_zero_is_an_rbf_kernel():
     kernel, rbf = component(), RBFKernel(ard_num_dims=3)
     kernel.initialize(frequency=0.0)

@@ -118,15 +118,6 @@ def test_example_1_is_one_complex_primitive(n, dim):
     )
 
 
-def test_example_1_with_other_weights():
-    """The same network with weights that are not zero for any n."""
-    network = NeuralKernelNetwork([ComplexExponentialKernel()], example_1([0.5, 2.0, 1.5]))
-    x = torch.linspace(-1, 1, 8).unsqueeze(-1)
-    tau = x - x.mT
-    expected = 0.5 * torch.cos(4 * tau) + 2 * torch.cos(16 * tau) + 1.5 * torch.cos(64 * tau)
-    torch.testing.assert_close(dense(network, x), expected, rtol=0, atol=1e-10)
-
-
 # theorem 3
 
 
@@ -198,10 +189,3 @@ def test_theorem_3_width_2_b_plus_6_represents_any_positive_polynomial(
         expected = expected + weight * monomial
     assert expected.real.abs().max() > 0.05
     torch.testing.assert_close(dense(network, x, y), expected.real, rtol=1e-10, atol=1e-10)
-
-
-def test_theorem_3_weights_are_zeros_and_ones_up_to_the_coefficients():
-    layers = theorem_3(2, {(1, 2): 0.3})
-    weights = torch.cat([la.weight.flatten() for la in layers if isinstance(la, Linear)])
-    near_one, coefficient = (weights - 1).abs() < 1e-14, (weights - 0.3).abs() < 1e-14
-    assert ((weights == 0) | near_one | coefficient).all() and coefficient.sum() == 1

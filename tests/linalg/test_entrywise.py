@@ -158,15 +158,6 @@ def test_only_gradients_that_are_wanted(wanted):
     )
 
 
-def test_gradients_of_tensors_that_are_computed_reach_their_sources():
-    source = torch.randn(6, 1, requires_grad=True)
-    matrix = Cauchy((source.sin(), source[:4].exp()), torch.ones(1))
-    torch.testing.assert_close(
-        torch.autograd.grad(to_dense(matrix).sum(), source, retain_graph=True),
-        torch.autograd.grad(matrix.dense().sum(), source),
-    )
-
-
 def test_inputs_changed_between_the_passes_are_noticed():
     matrix = random_matrix((6,), (5,))
     total = to_dense(matrix).sum()

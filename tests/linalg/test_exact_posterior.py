@@ -39,13 +39,6 @@ def test_left_out_blocks_are_predicted_by_conditioning_on_the_rest():
         assert (without[..., block, number] == 0).all()
 
 
-def test_one_left_out_is_a_block_of_one():
-    posterior = ExactPosterior(random_covariance(2, 7), torch.randn(2, 7))
-    blocks = posterior.leave_blocks_out(list(torch.arange(7).unsqueeze(-1)))
-    expected = tuple(torch.cat(parts, -1) for parts in zip(*blocks, strict=True))
-    torch.testing.assert_close(posterior.leave_one_out(), expected)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_matrix_that_is_written_in_place_gives_the_same(dtype):
     covariance, residual = random_covariance(9).to(dtype), torch.randn(9, dtype=dtype)

@@ -4,20 +4,17 @@ import gpytorch
 import pytest
 import torch
 from botorch.models import SingleTaskGP
-from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import (
     InducingPointKernel,
     Kernel,
     MaternKernel,
-    MultitaskKernel,
     RBFKernel,
-    RQKernel,
     ScaleKernel,
 )
 from gpytorch.likelihoods import (
     FixedNoiseGaussianLikelihood,
     GaussianLikelihood,
-    MultitaskGaussianLikelihood,
 )
 from gpytorch.means import LinearMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -184,25 +181,6 @@ def test_train_inputs_that_require_gradients(name):
         assert_same(ours, expected, 1e-7)
 
 
-class MultitaskGP(gpytorch.models.ExactGP):
-    def __init__(self):
-        x, y = data()
-        likelihood = MultitaskGaussianLikelihood(num_tasks=2)
-        super().__init__(x, torch.stack([y, y.square()], -1), likelihood)
-        self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), 2)
-        self.covar_module = MultitaskKernel(perturb(regression()), num_tasks=2)
-
-    def forward(self, x):
-        return MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-@pytest.mark.parametrize("path", ["auto", "plain"])
-def test_multitask_models_are_gpytorchs(path):
-    model = MultitaskGP()
-    expected = value_and_gradients(ExactMarginalLogLikelihood, model, "plain")
-    assert_same(value_and_gradients(AnalyticExactMarginalLogLikelihood, model, path), expected)
-
-
 @pytest.mark.parametrize("path", PATHS)
 def test_missing_observations_are_gpytorchs(path):
     model = small(regression())
@@ -243,17 +221,6 @@ def test_parameters_that_are_not_finite_raise(bad, path):
         mll(model(*model.train_inputs), model.train_targets)
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("name", ["network", "rbf"])
-def test_second_derivatives_are_refused(name, path):
-    model = MODELS[name]().train()
-    mll = AnalyticExactMarginalLogLikelihood(model.likelihood, model)
-    with kernel_evaluation(path):
-        value = mll(model(*model.train_inputs), model.train_targets)
-        with pytest.raises(NotImplementedError, match="cannot be differentiated again"):
-            torch.autograd.grad(value, list(model.parameters()), create_graph=True)
-
-
 @pytest.mark.parametrize("path", ["auto", "plain"])
 @pytest.mark.parametrize("batch", [((), (3,)), ((3,), ()), ((2, 1), (3,))])
 def test_exact_log_density_broadcasts_targets_and_covariances(batch, path):
@@ -273,30 +240,6 @@ def test_exact_log_density_broadcasts_targets_and_covariances(batch, path):
 def test_exact_log_density_of_an_indefinite_matrix_is_minus_infinity():
     prior = MultivariateNormal(torch.zeros(4), IndefiniteKernel()(torch.randn(4, 2)))
     assert exact_log_density(GaussianLikelihood()(prior), torch.randn(4)) == -math.inf
-
-
-@pytest.mark.parametrize("kernel", [regression, RQKernel])
-def test_other_ways_to_differentiate_give_gpytorchs_derivatives(kernel):
-    """By torch.func, forward-mode, and for several outputs at once."""
-    model = small(kernel()).train()
-    x, y = model.train_inputs[0], model.train_targets
-    found = []
-    for make in (AnalyticExactMarginalLogLikelihood, ExactMarginalLogLikelihood):
-        mll = make(model.likelihood, model)
-
-        def value(target, mll=mll):
-            return mll(model(x), target)
-
-        reverse = torch.func.grad(value)(y)
-        target = y.clone().requires_grad_()
-        (batched,) = torch.autograd.grad(
-            value(target), target, torch.tensor([1.0, 2.0]), is_grads_batched=True
-        )
-        with torch.autograd.forward_ad.dual_level():
-            dual = torch.autograd.forward_ad.make_dual(y, torch.ones_like(y))
-            tangent = torch.autograd.forward_ad.unpack_dual(value(dual)).tangent
-        found.append((reverse, batched, tangent))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-8, atol=1e-10)
 
 
 def test_one_target_is_not_that_of_every_row():

@@ -54,32 +54,11 @@ def test_few_distinct_rows_are_all_taken(method):
     torch.testing.assert_close(points.unique(dim=0), x.unique(dim=0))
 
 
-@pytest.mark.parametrize("constant", [0.0, 0.1])
-@pytest.mark.parametrize("method", METHODS)
-def test_constant_columns_stay_constant(method, constant):
-    x = torch.cat([torch.rand(50, 2), torch.full((50, 1), constant)], -1)
-    points = select(x, 10, method)
-    torch.testing.assert_close(points[:, 2], torch.full((10,), constant))
-    assert len(points.unique(dim=0)) == 10
-
-
 def test_rows_are_weighted_by_how_often_they_come():
     x = torch.cat([torch.zeros(98, 1), torch.tensor([[1.0], [3.0]])])
     points = select(x, 2, "kmeans")
     # without weights 3 would be on its own, and 0 and 1 together; so it is with them
     torch.testing.assert_close(points.sort(0).values, torch.tensor([[1 / 99], [3.0]]))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_seed_decides_and_the_global_state_does_not(method):
-    x = torch.rand(80, 2)
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()
-    first = select(x, 9, method, seed=3)
-    torch.rand(5), np.random.rand(5)
-    assert torch.equal(first, select(x, 9, method, seed=3))
-    torch.set_rng_state(before[0])
-    select(x, 9, method, seed=3)
-    assert torch.equal(before[0], torch.get_rng_state())
 
 
 def test_each_element_of_a_batch_has_points_of_its_own():

@@ -20,7 +20,7 @@ from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
 from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge, ridge_by_left_out_rows
 from gpytorch_nkn.fit import Session
 from tests.estimators.askl.test_askl_network import network, rows, targets
-from tests.estimators.askl.test_askl_training import interrupt, scored, trainer
+from tests.estimators.askl.test_askl_training import trainer
 
 
 def test_cycles_double_the_number_of_epochs():
@@ -179,20 +179,6 @@ def test_ridge_regression_on_classes_is_scaled_to_the_loss():
     assert min(losses, key=losses.get) == 1.0 and factors[0] > 1.2
 
 
-def test_an_interruption_keeps_the_best_of_what_was_held_out(monkeypatch):
-    net, copies = network(), []
-    validate = scored([0.0, 1.0, 3.0, 2.0], copies)
-    interrupt(monkeypatch, 4 * 4 + 3)  # four steps in each of four epochs: while training again
-    with pytest.warns(UserWarning, match="Interrupted after 4 epochs: the parameters of epoch 2"):
-        outcome, _ = fit(net, lambda outputs, targets: torch.full((8,), validate(net)))
-    assert torch.equal(net.values, copies[2]) and outcome.best_epoch == 2
-    monkeypatch.undo()
-    interrupt(monkeypatch, 6)
-    with pytest.warns(UserWarning, match="after 1 epochs: the parameters of epoch 0"):
-        outcome, _ = fit(network(), by_turn(5.0, 1.0))
-    assert outcome.best_epoch == 0 and outcome.scores == [5.0, 1.0]
-
-
 def start(method, x, **options):
     defaults = {
         "num_features": 4000,
@@ -220,23 +206,3 @@ def test_features_start_at_the_kernel_that_gamma_says():
         torch.testing.assert_close(deviations, expected, rtol=0.05, atol=0)
     correlation = torch.corrcoef(stacked.reshape(2, -1))[0, 1]
     assert 0.93 < correlation < 0.97  # apart, but not by much
-
-
-def test_rules_of_start_values():
-    x, wide = 3 * torch.randn(50, 2), torch.randn(50, 400)
-    size = float(x.abs().sum(1).mean())
-    assert start("ASKL", x, num_features=50)[2] == pytest.approx(0.15 / size)
-    assert start("ASKL", x, num_features=50, classes=True)[2] == pytest.approx(0.5 / size)
-    rate = start("ASKL", wide, num_features=50, classes=True)[2]
-    assert rate == pytest.approx(1.0 / float(wide.abs().sum(1).mean()))
-    y = torch.sin(x[:, :1])
-    assert start("ASKL", x, gamma="auto", ridge_targets=y)[1] == kernel_ridge(x, y).gamma
-
-
-def test_a_shorter_training_is_preferred_if_it_is_as_good():
-    noise = torch.tensor([1.0, -1.0] * 4)
-    for gap, expected in ((0.01, 1), (10.0, 4)):
-        # ridge regression, first of all, is worse than the best by no more than noise, too
-        scores = iter([noise, noise, -noise - 5, gap + 0 * noise])
-        outcome, _ = fit(network(), lambda outputs, targets, scores=scores: next(scores))
-        assert outcome.best_epoch == expected

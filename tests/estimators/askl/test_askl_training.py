@@ -84,22 +84,6 @@ def test_the_best_cycle_is_kept():
     assert torch.equal(net.values, copies[1]) and not torch.equal(copies[1], copies[4])
 
 
-def test_what_closes_a_cycle_is_scored_and_kept_and_not_trained_on():
-    net, x, y = network(), rows(), targets("log_loss")
-    before, copies = [], []
-
-    def close():
-        before.append(net.values.clone())
-        net.weight.fill_(float(len(before)))
-
-    record = run(net, x, y, [1, 1, 1], validate=scored([1.0, 3.0, 2.0], copies), close=close)
-    assert record.best == 2 and (net.weight == 2).all() and (copies[2][: 16 * 4] == 3).all()
-    assert (before[2] - before[1]).abs().max() < 0.5  # steps of 0.03
-    before.clear()
-    run(net, x, y, [1, 1, 1], close=close)
-    assert len(before) == 1 and (net.weight == 1).all()  # once, at the end
-
-
 def interrupt(monkeypatch, number):
     step, count = Trainer.step, [0]
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.svm import SVC, SVR
 
 from gpytorch_nkn.estimators.dank.dual import (
     DualProblem,
@@ -133,31 +132,3 @@ def test_projection_is_the_nearest_feasible_point(seed, size, scale):
     np.testing.assert_allclose(projected, general.x, atol=1e-5)
     again = project_box_hyperplane(projected, signs, upper)
     np.testing.assert_allclose(again, projected, atol=1e-13)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_svms_are_those_of_scikit_learn(kind):
-    problem = make_problem(kind)
-    variables, intercepts = solve_svms(problem.gram, problem.blocks, tol=1e-6)
-    signed = problem.signed(variables)
-    for column, block in enumerate(problem.blocks):
-        rows, upper = block.rows[: block.count], block.upper[: block.count]
-        options = {"kernel": "precomputed", "tol": 1e-6}
-        machine = SVC(**options) if block.epsilon is None else SVR(epsilon=0.1, **options)
-        machine.fit(problem.gram[np.ix_(rows, rows)], block.targets, sample_weight=upper)
-        expected = np.zeros(block.count)
-        expected[machine.support_] = machine.dual_coef_[0]
-        np.testing.assert_allclose(signed[rows, column], expected, atol=1e-3)
-        np.testing.assert_allclose(intercepts[column], machine.intercept_[0], atol=1e-3)
-
-
-def test_blocks_of_some_rows_and_of_one_class():
-    (block,) = make_problem("regression").blocks
-    rows = np.array([3, 8, 20])
-    part = block.restricted(rows)
-    np.testing.assert_array_equal(part.rows, [0, 1, 2, 0, 1, 2])
-    np.testing.assert_allclose(part.targets, block.targets[rows])
-    (block,) = make_problem("two").blocks
-    alone = block.restricted(np.flatnonzero(block.signs < 0))
-    variables, intercepts = solve_svms(np.eye(alone.count), [alone])
-    assert not variables.any() and intercepts == [-1.0]

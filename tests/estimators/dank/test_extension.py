@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 
 from gpytorch_nkn.estimators.dank.extension import (
     SmoothExtension,
-    reciprocal_neighbours,
 )
 
 
@@ -14,25 +12,6 @@ def rows(count=50, seed=0):
     X = rng.normal(size=(count, 2))
     signed = np.stack([np.sin(2 * X[:, 0]), X[:, 1]], axis=1) + 0.1 * rng.normal(size=(count, 2))
     return X, signed
-
-
-def test_ridge_is_that_of_left_out_coefficients():
-    X, signed = (part[:25] for part in rows())
-    gram = rbf_kernel(X, gamma=0.5)
-    values, vectors = np.linalg.eigh(gram)
-    features = vectors * np.sqrt(np.maximum(values, 0))  # their inner products are the kernel
-
-    def left_out_error(penalty):
-        error = 0.0
-        for i in range(len(X)):
-            others = np.arange(len(X)) != i
-            model = Ridge(alpha=penalty, fit_intercept=False).fit(features[others], signed[others])
-            error += np.sum((model.predict(features[i : i + 1]) - signed[i]) ** 2)
-        return error
-
-    grid = 10.0 ** np.arange(-3.0, 3.5, 0.5)
-    best = grid[np.argmin([left_out_error(penalty) for penalty in grid])]
-    np.testing.assert_allclose(SmoothExtension(gram, signed, 1.0, 0.0).ridge_, best)
 
 
 def test_coefficients_without_a_pattern_leave_the_kernel_alone():
@@ -58,17 +37,3 @@ def test_threshold_acts_on_the_matrix_of_the_training(tau):
     factor = extension.factor(gram, extension.features_, extension.features_)
     np.testing.assert_allclose(factor, expected, atol=1e-9)
     np.testing.assert_allclose(extension.features(gram), extension.features_, atol=1e-9)
-
-
-def test_reciprocal_neighbours_written_out():
-    rng = np.random.default_rng(0)
-    distances = rng.random((8, 5))
-    expected = []
-    for j in range(5):
-        scores = []
-        for i in range(8):
-            r = 1 + np.sum(distances[i] < distances[i, j])
-            s = 1 + np.sum(distances[:, j] < distances[i, j])
-            scores.append(1 / (r * s))
-        expected.append(int(np.argmax(scores)))
-    np.testing.assert_array_equal(reciprocal_neighbours(distances), expected)

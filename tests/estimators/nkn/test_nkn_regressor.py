@@ -9,12 +9,7 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy.integrate import trapezoid
 from scipy.stats import norm
-from sklearn.base import clone
 from sklearn.datasets import make_friedman1
-from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler
 
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn import table_models
@@ -315,19 +310,6 @@ def test_few_noisy_rows_are_left_to_a_single_kernel():
     ours, theirs = (m.log_predictive_density(new, truth).mean() for m in (model, single))
     assert ours > theirs - 0.1
     assert ours > model.left_out_log_density_ - 0.2  # which does not promise more than there is
-
-
-def test_pickles_of_a_mixture_and_pipelines(fitted):
-    X, y = table()
-    expected = fitted.predict(X, return_std=True)
-    copy = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_allclose(copy.predict(X, return_std=True), expected)
-    with pytest.raises(NotFittedError):
-        clone(fitted).predict(X)
-    pipeline = make_pipeline(MinMaxScaler(), regressor("rbf"))
-    structures = {"nknregressor__structure": ["rbf", "matern"]}
-    search = GridSearchCV(pipeline, structures, cv=2).fit(X, y)
-    assert search.cv_results_["mean_test_score"].min() > 0.5
 
 
 def test_a_device_that_is_set_later_is_that_of_the_next_fit(tabular):

@@ -5,10 +5,9 @@ from scipy.stats import norm
 
 from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.series.candidates import SeriesGP
-from gpytorch_nkn.estimators.series.member import Member, Scales
+from gpytorch_nkn.estimators.series.member import Scales
 from gpytorch_nkn.estimators.series.scoring import score
 from gpytorch_nkn.estimators.series.series import Series
-from gpytorch_nkn.fit import FitResult
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 TRANSFORMS = {
@@ -61,16 +60,3 @@ def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(
     expected = norm.logpdf(own, mean, std) + np.log(slopes)
     expected -= norm.logsf(transform.ends[0], mean, std)  # what the bound leaves
     assert log_density == pytest.approx(expected.mean(), rel=1e-6)
-
-
-def test_spread_widens_deviations_only():
-    time, values = np.arange(12.0)[:, None], np.sin(np.arange(12.0))
-    scales = Scales(0.0, 4.0, 0.0, 1.0, Transform())
-    kernel = NeuralKernelNetwork.forecast(origin=-1.0, seasons=[]).double()
-    x, y = scales.inputs(time, None), scales.targets(values, None)
-    model = SeriesGP(x, y, kernel, priors=True, line=False).double()
-    result = FitResult(model, [], 0, "marginal_likelihood", {})
-    plain, wide = (Member("walks", scales, result, spread=spread) for spread in (1.0, 1.5))
-    new = np.array([[12.0], [20.0]])
-    np.testing.assert_array_equal(wide.moments(new)[0], plain.moments(new)[0])
-    np.testing.assert_allclose(wide.moments(new)[1], 1.5 * plain.moments(new)[1])

@@ -8,7 +8,6 @@ import pytest
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series import member, scoring, series as rows
-from gpytorch_nkn.estimators.series.series import view
 from gpytorch_nkn.fit import Recipe
 
 FAST = {
@@ -43,21 +42,6 @@ def _few_rows():
 def stationary():
     series = hours(2400)
     return series, NKNForecaster(horizon=400, **FAST).fit(series[:2000])
-
-
-@pytest.mark.parametrize(("stop", "reach", "count"), [(50, 100, 80), (5000, 600, 900)])
-def test_few_rows_are_all_seen(stop, reach, count):
-    np.testing.assert_array_equal(view(stop, reach, count), np.arange(max(stop - reach, 0), stop))
-
-
-@pytest.mark.parametrize("reach", [1000, 30_000])
-def test_many_rows_are_seen_densely_near_the_origin_and_at_all_phases(reach):
-    rows = view(40_000, reach, 500)
-    assert (np.diff(rows) > 0).all() and 450 < len(rows) <= 500
-    assert rows[0] >= 40_000 - reach and rows[-1] == 39_999
-    np.testing.assert_array_equal(rows[-250:], np.arange(39_750, 40_000))
-    assert rows[0] < 40_000 - 0.98 * reach
-    assert len(np.unique(rows[:-250] % 24)) == 24
 
 
 def test_intervals_of_a_stationary_series_do_not_widen(stationary):

@@ -141,21 +141,6 @@ def test_processes_give_what_one_gives():
     np.testing.assert_allclose(two.predict(time + 20), one.predict(time + 20), rtol=1e-6)
 
 
-def test_ctrl_c_keeps_what_has_been_trained(monkeypatch):
-    time, y = seasonal_series(40)
-    calls = []
-
-    def once(*args, **options):
-        calls.append(args)
-        if len(calls) > 2:
-            raise KeyboardInterrupt
-        return train(*args, **options)
-
-    monkeypatch.setattr(search, "train", once)
-    model = NKNForecaster(recipe=SHORT, outliers="keep", random_state=0).fit(time, y)
-    assert len(model.scores_) == 2 and np.isfinite(model.predict(time)).all()
-
-
 def test_ctrl_c_within_a_candidate_ends_the_training(monkeypatch):
     time, y = seasonal_series(40)
     evaluate, calls = FlatParameters.evaluate, []
@@ -318,32 +303,6 @@ def test_very_wide_log_normals_have_infinite_moments_and_no_warning():
     model = forecaster(transform="log").fit(time, np.exp(200 * np.cos(y)))
     median, std = model.predict(time + 1e4, return_std=True)
     assert not np.isnan(median).any() and not np.isnan(std).any()
-
-
-WEEKS = pd.date_range("2000-01-01", periods=40, freq="W")
-
-
-@pytest.fixture(scope="module")
-def by_week():
-    return plain().fit(WEEKS, seasonal_series(40)[1]).predict(WEEKS)
-
-
-@pytest.mark.parametrize(
-    "convert",
-    [
-        lambda dates: dates.tz_localize("Europe/Berlin"),
-        lambda dates: pd.Series(dates.tz_localize("UTC")),
-        lambda dates: dates.to_period("D"),
-        lambda dates: pd.Series(dates.to_period("D")),
-        list,
-        lambda dates: list(dates.date),
-        lambda dates: dates.to_numpy().astype("datetime64[s]"),
-    ],
-)
-def test_dates_of_every_kind(convert, by_week):
-    dates = convert(WEEKS)
-    found = plain().fit(dates, seasonal_series(40)[1]).predict(dates)
-    np.testing.assert_allclose(found, by_week, atol=0.05)
 
 
 ONE = pd.period_range("2021-01", periods=1, freq="M")
@@ -549,11 +508,6 @@ def test_bad_calls_are_named(by_month, call, error, match):
         call(deepcopy(by_month))
 
 
-def test_time_of_another_kind_is_refused(fitted):
-    with pytest.raises(TypeError, match="fitted over numbers, got dates"):
-        fitted.predict(pd.date_range("2000-01-01", periods=3))
-
-
 def test_irregular_and_repeated_times():
     rng = np.random.default_rng(0)
     time = np.sort(np.concatenate([rng.uniform(0, 60, 70), [10.0, 10.0, 10.0]]))
@@ -577,20 +531,6 @@ def test_own_network_is_used_and_not_changed():
     model = forecaster(structure=network, restarts=1, recipe=SHORT).fit(time, y)
     assert len(model.model_.covar_module.primitives) == 2
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        RBFKernel(ard_num_dims=2),
-        RBFKernel(active_dims=(1,)),
-        RBFKernel(batch_shape=torch.Size([2])),
-    ],
-)
-def test_networks_over_other_inputs_are_refused(kernel):
-    time, y = seasonal_series(40)
-    with pytest.raises(ValueError, match="structure must be one kernel over one input column"):
-        forecaster(structure=NeuralKernelNetwork([kernel], [Linear(1, 1)])).fit(time, y)
 
 
 TIME, SERIES = seasonal_series(10)

@@ -5,8 +5,6 @@ import pandas as pd
 import pytest
 
 from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.estimators.series import search
-from gpytorch_nkn.estimators.series.candidates import train
 
 _MONTHS = np.arange(96.0)
 
@@ -76,22 +74,6 @@ def test_one_wild_value_does_not_ruin_a_forecast():
     assert robust.outliers_.empty
     clean.update(more)
     np.testing.assert_allclose(robust.forecast(12), clean.forecast(12), rtol=0.05)
-
-
-def test_the_candidate_that_finds_no_wild_values_is_not_trained_again(monkeypatch):
-    trained = []
-
-    def spy(shared, key, seconds):
-        trained.append((key[0], key[1].name))
-        return train(shared, key, seconds)
-
-    monkeypatch.setattr(search, "train", spy)
-    options = {"quality": "fast", "random_state": 0, "progress": False}
-    once = NKNForecaster(**options).fit(_MONTHS, months())
-    scales = ("identity", "log")
-    assert sorted(trained) == [(name, scale) for name in ("damped", "steady") for scale in scales]
-    kept = NKNForecaster(outliers="keep", **options).fit(_MONTHS, months())
-    np.testing.assert_array_equal(once.forecast(12), kept.forecast(12))
 
 
 def test_wild_values_are_kept_on_request():

@@ -354,26 +354,6 @@ def test_order_and_numbers_against_brute_force():
 # --- what stays as it was, and errors ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_the_model_stays_as_it_was(training):
-    x, y, new = columns_data()
-    model = SingleTaskGP(
-        x, y, covar_module=NeuralKernelNetwork.additive(3), input_transform=Normalize(3)
-    ).train(training)
-    inputs, state = (
-        model.train_inputs[0].clone(),
-        {k: v.clone() for k, v in model.state_dict().items()},
-    )
-    random_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
-    decomposition = decompose(model)
-    decomposition.posterior(new), decomposition.sample(new)
-    assert all(module.training is training for module in model.modules())
-    assert torch.equal(model.train_inputs[0], inputs)
-    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
-    assert torch.equal(torch.get_rng_state(), random_state)
-    assert np.array_equal(np.random.get_state()[1], numpy_state)
-
-
 def test_errors():
     model = series_model()
     with pytest.raises(ValueError, match="by must be one of 'auto', 'role'.*got 'period'"):

@@ -11,17 +11,11 @@ from gpytorch.kernels import (
 )
 
 from gpytorch_nkn.interpretation.expansion.factors import (
-    columns_of,
     label_of,
-    name_of,
-    real_part,
 )
-from gpytorch_nkn.interpretation.expansion.products import combine, rewrite
+from gpytorch_nkn.interpretation.expansion.products import combine
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import (
-    BivariateComplexExponentialKernel,
-    CenteredLinearKernel,
-    ComplexExponentialKernel,
     ZeroMeanPeriodicKernel,
 )
 from tests.interpretation.small_models import perturbed
@@ -87,12 +81,6 @@ def test_powers_of_rational_quadratics(x, batch, ard):
     assert combine(kernel, other) is None
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-def test_products_of_exponentials_in_one_dimension(x, batch):
-    kernels = [perturbed(MaternKernel(0.5, active_dims=(1,), batch_shape=batch), s) for s in (0, 1)]
-    check_product(*kernels, x)
-
-
 def test_no_rule_where_products_leave_the_family():
     for make in (
         lambda: MaternKernel(1.5, active_dims=(0,)),
@@ -105,69 +93,6 @@ def test_no_rule_where_products_leave_the_family():
         assert combine(make(), make()) is None
     assert combine(RBFKernel(), RQKernel()) is None
     assert combine(PeriodicKernel(active_dims=(0,)), PeriodicKernel(active_dims=(1,))) is None
-
-
-@pytest.mark.parametrize("batch", BATCHES)
-def test_products_of_complex_exponentials_add_frequencies(x, batch):
-    kernels = [
-        perturbed(ComplexExponentialKernel(ard_num_dims=3, batch_shape=batch), s) for s in range(3)
-    ]
-    merged = real_part(kernels)
-    assert type(merged) is ComplexExponentialKernel
-    expected = torch.stack([k.complex_values(x, x) for k in kernels]).prod(0).real
-    torch.testing.assert_close(values(merged, x), expected.detach())
-
-
-def test_real_part_of_mixed_complex_kernels(x):
-    kernels = [
-        perturbed(ComplexExponentialKernel(active_dims=(0,))),
-        perturbed(BivariateComplexExponentialKernel(active_dims=(2,)), 1),
-    ]
-    part = real_part([*kernels, kernels[1]])
-    one, two = (k.complex_values(x[:, c : c + 1], x[:, c : c + 1]) for k, c in zip(kernels, (0, 2)))  # noqa: B905
-    torch.testing.assert_close(values(part, x), (one * two**2).real.detach())
-    assert columns_of(part) == (0, 2)
-    assert name_of(part).startswith("Re(COS*")
-    assert real_part(kernels[:1]) is kernels[0]
-
-
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("make", [LinearKernel, CenteredLinearKernel])
-def test_unit_linear(x, batch, make):
-    kernel = perturbed(make(active_dims=(1,), batch_shape=batch))
-    variance, unit = rewrite(kernel, "unit")
-    assert variance.shape == batch
-    torch.testing.assert_close(variance[..., None, None] * values(unit, x), values(kernel, x))
-    assert rewrite(make(active_dims=(0, 1)), "unit") is None
-    assert rewrite(make(), "unit") is None
-
-
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("lengthscale", [0.05, 0.9, 30.0])
-def test_split_of_a_periodic_kernel_is_exact(x, batch, lengthscale):
-    kernel = PeriodicKernel(active_dims=(1,), batch_shape=batch)
-    kernel.lengthscale, kernel.period_length = lengthscale, 0.77
-    level, rest = rewrite(kernel, "terms")
-    assert level.shape == batch
-    level = level[..., None, None]
-    torch.testing.assert_close(level + (1 - level) * values(rest, x), values(kernel, x))
-    # the level is the average over a period, by quadrature
-    grid = torch.zeros(512, 3)
-    grid[:, 1] = torch.arange(512) / 512 * 0.77
-    average = kernel(grid[:1], grid).to_dense().detach().mean(-1, keepdim=True)
-    torch.testing.assert_close(average, level.expand_as(average), rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("ard", [None, 2])
-@pytest.mark.parametrize("make", [LinearKernel, CenteredLinearKernel])
-def test_split_of_a_linear_kernel_is_exact(x, batch, ard, make):
-    kernel = perturbed(make(active_dims=(2, 0), ard_num_dims=ard, batch_shape=batch))
-    if make is CenteredLinearKernel:
-        kernel.initialize(center=torch.randn_like(kernel.center))
-    parts = rewrite(kernel, "columns")
-    assert [columns_of(part) for part in parts] == [(2,), (0,)]
-    torch.testing.assert_close(sum(values(part, x) for part in parts), values(kernel, x))
 
 
 def test_labels_are_in_units_of_the_data():

@@ -40,10 +40,6 @@ STOCK = {
 }
 
 
-def jacfwd_twice(function):
-    return torch.func.jacfwd(torch.func.jacfwd(function))
-
-
 def second_derivatives(path, kernel, x1, x2):
     """Gradient of a gradient times a vector, with regard to all sources and the weights."""
     sources = [*(p for p in kernel.parameters() if p.requires_grad), x1]
@@ -124,19 +120,6 @@ def test_infinite_for_functions_without_a_derivative(make, path):
     assert all(g is None or g.isfinite().all() for g in second)
 
 
-@pytest.mark.parametrize("transform", [torch.func.hessian, jacfwd_twice])
-@pytest.mark.parametrize("name", STOCK)
-def test_in_transforms_of_functions(name, transform):
-    network, x = NeuralKernelNetwork([STOCK[name]()], []), torch.tensor([0.3, -0.2])
-
-    def value(both):
-        return network(both[:1].view(1, 1), both[1:].view(1, 1)).to_dense().sum()
-
-    for both in (x, x[:1].repeat(2)):
-        expected = hessian_of_pair(network, both[:1], both[1:])
-        torch.testing.assert_close(transform(value)(both), expected)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_equal_to_those_of_plain_autograd(name):
     network, dims = make_network(name), CASES[name].dims
@@ -144,30 +127,3 @@ def test_equal_to_those_of_plain_autograd(name):
     expected = second_derivatives("plain", network, x1, x2)
     for path in PATHS_HERE:
         assert_close(second_derivatives(path, network, x1, x2), expected)
-
-
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_inputs_that_depend_on_each_other(path):
-    network, x = make_network("regression"), torch.randn(3, 3, requires_grad=True)
-
-    def gradient(path, **options):
-        with kernel_evaluation(path):
-            total = network(x, x.sin() + 1).to_dense().sum()
-            return torch.autograd.grad(total, x, **options)[0].detach()
-
-    expected = gradient("plain")
-    torch.testing.assert_close(gradient(path), expected, rtol=1e-9, atol=1e-10)
-    torch.testing.assert_close(gradient(path, create_graph=True), expected, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("path", ["auto", *PATHS])
-def test_jacobians_in_one_batched_backward_pass(path):
-    network, x = make_network("regression"), torch.randn(3, 3)
-
-    def jacobian(path):
-        with kernel_evaluation(path):
-            return torch.autograd.functional.jacobian(
-                lambda x: network(x).to_dense(), x, vectorize=True
-            )
-
-    torch.testing.assert_close(jacobian(path), jacobian("plain"), rtol=1e-9, atol=1e-10)

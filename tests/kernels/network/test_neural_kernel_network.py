@@ -252,55 +252,35 @@ def test_is_stationary_is_the_conjunction_over_the_primitives():
 # errors
 
 
-def test_chain_of_widths_is_shown():
-    layers = [Linear(3, 8), Product(8, 4), Linear(3, 1)]
-    chain = r"3 primitives -> Linear\(3, 8\) -> Product\(8, 4\) -> Linear\(3, 1\)\."
-    with pytest.raises(ValueError, match=f"must take the width that comes in.*got {chain}"):
-        NeuralKernelNetwork([rbf(), rbf(), rbf()], layers)
-    with pytest.raises(ValueError, match=r"got 2 primitives -> Linear\(3, 1\)"):
-        NeuralKernelNetwork([rbf(), rbf()], [Linear(3, 1)])
+TWO, THREE, FOUR = (torch.Size([n]) for n in (2, 3, 4))
+WIDTHS = "must take the width that comes in.*got "
+LAST = "last one must give 1; got 2 primitives"
+FAULTS = [
+    (lambda: [rbf()] * 3, lambda: [Linear(3, 8), Product(8, 4), Linear(3, 1)], {}, ValueError,
+        WIDTHS + r"3 primitives -> Linear\(3, 8\) -> Product\(8, 4\) -> Linear\(3, 1\)\."),
+    (lambda: [rbf()] * 2, lambda: [Linear(3, 1)], {}, ValueError, r"2 primitives -> Linear\(3"),
+    (lambda: [rbf()] * 2, lambda: [Linear(2, 2)], {}, ValueError, LAST + r" -> Linear\(2, 2\)"),
+    (lambda: [rbf()] * 2, list, {}, ValueError, LAST + r"\."),
+    (lambda: [rbf()] * 2, lambda: [Linear(2, 1)], {"skip": True}, ValueError,
+        r"needs at least two layers, got 1\."),
+    (lambda: [rbf()] * 2, lambda: [Linear(2, 3), Linear(3, 1)], {"skip": True}, ValueError,
+        WIDTHS + r"2 primitives -> Linear\(2, 3\) \(\+ 2 skipped\) -> Linear\(3, 1\)\."),
+    (list, list, {}, ValueError, "at least one primitive kernel, got none"),
+    (lambda: ["rbf"], list, {}, TypeError, r"Primitives must be gpytorch.*Kernel, got 'rbf'"),
+    (lambda: [RBFKernel], list, {}, TypeError, "Primitives must be .*got <class .*RBFKernel'>"),
+    (lambda: [rbf()], lambda: [torch.nn.Linear(1, 1)], {}, TypeError,
+        r"Layers must be gpytorch_nkn.layers.Layer, got Linear\(in"),
+    (lambda: [RBFKernel(batch_shape=TWO), RQKernel(batch_shape=THREE)], lambda: [Linear(2, 1)], {},
+        ValueError, r"do not broadcast: \[\(2,\), \(3,\), \(\)\]"),
+    (lambda: [RBFKernel(batch_shape=TWO)], lambda: [Linear(1, 1, batch_shape=FOUR)], {},
+        ValueError, r"do not broadcast: \[\(2,\), \(4,\)\]"),
+]  # fmt: skip
 
 
-def test_a_skip_connection_needs_a_layer_before_it_and_room_for_the_primitives():
-    with pytest.raises(ValueError, match=r"needs at least two layers, got 1\."):
-        NeuralKernelNetwork([rbf(), rbf()], [Linear(2, 1)], skip=True)
-    chain = r"2 primitives -> Linear\(2, 3\) \(\+ 2 skipped\) -> Linear\(3, 1\)\."
-    with pytest.raises(ValueError, match=f"must take the width that comes in.*got {chain}"):
-        NeuralKernelNetwork([rbf(), rbf()], [Linear(2, 3), Linear(3, 1)], skip=True)
-
-
-def test_last_width_must_be_one():
-    with pytest.raises(
-        ValueError, match=r"last one must give 1; got 2 primitives -> Linear\(2, 2\)"
-    ):
-        NeuralKernelNetwork([rbf(), rbf()], [Linear(2, 2)])
-    with pytest.raises(ValueError, match=r"last one must give 1; got 2 primitives\."):
-        NeuralKernelNetwork([rbf(), rbf()], [])
-
-
-def test_parts_of_the_wrong_type_are_shown():
-    with pytest.raises(ValueError, match="at least one primitive kernel, got none"):
-        NeuralKernelNetwork([], [])
-    with pytest.raises(TypeError, match=r"Primitives must be gpytorch.kernels.Kernel, got 'rbf'"):
-        NeuralKernelNetwork(["rbf"], [])
-    with pytest.raises(TypeError, match=r"Primitives must be .*got <class .*RBFKernel'>"):
-        NeuralKernelNetwork([RBFKernel], [])
-    with pytest.raises(
-        TypeError, match=r"Layers must be gpytorch_nkn.layers.Layer, got Linear\(in"
-    ):
-        NeuralKernelNetwork([rbf()], [torch.nn.Linear(1, 1)])
-
-
-def test_batch_shapes_that_do_not_broadcast_are_shown():
-    shape = torch.Size
-    with pytest.raises(ValueError, match=r"do not broadcast: \[\(2,\), \(3,\), \(\)\]"):
-        NeuralKernelNetwork(
-            [RBFKernel(batch_shape=shape([2])), RQKernel(batch_shape=shape([3]))], [Linear(2, 1)]
-        )
-    with pytest.raises(ValueError, match=r"do not broadcast: \[\(2,\), \(4,\)\]"):
-        NeuralKernelNetwork(
-            [RBFKernel(batch_shape=shape([2]))], [Linear(1, 1, batch_shape=shape([4]))]
-        )
+@pytest.mark.parametrize(("primitives", "layers", "options", "error", "message"), FAULTS)
+def test_parts_that_do_not_fit_are_shown(primitives, layers, options, error, message):
+    with pytest.raises(error, match=message):
+        NeuralKernelNetwork(primitives(), layers(), **options)
 
 
 @pytest.mark.parametrize(

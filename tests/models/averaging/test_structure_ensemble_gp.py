@@ -27,7 +27,6 @@ from gpytorch_nkn.models.averaging.member_warp import (
     warp_slope,
     warped,
 )
-from gpytorch_nkn.models.averaging.structure_ensemble_gp import _apportion
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
 
 PLAIN = ("optimization", "matern", "rbf")
@@ -76,16 +75,6 @@ def test_each_entry_of_the_batch_has_the_kernel_that_it_says(diag):
     torch.testing.assert_close(dense(kernel[3](x1[3], x2[3], diag=diag)), expected(x1, x2)[3])
 
 
-@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5], [0.9, 0.06, 0.04], [0.31, 0.33, 0.36, 0.0]])
-def test_members_are_as_many_as_weights_say(weights):
-    for total in (4, 8, 13):
-        counts = _apportion(torch.tensor(weights), total)
-        assert counts.sum() == total
-        kept = torch.tensor([w if w * total >= 0.5 else 0.0 for w in weights])
-        assert (counts - total * kept / kept.sum()).abs().max() < 1
-        assert (counts[kept == 0] == 0).all()
-
-
 def test_members_equal_dense_computations():
     model, x = fitted(structures=PLAIN), torch.rand(5, 3)
     model.set_weights([0.5, 0.25, 0.25])
@@ -111,31 +100,6 @@ def test_members_equal_dense_computations():
     torch.testing.assert_close(single.mean[..., 0, 0].mT, posterior.mean[..., 0])
     variance = posterior.variance[..., 0] - jitter * scale**2
     torch.testing.assert_close(single.variance[..., 0, 0].mT, variance, rtol=1e-5, atol=1e-6)
-
-
-def test_members_that_are_the_same_are_predicted_once_with_the_same_values():
-    model = fitted()
-    model.set_weights([0.1, 0.0, 0.5, 0.0, 0.4])
-    x = torch.rand(4, 3, 3).requires_grad_()
-
-    def predicted():
-        posterior = model.posterior(x)
-        moments = posterior.mean, posterior.distribution.covariance_matrix
-        return *moments, *torch.autograd.grad(sum(part.sin().sum() for part in moments), x)
-
-    found, strategy = predicted(), model.prediction_strategy
-    assert strategy.first.tolist() == [0, 1, 5]
-    strategy.first = None  # every member by itself
-    for one, other in zip(found, predicted(), strict=True):
-        torch.testing.assert_close(one, other)
-    strategy.first, plain = torch.tensor([0, 1, 5]), model(x.unsqueeze(-3))  # by GPyTorch's solves
-    strategy.first = None
-    other = model(x.unsqueeze(-3))
-    torch.testing.assert_close(plain.covariance_matrix, other.covariance_matrix)
-    own = x.detach()[:1].expand(8, 3, 3) + torch.arange(8.0).view(8, 1, 1) / 100
-    every = model(own)  # points of each member
-    strategy.first = torch.tensor([0, 1, 5])
-    torch.testing.assert_close(model(own).mean, every.mean)
 
 
 def test_members_that_were_set_apart_are_predicted_by_themselves():
@@ -528,26 +492,3 @@ def test_with_many_rows_structures_without_members_are_trained_in_turn(
     ]
     assert [number for number, one in enumerate(moved) if one] == trained
     assert model.weights.min() > 0  # weighed all the same
-
-
-@pytest.mark.parametrize(
-    "many, added, expected",
-    [(200, 1, [[0], [1], [2], [0]]), (200, 3, [[0], [1], [2], [0]]), (6, 1, [[0], [], [1], []])],
-)
-def test_in_a_loop_one_structure_after_another_starts_afresh(many, added, expected, monkeypatch):
-    """However many rows each training adds; with many rows not in every one."""
-    monkeypatch.setattr(fit_structures, "_MANY_ROWS", many)
-    started = []
-
-    def start(part, seed, number):
-        started.extend([type(part.covar_module)] * bool(number))
-
-    monkeypatch.setattr(fit_structures, "fresh_start", start)
-    types = [type(kernel) for kernel in kernels()]
-    model, found = fitted(11, structures=kernels()), []
-    for step in range(1, 5):
-        previous, model = model, StructureEnsembleGP(*draw(11 + added * step), structures=kernels())
-        started.clear()
-        fit_structure_ensemble_gp(model, previous=previous, **{**QUICK, "fresh_starts": 1})
-        found.append([types.index(one) for one in started])
-    assert found == expected

@@ -3,6 +3,7 @@ import math
 
 import pytest
 import torch
+from botorch.fit import fit_gpytorch_mll
 from gpytorch.kernels import (
     MaternKernel,
     PeriodicKernel,
@@ -10,12 +11,13 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.linalg import GridLikelihood
 from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp
-from tests.models.grid.small_grids import all_points, dense, some_kernels
+from tests.models.grid.small_grids import all_points, dense
 
 SHORT = {"likelihood_steps": 6, "block_steps": 4, "blocks": 3}
 
@@ -300,13 +302,15 @@ def test_scattered_cells_and_a_forecast():
         assert smse(model, clean) < 0.5
 
 
-def test_a_constant_image():
-    values = torch.full((12, 12), 4.0)
-    values[3:6, 3:6] = math.nan
-    model = KroneckerGridGP([torch.arange(12.0)] * 2, values, some_kernels(2))
-    with pytest.warns(NumericalWarning, match="could not be fitted .* whose ratio is"):
-        fit = fit_grid_gp(model, **SHORT)  # blocks without any error
-    assert fit.scale == 1.0
-    mean, variance = model.predict()
-    torch.testing.assert_close(mean, torch.full((9,), 4.0), rtol=1e-3, atol=0)
-    assert variance.isfinite().all()
+@pytest.mark.parametrize(
+    "options, match",
+    [
+        ({"step_limit": 3}, r"Expected options of fit_grid_gp .*got \['step_limit'\]"),
+        ({"optimizer": print}, "trained by fit_grid_gp only"),
+        ({"closure": lambda: None}, "trained by fit_grid_gp only"),
+    ],
+)
+def test_options_of_other_trainers_are_refused(options, match):
+    model = small()
+    with pytest.raises(TypeError, match=match):
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)

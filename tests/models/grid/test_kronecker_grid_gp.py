@@ -9,7 +9,6 @@ from gpytorch.kernels import (
     PeriodicKernel,
     RBFKernel,
 )
-from gpytorch.means import LinearMean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 import gpytorch_nkn.models.grid.grid_posterior as grid_posterior
@@ -198,18 +197,6 @@ def test_joint_samples_on_another_grid(batch):
     assert ((found - covariance).abs() < 6 * spread.sqrt()).all()
 
 
-@pytest.mark.parametrize("batch", [(), (2,)])
-def test_variances_from_samples_are_close_to_exact_ones(batch):
-    model, _, _ = make((5, 4), 0.3, batch)
-    model.tolerance = 1e-4
-    mean, exact = everywhere(model)
-    found, variance = everywhere(model, num_samples=150)
-    torch.testing.assert_close(found, mean)
-    ratio = variance / exact
-    assert ((ratio - 1).abs() < 6 * math.sqrt(2 / 150)).all()
-    assert (ratio.mean() - 1).abs() < 0.11
-
-
 def test_factors_of_several_columns():
     stations = torch.rand(7, 2)
     time = torch.rand(6).sort().values
@@ -290,19 +277,6 @@ def test_outcome_transforms(transform, batch):
     assert (samples > 0).all() or transform != "log"
     error = (variance / 40).sqrt()
     assert ((samples.mean(0) - mean).abs() < 6 * error).all()
-
-
-@pytest.mark.parametrize("mean_module", ["linear", "zero"])
-def test_other_means(mean_module):
-    module = LinearMean(2) if mean_module == "linear" else ZeroMean()
-    model, values, missing = make((6, 7), 0.3, mean_module=module)
-    mean, covariance = dense(model, values, missing, all_points(model.coordinates))
-    found, variance = everywhere(model)
-    torch.testing.assert_close(found, mean, **CLOSE)
-    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
-    other = [torch.rand(3), torch.rand(2)]
-    mean, _ = dense(model, values, missing, all_points(other))
-    torch.testing.assert_close(model.grid_mean(other).flatten(), mean, **CLOSE)
 
 
 def test_slices_without_an_observed_cell_are_predicted():

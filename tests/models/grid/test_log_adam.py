@@ -99,17 +99,6 @@ def test_periods_and_frequencies_are_counted():
     assert len(counts) == 2
 
 
-def test_adam_finds_the_minimum_over_a_lengthscale():
-    kernel = RBFKernel()
-    kernel.lengthscale = 40.0
-
-    def loss():
-        return (kernel.lengthscale.log() - math.log(0.02)).square().sum()
-
-    assert len(list(adam(LogParameters(kernel, loss, {}), 200, lambda _: 0.1))) == 200
-    assert kernel.lengthscale.item() == pytest.approx(0.02, rel=0.05)
-
-
 @pytest.mark.parametrize("failure", ["value", "gradient", "error"])
 def test_a_step_to_a_loss_that_is_not_finite_is_halved(failure):
     kernel = RBFKernel()

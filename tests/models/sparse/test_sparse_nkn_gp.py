@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import SparseNKNGP, fit_sparse_gp
-from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
 from gpytorch_nkn.models.sparse.fit_sparse import bound_loss
 from tests.models.small_models import data, moved
 
@@ -84,15 +83,6 @@ def test_bound_equals_the_formula_of_titsias():
     assert model.bound().item() == pytest.approx(density - trace, rel=1e-5)
 
 
-def test_loss_is_the_bound_with_more_points_than_rows():
-    points = 3 * torch.rand(12, 2)
-    model = sparse(n=8, inducing_points=points).train()
-    output = model.likelihood(model(*model.train_inputs))
-    torch.testing.assert_close(
-        output.log_prob(model.train_targets), titsias(model), rtol=1e-5, atol=1e-5
-    )
-
-
 @pytest.mark.parametrize(
     "chunk, m, batch_shape", [(7 * 9, 1, ()), (7 * 9, 2, (2,)), (10**7, 2, ()), (10**7, 1, (2,))]
 )
@@ -127,20 +117,6 @@ def titsias(model):
     density = MultivariateNormal(model.mean_module(x), covariance).log_prob(model.train_targets)
     rest = kernel(x, diag=True) - low_rank.diagonal(dim1=-2, dim2=-1)
     return density - 0.5 * (rest / noise).sum(-1)
-
-
-def test_gradient_weighs_the_elements_of_a_batch():
-    model = sparse(2).train()
-    weights = torch.tensor([2.0, -0.5])
-    parameters = trained(model)
-    whole = collapsed_bound(model.collapsed(), parameters)
-    both = torch.autograd.grad((weights * whole).sum(), parameters)
-    parts = [
-        torch.autograd.grad(collapsed_bound(model.collapsed(), parameters)[i], parameters)
-        for i in range(2)
-    ]
-    for together, *single in zip(both, *parts, strict=True):
-        torch.testing.assert_close(together, 2.0 * single[0] - 0.5 * single[1])
 
 
 def test_gradient_reaches_a_transform_that_learns():

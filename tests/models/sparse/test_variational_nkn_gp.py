@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskVariationalGP
 from botorch.models.transforms.input import Normalize, Warp
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.likelihoods import (
@@ -83,23 +82,6 @@ def test_posterior_equals_the_formula_of_the_book():
     np.testing.assert_allclose(found, covariance, rtol=1e-3, atol=1e-4)
     noisy = model.posterior(x, observation_noise=True).variance - posterior.variance
     torch.testing.assert_close(noisy, model.likelihood.noise.expand(6, 1))
-
-
-def test_predictions_agree_with_the_base_class():
-    model = moved(variational(outcome_transform=None))
-    set_distribution(model)
-    other = SingleTaskVariationalGP(
-        model.model.train_inputs[0],
-        likelihood=model.likelihood,
-        covar_module=model.model.covar_module,
-        mean_module=model.model.mean_module,
-        inducing_points=model.inducing_points.detach(),
-    )
-    other.load_state_dict(model.state_dict(), keep_transforms=False)
-    x = torch.rand(3, 4, 2)
-    ours, theirs = model.posterior(x), other.posterior(x)
-    torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-2, atol=1e-2)  # it adds a jitter
-    torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-2, atol=1e-2)
 
 
 def test_fit_ends_with_the_distribution_of_a_sparse_gp():

@@ -10,12 +10,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.models import SpectralGP, fit_spectral_gp
 from gpytorch_nkn.models.spectral import fit_spectral, spectral_gp, spectral_training
-from gpytorch_nkn.models.spectral.spectral_rows import RowsGP
 
-BOTH = pytest.mark.parametrize("rbf", [True, False], ids=["beside", "alone"])
-ALL = pytest.mark.parametrize(
-    "rbf", [True, "points", False], ids=["beside", "at inducing points", "alone"]
-)
 QUICK = {"restarts": 1, "max_iterations": 10}
 BRIEF = QUICK | {"max_iterations": 4}  # with the fixture that makes all else short
 OFF = 1e-6
@@ -68,9 +63,6 @@ def short(monkeypatch):
     monkeypatch.setattr(fit_spectral, "_CHECK_EVERY", 4)
     for name in ("_INDUCING", "_REFIT"):
         monkeypatch.setattr(fit_spectral, name, 2)
-
-
-SHORT = pytest.mark.usefixtures("short")
 
 
 @pytest.fixture
@@ -186,37 +178,6 @@ def test_odd_data(rbf, case):
     assert mean.isfinite().all() and (variance >= 0).all()
 
 
-def overfitting():
-    """Few rows, and pairs enough to fit their noise."""
-    x = uniform(60, 2)
-    y = (8 * x[:, :1]).cos() * (8 * x[:, 1:]).cos() + 0.3 * normal(60, 1)
-    options = {"num_features": 25, "frequency_prior": None, "difference_prior": None}
-    return SpectralGP(x, y, rbf=False, correlation=0.5, **options)
-
-
-def test_training_stops_where_left_out_rows_are_predicted_best(monkeypatch):
-    density, trace = RowsGP.log_density, []
-
-    def watched(self, rows):
-        found = density(self, rows)
-        values = torch.cat([p.detach().flatten() for p in self.covar_module.parameters()])
-        trace.append((found.mean().item(), values, len(rows), len(self.rows)))
-        return found
-
-    monkeypatch.setattr(RowsGP, "log_density", watched)
-    model = overfitting()
-    fit_spectral_gp(model, restarts=1, max_iterations=100)
-    assert {entry[2:] for entry in trace} == {(20, 40)}
-    best = 0
-    for number, (value, *_) in enumerate(trace):
-        if value > trace[best][0] + 1e-4:
-            best = number
-    found = torch.cat([p.detach().flatten() for p in model.covar_module.parameters()])
-    torch.testing.assert_close(found, trace[best][1], rtol=0.0, atol=0.0)
-    patience, warm_up = spectral_training._PATIENCE, spectral_training._WARM_UP
-    assert best < len(trace) - 1 == max(best + patience, warm_up) < 90
-
-
 @pytest.mark.usefixtures("shorter")
 @pytest.mark.parametrize(("rbf", "m"), [(True, 2), ("points", 1), (False, 2)])
 def test_training_makes_better_predictions_than_the_start(rbf, m):
@@ -231,34 +192,6 @@ def test_training_makes_better_predictions_than_the_start(rbf, m):
         expected = torch.full((m,), 0.2)
         torch.testing.assert_close(noise.sqrt().detach(), expected, rtol=0.35, atol=0.0)
     assert (variance > 0).all() and not model.training
-
-
-@SHORT
-@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
-@BOTH
-def test_float32_and_known_noise(rbf):
-    x, y = uniform(40, 2), waves(uniform(40, 2)).unsqueeze(-1)
-    noise = torch.full_like(y, 0.01)
-    means = []
-    for dtype in (torch.float64, torch.float32):
-        model = SpectralGP(*(t.to(dtype) for t in (x, y, noise)), rbf=rbf, num_features=4)
-        level = model.likelihood.noise.clone()
-        fit_spectral_gp(model, **BRIEF)
-        assert torch.equal(model.likelihood.noise, level)
-        assert {p.dtype for p in model.parameters()} == {dtype}
-        means.append(model.predict(x.to(dtype))[0].double())
-    torch.testing.assert_close(*means, rtol=0.0, atol=0.1)
-
-
-@BOTH
-def test_elements_of_a_batch_of_data(rbf):
-    x = uniform(2, 30, 2)
-    y = waves(x).unsqueeze(-1) + 0.1 * normal(2, 30, 1)
-    model = SpectralGP(x, y, rbf=rbf, num_features=4 if rbf is True else 12)
-    fit_spectral_gp(model, **QUICK)
-    assert model.spectral_kernel.outputscale.shape == (2,)
-    assert model.predict(x)[0].shape == (2, 30, 1)
-    assert ((model.predict(x)[0] - y).square().mean(-2) < 0.5 * y.var(-2)).all()
 
 
 @pytest.mark.parametrize(

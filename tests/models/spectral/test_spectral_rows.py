@@ -5,7 +5,7 @@ import pytest
 import torch
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean, LinearMean
+from gpytorch.means import ConstantMean
 from scipy.stats import norm
 
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
@@ -119,16 +119,3 @@ def test_densities_are_those_of_dense_matrices(name, batch_shape, known):
     np.testing.assert_allclose(found.numpy(), expected, rtol=tolerance, atol=tolerance)
     alone = norm.logpdf(dense(gp, rows)[2][..., 18:], 0.0, 1.0)
     assert np.abs(expected - alone).mean() > 0.1  # the rows that it has seen matter
-
-
-@pytest.mark.parametrize("name", ["few features", "more features", "beside"])
-def test_elements_with_inputs_of_their_own(name):
-    gp, rows = problem(name, (2,), own_inputs=True)
-    np.testing.assert_allclose(gp.log_density(rows).numpy(), oracle(gp, rows), rtol=1e-8)
-
-
-@pytest.mark.parametrize("name", ["few features", "more features"])
-def test_a_mean_and_a_noise_that_elements_share(name):
-    gp, rows = problem(name, (2,), mean=LinearMean(2))
-    gp.likelihood = GaussianLikelihood()
-    np.testing.assert_allclose(gp.log_density(rows).numpy(), oracle(gp, rows), rtol=1e-8)
