@@ -15,7 +15,7 @@ from functools import cache
 
 from benchmarks.bo_loop import SURROGATES, run_loop
 from benchmarks.bo_problems import PROBLEMS, SUITES, make_problem
-from benchmarks.report import Table, grouped, mean_and_error, paired
+from benchmarks.report import Cell, Table, grouped, mean_and_error, paired, summary
 from benchmarks.runner import Axis, Benchmark
 
 __all__ = ["BENCHMARK", "is_stuck", "regret"]
@@ -88,38 +88,37 @@ def _beside(rows: list[dict]) -> Table:
 
 
 def _all(rows: list[dict]) -> Table:
-    lines = []
-    for (function, surrogate), runs in grouped(rows, "function", "surrogate").items():
-        base = [r for r in rows if (r["function"], r["surrogate"]) == (function, "singletask")]
-        shared = {row["seed"] for row in base} & {row["seed"] for row in runs}
-        means = [
-            statistics.fmean(row["regret"] for row in group if row["seed"] in shared)
-            if shared
-            else 0
-            for group in (runs, base)
-        ]
-        count = len(runs[0]["y"])
-        own = statistics.fmean(row["regret"] for row in runs)
-        fit, search = (
-            statistics.fmean(seconds for row in runs for seconds in row[what][-10:])
-            for what in ("fit", "search")
-        )
-        lines.append(
-            {
-                "function": function,
-                "surrogate": surrogate,
-                "runs": len(runs),
-                f"at {count // 2}": mean_and_error(
-                    [min(r["y"][: count // 2]) for r in runs], ".5g"
-                ),
-                f"at {count}": mean_and_error([min(r["y"]) for r in runs], ".5g"),
-                "regret": f"{own:.4g}" + (f" ({means[0] / means[1]:.2f})" if means[1] else ""),
-                "stuck": sum(map(is_stuck, runs)),
-                "failed iterations": sum(row["failures"] for row in runs),
-                "CPU s of the last iterations": f"{fit:.2f} + {search:.2f}",
-            }
-        )
-    return Table.of(lines)
+    count = len(rows[0]["y"])
+    stock = {
+        (row["function"], row["seed"]): row["regret"]
+        for row in rows
+        if row["surrogate"] == "singletask"
+    }
+
+    def regret_of(runs: list[dict]) -> str:
+        base = [stock.get((row["function"], row["seed"])) for row in runs]
+        own = sum(row["regret"] for row, one in zip(runs, base, strict=True) if one is not None)
+        total = sum(one for one in base if one is not None)
+        ratio = f" ({own / total:.2f})" if total else ""
+        return f"{statistics.fmean(row['regret'] for row in runs):.4g}{ratio}"
+
+    def best(at: int) -> Cell:
+        return lambda runs: mean_and_error([min(row["y"][:at]) for row in runs], ".5g")
+
+    def last_seconds(runs: list[dict]) -> str:
+        parts = [[s for row in runs for s in row[what][-10:]] for what in ("fit", "search")]
+        return " + ".join(f"{statistics.fmean(part):.2f}" for part in parts)
+
+    cells: dict[str, Cell] = {
+        "runs": len,
+        f"at {count // 2}": best(count // 2),
+        f"at {count}": best(count),
+        "regret": regret_of,
+        "stuck": lambda runs: sum(map(is_stuck, runs)),
+        "failed iterations": lambda runs: sum(row["failures"] for row in runs),
+        "CPU s of the last iterations": last_seconds,
+    }
+    return summary(rows, ("function", "surrogate"), cells)
 
 
 BENCHMARK = Benchmark(

@@ -21,7 +21,7 @@ from linear_operator.utils.errors import NotPSDError
 from scipy.optimize import minimize
 
 from benchmarks.data import load_series
-from benchmarks.report import Table, grouped
+from benchmarks.report import Cell, Table, grouped, mean, summary
 from benchmarks.runner import Axis, Benchmark, timed
 from benchmarks.step import Regression
 from gpytorch_nkn.fit import Recipe, fit_best_of
@@ -133,24 +133,20 @@ def _by_fit_best_of(model: Regression, target: float) -> dict:
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Means over the restarts."""
-    lines = []
-    base = None
-    for (method,), runs in grouped(rows, "method").items():
+    by_method = [runs for _, runs in grouped(rows, "method").items()]
+
+    def success(runs: list[dict]) -> float:
         reached = sum(row["reached"] for row in runs)
-        seconds = sum(row["seconds"] for row in runs)
-        success = seconds / reached if reached else math.nan
-        base = base or success
-        lines.append(
-            {
-                "method": method,
-                "reached the target": f"{reached} of {len(runs)}",
-                "evaluations": sum(row["evaluations"] for row in runs),
-                "CPU s per restart": f"{seconds / len(runs):.1f}",
-                "CPU s per restart that reached it": f"{success:.1f}",
-                "ratio": f"{base / success:.1f}",
-            }
-        )
-    return {"fit_speed": Table.of(lines)}
+        return sum(row["seconds"] for row in runs) / reached if reached else math.nan
+
+    cells: dict[str, Cell] = {
+        "reached the target": lambda runs: f"{sum(r['reached'] for r in runs)} of {len(runs)}",
+        "evaluations": lambda runs: sum(row["evaluations"] for row in runs),
+        "CPU s per restart": mean("seconds", ".1f"),
+        "CPU s per restart that reached it": lambda runs: f"{success(runs):.1f}",
+        "ratio": lambda runs: f"{success(by_method[0]) / success(runs):.1f}",
+    }
+    return {"fit_speed": summary(rows, ("method",), cells)}
 
 
 BENCHMARK = Benchmark(

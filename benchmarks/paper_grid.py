@@ -17,13 +17,13 @@ import torch
 from botorch.models.latent_kronecker_gp import LatentKroneckerGP
 from botorch.optim.closures import get_loss_closure_with_grads
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel, LinearKernel, PeriodicKernel
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor, nn
 
+from gpytorch_nkn.initialization import initialize_grid_kernels
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.layers import Linear
 
 _EPSILON = 1e-6  # precision of the imaginary observations
 # Conjugate gradients, as in the authors' code: their criterion on the squared residual amounts to
@@ -165,30 +165,9 @@ def standardized_grid(
 
 
 def start_kernels(
-    coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor, *, seed: int = 0
+    coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor
 ) -> list[NeuralKernelNetwork]:
-    """A texture network per dimension, whose period is that of the data.
-
-    The period of a dimension belongs to the peak of the mean spectrum of the lines along it that
-    have no missing cell, the lowest frequency of at least 60 % of the maximum.
-    """
-    kernels = []
-    for dim, x in enumerate(coordinates):
-        network = NeuralKernelNetwork.texture(priors=False).to(x.dtype)
-        size = x.size(0)
-        lines = targets.movedim(dim, -1).reshape(-1, size)
-        complete = ~missing.movedim(dim, -1).reshape(-1, size).any(-1)
-        lines = lines[complete] if complete.any() else lines
-        spectrum = torch.fft.rfft(lines - lines.mean(-1, keepdim=True)).abs().square().mean(0)
-        peak = int((spectrum >= 0.6 * spectrum.max()).nonzero()[0])
-        generator = torch.Generator().manual_seed(seed + dim)
-        for primitive in network.primitives:
-            if isinstance(primitive, PeriodicKernel):
-                primitive.period_length = float(x[1] - x[0]) * size / max(peak, 1)
-            if isinstance(primitive, LinearKernel):
-                primitive.variance = 0.1  # 0.3 at the borders
-        for layer in network.layers:
-            if isinstance(layer, Linear):
-                layer.reset_parameters(generator)
-        kernels.append(network)
+    """A texture network per dimension, with start values from the data."""
+    kernels = [NeuralKernelNetwork.texture(priors=False).to(targets.dtype) for _ in coordinates]
+    initialize_grid_kernels(kernels, coordinates, targets, ~missing)
     return kernels

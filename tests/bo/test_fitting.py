@@ -87,23 +87,6 @@ def test_best_of_several_starts(structure, fits):
         assert log_posterior(model) >= log_posterior(one) - 1e-9
 
 
-def test_starts_of_a_network_of_convex_combinations(fits):
-    model = NKNSingleTaskGP(*data())
-    before = parameters_of(model)
-    fit_bo_model(model, fresh_starts=2, seed=3, **FEW)
-    (call,) = fits
-    assert differ(call.starts[0], before) == set()
-    shares = {}
-    for number in (1, 2):
-        start = NKNSingleTaskGP(*data())
-        for name, parameter in start.named_parameters():
-            parameter.data.copy_(call.starts[number][name])
-        assert len(differ(call.starts[number], before)) >= len(before) - 2
-        last = start.covar_module.base_kernel.layers[-1].weight.squeeze(0)
-        shares[number] = (last[-3:-1].sum() / last[-1]).item()  # of single columns to the joint
-    assert shares[1] > 2 and shares[2] < 0.5
-
-
 @pytest.mark.parametrize("make", [SingleTaskGP, NKNSingleTaskGP])
 def test_first_start_is_that_of_the_last_model(make, fits):
     x, y = data(m=2, n=12)
@@ -342,17 +325,6 @@ def test_warm_start_forgets_predictions_and_transformed_inputs(as_list):
     assert not new.training
     torch.testing.assert_close(new.posterior(at).mean, old.posterior(at).mean)
     assert not torch.allclose(new.posterior(at).mean, before)
-
-
-def test_a_start_that_fails_is_told(monkeypatch):
-    x, y = data()
-
-    def fail(*args, **kwargs):
-        raise ValueError("no start values today")
-
-    monkeypatch.setattr(fitting, "initialize_model", fail)
-    with pytest.warns(RuntimeWarning, match="Start 1 failed: ValueError: no start values today"):
-        fit_bo_model(NKNSingleTaskGP(x, y), fresh_starts=1, max_iterations=3)
 
 
 def test_a_state_dict_starts_as_its_model_does():

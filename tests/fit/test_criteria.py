@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gpytorch_nkn.fit import evaluate_criterion
-from gpytorch_nkn.fit.objective import Objective, noisy_prior
+from gpytorch_nkn.fit.objective import noisy_prior
 from tests.fit.models import network_model
 
 
@@ -36,9 +36,3 @@ def test_blocks_are_contiguous_along_the_input_whatever_the_order_of_rows():
     with torch.no_grad():
         expected = left_out_density(model, order.view(4, 4))
     assert evaluate_criterion(model, "blocked_cv", math.nan, 4) == pytest.approx(expected)
-
-
-def test_marginal_likelihood_is_the_loss_per_point():
-    model = network_model(15).train()
-    loss = Objective(model)().item()
-    assert evaluate_criterion(model, "marginal_likelihood", loss, 8) == -loss / 15

@@ -138,12 +138,6 @@ def frozen_mean():
     return model
 
 
-def frozen_positive_mean():
-    model = wide(mean=ConstantMean(constant_constraint=Positive()))
-    model.mean_module.requires_grad_(False)
-    return model
-
-
 def frozen_linear_mean():
     model = wide(mean=perturb(LinearMean(3)))
     model.mean_module.weights.requires_grad_(False)
@@ -153,25 +147,19 @@ def frozen_linear_mean():
 KNOWN = {
     "zero-mean periodic": lambda: network_model(zero_mean=True),
     "zero-mean periodic, long lengthscales": lambda: zero_mean(30.0),
-    "zero-mean periodic, short lengthscales": lambda: zero_mean(0.05),
     "priors": network_model,
     "no priors": lambda: network_model(priors=False),
     "variances": lambda: network_model(variances=True),
     "several columns": wide,
     "scaled": lambda: wide(ScaleKernel(NeuralKernelNetwork.regression(3))),
-    "scaled twice": lambda: wide(ScaleKernel(ScaleKernel(small_network(RBFKernel())))),
     "active dims": lambda: wide(
         small_network(RBFKernel(active_dims=(1,)), RQKernel(), active_dims=(2, 0))
     ),
-    "scaled active dims": lambda: wide(ScaleKernel(small_network(RBFKernel(), active_dims=(2, 0)))),
-    "no layers": lambda: wide(NeuralKernelNetwork([RBFKernel()], [])),
     "activations": activations,
     "fixed center": lambda: wide(small_network(RBFKernel(), CenteredLinearKernel())),
     "spectral components": spectral,
     "zero mean": lambda: wide(mean=ZeroMean()),
     "linear mean": lambda: wide(mean=perturb(LinearMean(3))),
-    "linear mean without bias": lambda: wide(mean=LinearMean(3, bias=False)),
-    "fixed noise": lambda: fixed_noise(False),
     "fixed and learned noise": lambda: fixed_noise(True),
     "frozen kernel": lambda: frozen("covar_module"),
     "frozen primitive": lambda: frozen("covar_module.primitives.1", "covar_module.layers.2"),
@@ -179,7 +167,6 @@ KNOWN = {
     "frozen mean": frozen_mean,
     "frozen linear mean": frozen_linear_mean,
     "positive mean": lambda: wide(mean=ConstantMean(constant_constraint=Positive())),
-    "frozen positive mean": frozen_positive_mean,
     "shared modules": shared,
     "other priors": other_priors,
     "priors on what is frozen": frozen_with_priors,

@@ -1,7 +1,5 @@
 """What the paper proves about the network, by construction and by value."""
 
-import math
-
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
@@ -84,38 +82,6 @@ def test_real_part_of_every_unit_is_positive_semi_definite(seed):
 
 
 # example 1
-
-
-def example_1(weights):
-    """One primitive z, sum of weights[t - 1] z^(4^t): squarings next to a running sum and a one.
-
-    Units between two modules: the power of z, the sum so far. Every module squares the power and
-    multiplies the sum by one.
-    """
-    layers = [linear([[1], [1], [0], [0]], [0, 0, 0, 1]), Product(4, 2)]  # z^2, 0
-    for weight in [*weights, None]:
-        layers += [linear([[1, 0], [1, 0], [0, 1], [0, 0]], [0, 0, 0, 1]), Product(4, 2)]  # z^4
-        if weight is None:
-            break
-        mixed = [[1, 0], [1, 0], [weight, 1], [0, 0]]
-        layers += [linear(mixed, [0, 0, 0, 1]), Product(4, 2)]  # its square, sum + weight z^4
-    layers += [linear([[0, 1]])]
-    return layers
-
-
-@pytest.mark.parametrize("dim", [1, 3])
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_example_1_is_one_complex_primitive(n, dim):
-    weights = [math.comb(n, 2) ** (2 * t) for t in range(1, n + 2)]
-    primitive = ComplexExponentialKernel(ard_num_dims=dim)  # exp(i 1^T tau)
-    network = NeuralKernelNetwork([primitive], example_1(weights))
-    x, y = 0.4 * torch.randn(6, dim), 0.4 * torch.randn(5, dim)
-    tau = (x.unsqueeze(-2) - y.unsqueeze(-3)).sum(-1)
-    expected = sum(w * torch.cos(4**t * tau) for t, w in enumerate(weights, start=1))
-    assert n == 1 or expected.abs().max() > 0.5  # n = 1 has the weights binomial(1, 2) = 0
-    torch.testing.assert_close(
-        dense(network, x, y), expected, rtol=0, atol=1e-10 * max(1, sum(weights))
-    )
 
 
 # theorem 3

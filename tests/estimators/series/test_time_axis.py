@@ -218,12 +218,6 @@ def test_times_go_on_beyond_the_nanoseconds_of_pandas(index):
     np.testing.assert_allclose(np.diff(axis.numbers(ahead)), 365.2425)
 
 
-def test_an_axis_that_is_extended_counts_as_before():
-    axis = TimeAxis.of(pd.date_range("2019-01-01", periods=30, freq="MS"))
-    before = axis.numbers(DAYS)
-    np.testing.assert_array_equal(axis.extended(DAYS).numbers(DAYS), before)
-
-
 def test_clocks_of_other_zones_are_the_same_moments():
     index = DAYS.tz_localize("Europe/Berlin")
     axis = TimeAxis.of(index)
@@ -237,8 +231,3 @@ def test_opening_hours_of_a_zone_are_counted_by_its_clock():
     index = pd.date_range("2020-02-03", periods=400, freq=OFFICE_HOURS, tz="Europe/Berlin")
     of_day = TimeAxis.of(index).numbers(index) % 1  # summer time begins within
     assert np.unique(of_day.round(6)).size == 8
-
-
-def test_hours_of_a_zone_are_of_equal_length():
-    index = pd.date_range("2020-03-28", periods=72, freq="h", tz="Europe/Berlin")
-    np.testing.assert_allclose(np.diff(TimeAxis.of(index).numbers(index)), 1 / 24, rtol=1e-6)

@@ -13,11 +13,9 @@ from gpytorch.kernels import (
     LinearKernel,
     PeriodicKernel,
     RBFKernel,
-    RQKernel,
     ScaleKernel,
 )
 from gpytorch.likelihoods import GaussianLikelihood
-from linear_operator import to_dense
 from scipy.stats import multivariate_normal, norm
 
 from gpytorch_nkn.estimators import NKNForecaster
@@ -29,7 +27,6 @@ from gpytorch_nkn.interpretation.expansion.stock_kernels import (
     as_network,
     as_stock,
     fitted_parts,
-    shorter,
     stock_sum,
 )
 from gpytorch_nkn.kernels import (
@@ -270,21 +267,6 @@ def test_kernels_of_this_package_become_gpytorchs():
     assert as_stock(RBFKernel(active_dims=(0, 1)), 2).active_dims is None
     assert as_stock(RBFKernel(active_dims=(1,)), 2).active_dims.tolist() == [1]
     assert as_stock(SpectralComponentKernel(), 1) is None
-
-
-def test_shorter_products():
-    rbf = RBFKernel(ard_num_dims=2, active_dims=(0, 3))
-    rbf.lengthscale = torch.tensor([[0.5, 2.0]])
-    rq = RQKernel(active_dims=(1,)).initialize(lengthscale=0.8)
-    x = torch.randn(4, 4)
-    d = x[:, None] - x
-    rbf_0, rbf_3 = (torch.exp(-0.5 * (d[..., c] / s) ** 2) for c, s in ((0, 0.5), (3, 2.0)))
-    rbf_1 = torch.exp(-0.5 * (d[..., 1] / 0.8) ** 2)
-    own_rq = to_dense(rq(x))
-    expected = [own_rq, rbf_3 * own_rq, rbf_0 * own_rq, rbf_0 * rbf_3, rbf_0 * rbf_3 * rbf_1]
-    found = [stock_sum([part], LIKE)(x).to_dense() for part in shorter(Part(1.0, (rbf, rq)))]
-    for one, other in zip(found[:5], expected, strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_zero_mean_keeps_periodic_kernels_without_their_constant_part():

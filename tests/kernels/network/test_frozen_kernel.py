@@ -94,21 +94,6 @@ def test_other_kernels_are_left_to_themselves(make):
     assert frozen([random_network(0), make().double()], draw(5), draw(5)) is None
 
 
-@pytest.mark.parametrize("cls", MODELS)
-@pytest.mark.parametrize("with_gradients", [False, True])
-def test_posteriors_are_those_of_plain_evaluation(cls, with_gradients):
-    model, points = model_of(cls), draw(4, 2).requires_grad_(with_gradients)
-    with torch.set_grad_enabled(with_gradients):
-        found = model.posterior(points)
-        with kernel_evaluation("plain"):
-            model.train().eval()
-            expected = model.posterior(points)
-            torch.testing.assert_close(found.mean, expected.mean)
-            torch.testing.assert_close(
-                found.distribution.covariance_matrix, expected.distribution.covariance_matrix
-            )
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("cls", MODELS)
 def test_a_model_that_was_trained_on_predicts_with_its_new_parameters(cls):

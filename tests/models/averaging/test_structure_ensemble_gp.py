@@ -362,26 +362,6 @@ def test_weights_are_those_of_what_members_predict_without_each_point(known):
     )
 
 
-def test_structures_with_bent_inputs_predict_what_varies_fast_near_one_end_better():
-    x, test_x = torch.rand(50, 2), torch.rand(200, 2)
-    structures = ("input-warped matern", "matern")
-
-    def function(x):
-        return (4 * (x + 0.003).log10()).sin().sum(-1, keepdim=True)
-
-    model = fit_structure_ensemble_gp(
-        StructureEnsembleGP(x, function(x), structures=structures), progress=False
-    )
-    assert model.structure_weights["input-warped matern"] > 0.5
-    errors = []
-    for weights in ([1.0, 0.0], [0.0, 1.0]):
-        model.set_weights(weights)
-        with torch.no_grad():
-            mean = model.posterior(test_x).mixture_mean
-        errors.append((mean - function(test_x)).square().mean())
-    assert errors[0] < 0.8 * errors[1]
-
-
 def test_known_noise_is_warped_with_the_outcomes():
     x, y = skewed()
     noise = 0.01 * y.square()
