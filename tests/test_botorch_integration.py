@@ -12,8 +12,6 @@ from linear_operator.utils.errors import NotPSDError
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
-FEW_STEPS = {"optimizer_kwargs": {"options": {"maxiter": 8}}}
-
 
 @pytest.fixture
 def data():
@@ -32,16 +30,6 @@ def single_task(x, y, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # data that are not standardised
         return SingleTaskGP(x, y, **options)
-
-
-def fit(model, **options):
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few iterations do not converge
-        fit_gpytorch_mll(
-            mll, **FEW_STEPS, max_attempts=1, warning_handler=lambda w: True, **options
-        )
-    return model
 
 
 def two_outputs(data):

@@ -16,7 +16,6 @@ from tests.test_structure import parse
 PACKAGE = Path(gpytorch_nkn.__file__).parent
 SETUP = PACKAGE.parent / "setup.cfg"
 PRIVATE = re.compile(r"_[A-Za-z]\w*")
-LIBRARIES = ("gpytorch", "botorch", "linear_operator", "sklearn", "torch", "ax")
 
 IMPORTED = {
     "botorch.fit._fit_fallback",

@@ -1,4 +1,4 @@
-"""One real step of each kind of Bayesian optimisation: data, fit, acquisition, next points."""
+"""Steps of Bayesian optimisation that tests/test_real_loops.py has not: fidelities, batches."""
 
 import warnings
 
@@ -14,13 +14,11 @@ from botorch.acquisition.utils import project_to_target_fidelity
 from botorch.generation import gen_candidates_torch
 from botorch.models import ModelListGP
 from botorch.models.cost import AffineFidelityCostModel
-from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 
-from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model
+from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 
-UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 PEAK = torch.tensor([0.7, 0.35], dtype=torch.float64)
 FEW = {"fresh_starts": 1, "max_iterations": 8}
 
@@ -42,25 +40,6 @@ def inputs():
 
 def sampler(seed=0):
     return SobolQMCNormalSampler(torch.Size([32]), seed=seed)
-
-
-def step(acquisition, incumbent, q=1, **options):
-    """Next points; better than random ones and within the bounds."""
-    options = {
-        "num_restarts": 2,
-        "raw_samples": 32,
-        "ic_generator": coordinate_sweep_initial_conditions,
-        "incumbent": incumbent,
-        **options,
-    }
-    points, value = optimize_acqf(acquisition, UNIT, q=q, options={"maxiter": 10}, **options)
-    assert points.shape == (q, 2) and value.isfinite().all()
-    assert (points >= 0).all() and (points <= 1).all()
-    with torch.no_grad():
-        others = acquisition(torch.rand(32, q, 2))
-        torch.testing.assert_close(acquisition(points), value.reshape(1), rtol=1e-4, atol=1e-6)
-    assert value >= others.max() - 1e-2
-    return points
 
 
 class CostPerMember(InverseCostWeightedUtility):

@@ -50,23 +50,6 @@ def test_weights_are_positive_and_sum_to_one_and_wrong_fills_get_none():
     assert (np.abs(mean - truth) < 3 * np.sqrt(variance))[missing].mean() > 0.9
 
 
-def test_two_fills_of_opposite_errors_are_averaged():
-    values, truth, missing, blocks = case()
-    mixture = Mixture(values, missing, blocks, {})
-    for name, shift in (("high", 1.0), ("low", -1.0)):
-        mixture.add(name, truth + shift, [truth + shift] * 4)
-    mean, _, weights = mixture.fill()
-    assert weights["low"] == pytest.approx(0.5, abs=0.03)
-    np.testing.assert_allclose(mean[missing], truth[missing], atol=0.06)
-
-
-def test_without_blocks_fills_count_alike_and_nothing_is_known_of_the_errors():
-    values, _, missing, blocks = case()
-    _, variance, weights = mixture_of(values, missing, blocks[:0]).fill()
-    assert weights == {"harmonic": 0.5, "biharmonic": 0.5}
-    assert (variance[missing] == 1).all()
-
-
 def test_variance_grows_with_the_distance_to_known_cells():
     rng = np.random.default_rng(5)
     values = rng.normal(size=(1, 60, 60)).cumsum(1).cumsum(2)  # a rough sheet

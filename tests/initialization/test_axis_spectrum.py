@@ -77,19 +77,6 @@ def test_missing_cells_count_for_nothing(coordinates):
     assert one.period() == pytest.approx(5.0, rel=0.03)
 
 
-@pytest.mark.parametrize("coordinates", [REGULAR, IRREGULAR], ids=["regular", "irregular"])
-def test_neither_order_unit_nor_offset_matters(coordinates):
-    values = waves(coordinates, (5.0, 1.0))
-    expected = axis_spectrum(values, seen(values), 1, coordinates).period()
-    order = np.random.default_rng(3).permutation(64)
-    shuffled = axis_spectrum(values[:, order], seen(values), 1, coordinates[order])
-    assert shuffled.period() == pytest.approx(expected)
-    moved = axis_spectrum(1e-3 * values + 7, seen(values), 1, 100 * coordinates - 40)
-    assert moved.period() == pytest.approx(100 * expected)
-    backwards = axis_spectrum(values[:, ::-1], seen(values), 1, coordinates[::-1])
-    assert backwards.period() == pytest.approx(expected)
-
-
 def test_where_there_is_no_spectrum():
     values = waves(REGULAR, (5.0, 1.0))
     assert axis_spectrum(values[:, :7], seen(values[:, :7]), 1, REGULAR[:7]) is None

@@ -4,11 +4,11 @@ import gpytorch
 import pytest
 import torch
 from gpytorch.constraints import GreaterThan, Interval
-from gpytorch.kernels import PeriodicKernel, RBFKernel, SpectralMixtureKernel
+from gpytorch.kernels import PeriodicKernel, RBFKernel
 from torch.nn.functional import softplus
 
 from gpytorch_nkn.fit import adam
-from gpytorch_nkn.models.grid.log_adam import LogParameters, period_counts
+from gpytorch_nkn.models.grid.log_adam import LogParameters
 
 
 class Sizes(gpytorch.Module):
@@ -86,17 +86,6 @@ def test_extreme_values_are_moved_by_fractions(value, dtype):
     assert kernel.lengthscale.item() == pytest.approx(1.5 * start, rel=1e-4)
     parameters.evaluate()
     torch.testing.assert_close(parameters.slope(), torch.ones(1, dtype=dtype), rtol=1e-4, atol=0)
-
-
-def test_periods_and_frequencies_are_counted():
-    periodic, mixture = PeriodicKernel() + RBFKernel(), SpectralMixtureKernel(num_mixtures=2)
-    periodic.kernels[0].period_length = 0.5
-    mixture.mixture_means = torch.tensor([3.0, 7.0]).view(2, 1, 1)
-    x, t = torch.linspace(1, 4, 5)[:, None], torch.linspace(0, 2, 7)[:, None]
-    counts = period_counts([periodic, mixture], [x, t])
-    assert counts[id(periodic.kernels[0].raw_period_length)].item() == pytest.approx(6)
-    assert counts[id(mixture.raw_mixture_means)].flatten().tolist() == pytest.approx([6, 14])
-    assert len(counts) == 2
 
 
 @pytest.mark.parametrize("failure", ["value", "gradient", "error"])

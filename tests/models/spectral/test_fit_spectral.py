@@ -57,15 +57,6 @@ def state(model):
 
 
 @pytest.fixture
-def short(monkeypatch):
-    """Few iterations of the RBF kernel, where no test asks how good it gets."""
-    monkeypatch.setattr(spectral_training, "_FIRST", 5)
-    monkeypatch.setattr(fit_spectral, "_CHECK_EVERY", 4)
-    for name in ("_INDUCING", "_REFIT"):
-        monkeypatch.setattr(fit_spectral, name, 2)
-
-
-@pytest.fixture
 def shorter(monkeypatch):
     """Iterations enough to get to the bounds of parameters."""
     monkeypatch.setattr(spectral_training, "_FIRST", 40)
