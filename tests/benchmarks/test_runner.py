@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks import golden, report
-from benchmarks.askl_references import climb, leave_one_out
+from benchmarks.askl import climb, leave_one_out
 from benchmarks.recovery import score
 from benchmarks.report import Table, check_quotes, mean_and_error, paired, render, write_table
 from benchmarks.runner import Axis, Benchmark
