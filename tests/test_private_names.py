@@ -152,3 +152,14 @@ def test_libraries_have_upper_bounds():
         "linear_operator",
     ):
         assert ",<" in bounds[library] or re.search(r"<[^,]+,>", bounds[library]), library
+
+
+# Tests make constants smaller (names in capitals); of the rest they patch these, and no more.
+PATCHED = {"_is_small", "_library", "_paths", "_pointer", "_results"}
+PATCH = re.compile(r"""(?:setattr|patch\.object)\(\s*(?:[\w.]+,\s*"|"[\w.]*\.)(_[A-Za-z]\w+)\"""")
+
+
+def test_tests_patch_sizes_and_hardly_anything_else_of_the_package():
+    texts = (path.read_text("utf-8") for path in Path(__file__).parent.rglob("*.py"))
+    found = {name for text in texts for name in PATCH.findall(text)}
+    assert len(found) > 9 and {name for name in found if not name.isupper()} == PATCHED

@@ -105,7 +105,7 @@ def by_hand(network, x, y):
 
 @pytest.mark.parametrize(
     "name, args, dim, options",
-    [(*preset, {"variances": v}) for preset in PRESETS for v in (False, True)]
+    [(*preset.values, {"variances": v}) for preset in PRESETS for v in (False, True)]
     + [("tabular", (3,), 3, options) for options in ({}, {"columns": True}, {"spectral": 2})]
     + [("optimization", (3,), 3, {}), ("optimization", (3,), 3, {"wiring": "Linear3-Linear1"})],
 )
