@@ -43,12 +43,7 @@ from benchmarks.data import (
 from benchmarks.photographs import mask_of, photograph
 from benchmarks.report import Table, read_table, write_table
 from benchmarks.step import training_step
-from gpytorch_nkn.estimators import (
-    ASKLClassifier,
-    DANKClassifier,
-    NKNForecaster,
-    NKNRegressor,
-)
+from gpytorch_nkn.estimators import ASKLClassifier, DANKClassifier, NKNForecaster, NKNRegressor
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.grids import inpaint
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp

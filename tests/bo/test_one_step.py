@@ -4,9 +4,7 @@ import warnings
 
 import pytest
 import torch
-from botorch.acquisition import (
-    qUpperConfidenceBound,
-)
+from botorch.acquisition import qUpperConfidenceBound
 from botorch.acquisition.cost_aware import InverseCostWeightedUtility
 from botorch.acquisition.knowledge_gradient import qMultiFidelityKnowledgeGradient
 from botorch.acquisition.objective import GenericMCObjective

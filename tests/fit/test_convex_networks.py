@@ -15,13 +15,7 @@ from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product
 from gpytorch_nkn.settings import kernel_evaluation
-from tests.fit.closed_forms import (
-    assert_same,
-    check_loss_and_gradient,
-    has_closed_form,
-    make,
-    wide,
-)
+from tests.fit.closed_forms import assert_same, check_loss_and_gradient, has_closed_form, make, wide
 from tests.fit.models import SmallGP
 from tests.kernels.contract import perturb
 

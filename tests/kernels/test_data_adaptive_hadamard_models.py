@@ -6,12 +6,7 @@ from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gpytorch_nkn.kernels import DataAdaptiveHadamardKernel
-from gpytorch_nkn.models import (
-    SparseNKNGP,
-    VariationalNKNGP,
-    fit_sparse_gp,
-    fit_variational_gp,
-)
+from gpytorch_nkn.models import SparseNKNGP, VariationalNKNGP, fit_sparse_gp, fit_variational_gp
 from tests.kernels.contract import perturb
 
 

@@ -5,17 +5,8 @@ import pytest
 import torch
 from botorch.models import SingleTaskGP
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import (
-    InducingPointKernel,
-    Kernel,
-    MaternKernel,
-    RBFKernel,
-    ScaleKernel,
-)
-from gpytorch.likelihoods import (
-    FixedNoiseGaussianLikelihood,
-    GaussianLikelihood,
-)
+from gpytorch.kernels import InducingPointKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import LinearMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, NormalPrior

@@ -2,9 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
-from gpytorch_nkn.estimators.dank.extension import (
-    SmoothExtension,
-)
+from gpytorch_nkn.estimators.dank.extension import SmoothExtension
 
 
 def rows(count=50, seed=0):

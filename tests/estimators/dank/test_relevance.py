@@ -3,9 +3,7 @@ import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC
 
-from gpytorch_nkn.estimators.dank.dual import (
-    classification_blocks,
-)
+from gpytorch_nkn.estimators.dank.dual import classification_blocks
 from gpytorch_nkn.estimators.dank.relevance import relevance_factor, relevance_path
 
 

@@ -7,13 +7,7 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Log
-from gpytorch.kernels import (
-    ConstantKernel,
-    LinearKernel,
-    PeriodicKernel,
-    RBFKernel,
-    ScaleKernel,
-)
+from gpytorch.kernels import ConstantKernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 from gpytorch_nkn.estimators import NKNForecaster

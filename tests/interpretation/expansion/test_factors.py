@@ -10,14 +10,10 @@ from gpytorch.kernels import (
     RQKernel,
 )
 
-from gpytorch_nkn.interpretation.expansion.factors import (
-    label_of,
-)
+from gpytorch_nkn.interpretation.expansion.factors import label_of
 from gpytorch_nkn.interpretation.expansion.products import combine
 from gpytorch_nkn.interpretation.units import Units
-from gpytorch_nkn.kernels import (
-    ZeroMeanPeriodicKernel,
-)
+from gpytorch_nkn.kernels import ZeroMeanPeriodicKernel
 from tests.interpretation.small_models import perturbed
 
 BATCHES = [torch.Size(), torch.Size([2]), torch.Size([2, 3])]

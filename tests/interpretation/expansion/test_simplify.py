@@ -8,13 +8,7 @@ import pytest
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
-from gpytorch.kernels import (
-    AdditiveKernel,
-    LinearKernel,
-    PeriodicKernel,
-    RBFKernel,
-    ScaleKernel,
-)
+from gpytorch.kernels import AdditiveKernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from scipy.stats import multivariate_normal, norm
 

@@ -14,19 +14,8 @@ from gpytorch.kernels import (
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork, WienerKernel
 from gpytorch_nkn.settings import kernel_evaluation
-from tests.kernels.contract import (
-    assert_near,
-    differences_of_pair,
-    hessian_of_pair,
-    perturb,
-)
-from tests.kernels.evaluation.networks import (
-    CASES,
-    PATHS,
-    PATHS_HERE,
-    make_network,
-    rough_inputs,
-)
+from tests.kernels.contract import assert_near, differences_of_pair, hessian_of_pair, perturb
+from tests.kernels.evaluation.networks import CASES, PATHS, PATHS_HERE, make_network, rough_inputs
 
 # Stock kernels by the name of their formula, for networks without layers.
 STOCK = {

@@ -6,18 +6,12 @@ from copy import deepcopy
 import pytest
 import torch
 from botorch.optim.utils.model_utils import sample_all_priors
-from gpytorch.kernels import (
-    MaternKernel,
-    RBFKernel,
-    ScaleKernel,
-)
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn import settings
 from gpytorch_nkn.interpretation import expand
-from gpytorch_nkn.kernels import (
-    NeuralKernelNetwork,
-)
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from tests.fit.models import SmallGP

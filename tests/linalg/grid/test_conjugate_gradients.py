@@ -1,9 +1,7 @@
 import pytest
 import torch
 
-from gpytorch_nkn.linalg.grid.conjugate_gradients import (
-    conjugate_gradients,
-)
+from gpytorch_nkn.linalg.grid.conjugate_gradients import conjugate_gradients
 
 
 def systems(*batch, n=12):

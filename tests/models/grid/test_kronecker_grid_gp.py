@@ -3,24 +3,12 @@ import math
 import pytest
 import torch
 from botorch.models.transforms import Log, Standardize
-from gpytorch.kernels import (
-    LinearKernel,
-    MaternKernel,
-    PeriodicKernel,
-    RBFKernel,
-)
+from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 import gpytorch_nkn.models.grid.grid_posterior as grid_posterior
 from gpytorch_nkn.models import KroneckerGridGP
-from tests.models.grid.small_grids import (
-    all_points,
-    dense,
-    grid_data,
-    make,
-    move,
-    some_kernels,
-)
+from tests.models.grid.small_grids import all_points, dense, grid_data, make, move, some_kernels
 
 GRIDS = [
     ((8, 9), 0.2, ()),
