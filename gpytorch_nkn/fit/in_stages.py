@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.models import ExactGP
 from torch import Tensor
 
@@ -106,9 +107,10 @@ def fit_in_stages(
     rows = permutation(num_rows, session.generator()).to(inputs.device)
     folds = [rows.tensor_split(_FOLDS)[number % _FOLDS] for number in range(restarts)]
     seen = [rows[~torch.isin(rows, fold)] if is_few else rows[:_START_ROWS] for fold in folds]
+    data = _Rows.of(model)
     try:
         result = fit_best_of(
-            _one_by_one((model, inputs[some], targets[..., some]) for some in seen),
+            _one_by_one((model, data.some(rows)) for rows in seen),
             restarts=restarts,
             initialize="data",
             recipe=_part_of(recipe, _SHARE_OF_STARTS),
@@ -116,7 +118,7 @@ def fit_in_stages(
             **options,
         )
     finally:
-        model.set_train_data(inputs, targets, strict=False)
+        data.give(model)
     session.interrupted = result.interrupted
     held_out: dict[int, HeldOut] = {}
     for number, member in result.members.items() if is_few else ():
@@ -130,16 +132,16 @@ def fit_in_stages(
     elif not is_few and session.seconds_left < least * (num_rows / _START_ROWS) ** 2:
         num_blocks = 0
     if not session.is_over and num_blocks:
-        starts, last_inputs, last_targets = result.members, inputs, targets
+        starts, last = result.members, data
         # without anything better, what some of the rows gave stands
         with suppress(RuntimeError), session.interruptible():
             if is_many:
                 blocks = rows[: min(num_blocks, num_rows // block_size) * block_size]
                 blocks = blocks.view(-1, block_size)
-                last_inputs, last_targets = inputs[blocks], targets[blocks]
-                starts = {0: _best_on(list(starts.values()), last_inputs, last_targets)}
-            last = fit_best_of(
-                _one_by_one((start, last_inputs, last_targets) for start in starts.values()),
+                last = data.some(blocks)
+                starts = {0: _best_on(list(starts.values()), last)}
+            final = fit_best_of(
+                _one_by_one((start, last) for start in starts.values()),
                 restarts=len(starts),
                 initialize=None,
                 recipe=_part_of(recipe, 1 - _SHARE_OF_STARTS),
@@ -148,16 +150,16 @@ def fit_in_stages(
             )
             numbers = list(starts)
             failed = [] if is_many else [record for record in result.restarts if record.failed]
-            done = [replace(record, number=numbers[record.number]) for record in last.restarts]
-            last.restarts = sorted([*failed, *done], key=lambda record: record.number)
-            last.members = {numbers[place]: member for place, member in last.members.items()}
-            last.best = numbers[last.best]
-            result = last
+            done = [replace(record, number=numbers[record.number]) for record in final.restarts]
+            final.restarts = sorted([*failed, *done], key=lambda record: record.number)
+            final.members = {numbers[place]: member for place, member in final.members.items()}
+            final.best = numbers[final.best]
+            result = final
     if session.interrupted:
         records = [r if r.failed else replace(r, status="interrupted") for r in result.restarts]
         result.restarts, result.interrupted = records, True
     for member in result.members.values():
-        member.train().set_train_data(inputs, targets, strict=False)
+        data.give(member.train())
         member.eval()
     result.held_out = {number: held_out[number] for number in result.members if is_few}
     model.load_state_dict(result.members[result.best].state_dict())
@@ -181,23 +183,50 @@ def _part_of(recipe: Recipe, share: float) -> Recipe:
     )
 
 
-def _best_on(models: list[ExactGP], inputs: Tensor, targets: Tensor) -> ExactGP:
+@dataclass(frozen=True)
+class _Rows:
+    """Data of a model, or blocks of its rows."""
+
+    inputs: Tensor  # ... x N x D
+    targets: Tensor  # ... x N
+    noise: Tensor | None  # variances ... x N, if they are known
+
+    @classmethod
+    def of(cls, model: ExactGP) -> _Rows:
+        """All rows of a model in training mode."""
+        known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
+        noise = model.likelihood.noise_covar.noise if known else None
+        return cls(model.train_inputs[0], model.train_targets, noise)
+
+    def some(self, rows: Tensor) -> _Rows:
+        """Rows with these numbers, of any shape."""
+        noise = None if self.noise is None else self.noise[rows]
+        return _Rows(self.inputs[rows], self.targets[..., rows], noise)
+
+    def give(self, model: ExactGP) -> None:
+        """Let a model have these data, and their noise where it is known."""
+        model.set_train_data(self.inputs, self.targets, strict=False)
+        if self.noise is not None:
+            model.likelihood.noise_covar.noise = self.noise
+
+
+def _best_on(models: list[ExactGP], data: _Rows) -> ExactGP:
     """The model of the highest posterior given blocks of rows, most of which none of them saw."""
     losses = []
     for model in models:
-        model.train().set_train_data(inputs, targets, strict=False)
+        data.give(model.train())
         with torch.no_grad():
             losses.append(Objective(model)().item())
     finite = [loss if math.isfinite(loss) else math.inf for loss in losses]
     return models[finite.index(min(finite))]
 
 
-def _one_by_one(models: Iterable[tuple[ExactGP, Tensor, Tensor]]) -> Callable[[], ExactGP]:
+def _one_by_one(models: Iterable[tuple[ExactGP, _Rows]]) -> Callable[[], ExactGP]:
     """A function that gives the models one after another, each with its data."""
 
     def with_data() -> Iterator[ExactGP]:
-        for model, inputs, targets in models:
-            model.train().set_train_data(inputs, targets, strict=False)
+        for model, data in models:
+            data.give(model.train())
             yield model
 
     return with_data().__next__

@@ -56,6 +56,8 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
             raise ValueError(
                 f"{name} must be finite, got {int(values.isinf().sum())} infinite values."
             )
+    if train_Yvar is not None and train_Yvar.numel() and train_Yvar.min() < 0:
+        raise ValueError(f"train_Yvar must hold variances, at least 0, got {train_Yvar.min():.4g}.")
     if all(v.dim() > 1 for v in present.values()):
         if len({values.size(-2) for values in present.values()}) > 1:
             shapes = ", ".join(f"{name} {tuple(v.shape)}" for name, v in present.items())
@@ -111,8 +113,19 @@ def outcome_transform_for(
     return Standardize(train_Y.size(-1), batch_shape=train_Y.shape[:-2], **options)
 
 
-def check_likelihood(likelihood: GaussianLikelihood | None) -> None:
-    """Raise a TypeError unless the likelihood is a GaussianLikelihood or None."""
+def check_likelihood(
+    likelihood: GaussianLikelihood | None, train_Yvar: Tensor | None = None
+) -> None:
+    """Raise a TypeError unless the likelihood is a GaussianLikelihood or None.
+
+    Raises:
+        ValueError: Variances of the noise are known, and there is a likelihood that learns one.
+    """
+    if likelihood is not None and train_Yvar is not None:
+        raise ValueError(
+            f"Give likelihood or train_Yvar, got both: {type(likelihood).__name__} learns the "
+            "level of noise that train_Yvar knows."
+        )
     if likelihood is not None and type(likelihood) is not GaussianLikelihood:
         raise TypeError(
             f"likelihood must be a GaussianLikelihood, got {type(likelihood).__name__}."

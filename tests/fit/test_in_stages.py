@@ -3,7 +3,7 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 
-from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages
+from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages, in_stages
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.models import NKNSingleTaskGP
 from tests.fit.models import network_model, rbf_model
@@ -106,3 +106,20 @@ def test_what_has_no_meaning_is_refused():
     model.set_train_data(torch.rand(2, 30, 1), torch.rand(2, 30), strict=False)
     with pytest.raises(ValueError, match=r"N x D and targets N, got shapes \[\(2, 30, 1\)\]"):
         fit_in_stages(model)
+
+
+@pytest.mark.filterwarnings("error::gpytorch.utils.warnings.GPInputWarning")
+@pytest.mark.parametrize("n, options", [(60, {}), (120, {"block_size": 40, "max_blocks": 2})])
+def test_known_noise_goes_with_its_rows(n, options, monkeypatch):
+    monkeypatch.setattr(in_stages, "_START_ROWS", 50)
+    model = rbf_over(n)
+    noise = torch.linspace(0.01, 1.0, n, dtype=torch.float64)
+    known = SingleTaskGP(
+        model.train_inputs[0], model.train_targets[:, None], noise[:, None], outcome_transform=None
+    )
+    fit_in_stages(known, recipe=SHORT, restarts=2, **options)
+    torch.testing.assert_close(known.likelihood.noise, noise)
+    # what is learned of all rows with their noise cannot be much better
+    whole = Objective(known.train())().item()
+    other = fit_best_of(known, recipe=SHORT, restarts=2).model
+    assert whole < Objective(other.train())().item() + 0.1 * n

@@ -125,14 +125,19 @@ def small_network(x, options):
     return structure_of("network", x.size(-1)).to(x.dtype)
 
 
-def sparse(inputs, y, **options):
+def sparse(inputs, y, train_Yvar=None, **options):
     options = {"structure": small_network(inputs, options), "inducing_points": 6} | options
-    return SparseNKNGP(inputs, y, **options)
+    return SparseNKNGP(inputs, y, train_Yvar, **options)
 
 
-def variational(inputs, y, **options):
+def variational(inputs, y, train_Yvar=None, **options):
     model = VariationalNKNGP(
-        inputs, y, structure=small_network(inputs, options), inducing_points=6, **options
+        inputs,
+        y,
+        train_Yvar,
+        structure=small_network(inputs, options),
+        inducing_points=6,
+        **options,
     )
     generator = torch.Generator().manual_seed(0)
     root = 0.3 * torch.randn(6, 6, generator=generator, dtype=torch.float64)
@@ -229,7 +234,7 @@ _OF_WARPS = (
     "check_likelihood",
     "check_device",
 )
-_SPARSE = Case("sparse", SparseNKNGP, sparse, known_noise=False, takes_rows=False)
+_SPARSE = Case("sparse", SparseNKNGP, sparse, takes_rows=False)
 _STRUCTURES = Case(
     "structures",
     StructureEnsembleGP,
@@ -260,7 +265,6 @@ CASES = [
         variational,
         outputs=False,
         batches=False,
-        known_noise=False,
         takes_rows=False,
         subsets=False,
         exact=False,

@@ -107,13 +107,17 @@ class WhitenedPosterior:
 
 @dataclass
 class Statistics:
-    r"""What the bound needs to know of the data, for a matrix :math:`A = L^{-1} K_{uf}`."""
+    r"""What the bound needs to know of the data, for a matrix :math:`A = L^{-1} K_{uf}`.
+
+    Rows whose noise is known are divided by its standard deviation.
+    """
 
     factor: Tensor  # L, with L L' = K_uu, ... x m x m
     gram: Tensor  # A A'
     cross: Tensor  # A r, ... x m, for the residuals r of the targets
     residual: Tensor  # r' r, ...
     variance: Tensor  # sum of the prior variances ... of the rows
+    log_noise: Tensor  # sum ... of the logarithms of known variances of the noise
     num_data: int  # number of rows
 
     def solve(self, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,7 +134,7 @@ class Statistics:
         log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         fit = self.residual - (self.cross * solution).sum(-1) / noise
         rest = self.variance - self.gram.diagonal(dim1=-2, dim2=-1).sum(-1)
-        constant = self.num_data * (math.log(2 * math.pi) + noise.log())
+        constant = self.num_data * (math.log(2 * math.pi) + noise.log()) + self.log_noise
         return -0.5 * (constant + log_det + fit / noise + rest / noise)
 
     def posterior(self, noise: Tensor) -> WhitenedPosterior:
@@ -150,16 +154,18 @@ class CollapsedGP:
     points: Tensor  # inducing points ... x m x d
     inputs: Callable[[], Tensor]  # ... x n x d; called once per pass: they may depend on parameters
     targets: Tensor  # ... x n
-    noise: Callable[[], Tensor]  # variances ... x 1
+    noise: Callable[[], Tensor]  # variances ... x 1, or known ones ... x n
 
     @torch.no_grad()
     def statistics(self) -> Statistics:
         """One pass over the rows, in the memory of a chunk of them."""
-        return self.statistics_of([(self.inputs(), self.targets)])
+        return self.statistics_of([(self.inputs(), self.targets, *self.known_noise())])
 
     @torch.no_grad()
-    def statistics_of(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> Statistics:
+    def statistics_of(self, chunks: Iterable[tuple[Tensor, ...]]) -> Statistics:
         """Those of other rows, inputs ``... x c x d`` and targets ``... x c`` of each chunk.
+
+        Where the noise is known, with variances ``... x c``.
 
         Raises:
             NotPSDError: The covariance of the inducing points is not positive definite.
@@ -167,23 +173,31 @@ class CollapsedGP:
         factor, _ = factorize_inducing(_values(self.kernel, self.points, self.points))
         size = factor.size(-1)
         sums = [factor.new_zeros(factor.shape[:-2] + shape) for shape in ((size, size), (size,))]
-        sums += [factor.new_zeros(factor.shape[:-2])] * 2
+        sums += [factor.new_zeros(factor.shape[:-2])] * 3
         num_data = 0
-        for inputs, targets in chunks:
+        for inputs, targets, *noise in chunks:
             for rows in self.chunks(targets.size(-1)):
-                part = self.sums(inputs[..., rows, :], targets[..., rows], factor)
+                own = (one[..., rows] for one in (targets, *noise))
+                part = self.sums(inputs[..., rows, :], factor, *own)
                 sums = [total + one for total, one in zip(sums, part, strict=True)]
             num_data += targets.size(-1)
-        gram, cross, residual, variance = sums
-        return Statistics(factor, gram, cross, residual, variance, num_data)
+        gram, cross, residual, variance, log_noise = sums
+        return Statistics(factor, gram, cross, residual, variance, log_noise, num_data)
 
-    def sums(self, x: Tensor, y: Tensor, factor: Tensor) -> tuple[Tensor, ...]:
+    def sums(
+        self, x: Tensor, factor: Tensor, y: Tensor, noise: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """The sums of :class:`Statistics` for inputs ``... x c x d`` and targets ``... x c``."""
         between, prior = _values(self.kernel, x, self.points), self.kernel(x, diag=True)
         half = torch.linalg.solve_triangular(factor, between.mT.double(), upper=False)
-        errors = (y - self.mean(x)).double()
+        errors, prior = (y - self.mean(x)).double(), prior.double()
+        log_noise = torch.zeros_like(errors[..., 0])
+        if noise is not None:
+            weight = noise.double().reciprocal()
+            half, errors = half * weight.sqrt().unsqueeze(-2), errors * weight.sqrt()
+            prior, log_noise = prior * weight, -weight.log().sum(-1)
         cross = (half @ errors.unsqueeze(-1)).squeeze(-1)
-        return half @ half.mT, cross, errors.square().sum(-1), prior.double().sum(-1)
+        return half @ half.mT, cross, errors.square().sum(-1), prior.sum(-1), log_noise
 
     def chunks(self, num_rows: int) -> Iterator[slice]:
         """Parts of the rows whose kernel values fit into memory together."""
@@ -198,8 +212,16 @@ class CollapsedGP:
         return self.targets.size(-1)
 
     def noise_variance(self) -> Tensor:
-        """Variances of the noise ``...`` in float64."""
-        return self.noise().squeeze(-1).double()
+        """Variances of the noise ``...`` in float64; ones where it is known for each row."""
+        noise = self.noise()
+        if self.known_noise():
+            noise = torch.ones_like(noise[..., :1])
+        return noise.squeeze(-1).double()
+
+    def known_noise(self) -> tuple[Tensor, ...]:
+        """The variances ``... x n`` of the noise of each row, or none."""
+        noise = self.noise()
+        return (noise.detach(),) if noise.size(-1) > 1 else ()
 
 
 def collapsed_bound(gp: CollapsedGP, parameters: tuple[Tensor, ...]) -> Tensor:
@@ -220,17 +242,18 @@ def collapsed_bound(gp: CollapsedGP, parameters: tuple[Tensor, ...]) -> Tensor:
     inputs = gp.inputs()
     sums: Any = None
     for rows in gp.chunks(gp.num_data):
-        y = gp.targets[..., rows]
-        part = _Sums.apply(partial(_sums_of, gp, y), inputs[..., rows, :], factor, *parameters)
+        own = tuple(one[..., rows] for one in (gp.targets, *gp.known_noise()))
+        part = _Sums.apply(partial(_sums_of, gp, own), inputs[..., rows, :], factor, *parameters)
         sums = part if sums is None else [a + b for a, b in zip(sums, part, strict=True)]
-    gram, cross, residual, variance = sums
-    return Statistics(factor, gram, cross, residual, variance, gp.num_data).bound(
-        gp.noise_variance()
-    )
+    gram, cross, residual, variance, log_noise = sums
+    statistics = Statistics(factor, gram, cross, residual, variance, log_noise, gp.num_data)
+    return statistics.bound(gp.noise_variance())
 
 
-def _sums_of(gp: CollapsedGP, y: Tensor, x: Tensor, factor: Tensor) -> tuple[Tensor, ...]:
-    return gp.sums(x, y, factor)
+def _sums_of(
+    gp: CollapsedGP, own: tuple[Tensor, ...], x: Tensor, factor: Tensor
+) -> tuple[Tensor, ...]:
+    return gp.sums(x, factor, *own)
 
 
 class _Sums(Function):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
@@ -39,7 +39,7 @@ def learn_on_blocks(
     y: Tensor,
     kernel: Kernel,
     mean: Mean,
-    likelihood: GaussianLikelihood,
+    likelihood: GaussianLikelihood | FixedNoiseGaussianLikelihood,
     *,
     restarts: int,
     block_size: int,
@@ -53,10 +53,14 @@ def learn_on_blocks(
     """
     x, y = x.detach(), y.detach()  # models of slices that need gradients cannot be copied
     whole = y.dim() == 1 and x.dim() == 2
+    known = isinstance(likelihood, FixedNoiseGaussianLikelihood)
+    noise = likelihood.noise
     if not whole and y.size(-1) > block_size:
         rows = permutation(y.size(-1), session.generator())
         rows = rows[:block_size].to(y.device)
-        x, y = x[..., rows, :], y[..., rows]
+        x, y, noise = x[..., rows, :], y[..., rows], noise[..., rows] if known else noise
+    if known:
+        likelihood = FixedNoiseGaussianLikelihood(noise)
     gp = PartsGP(x, y, deepcopy(kernel), deepcopy(mean), deepcopy(likelihood))
     if not any(parameter.requires_grad for parameter in gp.parameters()):
         return

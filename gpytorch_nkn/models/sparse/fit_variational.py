@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from linear_operator.operators import DiagLinearOperator
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
@@ -39,6 +39,7 @@ __all__ = ["fit_variational_gp"]
 _RATE = 0.1  # of the natural gradient: the distribution averages the last ten batches or so
 _SUBSET_ROWS, _SUBSET_ITERATIONS = 10_000, 20
 _USUAL_ROWS = 500_000
+_GAUSSIAN = GaussianLikelihood, FixedNoiseGaussianLikelihood
 _STEPS = 300  # mini-batches by which likelihoods that are not Gaussian learn hyperparameters
 _PASSES, _GAIN = 4, 1e-4  # steps on all rows after an epoch; gain in nats per row that ends them
 _NEWTON_STEPS = 20  # for the constant mean before the start
@@ -118,7 +119,7 @@ def fit_variational_gp(
         "the square of the inducing points operations; fewer points, or some of the rows, take "
         "less.",
     )
-    is_gaussian = type(model.likelihood) is GaussianLikelihood
+    is_gaussian = isinstance(model.likelihood, _GAUSSIAN)
     if epochs is None:
         steps = 0 if is_gaussian else _STEPS
         epochs = max(10, math.ceil(steps / math.ceil(gp.num_data / batch_size)))
@@ -213,6 +214,8 @@ class _State:
     ``w = -2 dE/dv``, where precision times value is ``dE/dm + w m``.
     """
 
+    is_gaussian = False
+
     def __init__(self, model: VariationalNKNGP, session: Session):
         self.model = model
         self.session, self.generator = session, session.generator()  # of draws of latent values
@@ -247,25 +250,30 @@ class _State:
         away = (self.mean.unsqueeze(-2) @ half).squeeze(-2)
         variance = gp.kernel(x, diag=True).double() - half.square().sum(-2)
         variance = variance.clamp_min(0.0) + self.root(half).square().sum(-2)
-        expected, slope, weight = self.expect(y, prior + away, variance)
+        noise = gp.known_noise() if self.is_gaussian else ()
+        known = {"noise": noise[0][..., rows]} if noise else {}
+        expected, slope, weight = self.expect(y, prior + away, variance, **known)
         return expected, (half.detach(), weight, slope + weight * away.detach())
 
     @torch.enable_grad()
-    def expect(self, y: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def expect(
+        self, y: Tensor, mean: Tensor, variance: Tensor, **known: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Sum of expected log densities under normal distributions ``... x b`` of latent values.
 
-        With its derivatives by the means and -2 times those by the variances. Without a quadrature
-        these are averages of the first and second derivatives at draws (Bonnet and Price), which
-        vary less than derivatives by the parameters of draws.
+        ``known`` is the noise of the rows, if any. The derivatives by the means and -2 times those
+        by the variances are returned with it. Without a quadrature they are averages of the first
+        and second derivatives at draws (Bonnet and Price), which vary less than derivatives by the
+        parameters of draws.
         """
         mean, variance = (
             part if part.requires_grad else part.detach().requires_grad_()
             for part in (mean.to(y), variance.to(y))
         )
         likelihood = self.model.likelihood
-        if hasattr(likelihood, "quadrature") or type(likelihood) is GaussianLikelihood:
+        if hasattr(likelihood, "quadrature") or self.is_gaussian:
             latent = MultivariateNormal(mean, DiagLinearOperator(variance))
-            expected = likelihood.expected_log_prob(y, latent).sum()
+            expected = likelihood.expected_log_prob(y, latent, **known).sum()
             slope, of_variance = grad(expected, (mean, variance), retain_graph=True)
             return expected.double(), slope.double(), -2 * of_variance.double()
         half = math.ceil(settings.num_likelihood_samples.value() / 2)
@@ -408,6 +416,8 @@ class _State:
 class _Gaussian(_State):
     """The same for Gaussian noise, whose best distribution takes a single pass over the rows."""
 
+    is_gaussian = True
+
     @staticmethod
     def epochs_between(num_batches: int) -> int:
         """One: the pass replaces the distribution."""
@@ -444,13 +454,15 @@ def _learn_on_subset(model: VariationalNKNGP, x: Tensor, y: Tensor, session: Ses
     rows = permutation(y.numel(), session.generator())
     rows = rows[:_SUBSET_ROWS].to(y.device)
     inner = model.model
+    known = next((one[rows].unsqueeze(-1) for one in model.collapsed().known_noise()), None)
     sparse: Any = SparseNKNGP(
         x[rows],
         y[rows].unsqueeze(-1),
+        known,
         structure=inner.covar_module,
         inducing_points=model.inducing_points,
         learn_inducing_points=model.inducing_points.requires_grad,
-        likelihood=deepcopy(model.likelihood),
+        likelihood=deepcopy(model.likelihood) if known is None else None,
         mean_module=deepcopy(inner.mean_module),
         outcome_transform=None,
     )

@@ -44,6 +44,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
     Args:
         train_X: Inputs ``... x n x d``, best standardised or in the unit cube.
         train_Y: Outcomes ``... x n x m``.
+        train_Yvar: Known variances of the noise ``... x n x m``; ``None`` infers one level.
         structure: What the kernel is made of: a name, a network or a ScaleKernel of one as in
             :class:`NKNSingleTaskGP`, or any other kernel. The model takes a copy.
         inducing_points: Their number, which is reduced to that of the distinct rows if there are
@@ -86,6 +87,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         self,
         train_X: Tensor,
         train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
         *,
         structure: str | Kernel = "tabular",
         inducing_points: int | Tensor = 1000,
@@ -96,18 +98,20 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         input_transform: InputTransform | None = None,
         seed: int = 0,
     ) -> None:
-        check_likelihood(likelihood)
-        check_training_data(train_X, train_Y)
+        check_likelihood(likelihood, train_Yvar)
+        check_training_data(train_X, train_Y, train_Yvar)
         batch_shape = torch.Size([])
         if train_X.dim() == train_Y.dim() > 1:  # the base class refuses anything else
             _, batch_shape = self.get_batch_dimensions(train_X, train_Y)
         with torch.no_grad():
             num_columns = self.transform_inputs(train_X, input_transform).size(-1)
         kernel = make_kernel(structure, num_columns, batch_shape, any_kernel=True)
+        infers = likelihood is None and train_Yvar is None
         super().__init__(
             train_X,
             train_Y,
-            likelihood=make_likelihood(batch_shape) if likelihood is None else likelihood,
+            train_Yvar,
+            likelihood=make_likelihood(batch_shape) if infers else likelihood,
             covar_module=kernel,  # for the time being
             mean_module=mean_module,
             outcome_transform=outcome_transform,
@@ -149,7 +153,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         return gp.statistics().bound(gp.noise_variance())
 
     @torch.no_grad()
-    def condition_on_chunks(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> None:
+    def condition_on_chunks(self, chunks: Iterable[tuple[Tensor, ...]]) -> None:
         """Let predictions be those of other rows, in place of the training data.
 
         The rows are read once, chunk by chunk, and none is kept: they may be too many for the
@@ -158,7 +162,8 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
 
         Args:
             chunks: Inputs ``... x c x d`` and targets ``... x c``, both on the transformed scale,
-                that of ``train_inputs`` and ``train_targets`` in eval mode.
+                that of ``train_inputs`` and ``train_targets`` in eval mode; with a model of known
+                noise also variances ``... x c`` on that scale.
 
         Raises:
             ValueError: The shapes of a chunk do not fit, a value is not finite, or there is none.
@@ -177,16 +182,20 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
             self.prediction_strategy = posterior.to(self.train_targets.device)
         return self
 
-    def _checked(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-        for number, (x, y) in enumerate(chunks):
+    def _checked(self, chunks: Iterable[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...]]:
+        names = ("targets", "variances")[: 1 + len(self.collapsed().known_noise())]
+        for number, (x, *own) in enumerate(chunks):
             self._check_points(x, width=self.inducing_points.size(-1))
-            if y.shape != x.shape[:-1]:
+            shapes = [tuple(one.shape) for one in own]
+            if shapes != [tuple(x.shape[:-1])] * len(names):
                 raise ValueError(
-                    f"Chunk {number} must have targets {tuple(x.shape[:-1])}, got {tuple(y.shape)}."
+                    f"Chunk {number} must have {' and '.join(names)} {tuple(x.shape[:-1])}, got "
+                    f"{', '.join(map(str, shapes))}."
                 )
-            if not bool(y.isfinite().all()):
-                raise ValueError(f"Chunk {number} has targets that are NaN or infinite.")
-            yield x, y
+            for name, one in zip(names, own, strict=True):
+                if not bool(one.isfinite().all()) or (name == "variances" and one.min() <= 0):
+                    raise ValueError(f"Chunk {number} has {name} that are NaN, infinite or <= 0.")
+            yield x, *own
 
     def mean_at(self, x: Tensor) -> Tensor:
         """Posterior means ``... x c`` at transformed inputs ``... x c x d``, on that scale.

@@ -30,6 +30,7 @@ from torch.distributions import Distribution
 from gpytorch_nkn.linalg import check_tensors, factorize_inducing
 from gpytorch_nkn.models.base_gp import BaseGP
 from gpytorch_nkn.models.common import (
+    check_likelihood,
     check_training_data,
     make_likelihood,
     outcome_transform_for,
@@ -61,6 +62,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         train_Y: Outcomes ``n x 1``: labels 0 and 1 for a BernoulliLikelihood, codes from 0 on of
             classes for a SoftmaxLikelihood. With any but a Gaussian likelihood they can be
             ``n x t``, of t latent functions that are independent, each with a kernel of its own.
+        train_Yvar: Known variances ``n x 1`` of Gaussian noise; ``None`` infers one level.
         structure: What the kernel is made of, as in :class:`SparseNKNGP`.
         inducing_points: Their number, which is reduced to that of the distinct rows if there are
             fewer, at centres of clusters; or the points ``m x d``, in the space of transformed
@@ -106,6 +108,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         self,
         train_X: Tensor,
         train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
         *,
         structure: str | Kernel = "tabular",
         inducing_points: int | Tensor = 500,
@@ -122,7 +125,9 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
                 "likelihood must be a GPyTorch likelihood of single rows, such as a "
                 f"GaussianLikelihood or BernoulliLikelihood, got {type(likelihood).__name__}."
             )
-        check_training_data(train_X, train_Y)
+        if train_Yvar is not None:
+            check_likelihood(likelihood, train_Yvar)
+        check_training_data(train_X, train_Y, train_Yvar)
         is_gaussian = likelihood is None or type(likelihood) is GaussianLikelihood
         if train_X.dim() != 2 or train_Y.dim() != 2 or (is_gaussian and train_Y.size(-1) != 1):
             raise NotImplementedError(
@@ -144,9 +149,11 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         transform: Any = outcome_transform_for(outcome_transform, train_Y)
         with torch.no_grad():
             inputs = self.transform_inputs(train_X, input_transform)
-            outcomes = train_Y
+            outcomes, noise = train_Y, train_Yvar
             if transform is not None:
-                outcomes, _ = transform.train()(train_Y, X=inputs)
+                outcomes, noise = transform.train()(train_Y, train_Yvar, X=inputs)
+        if noise is not None:
+            likelihood = _KnownNoise(noise.squeeze(-1))
         kernel = make_kernel(structure, inputs.size(-1), shape, any_kernel=True).to(train_X)
         points = self._choose_points(inducing_points, inputs, kernel, seed)
         super().__init__(
@@ -336,6 +343,16 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         self.model.train_targets = targets.squeeze(-1)
         self.model.train_inputs = (inputs,)
         return keys
+
+
+class _KnownNoise(FixedNoiseGaussianLikelihood):
+    """Known noise of the training data; that of another observation is its mean, as in BoTorch."""
+
+    def marginal(
+        self, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
+    ) -> MultivariateNormal:
+        noise = self.noise.mean().expand(function_dist.mean.shape)
+        return super().marginal(function_dist, *args, **{"noise": noise} | kwargs)
 
 
 class _CachedVariationalStrategy(VariationalStrategy):

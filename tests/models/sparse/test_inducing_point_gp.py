@@ -1,9 +1,11 @@
 import pytest
 import torch
+from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import LinearMean
 
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import (
     SparseNKNGP,
     VariationalNKNGP,
@@ -64,3 +66,61 @@ def test_inputs_that_need_gradients_are_trained_on(model_class, short_start):
     with torch.no_grad():
         # Diagonals are evaluated by other code, and training magnifies the rounding.
         torch.testing.assert_close(model.predict(x), plain.predict(x), rtol=1e-3, atol=1e-3)
+
+
+def known_noise(n=40):
+    x, y = data(n=n)
+    return x, y, 0.01 + torch.rand(n, 1) * y.var()
+
+
+@MODELS
+def test_known_noise_with_all_rows_as_inducing_points_is_that_of_the_exact_gp(model_class):
+    x, y, noise = known_noise()
+    kernel = NeuralKernelNetwork.regression(2)
+    model = model_class(x, y, noise, structure=kernel, inducing_points=x)
+    if model_class is VariationalNKNGP:
+        fit_variational_gp(model, epochs=0, start=None, progress=False)
+    exact = SingleTaskGP(x, y, noise, covar_module=kernel).eval()
+    new = torch.rand(5, 2)
+    for observed in (False, True):
+        found, expected = (m.posterior(new, observation_noise=observed) for m in (model, exact))
+        torch.testing.assert_close(found.mean, expected.mean, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found.variance, expected.variance, rtol=1e-3, atol=1e-4)
+
+
+@MODELS
+def test_bound_with_known_noise_equals_the_formula_of_titsias(model_class):
+    x, y, noise = known_noise()
+    model = model_class(x, y, noise, structure=NeuralKernelNetwork.regression(2), inducing_points=7)
+    gp = model.collapsed()
+    with torch.no_grad():
+        found = gp.statistics().bound(gp.noise_variance())
+        between, inducing = gp.kernel(x, gp.points).to_dense(), gp.kernel(gp.points).to_dense()
+        low = between @ torch.linalg.solve(inducing, between.mT)
+        noise = noise.squeeze(-1) / model.outcome_transform.stdvs.item() ** 2
+        normal = torch.distributions.MultivariateNormal(gp.mean(x), low + noise.diag())
+        rest = (gp.kernel(x, diag=True) - low.diagonal()) / noise
+        expected = normal.log_prob(gp.targets) - rest.sum() / 2
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+
+
+@MODELS
+def test_known_noise_is_trained_with_and_weighs_rows(model_class, short_start):
+    x, y, noise = known_noise(60)
+    noise[:30], y[:30] = 1e9, y[:30] + 5  # rows that do not count
+    options = {"structure": "additive", "inducing_points": x[::7], "outcome_transform": None}
+    model = model_class(x, y, noise, **options)
+    fit(model)
+    rest = model_class(x[30:], y[30:], noise[30:], **options)
+    rest.load_state_dict(model.state_dict(), strict=False)
+    if model_class is VariationalNKNGP:
+        for one in (model, rest):
+            fit_variational_gp(one, epochs=0, start=None, progress=False)
+    torch.testing.assert_close(
+        model.posterior(x).mean, rest.posterior(x).mean, rtol=1e-3, atol=1e-3
+    )
+    for wrong, message in ((-noise, "at least 0, got"), (noise[:9], "same number of rows")):
+        with pytest.raises(ValueError, match=message):
+            model_class(x, y, wrong)
+    with pytest.raises(ValueError, match="likelihood or train_Yvar, got both"):
+        model_class(x, y, noise, likelihood=GaussianLikelihood())
