@@ -3,7 +3,7 @@
 10 random points that all surrogates of one seed share, then the maximiser of the logarithmic
 expected improvement, observed without noise. Inputs are scaled to the unit cube, targets
 standardised by the models, the noise is inferred. Seeds 0 to 4 are for tuning, 100 to 109 for the
-report. Suites of functions are ``bo``, ``bo_few`` and ``bo_many_columns`` of ``bo_problems``.
+report. Suites of functions are ``bo`` and ``bo_many_columns`` of ``bo_problems``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run(function: str, surrogate: str, seed: int, evaluations: int) -> dict:
 @cache
 def _warm_up(surrogate: str) -> None:
     """Once in a process: imports and compilation are not what is measured."""
-    run_loop(make_problem("branin", 0), surrogate, 0, 11)
+    run_loop(make_problem("hartmann6", 0), surrogate, 0, 11)
 
 
 def regret(row: dict, evaluations: int | None = None) -> float:

@@ -66,7 +66,7 @@ def _ours(X: Tensor, Y: Tensor, previous: Any, **options: Any) -> SingleTaskGP:
 
 
 def _structures(X: Tensor, Y: Tensor, previous: Any, **options: Any) -> SingleTaskGP:
-    return fit_structure_ensemble_gp(StructureEnsembleGP(X, Y, **options), previous=previous)
+    return fit_structure_ensemble_gp(StructureEnsembleGP(X, Y, **options))
 
 
 SURROGATES: dict[str, Surrogate] = {

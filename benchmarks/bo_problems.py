@@ -1,7 +1,7 @@
 """Functions to be minimised, over the unit cube, with what is known of their structure.
 
 The first four are those of Sun et al. (2018), section 5.3 and appendix J.3, and a variant. Boxes
-whose centre is the minimiser are moved, but those of few columns, which are BoTorch's.
+whose centre is the minimiser are moved.
 """
 
 from __future__ import annotations
@@ -15,20 +15,12 @@ import numpy as np
 import torch
 from botorch.test_functions import (
     Ackley,
-    Beale,
-    Branin,
-    Bukin,
-    DropWave,
-    EggHolder,
     Griewank,
     Hartmann,
-    HolderTable,
     Levy,
     Michalewicz,
     Rastrigin,
     Rosenbrock,
-    Shekel,
-    SixHumpCamel,
     StyblinskiTang,
 )
 from torch import Tensor
@@ -97,11 +89,6 @@ def _box(make: Callable, lower: float, upper: float, dim: int, optimum: float, s
     return make(dim)._evaluate_true, [[lower] * dim, [upper] * dim], optimum
 
 
-def _own_box(make: Callable, seed: int) -> Parts:
-    problem = make()
-    return problem._evaluate_true, problem.bounds, float(problem.optimal_value)
-
-
 def _rotated(shift: float, seed: int) -> Parts:
     """Styblinski-Tang of ``Q x``, where ``Q`` is orthonormal within each group of a partition.
 
@@ -161,7 +148,7 @@ def _piston(seed: int) -> Parts:
     return function, [lower, (60.0, 0.020, 0.010, 5000.0, 110000.0, 296.0, 360.0)], None
 
 
-_MANY: dict[str, Callable[[int], Parts]] = {
+PROBLEMS: dict[str, Callable[[int], Parts]] = {
     "stybtang": partial(_box, StyblinskiTang, -4, 4, 10, _OPTIMUM),
     "michalewicz": partial(_box, Michalewicz, 0, math.pi, 10, -9.66015),
     "transformed": partial(_rotated, 0.0),
@@ -180,23 +167,7 @@ _MANY: dict[str, Callable[[int], Parts]] = {
     "borehole8": _borehole,
     "piston7": _piston,
 }
-_FEW: dict[str, Callable[[int], Parts]] = {
-    "branin": partial(_own_box, Branin),
-    "sixhump": partial(_own_box, SixHumpCamel),
-    "hart3": partial(_own_box, partial(Hartmann, 3)),
-    "dropwave": partial(_own_box, DropWave),
-    "eggholder": partial(_own_box, EggHolder),
-    "holder": partial(_own_box, HolderTable),
-    "beale": partial(_own_box, Beale),
-    "shekel": partial(_own_box, Shekel),
-    "bukin": partial(_own_box, Bukin),
-    "rosen4": partial(_own_box, partial(Rosenbrock, 4)),
-    "levy3": partial(_own_box, partial(Levy, 3)),
-    "griewank3": partial(_own_box, partial(Griewank, 3)),
-}
-PROBLEMS = _MANY | _FEW
 SUITES = {
-    "bo": tuple(_MANY)[:10],
+    "bo": tuple(PROBLEMS)[:10],
     "bo_many_columns": ("stybtang20", "ackley20", "hartmann6in20", "hartmann6in100"),
-    "bo_few": tuple(_FEW),
 }

@@ -135,12 +135,10 @@ def _optimisation(function, evaluations: int, seeds: Sequence[int]) -> Figures:
         x = torch.rand(10, function.dim, dtype=torch.float64)
         y = -function.evaluate_true(lower + (upper - lower) * x)
         unit = torch.stack([torch.zeros_like(x[0]), torch.ones_like(x[0])])
-        previous = None
         while len(y) < evaluations:
-            model = StructureEnsembleGP(x, y.unsqueeze(-1))
-            previous = fit_structure_ensemble_gp(model, previous=previous)
+            model = fit_structure_ensemble_gp(StructureEnsembleGP(x, y.unsqueeze(-1)))
             point, _ = optimize_acqf(
-                LogExpectedImprovement(previous, best_f=y.max()),
+                LogExpectedImprovement(model, best_f=y.max()),
                 unit,
                 q=1,
                 num_restarts=4,

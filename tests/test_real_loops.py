@@ -27,9 +27,7 @@ def outcomes(x):
 
 def fitted(cls, x, y, **options):
     model = cls(x, y, **options)
-    fit_gpytorch_mll(
-        ExactMarginalLogLikelihood(model.likelihood, model), max_iterations=3, fresh_starts=0
-    )
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), max_iterations=3)
     return model
 
 

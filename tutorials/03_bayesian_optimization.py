@@ -65,7 +65,6 @@ print(candidate)
 
 # %% [markdown]
 # ## The loop
-# `previous=` starts from the parameters of the last model, beside fresh starts.
 # `coordinate_sweep_initial_conditions` adds to BoTorch's random starting points others that move
 # the best points along one coordinate after another, where sums have their improvements.
 
@@ -74,11 +73,11 @@ print(candidate)
 def optimise(function, surrogate, seed):
     torch.manual_seed(seed)
     x = torch.rand(INITIAL, DIM)
-    y, model, weights = function(x), None, []
+    y, weights = function(x), []
     while len(y) < EVALUATIONS:
         options = {}
         if surrogate is StructureEnsembleGP:
-            model = fit_structure_ensemble_gp(StructureEnsembleGP(x, y), previous=model)
+            model = fit_structure_ensemble_gp(StructureEnsembleGP(x, y))
             weights.append(model.structure_weights)
             best = x[y[:, 0].topk(min(5, len(y))).indices]
             options = {"ic_generator": coordinate_sweep_initial_conditions, "incumbent": best}

@@ -30,7 +30,7 @@ from gpytorch_nkn.initialization import (
 from gpytorch_nkn.kernels import InputWarpKernel
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 
-__all__ = ["fit_bo_model", "fresh_start", "tell_failures", "warm_start"]
+__all__ = ["fit_bo_model", "warm_start"]
 
 M = TypeVar("M", bound=Model)
 
@@ -96,7 +96,7 @@ def fit_bo_model(
             result = fit_best_of(
                 part,
                 restarts=1 + fresh_starts,
-                initialize=fresh_start,
+                initialize=_fresh_start,
                 recipe=Recipe(adam_steps=0, lbfgs_iterations=max_iterations),
                 budget=session.part(1 / (len(units) - position)),
                 seed=seed,
@@ -104,7 +104,7 @@ def fit_bo_model(
             )
         if session.interrupted:
             break
-        tell_failures(result)
+        _tell_failures(result)
         if part is not whole:
             fitted = dict(part.named_parameters())
             for name, parameter in whole.named_parameters():
@@ -175,7 +175,7 @@ def _check_apart(models: list[ExactGP]) -> None:
         )
 
 
-def tell_failures(result: FitResult) -> None:
+def _tell_failures(result: FitResult) -> None:
     """Warn of the starts that failed while others did not."""
     failed = [record for record in result.restarts if record.failed]
     for record in failed:
@@ -220,7 +220,7 @@ def _forget_predictions(model: nn.Module) -> None:
         member.train().train(mode)
 
 
-def fresh_start(model: ExactGP, seed: int, number: int) -> None:
+def _fresh_start(model: ExactGP, seed: int, number: int) -> None:
     """Start values of a model in training mode: its own for number 0, then fresh ones."""
     if number == 0:
         return

@@ -1,6 +1,7 @@
 """Clients of Ax with our strategy, and what is done with them."""
 
 import inspect
+from functools import partial
 
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
@@ -64,8 +65,5 @@ class Spy:
 
 
 def take_few_steps(patch, max_iterations=3):
-    def shorter(trainer):
-        return lambda model: trainer(model, fresh_starts=0, max_iterations=max_iterations)
-
     for cls in (NKNSingleTaskGP, StructureEnsembleGP):
-        patch.setitem(TRAINERS, cls, shorter(TRAINERS[cls]))
+        patch.setitem(TRAINERS, cls, partial(TRAINERS[cls], max_iterations=max_iterations))

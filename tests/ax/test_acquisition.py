@@ -16,4 +16,4 @@ def test_averaged_structures_know_what_is_minimised(few_steps, objective, is_max
     y = model.common_data()[1]
     assert model.maximize is is_maximized and model.is_warped.any()
     best = y.max() if is_maximized else y.min()
-    torch.testing.assert_close(model.warps[model.is_warped, -1], best.expand(2).to(model.warps))
+    torch.testing.assert_close(model.warps[model.is_warped, -1], best.expand(1).to(model.warps))

@@ -87,7 +87,7 @@ JOBS = {
     "scaling": [{"way": "exact", "rows": rows} for rows in (100, 200)],
     "recovery": [{"case": "RBF + PER", "seed": 102}],
     "bayesian_optimization": [
-        {"function": "branin", "surrogate": surrogate, "seed": 0, "evaluations": 11}
+        {"function": "hartmann6", "surrogate": surrogate, "seed": 0, "evaluations": 11}
         for surrogate in ("structures", "singletask", "matern", "ours")
     ],
     "bbob": [

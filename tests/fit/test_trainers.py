@@ -89,7 +89,6 @@ DRAWS = {
     models.KroneckerGridGP: {"restarts": 2},
     models.VariationalNKNGP: {},
     models.SpectralGP: {"restarts": 2},
-    models.StructureEnsembleGP: {"fresh_starts": 3, "max_iterations": 2},
 }
 # One kind of each class; those of SpectralGP are trained in different ways, and draw in the same.
 KINDS = [case for case in CASES if case is case_of(case.cls) or case.cls is models.SpectralGP]

@@ -594,7 +594,7 @@ def _structures(model: Any, weights: dict[str, float]) -> list[str]:
         return []
     shares = sorted(weights.items(), key=lambda item: -item[1])
     names = listed([f"{name} ({percent(weight)})" for name, weight in shares])
-    return [say("averages", trained=bool(model.trained_rows.any()), names=names)]
+    return [say("averages", trained=bool(model.is_trained), names=names)]
 
 
 def _next(made: SearchReport, beliefs: tuple[np.ndarray, np.ndarray], at: _Places) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
-from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_lognormal_prior
+from botorch.models.utils.gpytorch_modules import get_gaussian_likelihood_with_gamma_prior
 from botorch.posteriors.fully_bayesian import MCMC_DIM, GaussianMixturePosterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.sampling import MCSampler
@@ -87,7 +87,6 @@ _STRUCTURES = (
     "matern",
     "rbf",
     "outcome-warped matern",
-    "outcome-warped rbf",
 )
 _BENDS = 0.75  # scale of the log-normal prior of the input warps' exponents, whose mode is 1
 _PARTS = ("mean_module", "likelihood")
@@ -168,8 +167,7 @@ class StructureEnsembleGP(ExactBaseGP):
     part_values: Tensor
     is_warped: Tensor
     warps: Tensor
-    trained_rows: Tensor
-    started_rows: Tensor
+    is_trained: Tensor
 
     def __init__(
         self,
@@ -229,9 +227,7 @@ class StructureEnsembleGP(ExactBaseGP):
         self.register_buffer("part_values", self.member_values()[:1].repeat(count, 1))
         self.register_buffer("is_warped", torch.tensor(is_warped))
         self.register_buffer("warps", torch.tensor(IDENTITY, device=x.device).repeat(count, 1))
-        # with how many rows each was trained last, and started afresh
-        self.register_buffer("trained_rows", torch.zeros_like(members[:1]).repeat(count))
-        self.register_buffer("started_rows", self.trained_rows.clone())
+        self.register_buffer("is_trained", torch.tensor(False))
         transform = getattr(self, "outcome_transform", None)
         if any(is_warped):
             warp = MemberWarp(self.warps[members])
@@ -258,7 +254,7 @@ class StructureEnsembleGP(ExactBaseGP):
             noise = self.likelihood.noise.repeat(num_members, 1)
             self.likelihood = FixedNoiseGaussianLikelihood(noise=noise, batch_shape=batch_shape)
         else:
-            self.likelihood = get_gaussian_likelihood_with_lognormal_prior(batch_shape=batch_shape)
+            self.likelihood = get_gaussian_likelihood_with_gamma_prior(batch_shape=batch_shape)
         self.to(y)
 
     @property

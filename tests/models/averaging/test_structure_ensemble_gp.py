@@ -19,7 +19,6 @@ from torch.distributions import Normal
 
 from gpytorch_nkn.averaging import stacking_weights
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
-from gpytorch_nkn.models.averaging import fit_structures
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
     fit_warp,
@@ -30,7 +29,7 @@ from gpytorch_nkn.models.averaging.member_warp import (
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
 
 PLAIN = ("optimization", "matern", "rbf")
-QUICK = {"fresh_starts": 0, "max_iterations": 10}
+QUICK = {"max_iterations": 10}
 
 
 def function(x):
@@ -42,9 +41,8 @@ def draw(n=12, d=3, seed=0):
     return x, function(x)
 
 
-def fitted(n=12, *, previous=None, **options):
-    model = StructureEnsembleGP(*draw(n), **options)
-    return fit_structure_ensemble_gp(model, previous=previous, **QUICK)
+def fitted(n=12, **options):
+    return fit_structure_ensemble_gp(StructureEnsembleGP(*draw(n), **options), **QUICK)
 
 
 def kernels():
@@ -149,31 +147,10 @@ def test_weights_follow_what_predicts_left_out_points():
     assert abs(rough.structure_weights["optimization"] - 0.5) < 1e-3
 
 
-def test_a_loop_goes_on_from_the_model_before():
-    previous = fitted()
-    model = StructureEnsembleGP(*draw(13))
-    fit_structure_ensemble_gp(model, previous=previous, fresh_starts=0, budget=1e-9)
-    old = dict(previous.covar_module.named_parameters())
-    for name, parameter in model.covar_module.named_parameters():
-        torch.testing.assert_close(parameter, old[name])
-    torch.testing.assert_close(model.part_values, previous.part_values)
-    state = {name: value.clone() for name, value in previous.state_dict().items()}
-    again = StructureEnsembleGP(*draw(13))
-    fit_structure_ensemble_gp(again, previous=state, fresh_starts=0, budget=1e-9)
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(again.state_dict()[name], value)
-    more = StructureEnsembleGP(*draw(13), num_members=9, outcome_transform=None)
-    fit_structure_ensemble_gp(more, previous=state, fresh_starts=0, budget=1e-9)
-    torch.testing.assert_close(more.part_values, previous.part_values)
-    plain = StructureEnsembleGP(*draw(13), structures=(*PLAIN, "matern", "rbf"))
-    for other in (StructureEnsembleGP(*draw(13, 2)), plain):
-        with pytest.raises(ValueError, match="state_dict of a model with the structures .*'rbf'"):
-            fit_structure_ensemble_gp(other, previous=state)
-    with pytest.raises(ValueError, match="differs"):
-        fit_structure_ensemble_gp(StructureEnsembleGP(*draw(13)), previous={1: 2})
+def test_batches_come_of_noisy_improvement():
     x, y = draw(13)
     acquisition = qLogNoisyExpectedImprovement(
-        fit_structure_ensemble_gp(model, previous=previous, **QUICK),
+        fitted(13),
         x,
         SobolQMCNormalSampler(torch.Size([8]), seed=0),
         prune_baseline=True,
@@ -196,7 +173,6 @@ def test_a_structure_whose_training_fails_has_no_weight():
     with pytest.warns(RuntimeWarning, match="'Broken' has no weight"):
         fit_structure_ensemble_gp(model, **QUICK)
     assert model.structure_weights == {"rbf": 1.0, "Broken": 0.0}
-    assert model.trained_rows.tolist() == [12, 0]
     assert model.posterior(torch.rand(2, 3)).mean.isfinite().all()
     alone = StructureEnsembleGP(*draw(), structures=[Broken()])
     with pytest.raises(RuntimeError, match="every structure failed.*Broken"):
@@ -212,7 +188,7 @@ def test_a_structure_whose_training_fails_has_no_weight():
         ({"structures": [3]}, TypeError, "structure must be a name.*got int"),
         ({"structures": ["time_series"]}, ValueError, "one input column, got 3"),
         ({"structures": [RBFKernel(ard_num_dims=2)]}, ValueError, "does not fit 3 input columns"),
-        ({"num_members": 2}, ValueError, "at least the number of structures, 5, got 2"),
+        ({"num_members": 2}, ValueError, "at least the number of structures, 4, got 2"),
         ({"num_members": 2.5}, TypeError, "num_members must be an integer"),
     ],
 )
@@ -224,9 +200,7 @@ def test_wrong_arguments(options, error, message):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"previous": "model"}, TypeError, "previous must be a StructureEnsembleGP, got str"),
         ({"prior_points": -1.0}, ValueError, "prior_points must be not negative, got -1"),
-        ({"fresh_starts": -1}, ValueError, "fresh_starts must be at least 0, got -1"),
         ({"max_iterations": 0}, ValueError, "max_iterations must be at least 1, got 0"),
         ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
     ],
@@ -239,13 +213,7 @@ def test_wrong_options_of_the_training(options, error, message):
 def test_models_and_weights_that_do_not_fit():
     x, y = draw()
     model = StructureEnsembleGP(x, y)
-    with pytest.raises(ValueError, match=r"structures .*'rbf'.*got \('rbf',\)"):
-        fit_structure_ensemble_gp(
-            model, previous=StructureEnsembleGP(x, y, structures=["rbf"]), **QUICK
-        )
-    with pytest.raises(ValueError, match="same parameters and columns"):
-        fit_structure_ensemble_gp(model, previous=StructureEnsembleGP(x[:, :2], y), **QUICK)
-    with pytest.raises(ValueError, match="must be 5 numbers, not negative"):
+    with pytest.raises(ValueError, match="must be 4 numbers, not negative"):
         model.set_weights([1.0, -1.0, 0.5])
     with pytest.raises(TypeError, match="got ModelListGP; train each of its models"):
         fit_structure_ensemble_gp(ModelListGP(model, model), **QUICK)
@@ -442,33 +410,3 @@ def test_further_observations_have_their_noise():
         model.condition_on_observations(new_x, new_y, noise=new_noise[:2])
     with pytest.raises(ValueError, match="not negative, .* and -0.1"):
         model.condition_on_observations(new_x, new_y, noise=-new_noise[[0, 0, 0]])
-
-
-@pytest.mark.parametrize(
-    "rows, seed, before, trained",
-    [
-        (13, 0, [12, 12, 12], [0]),
-        (13, 0, [12, 10, 9], [0, 2]),  # one for each new row, that which has waited longest
-        (14, 0, [12, 10, 9], [0, 1, 2]),
-        (13, 0, [0, 0, 0], [0, 1, 2]),
-        (13, 1, [12, 12, 12], [0, 1, 2]),  # other data
-        (12, 0, [12, 12, 12], [0, 1, 2]),
-    ],
-)
-def test_with_many_rows_structures_without_members_are_trained_in_turn(
-    rows, seed, before, trained, monkeypatch
-):
-    monkeypatch.setattr(fit_structures, "_MANY_ROWS", 4)
-    previous = fitted(12, structures=PLAIN)
-    previous.set_weights([1.0, 0.0, 0.0])
-    previous.trained_rows.copy_(torch.tensor(before))
-    model = StructureEnsembleGP(*draw(rows, seed=seed), structures=PLAIN)
-    fit_structure_ensemble_gp(model, previous=previous, **QUICK)
-    assert model.trained_rows.tolist() == [rows if n in trained else before[n] for n in range(3)]
-    kernels = zip(previous.covar_module.kernels, model.covar_module.kernels, strict=True)
-    moved = [
-        any(not torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
-        for a, b in kernels
-    ]
-    assert [number for number, one in enumerate(moved) if one] == trained
-    assert model.weights.min() > 0  # weighed all the same
