@@ -10,6 +10,7 @@ import torch
 from botorch.utils.transforms import is_ensemble
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import Kernel
+from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.autograd import grad
 
@@ -55,8 +56,11 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
         torch.Size([3, 2])
     """
     check_tensors(X=X)
-    if X.dim() < 2:
-        raise ValueError(f"X must be ... x q x d, got the shape {tuple(X.shape)}.")
+    if X.dim() < 2 or not bool(X.isfinite().all()):
+        raise ValueError(
+            "X must hold finite points ... x q x d, got the shape "
+            f"{tuple(X.shape)} and {int((~X.isfinite()).sum())} values that are NaN or infinite."
+        )
     if getattr(model, "num_outputs", 1) != 1:
         raise NotImplementedError(
             f"One output is differentiated, got a model of {model.num_outputs}: take "
@@ -86,7 +90,8 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
     check_has_derivatives(found, getattr(model, "covar_module", model))
     away = (gradients - gradients.mean(0)).flatten(-2)
     found = (found + found.mT) / 2 + torch.einsum("s...a,s...b->...ab", away, away) / len(away)
-    return MultitaskMultivariateNormal(gradients.mean(0), found)
+    # as an operator: points that are given twice have a singular covariance
+    return MultitaskMultivariateNormal(gradients.mean(0), to_linear_operator(found))
 
 
 def _normal(model: Any, X: Tensor) -> MultivariateNormal:

@@ -60,6 +60,14 @@ FUNCTIONS = {
         ),
         (X, X.sum(-1)),
     ),
+    models.gradient_posterior: (
+        lambda x: (
+            models.gradient_posterior(
+                models.NKNSingleTaskGP(X, X.sum(-1, keepdim=True), structure="additive"), x
+            ).mean
+        ),
+        (X[:3],),
+    ),
     bo.trust_region: (
         lambda x, y: (
             bo.trust_region(x, y, torch.tensor([[-9.0] * 3, [9.0] * 3]), num_initial=1).bounds

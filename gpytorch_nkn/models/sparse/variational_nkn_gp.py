@@ -123,7 +123,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         if not isinstance(likelihood, Likelihood | None) or isinstance(likelihood, of_rows):
             raise TypeError(
                 "likelihood must be a GPyTorch likelihood of single rows, such as a "
-                f"GaussianLikelihood or BernoulliLikelihood, got {type(likelihood).__name__}."
+                f"GaussianLikelihood or BernoulliLikelihood, got {type(likelihood).__name__}; "
+                "known variances of Gaussian noise are train_Yvar."
             )
         if train_Yvar is not None:
             check_likelihood(likelihood, train_Yvar)
@@ -261,6 +262,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         batch of distributions with a first dimension of ``num_likelihood_samples`` draws (of
         ``gpytorch.settings``), over which probabilities are averaged.
         """
+        self._check_points(X)
         self.eval()
         latent = self.model(self.transform_inputs(X))  # joint draws of many would fill the memory
         alone = DiagLinearOperator(latent.variance.flatten(len(latent.batch_shape)))
