@@ -29,6 +29,7 @@ from gpytorch.distributions import MultitaskMultivariateNormal
 from gpytorch.kernels import (
     AdditiveStructureKernel,
     Kernel,
+    MaternKernel,
     MultitaskKernel,
     RBFKernel,
 )
@@ -680,3 +681,28 @@ def _(told):
     with told():
         model.update(times[-1:], [-1.0])
     forecaster().fit(times, np.append(SERIES, -1.0))
+
+
+@advice("Take a smoother one, such as MaternKernel with nu=2.5 or IntegratedWienerKernel")
+def _(told):
+    with told():
+        kernels.GradientKernel(MaternKernel(nu=0.5))(X).to_dense()
+    for smoother, x in ((MaternKernel(nu=2.5), X), (kernels.IntegratedWienerKernel(), X[:, :1])):
+        assert kernels.GradientKernel(smoother)(x).to_dense().isfinite().all()
+
+
+@advice("take model.subset_output([0]), or one of the models of a list")
+def _(told):
+    model = SingleTaskGP(X, torch.cat([Y, -Y], -1))
+    for several in (model, ModelListGP(SingleTaskGP(X, Y), SingleTaskGP(X, -Y))):
+        with told():
+            models.gradient_posterior(several, X[:2])
+    assert models.gradient_posterior(model.subset_output([0]), X[:2]).mean.shape == (2, 2)
+    assert models.gradient_posterior(several.models[1], X[:2]).mean.shape == (2, 2)
+
+
+@advice("that is not linear: transform the outcomes beforehand")
+def _(told):
+    with told():
+        models.gradient_posterior(SingleTaskGP(X, Y, outcome_transform=Log()), X[:2])
+    assert models.gradient_posterior(SingleTaskGP(X, Y.log()), X[:2]).mean.shape == (2, 2)
