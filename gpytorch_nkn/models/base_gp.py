@@ -285,6 +285,9 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
         return {**super().construct_inputs(training_data), **options}
 
     def _apply(self: Any, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
+        data = (*(self.train_inputs or ()), self.train_targets)
+        if all(fn(one) is one for one in (*data, *self.parameters(), *self.buffers())):
+            return self  # acquisition functions call ``to`` each time: factorisations stay
         with self._inputs_as_given():
             super()._apply(fn, *args, **kwargs)
         for prior in (part for part in self.modules() if isinstance(part, Prior)):

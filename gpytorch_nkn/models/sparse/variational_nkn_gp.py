@@ -186,8 +186,10 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         self.to(train_X)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> VariationalNKNGP:
-        super()._apply(fn, recurse)
         inner: Any = self.model  # BoTorch's, which leaves its data behind
+        if all(fn(x) is x for x in (*inner.train_inputs, *self.parameters(), *self.buffers())):
+            return self  # as in ExactBaseGP
+        super()._apply(fn, recurse)
         self.strategy._clear_cache()
         inner.train_inputs = tuple(fn(x) for x in inner.train_inputs)
         if hasattr(inner, "train_targets"):  # not yet while the base class is made
