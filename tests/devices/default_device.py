@@ -18,14 +18,21 @@ import torch
 from botorch.acquisition import qLogExpectedImprovement
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_matheron_paths
+from gpytorch.likelihoods import SoftmaxLikelihood
 
 import gpytorch_nkn.layers
 from gpytorch_nkn import interpretation, plotting
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model, trust_region
 from gpytorch_nkn.grids import inpaint
-from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.kernels import GradientKernel, NeuralKernelNetwork
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
-from gpytorch_nkn.models import NKNSingleTaskGP
+from gpytorch_nkn.models import (
+    NKNSingleTaskGP,
+    StructureEnsembleGP,
+    VariationalNKNGP,
+    fit_variational_gp,
+    gradient_posterior,
+)
 from tests.devices import made_on
 from tests.estimators import test_contract as estimators
 from tests.kernels.contract import dense
@@ -114,7 +121,13 @@ def test_functions(way, bare_device):
         axes = plt.subplots()[1]
         plotting.plot_network(axes, kernel)
         plotting.plot_kernel(axes, kernel, x[:, 0])
-        draw_matheron_paths(model, torch.Size([2]))(x)
+        for one in (model, case_of(StructureEnsembleGP).model().to(x)):
+            draw_matheron_paths(one, torch.Size([2]))(x)
+        gradient_posterior(model, x[:2])
+        GradientKernel(kernel)(x[:2, :1]).to_dense()
+        labels, likelihood = (x[:, :1] > 0.5).to(x), SoftmaxLikelihood(2, 2).to(x)
+        classes = VariationalNKNGP(x, labels, likelihood=likelihood, inducing_points=4)
+        fit_variational_gp(classes, epochs=1, start=None).predictive(x)
         bounds = torch.tensor([[0.0], [1.0]]).expand(2, 2)
         trust_region(x, model.train_targets.unsqueeze(-1), bounds, num_initial=6)
         starts = partial(coordinate_sweep_initial_conditions, incumbent=x[0])

@@ -127,10 +127,10 @@ def _times(feature_map: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
 
 
 def _elements(kernel: Kernel, model: BaseGP) -> tuple[list[Kernel], Tensor]:
-    """Kernels without a batch, and the number of that of each element of the model's batch."""
+    """Kernels without a batch, and the number, on the CPU, of that of each element of the batch."""
     if isinstance(model, StructureEnsembleGP):
-        return list(model.covar_module.kernels), model.covar_module.members
-    numbers = torch.arange(kernel.batch_shape.numel()).view(kernel.batch_shape)
+        return list(model.covar_module.kernels), model.covar_module.members.cpu()
+    numbers = torch.arange(kernel.batch_shape.numel(), device="cpu").view(kernel.batch_shape)
     places = (tuple(place) for place in numpy.ndindex(kernel.batch_shape))
     return [index_kernel_batch(kernel, p) if p else kernel for p in places], numbers
 
@@ -155,8 +155,8 @@ def _draw_prior(
     (x,) = get_train_inputs(model, transformed=True)
     kernels, members = _elements(kernel, model)
     shape = sample_shape + members.shape
-    element = members.cpu().expand(shape).reshape(sample_shape.numel(), -1)
-    draws = torch.arange(len(element)).unsqueeze(-1)
+    element = members.expand(shape).reshape(sample_shape.numel(), -1)
+    draws = torch.arange(len(element), device="cpu").unsqueeze(-1)
     number = torch.empty_like(element)
     maps: list[FeatureMap] = []
     for place in element.unique().tolist():
@@ -205,7 +205,7 @@ def _update_of_ensemble(
     kernels, members = _elements(model.covar_module, model)
     return SharedMapPath(
         [_Values(kernel, points) for kernel in kernels],
-        members.expand(stock.weight.shape[:-1]),
+        members.to(points.device).expand(stock.weight.shape[:-1]),
         stock.weight.detach(),
         input_transform=get_input_transform(model),
         is_ensemble=True,
