@@ -14,22 +14,18 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
-import gpytorch
 import torch
 from botorch.models import SingleTaskGP
-from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from benchmarks.grid_speed import waves_iteration
 from benchmarks.report import Table, write_table
 from benchmarks.runner import ratios_in_turn, versions
-from benchmarks.step import Regression
-from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
+from benchmarks.step import training_step
 from gpytorch_nkn.models import NKNSingleTaskGP
 
 __all__ = ["main"]
@@ -39,42 +35,22 @@ Step = Callable[[], object]
 Comparison = tuple[str, dict[str, Callable[[], Step]], int]
 
 
-def _data(size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    x = 3 * torch.rand(size, 8, generator=generator, dtype=torch.float64)
-    y = torch.sin(3 * x.mean(-1)) + 0.1 * torch.randn(size, generator=generator).double()
-    return x.to(device, dtype), y.to(device, dtype)
+# Ways of ``benchmarks.step``.
+_WAYS = {
+    "RBF, stock": "RBF, stock",
+    "RBF, our likelihood": "RBF, our likelihood",
+    "network, stock": "drop-in",
+    "network, our likelihood": "our likelihood",
+}
 
 
 def _steps(device: torch.device, small: bool) -> Iterator[Comparison]:
     """A training step (loss and gradient) of exact GPs over 8 columns."""
-    kernels: dict[str, Callable[[], Kernel]] = {
-        "RBF": lambda: ScaleKernel(RBFKernel(ard_num_dims=8)),
-        "network": lambda: NeuralKernelNetwork.regression(8, priors=False),
-    }
-    likelihoods = {
-        "stock": ExactMarginalLogLikelihood,
-        "our likelihood": AnalyticExactMarginalLogLikelihood,
-    }
     for dtype in (torch.float32, torch.float64):
+        options: dict = {"lazily": True, "dtype": dtype, "device": device}
         for size in (200, 400) if small else (2_000, 5_000, 10_000, 20_000, 40_000):
-
-            def make(kernel: str, likelihood: str, size: int = size, dtype=dtype) -> Step:
-                x, y = _data(size, dtype, device)
-                model = Regression(x, y, kernels[kernel]()).to(device, dtype).train()
-                mll = likelihoods[likelihood](model.likelihood, model)
-
-                def step() -> None:
-                    model.zero_grad(set_to_none=True)
-                    with gpytorch.settings.max_cholesky_size(10**6):
-                        (-mll(model(x), y)).backward()
-
-                return step
-
-            makes = {
-                f"{kernel}, {likelihood}": lambda k=kernel, p=likelihood, f=make: f(k, p)
-                for kernel in kernels
-                for likelihood in likelihoods
+            makes: dict[str, Callable[[], Step]] = {
+                name: partial(training_step, way, 8, size, **options) for name, way in _WAYS.items()
             }
             title = f"N = {size:,}, {str(dtype).removeprefix('torch.')}"
             yield title, makes, size**2 * dtype.itemsize
@@ -92,8 +68,8 @@ def _grids(device: torch.device, small: bool) -> Iterator[Comparison]:
 def _botorch(device: torch.device, small: bool) -> Iterator[Comparison]:
     """Posteriors of BoTorch's models at 1,000 points with gradients."""
     for size in (30,) if small else (100, 500, 2_000):
-        x, y = _data(size, torch.float64, device)
-        x, y = x / 3, y.unsqueeze(-1)
+        x = torch.rand(size, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        x, y = x.to(device), torch.sin(9 * x.mean(-1, keepdim=True)).to(device)
         points = x[:1].expand(100 if small else 1_000, 1, 8).clone().requires_grad_()
 
         def posterior(cls: Any, x: Tensor = x, y: Tensor = y, at: Tensor = points) -> Step:

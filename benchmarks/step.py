@@ -62,7 +62,14 @@ class Regression(ExactGP):
 
 
 def training_step(
-    way: str, dim: int, num_points: int, *, steps: int = _STEPS, lazily: bool = False
+    way: str,
+    dim: int,
+    num_points: int,
+    *,
+    steps: int = _STEPS,
+    lazily: bool = False,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
 ) -> Callable[[], object]:
     """A function that computes value and gradient once (so many times by a fused loss).
 
@@ -72,13 +79,15 @@ def training_step(
         num_points: Number of rows.
         steps: Of a call, by a fused loss.
         lazily: Leave kernels to be evaluated by our likelihood, too, as they are by the stock one.
+        dtype: Of the data and the model.
+        device: Of the data and the model.
     """
     name, path, likelihood = _WAYS[way]
     generator = torch.Generator().manual_seed(0)
     x = 3 * torch.rand(num_points, dim, generator=generator, dtype=torch.float64)
     noise = torch.randn(num_points, generator=generator, dtype=torch.float64)
-    y = torch.sin(3 * x.sum(-1)) + 0.1 * noise
-    model = Regression(x, y, _kernel(name, dim)).double().train()
+    x, y = (part.to(device, dtype) for part in (x, torch.sin(3 * x.sum(-1)) + 0.1 * noise))
+    model = Regression(x, y, _kernel(name, dim)).to(device, dtype).train()
     if likelihood == "fused":
         recipe = Recipe(adam_steps=steps, lbfgs_iterations=0)
 

@@ -36,7 +36,7 @@ from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.metrics import interval_coverage
 
-__all__ = ["BENCHMARK", "critical_difference"]
+__all__ = ["BENCHMARK", "Fitted", "critical_difference", "normal", "of_estimator"]
 
 _ROWS, _GENERATED = 500, 1000  # training and test rows of a table that is drawn
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -142,7 +142,11 @@ def _warm_up(method: str) -> None:
 
 
 def _ours(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
-    model = NKNRegressor(random_state=seed, progress=False).fit(X, y)
+    return of_estimator(NKNRegressor(random_state=seed, progress=False).fit(X, y))
+
+
+def of_estimator(model: NKNRegressor) -> Fitted:
+    """What a fitted estimator predicts."""
     return (
         model.predict,
         lambda new, levels: model.predict_quantiles(new, levels).T,
@@ -150,8 +154,8 @@ def _ours(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
     )
 
 
-def _normal(moments: Callable) -> Fitted:
-    """From a function that gives means and standard deviations."""
+def normal(moments: Callable) -> Fitted:
+    """What a function predicts that gives means and standard deviations."""
 
     def quantiles(new: np.ndarray, levels: np.ndarray) -> np.ndarray:
         mean, std = moments(new)
@@ -192,7 +196,7 @@ def _points(
         if (value := error(options)) < best:
             best, found = value, options
     model = make(seed, **found).fit(X, y)
-    return _normal(lambda new: (model.predict(new), best))
+    return normal(lambda new: (model.predict(new), best))
 
 
 def _lightgbm(seed: int, **options: float) -> BaseEstimator:
@@ -230,7 +234,7 @@ def _ngboost(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
         found = model.pred_dist(new)
         return found.loc, found.scale
 
-    return _normal(moments)
+    return normal(moments)
 
 
 def _catboost_normal(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
@@ -240,7 +244,7 @@ def _catboost_normal(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> 
         mean, variance = model.predict(new).T
         return mean, np.sqrt(variance)
 
-    return _normal(moments)
+    return normal(moments)
 
 
 def _forest(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
@@ -271,7 +275,7 @@ def _single_task(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitt
             found = model.posterior(torch.from_numpy(new), observation_noise=True)
             return found.mean.numpy()[:, 0], found.variance.sqrt().numpy()[:, 0]
 
-    return _normal(moments)
+    return normal(moments)
 
 
 _SPACES: dict[str, tuple[Callable, dict, dict]] = {

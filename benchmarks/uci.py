@@ -32,7 +32,7 @@ from benchmarks.data import load_regression, standardized
 from benchmarks.report import Cell, Table, grouped, mean, mean_and_error, paired, summary
 from benchmarks.runner import Axis, Benchmark, timed
 from benchmarks.step import Regression
-from gpytorch_nkn.baselines import GaussianForecast
+from benchmarks.tables import Fitted, normal, of_estimator
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.initialization import initialize_model, median_distances
@@ -72,12 +72,16 @@ def run(set: str, split: str, method: str, starts: int, iterations: int, steps: 
     recipe = Recipe(adam_steps=0, lbfgs_iterations=iterations)
     if method == _PAPER:
         starts, recipe = 1, replace(Recipe.paper(), adam_steps=steps)
-    predict, fitting = timed(lambda: _fit(method, X, y, starts, recipe))
-    found, predicting = timed(lambda: predict(new_X, new_y))
-    mean, lower, upper, density = found
+    (mean, quantiles, density), fitting = timed(lambda: _fit(method, X, y, starts, recipe))
+
+    def predict() -> tuple:
+        lower, upper = quantiles(new_X, np.array([0.025, 0.975]))
+        return mean(new_X), lower, upper, density(new_X, new_y, None)
+
+    (means, lower, upper, densities), predicting = timed(predict)
     return {
-        "rmse": float(np.sqrt(np.mean((mean - new_y) ** 2))),
-        "density": float(np.mean(density)),
+        "rmse": float(np.sqrt(np.mean((means - new_y) ** 2))),
+        "density": float(np.mean(densities)),
         "covered": float(np.mean((lower <= new_y) & (new_y <= upper))),
         "fit": fitting,
         "predict": predicting,
@@ -89,44 +93,29 @@ def _warm_up(method: str) -> None:
     """Once in a process: imports and compilation are not what is measured."""
     X = np.random.default_rng(0).uniform(size=(30, 2))
     y = np.sin(5 * X).sum(1)
-    _fit(method, X, y, 1, Recipe(adam_steps=0, lbfgs_iterations=2))(X, y)
+    _fit(method, X, y, 1, Recipe(adam_steps=0, lbfgs_iterations=2))[0](X)
 
 
-def _fit(method: str, X: np.ndarray, y: np.ndarray, starts: int, recipe: Recipe) -> Callable:
-    """What predicts: means, ends of 95 % intervals and log densities."""
+def _fit(method: str, X: np.ndarray, y: np.ndarray, starts: int, recipe: Recipe) -> Fitted:
     if method == _OURS or len(y) > _EXACT_ROWS:
-        return _by_estimator(method, X, y, starts, recipe)
-    model, initialize = _gp(method, *standardized(X, y, X, y)[:2])
+        structure: str | NeuralKernelNetwork = "auto"
+        if method in _PARTS:
+            parts = _PARTS[method](X.shape[1])
+            structure = NeuralKernelNetwork(parts, [Linear(len(parts), 1)])
+        options: dict = {"restarts": starts, "recipe": recipe}
+        model = NKNRegressor(structure, random_state=0, progress=False, **options)
+        return of_estimator(model.fit(X, y))
+    gp, initialize = _gp(method, *standardized(X, y, X, y)[:2])
     fitted = fit_best_of(
-        model, restarts=starts, recipe=recipe, initialize=initialize, seed=0, progress=False
+        gp, restarts=starts, recipe=recipe, initialize=initialize, seed=0, progress=False
     )
 
-    def predict(new_X: np.ndarray, new_y: np.ndarray) -> tuple:
-        inputs = standardized(X, y, new_X, new_y)[2]
-        mean, variance = (part.numpy().ravel() for part in fitted.predict(torch.from_numpy(inputs)))
-        forecast = GaussianForecast(y.mean() + y.std() * mean, y.std() * np.sqrt(variance))
-        return forecast.mean, *forecast.interval(0.95), forecast.log_density(new_y)
+    def moments(new_X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        inputs = torch.from_numpy(standardized(X, y, new_X, y)[2])
+        mean, variance = (part.numpy().ravel() for part in fitted.predict(inputs))
+        return y.mean() + y.std() * mean, y.std() * np.sqrt(variance)
 
-    return predict
-
-
-def _by_estimator(
-    method: str, X: np.ndarray, y: np.ndarray, starts: int, recipe: Recipe
-) -> Callable:
-    structure: str | NeuralKernelNetwork = "auto"
-    options: dict = {}
-    if method in _PARTS:
-        parts = _PARTS[method](X.shape[1])
-        structure = NeuralKernelNetwork(parts, [Linear(len(parts), 1)])
-    model = NKNRegressor(
-        structure, restarts=starts, recipe=recipe, random_state=0, progress=False, **options
-    ).fit(X, y)
-
-    def predict(new_X: np.ndarray, new_y: np.ndarray) -> tuple:
-        density = model.log_predictive_density(new_X, new_y)
-        return model.predict(new_X), *model.predict_interval(new_X, 0.95), density
-
-    return predict
+    return normal(moments)
 
 
 def _gp(method: str, X: np.ndarray, y: np.ndarray) -> tuple[ExactGP, Callable]:

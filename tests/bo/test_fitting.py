@@ -12,7 +12,6 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean
 
 from gpytorch_nkn.bo import fit_bo_model, fitting, warm_start
-from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 from tests.models.small_models import moved, structure_of
 
@@ -214,35 +213,6 @@ def test_known_noise():
     fit_bo_model(model, fresh_starts=1, **FEW)
     assert log_posterior(model) > before + 0.1
     assert torch.equal(model.likelihood.noise, known)
-
-
-@pytest.fixture
-def interrupt_after(monkeypatch):
-    """A function that lets training raise KeyboardInterrupt after a number of evaluations."""
-
-    def arm(number):
-        evaluate = FlatParameters.evaluate
-        count = 0
-
-        def interrupted(self):
-            nonlocal count
-            count += 1
-            if count > number:
-                raise KeyboardInterrupt
-            return evaluate(self)
-
-        monkeypatch.setattr(FlatParameters, "evaluate", interrupted)
-
-    return arm
-
-
-def test_interruption_keeps_the_best_so_far(interrupt_after, fits):
-    model = NKNSingleTaskGP(*data())
-    before = log_posterior(model)
-    interrupt_after(12)  # the first steps of the line search are too long
-    assert fit_bo_model(model) is model and not model.training
-    assert log_posterior(model) > before
-    torch.testing.assert_close(-log_posterior(model), torch.tensor(fits[0].result.restarts[0].loss))
 
 
 def odd_data(kind):

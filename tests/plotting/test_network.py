@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
 from gpytorch_nkn.kernels import ComplexExponentialKernel, NeuralKernelNetwork
-from gpytorch_nkn.layers import Activation, Linear, Product
+from gpytorch_nkn.layers import Activation, Linear
 from gpytorch_nkn.plotting import plot_network
 
 
@@ -64,25 +64,6 @@ def texts(ax):
     return [text.get_text() for text in ax.texts if text.get_text()]
 
 
-@pytest.mark.parametrize(
-    ("network", "widths"),
-    [
-        (NeuralKernelNetwork.time_series, [8, 8, 4, 4, 2, 1]),
-        (lambda: NeuralKernelNetwork.additive(10), [10, 8, 4, 4, 2, 1]),
-    ],
-)
-def test_presets_are_drawn_layer_by_layer(make_axes, no_overlap, network, widths):
-    ax = make_axes(size=(10, 6))
-    assert plot_network(ax, network()) is ax
-    columns = boxes(ax)
-    assert [len(column) for column in columns] == widths
-    for column in columns:  # thumbnails do not touch
-        for (_, _, one), (_, _, other) in zip(column[:-1], column[1:], strict=True):
-            assert one.get_y() + one.get_height() < other.get_y()
-    assert texts(ax)[:3] == ["primitives", "Linear", "Product"]
-    no_overlap(ax.figure)
-
-
 def test_thumbnails_are_slices_of_every_unit(ax):
     rbf, linear = RBFKernel(), LinearKernel()
     layer = Linear(2, 1, bias=False)
@@ -112,19 +93,6 @@ def test_connections_are_as_strong_as_their_contributions(ax):
     (_, _, _, weak, pale), (_, _, _, strong, dark) = lines
     assert (weak - 0.3) / (strong - 0.3) == pytest.approx(1 / 8)
     assert pale < dark
-
-
-def test_products_join_their_groups_with_a_sign(ax):
-    network = NeuralKernelNetwork([RBFKernel() for _ in range(4)], [Product(4, 2), Linear(2, 1)])
-    plot_network(ax, network)
-    columns = boxes(ax)
-    middles = [y for _, y, _ in columns[1]]
-    first = [line for line in connections(ax) if line[0] < 0.5]
-    ends = {round(start, 6): end for _, start, end, _, _ in first}
-    assert [ends[round(y, 6)] for _, y, _ in columns[0]] == [middles[0]] * 2 + [middles[1]] * 2
-    assert len({line[3] for line in first}) == 1
-    signs = [line.get_ydata()[0] for line in ax.get_lines() if line.get_marker() == "x"]
-    assert signs == middles
 
 
 def test_primitives_have_short_names_and_their_columns(ax):

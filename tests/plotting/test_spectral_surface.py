@@ -96,20 +96,6 @@ def test_surface_of_pairs_is_a_sum_of_gaussians(ax, no_overlap):
     no_overlap(ax.figure)
 
 
-def test_surface_of_a_mixture_has_its_own_widths_and_correlations(ax):
-    plot_spectral_surface(ax, mixture(), column=1, max_frequency=8.0)
-    u, v, values = picture(ax)
-    grid = np.stack(np.meshgrid(u, v), -1)
-    expected = 0
-    for weight, pair, s, rho in ((0.7, (3, 3.5), 0.4, 0.8), (1.9, (-5, 6), 0.2, 0.1)):
-        covariance = s**2 * np.array([[1, rho], [rho, 1]]) + (8 / 60) ** 2 * np.eye(2)
-        for a in (*pair, *(-f for f in pair)):
-            for b in pair:
-                b = b if a in pair else -b
-                expected = expected + weight / 8 * multivariate_normal([a, b], covariance).pdf(grid)
-    np.testing.assert_allclose(values, expected, atol=1e-9)
-
-
 @pytest.mark.parametrize("make", [lambda: pairs(*(torch.randn(30, 2, 1).tolist())), mixture])
 def test_default_limits_show_nearly_all_of_the_mass(ax, make):
     kernel = make()

@@ -149,13 +149,3 @@ def test_large_bounds_without_a_tube_come_to_an_end(monkeypatch):
     monkeypatch.setattr(DANKRegressor, "_paths", DANKRegressor._paths[-1:])
     model = fitted(DANKRegressor, X[:24], C=1e3, epsilon=0.0)
     assert model.score(X[:24], Y[:24]) > 0.99
-
-
-@pytest.mark.parametrize("estimator", BOTH)
-def test_options_set_after_a_fit_wait_for_the_next(estimator):
-    model = fitted(estimator, eta=0.05, tau=0.01, relevance=None)
-    predictions, factor, gram = model.predict(X), model.factor_, model.learned_kernel(X)
-    model.set_params(tau=3.0, kernel="precomputed", eta=9.0, extension="reciprocal", gamma=7.0)
-    np.testing.assert_array_equal(model.predict(X), predictions)
-    np.testing.assert_array_equal(model.factor_, factor)
-    np.testing.assert_array_equal(model.learned_kernel(X), gram)

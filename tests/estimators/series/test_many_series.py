@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gpytorch_nkn.estimators import NKNForecaster, forecast_many
-from gpytorch_nkn.estimators.series import many_series, search
+from gpytorch_nkn.estimators.series import many_series
 from gpytorch_nkn.fit import Recipe
 
 QUICK = {
@@ -169,19 +169,6 @@ def test_ctrl_c_keeps_what_is_finished(frame, expected, monkeypatch):
     calls[:] = [1, 1]
     with pytest.raises(KeyboardInterrupt):
         forecast_many(frame, 6, **QUICK)
-
-
-def test_ctrl_c_between_candidates_leaves_a_series_unfinished(frame, monkeypatch):
-    train = search.train
-
-    def interrupted(shared, key, seconds):
-        if key[0] == "damped":
-            raise KeyboardInterrupt
-        return train(shared, key, seconds)
-
-    monkeypatch.setattr(search, "train", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        forecast_many(frame, 6, **{**QUICK, "quality": "default"})
 
 
 def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):

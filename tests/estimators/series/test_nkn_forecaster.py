@@ -1,6 +1,5 @@
 import pickle
 from copy import deepcopy
-from time import monotonic
 
 import joblib
 import numpy as np
@@ -16,7 +15,6 @@ from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.estimators.series import search
 from gpytorch_nkn.estimators.series.candidates import QUALITIES, train
 from gpytorch_nkn.fit import Recipe
-from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 
@@ -139,30 +137,6 @@ def test_processes_give_what_one_gives():
     with joblib.parallel_config("multiprocessing"):  # whose processes have torch from the start
         two = plain(n_jobs=2, **options).fit(time, y)
     np.testing.assert_allclose(two.predict(time + 20), one.predict(time + 20), rtol=1e-6)
-
-
-def test_ctrl_c_within_a_candidate_ends_the_training(monkeypatch):
-    time, y = seasonal_series(40)
-    evaluate, calls = FlatParameters.evaluate, []
-
-    def thirty(*args):
-        calls.append(args)
-        if len(calls) == 30:
-            raise KeyboardInterrupt
-        return evaluate(*args)
-
-    monkeypatch.setattr(FlatParameters, "evaluate", thirty)
-    model = NKNForecaster(recipe=SHORT, outliers="keep", random_state=0).fit(time, y)
-    assert len(calls) == 30 and model.scores_.status.iloc[-1] == "interrupted"
-    assert np.isfinite(model.predict(time)).all()
-
-
-def test_budget_is_shared_by_the_candidates():
-    time, y = seasonal_series()
-    start = monotonic()
-    model = NKNForecaster(seasons=12, budget=0.2, random_state=0).fit(time, y)
-    assert monotonic() - start < 5.0
-    assert np.isfinite(model.predict(time)).all()
 
 
 def test_logarithms_give_log_normal_forecasts(one_sum):
@@ -296,13 +270,6 @@ def test_large_counts_are_rounded_and_no_more():
     both = [m.predict_quantiles(ahead, [0.1, 0.5, 0.9]) for m in (model, continuous)]
     assert whole(both[0])
     np.testing.assert_allclose(both[0], both[1], rtol=2e-3)
-
-
-def test_very_wide_log_normals_have_infinite_moments_and_no_warning():
-    time, y = seasonal_series(40)
-    model = forecaster(transform="log").fit(time, np.exp(200 * np.cos(y)))
-    median, std = model.predict(time + 1e4, return_std=True)
-    assert not np.isnan(median).any() and not np.isnan(std).any()
 
 
 ONE = pd.period_range("2021-01", periods=1, freq="M")
