@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ASKLRegressor,
         DANKClassifier,
         DANKRegressor,
+        NKNClassifier,
         NKNForecaster,
         NKNRegressor,
     )
@@ -41,6 +42,7 @@ __all__ = [
     "DANKRegressor",
     "KroneckerGridGP",
     "LaplaceGP",
+    "NKNClassifier",
     "NKNForecaster",
     "NKNRegressor",
     "NKNSingleTaskGP",
@@ -65,6 +67,7 @@ _ROOMS = {
     "DANKRegressor": "estimators",
     "KroneckerGridGP": "models",
     "LaplaceGP": "models",
+    "NKNClassifier": "estimators",
     "NKNForecaster": "estimators",
     "NKNRegressor": "estimators",
     "NKNSingleTaskGP": "models",

@@ -3,7 +3,7 @@
 try:
     from gpytorch_nkn.estimators.askl import ASKLClassifier, ASKLRegressor
     from gpytorch_nkn.estimators.dank import Candidate, DANKClassifier, DANKRegressor
-    from gpytorch_nkn.estimators.nkn import NKNRegressor
+    from gpytorch_nkn.estimators.nkn import NKNClassifier, NKNRegressor
     from gpytorch_nkn.estimators.series import (
         NKNForecaster,
         TimeAxis as TimeAxis,
@@ -20,6 +20,7 @@ __all__ = [
     "Candidate",
     "DANKClassifier",
     "DANKRegressor",
+    "NKNClassifier",
     "NKNForecaster",
     "NKNRegressor",
     "forecast_many",

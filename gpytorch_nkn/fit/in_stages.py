@@ -16,7 +16,7 @@ from torch import Tensor
 from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.minimize import Recipe, check_recipe
-from gpytorch_nkn.fit.objective import Objective, check_model, has_evidence
+from gpytorch_nkn.fit.objective import Objective, check_model
 from gpytorch_nkn.fit.result import FitResult, HeldOut, predict_observations
 from gpytorch_nkn.fit.session import Session, check_counts
 
@@ -63,7 +63,7 @@ def fit_in_stages(
 
     Args:
         model: An exact GP over inputs ``N x D`` and targets ``N`` whose parameters have no batch
-            dimension, fitted in place.
+            dimension (or, up to ``2 * block_size`` rows, targets ``K x N``), fitted in place.
         block_size: Rows of a block.
         max_blocks: Number of blocks, fewer where the budget asks for it; rows beyond take no part
             in the training.
@@ -87,14 +87,12 @@ def fit_in_stages(
     check_model(model)
     model.train()  # the inputs before their transform
     inputs, targets = model.train_inputs[0], model.train_targets
-    if (
-        len(model.train_inputs) != 1
-        or inputs.dim() != 2
-        or (targets.dim() != 1 and not (has_evidence(model) and len(inputs) <= 2 * block_size))
-    ):
+    dims = (1, 2) if len(inputs) <= 2 * block_size else (1,)
+    if len(model.train_inputs) != 1 or inputs.dim() != 2 or targets.dim() not in dims:
         raise ValueError(
-            "The model must have one tensor of inputs N x D and targets N, got shapes "
-            f"{[tuple(x.shape) for x in model.train_inputs]} and {tuple(targets.shape)}."
+            "The model must have one tensor of inputs N x D and targets N (or K x N up to "
+            f"{2 * block_size} rows), got shapes {[tuple(x.shape) for x in model.train_inputs]} "
+            f"and {tuple(targets.shape)}."
         )
     check_recipe(recipe)
     recipe = Recipe(adam_steps=0, lbfgs_iterations=120) if recipe is None else recipe

@@ -296,6 +296,11 @@ def _unwrap(thing: Any) -> tuple[Any, ExactGP]:
         estimator, model = thing, getattr(thing, "model_", None)
         if model is None:
             raise ValueError(f"This {type(thing).__name__} is not fitted yet.")
+        if hasattr(thing, "classes_"):
+            raise TypeError(
+                f"A {type(thing).__name__} has a process for each class, which have no report: "
+                "scikit-learn's permutation_importance and PartialDependenceDisplay take it."
+            )
     if not isinstance(model, ExactGP):
         raise TypeError(
             "Expected a gpytorch kernel, an ExactGP, the record of a fit, or an estimator, got "

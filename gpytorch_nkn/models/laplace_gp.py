@@ -133,7 +133,7 @@ class LaplaceGP(GP):
         log_density = self._log_density()
         with torch.no_grad():
             mode = _find_mode(covariance, mean, log_density, self._start)
-            self._start = mode.alpha
+            self._start = mode.latent
             value = mode.log_joint - mode.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         if not torch.is_grad_enabled():
             return value
@@ -233,8 +233,8 @@ class _Mode:
     latent: Tensor  # ... x N
     alpha: Tensor  # K^-1 (latent - mean), ... x N
     slope: Tensor  # of the log density of the targets, ... x N
-    curvature: Tensor  # W, ... x N, not negative
     second: Tensor  # second derivatives of the log density, ... x N
+    curvature: Tensor  # W, ... x N, not negative
     factor: Tensor  # Cholesky factor of B = I + W^1/2 K W^1/2, ... x N x N
     log_joint: Tensor  # log density of the targets and of the latent values, ...
 
@@ -294,26 +294,33 @@ def _find_mode(
         logs = log_density(mean + away).sum(-1) - (alpha * away).sum(-1) / 2
         return mean + away, torch.where(logs.isnan(), -torch.inf, logs)
 
-    alpha = torch.zeros_like(mean)
-    latent, value = at(alpha)
-    if start is not None and start.shape == alpha.shape:
-        other, better = at(start)
-        alpha = torch.where((better > value).unsqueeze(-1), start, alpha)
-        latent = torch.where((better > value).unsqueeze(-1), other, latent)
-        value = torch.maximum(value, better)
-    eps = torch.finfo(mean.dtype).eps
-    for step in range(_MAX_STEPS):
+    def step(latent: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """``K^-1 (f - m)`` after a full step, and slopes, second derivatives, W and the factor."""
         _, slope, second, _ = _derivatives(log_density, latent, 2)
         curvature = (-second).clamp_min(0)
         root = curvature.sqrt()
         factor = torch.linalg.cholesky(eye + root.unsqueeze(-1) * covariance * root.unsqueeze(-2))
-        off = (alpha - slope).abs().amax(-1) / (1 + slope.abs().amax(-1))
-        if bool((off <= max(_TOLERANCE, 100 * eps)).all()) or step + 1 == _MAX_STEPS:
-            break
         right = curvature * (latent - mean) + slope
         inner = root * (covariance @ right.unsqueeze(-1))[..., 0]
         inner = torch.cholesky_solve(inner.unsqueeze(-1), factor)[..., 0]
-        direction = right - root * inner - alpha
+        return right - root * inner, (slope, second, curvature, factor)
+
+    alpha = torch.zeros_like(mean)
+    latent, value = at(alpha)
+    if start is not None and start.shape == alpha.shape:
+        other = step(start)[0]
+        there, better = at(other)
+        first = (better > value).unsqueeze(-1)
+        alpha, latent = torch.where(first, other, alpha), torch.where(first, there, latent)
+        value = torch.maximum(value, better)
+    eps = torch.finfo(mean.dtype).eps
+    for _ in range(_MAX_STEPS):
+        goal, found = step(latent)
+        slope = found[0]
+        off = (alpha - slope).abs().amax(-1) / (1 + slope.abs().amax(-1))
+        if bool((off <= max(_TOLERANCE, 100 * eps)).all()):
+            break
+        direction = goal - alpha
         size, before = torch.ones_like(value), value
         for _ in range(_MAX_HALVINGS):
             moved = alpha + size.unsqueeze(-1) * direction
@@ -328,4 +335,6 @@ def _find_mode(
         if bool(torch.equal(alpha, moved)):
             break
         alpha = moved
-    return _Mode(latent, alpha, slope, curvature, second, factor, value)
+    else:
+        found = step(latent)[1]
+    return _Mode(latent, alpha, *found, value)

@@ -104,7 +104,7 @@ def test_what_has_no_meaning_is_refused():
         fit_in_stages(torch.nn.Linear(1, 1))
     model = network_model()
     model.set_train_data(torch.rand(2, 30, 1), torch.rand(2, 30), strict=False)
-    with pytest.raises(ValueError, match=r"N x D and targets N, got shapes \[\(2, 30, 1\)\]"):
+    with pytest.raises(ValueError, match=r"N x D and targets N .*got shapes \[\(2, 30, 1\)\]"):
         fit_in_stages(model)
 
 

@@ -14,6 +14,7 @@ from gpytorch_nkn.estimators import (
     ASKLRegressor,
     DANKClassifier,
     DANKRegressor,
+    NKNClassifier,
     NKNForecaster,
     NKNRegressor,
 )
@@ -33,6 +34,7 @@ ESTIMATORS = [
     ASKLRegressor(n_components=10, max_iter=2),
     DANKClassifier(eta="norm", relevance=None),
     DANKRegressor(eta="norm", relevance=None),
+    NKNClassifier("rbf", restarts=1, recipe=SHORT, random_state=0),
     NKNForecaster(quality="fast", recipe=Recipe(5, lbfgs_iterations=2), random_state=0),
     NKNRegressor("rbf", restarts=1, recipe=SHORT, random_state=0),
     # both factors are learned by folds, of two instead of five; one of them, in a fifth of the time

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from typing import Any
 
+import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor
@@ -21,6 +23,7 @@ from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_kernel, wit
 from gpytorch_nkn.layers import Linear, log_normal_prior
 
 __all__ = [
+    "ClassGP",
     "TableGP",
     "check_structures",
     "named_structures",
@@ -39,6 +42,11 @@ _FEW_ROWS = 500
 # Mode of the prior on the noise, in parts of the targets' variance. Where there is little signal,
 # noise and a kernel of short lengthscales explain the targets equally well, and this decides.
 _NOISE = 0.1
+# Variances of log-normal variables with the moments of gamma variables of two shapes, and half of
+# the difference of the means of their logarithms: the middle is the same for all classes.
+_SHAPES = np.array([1.01, 0.01])
+_LOG_VARIANCES = np.log(1 / _SHAPES + 1)
+_CLASS_TARGET = float((np.log(_SHAPES) - _LOG_VARIANCES / 2) @ [0.5, -0.5])
 _NOISE_FLOOR = 1e-6  # of the targets' variance: keeps covariances of noise-free data regular
 
 
@@ -56,6 +64,59 @@ class TableGP(ExactGP):
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Prior at rows ``... x N x D``."""
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class ClassGP(ExactGP):
+    r"""Exact GPs of the classes of standardised rows, which share a kernel.
+
+    Their values are logarithms of gamma variables, whose shares have a Dirichlet distribution. A
+    row has the shape 1.01 for its own class and 0.01 for the others; targets and the variances of
+    the noise are the moments of log-normal variables that have the moments of these.
+
+    Args:
+        x: ``N x D``.
+        y: ``K x N``, see :meth:`targets_of`.
+        kernel: Covariance of each.
+
+    Reference: Milios, Camoriano, Michiardi, Rosasco and Filippone (2018), Dirichlet-based Gaussian
+    processes for large-scale calibrated classification.
+    """
+
+    likelihood: FixedNoiseGaussianLikelihood
+
+    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel):
+        likelihood = FixedNoiseGaussianLikelihood(_class_noise(y), batch_shape=y.shape[:-1])
+        super().__init__(x, y, likelihood)
+        self.mean_module = ConstantMean(batch_shape=y.shape[:-1])
+        self.mean_module.initialize(constant=y.mean(-1))
+        self.covar_module = kernel
+
+    @staticmethod
+    def targets_of(labels: np.ndarray, num_classes: int) -> np.ndarray:
+        """Targets ``K x N`` of labels ``N`` from 0 on, positive for rows of the class."""
+        own = labels == np.arange(num_classes)[:, None]
+        return np.where(own, 1.0, -1.0) * _CLASS_TARGET
+
+    def set_train_data(
+        self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
+    ) -> None:
+        """As in GPyTorch, with the variances of the noise that belong to the targets."""
+        super().set_train_data(inputs, targets, strict)
+        if targets is not None:
+            self.likelihood.noise_covar.noise = _class_noise(targets)
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Prior at rows ``N x D``."""
+        mean = self.mean_module(x)
+        return MultivariateNormal(
+            mean, self.covar_module(x.expand(*mean.shape[:-1], *x.shape[-2:]))
+        )
+
+
+def _class_noise(y: Tensor) -> Tensor:
+    """Variances of the noise of positive and negative targets."""
+    own, other = _LOG_VARIANCES.tolist()
+    return torch.where(y > 0, own, other).to(y)
 
 
 def check_structures(structure: object) -> list[str | Kernel]:
@@ -117,6 +178,7 @@ def train_structures(
     n_jobs: int,
     progress: bool,
     cat_dims: Sequence[int] = (),
+    make_model: Callable[[Tensor, Tensor, Kernel], ExactGP] = TableGP,
 ) -> dict[str, FitResult]:
     """Train a model of each structure on rows ``N x D``; see ``fit_in_stages`` for the options.
 
@@ -134,7 +196,7 @@ def train_structures(
 
     def train(_: None, name: str, seconds: float | None) -> FitResult:
         return fit_in_stages(
-            TableGP(inputs, targets, kernels[name]).to(inputs),
+            make_model(inputs, targets, kernels[name]).to(inputs),
             restarts=restarts,
             recipe=recipe,
             budget=seconds,

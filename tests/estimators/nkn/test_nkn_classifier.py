@@ -1,0 +1,134 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.inspection import permutation_importance
+
+from gpytorch_nkn import fit
+from gpytorch_nkn.estimators import NKNClassifier
+from gpytorch_nkn.estimators.nkn import nkn_classifier as module
+from gpytorch_nkn.interpretation import report
+
+SHORT = fit.Recipe(adam_steps=0, lbfgs_iterations=8)
+OPTIONS = {"restarts": 1, "recipe": SHORT, "random_state": 0, "progress": False}
+
+
+def drawn(n, seed=0):
+    """Rows whose three classes have known probabilities, which are returned."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    scores = np.stack([np.zeros(n), 2 * X[:, 0], X[:, 1] - 1])
+    truth = (np.exp(scores) / np.exp(scores).sum(0)).T
+    labels = np.array(["a", "b", "c"])
+    return X, labels[[rng.choice(3, p=row) for row in truth]], truth
+
+
+def test_probabilities_are_near_the_true_ones():
+    X, y, _ = drawn(150)
+    new, _, truth = drawn(300, seed=1)
+    model = NKNClassifier("tabular", **OPTIONS).fit(X, y)
+    found = model.predict_proba(new)
+    np.testing.assert_allclose(found.sum(1), 1)
+    divergence = (truth * np.log(truth / found)).sum(1).mean()
+    frequencies = np.array([(y == label).mean() for label in "abc"])
+    assert divergence < 0.2 * (truth * np.log(truth / frequencies)).sum(1).mean()
+    assert 0 < model.left_out_log_loss_ < 1.1
+    assert set(model.predict(new)) <= set("abc")
+
+
+def test_posterior_is_that_of_the_paper_written_out():
+    X, y, _ = drawn(30)
+    model = NKNClassifier("rbf", **OPTIONS).fit(X, y)
+    gp, predictor = model.model_, model._predictors[int(model.weights_.argmax())]
+    x = gp.train_inputs[0]
+    new = x[:4] + 0.1
+    with torch.no_grad():
+        covariance, cross = gp.covar_module(x).to_dense(), gp.covar_module(new, x).to_dense()
+        values = []
+        for place, label in enumerate("abc"):
+            shape = np.where(y == label, 1.01, 0.01)
+            noise = np.log(1 / shape + 1)
+            target = torch.as_tensor(np.log(shape) - noise / 2)
+            noisy = covariance + torch.as_tensor(noise).diag()
+            middle = (np.log(1.01 * 0.01) - np.log((1 / 1.01 + 1) * (1 / 0.01 + 1)) / 2) / 2
+            level = gp.mean_module.constant[place] + middle
+            mean = level + cross @ torch.linalg.solve(noisy, target - level)
+            reduced = (cross * torch.linalg.solve(noisy, cross.mT).mT).sum(-1)
+            variance = gp.covar_module(new, diag=True) - reduced
+            values.append((mean - middle) / (1 + torch.pi / 8 * variance).sqrt())
+    expected = torch.softmax(torch.stack(values), 0)
+    np.testing.assert_allclose(predictor(new), expected, rtol=1e-6)
+
+
+def test_left_out_probabilities_are_those_of_models_without_the_row():
+    X, y, _ = drawn(30)
+    predictor = NKNClassifier("rbf", **OPTIONS).fit(X, y)._predictors[0]
+    x, targets = predictor.model.train_inputs[0], predictor.model.train_targets
+    found, rest = predictor.left_out()[:, 5], torch.arange(30) != 5
+    predictor.condition(x[rest], targets[:, rest])
+    np.testing.assert_allclose(predictor(x[5:6])[:, 0], found, rtol=1e-8)
+
+
+def test_class_weights_change_the_frequencies_of_the_population():
+    X, y, _ = drawn(60)
+    plain = NKNClassifier("rbf", **OPTIONS).fit(X, y).predict_proba(X)
+    weighted = NKNClassifier("rbf", class_weight={"a": 3, "c": 0}, **OPTIONS).fit(X, y)
+    expected = plain * [3, 1, 0]
+    expected /= expected.sum(1, keepdims=True)
+    np.testing.assert_allclose(weighted.predict_proba(X), expected)
+    balanced = NKNClassifier("rbf", class_weight="balanced", **OPTIONS).fit(X, y)
+    counts = np.array([(y == label).sum() for label in "abc"])
+    expected = plain / counts
+    expected /= expected.sum(1, keepdims=True)
+    np.testing.assert_allclose(balanced.predict_proba(X), expected)
+
+
+def test_tables_with_categories_dates_and_missing_cells():
+    X, y, _ = drawn(60)
+    kind = np.where(y == "b", "red", "blue").astype(object)
+    frame = pd.DataFrame({"x": X[:, 0], "kind": kind})
+    frame["when"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(10 * X[:, 1], unit="D")
+    frame.loc[3, "x"], frame.loc[4, "kind"] = np.nan, None
+    model = NKNClassifier("rbf", **OPTIONS).fit(frame, y)
+    assert model.categories_ == {"kind": ("blue", "red")}
+    found = model.predict_proba(frame)
+    assert np.isfinite(found).all()
+    assert (found[kind == "red"][:, 1] > 0.5).mean() > 0.9
+    np.testing.assert_allclose(found[:6], model.predict_proba(frame[:6]), rtol=1e-6)
+
+
+def test_many_rows_are_reduced_with_a_warning_and_every_class_stays(monkeypatch):
+    X, y, _ = drawn(80)
+    y[:] = "a"
+    y[[5, 70]] = "rare"
+    monkeypatch.setattr(module, "_MAX_ROWS", 40)
+    monkeypatch.setattr(module, "_TRAINING_WORK", 2 * 20**3 + 1)
+    with pytest.warns(UserWarning, match="predicts from 40 of 80 rows"):
+        model = NKNClassifier("rbf", **OPTIONS).fit(X, y)
+    assert model.model_.train_targets.shape == (2, 40)
+    assert (model.model_.train_targets[1] > 0).sum() >= 1
+    assert model.predict_proba(X).shape == (80, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "message"),
+    [
+        ({}, ["a"] * 9, "at least 2 classes, got 1 class"),
+        ({}, ["a", None, *"abababa"], "contains NaN, first in row 1"),
+        ({}, np.arange(9) + 0.5, "(?i)unknown label type: continuous"),
+        ({"class_weight": "even"}, [*"abababaab"], "'balanced', a dict or None, got 'even'"),
+        ({"class_weight": {"a": 0, "b": 0}}, [*"abababaab"], "positive for some class, got"),
+        ({"class_weight": {"a": -1}}, [*"abababaab"], "not negative and positive"),
+    ],
+)
+def test_wrong_labels_and_weights_are_named(options, labels, message):
+    with pytest.raises(ValueError, match=message):
+        NKNClassifier("rbf", **OPTIONS, **options).fit(np.arange(18.0).reshape(9, 2), labels)
+
+
+def test_report_says_what_takes_a_classifier():
+    X, y, _ = drawn(40)
+    model = NKNClassifier("rbf", **OPTIONS).fit(X, y)
+    with pytest.raises(TypeError, match="permutation_importance"):
+        report(model)
+    assert permutation_importance(model, X, y, n_repeats=1).importances_mean.shape == (2,)
