@@ -198,7 +198,7 @@ class _Rows:
 
     def some(self, rows: Tensor) -> _Rows:
         """Rows with these numbers, of any shape."""
-        noise = None if self.noise is None else self.noise[rows]
+        noise = None if self.noise is None else self.noise[..., rows]
         return _Rows(self.inputs[rows], self.targets[..., rows], noise)
 
     def give(self, model: ExactGP) -> None:
