@@ -49,6 +49,10 @@ JOBS = {
         {"set": "segment", "seed": 0, "method": method, "components": 10, "epochs": 1}
         for method in ("ASKL: NSKL, trace and feature norms", "tuned random features + ridge")
     ],
+    "classes": [
+        {"set": "wine", "split": 0, "method": method, "tuning": 0.1}
+        for method in ("logistic regression", "SVC, tuned")
+    ],
     "dank": [
         {"set": name, "repeat": 0, "method": method}
         for name, method in (
