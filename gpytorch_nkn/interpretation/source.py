@@ -78,13 +78,10 @@ class FittedGP:
         """Weight of the process in what its estimator predicts; below 1 where several are mixed."""
         return float(getattr(self._estimator, "model_weight_", 1.0))
 
-    def widening(self, inputs: Tensor) -> np.ndarray:
-        """Factors ``M`` of the deviations of what its estimator forecasts at inputs ``M x D``."""
-        if not _is_series(self._estimator):
-            return np.ones(inputs.size(-2))
-        scales = self._estimator.x_offset_, self._estimator.x_scale_
-        rows = scales[0] + scales[1] * inputs[:, :1].double().cpu().numpy()
-        return self._estimator.members_[0].widening(rows)
+    @property
+    def spread(self) -> float:
+        """Factor of the standard deviations of what its estimator forecasts."""
+        return float(getattr(self._estimator, "model_spread_", 1.0))
 
     @property
     def num_observed(self) -> int:

@@ -218,7 +218,7 @@ def _trained(shared: tuple[Options, Series], key: Key, seconds: float | None) ->
             progress=options.progress,
             **how,
         )
-        log_density, spread, thirds = score(result.model, scales, whole)
+        log_density, spread = score(result.model, scales, whole)
     if not math.isfinite(log_density):
         raise ArithmeticError(f"its log density is {log_density}")
     member = Member(
@@ -227,7 +227,6 @@ def _trained(shared: tuple[Options, Series], key: Key, seconds: float | None) ->
         result,
         log_density,
         spread,
-        thirds,
         whole.horizon,
         whole.reach,
         whole.span,

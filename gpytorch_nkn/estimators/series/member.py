@@ -67,7 +67,6 @@ class Member:
         result: Record of its training.
         log_density: Mean log density of rolling forecasts, per target.
         spread: Factor of its standard deviations, by rolling forecasts.
-        thirds: Further factors of these by lead time, for each third of the horizon.
         horizon, reach: Steps ahead that it is calibrated for, and last rows it depends on.
         span: The typical time that so many steps take, gaps of the series included.
         log_prior: Log of its weight before it is scored.
@@ -80,7 +79,6 @@ class Member:
     result: FitResult
     log_density: float = np.nan
     spread: float = 1.0
-    thirds: tuple[float, float, float] = (1.0, 1.0, 1.0)
     horizon: int = 1
     reach: int = CONDITIONED
     span: float = 1.0
@@ -115,12 +113,10 @@ class Member:
     def moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations ``M`` of observations, on the scale of its transform."""
         means, stds = self.scales.moments(*self._gaussian(rows, joint=False))
-        leads, stds = self._leads(rows), self.widening(rows) * stds
-        return (means, stds) if self._limits is None else self._limits.applied(means, stds, leads)
-
-    def widening(self, rows: np.ndarray) -> np.ndarray:
-        """Factors ``M`` of the standard deviations of the process, by lead time."""
-        return self.spread * np.interp(self._leads(rows), [1 / 6, 1 / 2, 5 / 6], self.thirds)
+        stds = self.spread * stds
+        if self._limits is None:
+            return means, stds
+        return self._limits.applied(means, stds, self._leads(rows))
 
     def _leads(self, rows: np.ndarray) -> np.ndarray:
         """Time from the last observation ``M``, in spans of the horizon."""

@@ -25,16 +25,12 @@ _VIEWS, _SEEN, _AHEAD = 24, 500, 60
 _WINDOWS = 2.0  # prior weight of a calibration factor of 1, in windows of the horizon
 
 
-def score(
-    model: ExactGP, scales: Scales, series: Series
-) -> tuple[float, float, tuple[float, float, float]]:
-    """Mean log density of rolling forecasts, and calibration factors of standard deviations.
+def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]:
+    """Mean log density of rolling forecasts, and calibration factor of standard deviations.
 
-    A factor is the mean absolute standardised error over that of a normal variable, shrunk to
-    one: by as many windows of the horizon as follow the first origin, against two. It is that of
-    all lead times, and then, relative to it, of each third of the horizon. The hyperparameters are
-    those of all targets. Lead times are counted as those of the forecasts: in typical spans of the
-    horizon, gaps included.
+    The factor is the mean absolute standardised error over that of a normal variable, shrunk to
+    one: by as many windows of the horizon as follow the first origin, against two. The
+    hyperparameters are those of all targets.
     """
     recent = series.last(series.reach)
     horizon, steps = recent.horizon, recent.steps
@@ -44,44 +40,31 @@ def score(
     begins = np.unique(np.linspace(first, last - 1, count).astype(int))
     origins, stops = (np.searchsorted(steps, ends) for ends in (begins, begins + horizon))
     if series.is_long:
-        rows, froms, mean, variance = _from_views(model, scales, recent, origins, stops)
+        rows, mean, variance = _from_views(model, scales, recent, origins, stops)
     else:
         longest = int((stops - origins).max())
         found, mean, variance = rolling_forecasts(model, origins.tolist(), longest)
-        sizes = np.minimum(longest, len(steps) - origins)
-        rows, froms = found.numpy(), np.repeat(origins, sizes)
-        is_near = rows < np.repeat(stops, sizes)
-        rows, froms = rows[is_near], froms[is_near]
+        rows = found.numpy()
+        is_near = rows < np.repeat(stops, np.minimum(longest, len(steps) - origins))
+        rows = rows[is_near]
         mean, variance = (part[torch.as_tensor(is_near)] for part in (mean, variance))
-    leads = (recent.time[rows] - recent.time[froms - 1]) / series.span
     values = scales.targets(recent.values[rows], mean.device)
     errors = ((values - mean).abs() / variance.sqrt()).cpu().numpy() * math.sqrt(math.pi / 2)
     windows = (num_steps - first) / horizon
-    spread = (_WINDOWS + windows * errors.mean()) / (_WINDOWS + windows)
-    third = np.floor(3 * (leads - 1 / horizon) + 1e-6).clip(0, 2)
-    factors: list[float] = []
-    for number in range(3):
-        own, factor = errors[third == number], factors[-1] if factors else 1.0
-        if own.size:
-            weight = max(windows - number / 3, 0.0)
-            shrunk = (_WINDOWS * spread + weight * own.mean()) / (_WINDOWS + weight)
-            factor = float(shrunk / spread)
-        factors.append(factor)
+    spread = float((_WINDOWS + windows * errors.mean()) / (_WINDOWS + windows))
     means, stds = scales.moments(mean, variance)
-    stds = stds * spread * np.interp(leads, [1 / 6, 1 / 2, 5 / 6], factors)
-    said = PredictiveMixture(np.ones(1), means[None], stds[None], (scales.transform,))
-    density = float(said.log_density(recent.values[rows]).mean())
-    return density, float(spread), (factors[0], factors[1], factors[2])
+    said = PredictiveMixture(np.ones(1), means[None], spread * stds[None], (scales.transform,))
+    return float(said.log_density(recent.values[rows]).mean()), spread
 
 
 def _from_views(
     model: ExactGP, scales: Scales, series: Series, origins: np.ndarray, stops: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, Tensor, Tensor]:
-    """Rows, their origins, means and variances of forecasts from parts of the rows before these."""
+) -> tuple[np.ndarray, Tensor, Tensor]:
+    """Rows, means and variances of forecasts from parts of the rows before their origins."""
     inputs, targets = scales.inputs(series.rows), scales.targets(series.values)
     inputs, targets = (part.to(model.train_targets) for part in (inputs, targets))
     kept = model.train_inputs, model.train_targets
-    found: list[tuple[np.ndarray, np.ndarray, Tensor, Tensor]] = []
+    found: list[tuple[np.ndarray, Tensor, Tensor]] = []
     for number, (origin, stop) in enumerate(zip(origins.tolist(), stops.tolist(), strict=True)):
         seen = view(origin, series.reach, _SEEN)
         ahead = stop - origin
@@ -92,10 +75,10 @@ def _from_views(
         process = ConditionedGP(model)
         mean, variance = process.moments(inputs[origin + leads])
         assert variance is not None
-        found.append((origin + leads, np.full(len(leads), origin), mean, variance + process.noise))
+        found.append((origin + leads, mean, variance + process.noise))
     model.set_train_data(*kept, strict=False)
-    rows, froms, means, variances = zip(*found, strict=True)
-    return np.concatenate(rows), np.concatenate(froms), torch.cat(means), torch.cat(variances)
+    rows, means, variances = zip(*found, strict=True)
+    return np.concatenate(rows), torch.cat(means), torch.cat(variances)
 
 
 @contextmanager

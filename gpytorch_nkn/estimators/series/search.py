@@ -32,14 +32,11 @@ from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["Found", "search"]
 
-# A mean log density counts as that of so many independent targets, or of one for so many windows
-# of the horizon: candidates forecast much alike, and the errors of a window are correlated.
-_POINTS, _WINDOWS = 2.0, 2.0
+# A mean log density counts as that of one target for each window of the horizon, since the errors
+# of a window are correlated, and of so many at least.
+_POINTS = 3.0
 # Counts have an ordered probit if their mean or median is below the first and all below the second.
 _SMALL, _MOST = 10.0, 10_000.0
-# Members whose mean log density is further behind the best have no weight (an Occam's window,
-# Madigan and Raftery 1994): those without a trend would stretch the intervals of a series with one.
-_BEHIND = 0.7  # nats per value
 _LEAST = 1e-3  # weight of a member that forecasts a long series
 _LEARNING = 0.6  # of the budget, where conditioning on a long series takes the rest
 _SCOUTING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
@@ -78,9 +75,7 @@ def search(options: Options, series: Series) -> Found:
         )
     members = [one.candidate for one in trained if one.candidate is not None]
     if members:
-        best = max(member.log_density + member.log_prior for member in members)
-        members = [member for member in members if member.log_density > best - _BEHIND]
-        count = max(_POINTS, series.num_windows / _WINDOWS)
+        count = max(_POINTS, series.num_windows)
         weights = softmax([count * m.log_density + m.log_prior for m in members])
         for member, weight in zip(members, weights.tolist(), strict=True):
             member.weight = weight

@@ -306,10 +306,9 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
     posterior = split.posterior_at(inputs)
     noise = float(gp.noise.mean()) * gp.units.y_scale**2
     mean = posterior.total_mean.double().cpu().numpy()
-    widening = gp.widening(inputs)
-    std = widening * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
+    std = gp.spread * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
     draws = split.sample_at(inputs, _SAMPLES, seed=seed).sum(1).double().cpu().numpy()
-    draws = mean + widening * (draws - mean)
+    draws = mean + gp.spread * (draws - mean)
     parts = (mean, mean - Z95 * std, mean + Z95 * std, draws)
     mean, lower, upper, draws = map(gp.units.original, parts)
     return Forecast(x=gp.to_times(past), mean=mean, lower=lower, upper=upper, samples=draws)

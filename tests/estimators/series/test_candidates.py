@@ -34,7 +34,7 @@ def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(
     model = SeriesGP(x, y, kernel, priors=True, line=line).double()
     if is_long:  # whose forecasts see a part of the rows, here all
         monkeypatch.setattr("gpytorch_nkn.estimators.series.series._LEARNED", 20)
-    log_density, got_spread, got_thirds = score(model, scales, Series(time, values, [], 6))
+    log_density, got_spread = score(model, scales, Series(time, values, [], 6))
 
     parts = []
     for origin in range(10, 27 if is_long else 30):  # fewer than can be: each of them
@@ -45,18 +45,13 @@ def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(
         target = values[origin : origin + 6]
         own = forward(target)
         moments = [2 + 3 * ahead.mean.numpy(), 3 * ahead.stddev.numpy(), own, slope(target)]
-        parts.append([*moments, np.arange(len(target))])
-    mean, std, own, slopes, lead = (np.concatenate(part) for part in zip(*parts, strict=True))
+        parts.append(moments)
+    mean, std, own, slopes = (np.concatenate(part) for part in zip(*parts, strict=True))
     errors = np.abs(own - mean) / std / np.sqrt(2 / np.pi)
     windows = 20 / 6
     spread = (2 + windows * errors.mean()) / (2 + windows)  # two windows for the process
     assert got_spread == pytest.approx(spread, rel=1e-6)
-    thirds = []
-    for number in range(3):  # two windows for the factor of all lead times
-        ratio, count = errors[lead // 2 == number].mean() / spread, windows - number / 3
-        thirds.append((2 + count * ratio) / (2 + count))
-    assert got_thirds == pytest.approx(thirds, rel=1e-6)
-    std = spread * std * np.interp((lead + 1) / 6, [1 / 6, 1 / 2, 5 / 6], thirds)
+    std = spread * std
     expected = norm.logpdf(own, mean, std) + np.log(slopes)
     expected -= norm.logsf(transform.ends[0], mean, std)  # what the bound leaves
     assert log_density == pytest.approx(expected.mean(), rel=1e-6)
