@@ -1,5 +1,6 @@
 import inspect
 import itertools
+import math
 import pickle
 from copy import deepcopy
 
@@ -240,6 +241,7 @@ def test_optimization_has_a_kernel_of_each_column_and_one_of_all():
     kinds = [(type(k), k.ard_num_dims) for k in kernels]
     assert kinds == [*[(RBFKernel, None)] * 3, (MaternKernel, 3)]
     assert [k.active_dims.tolist() for k in kernels[:3]] == [[0], [1], [2]]
+    torch.testing.assert_close(kernels[3].lengthscale, torch.full((1, 3), 0.3 * math.sqrt(3)))
 
 
 def test_pairs_equals_the_formula():
