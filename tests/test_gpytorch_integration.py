@@ -120,21 +120,6 @@ def test_posterior_does_not_depend_on_settings(setting, data):
     assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
 
 
-def test_batch_of_exact_gps_equals_single_ones(data):
-    x, y = data
-    targets = torch.stack([y, torch.cos(3 * x).squeeze(-1)])
-    kernel = NETWORKS["time_series"](batch_shape=torch.Size([2]))
-    for parameter in kernel.parameters():
-        parameter.data += 0.2 * torch.rand_like(parameter)
-    test_x = torch.linspace(-2, 3, 5).unsqueeze(-1)
-    batched = ExactGP(x, targets, kernel).eval()(test_x)
-    assert batched.mean.shape == (2, 5)
-    for i in range(2):
-        single = ExactGP(x, targets[i], kernel[i]).eval()(test_x)
-        torch.testing.assert_close(batched.mean[i], single.mean, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(batched.variance[i], single.variance, rtol=1e-5, atol=1e-6)
-
-
 class SVGP(gpytorch.models.ApproximateGP):
     def __init__(self, inducing_points, kernel):
         distribution = CholeskyVariationalDistribution(

@@ -5,7 +5,6 @@ import torch
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
 from botorch.acquisition.objective import GenericMCObjective
-from botorch.exceptions import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
 from botorch.models.transforms import Round
@@ -144,12 +143,3 @@ def test_categories_are_searched_in_turn_with_numbers(cls):
         options={"maxiter_alternating": 1, "maxiter_init": 2, "maxiter_continuous": 2},
     )
     assert set(candidates[:, 2].tolist()) <= {0.0, 1.0, 2.0}
-
-
-@pytest.mark.parametrize("cls", MODELS)
-def test_failed_trials_are_no_data(cls):
-    x = points()
-    y = outcomes(x)[:, :1]
-    y[3] = torch.nan
-    with pytest.raises(InputDataError, match="contains NaN"):
-        cls(x, y)

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from matplotlib.colors import to_rgba
 
 from gpytorch_nkn.plotting import plot_cumulative
@@ -28,13 +27,3 @@ def test_blue_is_what_a_part_adds_and_pale_what_came_before(ax):
     assert [text.get_text() for text in ax.texts] == ["50.0 %", "90.0 %", "85.0 %"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b", "c"]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # read from top to bottom
-
-
-def test_errors_stand_in_a_column_at_the_right(ax):
-    plot_cumulative(ax, ["a", "b"], [0.5, 0.9], errors=[12.345, 0.01234], error_label="MAE (ppm)")
-    ax.figure.canvas.draw()
-    texts = {text.get_text(): text.get_window_extent() for text in ax.texts}
-    edges = [texts[text].x1 for text in ("12.3", "0.0123", "MAE (ppm)")]
-    assert edges == pytest.approx([edges[0]] * 3, abs=1)
-    assert texts["12.3"].y0 > texts["0.0123"].y1
-    assert texts["12.3"].x0 > max(texts["50.0 %"].x1, texts["90.0 %"].x1)

@@ -105,22 +105,3 @@ def test_pairs_with_categories_are_cells(ax, both):
     assert [text.get_text() for text in ax.get_yticklabels()] == ["x", "y", "z"]
     if both:
         assert [text.get_text() for text in ax.get_xticklabels()] == ["a", "b"]
-
-
-@pytest.mark.parametrize(("count", "length"), [(2, 30), (15, 1), (40, 30)])
-def test_names_of_categories_stay_readable(make_axes, no_overlap, count, length):
-    names = [f"{'word ' * 6}"[:length].strip() + str(place) for place in range(count)]
-    codes, wide = np.arange(count), np.zeros((count, 11))
-    values = np.zeros(count)
-    one = curve(
-        grid=(codes,), levels=(names,), mean=values, lower=values - 1, upper=values + 1, data=None
-    )
-    zero = {"mean": wide, "lower": wide, "upper": wide, "data": None}
-    pair = surface(grid=(codes, A), levels=(names, None), **zero)
-    zero |= dict.fromkeys(("mean", "lower", "upper"), wide.T)
-    other = surface(grid=(A, codes), levels=(None, names), **zero)
-    axes = make_axes(1, 3, size=(10, 4))
-    no_overlap(plot_effects(axes, [one, pair, other])[0].figure)
-    for labels in (axes[0].get_xticklabels(), axes[2].get_yticklabels()):
-        texts = [label.get_text() for label in labels]
-        assert len(texts) > 1 and len(set(texts)) == len(texts)

@@ -54,19 +54,6 @@ def test_noise_that_grows_is_covered_in_every_part(fitted):
     assert 0.7 < np.median(found / std) < 1.4
 
 
-def test_all_predictions_have_the_scale(fitted):
-    X = table(20, seed=2)[0]
-    mean, std = fitted.predict(X, return_std=True)
-    _, covariance = fitted.predict(X, return_cov=True)
-    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std, rtol=1e-6)
-    samples = fitted.sample_y(X, 4000)
-    np.testing.assert_allclose(samples.std(1), std, rtol=0.15)
-    lower, upper = fitted.predict_interval(X, 0.8)
-    assert np.corrcoef(upper - lower, std)[0, 1] > 0.95
-    of_function = fitted.predict(X, return_std=True, observation_noise=False)[1]
-    assert (of_function < std).all()
-
-
 def test_one_noise_stays_one():
     X, y, _ = table(150, slope=0.0)
     assert not regressor().fit(X, y).noise_depends_

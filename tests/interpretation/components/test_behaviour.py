@@ -16,7 +16,6 @@ from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, behaviours_of, roles_of
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
-    ComplexExponentialKernel,
     DampedTrendKernel,
     IntegratedWienerKernel,
     NeuralKernelNetwork,
@@ -73,12 +72,6 @@ def test_harmonics_are_one_cycle_whichever_is_largest(order):
     assert cycles == pytest.approx([p, p, p]) and len(found) == 4
 
 
-def test_a_cycle_in_ten_is_another():
-    found = roles(periodic(2.0) + periodic(0.2))
-    assert found["PER(2.00)"] == ("cycle", pytest.approx(2.0))
-    assert found["PER(0.200)"] == ("cycle", pytest.approx(0.2))
-
-
 def test_periods_that_drift_apart_are_two():
     near, far = periodic(1.02, 0.5), periodic(1.1, 0.5)
     assert roles(periodic(1.0) + near)["PER(1.02)"] == ("cycle", pytest.approx(1.0))
@@ -113,14 +106,6 @@ def test_linear_factors():
 def test_what_does_not_vary_is_constant():
     assert roles(ConstantKernel()) == {"constant": ("constant", None)}
     assert roles(rbf(1e5)) == {"RBF(100000)": ("constant", None)}
-
-
-def test_frequencies_are_periods():
-    kernel = ComplexExponentialKernel()
-    kernel.frequency.data.fill_(-2 * math.pi / 2.5)
-    assert roles(kernel) == {"COS(2.50)": ("cycle", pytest.approx(2.5))}
-    kernel.frequency.data.fill_(0.0)
-    assert roles(kernel) == {"COS(inf)": ("constant", None)}
 
 
 def test_lengths_against_the_formula():

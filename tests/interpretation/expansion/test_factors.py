@@ -66,17 +66,6 @@ def test_products_of_periodic_kernels_with_one_period(x, batch, ard):
     check_product(first, second, x)
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("ard", [None, 2])
-def test_powers_of_rational_quadratics(x, batch, ard):
-    kernel = perturbed(RQKernel(active_dims=(0, 1), ard_num_dims=ard, batch_shape=batch))
-    square = check_product(kernel, kernel, x)
-    cube = check_product(square, kernel, x)
-    torch.testing.assert_close(cube.alpha, 3 * kernel.alpha)
-    other = perturbed(RQKernel(active_dims=(0, 1), ard_num_dims=ard, batch_shape=batch), 5)
-    assert combine(kernel, other) is None
-
-
 def test_no_rule_where_products_leave_the_family():
     for make in (
         lambda: MaternKernel(1.5, active_dims=(0,)),

@@ -11,7 +11,7 @@ from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.linalg import GridLikelihood
-from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp
+from gpytorch_nkn.models import KroneckerGridGP, fit_grid_gp
 from tests.models.grid.small_grids import all_points, dense
 
 SHORT = {"likelihood_steps": 6, "block_steps": 4, "blocks": 3}
@@ -271,16 +271,6 @@ def test_a_batch_of_grids(own, same_holes):
         hole = model.missing[number]
         error = (model.grid_mean() - cleans)[number][hole].square().mean()
         assert error / cleans[number][hole].var() < 0.3
-
-
-@pytest.mark.parametrize("shape", [(1, 9), (9, 1), (30,), (2, 2), (1, 1, 7), (20, 3)])
-def test_odd_grids(shape):
-    values = torch.randn(shape)
-    kernels = [ScaleKernel(RBFKernel()), *[RBFKernel() for _ in shape[1:]]]
-    model = KroneckerGridGP([torch.arange(float(n)) for n in shape], values, kernels)
-    fit = fit_grid_gp(model, **SHORT)
-    assert isinstance(fit, GridFit) and fit.restarts[0].status == "done"
-    assert model.grid_mean().isfinite().all()
 
 
 def test_scattered_cells_and_a_forecast():

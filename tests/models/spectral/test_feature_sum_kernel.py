@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -52,23 +50,6 @@ def test_inducing_points_stay_unless_they_are_to_be_trained():
     kernel.inducing_points.requires_grad_(True)
     kernel(points(5, seed=1)).to_dense().sum().backward()
     assert kernel.inducing_points.grad.abs().sum() > 0
-
-
-def test_a_sum_puts_features_side_by_side():
-    first = InducingFeatureKernel(rbf(), points(6))
-    second = NonStationarySpectralKernel(4, 2, correlation=0.2)
-    kernel = FeatureSumKernel(first, second)
-    x, y = points(5, seed=1), points(4, seed=2)
-    assert kernel.feature_dim == 6 + 8 and kernel.leaves_rest and not kernel.is_stationary
-    expected = first(x, y).to_dense() + second(x, y).to_dense()
-    torch.testing.assert_close(kernel(x, y).to_dense(), expected)
-    torch.testing.assert_close(kernel.rest(x, diag=True), first.rest(x, diag=True))
-    twice = FeatureSumKernel(first, copy.deepcopy(first))
-    torch.testing.assert_close(
-        twice.rest(x, diag=False).to_dense(), 2 * first.rest(x, diag=False).to_dense()
-    )
-    alone = FeatureSumKernel(second, NonStationarySpectralKernel(3, 2, stationary=True))
-    assert not alone.leaves_rest
 
 
 def make_sum(*batch_shape):
