@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpytorch_nkn.models import (
         KroneckerGridGP,
         LaplaceGP,
+        NKNMultiTaskGP,
         NKNSingleTaskGP,
         SparseNKNGP,
         SpectralGP,
@@ -44,6 +45,7 @@ __all__ = [
     "LaplaceGP",
     "NKNClassifier",
     "NKNForecaster",
+    "NKNMultiTaskGP",
     "NKNRegressor",
     "NKNSingleTaskGP",
     "NeuralKernelNetwork",
@@ -70,6 +72,7 @@ _ROOMS = {
     "NKNClassifier": "estimators",
     "NKNForecaster": "estimators",
     "NKNRegressor": "estimators",
+    "NKNMultiTaskGP": "models",
     "NKNSingleTaskGP": "models",
     "NeuralKernelNetwork": "kernels",
     "SparseNKNGP": "models",

@@ -25,7 +25,6 @@ from botorch.models import ModelListGP, MultiTaskGP, SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Warp
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_kernel_feature_paths
-from gpytorch.distributions import MultitaskMultivariateNormal
 from gpytorch.kernels import (
     AdditiveStructureKernel,
     Kernel,
@@ -33,10 +32,8 @@ from gpytorch.kernels import (
     MultitaskKernel,
     RBFKernel,
 )
-from gpytorch.likelihoods import MultitaskGaussianLikelihood
-from gpytorch.means import ConstantMean, Mean, MultitaskMean
+from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.models import ExactGP
 from gpytorch.settings import min_variance
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
@@ -63,6 +60,7 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.models.grid import kronecker_grid_gp
 from tests.fit.models import SmallGP, rbf_model
+from tests.multitask_models import Wide
 
 ROOT = Path(gpytorch_nkn.__file__).parent
 VERBS = """add ask call choose convert draw drop encode fit forecast freeze give keep leave let
@@ -226,30 +224,23 @@ def _(told):
     fit_best_of(draw, restarts=2, initialize=None, recipe=SHORT)
 
 
-class TwoTasks(ExactGP):
-    def __init__(self):
-        super().__init__(X, torch.cat([Y, Y.cos()], -1), MultitaskGaussianLikelihood(2))
-        self.mean_module = MultitaskMean(ConstantMean(), 2)
-        self.covar_module = MultitaskKernel(RBFKernel(), 2)
-        self.double()
-
-    def forward(self, x):
-        return MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-@advice("maximise gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood")
+@advice("take a MultitaskGaussianLikelihood of rank 0")
 def _(told):
-    model = TwoTasks()
+    def make(rank):
+        return Wide(MultitaskKernel(RBFKernel(), num_tasks=2), rank=rank).double().eval()
+
     with told():
-        fit_best_of(model)
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    before = mll(model(X), model.train_targets).item()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    for _ in range(5):
-        optimizer.zero_grad()
-        (-mll(model(X), model.train_targets)).backward()
-        optimizer.step()
-    assert mll(model(X), model.train_targets).item() > before
+        decompose(make(1))
+    decompose(make(0))
+
+
+@advice("number the tasks from 0, or take NKNMultiTaskGP")
+def _(told):
+    tasks = torch.arange(12)[:, None] % 2
+    with told():
+        decompose(MultiTaskGP(torch.cat([X, 5 + tasks], -1), Y, task_feature=-1))
+    decompose(MultiTaskGP(torch.cat([X, tasks], -1), Y, task_feature=-1))
+    decompose(models.NKNMultiTaskGP(torch.cat([X, 5 + tasks], -1), Y, task_feature=-1))
 
 
 @advice("make the model of detached data")
@@ -283,14 +274,6 @@ def _(told):
     with told():
         bo.fit_bo_model(SingleTaskGP(inputs, Y))
     bo.fit_bo_model(SingleTaskGP(inputs.detach(), Y), fresh_starts=0, max_iterations=2)
-
-
-@advice("train it by botorch.fit.fit_gpytorch_mll(mll)")
-def _(told):
-    model = MultiTaskGP(torch.cat([X, torch.arange(12)[:, None] % 2], -1), Y, task_feature=-1)
-    with told():
-        bo.fit_bo_model(model)
-    fit_gpytorch_mll(mll_of(model))
 
 
 @advice("give every model a kernel of its own")

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import torch
 from botorch.models.model import Model, ModelList
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor, nn
@@ -145,12 +144,6 @@ def _check(model: Any) -> None:
     if not isinstance(model, ExactGP):
         raise TypeError(
             f"fit_bo_model needs exact GPs with a Gaussian likelihood, got {type(model).__name__}."
-        )
-    if not isinstance(model.likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood):
-        raise TypeError(
-            "fit_bo_model needs exact GPs with a Gaussian likelihood, got "
-            f"{type(model).__name__} with {type(model.likelihood).__name__}: train it by "
-            "botorch.fit.fit_gpytorch_mll(mll)."
         )
     if getattr(type(model), "_is_ensemble", False):  # BoTorch's loo_cv has users set it on models
         raise TypeError(

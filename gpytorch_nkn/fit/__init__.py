@@ -11,6 +11,7 @@ from gpytorch_nkn.fit.minimize import (
 from gpytorch_nkn.fit.objective import (
     Objective as Objective,
     check_model as check_model,
+    flat_targets as flat_targets,
     log_prior as log_prior,
     noisy_prior as noisy_prior,
 )

@@ -17,7 +17,7 @@ from torch import nn
 from tqdm import tqdm
 
 from gpytorch_nkn.fit.minimize import FlatParameters, Recipe, check_recipe, minimize
-from gpytorch_nkn.fit.objective import check_model, has_evidence, noisy_prior
+from gpytorch_nkn.fit.objective import check_model, flat_targets, has_evidence, noisy_prior
 from gpytorch_nkn.fit.parallel import WORKER_LOST, as_finished
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
 from gpytorch_nkn.fit.session import Session, check_counts
@@ -82,9 +82,10 @@ def fit_best_of(
     the best parameters so far are kept.
 
     Args:
-        model: An exact GP with a Gaussian likelihood (SingleTaskGP too) or a
-            :class:`gpytorch_nkn.models.LaplaceGP`, fitted in place; or a function that makes one,
-            called once per restart with a random state that ``seed`` determines.
+        model: An exact GP with a Gaussian likelihood, of one or several tasks (SingleTaskGP and
+            MultiTaskGP too), or a :class:`gpytorch_nkn.models.LaplaceGP`, fitted in place; or a
+            function that makes one, called once per restart with a random state that ``seed``
+            determines.
         restarts: Number of starts.
         criterion: ``"marginal_likelihood"``, ``"loo"`` or ``"blocked_cv"``; see
             ``gpytorch_nkn.fit.evaluate_criterion``. For series and extrapolation
@@ -332,7 +333,7 @@ def evaluate_criterion(model: ExactGP, criterion: str, loss: float, num_blocks: 
         return -loss / model.train_targets.numel()
     with torch.no_grad():
         mean, covariance = noisy_prior(model)
-    targets = model.train_targets
+    targets = flat_targets(model)
     try:
         posterior = ExactPosterior(covariance, targets - mean)
     except torch.linalg.LinAlgError:
@@ -340,8 +341,9 @@ def evaluate_criterion(model: ExactGP, criterion: str, loss: float, num_blocks: 
     if criterion == "loo":
         center, variance = posterior.leave_one_out()
     else:
-        n = mean.size(-1)
-        column = model.train_inputs[0].reshape(-1, n, model.train_inputs[0].size(-1))[0, :, 0]
+        inputs, n = model.train_inputs[0], mean.size(-1)
+        column = inputs.reshape(-1, *inputs.shape[-2:])[0, :, 0]
+        column = column.repeat_interleave(n // column.numel())  # the tasks of an input together
         blocks = list(column.argsort(stable=True).tensor_split(min(num_blocks, n)))
         parts = zip(*posterior.leave_blocks_out(blocks), strict=True)
         back = torch.cat(blocks).argsort()

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpytorch.distributions import MultivariateNormal
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+import torch
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.likelihoods import (
+    FixedNoiseGaussianLikelihood,
+    GaussianLikelihood,
+    HadamardGaussianLikelihood,
+    MultitaskGaussianLikelihood,
+)
 from gpytorch.models import ExactGP
 from gpytorch.module import Module
 from torch import Tensor
 
 from gpytorch_nkn.mlls import exact_log_density
 
-__all__ = ["Objective", "check_model", "has_evidence", "log_prior", "noisy_prior"]
+__all__ = ["Objective", "check_model", "flat_targets", "has_evidence", "log_prior", "noisy_prior"]
+
+_GAUSSIAN = (
+    GaussianLikelihood,
+    FixedNoiseGaussianLikelihood,
+    HadamardGaussianLikelihood,
+    MultitaskGaussianLikelihood,
+)
 
 
 def check_model(model: Any) -> None:
@@ -24,10 +37,10 @@ def check_model(model: Any) -> None:
     """
     if not isinstance(model, ExactGP) and not has_evidence(model):
         raise TypeError(f"model must be a gpytorch ExactGP, got {type(model).__name__}.")
-    gaussian = GaussianLikelihood, FixedNoiseGaussianLikelihood
-    if not has_evidence(model) and not isinstance(model.likelihood, gaussian):
+    if not has_evidence(model) and not isinstance(model.likelihood, _GAUSSIAN):
+        names = ", ".join(kind.__name__ for kind in _GAUSSIAN)
         raise TypeError(
-            "The likelihood must be a GaussianLikelihood or a FixedNoiseGaussianLikelihood, got "
+            f"The likelihood of an exact GP must be one of {names}, got "
             f"{type(model.likelihood).__name__}: gpytorch_nkn.models.LaplaceGP takes others."
         )
     if model.train_inputs is None or model.train_targets is None:
@@ -50,16 +63,32 @@ def has_evidence(model: Any) -> bool:
 def noisy_prior(model: ExactGP) -> tuple[Tensor, Tensor]:
     """Prior mean ``... x N`` and covariance with noise ``... x N x N`` at the training inputs.
 
-    The model must be in training mode (where BoTorch models transform their inputs).
+    With several tasks N counts the tasks of each input, in the order of :func:`flat_targets`. The
+    model must be in training mode (where BoTorch models transform their inputs).
     """
     output = _noisy_prior(model)
     return output.mean, output.lazy_covariance_matrix.to_dense()
 
 
+def flat_targets(model: ExactGP) -> Tensor:
+    """Training targets ``... x N``; those ``... x n x T`` of T tasks with the task last."""
+    targets = model.train_targets
+    is_multitask = isinstance(model.likelihood, MultitaskGaussianLikelihood)
+    return targets.flatten(-2) if is_multitask else targets
+
+
 def _noisy_prior(model: ExactGP) -> MultivariateNormal:
     inputs = list(model.train_inputs)
     # forward, not __call__: no check against the training inputs, which a batch would fail
-    return model.likelihood(model.forward(*inputs), inputs)
+    output = model.likelihood(model.forward(*inputs), inputs)
+    if not isinstance(output, MultitaskMultivariateNormal):
+        return output
+    mean, covariance = output.mean.flatten(-2), output.lazy_covariance_matrix
+    if not output._interleaved:  # tasks first
+        count = output.mean.size(-2)
+        order = torch.arange(mean.size(-1), device=mean.device).reshape(-1, count).mT.flatten()
+        covariance = covariance[..., order, :][..., order]
+    return MultivariateNormal(mean, covariance)
 
 
 def log_prior(model: Module, like: Tensor) -> Tensor:
@@ -87,7 +116,7 @@ class Objective:
         if has_evidence(self.model):
             value = self.model.log_evidence().sum()
         else:
-            value = exact_log_density(_noisy_prior(self.model), self.model.train_targets).sum()
+            value = exact_log_density(_noisy_prior(self.model), flat_targets(self.model)).sum()
         loss = -value - log_prior(self.model, value)
         if self.adds_loss:  # of sparse kernels
             for term in self.model.added_loss_terms():

@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.kernels import IndexKernel, Kernel, ScaleKernel
+from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from gpytorch.models import ExactGP
 from torch import Tensor
 
@@ -185,13 +185,14 @@ def initialize_from_data(
 def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> ExactGP:
     """Set start values of an exact GP from its training data, in place.
 
-    The kernel (``covar_module``) as in :func:`initialize_from_data`; the noise of a homoskedastic
-    Gaussian likelihood at a hundredth of the targets' variance in restart 0, and between a
-    thousandth and a tenth in the others. Inputs are transformed first where a BoTorch model has
-    an input transform.
+    The kernel (``covar_module``) starts as in :func:`initialize_from_data`, correlations of tasks
+    anywhere but in restart 0. The noise of a homoskedastic Gaussian likelihood starts at a
+    hundredth of the targets' variance in restart 0, and between a thousandth and a tenth in the
+    others. Inputs are transformed first where a BoTorch model has an input transform.
 
     Args:
-        model: The model; a single-output or batched-output exact GP.
+        model: The model: an exact GP of one task, of a batch of tasks, or of correlated tasks,
+            whose targets are ``n x T`` or whose second training input is the task's index.
         seed: Together with ``restart`` determines every draw.
         restart: Number of the restart.
 
@@ -200,26 +201,37 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
 
     Raises:
         TypeError: The model has no ``covar_module``.
-        ValueError: The model has several training inputs.
+        ValueError: The model has several training inputs, and the second is no index.
     """
     if not hasattr(model, "covar_module"):
         raise TypeError(f"{type(model).__name__} has no covar_module to initialize.")
-    if len(model.train_inputs) != 1:
+    first, *others = model.train_inputs
+    if any(other.is_floating_point() for other in others):
         raise ValueError(
-            f"Start values are taken from one training input, got {len(model.train_inputs)}; "
-            "set them with a function of your own."
+            "Start values are taken from one training input and an integer index of the task, got "
+            f"{len(model.train_inputs)} inputs; set them with a function of your own."
         )
-    x, y = model.train_inputs[0].detach(), model.train_targets.detach()
+    x, y = first.detach(), model.train_targets.detach()
     if model.training and hasattr(model, "transform_inputs"):
         x = model.transform_inputs(x).detach()
+    if isinstance(model.likelihood, MultitaskGaussianLikelihood):
+        y = y.mT  # ... x T x n, as of a batch
     x, y = x.reshape(-1, *x.shape[-2:])[0], y.reshape(-1, y.size(-1))[0]
     initialize_from_data(model.covar_module, x, y, seed=seed, restart=restart)
-    noise = model.likelihood
-    if isinstance(noise, GaussianLikelihood) and noise.noise_covar.raw_noise.requires_grad:
-        rng = np.random.default_rng([seed, restart, 1])
-        share = 1e-2 if restart == 0 else 10 ** rng.uniform(-3, -1)
-        variance = y.var() if y.numel() > 1 else y.new_ones(())
-        assign(noise.noise_covar, "noise", (share * variance).expand_as(noise.noise))
+    rng = np.random.default_rng([seed, restart, 1])
+    share = 1e-2 if restart == 0 else 10 ** rng.uniform(-3, -1)
+    variance = y.var() if y.numel() > 1 else y.new_ones(())
+    for noise in (model.likelihood, getattr(model.likelihood, "noise_covar", None)):
+        for name in ("noise", "task_noises"):
+            raw = getattr(noise, "_parameters", {}).get(f"raw_{name}")
+            if raw is not None and raw.requires_grad:
+                assign(noise, name, (share * variance).expand_as(raw))
+    for part in model.modules() if restart else ():
+        if isinstance(part, IndexKernel):
+            own = part._parameters
+            factor = own.get("covar_factor", own.get("raw_covar_factor"))
+            if factor is not None and factor.requires_grad:
+                factor.data.copy_(_normal(rng, factor))
     return model
 
 

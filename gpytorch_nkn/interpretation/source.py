@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -11,11 +10,17 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.likelihoods import (
+    FixedNoiseGaussianLikelihood,
+    GaussianLikelihood,
+    HadamardGaussianLikelihood,
+)
 from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn.fit import evaluating
+from gpytorch_nkn.interpretation.affine import affine_inputs, affine_outcome, raw_inputs
+from gpytorch_nkn.interpretation.long_form import LongFormGP, long_form
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.linalg import ExactPosterior
 
@@ -27,11 +32,11 @@ __all__ = [
     "check_fit",
     "fitted_gp",
     "fitted_members",
-    "raw_inputs",
     "source_of",
 ]
 
 _YEAR = 365.2425  # days
+_GAUSSIAN = (GaussianLikelihood, FixedNoiseGaussianLikelihood, HadamardGaussianLikelihood)
 
 
 @runtime_checkable
@@ -195,7 +200,7 @@ def fitted_gp(thing: Any) -> FittedGP:
             f"estimator, got {type(thing).__name__}."
         )
     estimator, model = _unwrap(thing)
-    if not isinstance(model.likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood):
+    if not isinstance(model.likelihood, _GAUSSIAN):
         raise TypeError(
             "The posterior splits into components under a Gaussian likelihood, got "
             f"{type(model.likelihood).__name__}."
@@ -222,10 +227,10 @@ def fitted_gp(thing: Any) -> FittedGP:
                 "The covariance of the model's forward is not that of its covar_module, which "
                 "alone can be expanded."
             )
-        noise = model.likelihood.noise.detach().expand(targets.shape)
+        noise = (model if isinstance(model, LongFormGP) else model.likelihood).noise.detach()
         return FittedGP(
-            model, kernel, inputs, targets, mean, covariance, noise, _units_of(estimator, model),
-            estimator,
+            model, kernel, inputs, targets, mean, covariance, noise.expand(targets.shape),
+            _units_of(estimator, model), estimator,
         )  # fmt: skip
 
 
@@ -305,8 +310,12 @@ def _unwrap(thing: Any) -> tuple[Any, ExactGP]:
         )
     if model.train_inputs is None or model.train_targets is None:
         raise ValueError("The model has no training data.")
+    model = long_form(model)
     if len(model.train_inputs) != 1:
-        raise ValueError(f"Expected one tensor of inputs, got {len(model.train_inputs)}.")
+        raise ValueError(
+            "Expected one tensor of inputs, or one of inputs and an integer index of the task, got "
+            f"{len(model.train_inputs)}."
+        )
     return estimator, model
 
 
@@ -326,15 +335,6 @@ def _as_inputs(x: Any, like: Tensor, width: int | None = None) -> Tensor:
     if not bool(inputs.isfinite().all()):
         raise ValueError("x contains NaN or infinite values.")
     return inputs.detach()
-
-
-def raw_inputs(model: ExactGP) -> Tensor:
-    """Training inputs as they were given, in double precision; the model is left in eval mode."""
-    model.train()  # where BoTorch's models hold them so
-    assert model.train_inputs is not None
-    inputs = model.train_inputs[0].detach().double().clone()
-    model.eval()
-    return inputs
 
 
 def _transformed(model: ExactGP, x: Tensor) -> Tensor:
@@ -382,12 +382,14 @@ def _link(estimator: Any) -> Any:
 
 
 def _units_of(estimator: Any, model: ExactGP) -> Units:
+    if isinstance(model, LongFormGP):
+        return model.units
     if estimator is None:
         assert model.train_inputs is not None
         input_dim = model.train_inputs[0].size(-1)
         names = Units.plain(input_dim).names
-        x_offset, x_scale, affine = _affine_inputs(model, input_dim)
-        y_offset, y_scale = _affine_outcome(model)
+        x_offset, x_scale, affine = affine_inputs(model, input_dim)
+        y_offset, y_scale = affine_outcome(model)
         codes = {column: _codes(model, column) for column in getattr(model, "cat_dims", ())}
         return Units(x_offset, x_scale, y_offset, y_scale, names, affine=affine, categories=codes)
     y_offset, y_scale = float(estimator.y_offset_), float(estimator.y_scale_)
@@ -428,49 +430,3 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
 def _codes(model: ExactGP, column: int) -> dict[float, str]:
     """Codes that a column of categories holds, which are all that a model knows of their names."""
     return {code: f"{code:.10g}" for code in raw_inputs(model)[..., column].unique().tolist()}
-
-
-def _affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Offset and scale per column of the input transform, and whether it is affine."""
-    plain = np.zeros(input_dim), np.ones(input_dim), False
-    if getattr(model, "input_transform", None) is None:
-        return *plain[:2], True
-    raw = raw_inputs(model)
-    if raw.size(-1) != input_dim:
-        return plain
-    raw = raw.reshape(-1, input_dim)
-    first, last = raw.amin(0), raw.amax(0)
-    last = torch.where(last > first, last, first + 1)
-    try:
-        points = torch.stack([first, (first + last) / 2, last])
-        values = deepcopy(model.input_transform).double()(points)
-        low, middle, high = values.reshape(-1, 3, input_dim)[0]
-    except (IndexError, RuntimeError, ValueError):  # it takes another number of columns
-        return plain
-    slope = (high - low) / (last - first)
-    bend = (middle - (low + high) / 2).abs()
-    if bool((slope == 0).any()) or bool((bend > 1e-6 * (high - low).abs()).any()):
-        return plain
-    offset = first - low / slope
-    return offset.cpu().numpy(), (1 / slope).cpu().numpy(), True
-
-
-def _affine_outcome(model: ExactGP) -> tuple[Any, Any]:
-    """Offset and scale of the targets; per output where there are several."""
-    transform = getattr(model, "outcome_transform", None)
-    transform = getattr(model, "common_transform", transform)  # without those of single members
-    if transform is None:
-        return 0.0, 1.0
-    outputs = model.num_outputs
-    # in double precision, or a large offset would hide the scale
-    points = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64, device=model.train_targets.device)
-    values = transform.untransform(points.unsqueeze(-1).expand(3, outputs))[0]  # ... x 3 x m
-    low, middle, high = (values.squeeze(-1) if outputs == 1 else values.mT).unbind(-1)
-    if not torch.allclose(high - middle, middle - low, rtol=1e-6):
-        raise ValueError(
-            f"The outcome transform {type(transform).__name__} is not affine: components that add "
-            "up exist only on the scale of the transformed targets. Transform these before the "
-            "model has them (train_Y.log() for Log()), and read a model without that transform."
-        )
-    offset, scale = low.double().cpu().numpy(), (middle - low).double().cpu().numpy()
-    return (float(offset), float(scale)) if offset.ndim == 0 else (offset, scale)

@@ -12,6 +12,7 @@ from gpytorch_nkn.models.grid import (
 )
 from gpytorch_nkn.models.inducing_points import select_inducing_points as select_inducing_points
 from gpytorch_nkn.models.laplace_gp import LaplaceGP
+from gpytorch_nkn.models.nkn_multi_task_gp import NKNMultiTaskGP
 from gpytorch_nkn.models.nkn_single_task_gp import NKNSingleTaskGP
 from gpytorch_nkn.models.pathwise import (
     SpectralFeatureMap,
@@ -30,6 +31,7 @@ __all__ = [
     "GridRestart",
     "KroneckerGridGP",
     "LaplaceGP",
+    "NKNMultiTaskGP",
     "NKNSingleTaskGP",
     "SparseNKNGP",
     "SpectralFeatureMap",

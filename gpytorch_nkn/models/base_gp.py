@@ -43,6 +43,7 @@ __all__ = [
     "TRAINERS",
     "BaseGP",
     "ExactBaseGP",
+    "ExactModel",
     "event_dims",
     "trains",
 ]
@@ -211,11 +212,79 @@ class BaseGP:
         return torch.cat(means, -2), torch.cat(variances, -2)
 
 
-class ExactBaseGP(BaseGP, SingleTaskGP):
-    """BoTorch's SingleTaskGP, with data that are checked whenever they are set.
+class ExactModel(BaseGP):
+    """Predictions of an exact GP that are those of its present state, dtype and data.
 
-    Predictions are those of the present state, dtype and data: BoTorch transforms the training
-    inputs once, in ``eval()``, and keeps them when a state is loaded or the dtype changes.
+    BoTorch transforms the training inputs once, in ``eval()``, and keeps them when a state is
+    loaded or the dtype changes.
+    """
+
+    def keep_inputs_fresh(self: Any) -> None:
+        """Transform the inputs anew after a state has been loaded."""
+        # a hook, which is called for a model within another module, too
+        self.register_load_state_dict_post_hook(_transform_inputs_anew)
+
+    def _apply(self: Any, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
+        data = (*(self.train_inputs or ()), self.train_targets)
+        if all(fn(one) is one for one in (*data, *self.parameters(), *self.buffers())):
+            return self  # acquisition functions call ``to`` each time: factorisations stay
+        with self._inputs_as_given():
+            super()._apply(fn, *args, **kwargs)  # type: ignore[misc]
+        for prior in (part for part in self.modules() if isinstance(part, Prior)):
+            apply_to_base(prior, fn)
+        return self
+
+    @contextmanager
+    def _inputs_as_given(self: Any) -> Iterator[None]:
+        """Give back the training inputs before their transform; transform them anew afterwards."""
+        transformed = self._has_transformed_inputs
+        self._revert_to_original_inputs()
+        self._clear_cache()
+        try:
+            yield
+        finally:
+            if transformed:
+                self._set_transformed_inputs()
+
+    def _prior_mean(self: Any, x: Tensor) -> Tensor:
+        """Prior mean ``... x N`` at transformed inputs ``... x N x D``."""
+        mean = self.mean_module(x)
+        return mean.expand(torch.broadcast_shapes(mean.shape, (*self._aug_batch_shape, 1)))
+
+    def _prior_variances(self: Any, x: Tensor) -> Tensor:
+        """Diagonal ``... x N`` of the kernel's matrix."""
+        return self.covar_module(x, diag=True)
+
+    def _values(self: Any, one: Tensor, two: Tensor) -> Tensor:
+        """The kernel's matrix for inputs ``... x N x D`` and ``... x M x D``."""
+        return self.covar_module(one, two).to_dense()
+
+    def _test_prior(
+        self: Any, train: Tensor, test: Tensor, values: Callable[[Tensor, Tensor], Tensor]
+    ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
+        """The same for training inputs, test points and a function that returns a matrix.
+
+        A single call repeats the training inputs for every batch of test points; for many batches
+        two calls are cheaper. Covariances of many test points are evaluated lazily.
+        """
+        shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
+        if test.size(-2) > FEW_POINTS:
+            diagonal = self._prior_variances(test)
+            own: LinearOperator = DelayedMatrix(diagonal, lambda: values(test, test))
+            cross = to_linear_operator(values(test, train))
+        elif shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:
+            own, cross = map(to_linear_operator, (values(test, test), values(test, train)))
+        else:
+            inputs = torch.cat([x.expand(*shape, *x.shape[-2:]) for x in (train, test)], -2)
+            num_train = train.size(-2)
+            both = to_linear_operator(values(inputs[..., num_train:, :], inputs))
+            own, cross = both[..., num_train:], both[..., :num_train]
+        mean = self._prior_mean(test.expand(*shape, *test.shape[-2:]))
+        return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal
+
+
+class ExactBaseGP(ExactModel, SingleTaskGP):
+    """BoTorch's SingleTaskGP, with data that are checked whenever they are set.
 
     Args:
         train_X: Inputs ``... x n x d``.
@@ -262,8 +331,7 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
         )
         self._num_columns = train_X.shape[-1:]
         check_codes_kept(self, train_X)
-        # a hook, which is called for a model within another module, too
-        self.register_load_state_dict_post_hook(_transform_inputs_anew)
+        self.keep_inputs_fresh()
 
     @classmethod
     def construct_inputs(
@@ -283,28 +351,6 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
         if categorical_features is not None:
             options["cat_dims"] = categorical_features
         return {**super().construct_inputs(training_data), **options}
-
-    def _apply(self: Any, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
-        data = (*(self.train_inputs or ()), self.train_targets)
-        if all(fn(one) is one for one in (*data, *self.parameters(), *self.buffers())):
-            return self  # acquisition functions call ``to`` each time: factorisations stay
-        with self._inputs_as_given():
-            super()._apply(fn, *args, **kwargs)
-        for prior in (part for part in self.modules() if isinstance(part, Prior)):
-            apply_to_base(prior, fn)
-        return self
-
-    @contextmanager
-    def _inputs_as_given(self: Any) -> Iterator[None]:
-        """Give back the training inputs before their transform; transform them anew afterwards."""
-        transformed = self._has_transformed_inputs
-        self._revert_to_original_inputs()
-        self._clear_cache()
-        try:
-            yield
-        finally:
-            if transformed:
-                self._set_transformed_inputs()
 
     def condition_on_observations(
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
@@ -383,10 +429,6 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
             mvn = MultivariateNormal(mvn.mean, covariance)
         return super()._apply_noise(X, mvn, observation_noise)
 
-    def _values(self, one: Tensor, two: Tensor) -> Tensor:
-        """The kernel's matrix for inputs ``... x N x D`` and ``... x M x D``."""
-        return self.covar_module(one, two).to_dense()
-
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
@@ -396,30 +438,6 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
         return self._test_prior(train, test, self._values)
-
-    def _test_prior(
-        self, train: Tensor, test: Tensor, values: Callable[[Tensor, Tensor], Tensor]
-    ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """The same for training inputs, test points and a function that returns a matrix.
-
-        A single call repeats the training inputs for every batch of test points; for many batches
-        two calls are cheaper. Covariances of many test points are evaluated lazily.
-        """
-        shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
-        if test.size(-2) > FEW_POINTS:
-            diagonal = self.covar_module(test, diag=True)
-            own: LinearOperator = DelayedMatrix(diagonal, lambda: values(test, test))
-            cross = to_linear_operator(values(test, train))
-        elif shape.numel() * train.shape[-2:].numel() > _JOINED_ENTRIES:
-            own, cross = map(to_linear_operator, (values(test, test), values(test, train)))
-        else:
-            inputs = torch.cat([x.expand(*shape, *x.shape[-2:]) for x in (train, test)], -2)
-            num_train = train.size(-2)
-            both = to_linear_operator(values(inputs[..., num_train:, :], inputs))
-            own, cross = both[..., num_train:], both[..., :num_train]
-        mean = self.mean_module(test.expand(*shape, *test.shape[-2:]))
-        mean = mean.expand(torch.broadcast_shapes(mean.shape, (*self._aug_batch_shape, 1)))
-        return mean, own, cross, mean.shape[:-1], mean.shape[-1:], MultivariateNormal
 
     def subset_output(self, idcs: list[int]) -> Any:
         """Return the model of some of the outputs only.
@@ -451,7 +469,7 @@ class ExactBaseGP(BaseGP, SingleTaskGP):
         return subset
 
 
-def _transform_inputs_anew(model: ExactBaseGP, keys: Any) -> None:
+def _transform_inputs_anew(model: ExactModel, keys: Any) -> None:
     """Do so after a state was loaded."""
     with model._inputs_as_given():
         pass

@@ -37,13 +37,14 @@ _ROUNDING = 10.0  # rounding errors, in units of the last digit, that a constant
 
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None = None) -> None:
-    """Reject infinite values and different numbers of rows; BoTorch rejects NaN.
+    """Reject values that are NaN or infinite, and different numbers of rows.
 
     Inputs are ``... x n x d``, outcomes and variances of their noise ``... x n x m``.
 
     Raises:
         TypeError: They are no floating-point tensors.
-        ValueError: Numbers of rows differ, there are no columns of inputs, or a value is infinite.
+        ValueError: Numbers of rows differ, there are no columns of inputs, or a value is not
+            finite.
     """
     present = {"train_X": train_X, "train_Y": train_Y}
     if train_Yvar is not None:
@@ -52,10 +53,9 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
     if train_X.dim() < 2:
         raise ValueError(f"train_X must be ... x n x d, got the shape {tuple(train_X.shape)}.")
     for name, values in present.items():
-        if values.isinf().any():
-            raise ValueError(
-                f"{name} must be finite, got {int(values.isinf().sum())} infinite values."
-            )
+        if not bool(values.isfinite().all()):
+            wrong = int((~values.isfinite()).sum())
+            raise ValueError(f"{name} must be finite, got {wrong} values that are NaN or infinite.")
     if train_Yvar is not None and train_Yvar.numel() and train_Yvar.min() < 0:
         raise ValueError(f"train_Yvar must hold variances, at least 0, got {train_Yvar.min():.4g}.")
     if all(v.dim() > 1 for v in present.values()):

@@ -4,14 +4,15 @@ import pytest
 import torch
 
 from gpytorch_nkn.fit import evaluate_criterion
-from gpytorch_nkn.fit.objective import noisy_prior
+from gpytorch_nkn.fit.objective import flat_targets, noisy_prior
 from tests.fit.models import network_model
+from tests.multitask_models import KINDS, make_multitask
 
 
 def left_out_density(model, blocks):
     """Each block from a Gaussian conditioned on the other points, computed by solves."""
     mean, covariance = noisy_prior(model)
-    y, total = model.train_targets, 0.0
+    y, total = flat_targets(model), 0.0
     for block in blocks:
         rest = torch.tensor([i for i in range(y.numel()) if i not in block])
         gain = torch.linalg.solve(covariance[rest][:, rest], covariance[rest][:, block]).T
@@ -21,10 +22,13 @@ def left_out_density(model, blocks):
     return (total / y.numel()).item()
 
 
-def test_leave_one_out():
-    model = network_model(15).train()
+@pytest.mark.parametrize("kind", ["one output", *KINDS])
+def test_leave_one_out(kind):
+    model = network_model(15) if kind == "one output" else make_multitask(kind)
+    model.train()
     with torch.no_grad():
-        expected = left_out_density(model, [torch.tensor([i]) for i in range(15)])
+        points = torch.arange(flat_targets(model).numel()).unsqueeze(-1)
+        expected = left_out_density(model, list(points))
     assert evaluate_criterion(model, "loo", math.nan, 8) == pytest.approx(expected)
 
 

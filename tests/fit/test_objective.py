@@ -6,9 +6,10 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior
 
-from gpytorch_nkn.fit.objective import Objective, check_model
+from gpytorch_nkn.fit.objective import Objective, check_model, log_prior
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.fit.models import SmallGP, network_model, seasonal_data
+from tests.multitask_models import KINDS, make_multitask
 
 
 def gpytorch_loss(model):
@@ -68,13 +69,22 @@ def test_outputs_are_summed():
     torch.testing.assert_close(Objective(model)().sum(), expected)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_tasks_have_the_density_of_gpytorch(kind):
+    model = make_multitask(kind).train()
+    inputs = list(model.train_inputs)
+    output = model.likelihood(model.forward(*inputs), inputs)
+    expected = -output.log_prob(model.train_targets) - log_prior(model, model.train_targets)
+    torch.testing.assert_close(Objective(model)(), expected)
+
+
 @pytest.mark.parametrize("kind", ["module", "likelihood"])
 def test_other_models_are_refused(kind):
     model = torch.nn.Linear(1, 1)
     if kind == "likelihood":
         model = network_model()
-        model.likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(num_tasks=2)
-    with pytest.raises(TypeError, match="got (Linear|MultitaskGaussianLikelihood)"):
+        model.likelihood = gpytorch.likelihoods.StudentTLikelihood()
+    with pytest.raises(TypeError, match="got (Linear|StudentTLikelihood)"):
         check_model(model)
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from botorch.models import KroneckerMultiTaskGP, MultiTaskGP, SingleTaskGP
+from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Log10, Normalize, Warp
 from botorch.models.transforms.outcome import Log, Standardize
 from gpytorch.distributions import MultivariateNormal
@@ -186,19 +186,13 @@ def test_unknown_things(function):
     with pytest.raises(TypeError, match="with a covar_module, got WithoutKernel"):
         function(WithoutKernel(X, Y[:, 0]))
     two = GP([X, X], Y[:, 0], RBFKernel())
-    with pytest.raises(ValueError, match="one tensor of inputs, got 2"):
+    with pytest.raises(ValueError, match="integer index of the task, got 2"):
         function(two)
 
 
 def test_processes_that_do_not_split():
     with pytest.raises(TypeError, match="A kernel alone has no posterior.*got RBFKernel"):
         fitted_gp(RBFKernel())
-    tasks = torch.arange(20.0).unsqueeze(-1) % 2
-    model = MultiTaskGP(torch.cat([X, tasks], 1), Y, task_feature=-1)
-    with pytest.raises(TypeError, match="Gaussian likelihood, got HadamardGaussianLikelihood"):
-        fitted_gp(model)
-    with pytest.raises(TypeError, match="Gaussian likelihood, got MultitaskGaussianLikelihood"):
-        fitted_gp(KroneckerMultiTaskGP(X, torch.cat([Y, Y.cos()], 1)))
     with pytest.raises(ValueError, match="covariance of the model's forward is not that of its"):
         fitted_gp(Doubled(X, Y[:, 0], RBFKernel()))
     missing = torch.where(Y[:, 0] > 200, torch.nan, Y[:, 0])

@@ -14,6 +14,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.models import (
     KroneckerGridGP,
+    NKNMultiTaskGP,
     NKNSingleTaskGP,
     SparseNKNGP,
     SpectralGP,
@@ -117,6 +118,15 @@ def _kept(devices, case, outputs, batch_shape, dtype, seed, *without):
 
 def nkn(inputs, y, *, structure="optimization", **options):
     return NKNSingleTaskGP(inputs, y, structure=structure, **options)
+
+
+def multi_task(inputs, y, train_Yvar=None, *, input_transform=None, **options):
+    """Tasks 3 and 7, of which the first is the output."""
+    tasks = torch.where(torch.arange(inputs.size(-2)) % 3 > 0, 3.0, 7.0).to(inputs)
+    rows = torch.cat([inputs, tasks.unsqueeze(-1).expand(*inputs.shape[:-1], 1)], -1)
+    return NKNMultiTaskGP(
+        rows, y, -1, train_Yvar, output_tasks=[3], structure="additive", **options
+    )
 
 
 def small_network(x, options):
@@ -234,6 +244,25 @@ _OF_WARPS = (
     "check_likelihood",
     "check_device",
 )
+# without those that change the number of columns, where the task would be lost
+_OF_TASKS = (
+    "check_many_points",
+    "check_covariances_of_many_points",
+    "check_posterior",
+    "check_gradients_of_points",
+    "check_second_derivatives_of_points",
+    "check_samples",
+    "check_predict",
+    "check_bayesian_optimisation",
+    "check_lists",
+    "check_batches",
+    "check_copies",
+    "check_state",
+    "check_dtypes",
+    "check_units",
+    "check_global_state",
+    "check_device",
+)
 _SPARSE = Case("sparse", SparseNKNGP, sparse, takes_rows=False)
 _STRUCTURES = Case(
     "structures",
@@ -258,6 +287,7 @@ CASES = [
     Case("nkn", NKNSingleTaskGP, nkn),
     of_structure("nkn regression", "regression", 2, _OF_KERNELS),
     of_structure("nkn time series", "time_series", 1, _OF_ONE_COLUMN),
+    Case("nkn tasks", NKNMultiTaskGP, multi_task, outputs=False, batches=False, checks=_OF_TASKS),
     _SPARSE,
     Case(
         "variational",

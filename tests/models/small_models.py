@@ -45,7 +45,7 @@ def moved(model, batch_shape=()):
         one = parameter.data[(0,) * len(batch_shape)]
         steps = torch.arange(one.numel(), device=one.device).to(one)
         wave = torch.sin(1.7 * steps + number).view(one.shape)
-        noise = parameter.shape[-1:] == (1,) and "noise" in _name_of(model, parameter)
+        noise = "raw_noise" in _name_of(model, parameter)
         parameter.data += (0.05 if noise else 0.4) * (wave + (1.1 if noise else 0.0))
     return model.eval()
 

@@ -39,6 +39,7 @@ def test_every_model_is_registered():
 
 def test_every_check_is_made_of_every_model_and_names_are_those_of_checks():
     whole = {case.cls for case in CASES if case.checks is None}
-    assert whole == {case.cls for case in CASES}
+    partial = {models.NKNMultiTaskGP}  # a column of its inputs holds the task
+    assert whole == {case.cls for case in CASES} - partial
     names = {check.__name__ for check in (*CHECKS, check_device)}
     assert all(set(case.checks or ()) <= names for case in CASES)

@@ -14,6 +14,7 @@ from scipy.interpolate import RegularGridInterpolator
 from scipy.stats import norm, qmc, sobol_indices
 
 from gpytorch_nkn.fit import check_counts, evaluating
+from gpytorch_nkn.interpretation.affine import raw_inputs
 from gpytorch_nkn.interpretation.effects.averages import (
     Averages,
     Empirical,
@@ -21,13 +22,13 @@ from gpytorch_nkn.interpretation.effects.averages import (
     independent_copies,
     set_columns,
 )
+from gpytorch_nkn.interpretation.long_form import long_form
 from gpytorch_nkn.interpretation.source import (
     NetworkEstimator,
     TableEstimator,
     fitted_gp,
     fitted_processes,
     is_ensemble,
-    raw_inputs,
 )
 from gpytorch_nkn.interpretation.units import Units, plain
 
@@ -354,6 +355,8 @@ def _checked_model(thing: Any) -> ExactGP:
             f"Expected a fitted ExactGP or the record of a fit, got {type(thing).__name__}"
             + ("; take its last step, pipeline[-1]." if hasattr(thing, "named_steps") else ".")
         )
+    if model.train_inputs is not None:
+        model = long_form(model)
     outputs = getattr(model, "num_outputs", 1)
     targets = model.train_targets
     if not is_ensemble(model) and (outputs != 1 or (targets is not None and targets.dim() > 1)):

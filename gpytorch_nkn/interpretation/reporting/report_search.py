@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpytorch_nkn import plotting
 from gpytorch_nkn.fit import check_counts, evaluating
+from gpytorch_nkn.interpretation.affine import raw_inputs
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, one_step_ahead
 from gpytorch_nkn.interpretation.components import Z95
 from gpytorch_nkn.interpretation.effects import Effect, Effects, effects
@@ -31,7 +32,6 @@ from gpytorch_nkn.interpretation.reporting.words import describe_effects, descri
 from gpytorch_nkn.interpretation.source import (
     FittedGP,
     fitted_processes,
-    raw_inputs,
 )
 from gpytorch_nkn.interpretation.units import (
     Units,

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from botorch.models import MixedSingleTaskGP, MultiTaskGP, SingleTaskGP
+from botorch.models import MixedSingleTaskGP, SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
@@ -278,11 +278,6 @@ def two_outputs():
     return SingleTaskGP(x, x)
 
 
-def two_tasks():
-    x = torch.cat([cube(16, 2), torch.arange(16.0).unsqueeze(-1) % 2], dim=-1)
-    return MultiTaskGP(x, x[:, :1], task_feature=-1)
-
-
 def batch_of_models():
     class Model(ExactGP):
         num_outputs = 1
@@ -293,7 +288,7 @@ def batch_of_models():
 
 @pytest.mark.parametrize(
     ("make", "got"),
-    [(two_outputs, "2"), (two_tasks, "2"), (batch_of_models, r"1 and targets of shape \(3, 16\)")],
+    [(two_outputs, "2"), (batch_of_models, r"1 and targets of shape \(3, 16\)")],
 )
 def test_several_outputs_are_refused(make, got):
     with pytest.raises(NotImplementedError, match=f"one output, got {got}"):

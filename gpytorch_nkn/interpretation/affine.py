@@ -1,0 +1,76 @@
+"""Offsets and scales of a model's input and outcome transforms."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+__all__ = ["affine_inputs", "affine_outcome", "raw_inputs"]
+
+
+def raw_inputs(model: ExactGP) -> Tensor:
+    """Training inputs as they were given, in double precision; the model is left in eval mode."""
+    model.train()  # where BoTorch's models hold them so
+    assert model.train_inputs is not None
+    inputs = model.train_inputs[0].detach().double().clone()
+    model.eval()
+    return inputs
+
+
+def affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Offset and scale per column of the input transform, and whether it is affine."""
+    plain = np.zeros(input_dim), np.ones(input_dim), False
+    if getattr(model, "input_transform", None) is None:
+        return *plain[:2], True
+    raw = raw_inputs(model)
+    if raw.size(-1) != input_dim:
+        return plain
+    raw = raw.reshape(-1, input_dim)
+    first, last = raw.amin(0), raw.amax(0)
+    last = torch.where(last > first, last, first + 1)
+    try:
+        points = torch.stack([first, (first + last) / 2, last])
+        values = deepcopy(model.input_transform).double()(points)
+        low, middle, high = values.reshape(-1, 3, input_dim)[0]
+    except (IndexError, RuntimeError, ValueError):  # it takes another number of columns
+        return plain
+    slope = (high - low) / (last - first)
+    bend = (middle - (low + high) / 2).abs()
+    if bool((slope == 0).any()) or bool((bend > 1e-6 * (high - low).abs()).any()):
+        return plain
+    offset = first - low / slope
+    return offset.cpu().numpy(), (1 / slope).cpu().numpy(), True
+
+
+def affine_outcome(model: Any, X: Tensor | None = None) -> tuple[Any, Any]:
+    """Offset and scale of the targets: numbers, or one per output where there are several.
+
+    ``X`` are raw inputs ``T x d`` of one point per task, for a model of tasks in long form; then
+    offset and scale have a value per task.
+    """
+    transform = getattr(model, "outcome_transform", None)
+    transform = getattr(model, "common_transform", transform)  # without those of single members
+    if transform is None:
+        return (0.0, 1.0) if X is None else (np.zeros(len(X)), np.ones(len(X)))
+    # in double precision, or a large offset would hide the scale
+    points = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64, device=model.train_targets.device)
+    if X is None:
+        outputs = model.num_outputs
+        values = transform.untransform(points.unsqueeze(-1).expand(3, outputs))[0]  # ... x 3 x m
+        low, middle, high = (values.squeeze(-1) if outputs == 1 else values.mT).unbind(-1)
+    else:
+        columns = [transform.untransform(p.expand(len(X), 1), X=X)[0].squeeze(-1) for p in points]
+        low, middle, high = columns
+    if not torch.allclose(high - middle, middle - low, rtol=1e-6):
+        raise ValueError(
+            f"The outcome transform {type(transform).__name__} is not affine: components that add "
+            "up exist only on the scale of the transformed targets. Transform these before the "
+            "model has them (train_Y.log() for Log()), and read a model without that transform."
+        )
+    offset, scale = low.double().cpu().numpy(), (middle - low).double().cpu().numpy()
+    return (float(offset), float(scale)) if offset.ndim == 0 else (offset, scale)

@@ -1,0 +1,328 @@
+"""A model of correlated tasks as a model of one output, whose inputs name the task."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from botorch.models import MultiTaskGP
+from botorch.models.gpytorch import GPyTorchModel
+from botorch.models.transforms.input import InputTransform
+from gpytorch.constraints import Positive
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import (
+    AdditiveKernel,
+    IndexKernel,
+    Kernel,
+    LCMKernel,
+    MultitaskKernel,
+    ProductKernel,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import (
+    FixedNoiseGaussianLikelihood,
+    HadamardGaussianLikelihood,
+    Likelihood,
+    MultitaskGaussianLikelihood,
+)
+from gpytorch.means import Mean, MultitaskMean
+from gpytorch.models import ExactGP
+from linear_operator import to_dense
+from torch import Tensor
+
+from gpytorch_nkn.fit import copy_model, flat_targets, noisy_prior
+from gpytorch_nkn.interpretation.affine import affine_inputs, affine_outcome
+from gpytorch_nkn.interpretation.units import Units
+
+__all__ = ["LongFormGP", "long_form"]
+
+
+class LongFormGP(GPyTorchModel, ExactGP):
+    """An exact GP over inputs ``N x (D + 1)``, one column of which holds the task.
+
+    Attributes:
+        units: Names of the columns and tasks, and one offset and scale for the targets of all
+            tasks.
+        task_column: Number of the column that holds the task.
+    """
+
+    _num_outputs = 1
+    input_transform: _TaskInputs
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        kernel: Kernel,
+        mean: Mean,
+        likelihood: Likelihood,
+        transform: _TaskInputs,
+        task_column: int,
+        units: Units,
+    ):
+        super().__init__(inputs, targets, likelihood)
+        self.covar_module, self.mean_module, self.input_transform = kernel, mean, transform
+        self.task_column, self.units = task_column, units
+
+    @property
+    def noise(self) -> Tensor:
+        """Variances ``N`` of the noise at the training inputs, in eval mode."""
+        noise: Any = self.likelihood.noise
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            return noise
+        tasks = self.train_inputs[0][:, self.task_column].long()  # type: ignore[index]
+        return noise[self.input_transform.values[tasks]]
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """The prior at inputs ``... x N x (D + 1)``."""
+        x = self.transform_inputs(x) if self.training else x
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@torch.no_grad()
+def long_form(model: ExactGP) -> ExactGP:
+    """Return a model of correlated tasks in long form; any other model as it is.
+
+    The long form has the same posterior. Its kernel is a sum of products with GPyTorch's
+    IndexKernel over the column of the task. Models of correlated tasks are BoTorch's MultiTaskGP
+    and KroneckerMultiTaskGP, models with a MultitaskGaussianLikelihood, and models with an
+    integer index of the task as second input, whose kernel is ``covar_module`` times an
+    IndexKernel of the model.
+
+    Raises:
+        NotImplementedError: The model is a batch, or its prior is not that of such a kernel with
+            independent noise.
+    """
+    assert model.train_inputs is not None
+    index = model.train_inputs[1:]
+    has_index = len(index) == 1 and not index[0].is_floating_point()
+    is_wide = isinstance(model.likelihood, MultitaskGaussianLikelihood)
+    if not (has_index or is_wide or isinstance(model, MultiTaskGP)):
+        return model
+    if model.train_inputs[0].dim() > 2:
+        raise NotImplementedError(
+            "Expected one data set N x D of correlated tasks, got a batch of the shape "
+            f"{tuple(model.train_inputs[0].shape)}."
+        )
+    model = copy_model(model).train()  # where BoTorch's models hold inputs as given
+    assert model.train_inputs is not None
+    rows, kernel = model.train_inputs[0], model.covar_module
+    column = rows.size(-1)
+    if isinstance(model, MultiTaskGP):
+        column, values = model._task_feature, sorted(model._expected_task_values)
+        tasks = model._map_tasks(rows[:, column]).long()
+        inputs, samples = rows, rows[:1].repeat(len(values), 1)
+        samples[:, column] = torch.as_tensor(values).to(rows)
+    else:
+        if is_wide:
+            values = list(range(model.likelihood.num_tasks))
+            tasks = torch.arange(len(values), device=rows.device).repeat(len(rows))
+            rows = rows.repeat_interleave(len(values), 0)
+        else:
+            task_kernel = _task_kernel(model)
+            kernel = ProductKernel(kernel, task_kernel)
+            values, tasks = list(range(task_kernel.raw_var.size(-1))), index[0].flatten()
+        inputs, samples = torch.cat([rows, tasks.unsqueeze(-1).to(rows)], -1), None
+    found = affine_outcome(model, samples)
+    offsets, scales = (torch.as_tensor(v).to(rows).expand(len(values)) for v in found)
+    offset, scale = offsets.mean(), scales.square().mean().sqrt()
+    factors, shifts = scales / scale, (offsets - offset) / scale
+    noise = _noise(model.likelihood, values)
+    if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
+        likelihood: Likelihood = FixedNoiseGaussianLikelihood(noise * factors[tasks].square())
+    else:  # whose index is the value of the task, as the column of inputs holds it
+        likelihood = HadamardGaussianLikelihood(
+            values[-1] + 1, noise_constraint=Positive(), task_feature_index=column
+        ).to(rows)
+        likelihood.noise = torch.ones_like(likelihood.noise).index_copy(
+            0, torch.tensor(values, device=rows.device), noise * factors.square()
+        )
+    beside = [place for place in range(inputs.size(-1)) if place != column]
+    whole = isinstance(model, MultiTaskGP)
+    long = LongFormGP(
+        inputs,
+        factors[tasks] * flat_targets(model) + shifts[tasks],
+        _converted(kernel, torch.tensor(beside, device=rows.device), column, factors),
+        TaskMean(model.mean_module, column, whole, factors, shifts),
+        likelihood,
+        _TaskInputs(getattr(model, "input_transform", None), column, whole, values),
+        column,
+        _units(model, column, values, float(offset), float(scale)),
+    )
+    _check_same_prior(model, long, factors[tasks])
+    return long.eval()
+
+
+def _task_kernel(model: ExactGP) -> IndexKernel:
+    found = [part for part in model.children() if isinstance(part, IndexKernel)]
+    if len(found) != 1:
+        raise NotImplementedError(
+            "Expected a model of two inputs with one IndexKernel beside its covar_module, got "
+            f"{len(found)}."
+        )
+    return found[0]
+
+
+def _noise(likelihood: Likelihood, values: list[int]) -> Tensor:
+    """Variances of the noise: one per task, or per row where they are known."""
+    if isinstance(likelihood, HadamardGaussianLikelihood):
+        if not 0 <= values[0] <= values[-1] < likelihood.num_tasks:
+            raise NotImplementedError(
+                "BoTorch's MultiTaskGP has no noise for tasks with other values than 0, 1, ..., "
+                f"got {values}: number the tasks from 0, or take NKNMultiTaskGP."
+            )
+        return likelihood.noise[values]
+    if not isinstance(likelihood, MultitaskGaussianLikelihood):
+        noise = likelihood.noise
+        return noise.expand(len(values)) if noise.numel() == 1 else noise
+    if likelihood.has_task_noise and likelihood.rank:
+        raise NotImplementedError(
+            "Noise that is correlated between tasks has no long form: take a "
+            f"MultitaskGaussianLikelihood of rank 0, got rank {likelihood.rank}."
+        )
+    parts = [likelihood.noise] if likelihood.has_global_noise else []
+    parts += [likelihood.task_noises] if likelihood.has_task_noise else []
+    return torch.stack([part.expand(len(values)) for part in parts]).sum(0)
+
+
+def _units(model: ExactGP, column: int, values: list[int], offset: float, scale: float) -> Units:
+    width = model.train_inputs[0].size(-1)
+    x_offset, x_scale, affine = affine_inputs(model.train(), width)
+    names = list(Units.plain(max(width, column + 1)).names)
+    if column == width:
+        names = [*Units.plain(width).names, ""]
+        x_offset, x_scale = np.append(x_offset, 0.0), np.append(x_scale, 1.0)
+    names[column] = "task"
+    x_offset[column], x_scale[column] = 0.0, 1.0
+    codes = {column: {float(value): f"{value}" for value in values}}
+    return Units(x_offset, x_scale, offset, scale, tuple(names), affine=affine, categories=codes)
+
+
+def _converted(kernel: Kernel, beside: Tensor, column: int, factors: Tensor) -> Kernel:
+    """A kernel of tasks over inputs with a column of the task; outputs scaled by factors ``T``."""
+    if isinstance(kernel, IndexKernel):
+        return _index_kernel(kernel, column, factors)
+    if isinstance(kernel, MultitaskKernel):
+        return ProductKernel(
+            _over(kernel.data_covar_module, beside),
+            _index_kernel(kernel.task_covar_module, column, factors),
+        )
+    parts = None
+    if isinstance(kernel, LCMKernel):
+        parts = kernel.covar_module_list
+    elif isinstance(kernel, AdditiveKernel):
+        parts = kernel.kernels
+    if parts is not None and all(map(_has_tasks, parts)):
+        return AdditiveKernel(*(_converted(part, beside, column, factors) for part in parts))
+    if isinstance(kernel, ProductKernel) and sum(map(_has_tasks, kernel.kernels)) == 1:
+        return ProductKernel(
+            *(
+                _converted(part, beside, column, factors)
+                if _has_tasks(part)
+                else _over(part, beside)
+                for part in kernel.kernels
+            )
+        )
+    if isinstance(kernel, ScaleKernel) and _has_tasks(kernel):
+        scaled = deepcopy(kernel)
+        scaled.base_kernel = _converted(kernel.base_kernel, beside, column, factors)
+        scaled.active_dims = None
+        return scaled
+    raise NotImplementedError(
+        "Expected sums of products of a kernel of the inputs and one of the tasks (IndexKernel, "
+        f"MultitaskKernel, LCMKernel), got {type(kernel).__name__}."
+    )
+
+
+def _has_tasks(kernel: Kernel) -> bool:
+    return any(isinstance(part, IndexKernel | MultitaskKernel) for part in kernel.modules())
+
+
+def _over(kernel: Kernel, columns: Tensor) -> Kernel:
+    kernel = deepcopy(kernel)
+    if kernel.active_dims is None:
+        kernel.active_dims = columns
+    return kernel
+
+
+def _index_kernel(kernel: IndexKernel, column: int, factors: Tensor) -> IndexKernel:
+    """GPyTorch's kernel of the same values (BoTorch's is normalised), scaled by factors ``T``."""
+    factor, extra = kernel.covar_factor.detach(), kernel.var.detach()
+    plain = factor[..., 0, :].square().sum(-1) + extra[..., 0]
+    norm = (plain / to_dense(kernel.covar_matrix)[..., 0, 0]).unsqueeze(-1)
+    made = IndexKernel(*factor.shape[-2:], active_dims=[column]).to(factor)
+    made.covar_factor.data = factors.unsqueeze(-1) * factor / norm.sqrt().unsqueeze(-1)
+    made.var = factors.square() * extra / norm
+    return made
+
+
+def _check_same_prior(model: ExactGP, long: LongFormGP, factors: Tensor) -> None:
+    (mean, covariance), (own_mean, own) = noisy_prior(model), noisy_prior(long.train())
+    expected = factors.unsqueeze(-1) * covariance * factors
+    targets: Any = long.train_targets
+    shifted = targets - own_mean - factors * (flat_targets(model) - mean)
+    size = expected.diagonal().mean()
+    same = torch.allclose(own, expected, rtol=1e-4, atol=1e-5 * float(size))
+    if not same or float(shifted.abs().max()) > 1e-4 * float(size) ** 0.5:
+        raise NotImplementedError(
+            "The prior of the model's forward is not that of its mean_module and its kernels of "
+            "inputs and tasks."
+        )
+
+
+class _TaskInputs(InputTransform):
+    """The input transform of a model, and indices in place of the values of tasks."""
+
+    transform_on_train = transform_on_eval = transform_on_fantasize = True
+    values: Tensor
+
+    def __init__(
+        self, base: InputTransform | None, column: int, whole: bool, values: list[int]
+    ) -> None:
+        super().__init__()
+        self.base, self.column, self.whole = base, column, whole
+        self.register_buffer("values", torch.tensor(values))
+
+    def transform(self, X: Tensor) -> Tensor:
+        """Inputs ``... x N x (D + 1)`` of the kernel."""
+        found = X[..., self.column].unsqueeze(-1) == self.values.to(X.device)
+        if not bool(found.any(-1).all()):
+            raise ValueError(
+                f"Tasks must be among {self.values.tolist()}, got "
+                f"{X[..., self.column].unique().tolist()}."
+            )
+        tasks = found.to(X).argmax(-1, keepdim=True).to(X)
+        others = X if self.whole else _without(X, self.column)
+        if self.base is not None:
+            others = self.base(others)
+        others = _without(others, self.column) if self.whole else others
+        return torch.cat([others[..., : self.column], tasks, others[..., self.column :]], -1)
+
+
+class TaskMean(Mean):
+    """The mean of a model of tasks at inputs that name the task."""
+
+    factors: Tensor
+    shifts: Tensor
+
+    def __init__(self, base: Mean, column: int, whole: bool, factors: Tensor, shifts: Tensor):
+        super().__init__()
+        self.base, self.column, self.whole = base, column, whole
+        self.register_buffer("factors", factors)
+        self.register_buffer("shifts", shifts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The mean ``... x N`` at inputs ``... x N x (D + 1)``."""
+        tasks = x[..., self.column].long()
+        if isinstance(self.base, MultitaskMean):
+            values = self.base(_without(x, self.column))
+            values = values.gather(-1, tasks.unsqueeze(-1)).squeeze(-1)
+        else:
+            values = self.base(x if self.whole else _without(x, self.column))
+        return self.factors[tasks] * values + self.shifts[tasks]
+
+
+def _without(x: Tensor, column: int) -> Tensor:
+    return torch.cat([x[..., :column], x[..., column + 1 :]], -1)

@@ -1,0 +1,265 @@
+"""BoTorch's MultiTaskGP with a kernel of the inputs that learns its structure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.models import MultiTaskGP
+from botorch.models.kernels.positive_index import PositiveIndexKernel
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform, StratifiedStandardize
+from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
+from botorch.posteriors import GPyTorchPosterior
+from botorch.utils.types import DEFAULT, _DefaultType
+from gpytorch.constraints import GreaterThan
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.kernels import Kernel, ProductKernel
+from gpytorch.likelihoods import HadamardGaussianLikelihood, Likelihood
+from gpytorch.means import Mean
+from gpytorch.priors import LogNormalPrior, Prior
+from torch import Tensor
+
+from gpytorch_nkn.bo import fit_bo_model
+from gpytorch_nkn.fit import check_dense
+from gpytorch_nkn.kernels import BatchPredictionStrategy
+from gpytorch_nkn.linalg import DelayedMatrix
+from gpytorch_nkn.models.base_gp import FEW_POINTS, TRAINERS, ExactModel
+from gpytorch_nkn.models.common import check_training_data
+from gpytorch_nkn.models.structure import check_columns, make_kernel
+
+__all__ = ["NKNMultiTaskGP"]
+
+
+class TaskStandardize(StratifiedStandardize):
+    """BoTorch's standardisation by task, with variances of many points without their matrix."""
+
+    def untransform_posterior(self, posterior: Any, X: Tensor | None = None) -> Any:
+        """The posterior ``... x q x 1`` at points ``... x q x (d + 1)``, in units of the data."""
+        normal: Any = getattr(posterior, "distribution", None)
+        if type(normal) is not MultivariateNormal or X is None or X.size(-2) <= FEW_POINTS:
+            return super().untransform_posterior(posterior, X)
+        means, scales, _ = self._get_per_input_means_stdvs(X, include_stdvs_sq=False)
+        mean, scale = means.squeeze(-1), scales.squeeze(-1)
+        covariance = DelayedMatrix(
+            scale.square() * normal.variance,
+            lambda: scale.unsqueeze(-1) * normal.covariance_matrix * scale.unsqueeze(-2),
+        )
+        return GPyTorchPosterior(MultivariateNormal(mean + scale * normal.mean, covariance))
+
+
+class _TaskProduct(ProductKernel):
+    """A kernel of the inputs times one of the tasks, with lazy covariances of many points."""
+
+    def prediction_strategy(
+        self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
+    ) -> BatchPredictionStrategy:
+        """Return the strategy of the package's own kernels."""
+        return BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+
+
+class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
+    r"""Exact GP of correlated tasks, whose kernel of the inputs learns its structure.
+
+    .. math::
+        \operatorname{cov}(f_s(x), f_t(x')) = B_{st}\, k(x, x')
+
+    with a network :math:`k` and BoTorch's covariance of tasks :math:`B`, which is positive
+    everywhere. Each row is one observation of one task, so that the tasks may be observed at
+    different points. Use it for :class:`botorch.models.MultiTaskGP`: for several outcomes, for
+    outputs with missing values, and to transfer from earlier experiments.
+
+    Unlike MultiTaskGP it standardises the outcomes of each task by themselves, and it has a noise
+    level per task whatever integers the tasks are (BoTorch's has none for tasks other than
+    0, 1, ...).
+
+    Args:
+        train_X: Inputs ``n x (d + 1)``, one column of which holds the task, a non-negative integer.
+        train_Y: Outcomes ``n x 1``.
+        task_feature: Index of the column of the task.
+        train_Yvar: Known variances of the noise ``n x 1``; ``None`` infers one level per task.
+        structure: Kernel of the inputs, as in :class:`.NKNSingleTaskGP`.
+        rank: Rank of the covariance of tasks; ``None`` for their number.
+        task_covar_prior: Prior on the correlations of tasks; default as in BoTorch.
+        output_tasks: Tasks that the posterior is of; ``None`` for all.
+        all_tasks: Tasks, where some have no observations.
+        likelihood: Default: Gaussian, with BoTorch's prior on the noise.
+        mean_module: Default: a constant per task.
+        outcome_transform: Default: standardise each task; ``None`` for none.
+        input_transform: Applied to all ``d + 1`` columns; leave the task as it is
+            (``Normalize(d + 1, indices=...)``).
+
+    ``fit_gpytorch_mll`` trains it by :func:`gpytorch_nkn.bo.fit_bo_model`.
+
+    Raises:
+        MemoryError: The covariance matrices of so many rows do not fit into free memory.
+        TypeError: The data are no floating-point tensors, or ``structure`` is neither a name nor a
+            network.
+        ValueError: Tasks are not non-negative integers, the data do not fit each other, or
+            ``structure`` does not fit the input columns.
+
+    Reference: Bonilla, Chai and Williams (2007), Multi-task Gaussian Process Prediction, equation
+    2, with the network of Sun et al. (2018).
+
+    Example:
+        >>> from botorch.fit import fit_gpytorch_mll
+        >>> x = torch.rand(16, 2, dtype=torch.float64)
+        >>> x[:, 1] = torch.arange(16) % 2  # the task
+        >>> y = (1 + x[:, 1:]) * (6 * x[:, :1]).sin()
+        >>> model = NKNMultiTaskGP(x, y, task_feature=-1)
+        >>> mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.posterior(x[:3, :1]).mean.shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        task_feature: int,
+        train_Yvar: Tensor | None = None,
+        *,
+        structure: str | Kernel = "optimization",
+        rank: int | None = None,
+        task_covar_prior: Prior | _DefaultType | None = DEFAULT,
+        output_tasks: list[int] | None = None,
+        all_tasks: list[int] | None = None,
+        likelihood: Likelihood | None = None,
+        mean_module: Mean | None = None,
+        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+    ) -> None:
+        check_training_data(train_X, train_Y, train_Yvar)
+        if train_X.dim() != 2 or train_Y.shape != (len(train_X), 1) or not len(train_X):
+            raise ValueError(
+                "train_X must be n x (d + 1) and train_Y n x 1 with n > 0, got the shapes "
+                f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}."
+            )
+        check_dense("NKNMultiTaskGP", train_X.size(-2), train_X)
+        tasks = _tasks(train_X, task_feature, all_tasks)
+        num_columns = train_X.size(-1) - 1
+        task_feature %= num_columns + 1
+        if isinstance(outcome_transform, _DefaultType):
+            values = torch.tensor(tasks, device=train_X.device)
+            outcome_transform = TaskStandardize(task_feature, values, dtype=train_X.dtype)
+        if likelihood is None and train_Yvar is None:
+            prior = LogNormalPrior(-4.0, 1.0)
+            floor = GreaterThan(MIN_INFERRED_NOISE_LEVEL, None, initial_value=prior.mode)
+            # the likelihood takes the value of a task as the index of its noise
+            likelihood = HadamardGaussianLikelihood(
+                tasks[-1] + 1, prior, floor, task_feature_index=task_feature
+            )
+        kernel = make_kernel(structure, num_columns, torch.Size([])).to(train_X)
+        check_columns(kernel, num_columns, train_Y)
+        with torch.random.fork_rng():  # BoTorch draws the covariance of tasks
+            torch.manual_seed(0)
+            super().__init__(
+                train_X,
+                train_Y,
+                task_feature,
+                train_Yvar,
+                mean_module=mean_module,
+                covar_module=kernel,
+                likelihood=likelihood,
+                task_covar_prior=task_covar_prior,
+                output_tasks=output_tasks,
+                rank=rank,
+                all_tasks=tasks,
+                outcome_transform=outcome_transform,
+                input_transform=input_transform,
+            )
+        self.covar_module = _TaskProduct(*self.covar_module.kernels)
+        self.keep_inputs_fresh()
+        for part in self.modules():
+            if isinstance(part, PositiveIndexKernel) and "IndexKernelPrior" in part._priors:
+                prior = part._priors["IndexKernelPrior"][0]  # BoTorch's lambdas do not pickle
+                part.register_prior("IndexKernelPrior", prior, _correlations, _set_correlations)
+
+    def posterior(  # type: ignore[override]
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> Any:
+        """As in BoTorch, at points ``... x q x (d + 1)`` of tasks, or ``... x q x d`` for all."""
+        self._check_points(X)
+        if X.size(-1) == self.num_non_task_features + 1:
+            return super().posterior(X, output_indices, observation_noise, posterior_transform)
+        tasks = self._output_tasks if output_indices is None else output_indices
+        place, shape = self._task_feature, (*X.shape[:-1], 1)
+        rows = [
+            torch.cat([X[..., :place], X.new_full(shape, task), X[..., place:]], -1)
+            for task in tasks
+        ]
+        # in long form, for an outcome transform that needs the task of every row
+        found = super().posterior(torch.cat(rows, -2), None, observation_noise)
+        if len(tasks) > 1:
+            normal = found.distribution
+            mean = normal.mean.unflatten(-1, (len(tasks), -1)).mT
+            covariance = normal.lazy_covariance_matrix
+            found = GPyTorchPosterior(
+                MultitaskMultivariateNormal(mean, covariance, interleaved=False)
+            )
+        return found if posterior_transform is None else posterior_transform(found, X=X)
+
+    def _values(self, one: Tensor, two: Tensor) -> Tensor:
+        one, two = (torch.cat(self._split_inputs(x), -1) for x in (one, two))
+        return super()._values(one, two)
+
+    def _prior_variances(self, x: Tensor) -> Tensor:
+        before, index, after = self._split_inputs(x)
+        inputs, tasks = self.covar_module.kernels
+        variances = tasks.covar_matrix.diagonal(dim1=-1, dim2=-2)[index.squeeze(-1).long()]
+        return inputs(torch.cat([before, index, after], -1), diag=True) * variances
+
+    def _prior_mean(self, x: Tensor) -> Tensor:
+        return self.forward(x).mean
+
+    def _get_test_prior_mean_and_covariances(
+        self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
+    ) -> Any:
+        (train,), (test,) = train_inputs, test_inputs
+        return self._test_prior(train, test, self._values)
+
+    def _check_points(self, X: Tensor, added: bool = False, width: int | None = None) -> None:
+        has_task = isinstance(X, Tensor) and X.shape[-1:] == (self.num_non_task_features + 1,)
+        super()._check_points(X, added, self.num_non_task_features + has_task)
+        if not X.numel():
+            raise ValueError(f"X must hold at least one point, got the shape {tuple(X.shape)}.")
+
+
+def _correlations(kernel: PositiveIndexKernel) -> Tensor:
+    return kernel._lower_triangle_corr
+
+
+def _set_correlations(kernel: PositiveIndexKernel, value: Tensor) -> None:
+    kernel._set_lower_triangle_corr(value)
+
+
+def _tasks(train_X: Tensor, task_feature: int, all_tasks: list[int] | None) -> list[int]:
+    """The tasks in order."""
+    width = train_X.size(-1)
+    if width < 2 or not -width <= task_feature < width:
+        raise ValueError(
+            f"task_feature must be one of at least two columns, got {task_feature} for {width}."
+        )
+    column = train_X[..., task_feature]
+    found = column.unique().tolist()
+    if not all(math.isfinite(task) and task >= 0 and task == int(task) for task in found):
+        raise ValueError(f"Tasks must be non-negative integers, got {found[:5]}.")
+    observed = [int(task) for task in found]
+    if all_tasks is None:
+        return observed
+    if not set(observed) <= set(all_tasks) or min(all_tasks) < 0:
+        raise ValueError(
+            f"all_tasks must be non-negative and hold all observed tasks {observed}, got "
+            f"{all_tasks}."
+        )
+    return sorted(all_tasks)
+
+
+TRAINERS[NKNMultiTaskGP] = fit_bo_model

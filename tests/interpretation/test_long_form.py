@@ -1,0 +1,75 @@
+"""Everything that reads a model reads models of correlated tasks, with the task as a column."""
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import MultitaskKernel, RBFKernel
+
+from gpytorch_nkn.interpretation import decompose, effects, expand, report, simplify
+from tests.multitask_models import KINDS, Wide, make_multitask, predict_task
+
+POINTS = torch.rand(4, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+COLUMN = {kind: 1 if kind == "MultiTaskGP" else 2 for kind in KINDS}  # of the task
+
+
+def with_task(kind, x, task):
+    column = COLUMN[kind]
+    return torch.cat([x[:, :column], torch.full((len(x), 1), task), x[:, column:]], -1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_components_add_up_to_the_posterior_of_every_task(kind):
+    model = make_multitask(kind)
+    split = decompose(model)
+    for task in (0, 1):
+        found = split.posterior(with_task(kind, POINTS, task))
+        expected = predict_task(model, POINTS, task).numpy()
+        np.testing.assert_allclose(found.total_mean, expected, rtol=1e-3)
+    assert "task" in str(split)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_effect_of_the_task_is_the_average_difference_of_the_tasks(kind):
+    model = make_multitask(kind)
+    found = effects(model, samples=64)
+    (effect,) = [one for one in found.main if one.columns == (COLUMN[kind],)]
+    assert list(effect.levels[0]) == ["0", "1"]
+    x = model.train_inputs[0]
+    x = getattr(model, "_original_train_inputs", x) if hasattr(model, "input_transform") else x
+    x = x[:, [0, 2]] if kind == "MultiTaskGP" else x[:, :2]
+    first, second = (predict_task(model, x, task).mean() for task in (0, 1))
+    assert effect.mean[1] - effect.mean[0] == pytest.approx(float(second - first), rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_expansion_report_and_simplification_name_the_task(kind):
+    model = make_multitask(kind)
+    assert all("Index" in term.label for term in expand(model).terms[:2])
+    assert "task" in str(report(model, progress=False))
+
+
+def test_simplification_of_tasks_is_a_kernel_of_gpytorch():
+    found = simplify(make_multitask("index"), max_terms=1, max_candidates=3, progress=False)
+    assert {type(part).__module__.split(".")[0] for part in found.kernel.modules()} <= {
+        "gpytorch",
+        "torch",
+    }
+    assert found.loss < 0.2
+
+
+def test_models_without_a_long_form_are_rejected():
+    with pytest.raises(NotImplementedError, match="rank 0, got rank 1"):
+        expand(Wide(MultitaskKernel(RBFKernel(), num_tasks=2), rank=1).eval())
+
+    class Shifted(Wide):
+        def forward(self, x):
+            return super().forward(2 * x)
+
+    with pytest.raises(NotImplementedError, match="prior of the model's forward"):
+        decompose(Shifted(MultitaskKernel(RBFKernel(), num_tasks=2)).double().eval())
+
+
+def test_values_of_other_tasks_are_rejected():
+    split = decompose(make_multitask("MultiTaskGP"))
+    with pytest.raises(ValueError, match=r"Tasks must be among \[0, 1\], got \[4.0\]"):
+        split.posterior(torch.tensor([[0.1, 4.0, 0.2]]))

@@ -1,0 +1,137 @@
+import pickle
+
+import pytest
+import torch
+from botorch.acquisition import qLogExpectedImprovement
+from botorch.acquisition.objective import LinearMCObjective
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import MultiTaskGP
+from botorch.models.transforms.input import Normalize
+from botorch.optim import optimize_acqf
+from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
+from gpytorch.kernels import RBFKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from gpytorch_nkn.bo import fit_bo_model
+from gpytorch_nkn.interpretation import decompose
+from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.models import NKNMultiTaskGP
+
+
+def data(codes=(0, 1), offset=50.0):
+    """Task one at 24 points, task two at the first 8, ten times as large and shifted."""
+    x = torch.rand(24, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wave = torch.sin(7 * x)
+    rows = [
+        torch.cat([x[:n], torch.full((n, 1), code)], -1)
+        for n, code in zip((24, 8), codes, strict=True)
+    ]
+    return torch.cat(rows).double(), torch.cat([wave, offset + 10 * wave[:8]])
+
+
+def trained(codes=(0, 1), **options):
+    return fit_bo_model(NKNMultiTaskGP(*data(codes), -1, **options), fresh_starts=1)
+
+
+GRID = torch.linspace(0.02, 0.98, 25, dtype=torch.float64).unsqueeze(-1)
+
+
+def test_a_task_of_few_points_borrows_from_the_other():
+    mean = trained().posterior(GRID).mean
+    truth = torch.sin(7 * GRID)
+    torch.testing.assert_close(mean[:, :1], truth, atol=0.05, rtol=0)
+    torch.testing.assert_close(mean[:, 1:], 50 + 10 * truth, atol=1.0, rtol=0)
+
+
+def test_values_of_tasks_are_only_names():
+    plain, coded = trained(), trained((3, 7))
+    one, two = (model.posterior(GRID).mean for model in (plain, coded))
+    torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
+    noisy, exact = (
+        coded.posterior(GRID, observation_noise=noise).variance for noise in (True, False)
+    )
+    assert bool((noisy > exact).all())  # BoTorch's model has no noise here
+
+
+def test_posterior_is_that_of_the_long_form():
+    model = trained((3, 7))
+    joint = model.posterior(GRID[:3])
+    both = torch.cat([GRID[:3], GRID[:3]])
+    rows = torch.cat([both, torch.tensor([3.0] * 3 + [7.0] * 3).unsqueeze(-1)], -1)
+    single = model.posterior(rows)
+    torch.testing.assert_close(joint.mean.mT.reshape(-1, 1), single.mean)
+    expected = single.distribution.covariance_matrix
+    torch.testing.assert_close(joint.distribution.covariance_matrix, expected)
+    torch.testing.assert_close(model.posterior(GRID, output_indices=[7]).mean[:3], single.mean[3:])
+
+
+def test_moments_are_those_of_botorch_with_the_same_parts():
+    x, y = data()
+    options = {"outcome_transform": None, "input_transform": Normalize(2, indices=[0])}
+    ours = NKNMultiTaskGP(x, y / 10, -1, structure=NeuralKernelNetwork.additive(1), **options)
+    stock = MultiTaskGP(x, y / 10, -1, covar_module=NeuralKernelNetwork.additive(1), **options)
+    stock.load_state_dict(ours.state_dict())
+    for noise in (False, True):
+        one, two = (m.posterior(GRID, observation_noise=noise) for m in (ours, stock))
+        torch.testing.assert_close(one.mean, two.mean)
+        torch.testing.assert_close(one.variance, two.variance, rtol=1e-4, atol=1e-8)
+
+
+def test_optimisation_of_one_task_with_data_of_another():
+    model = pickle.loads(pickle.dumps(trained(output_tasks=[1])))
+    function = qLogExpectedImprovement(model, best_f=50.0)
+    bounds = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    point, _ = optimize_acqf(function, bounds, q=1, num_restarts=2, raw_samples=8)
+    assert abs(float(point) - torch.pi / 14) < 0.05
+    weighted = LinearMCObjective(torch.tensor([1.0, -1.0], dtype=torch.float64))
+    both = qLogExpectedImprovement(trained(), best_f=-40.0, objective=weighted)
+    assert both(GRID[:3].unsqueeze(-2)).shape == (3,)
+
+
+def test_ax_and_botorch_make_it_of_a_data_set():
+    x, y = data()
+    parts = [
+        SupervisedDataset(x[rows], y[rows], feature_names=["x", "task"], outcome_names=[name])
+        for rows, name in ((slice(24), "old"), (slice(24, None), "new"))
+    ]
+    dataset = MultiTaskDataset(parts, target_outcome_name="new", task_feature_index=-1)
+    options = NKNMultiTaskGP.construct_inputs(dataset, task_feature=1, output_tasks=[1])
+    assert NKNMultiTaskGP(**options).posterior(GRID).mean.shape == (25, 1)
+
+
+def test_fit_gpytorch_mll_trains_and_readers_read_it():
+    model = NKNMultiTaskGP(*data(), -1, structure="additive")
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), fresh_starts=0)
+    assert "task" in str(decompose(model))
+
+
+def test_a_task_without_data_has_a_prediction():
+    model = NKNMultiTaskGP(*data(), -1, all_tasks=[0, 1, 2])
+    assert bool(model.posterior(GRID).mean.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (lambda x: x + 0.5, {}, r"Tasks must be non-negative integers, got \[0.5, 1.5\]"),
+        (lambda x: x - 1, {}, "Tasks must be non-negative integers"),
+        (lambda x: x, {"all_tasks": [0]}, r"observed tasks \[0, 1\], got \[0\]"),
+        (lambda x: x, {"task_feature": 2}, "task_feature must be one of .* got 2 for 2"),
+        (lambda x: x, {"structure": RBFKernel()}, "structure must be a name"),
+    ],
+)
+def test_bad_tasks_are_rejected(change, options, message):
+    x, y = data()
+    rows = torch.cat([x[:, :1], change(x[:, 1:])], -1)
+    with pytest.raises((TypeError, ValueError), match=message):
+        NKNMultiTaskGP(rows, y, **{"task_feature": -1, **options})
+
+
+def test_points_are_checked():
+    model = NKNMultiTaskGP(*data(), -1)
+    with pytest.raises(ValueError, match="finite"):
+        model.posterior(torch.full((2, 1), torch.nan, dtype=torch.float64))
+    with pytest.raises(ValueError, match="expected|Expected"):
+        model.posterior(torch.tensor([[0.1, 5.0]], dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"\(2, 3\)"):
+        model.posterior(torch.zeros(2, 3, dtype=torch.float64))
