@@ -163,7 +163,7 @@ BENCHMARK = Benchmark(
     run,
     tables,
     settings={"evaluations": 50},
-    needs={"cma": "cma"},
+    needs={**dict.fromkeys((*_GPS, "turbo"), "ioh"), "cma": "cma"},
 )
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ from gpytorch.kernels import (
     MultitaskKernel,
     RBFKernel,
 )
-from gpytorch.means import Mean
+from gpytorch.likelihoods import BernoulliLikelihood, SoftmaxLikelihood
+from gpytorch.means import Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import min_variance
 from sklearn.compose import make_column_transformer
@@ -241,6 +242,18 @@ def _(told):
         decompose(MultiTaskGP(torch.cat([X, 5 + tasks], -1), Y, task_feature=-1))
     decompose(MultiTaskGP(torch.cat([X, tasks], -1), Y, task_feature=-1))
     decompose(models.NKNMultiTaskGP(torch.cat([X, 5 + tasks], -1), Y, task_feature=-1))
+
+
+@advice("take a BernoulliLikelihood and targets of shape classes x N")
+def _(told):
+    classes = torch.arange(12) % 3
+    with told():
+        softmax = SoftmaxLikelihood(3, 3, mixing_weights=False)
+        models.LaplaceGP(X, classes.double(), softmax, ZeroMean(), RBFKernel())
+    own = torch.nn.functional.one_hot(classes).mT.double()
+    model = models.LaplaceGP(X, own, BernoulliLikelihood(), ZeroMean(), RBFKernel()).double()
+    fit_best_of(model, restarts=1, recipe=SHORT)
+    assert model.likelihood(model(X)).probs.shape == (3, 12)
 
 
 @advice("make the model of detached data")
