@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -30,6 +31,7 @@ from gpytorch_nkn.fit import (
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.common import make_likelihood
+from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
 from gpytorch_nkn.models.sparse.fit_sparse import check_start, learn_on_blocks, maximize_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 from gpytorch_nkn.models.sparse.variational_nkn_gp import VariationalNKNGP
@@ -42,7 +44,7 @@ _USUAL_ROWS = 500_000
 _GAUSSIAN = GaussianLikelihood, FixedNoiseGaussianLikelihood
 _STEPS = 300  # mini-batches by which likelihoods that are not Gaussian learn hyperparameters
 _PASSES, _GAIN = 4, 1e-4  # steps on all rows after an epoch; gain in nats per row that ends them
-_NEWTON_STEPS = 20  # for the constant mean before the start
+_NEWTON_STEPS, _PRIOR = 20, 4.0  # before the start, for a constant and rows around it; variance
 
 
 @trains(VariationalNKNGP)
@@ -51,7 +53,7 @@ def fit_variational_gp(
     *,
     epochs: int | None = None,
     batch_size: int = 1000,
-    learning_rate: float = 1e-2,
+    learning_rate: float | None = None,
     start: Literal["blocks"] | None = "blocks",
     restarts: int = 2,
     block_size: int = 1000,
@@ -82,7 +84,8 @@ def fit_variational_gp(
         epochs: Passes over the rows; 0 leaves the hyperparameters at their start. ``None``: 10,
             or with another likelihood than a Gaussian as many as make 300 mini-batches.
         batch_size: Rows of a mini-batch.
-        learning_rate: Of Adam; it falls to zero in a straight line.
+        learning_rate: Of Adam; it falls to zero in a straight line. ``None``: 0.01, or 0.03 with
+            another likelihood than a Gaussian.
         start: ``"blocks"``, or ``None`` to start from the parameters that the model has.
         restarts: Starts on the first block.
         block_size, max_blocks: Blocks to start on.
@@ -108,6 +111,9 @@ def fit_variational_gp(
     if epochs is not None:
         check_counts(0, epochs=epochs)
     check_counts(1, batch_size=batch_size)
+    is_gaussian = isinstance(model.likelihood, _GAUSSIAN)
+    if learning_rate is None:
+        learning_rate = 0.01 if is_gaussian else 0.03
     check_number("learning_rate", learning_rate, positive=True)
     session = Session(budget=budget, seed=seed, progress=progress)
     gp, inner = model.collapsed(), model.model
@@ -119,31 +125,34 @@ def fit_variational_gp(
         "the square of the inducing points operations; fewer points, or some of the rows, take "
         "less.",
     )
-    is_gaussian = isinstance(model.likelihood, _GAUSSIAN)
     if epochs is None:
         steps = 0 if is_gaussian else _STEPS
         epochs = max(10, math.ceil(steps / math.ceil(gp.num_data / batch_size)))
     x, y = gp.inputs(), gp.targets
     model.train()
     state = (_Gaussian if is_gaussian else _State)(model, session)
+    shape = state.mean.shape[:-1]
     try:
         if start is not None:
-            if not is_gaussian:  # what the blocks learn may be worse
-                state.finish_epoch()
+            targets, likelihood = y, model.likelihood
+            if not is_gaussian:
+                state.finish_epoch()  # what the blocks learn may be worse
+                targets, likelihood = state.pseudo_targets(), make_likelihood(shape)
             learn_on_blocks(
                 x,
-                y if is_gaussian else state.pseudo_targets(),
+                targets,
                 inner.covar_module,
                 inner.mean_module,
-                model.likelihood if is_gaussian else make_likelihood(state.mean.shape[:-1]),
+                likelihood,
                 restarts=restarts,
                 block_size=block_size,
                 max_blocks=max_blocks,
                 session=session,
             )
-            if is_gaussian and not session.is_over:
+            if not is_gaussian:
+                state.take(replace(gp, targets=targets, noise=lambda: likelihood.noise))
+            elif not session.is_over:
                 _learn_on_subset(model, x, y, session)
-            state.set_distribution(state.eye.expand_as(state.precision), 0 * state.shift)
             state.fused = False
         state.finish_epoch()
         state.restore_best()
@@ -312,6 +321,12 @@ class _State:
         precision = torch.lerp(self.precision, self.eye + gram, rate)
         self.set_distribution(precision, torch.lerp(self.shift, cross, rate))
 
+    def take(self, gp: CollapsedGP) -> None:
+        """Set the distribution to the best one for Gaussian observations."""
+        statistics, noise = gp.statistics(), gp.noise_variance().detach()
+        gram, cross = statistics.gram / noise[..., None, None], statistics.cross / noise[..., None]
+        self.step(gram, cross, 1.0)
+
     def finish_epoch(self) -> None:
         """Steps on all rows, halved while they lower the bound."""
         if self.best.state is not None and self.fused:
@@ -329,6 +344,7 @@ class _State:
                 moved = math.nan
             if moved > value:
                 gain, value, sums = moved - value, moved, others
+                rate = min(1.0, 2 * rate)
                 if gain < _GAIN * self.gp.num_data:
                     break
             else:
@@ -361,18 +377,26 @@ class _State:
     def pseudo_targets(self) -> Tensor:
         """Values of the latent functions that rows by themselves suggest, ``... x n``.
 
-        They are those of Gaussian observations at the best constant mean, which is set.
+        They are Gaussian observations that stand for each row at its own posterior, for a prior
+        around the best constant.
         """
         y = self.gp.targets
         shape = (*self.mean.shape[:-1], y.size(-1))
         constant = self.mean.new_zeros(*shape[:-1], 1)
-        variance = self.mean.new_ones(shape)
-        for _ in range(_NEWTON_STEPS):
-            _, slope, weight = self.expect(y, constant.expand(shape), variance)
+        latent, variance = constant.expand(shape), self.mean.new_ones(shape)
+        for step in range(2 * _NEWTON_STEPS):
+            _, slope, weight = self.expect(y, latent, variance)
             weight = weight.clamp_min(0.1 * weight.mean(-1, keepdim=True).clamp_min(1e-6))
-            step = slope.mean(-1, keepdim=True) / weight.mean(-1, keepdim=True)
-            constant = constant + step.clamp(-1.0, 1.0)
-        return (constant + slope / weight).to(y)
+            observed = latent + slope / weight
+            if step < _NEWTON_STEPS:
+                shift = slope.mean(-1, keepdim=True) / weight.mean(-1, keepdim=True)
+                constant = constant + shift.clamp(-1.0, 1.0)
+                latent = constant.expand(shape)
+            else:
+                variance = _PRIOR / (1 + _PRIOR * weight)
+                moved = constant + variance * weight * (observed - constant)
+                latent = latent + (moved - latent).clamp(-1.0, 1.0) / 2
+        return observed.to(y)
 
     def parameters(self) -> dict[str, Tensor]:
         """Copies of all parameters, by name."""
