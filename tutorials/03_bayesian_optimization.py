@@ -126,7 +126,7 @@ plt.show()
 # ## Which structures it settled on
 # Weights in the first run on each function. With ten points they say little. Later most of it is
 # on `"optimization"`, a network that starts near a sum over columns, for the sum, and on joint
-# kernels for Hartmann's function. Some take the outcomes on a bent scale (`outcome-warped`).
+# kernels for Hartmann's function. One models warped outcomes (`outcome-warped`).
 
 # %% mystnb={"image": {"alt": "Weights of structures: the sum over columns wins left, joint right"}}
 figure, panels = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained", sharey=True)
