@@ -61,6 +61,8 @@ def test_models(cls):
             model = cls([side, side], y.view(1000, 1000), [RBFKernel(), RBFKernel()])
         elif cls in (models.SparseNKNGP, models.VariationalNKNGP):
             model = cls(x, y.unsqueeze(-1), inducing_points=x[:10])
+        elif cls is models.NKNMultiTaskGP:
+            model = cls(x.round(), y.unsqueeze(-1), task_feature=-1)
         else:
             model = cls(x, y.unsqueeze(-1))
         models.TRAINERS[cls](model)

@@ -26,7 +26,7 @@ from gpytorch_nkn.estimators.nkn.table_models import (
     train_structures,
 )
 from gpytorch_nkn.estimators.table_input import refuse_missing_targets
-from gpytorch_nkn.fit import FitResult, Recipe, Session, warn_user
+from gpytorch_nkn.fit import FitResult, Recipe, Session, warn_of_size
 from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["NKNClassifier"]
@@ -147,13 +147,10 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         table, labels, codes = self._training_table(X, y)
         self._class_factors = self._factors_of_classes(labels)
+        what = "time grows with their cube, and a random part of each class predicts the others."
+        warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, what)
         rows, cat_dims = self._standardise(table, codes, structures, seed)
         kept = _stratified(labels, _MAX_ROWS, seed)
-        if len(kept) < len(labels):
-            warn_user(
-                f"NKNClassifier predicts from {_MAX_ROWS} of {len(labels)} rows, a random part of "
-                "each class: time grows with the cube of the rows."
-            )
         rows, labels = self._gaps.expected(rows[kept]), labels[kept]
         marks = ClassGP.targets_of(labels, len(self.classes_))
         learned = _stratified(labels, int((_TRAINING_WORK / len(marks)) ** (1 / 3)), seed)

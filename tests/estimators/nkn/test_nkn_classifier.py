@@ -103,7 +103,7 @@ def test_many_rows_are_reduced_with_a_warning_and_every_class_stays(monkeypatch)
     y[[5, 70]] = "rare"
     monkeypatch.setattr(module, "_MAX_ROWS", 40)
     monkeypatch.setattr(module, "_TRAINING_WORK", 2 * 20**3 + 1)
-    with pytest.warns(UserWarning, match="predicts from 40 of 80 rows"):
+    with pytest.warns(fit.SizeWarning, match="up to 40 rows, got 80"):
         model = NKNClassifier("rbf", **OPTIONS).fit(X, y)
     assert model.model_.train_targets.shape == (2, 40)
     assert (model.model_.train_targets[1] > 0).sum() >= 1
