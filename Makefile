@@ -46,11 +46,11 @@ test-oldest: ## Run the tests with the oldest releases that setup.cfg accepts
 test-portable: $(VENV)/.installed-dev ## Run the tests that train or compare numbers under other arithmetic
 	@$(BIN)/python -m tests.portable $(SETTINGS) -n $(WORKERS) --dist worksteal $(PYTESTFLAGS)
 
-lint: $(VENV)/.installed-dev ## Check style, formatting, types and the direction of imports
+lint: $(VENV)/.installed-dev ## Check style, formatting, types, the direction of imports and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	@$(ONE_THREAD) $(BIN)/python -m pytest -q tests/test_structure.py -k import_direction
+	@$(ONE_THREAD) $(BIN)/python -m pytest -q tests/test_structure.py tests/test_prose.py -k "import_direction or prose"
 
 docs: $(VENV)/.installed-docs ## Build the site into docs/_build; a warning or a dead internal link is an error
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html

@@ -43,8 +43,8 @@ nb_execution_mode = "off"
 napoleon_use_param = False
 napoleon_custom_sections = [("Attributes", "params_style")]
 
-# Every name in a role is on the site, but for those of other libraries (which it would take a
-# network to look up), and classes that are read from records and never imported.
+# Every name in a role is on the site, except names of other libraries (looking these up takes a
+# network), and classes that are read from records and never imported.
 nitpicky = True
 nitpick_ignore_regex = [
     (

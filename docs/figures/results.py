@@ -1,7 +1,7 @@
 """Figures of the results, out of the tables of benchmarks/results.
 
 ``python docs/figures/results.py`` draws them all, ``... NAME`` one of them. Each holds a digest of
-the tables that it shows, by which a test tells that it is out of date.
+the tables that it shows, from which a test finds that it is out of date.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TABLES = ("yacht", "boston", "energy", "concrete", "kin8nm")
 
 
 def number(cell: str) -> float:
-    """The first number of a cell; NaN if there is none."""
+    """The first number of a cell; NaN without one."""
     return next(iter(numbers(cell)), math.nan)
 
 
@@ -48,7 +48,7 @@ def errors(cells: Sequence[str]) -> list[float]:
 
 
 def rows_of(axes: Any, names: Sequence[str]) -> list[int]:
-    """Places of names from the top down, each on a faint line."""
+    """Heights of names from the top down, each on a faint line."""
     places = list(range(len(names)))[::-1]
     axes.set_yticks(places, names)
     axes.set_ylim(-0.6, len(names) - 0.4)
@@ -80,7 +80,7 @@ def forecasts(figure: Any, panel: Table) -> None:
     columns = [
         ("MASE / combination", "error (MASE)", 1.0),
         ("MSIS / combination", "interval score (MSIS)", 1.0),
-        ("95 % coverage", "% covered by 95 % bands", 95.0),
+        ("95 % coverage", "% covered by 95 % intervals", 95.0),
     ]
     grid = figure.subplots(3, 1)
     for axes, (column, title, line) in zip(grid, columns, strict=True):
