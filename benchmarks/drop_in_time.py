@@ -21,6 +21,7 @@ from gpytorch.priors import LogNormalPrior
 
 from benchmarks.report import Table
 from benchmarks.runner import Axis, Benchmark, ratios_in_turn
+from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 __all__ = ["BENCHMARK"]
@@ -126,14 +127,17 @@ def _deep_kernel(make):
     return _exact(make(2), features=torch.nn.Sequential(*layers))
 
 
-def _fit(make, tasks=False, softplus=False):
+def _fit(make, tasks=False, softplus=False, own=False):
     def run():
         prior, bound = LogNormalPrior(-4.0, 1.0), GreaterThan(1e-4, initial_value=0.018)
         likelihood = likelihoods.GaussianLikelihood(noise_prior=prior, noise_constraint=bound)
         model = _botorch(
             make if make is _network else None, tasks, likelihood if softplus else None
         )
-        fit_gpytorch_mll(mlls.ExactMarginalLogLikelihood(model.likelihood, model))
+        if own and make is _network:
+            fit_bo_model(model)
+        else:
+            fit_gpytorch_mll(mlls.ExactMarginalLogLikelihood(model.likelihood, model))
 
     return run
 
@@ -147,7 +151,9 @@ _USES = {
     "deep GP": lambda make: _approximate(make, deep=True),
     "fit of SingleTaskGP": _fit,
     "fit of SingleTaskGP, softplus noise": lambda make: _fit(make, softplus=True),
+    "fit of SingleTaskGP by fit_bo_model": lambda make: _fit(make, own=True),
     "fit of MultiTaskGP": lambda make: _fit(make, tasks=True),
+    "fit of MultiTaskGP by fit_bo_model": lambda make: _fit(make, tasks=True, own=True),
 }
 
 

@@ -1,4 +1,4 @@
-"""Several restarts of a fit, of which the best is kept."""
+"""Fit an exact GP from several starts and keep the best restart."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 _DENSE = (NeuralKernelNetwork, MaternKernel, PeriodicKernel, RBFKernel, RQKernel)
 
 _NUM_BLOCKS = 8  # of "blocked_cv"
-_QUICK = 0.05  # seconds up to which a restart is still evaluated after the end of the budget
-_PREPARING = 0.3  # share of the time left, and least seconds, for start values
+_QUICK = 0.05  # seconds; a faster evaluation still runs after the budget has ended
+_PREPARING = 0.3  # fraction of the remaining time for start values, and their minimum in seconds
 
 
 @dataclass
@@ -54,7 +54,7 @@ class _Run:
     trace: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     def record(self, criterion: float) -> RestartRecord:
-        """What the result says of the restart."""
+        """Record of the restart for the result."""
         numbers = self.evaluations, self.seconds, self.status, self.trace
         return RestartRecord(self.number, self.origin, self.loss, criterion, *numbers)
 
@@ -77,9 +77,8 @@ def fit_best_of(
     Each restart maximises the log marginal likelihood plus the log density of the model's priors
     by Adam and then L-BFGS.
 
-    A restart that fails (a matrix that is not positive definite, a loss that is not finite, an
-    error in the model) is recorded and the others go on. Ctrl-C and the budget end the training;
-    the best parameters so far are kept.
+    If a restart fails (an error in the model, a loss that is not finite), the others continue. Ctrl-C and the budget end the training
+    and keep the best parameters so far.
 
     Args:
         model: An exact GP with a Gaussian likelihood, of one or several tasks (SingleTaskGP and
@@ -92,26 +91,26 @@ def fit_best_of(
             ``"blocked_cv"`` guards against a restart that has over-fitted: each of eight
             contiguous blocks must be predicted from the others.
         initialize: Start values of each restart: ``"data"`` takes them from the training data
-            (:func:`gpytorch_nkn.initialization.initialize_model`); ``None`` keeps those of the
-            model; a function gets the model, the seed and the restart's number and sets them.
-            ``"auto"`` is ``"data"`` for a model, and for a function whose models all start alike
-            (a preset always starts from the same values); else it is ``None``.
-        recipe: Optimiser settings; ``Recipe.paper()`` for those of the paper.
-        budget: Wall time in seconds of the whole call. One evaluation of the loss takes place in
-            any case; restarts without time for a slow evaluation are recorded as failed.
+            (:func:`gpytorch_nkn.initialization.initialize_model`); ``None`` keeps the model's
+            values; a function receives the model, the seed and the restart's number and sets
+            them. ``"auto"`` is ``"data"`` for a model, and for a function whose models all start
+            alike (a preset always starts from the same values); otherwise it is ``None``.
+        recipe: Optimiser settings; ``Recipe.paper()`` for the paper's settings.
+        budget: Wall time in seconds of the whole call. The loss is evaluated at least once;
+            restarts without time for a slow evaluation are recorded as failed.
         seed: Determines every random draw; the global random state is left as it was.
         n_jobs: Processes; ``None`` for the setting of ``joblib.parallel_config``, which chooses
-            threads, Dask or Ray, too. Restarts whose worker is lost begin anew.
+            threads, Dask or Ray, too. A restart whose worker is lost starts again.
         progress: Show a progress bar, if standard error is a terminal.
 
     Returns:
         The record of the fit. Its model is in eval mode with the best parameters.
 
     Raises:
-        TypeError: The model is no such GP.
-        MemoryError: Its covariance matrices do not fit into the memory that is free.
-        ValueError: An option has no meaning, the data are not finite, several restarts would all
-            start alike, or a LaplaceGP is to be chosen by another criterion than its evidence.
+        TypeError: The model is not one of the supported GPs.
+        MemoryError: The covariance matrices do not fit into free memory.
+        ValueError: An option is invalid, the data are not finite, all restarts would start alike,
+            or ``criterion`` is not the marginal likelihood for a LaplaceGP.
         RuntimeError: Every restart failed; the message lists why.
         KeyboardInterrupt: Ctrl-C came before any restart had taken a step.
     """
@@ -182,7 +181,7 @@ def _check_options(restarts: int, criterion: str, initialize: object) -> None:
 
 
 def _check_size(model: ExactGP) -> None:
-    """Refuse dense covariance matrices that do not fit into memory; others have structure."""
+    """Raise a MemoryError if dense covariance matrices do not fit; structured ones pass."""
     kernel, _ = unwrap_scales(getattr(model, "covar_module", None))
     if isinstance(kernel, _DENSE):
         check_dense("An exact GP", model.train_targets.size(-1), model.train_targets)
@@ -195,7 +194,7 @@ def _prepare(
     session: Session,
     criterion: str,
 ) -> list[_Run]:
-    """A model with start values for every restart; for some of them if many take too long."""
+    """Give every restart a model with start values, or fewer restarts where time runs out."""
     runs: list[_Run] = []
     seed = session.seed
     end = time.monotonic() + max(_PREPARING * session.seconds_left, _PREPARING)
@@ -250,7 +249,7 @@ def _is_too_late(runs: Sequence[_Run], seconds_left: float, evaluations: int) ->
 def _train(
     run: _Run, recipe: Recipe, end: float, on_step: Callable[[], object], spare: int = 0
 ) -> None:
-    """Train one restart until the end; a failure goes into its status.
+    """Train one restart; a failure is recorded in its status.
 
     Args:
         run: The restart.
@@ -266,7 +265,7 @@ def _train(
     try:
         minimize(flat, recipe, on_step)
         if flat.evaluations == 0:
-            flat.evaluate()  # no steps: it stands as it began
+            flat.evaluate()  # no steps were asked for
         if flat.has_time:
             run.status = "ok"
     except Exception as error:  # whatever a model's forward may raise: the others go on
@@ -295,7 +294,7 @@ def _train_in_processes(
         for _, run in as_finished(_train_in_worker, jobs, n_jobs):
             runs[run.number] = run
             bar.update(recipe.adam_steps + recipe.lbfgs_iterations)
-    except WORKER_LOST as error:  # again and again: what the others have reached is kept
+    except WORKER_LOST as error:  # repeatedly; keep the results of the other workers
         for run in pending:
             if runs[run.number] is run and not math.isfinite(run.loss):
                 run.status = f"failed: its worker was lost ({type(error).__name__})"
@@ -307,7 +306,7 @@ def _train_in_worker(run: _Run, recipe: Recipe, end: float) -> _Run:
 
 
 def _score(run: _Run, criterion: str) -> float:
-    """Value of the criterion; a failure goes into the status of the run."""
+    """Value of the criterion; a failure is recorded in the status of the run."""
     if run.status.startswith("failed"):
         return math.nan
     try:
@@ -323,11 +322,10 @@ def _score(run: _Run, criterion: str) -> float:
 def evaluate_criterion(model: ExactGP, criterion: str, loss: float, num_blocks: int) -> float:
     """Value of a criterion for a trained model in training mode.
 
-    ``marginal_likelihood`` is the log posterior per point (with the priors, if there are any).
-    ``loo`` is the leave-one-out log predictive density. ``blocked_cv`` leaves out contiguous
-    blocks along the first input column instead. Both condition with the hyperparameters fixed,
-    which costs one inverse; a restart that has over-fitted its hyperparameters shows in them,
-    because what lies in a block must be predicted from the other blocks.
+    ``marginal_likelihood`` is the log posterior per point (with any priors). ``loo`` is the
+    leave-one-out log predictive density. ``blocked_cv`` holds out contiguous blocks along the first
+    input column instead, which exposes overfitted hyperparameters. Both keep the hyperparameters
+    fixed and cost one matrix inverse.
     """
     if criterion == "marginal_likelihood":
         return -loss / model.train_targets.numel()

@@ -1,4 +1,4 @@
-"""Training of an exact GP on some of its rows first, and on blocks of rows where they are many."""
+"""Train an exact GP on a subset of its rows first, and on blocks of rows for large data."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from gpytorch_nkn.fit.session import Session, check_counts
 __all__ = ["fit_in_stages"]
 
 _START_ROWS = 350
-_WORTH_IT = 0.7  # of all rows: starts on more than this share of them save no time
-_SHARE_OF_STARTS = 2 / 3  # of the iterations
-_FOLDS = 3  # of which a start does not see one; fewer rows than so many are not divided
+_WORTH_IT = 0.7  # largest fraction of the rows with which a subset saves time
+_SHARE_OF_STARTS = 2 / 3  # fraction of the iterations spent on a subset
+_FOLDS = 3  # number of folds; each start holds one out
 _FEW_ROWS = 15
-_FEW_ROWS_TIME = 0.5  # share of the budget for the starts, where they do not see a fold
-_FEWEST_STEPS = 10  # of a last stage: the time of fewer would go into finding its loss
+_FEW_ROWS_TIME = 0.5  # fraction of the budget for starts that hold out a fold
+_FEWEST_STEPS = 10  # minimum steps for which a last stage is worth its set-up
 
 
 @torch.enable_grad()
@@ -46,34 +46,32 @@ def fit_in_stages(
 ) -> FitResult:
     r"""Train an exact GP from several starts, in far less time than :func:`fit_best_of` takes.
 
-    Every start takes two thirds of its iterations on some of the rows, and the rest on all of them.
-    Below 500 rows these are two thirds of the rows, other ones for every start, and it predicts the
-    rest before it sees it: leave-one-out densities of few rows flatter flexible kernels, whose
-    hyperparameters have seen every row, and these predictions do not. From 500 rows on they are 350
-    random rows, where an iteration costs little. Beyond ``2 * block_size`` rows the rest is
-    left to one start alone, and to a composite likelihood of random blocks of rows b that are
-    taken to be independent:
+    Every start spends two thirds of its iterations on a subset of the rows, and the rest on all of
+    them. Below 500 rows each start has its own subset of two thirds and predicts the held-out third
+    before training on it; unlike leave-one-out densities, these predictions do not favour flexible
+    kernels. From 500 rows on the subset has 350 random rows. Beyond ``2 * block_size`` rows only
+    the best start continues, on a composite likelihood that treats random blocks of rows b as
+    independent:
 
     .. math:: \sum_{b} \log p(y_b \mid X_b, \theta) + \log p(\theta)
 
-    Its gradient has the expectation zero at the true parameters, as that of the likelihood has,
-    and one evaluation costs :math:`O(N B^2)` in place of :math:`O(N^3)` for blocks of B rows.
-    What it gives up is the correlation between blocks. It also chooses the start that goes on.
-    The model conditions on all its rows.
+    Its gradient has expectation zero at the true parameters, like that of the full likelihood. An
+    evaluation costs :math:`O(N B^2)` in place of :math:`O(N^3)` for blocks of B rows. Correlations
+    between blocks are ignored in training only: the model conditions on all its rows.
 
     Args:
-        model: An exact GP over inputs ``N x D`` and targets ``N`` whose parameters have no batch
-            dimension (or, up to ``2 * block_size`` rows, targets ``K x N``), fitted in place.
+        model: An exact GP over inputs ``N x D`` and targets ``N`` (up to ``2 * block_size`` rows
+            also ``K x N``), fitted in place. Its parameters must not have a batch dimension.
         block_size: Rows of a block.
-        max_blocks: Number of blocks, fewer where the budget asks for it; rows beyond take no part
-            in the training.
+        max_blocks: Largest number of blocks. Training ignores the rows beyond them, and uses fewer
+            blocks where the budget requires it.
         recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
         restarts, budget, seed, n_jobs, progress: As in :func:`fit_best_of`.
 
     Returns:
-        The record of the last stage that took a step, ``interrupted`` if it was to go on. Its
-        losses are summed over the rows of that stage; its members have all rows. The model is in
-        eval mode. ``held_out`` has the predictions of starts below 500 rows (and from 15 on).
+        The record of the last stage that took a step, marked ``interrupted`` if it did not finish.
+        Losses are sums over the rows of that stage; members are conditioned on all rows. The model
+        is in eval mode. With 15 to 499 rows ``held_out`` has the predictions of held-out rows.
 
     Raises:
         TypeError, ValueError, RuntimeError, KeyboardInterrupt: As :func:`fit_best_of`.
@@ -131,7 +129,7 @@ def fit_in_stages(
         num_blocks = 0
     if not session.is_over and num_blocks:
         starts, last = result.members, data
-        # without anything better, what some of the rows gave stands
+        # if the last stage fails, the result on the subset is kept
         with suppress(RuntimeError), session.interruptible():
             if is_many:
                 blocks = rows[: min(num_blocks, num_rows // block_size) * block_size]
@@ -166,13 +164,13 @@ def fit_in_stages(
 
 
 def _seconds_of_a_step(result: FitResult) -> float:
-    """Wall time of an evaluation of the loss, all that came with it included."""
+    """Wall time per evaluation of the loss, overheads included."""
     evaluations = sum(record.evaluations for record in result.restarts)
     return sum(record.seconds for record in result.restarts) / max(evaluations, 1) + 1e-9
 
 
 def _part_of(recipe: Recipe, share: float) -> Recipe:
-    """A recipe with a share of the iterations, at least one of those that it has."""
+    """A recipe with a fraction of the iterations, at least one of each optimiser in use."""
     adam, lbfgs = recipe.adam_steps, recipe.lbfgs_iterations
     return replace(
         recipe,
@@ -209,7 +207,7 @@ class _Rows:
 
 
 def _best_on(models: list[ExactGP], data: _Rows) -> ExactGP:
-    """The model of the highest posterior given blocks of rows, most of which none of them saw."""
+    """The model with the highest posterior given blocks of mostly unseen rows."""
     losses = []
     for model in models:
         data.give(model.train())
@@ -220,7 +218,7 @@ def _best_on(models: list[ExactGP], data: _Rows) -> ExactGP:
 
 
 def _one_by_one(models: Iterable[tuple[ExactGP, _Rows]]) -> Callable[[], ExactGP]:
-    """A function that gives the models one after another, each with its data."""
+    """Function that returns the next model at each call, with its data set."""
 
     def with_data() -> Iterator[ExactGP]:
         for model, data in models:

@@ -1,4 +1,4 @@
-"""Log densities of all priors of a model at once."""
+"""Log density of all priors of a model, vectorised over parameters."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from gpytorch_nkn.layers import LogNormalPrior, ShrunkLogNormalPrior
 
 __all__ = ["LogPrior"]
 
-# How far parameters move, to see what priors depend on; far away a closure may be another function.
+# Size of the perturbation of the parameters that reveals what each prior depends on.
 _MOVES = (0.05, 2.0)
 
 
 class LogPrior:
     """Normal, log-normal (shrunk, too) and gamma priors on parameters, and priors on frozen values.
 
-    Their log densities are combinations of 1, x, x^2, log x and log^2 x of natural values x. A
-    prior sees what its closure returns; that this is the natural value of a parameter, and of
-    which, shows when the parameters move.
+    Their log densities are linear combinations of 1, x, x^2, log x and log^2 x of natural values x.
+    A perturbation of the parameters identifies the parameter whose natural value a prior's closure
+    returns.
 
     Args:
         model: A model.
-        values: Its trained raw values, of which the parameters are views; moved for a moment.
+        values: Its trained raw values, which the parameters are views of; perturbed temporarily.
         pool: Their natural values.
 
     Raises:
-        UnknownPartError: A prior is of another kind, or on something else than a parameter.
+        UnknownPartError: A prior has another distribution, or is not on a parameter.
     """
 
     def __init__(self, model: ExactGP, values: Tensor, pool: ParameterPool):
@@ -45,7 +45,7 @@ class LogPrior:
         priors = [(prior, get, module) for _, module, prior, get, _ in model.named_priors()]
         start = values.clone()
         steps = torch.arange(len(start)).to(start)
-        waves = 2 + steps.cos() + (1.7 * steps).sin()  # all of them different
+        waves = 2 + steps.cos() + (1.7 * steps).sin()  # all different
         given = [get(module).detach().clone() for _, get, module in priors]
         moved, naturals = [], []
         try:
@@ -63,22 +63,22 @@ class LogPrior:
             for natural, one in zip(naturals, seen, strict=True):
                 difference = rounding * np.abs(one)
                 spans = [s for s in spans if (np.abs(natural[s] - one) <= difference).all()]
-            require(len(spans) == 1, "a prior on something else than a parameter")
+            require(len(spans) == 1, "a prior that is not on a parameter")
             self._add(prior, spans[0], value)
-        self._places = np.flatnonzero((self._log != 0) | (self._log_square != 0))
-        self._log, self._log_square = self._log[self._places], self._log_square[self._places]
+        self._indices = np.flatnonzero((self._log != 0) | (self._log_square != 0))
+        self._log, self._log_square = self._log[self._indices], self._log_square[self._indices]
 
     def take_from(self, natural: np.ndarray, gradient: np.ndarray) -> float:
-        """The log density; its gradient by natural values is taken away from ``gradient``."""
+        """Log density; subtracts its gradient with respect to natural values from ``gradient``."""
         curved = self._curvature * natural
         value = self._constant + natural @ (self._slope + curved)
         gradient -= self._slope + 2 * curved
-        if self._places.size:
-            positive = np.maximum(natural[self._places], self._tiny)
+        if self._indices.size:
+            positive = np.maximum(natural[self._indices], self._tiny)
             logs = np.log(positive)
             curved = self._log_square * logs
             value += logs @ (self._log + curved)
-            gradient[self._places] -= (self._log + 2 * curved) / positive
+            gradient[self._indices] -= (self._log + 2 * curved) / positive
         return float(value)
 
     def _add(self, prior: Prior, span: slice, like: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The one minimiser: Adam and L-BFGS-B on all trainable parameters of a model."""
+"""Adam and L-BFGS-B on all trainable parameters of a model."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["FlatParameters", "Recipe", "adam", "check_recipe", "lbfgs", "minimiz
 
 _CONFIRM_EVERY = 100  # evaluations
 _MAX_FAILURES = 20  # consecutive evaluations without a finite loss
-_DECAYS = (0.9, 0.999)  # of Adam's means of gradients and of their squares
-_SHORT_DECAYS = (0.9, 0.99)  # of the recipe's Adam
-_EPSILON = 1e-8  # of Adam
+_DECAYS = (0.9, 0.999)  # Adam's betas
+_SHORT_DECAYS = (0.9, 0.99)  # Adam's betas in a recipe
+_EPSILON = 1e-8  # Adam's eps
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Steps of Adam, then iterations of L-BFGS.
 
-    Adam comes first because from data-driven starts it nearly always finds the periods of a
-    series, where L-BFGS alone stops in the nearest poor optimum. L-BFGS then converges quickly.
+    From data-driven starts Adam nearly always finds the periods of a series, where L-BFGS alone
+    stops in the nearest poor optimum. L-BFGS then converges quickly.
 
     Attributes:
         adam_steps: Steps of Adam; 0 skips it.
-        learning_rate: Of Adam.
+        learning_rate: Learning rate of Adam.
         anneal: Let the learning rate fall to zero over the second half.
         lbfgs_iterations: Largest number of L-BFGS iterations; 0 skips it.
     """
@@ -75,8 +75,8 @@ def check_recipe(recipe: object) -> None:
 class FlatParameters:
     """All trainable parameters of a model in one vector, and the best point visited so far.
 
-    While it is in use, the parameters are views of the vector: an optimiser that moves one vector
-    is an order of magnitude cheaper than one that moves a hundred small tensors.
+    Until :meth:`release` the parameters are views of the vector: updating one vector is an order
+    of magnitude cheaper than updating a hundred small tensors.
 
     Args:
         model: The model; its trainable parameters must have one dtype and device.
@@ -126,7 +126,7 @@ class FlatParameters:
 
     @property
     def has_time(self) -> bool:
-        """Whether one more evaluation ends in time; the first one always counts as in time."""
+        """Whether one more evaluation fits into the time left; true before the first one."""
         if self.evaluations == 0:
             return True
         more = 1 + self.spare + (self.closed_form is not None)  # confirmed in the end
@@ -135,8 +135,8 @@ class FlatParameters:
     def evaluate(self) -> float:
         """Loss at the present point, infinite where the loss or its gradient is not finite.
 
-        An error of the model (a matrix that is not positive definite, for example) counts as an
-        infinite loss, from which the optimisers step back; at the first point it is raised.
+        An error in the model (a matrix that is not positive definite, for example) counts as an
+        infinite loss, from which the optimisers step back. At the first point it is raised.
         """
         begin = time.monotonic()
         try:
@@ -177,8 +177,8 @@ class FlatParameters:
     def _find_closed_form(self, loss: float) -> TrainingLoss | None:
         """The loss without autograd, if the model has one and it agrees with autograd.
 
-        They are compared at the present point and away from it, where zeros do not hide a
-        difference.
+        The two are compared at the present point and at a perturbed one, where parameters that are
+        zero cannot hide a difference.
         """
         if self._objective is None or self._objective.adds_loss:
             return None
@@ -191,17 +191,17 @@ class FlatParameters:
                 return None
             self.values.copy_(here)
             return closed_form if _agree(closed_form(), (loss, gradients)) else None
-        except Exception:  # the model's own errors come up again in its evaluations
+        except Exception:  # the model's own errors recur in its evaluations
             return None
         finally:
             self.values.copy_(here)
             self.gradients.copy_(gradients)
 
     def _confirm(self) -> None:
-        """Compare with the model's own loss at the best point, and go on by autograd if it differs.
+        """Compare with the model's own loss at the best point; use autograd from there if it differs.
 
-        A model's ``forward`` may depend on the parameters (a clamped mean, for example). Then all
-        goes back to the last point where both agreed.
+        A model's ``forward`` may depend on the parameters (a clamped mean, for example). The state
+        then reverts to the last point where both agreed.
         """
         if self.closed_form is None or self._confirmed[1] is self.best_values:
             return
@@ -211,7 +211,7 @@ class FlatParameters:
         try:
             with torch.no_grad():
                 loss = self._loss().item()
-        except Exception:  # whatever the kind: the best point must not be lost
+        except Exception:  # of any kind; the best point must not be lost
             loss = math.nan
         if math.isclose(loss, self.best_loss, rel_tol=1e-6, abs_tol=1e-6):
             self._confirmed = self.best_loss, self.best_values
@@ -224,7 +224,7 @@ class FlatParameters:
 
     @property
     def moved(self) -> Tensor:
-        """The vector that Adam moves."""
+        """The vector that Adam updates."""
         return self.values
 
     def slope(self) -> Tensor:
@@ -232,7 +232,7 @@ class FlatParameters:
         return self.gradients
 
     def settle(self) -> None:
-        """Make the parameters follow :attr:`moved`, within their bounds."""
+        """Update the parameters from :attr:`moved`, within their bounds."""
         torch.clamp(self.values, *self.bounds, out=self.values)
 
     def go_to(self, values: Tensor) -> None:
@@ -240,10 +240,10 @@ class FlatParameters:
         self.values.copy_(values)
 
     def release(self, values: Tensor | None = None) -> None:
-        """Leave the model at the best point, with parameters that have memory of their own.
+        """Set the model to the best point and give its parameters memory of their own.
 
         Args:
-            values: A point to leave it at instead.
+            values: Another point to set the model to.
         """
         try:
             self._confirm()
@@ -262,9 +262,10 @@ def _agree(own: tuple[float, Tensor], other: tuple[float, Tensor]) -> bool:
 
 
 def _raw_bounds(model: nn.Module, values: Tensor) -> list[Tensor]:
-    """Bounds of trained raw values: infinite unless their constraint has no transform.
+    """Bounds of trained raw values, infinite unless their constraint has no transform.
 
-    BoTorch constrains noise and lengthscales so, and leaves it to the optimiser to keep to them.
+    BoTorch constrains noise and lengthscales without a transform, so the optimiser must enforce
+    the bounds.
     """
     bounds = [torch.full_like(values, end) for end in (-math.inf, math.inf)]
     stop = 0
@@ -288,12 +289,12 @@ def _raw_bounds(model: nn.Module, values: Tensor) -> list[Tensor]:
 
 
 def minimize(flat: FlatParameters, recipe: Recipe, on_step: Callable[[], object]) -> None:
-    """Minimise a loss by a recipe, and move to the best point.
+    """Minimise a loss by a recipe and set the parameters to the best point.
 
     Args:
         flat: The parameters.
         recipe: Steps of Adam and iterations of L-BFGS.
-        on_step: Called after each of them.
+        on_step: Called after each step or iteration.
 
     Raises:
         ArithmeticError: The loss is not finite at the start.
@@ -312,16 +313,16 @@ def adam(
     rate: Callable[[int], float],
     decays: tuple[float, float] = _DECAYS,
 ) -> Iterator[float]:
-    """Take steps of Adam, as many as there is time for; yields the loss before each step.
+    """Take steps of Adam while there is time; yields the loss before each step.
 
-    Where the loss or its gradient is not finite it goes back to the last point where both were,
-    and takes half the step with a clean momentum; many failures in a row end it.
+    Where the loss or its gradient is not finite, Adam returns to the last finite point, resets its
+    momentum and halves its steps. It stops after 20 consecutive failures.
 
     Args:
-        flat: The parameters, which a step moves in place.
+        flat: The parameters, updated in place.
         steps: Number of steps.
         rate: Learning rate of each step, counted from 0.
-        decays: Of the means of gradients and of their squares.
+        decays: Adam's betas.
 
     Raises:
         ArithmeticError: The loss is not finite at the start.
@@ -350,7 +351,7 @@ def adam(
 
 
 def lbfgs(flat: FlatParameters, iterations: int, on_step: Callable[[], object]) -> None:
-    """Take iterations of SciPy's L-BFGS-B, and move to the best point.
+    """Run SciPy's L-BFGS-B and set the parameters to the best point.
 
     Args:
         flat: The parameters.
@@ -371,7 +372,7 @@ def lbfgs(flat: FlatParameters, iterations: int, on_step: Callable[[], object]) 
         failures += 1
         if failures > _MAX_FAILURES or not math.isfinite(flat.best_loss):
             raise StopIteration
-        # High and flat: the line search backs off, where an infinity would derail it.
+        # A high loss with zero gradient makes the line search back off; infinity would end it.
         return flat.best_loss + 1e6, np.zeros_like(point)
 
     with suppress(StopIteration):
@@ -388,10 +389,9 @@ def lbfgs(flat: FlatParameters, iterations: int, on_step: Callable[[], object]) 
 
 
 class _Adam:
-    """Adam on one tensor, which it moves in place.
+    """Adam on one tensor, updated in place.
 
-    The first use of ``torch.optim`` loads a compiler, which takes a second, and its steps take
-    several times as long as these on vectors of some hundred numbers.
+    On a vector of a hundred numbers a step takes a fraction of the time that ``torch.optim`` takes.
 
     Reference: Kingma and Ba (2015), algorithm 1.
     """
@@ -403,7 +403,7 @@ class _Adam:
 
     @torch.no_grad()
     def step(self, gradient: Tensor, rate: float) -> None:
-        """Move the values against their gradient."""
+        """Update the values by one gradient."""
         self._steps += 1
         short, long = self._decays
         correction = math.sqrt(1 - long**self._steps)

@@ -32,8 +32,9 @@ def check_model(model: Any) -> None:
     """Raise an error unless a model can be fitted here.
 
     Raises:
-        TypeError: Neither an exact GP with a Gaussian likelihood nor a model with ``log_evidence``.
-        ValueError: No training data, or data that are not finite or belong to a graph.
+        TypeError: The model is neither an exact GP with a Gaussian likelihood nor one with
+            ``log_evidence``.
+        ValueError: There are no training data, or they are not finite or require gradients.
     """
     if not isinstance(model, ExactGP) and not has_evidence(model):
         raise TypeError(f"model must be a gpytorch ExactGP, got {type(model).__name__}.")
@@ -71,7 +72,7 @@ def noisy_prior(model: ExactGP) -> tuple[Tensor, Tensor]:
 
 
 def flat_targets(model: ExactGP) -> Tensor:
-    """Training targets ``... x N``; those ``... x n x T`` of T tasks with the task last."""
+    """Training targets ``... x N``; targets ``... x n x T`` of T tasks are flattened, task last."""
     targets = model.train_targets
     is_multitask = isinstance(model.likelihood, MultitaskGaussianLikelihood)
     return targets.flatten(-2) if is_multitask else targets

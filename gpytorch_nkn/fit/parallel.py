@@ -1,4 +1,4 @@
-"""The one door to other threads, processes and machines: joblib, whatever its backend."""
+"""Parallel execution by joblib with any of its backends: threads, processes, Dask or Ray."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _LOST_ELSEWHERE = (
     *("KilledWorker", "FutureCancelledError", "CommClosedError"),  # Dask's
     *("RayActorError", "WorkerCrashedError", "NodeDiedError"),
 )
-_ROUND = 4  # jobs a worker, where results cannot be taken one by one
-_ATTEMPTS = 3  # in a row from which no result comes
-_KEPT = 2  # shared objects that a worker remembers
+_ROUND = 4  # tasks per worker and round, for backends that return lists only
+_ATTEMPTS = 3  # consecutive attempts without a result
+_KEPT = 2  # shared objects that a worker caches
 
 
 def as_finished(
@@ -44,28 +44,26 @@ def as_finished(
     *,
     shared: Any = None,
 ) -> Generator[tuple[int, Any]]:
-    """Numbers of tasks and ``function(*task)``, in the order in which they finish.
+    """Yield pairs of a task's number and ``function(*task)`` in the order in which tasks finish.
 
-    Where several run at once, each has one thread. It has this process's default dtype and way of
-    evaluating networks, so that its numbers do not depend on where it runs. Tasks whose worker is
-    lost (killed, out of memory, a machine that is switched off) begin anew, on others. Backends of
-    joblib that return lists only (Ray's, multiprocessing) work in rounds of a few tasks, whose
-    results come together.
+    Parallel tasks have one thread each. They use this process's default dtype and kernel
+    evaluation, so that results do not depend on where a task runs. Tasks of a lost worker (killed,
+    out of memory, a machine that is switched off) restart on another one. Backends that return
+    lists only (Ray, multiprocessing) run rounds of a few tasks.
 
     Args:
-        function: Of a module, so that a worker can import it.
-        tasks: Arguments; drawn as workers get free.
-        n_jobs: As joblib's; ``joblib.parallel_config`` chooses the backend.
-        shared: Comes before every task's arguments; it goes to each worker once, not with each
-            task. ``None``: there is nothing before them.
+        function: Function of an importable module.
+        tasks: Arguments of each task, drawn as workers become free.
+        n_jobs: Number of jobs as in joblib; ``joblib.parallel_config`` chooses the backend.
+        shared: First argument of every task, sent to each worker only once; ``None`` for none.
 
     Raises:
-        Exception: One of ``WORKER_LOST``, Dask's ``KilledWorker`` or Ray's ``RayActorError``, when
-            several attempts in a row ended so without any result.
+        Exception: One of ``WORKER_LOST``, Dask's ``KilledWorker`` or Ray's ``RayActorError``, after
+            several consecutive lost workers without a result.
     """
     is_alone = effective_n_jobs(n_jobs) == 1
     how = (torch.get_default_dtype(), kernel_evaluation.path(), os.getpid(), is_alone)
-    parcel = None if shared is None else _Parcel(shared)
+    payload = None if shared is None else _SharedPayload(shared)
     threads, attempts = torch.get_num_threads(), 0
     waiting: dict[int, tuple] = {}
     rest = enumerate(tasks)
@@ -73,7 +71,7 @@ def as_finished(
     def jobs() -> Iterator[Any]:
         for number, task in chain(list(waiting.items()), rest):
             waiting[number] = task
-            yield delayed(_call)(how, parcel, function, number, task)
+            yield delayed(_call)(how, payload, function, number, task)
 
     try:
         while True:
@@ -93,7 +91,7 @@ def as_finished(
                     "ended are kept."
                 )
     finally:
-        torch.set_num_threads(threads)  # backends of threads share this setting
+        torch.set_num_threads(threads)  # threading backends share this setting
 
 
 def _results(jobs: Iterator[Any], n_jobs: int | None) -> Generator[tuple[int, Any]]:
@@ -114,13 +112,13 @@ def _is_lost(error: Exception) -> bool:
 
 
 def _call(
-    how: tuple, parcel: _Parcel | None, function: Callable[..., Any], number: int, task: tuple
+    how: tuple, payload: _SharedPayload | None, function: Callable[..., Any], number: int, task: tuple
 ) -> tuple[int, Any]:
     dtype, path, parent, is_alone = how
     is_elsewhere = os.getpid() != parent
     before = torch.get_default_dtype()
     if not is_alone:
-        torch.set_num_threads(1)  # more of them only wait for those of other tasks
+        torch.set_num_threads(1)  # more threads would compete with other tasks
     if is_elsewhere:
         torch.set_default_dtype(dtype)
     try:
@@ -128,18 +126,18 @@ def _call(
             threadpool_limits(1) if is_elsewhere else nullcontext(),
             kernel_evaluation(path) if is_elsewhere else nullcontext(),
         ):
-            first = () if parcel is None else (parcel.open(),)
+            first = () if payload is None else (payload.open(),)
             return number, function(*first, *task)
     finally:
         if is_elsewhere:  # a worker may be somebody else's, too
             torch.set_default_dtype(before)
 
 
-class _Parcel:
-    """An object that goes to each worker once, by what the backend has for large arguments.
+class _SharedPayload:
+    """An object that is sent to each worker once.
 
-    Its bytes are one array, which joblib's processes map from one file, of whose size Dask knows,
-    so that it scatters them, and which goes to Ray's store. A worker unpacks it once.
+    It is pickled into one array of bytes, which joblib memory-maps, Dask scatters and Ray puts into
+    its object store. A worker unpickles it once.
     """
 
     def __init__(self, value: Any):
@@ -151,7 +149,7 @@ class _Parcel:
         self._ray = sys.modules["ray"] if backend.__name__ == "RayBackend" else None
 
     def open(self) -> Any:
-        """The object: in this process itself, elsewhere one copy for all tasks."""
+        """The object itself in this process, one copy for all tasks in a worker."""
         if self._value is not None:
             return self._value
         if self._key not in _opened:
@@ -165,7 +163,7 @@ class _Parcel:
 
     def _packed(self) -> np.ndarray:
         if self._bytes is None:
-            content = cloudpickle.dumps(self._value)  # classes of a script or notebook, too
+            content = cloudpickle.dumps(self._value)  # includes classes of a script or notebook
             self._bytes = np.frombuffer(content, np.uint8)
         return self._bytes
 
@@ -176,7 +174,7 @@ class _Parcel:
         if self._ray is None:
             content["_bytes"] = self._packed()
         else:
-            if self._stored is None:  # kept here: Ray forgets what nobody refers to
+            if self._stored is None:  # Ray frees objects without a reference
                 self._stored = self._ray.put(self._packed())
             content["_stored"] = self._stored
         return {"_key": self._key, "_value": None, "_ray": None, **content}

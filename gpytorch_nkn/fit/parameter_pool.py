@@ -1,4 +1,4 @@
-"""The numbers that a loss is computed from, and the way of its gradient back to raw values."""
+"""Natural values of a model's parameters in one vector, and the vjp to their raw values."""
 
 from __future__ import annotations
 
@@ -12,40 +12,39 @@ from gpytorch_nkn.kernels.evaluation import has_softplus
 
 __all__ = ["ParameterPool", "UnknownPartError", "require", "to_numpy"]
 
-_THRESHOLD = 20  # of PyTorch's softplus, which is the identity beyond
+_THRESHOLD = 20  # above it PyTorch's softplus is the identity
 
 
 class UnknownPartError(Exception):
-    """A part of the model is not among those whose formulas are written out here."""
+    """The model has a part without a closed-form gradient in this module."""
 
 
 def require(condition: bool, what: str) -> None:
-    """Refuse a model with a part that is not known."""
+    """Raise an UnknownPartError that names ``what`` unless ``condition`` holds."""
     if not condition:
         raise UnknownPartError(what)
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
-    """Its numbers in double precision; in the memory of the tensor where that is possible."""
+    """Convert to a float64 array, which shares the tensor's memory where possible."""
     return tensor.detach().double().cpu().numpy()
 
 
 class ParameterPool:
-    """Natural values of all trained parameters, constants, and shares made of both, in one vector.
+    """Natural values of all trained parameters, constants and simplex weights in one vector.
 
-    Parameters are few and short. In NumPy, one operation on all of them takes a fraction of what
-    PyTorch needs to start one; on a GPU they would wait for it in the end.
+    The vector is short, and NumPy's overhead per operation is a fraction of PyTorch's.
 
     Args:
         model: A model.
         values: The raw values of its trained parameters, one after another.
 
     Raises:
-        UnknownPartError: A constraint has another transform than softplus.
+        UnknownPartError: A constraint has a transform other than softplus.
 
     Attributes:
         num_trained: Number of trained values, which come first.
-        size: Numbers so far.
+        size: Length of the vector so far.
     """
 
     def __init__(self, model: ExactGP, values: Tensor):
@@ -68,45 +67,45 @@ class ParameterPool:
                 lower.append(to_numpy(bound).ravel())
         self._softplus, self._lower = np.concatenate(softplus), np.concatenate(lower)
         self._constants = [np.empty(self.size)]
-        self._rows: list[np.ndarray] = []  # places of the logits of each share
-        self._shares: list[np.ndarray] = []  # places of the shares
+        self._rows: list[np.ndarray] = []  # indices of the logits of each simplex
+        self._shares: list[np.ndarray] = []  # indices of its weights
 
     @property
     def spans(self) -> list[slice]:
-        """Where each trained parameter lies."""
+        """Slice of each trained parameter."""
         return list(self._spans.values())
 
     def add_constants(self, values: Tensor) -> np.ndarray:
-        """Places, in the shape of ``values``, of numbers that stay."""
+        """Append constants; returns their indices in the shape of ``values``."""
         numbers = to_numpy(values)
         self._constants.append(numbers.ravel())
         self.size += numbers.size
         return np.arange(self.size - numbers.size, self.size).reshape(numbers.shape)
 
-    def places(self, parameter: Tensor) -> np.ndarray | None:
-        """Places, in the shape of a parameter, of its natural values; None if it is frozen."""
+    def indices(self, parameter: Tensor) -> np.ndarray | None:
+        """Indices of a parameter's natural values, in its shape; ``None`` if it is frozen."""
         span = self._spans.get(id(parameter))
         return None if span is None else np.arange(span.start, span.stop).reshape(parameter.shape)
 
     def add_shares(self, logits: np.ndarray) -> np.ndarray:
-        """Places ``R x K`` of the softmax of every row of numbers at places ``R x K``."""
-        places = self.add_constants(torch.zeros(logits.shape))
+        """Append the softmax of rows of logits at indices ``R x K``; returns its indices."""
+        indices = self.add_constants(torch.zeros(logits.shape))
         self._rows.extend(logits)
-        self._shares.append(places.ravel())
-        return places
+        self._shares.append(indices.ravel())
+        return indices
 
     def finish(self) -> None:
-        """Arrange what was added, before the first value is asked for."""
+        """Prepare the arrays of all appended numbers, before the first evaluation."""
         lengths = [len(row) for row in self._rows]
         self._template = np.concatenate(self._constants)
         self._logits = np.concatenate([np.arange(0), *self._rows])
         self._starts = np.cumsum([0, *lengths])[:-1]
         self._row_of = np.repeat(np.arange(len(lengths)), lengths)
-        self._share_places = np.concatenate([np.arange(0), *self._shares])
+        self._simplex_indices = np.concatenate([np.arange(0), *self._shares])
 
-    def reaches_all(self, places: np.ndarray) -> bool:
-        """Whether all trained values are among the numbers at some places, or their logits."""
-        read = np.concatenate([places.ravel(), self._logits])
+    def reaches_all(self, indices: np.ndarray) -> bool:
+        """Whether ``indices`` and the logits behind them cover all trained values."""
+        read = np.concatenate([indices.ravel(), self._logits])
         return len(np.unique(read[read < self.num_trained])) == self.num_trained
 
     @np.errstate(under="ignore")  # small terms vanish
@@ -128,20 +127,20 @@ class ParameterPool:
             largest = np.maximum.reduceat(logits, self._starts)
             powers = np.exp(logits - largest[self._row_of])
             totals = np.add.reduceat(powers, self._starts)
-            numbers[self._share_places] = powers / totals[self._row_of]
+            numbers[self._simplex_indices] = powers / totals[self._row_of]
         return numbers
 
     @np.errstate(under="ignore")  # small terms vanish
-    def pull_back(self, numbers: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Gradient by the raw values.
+    def vjp(self, numbers: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Gradient with respect to the raw values.
 
         Args:
-            numbers: What :meth:`numbers` gave.
-            gradient: Gradient by them; overwritten.
+            numbers: Result of :meth:`numbers`.
+            gradient: Gradient with respect to ``numbers``; overwritten.
         """
         if self._rows:
-            shares = numbers[self._share_places]
-            terms = shares * gradient[self._share_places]
+            shares = numbers[self._simplex_indices]
+            terms = shares * gradient[self._simplex_indices]
             totals = np.add.reduceat(terms, self._starts)
             terms -= shares * totals[self._row_of]
             gradient = gradient + np.bincount(self._logits, terms, self.size)

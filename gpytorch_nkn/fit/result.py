@@ -24,7 +24,7 @@ __all__ = ["Fit", "FitResult", "HeldOut", "RestartRecord", "Start"]
 
 
 class Start:
-    """What every record of a start says: its number, its wall time, and how it ended."""
+    """Number, wall time and status of a start."""
 
     number: int
     seconds: float
@@ -32,7 +32,7 @@ class Start:
 
     @property
     def failed(self) -> bool:
-        """Whether nothing came of it; the status says why."""
+        """Whether the start failed; the status gives the reason."""
         return self.status.startswith("failed")
 
 
@@ -40,13 +40,13 @@ S = TypeVar("S", bound=Start)
 
 
 class Fit(Generic[S]):
-    """What every record of a fit says: the model, its starts, and which of them was best."""
+    """Model of a fit, its starts, and the number of the best one."""
 
     model: Any
     restarts: list[S]
     best: int
 
-    # Heading, attribute and format of what is printed of a start.
+    # Heading, attribute and format of each printed column.
     _columns: ClassVar[tuple[tuple[str, str, str], ...]] = ()
 
     @property
@@ -66,20 +66,19 @@ class Fit(Generic[S]):
 
 @dataclass(frozen=True)
 class RestartRecord(Start):
-    """What one restart came to.
+    """Outcome of one restart.
 
     Attributes:
-        number: Place in the order of restarts, from 0.
-        origin: Where its start values came from: ``data``, ``given``, ``make_model``, ``callable``.
-        loss: Negative log posterior at its best point, in nats, summed over the data.
-        criterion: Its value of the criterion, per data point, higher is better; NaN if it failed.
+        number: Number of the restart, from 0.
+        origin: Source of the start values: ``data``, ``given``, ``make_model``, ``callable``.
+        loss: Negative log posterior at the best point, in nats, summed over the data.
+        criterion: Criterion per data point, higher is better; NaN if the restart failed.
         evaluations: Evaluations of the loss and its gradient.
-        seconds: Wall time. Restarts that ran in one batch share the time equally.
-        status: ``ok``, ``interrupted`` (kept, with the best point it had reached), or
-            ``failed: ...`` with the reason.
-        trace: Lowest loss so far after each evaluation, in nats, a vector of as many values as
-            ``evaluations``; infinite until there is a finite one, empty if the restart failed
-            before its first evaluation.
+        seconds: Wall time. Restarts in one batch share the time equally.
+        status: ``ok``, ``interrupted`` (kept at its best point), or ``failed: ...`` with the
+            reason.
+        trace: Lowest loss so far after each evaluation, in nats: a vector of length
+            ``evaluations``, infinite before the first finite loss.
     """
 
     number: int
@@ -94,10 +93,10 @@ class RestartRecord(Start):
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Predictions of rows that a restart had not seen when it made them.
+    """Predictions of rows that a restart held out.
 
     Attributes:
-        rows: Their numbers ``H``.
+        rows: Indices of the rows, ``H``.
         mean: Means ``H``.
         variance: Variances ``H``, noise included.
     """
@@ -112,14 +111,14 @@ class FitResult(Fit[RestartRecord]):
     """The best model of a fit, and every restart.
 
     Attributes:
-        model: The model that came in (or the best one of ``make_model``) in eval mode, with the
-            parameters of the best restart.
+        model: The given model (or the best one of ``make_model``) in eval mode, with the parameters
+            of the best restart.
         restarts: One record per restart, in order.
         best: Number of the best restart.
-        criterion: Name of the criterion that chose it.
-        members: Trained copies of the restarts that did not fail, in order, by number.
-        held_out: What members predicted of rows that they saw only later, by number; empty if all
-            saw all rows from the start.
+        criterion: Name of the criterion that selected it.
+        members: Trained copies of the restarts that did not fail, by number.
+        held_out: Predictions of held-out rows, by number of the member; empty if no start held
+            rows out.
         interrupted: Whether Ctrl-C ended the training.
     """
 
@@ -163,15 +162,15 @@ def _exact() -> Iterator[None]:
 def predict_observations(model: ExactGP, x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of new observations at ``x`` under a model, left in eval mode.
 
-    With known noise (FixedNoiseGaussianLikelihood), that of a new observation is taken to be the
-    mean of the noise in training.
+    With known noise (FixedNoiseGaussianLikelihood), a new observation has the mean of the training
+    noise.
     """
     model.eval()
     with torch.no_grad():
         if hasattr(model, "posterior"):  # a BoTorch model undoes its outcome transform itself
             posterior = model.posterior(x, observation_noise=True)
             return posterior.mean, posterior.variance
-        # The settings are global: two threads in them at once would leave them changed for good.
+        # The settings are global and not thread-safe.
         with _LOCK, warnings.catch_warnings(), _exact():
             warnings.simplefilter("ignore", GPInputWarning)  # predicting at training inputs is fine
             latent = model(x)
@@ -184,17 +183,17 @@ def predict_observations(model: ExactGP, x: Tensor) -> tuple[Tensor, Tensor]:
 
 @contextmanager
 def evaluating(model: ExactGP) -> Iterator[None]:
-    """In eval mode, where BoTorch's models hold their inputs transformed."""
+    """Switch to eval mode for a block; BoTorch's models transform their inputs there."""
     modes = [(module, module.training) for module in model.modules()]
     changes = any(mode for _, mode in modes)
-    if changes:  # takes as long as a small matrix where a network has hundreds of parts
+    if changes:  # switching hundreds of modules takes as long as a small matrix
         model.eval()
     try:
         yield
     finally:
         if changes or model.training:
             model.train(modes[0][1])
-            for module, mode in modes:  # parts may have modes of their own
+            for module, mode in modes:  # submodules may differ in mode
                 module.training = mode
 
 
@@ -220,5 +219,5 @@ def _copied(model: ExactGP, instead: dict[int, Any]) -> ExactGP:
         return deepcopy(model, memo).train(modes[0][1])
     finally:
         model.train(modes[0][1])
-        for module, mode in modes:  # parts may have modes of their own
+        for module, mode in modes:  # submodules may differ in mode
             module.training = mode

@@ -1,4 +1,4 @@
-"""One training: the time that it has, Ctrl-C, what it shows, its random draws, its options."""
+"""Time budget, interruption, progress, random numbers and option checks of a training."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = [
 
 S = TypeVar("S")
 
-_SEEDS = 2**43  # times a million, for those of single starts, they are what torch takes
+_SEEDS = 2**43  # a million times as many still fit into torch's seeds of 63 bits
 
-# Frames that a warning is not about: those of the package and of decorators and managers.
+# Frames that warnings skip: the package, decorators and context managers.
 _OURS = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
     os.path.join(os.path.dirname(torch.__file__), "utils", "_contextlib.py"),
@@ -40,17 +40,17 @@ _OURS = (
 
 
 class Session:
-    """One training of anything: how long it may go on, and what is shown and drawn meanwhile.
+    """Time budget, interruption, progress bars and random numbers of one training.
 
     Args:
-        budget: Wall time in seconds from now on; ``None`` for no limit.
-        seed: Of :meth:`generator`.
-        progress: Show bars, if standard error is a terminal.
+        budget: Wall time in seconds from now; ``None`` for no limit.
+        seed: Seed of :meth:`generator`.
+        progress: Show progress bars, if standard error is a terminal.
 
     Attributes:
         end: Time of the monotonic clock at which to stop; infinite without a budget.
-        interrupted: Whether Ctrl-C came in a block of :meth:`interruptible`, or a part of the
-            training said so.
+        interrupted: Whether Ctrl-C ended a block of :meth:`interruptible` or a part of the
+            training.
 
     Raises:
         TypeError: ``seed`` is not an integer.
@@ -69,20 +69,20 @@ class Session:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that are left, infinite without a budget; negative where it is exceeded."""
+        """Seconds left, infinite without a budget and negative after its end."""
         return self.end - time.monotonic()
 
     @property
     def is_over(self) -> bool:
-        """Whether no more training is due."""
+        """Whether the training must stop."""
         return self.interrupted or time.monotonic() >= self.end
 
     def part(self, share: float = 1.0) -> float | None:
-        """Budget of a part of the training: a share of the time that is left."""
+        """Budget of a part of the training: a fraction of the time left."""
         return None if self.budget is None else max(share * self.seconds_left, 1e-3)
 
     def generator(self) -> torch.Generator:
-        """A new source of random numbers; the global random state is left alone."""
+        """New random generator; the global random state does not change."""
         return torch.Generator().manual_seed(self.seed)
 
     def bar(self, total: int | None, desc: str, unit: str = "it") -> tqdm:
@@ -95,11 +95,11 @@ class Session:
         reached: Callable[[], object] = lambda: True,
         message: str | Callable[[], str] | None = None,
     ) -> Iterator[None]:
-        """A block that Ctrl-C ends without an error, if something has been reached by then.
+        """Block that Ctrl-C ends without an error, if there is a result to keep.
 
         Args:
-            reached: Whether there is anything to keep; else Ctrl-C is raised again.
-            message: Of a warning that says what is kept; ``None`` for none.
+            reached: Returns whether there is a result; without one Ctrl-C is raised again.
+            message: Text of the warning about what is kept; ``None`` for no warning.
         """
         try:
             yield
@@ -115,16 +115,16 @@ class Best(Generic[S]):
     """The state with the highest value so far.
 
     Attributes:
-        value: Its value, minus infinity before the first.
-        state: The state, ``None`` before the first, which is taken whatever its value.
+        value: Its value, minus infinity before the first state.
+        state: The state, ``None`` before the first one, which is kept whatever its value.
     """
 
     def __init__(self) -> None:
         self.value = -math.inf
         self.state: S | None = None
 
-    def offer(self, value: float, state: Callable[[], S]) -> bool:
-        """Keep a state, which is made only if its value is higher; returns whether it is."""
+    def update(self, value: float, state: Callable[[], S]) -> bool:
+        """Call ``state`` and keep its result if ``value`` is the highest; returns whether it is."""
         if self.state is not None and not value > self.value:
             return False
         self.value, self.state = -math.inf if math.isnan(value) else value, state()
@@ -161,13 +161,11 @@ def check_number(
     most: float = math.inf,
     words: Sequence[str] = (),
 ) -> None:
-    """Refuse an option that is neither one of some words nor a number of its range.
-
-    Negative numbers are refused in any case; ``most`` is the largest finite one allowed.
+    """Check that an option is one of some words or a non-negative number of at most ``most``.
 
     Raises:
-        TypeError: The value is of a wrong type.
-        ValueError: It has no meaning.
+        TypeError: The value has a wrong type.
+        ValueError: The value is out of range or not one of the words.
     """
     expected = " or ".join([*filter(None, [", ".join(map(repr, words))]), "a number"])
     if isinstance(value, str) and words:
@@ -188,7 +186,7 @@ def check_number(
 
 
 def options_of(trainer: Callable[..., Any]) -> set[str]:
-    """The names of a trainer's options: what it takes by keyword only."""
+    """Names of the keyword-only arguments of a trainer."""
     parameters = inspect.signature(trainer).parameters.values()
     return {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
@@ -196,14 +194,14 @@ def options_of(trainer: Callable[..., Any]) -> set[str]:
 def progress_bar(
     progress: bool, total: int | None = None, desc: str | None = None, unit: str = "it"
 ) -> tqdm:
-    """A bar that is shown if it is wanted and standard error is a terminal."""
+    """Progress bar, disabled unless ``progress`` is true and standard error is a terminal."""
     stream = sys.stderr
     shown = progress and stream is not None and stream.isatty()
     return tqdm(total=total, desc=desc, unit=unit, disable=not shown, leave=False)
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line outside the package that led here, through however many calls."""
+    """Warn with the location of the caller outside the package."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""Whether data are of a size that a method is for, said before any long work."""
+"""Checks of data size and free memory before long work."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _CGROUPS = (
     ("memory.max", "memory.current"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
 )
-# Matrices of rows by rows that a step of an exact GP needs at its peak.
+# Peak number of N x N matrices in a step of an exact GP.
 _MATRICES = 3
-# What takes so many rows.
+# Models for more rows.
 _MANY_ROWS = "SparseNKNGP, VariationalNKNGP (by mini-batches) or NKNRegressor"
 
 
 class SizeWarning(UserWarning):
-    """There are more rows than a method is for: it will take long, or do less than usual."""
+    """The data have more rows than a method is intended for."""
 
 
 def free_bytes(device: torch.device | str | None = None) -> float:
-    """Memory that is free on the machine (within its control group), or on a CUDA device.
+    """Free memory in bytes on the machine (within its control group) or on a CUDA device.
 
-    Infinite where that cannot be known.
+    Infinite where it cannot be determined.
     """
     if device is not None and torch.device(device).type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
@@ -42,14 +42,14 @@ def free_bytes(device: torch.device | str | None = None) -> float:
 def check_memory(
     name: str, needed: float, size: str, instead: str, device: torch.device | str | None = None
 ) -> None:
-    """Refuse what does not fit into the memory that is free, before it is asked for.
+    """Check that an allocation fits into free memory.
 
     Args:
-        name: Of the class or function.
+        name: Name of the class or function.
         needed: Bytes.
-        size: Of the data, in words, such as ``"1,000,000 rows"``.
-        instead: What takes so many.
-        device: Where.
+        size: Size of the data in words, such as ``"1,000,000 rows"``.
+        instead: Models to use instead.
+        device: Device of the memory.
 
     Raises:
         MemoryError: It does not fit.
@@ -63,23 +63,23 @@ def check_memory(
 
 
 def check_dense(name: str, num_rows: int, like: Tensor, instead: str = _MANY_ROWS) -> None:
-    """Refuse rows whose covariance matrices, of the kind of a tensor, do not fit into memory.
+    """Check that covariance matrices with the dtype and device of ``like`` fit into memory.
 
     Raises:
-        MemoryError: They do not.
+        MemoryError: They do not fit.
     """
     needed = _MATRICES * float(num_rows) ** 2 * like.element_size()
     check_memory(name, needed, f"{num_rows:,} rows", instead, like.device)
 
 
 def warn_of_size(name: str, count: int, most: int, what: str, unit: str = "rows") -> None:
-    """Warn (:class:`SizeWarning`) of more rows than a method is for.
+    """Warn (:class:`SizeWarning`) about more rows than a method is intended for.
 
     Args:
-        name: Of the class or function.
-        count: Rows that there are.
-        most: Rows up to which it is quick.
-        what: What is done beyond, and what to take instead: a sentence.
+        name: Name of the class or function.
+        count: Number of rows.
+        most: Intended maximum.
+        what: Sentence about the consequence and the alternative.
         unit: What is counted.
     """
     if count > most:

@@ -1,4 +1,4 @@
-"""Loss and gradient of a whole training step in closed form, for models whose parts are known."""
+"""Loss and gradient of a training step in closed form, for models with known parts."""
 
 from __future__ import annotations
 
@@ -37,24 +37,23 @@ __all__ = ["TrainingLoss", "UnknownPartError"]
 class TrainingLoss:
     """Negative log posterior of an exact GP and its gradient, without autograd.
 
-    What autograd and GPyTorch's modules do around the evaluation of a network costs many times
-    as much as the evaluation itself at a few hundred points. Here all raw parameters are
-    transformed at once, the likelihood uses the memory of one matrix, and every gradient is
-    written out. A batch of outputs is a sum over its elements, one after another.
+    At a few hundred points the overhead of autograd and GPyTorch's modules exceeds the cost of
+    evaluating a network many times over. Here one operation transforms all raw parameters, the
+    likelihood uses the memory of one matrix, and every gradient is explicit. The loss of a batch of
+    outputs is a sum over its elements.
 
-    Known are networks whose primitives and layers all have formulas; zero, constant and linear
-    means; homoskedastic and fixed noise; normal, log-normal and gamma priors on parameters; a
-    network within an InputWarpKernel. Else its inputs must not depend on parameters: the caller
-    compares the result with autograd's, which shows that and anything else that a model may do in
-    its ``forward``.
+    Supported are networks whose primitives and layers all have formulas; zero, constant and linear
+    means; homoskedastic and fixed noise; normal, log-normal and gamma priors on parameters; and a
+    network within an InputWarpKernel. The caller compares the result with autograd's, which
+    reveals any other dependence in the model's ``forward``.
 
     Args:
         model: An exact GP in training mode.
-        values: The raw values of its trainable parameters, one after another, of which the
-            parameters are views. They are moved for a moment, to see what priors depend on.
+        values: The raw values of its trainable parameters, which the parameters are views of;
+            perturbed temporarily to find out what priors depend on.
 
     Raises:
-        UnknownPartError: The model has a part that is not known.
+        UnknownPartError: The model has an unsupported part.
     """
 
     def __init__(self, model: ExactGP, values: Tensor):
@@ -68,7 +67,7 @@ class TrainingLoss:
         if all(torch.equal(self._inputs[0], other) for other in self._inputs[1:]):
             self._inputs = self._inputs[:1] * len(self._inputs)
         self._targets = to_numpy(model.train_targets).reshape(-1, size)
-        self._shares: dict[int, dict[str, np.ndarray]] = {}  # by layer
+        self._shares: dict[int, dict[str, np.ndarray]] = {}  # weights by layer
         self._warp = kernel if type(kernel) is InputWarpKernel else None
         bent = self._describe_warp()
         theta = self._describe_kernel(kernel if self._warp is None else self._warp.base_kernel)
@@ -79,35 +78,35 @@ class TrainingLoss:
         self._of_theta, self._of_mean, self._of_warp, self._of_noise = map(
             slice, [0, *stops[:-1]], stops
         )
-        self._places = np.concatenate(parts, 1)  # elements x all of them
+        self._indices = np.concatenate(parts, 1)  # elements x all of them
         self._pool.finish()
-        require(self._pool.reaches_all(self._places), "a parameter that no part is known to have")
+        require(self._pool.reaches_all(self._indices), "a parameter of an unknown part")
         self._prior = LogPrior(model, values, self._pool)
-        self._own = np.empty(self._places.shape)  # the numbers of each element
-        self._evaluators: dict[int, Evaluator] = {}  # of elements
-        self._buffer = values.new_empty(0)  # memory of a matrix, taken when it is needed
+        self._own = np.empty(self._indices.shape)  # the values of each element
+        self._evaluators: dict[int, Evaluator] = {}  # by element
+        self._buffer = values.new_empty(0)  # memory of a matrix, allocated when needed
 
     def __call__(self) -> tuple[float, Tensor]:
-        """The loss, infinite where the covariance is not positive definite, and its gradient."""
+        """Loss, infinite where the covariance is not positive definite, and its gradient."""
         if self._buffer.numel() == 0:
             self._buffer = self._values.new_empty(self._targets.shape[1], self._targets.shape[1])
-        with np.errstate(all="ignore"):  # parameters may have gone anywhere
+        with np.errstate(all="ignore"):  # parameters may have any value
             numbers = self._pool.numbers()
-            np.take(numbers, self._places, out=self._own)
+            np.take(numbers, self._indices, out=self._own)
             gradient = np.empty_like(self._own)
             loss = 0.0
             for element in range(len(self._own)):
                 loss += self._evaluate(element, gradient[element])
                 if not math.isfinite(loss):
                     return math.inf, torch.zeros_like(self._values)
-            of_numbers = np.bincount(self._places.ravel(), gradient.ravel(), len(numbers))
+            of_numbers = np.bincount(self._indices.ravel(), gradient.ravel(), len(numbers))
             trained = slice(self._pool.num_trained)
             loss -= self._prior.take_from(numbers[trained], of_numbers[trained])
-            of_values = self._pool.pull_back(numbers, of_numbers)
+            of_values = self._pool.vjp(numbers, of_numbers)
         return loss, torch.from_numpy(of_values).to(self._values)
 
     def _evaluate(self, element: int, gradient: np.ndarray) -> float:
-        """Negative log likelihood of one output; its gradient goes into ``gradient``."""
+        """Negative log likelihood of one output; writes its gradient into ``gradient``."""
         own, basis = self._own[element], self._basis[element]
         theta = own[self._of_theta]
         for formula, first, derived in self._derived:
@@ -142,7 +141,7 @@ class TrainingLoss:
         return loss
 
     def _evaluator(self, element: int) -> tuple[Evaluator, Tensor, Tensor | None]:
-        """Evaluator of one output at its present parameters, its inputs, and what bends them."""
+        """Evaluator of one output at its present parameters, its inputs, and their warp."""
         if element in self._evaluators:
             return self._evaluators[element], self._inputs[element], None
         inputs, exponents = self._inputs[element], None
@@ -162,21 +161,21 @@ class TrainingLoss:
         return torch.from_numpy(numbers).to(self._values)
 
     def release_memory(self) -> None:
-        """Give the memory of the matrix back until the next call."""
+        """Free the memory of the matrix until the next call."""
         self._buffer = self._values.new_empty(0)
 
     def _describe_warp(self) -> np.ndarray:
-        """Places of the exponents that bend inputs, for each element of the batch."""
+        """Indices of the exponents of the input warp, for each element of the batch."""
         columns = [np.empty((len(self._inputs), 0), dtype=int)]
         for name in ("concentration1", "concentration0") if self._warp is not None else ():
-            places = self._pool.places(getattr(self._warp, f"raw_{name}"))
-            if places is None:
-                places = self._pool.add_constants(getattr(self._warp, name))
-            columns.append(self._by_element(places, places.shape[-1]))
+            indices = self._pool.indices(getattr(self._warp, f"raw_{name}"))
+            if indices is None:
+                indices = self._pool.add_constants(getattr(self._warp, name))
+            columns.append(self._by_element(indices, indices.shape[-1]))
         return np.concatenate(columns, 1)
 
     def _describe_kernel(self, kernel: Module) -> np.ndarray:
-        """Places of the parameters of the network, for each element of the batch."""
+        """Indices of the parameters of the network, for each element of the batch."""
         network, scales = unwrap_scales(kernel)
         require(type(network) is NeuralKernelNetwork, f"the kernel {type(network).__name__}")
         described = describe(network, self._inputs[0].size(-1), scales)
@@ -188,9 +187,9 @@ class TrainingLoss:
         theta = theta.detach().expand(*self._batch_shape, -1).reshape(len(self._inputs), -1)
         matrix = program_matrix(program, theta[0], (self._inputs[0],))
         if matrix is None:
-            raise UnknownPartError("a network that is to be evaluated otherwise")
+            raise UnknownPartError("a network with another evaluation setting")
         self._matrix = matrix
-        # Places of the numbers that formulas derive from a parameter, and of that parameter.
+        # Indices of derived numbers and of the parameter that a formula derives them from.
         own = [p for p in program.primitives if p.formula.derived is not None]
         self._derived: list[tuple[Any, np.ndarray, np.ndarray]] = [
             (
@@ -201,10 +200,10 @@ class TrainingLoss:
             for formula in {p.formula for p in own}
         ]
         stops = {slot.start: slot.stop for slot in _slots(program)}
-        places, start = self._pool.add_constants(theta), 0
+        indices, start = self._pool.add_constants(theta), 0
         for part in vector.parts:
             stop = stops[start]
-            if not isinstance(part, Tensor):  # else a derived number
+            if not isinstance(part, Tensor):  # tensors are derived numbers
                 module, name = part
                 found: np.ndarray | None
                 if isinstance(module, Linear) and module.is_simplex:
@@ -212,29 +211,29 @@ class TrainingLoss:
                 else:
                     parameter = module._parameters.get(f"raw_{name}", module._parameters.get(name))
                     require(parameter is not None, f"the parameter {name}")
-                    found = self._places_of(parameter, stop - start)
+                    found = self._indices_of(parameter, stop - start)
                 if found is not None:
-                    places[:, start:stop] = found
+                    indices[:, start:stop] = found
             start = stop
-        return places
+        return indices
 
-    def _places_of(self, parameter: Tensor, count: int) -> np.ndarray | None:
-        """Places of ``count`` numbers for each element, which may share them; None if frozen."""
-        places = self._pool.places(parameter)
-        return None if places is None else self._by_element(places, count)
+    def _indices_of(self, parameter: Tensor, count: int) -> np.ndarray | None:
+        """Indices of ``count`` values per element, possibly shared; ``None`` if frozen."""
+        indices = self._pool.indices(parameter)
+        return None if indices is None else self._by_element(indices, count)
 
-    def _by_element(self, places: np.ndarray, count: int) -> np.ndarray:
-        """Places ``... x count`` of a parameter, for each element of the batch."""
+    def _by_element(self, indices: np.ndarray, count: int) -> np.ndarray:
+        """Indices ``... x count`` of a parameter, for each element of the batch."""
         batch_shape = self._batch_shape
-        shared = places.size == count
-        own = torch.Size([] if shared else places.shape[: len(batch_shape)])
-        fits = own.numel() * count == places.size and _broadcasts(own, batch_shape)
+        shared = indices.size == count
+        own = torch.Size([] if shared else indices.shape[: len(batch_shape)])
+        fits = own.numel() * count == indices.size and _broadcasts(own, batch_shape)
         require(fits, "a parameter of another batch shape")
-        spread = np.broadcast_to(places.reshape(*own, count), (*batch_shape, count))
+        spread = np.broadcast_to(indices.reshape(*own, count), (*batch_shape, count))
         return spread.reshape(batch_shape.numel(), count)
 
     def _shares_of(self, layer: Linear) -> dict[str, np.ndarray]:
-        """Places of the weights and biases of a simplex."""
+        """Indices of the weights and biases of a simplex."""
         if id(layer) not in self._shares:
             widths = {"weight": layer.in_features, "bias": 1}
             raw = [(n, w, getattr(layer, f"raw_{n}")) for n, w in widths.items()]
@@ -242,10 +241,10 @@ class TrainingLoss:
             for _, width, parameter in raw:
                 if parameter is None:
                     continue
-                places = self._pool.places(parameter)
-                if places is None:
-                    places = self._pool.add_constants(parameter)
-                found = self._by_element(places, layer.out_features * width)
+                indices = self._pool.indices(parameter)
+                if indices is None:
+                    indices = self._pool.add_constants(parameter)
+                found = self._by_element(indices, layer.out_features * width)
                 logits.append(found.reshape(-1, width))
             shares = self._pool.add_shares(np.concatenate(logits, 1))
             shares = shares.reshape(len(self._inputs), layer.out_features, -1)
@@ -255,7 +254,7 @@ class TrainingLoss:
         return self._shares[id(layer)]
 
     def _describe_mean(self, mean: Module) -> np.ndarray:
-        """Places of the coefficients of the mean, for each element of the batch."""
+        """Indices of the coefficients of the mean, for each element of the batch."""
         parts: list[tuple[bool, Tensor, Tensor]] = []  # whether it multiplies the inputs
         if type(mean) is ConstantMean:
             parts = [(False, mean.raw_constant, mean.constant)]
@@ -272,13 +271,13 @@ class TrainingLoss:
         ]
         columns = [np.empty((len(inputs), 0), dtype=int)]
         for of_inputs, parameter, natural in parts:
-            places = self._pool.places(parameter)
-            places = self._pool.add_constants(natural) if places is None else places
-            columns.append(self._by_element(places, inputs[0].shape[1] if of_inputs else 1))
+            indices = self._pool.indices(parameter)
+            indices = self._pool.add_constants(natural) if indices is None else indices
+            columns.append(self._by_element(indices, inputs[0].shape[1] if of_inputs else 1))
         return np.concatenate(columns, 1)
 
     def _describe_noise(self, likelihood: Module) -> np.ndarray:
-        """Places of the variances of the noise, for each element of the batch."""
+        """Indices of the variances of the noise, for each element of the batch."""
         self._fixed_noise: Tensor | None = None
         if type(likelihood) is GaussianLikelihood:
             learned = [likelihood.noise_covar]
@@ -292,14 +291,14 @@ class TrainingLoss:
         columns = [np.empty((len(self._inputs), 0), dtype=int)]
         for noise in learned:
             require(type(noise) is HomoskedasticNoise, "the noise")
-            places = self._pool.places(noise.raw_noise)
-            places = self._pool.add_constants(noise.noise) if places is None else places
-            columns.append(self._by_element(places, 1))
+            indices = self._pool.indices(noise.raw_noise)
+            indices = self._pool.add_constants(noise.noise) if indices is None else indices
+            columns.append(self._by_element(indices, 1))
         return np.concatenate(columns, 1)
 
 
 def _slots(program: Program) -> Iterator[Slot]:
-    """Where each parameter of a program lies."""
+    """Slots of all parameters of a program."""
     for primitive in program.primitives:
         yield from primitive.slots
         if primitive.scale is not None:
@@ -309,7 +308,7 @@ def _slots(program: Program) -> Iterator[Slot]:
 
 
 def _kernel_and_inputs(model: ExactGP) -> tuple[Module, Tensor]:
-    """The kernel of the model's covariance, and the inputs ``... x N x D`` that it gets."""
+    """Kernel of the model's covariance, and its inputs ``... x N x D``."""
     with torch.no_grad():
         output = model.forward(*model.train_inputs)
     require(type(output) is MultivariateNormal, "the output distribution")

@@ -12,7 +12,7 @@ __all__ = ["assign", "assign_weight"]
 
 
 def assign(module: Module, name: str, value: Tensor) -> None:
-    """Set a parameter, moved into its bounds where these are tight."""
+    """Set a parameter to a value, clamped to the inside of its bounds."""
     constraint = module.constraint_for_parameter_name(f"raw_{name}")
     if constraint is None:
         module.initialize(**{name: value})
@@ -27,10 +27,7 @@ def assign(module: Module, name: str, value: Tensor) -> None:
 
 
 def assign_weight(layer: Linear, value: Tensor | torch.Generator) -> None:
-    """Set the weights of a layer, or draw them and its biases; what is frozen keeps its values.
-
-    On a simplex the shares of weights beside a frozen bias depend on that bias, too.
-    """
+    """Set the weights of a layer, or draw weights and biases; frozen raw values do not change."""
     frozen = [
         (raw, raw.detach().clone())
         for raw in (layer.raw_weight, layer.raw_bias)

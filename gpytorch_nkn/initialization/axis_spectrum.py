@@ -1,4 +1,4 @@
-"""Spectra of a grid of values along each of its dimensions, and the period that stands out."""
+"""Spectra of gridded values along each dimension, and the dominant period."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from scipy.fft import rfft
 __all__ = ["AxisSpectrum", "axis_spectrum"]
 
 _PADDING = 2  # bins per resolution element 1 / span
-_FIRST_PEAK = 2.0  # cycles per span: slower ones are trends
-_LOWEST_SHARE = 0.6  # of the largest peak
-_LINES = 64  # lines of irregular coordinates that are looked at
+_FIRST_PEAK = 2.0  # cycles per span; slower ones count as trend
+_LOWEST_SHARE = 0.6  # least height of a peak, relative to the highest
+_LINES = 64  # lines with irregular coordinates in a periodogram
 
 
 class AxisSpectrum(NamedTuple):
@@ -21,7 +21,7 @@ class AxisSpectrum(NamedTuple):
     Attributes:
         frequencies: Cycles per unit of the coordinate, ``F``, from 0 on.
         power: ``F``.
-        span: Of the coordinates.
+        span: Span of the coordinates.
         peaks: Positions of local maxima of at least two cycles per span, strongest first.
     """
 
@@ -31,14 +31,14 @@ class AxisSpectrum(NamedTuple):
     peaks: np.ndarray
 
     def period(self, rank: int = 0) -> float:
-        """A period that stands out.
+        """Period of a spectral peak.
 
         Args:
-            rank: 0 for the longest one whose peak is at least 60 % of the highest (the highest
-                one itself is often a harmonic); then the strongest ones in turn.
+            rank: 0 for the longest period whose peak is at least 60 % of the highest (the highest
+                peak is often a harmonic); then the strongest ones in turn.
 
         Returns:
-            The period; half the span where no peak stands out.
+            The period; half the span without a peak.
         """
         if self.peaks.size == 0:
             return self.span / 2
@@ -47,7 +47,7 @@ class AxisSpectrum(NamedTuple):
             peak = int(high.min())
         else:
             peak = int(self.peaks[(rank - 1) % self.peaks.size])
-        # the top of a parabola through the logarithms of three bins
+        # vertex of the parabola through the logarithms of three bins
         left, top, right = np.log(np.maximum(self.power[peak - 1 : peak + 2], 1e-300))
         curvature = left - 2 * top + right
         shift = 0.5 * (left - right) / curvature if curvature < 0 else 0.0
@@ -60,18 +60,17 @@ def axis_spectrum(
 ) -> AxisSpectrum | None:
     """Average power of the lines of a grid along one dimension.
 
-    Observed cells are centred, missing ones zero, and a window takes the edges down. Along regular
-    coordinates by a discrete Fourier transform, else by Lomb-Scargle periodograms of the lines
-    with most observed cells.
+    Observed cells are centred and missing ones are zero. Regular coordinates use a tapered discrete
+    Fourier transform, others Lomb-Scargle periodograms of the lines with most observed cells.
 
     Args:
         values: Array ``n_1 x ... x n_P``.
-        observed: Which cells are observed.
+        observed: Mask of the observed cells.
         dim: The dimension.
         coordinates: ``n_dim``, in any order.
 
     Returns:
-        The spectrum; None for fewer than 8 different coordinates or constant values.
+        The spectrum; ``None`` for fewer than 8 different coordinates or constant values.
     """
     order = np.argsort(coordinates, kind="stable")
     x = coordinates[order]

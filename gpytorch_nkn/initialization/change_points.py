@@ -14,25 +14,25 @@ from gpytorch_nkn.initialization.periods import finite_vectors
 __all__ = ["ChangePoint", "change_points"]
 
 _MAX_POINTS = 300  # more are averaged in blocks: a scan takes N^3 time
-_MAX_CANDIDATES = 60  # that are tried before the neighbours of the best one
-_FEWEST = 4  # points on either side
-# Variances per typical step of a walk of the level, and of one of the slope, relative to that of
-# the noise; those under which seasons may change.
+_MAX_CANDIDATES = 60  # locations of the coarse scan; the best one's neighbours follow
+_FEWEST = 4  # points on either side of a change
+# Variances of random walks of the level and of the slope, per typical step and relative to the
+# noise variance; then the pairs of them with which a seasonal change is allowed.
 _LEVELS, _SLOPES = (0.0, 0.02, 0.3, 10.0), (0.001, 0.1, 10.0)
 _WALKS = tuple([(level, 0.0) for level in _LEVELS] + [(0.0, slope) for slope in _SLOPES])
 _OF_SEASONS = _WALKS[:3]
 _HARMONICS = 3
-_FLOOR = 0.1  # of the typical residual, below which its logarithm is not followed
+_OFFSET = 0.1  # added to the size of innovations before the logarithm, in medians
 
 
 class ChangePoint(NamedTuple):
     """A time at which a series changes.
 
     Attributes:
-        location: Between two inputs.
+        location: Midpoint of two inputs.
         kind: What changes: ``"level"``, ``"slope"``, ``"season"`` or ``"variance"``.
-        gain: By how much the log likelihood of the series rises, less what the best of all
-            places gains in a series without a change; evidence of one if it is positive.
+        gain: Increase of the log likelihood of the series, minus the increase expected at the best
+            location without a change. A positive gain is evidence of a change.
     """
 
     location: float
@@ -45,16 +45,16 @@ def change_points(
 ) -> list[ChangePoint]:
     """Times at which a series changes in level, slope, season or variance, strongest first.
 
-    For every time in between, two pieces are compared with one by generalised least squares: a
-    line with seasons, plus noise and a random walk of the level or the slope, whose variance is
-    that of the highest likelihood. The walk tells a shift from a series that wanders. Variances
-    are compared by the logarithms of the innovations. Further
-    changes are looked for in the pieces. Long series are averaged to 300 points first.
+    At every candidate location, generalised least squares compares two pieces with one: a line with
+    seasons, plus noise and a random walk of the level or the slope, whose variance maximises the
+    likelihood. The random walk prevents slow drift from looking like a shift. Changes of variance
+    are found from the logarithms of the innovations. The search then continues within the pieces.
+    Series longer than 300 points are averaged first.
 
     Args:
         x: Inputs ``N``, in any order.
         y: Targets ``N``.
-        num_candidates: Largest number of changes returned, with evidence or without.
+        num_candidates: Largest number of changes returned, with or without evidence.
         seasons: Known periods, in units of the input.
 
     Returns:
@@ -92,7 +92,7 @@ def change_points(
 def _strongest(
     times: np.ndarray, values: np.ndarray, seasons: Sequence[float]
 ) -> ChangePoint | None:
-    """The change with the largest gain in a piece."""
+    """Change with the largest gain in a piece."""
     n = times.size
     if n <= 2 * _FEWEST or not np.ptp(values) > 0:
         return None
@@ -102,17 +102,17 @@ def _strongest(
     waves = _waves(times, seasons)
     base = np.column_stack([np.ones(n), time / span, *waves])
     base = base[:, : max(2, n // 3)]
-    places = np.arange(_FEWEST, n - _FEWEST + 1)
-    tried = places[:: max(1, -(-places.size // _MAX_CANDIDATES))]
+    locations = np.arange(_FEWEST, n - _FEWEST + 1)
+    coarse = locations[:: max(1, -(-locations.size // _MAX_CANDIDATES))]
     scans = {walks: _Scan(time, values, base, *walks) for walks in _WALKS}
     best = max(scans.values(), key=lambda scan: scan.log_likelihood)
     penalty = float(np.log(n)) + 3.0
     changes = []
     for kind in ("level", "slope", "season"):
-        used, columns, candidates = list(scans.values()), waves[:0], tried
+        used, columns, candidates = list(scans.values()), waves[:0], coarse
         if kind == "season":
             used, columns = [scans[walks] for walks in _OF_SEASONS], waves[: n // 6]
-            candidates = tried[::2]
+            candidates = coarse[::2]
             if not columns:
                 continue
 
@@ -125,17 +125,17 @@ def _strongest(
         by_walk = np.array([gains(candidates, scan) for scan in used])
         number, rough = np.unravel_index(by_walk.argmax(), by_walk.shape)
         step = candidates[1] - candidates[0] if candidates.size > 1 else 1
-        near = places[np.abs(places - candidates[rough]) < max(step, 2)]
+        near = locations[np.abs(locations - candidates[rough]) < max(step, 2)]
         fine = gains(near, used[number])
-        extra = max(len(columns) - 1, 0)  # of the coefficients
+        extra = max(len(columns) - 1, 0)  # penalty for further coefficients
         changes.append((float(fine.max()) - penalty - extra, kind, int(near[fine.argmax()])))
-    changes.append(_change_of_variance(best.innovations, places, penalty))
+    changes.append(_change_of_variance(best.innovations, locations, penalty))
     gain, kind, place = max(changes)
     return ChangePoint(float(times[place - 1] + times[place]) / 2, kind, gain)
 
 
 class _Scan:
-    """Generalised least squares with walks of given variances, relative to that of the noise."""
+    """Generalised least squares with random walks; variances are relative to the noise."""
 
     def __init__(
         self, time: np.ndarray, values: np.ndarray, base: np.ndarray, walk: float, trend: float
@@ -155,7 +155,7 @@ class _Scan:
         self.log_likelihood = float(self._value(np.zeros(1))[0])
 
     def log_likelihoods(self, regressors: list[np.ndarray]) -> np.ndarray:
-        """With further regressors, one array ``N x P`` by column of each candidate ``P``."""
+        """Log likelihoods ``P`` of candidates with additional regressors, arrays ``N x P``."""
         blocks = np.stack([self._rest(self._white(part)) for part in regressors], -1)  # N x P x C
         moments = np.einsum("npc,n->pc", blocks, self.innovations)
         gram = np.einsum("npc,npd->pcd", blocks, blocks)
@@ -176,7 +176,7 @@ class _Scan:
 
 
 def _waves(times: np.ndarray, seasons: Sequence[float]) -> list[np.ndarray]:
-    """Harmonics of seasons that the series holds twice."""
+    """Harmonics of seasons of at most half the span."""
     step, span = float(np.median(np.diff(times))), float(np.ptp(times))
     waves = []
     for period in seasons:
@@ -190,29 +190,29 @@ def _waves(times: np.ndarray, seasons: Sequence[float]) -> list[np.ndarray]:
 
 
 def _regressors(
-    kind: str, time: np.ndarray, places: np.ndarray, waves: Sequence[np.ndarray]
+    kind: str, time: np.ndarray, locations: np.ndarray, waves: Sequence[np.ndarray]
 ) -> Iterator[np.ndarray]:
-    after = np.arange(time.size)[:, None] >= places
+    after = np.arange(time.size)[:, None] >= locations
     if kind == "level":
         yield after.astype(float)
     elif kind == "slope":
-        yield np.maximum(time[:, None] - time[places - 1], 0.0) / time[-1]
+        yield np.maximum(time[:, None] - time[locations - 1], 0.0) / time[-1]
     else:
         for wave in waves:
             yield after * wave[:, None]
 
 
 def _change_of_variance(
-    innovations: np.ndarray, places: np.ndarray, penalty: float
+    innovations: np.ndarray, locations: np.ndarray, penalty: float
 ) -> tuple[float, str, int]:
-    """Gain, kind and place of the largest change in the size of innovations."""
+    """Gain, kind and location of the largest change in the size of innovations."""
     sizes = np.abs(innovations)
-    # logarithms: one outlier is no change
-    logs = np.log(sizes + _FLOOR * max(float(np.median(sizes)), np.finfo(float).tiny))
+    # logarithms, because a single outlier is not a change
+    logs = np.log(sizes + _OFFSET * max(float(np.median(sizes)), np.finfo(float).tiny))
     n, sums = logs.size, logs.cumsum()
-    ahead = sums[places - 1]
-    means = (ahead / places, (sums[-1] - ahead) / (n - places))
-    explained = places * means[0] ** 2 + (n - places) * means[1] ** 2 - sums[-1] ** 2 / n
+    ahead = sums[locations - 1]
+    means = (ahead / locations, (sums[-1] - ahead) / (n - locations))
+    explained = locations * means[0] ** 2 + (n - locations) * means[1] ** 2 - sums[-1] ** 2 / n
     total = float(((logs - logs.mean()) ** 2).sum())
     gains = -0.5 * n * np.log(np.maximum(1 - explained / max(total, 1e-300), 1e-12))
-    return float(gains.max()) - penalty, "variance", int(places[gains.argmax()])
+    return float(gains.max()) - penalty, "variance", int(locations[gains.argmax()])

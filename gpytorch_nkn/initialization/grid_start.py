@@ -1,4 +1,4 @@
-"""Start values of the kernels of a grid, from the spectra of its values."""
+"""Start values of the kernels of a grid from the spectra of its values."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _FACTORS: tuple[tuple[type[Kernel], str, int], ...] = (
     (LinearKernel, "variance", 2),
     (SpectralMixtureKernel, "mixture_weights", 1),
 )
-_PERIODIC = (0.4, 1.0)  # lengthscale of a periodic kernel, a shape
-_ENVELOPE = (0.3, 1.0)  # in spans: of a kernel that a periodic one is multiplied with
-_LINEAR = 0.1  # share of a linear kernel's variance at the edge of the grid
+_PERIODIC = (0.4, 1.0)  # range of the dimensionless lengthscale of a periodic kernel
+_ENVELOPE = (0.3, 1.0)  # range of lengthscales, in spans, of a factor of a periodic kernel
+_LINEAR = 0.1  # variance of a linear kernel at the edge of the grid
 
 
 def initialize_grid_kernels(
@@ -50,21 +50,21 @@ def initialize_grid_kernels(
 ) -> None:
     """Set the start values of one kernel per dimension of a grid, in place.
 
-    The period of a dimension is where its spectrum has the peak of lowest frequency among those
-    of at least 60 % of the highest; restarts after the first draw one of the strongest. Periods
-    start there, lengthscales at a thirtieth to a third of it (of kernels that are multiplied with
-    a periodic one: at a third of the grid to all of it), frequencies of spectral mixtures at the
-    peaks. Weights of Linear layers are drawn anew; the product of the kernels gets unit
-    variance, on average over the grid. Along a dimension of one coordinate, walks start a step
-    ahead of it. Parts of other kinds and frozen parameters keep their values, but for the variance
-    of a linear primitive of a network, which depends on the unit of the coordinates.
+    The period of a dimension is the longest one whose spectral peak is at least 60 % of the
+    highest; restarts after the first draw one of the strongest peaks. Lengthscales start at a
+    thirtieth to a third of the period, and those of factors of a periodic kernel at a third of the
+    grid to all of it. Frequencies of spectral mixtures start at the peaks. Weights of Linear layers
+    are drawn. The product of the kernels gets unit variance on average over the grid. Along a
+    dimension of one coordinate, random walks start a step before it. Other parts and frozen
+    parameters keep their values, except for the variance of a linear primitive of a network,
+    which depends on the unit of the coordinates.
 
     Args:
         kernels: One kernel per dimension.
         coordinates: ``n_p x c_p`` for each dimension.
-        values: Standardised values ``... x n_1 x ... x n_P``; the spectrum of a batch is that of
-            its first entry.
-        observed: Which of them are observed.
+        values: Standardised values ``... x n_1 x ... x n_P``; the first entry of a batch gives the
+            spectrum.
+        observed: Mask of the observed values.
         seed: Together with ``restart`` determines every draw; the global random state is
             neither used nor changed.
         restart: Number of the restart.
@@ -98,14 +98,14 @@ def initialize_grid_kernels(
 
 
 def rescale_kernel(kernel: Kernel, factor: Tensor) -> bool:
-    """Multiply a kernel by a factor, through a parameter that does so, in place.
+    """Multiply a kernel by a factor in place, through one of its parameters.
 
     Args:
         kernel: Any kernel.
         factor: Positive numbers of the kernel's batch shape.
 
     Returns:
-        Whether there is such a parameter, free to move.
+        Whether the kernel has such a parameter and it is not frozen.
     """
     if isinstance(kernel, NeuralKernelNetwork):
         last = kernel.layers[-1] if len(kernel.layers) else None
@@ -126,7 +126,7 @@ def rescale_kernel(kernel: Kernel, factor: Tensor) -> bool:
 
 
 def _envelopes(kernel: Kernel) -> Iterator[Kernel]:
-    """Kernels that are multiplied with a periodic one, whose pattern they let change slowly."""
+    """Factors of a periodic kernel, which let its pattern change slowly."""
     for product in kernel.modules():
         if isinstance(product, ProductKernel):
             factors = [unwrap_scales(factor)[0] for factor in product.kernels]
@@ -169,7 +169,7 @@ def _start(
         assign(part, "period_length", torch.full_like(part.period_length, period))
     if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
         part.initialize(frequency=torch.full_like(part.frequency, 2 * math.pi / period))
-    # Frozen in a network, whose weights take its place in training; but it has the unit of x.
+    # A network trains its weights instead, but the variance depends on the unit of x.
     if isinstance(part, LinearKernel) and (is_primitive or part.raw_variance.requires_grad):
         edge = float(x.abs().amax().square())
         if edge > 0:
@@ -185,7 +185,7 @@ def _start_mixture(
     period: float,
     rng: np.random.Generator,
 ) -> None:
-    """Half of the components at the highest peaks, the others drawn from the spectrum."""
+    """Start half of the components at the highest peaks; draw the others from the spectrum."""
     shape = part.mixture_means.shape  # ... x Q x 1 x 1
     count = part.num_mixtures
     for index in np.ndindex(*shape[:-3]):

@@ -39,11 +39,11 @@ from gpytorch_nkn.linalg import check_tensors
 
 __all__ = ["initialize_from_data", "initialize_model"]
 
-_APART = 0.1  # of the two frequencies of a pair, beside what they share
-_FACTOR = 0.1  # deviation of weights of a learned factor, which is near one
-_CHANGES = 3  # of a series, that steps start at
-_STEP_WIDTH = 0.01  # of the inputs' span
-# of the logarithms of parameters that start around 1
+_APART = 0.1  # difference of the two frequencies of a pair, relative to their common part
+_FACTOR = 0.1  # standard deviation of the weights of a Hadamard factor, which starts near one
+_CHANGES = 3  # change points of a series that steps start at
+_STEP_WIDTH = 0.01  # width of a step in spans of the inputs
+# Standard deviations of the logarithms of parameters that start around 1.
 _SPREADS = {
     "alpha": 0.5,
     "variance": 0.0,
@@ -51,7 +51,7 @@ _SPREADS = {
     "concentration1": 0.0,
     "concentration0": 0.0,
 }
-_FREQUENCY = 0.3  # radians per median distance: few points see more than a part of a wave
+_FREQUENCY = 0.3  # standard deviation of frequencies, in radians per median distance
 
 
 def initialize_from_data(
@@ -59,28 +59,27 @@ def initialize_from_data(
 ) -> Kernel:
     """Set the start values of every part of a kernel from data, in place.
 
-    Lengthscales become the median distance of their input column times a log-normal factor, so that
-    copies of a primitive start apart; frequencies of spectral components are normal with the
-    deviation 0.3 over that distance. Those of categorical kernels, which are no distances, are
-    log-normal around their value. Steps and change points start where the targets change most
-    (:func:`change_points`), in restart 0 at the strongest changes in turn, later also anywhere.
-    Kernels with an origin of their waves get it at the mean of the inputs, walks a step ahead of
-    the first one. Learned factors start near one. Periods come
-    from the periodogram of the targets over the column, with a cubic trend removed in even restarts
-    and a local one in odd restarts: in restarts 0 and 1 the periodic primitives take the strongest
-    peaks in turn, later they draw them with probability proportional to the peaks' power. Weights
-    of Linear layers are drawn anew; variances and output scales go to 1, exponents near 1, those
-    that bend inputs to 1. Every batch entry gets draws of its own.
+    - *Lengthscales*: the median distance of the input dimension times a log-normal factor, so that
+      copies of a primitive differ. Categorical kernels: log-normal around their present value.
+    - *Frequencies* of spectral components: normal with standard deviation 0.3 over that distance.
+    - *Periods*: peaks of the targets' periodogram, with a cubic trend removed in even restarts and
+      a local one in odd restarts. Restarts 0 and 1 use the strongest peaks in turn; later ones draw
+      peaks with probability proportional to their power.
+    - *Steps and change points*: in restart 0 the strongest of :func:`change_points`, later also
+      random locations.
+    - *Random walks* start a step before the first input; waves have their origin at the mean.
+    - *Weights* of Linear layers: drawn. Variances, output scales and input warps: 1. Exponents:
+      near 1. Hadamard factors: near one.
 
-    A network whose last layer is a convex combination has a fixed variance: a ScaleKernel around
-    it takes the variance of the targets. Networks as :func:`start_from_structure` knows them
-    start near a sum of one-dimensional kernels in even restarts and near the joint one in odd
-    restarts, with lengthscales of the joint one times the root of the number of its columns.
+    Every batch entry gets its own draws. A network whose last layer is a convex combination has a
+    fixed variance: a ScaleKernel around it starts at the variance of the targets. Networks that
+    :func:`start_from_structure` accepts start near a sum of one-dimensional kernels in even
+    restarts and near the joint kernel in odd restarts.
 
     Args:
-        kernel: Any kernel; parts of other kinds and frozen parameters keep their values, and
-            values stay within their constraints.
-        x: Inputs ``N x D`` that the kernel will see, best standardised.
+        kernel: Any kernel. Other parts and frozen parameters keep their values, and values stay
+            within their constraints.
+        x: Inputs ``N x D`` of the kernel, preferably standardised.
         y: Targets ``N`` (or ``N x m``, whose first column is used for periods).
         seed: Together with ``restart`` determines every draw; the global random state is
             neither used nor changed.
@@ -101,7 +100,7 @@ def initialize_from_data(
     target = y.detach() if y.dim() == 1 else y.detach()[:, 0]
     peaks: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by column
     num_periodic: dict[int, int] = {}
-    changes: dict[int, np.ndarray] = {}  # places, by column
+    changes: dict[int, np.ndarray] = {}  # by column
     num_steps: dict[tuple[int, str], int] = {}  # by column and side
 
     @cache
@@ -109,13 +108,13 @@ def initialize_from_data(
         return median_distances(x)
 
     def distances(value: Tensor, columns: list[int]) -> Tensor:
-        """Of the columns of a parameter; their mean where it has one for all."""
+        """Median distances for a parameter, averaged if it is shared by all columns."""
         found = medians()[columns].to(value)
         return found if value.size(-1) > 1 else found.mean()
 
     convex = [module for module in kernel.modules() if is_convex(module)]
     joint = {id(part) for network in convex for part in joint_kernels(network)}
-    scaled: set[int] = set()  # networks whose variance has a place
+    scaled: set[int] = set()  # networks with a ScaleKernel for their variance
     for part, columns in _parts(kernel, list(range(x.size(-1)))):
         periodic = "raw_period_length" in part._parameters
         if part.has_lengthscale and part.raw_lengthscale.requires_grad:
@@ -185,14 +184,14 @@ def initialize_from_data(
 def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> ExactGP:
     """Set start values of an exact GP from its training data, in place.
 
-    The kernel (``covar_module``) starts as in :func:`initialize_from_data`, correlations of tasks
-    anywhere but in restart 0. The noise of a homoskedastic Gaussian likelihood starts at a
-    hundredth of the targets' variance in restart 0, and between a thousandth and a tenth in the
-    others. Inputs are transformed first where a BoTorch model has an input transform.
+    The kernel (``covar_module``) starts as in :func:`initialize_from_data`. Correlations of tasks
+    keep their values in restart 0 and are random later. The noise of a homoskedastic Gaussian
+    likelihood starts at a hundredth of the targets' variance in restart 0, and between a thousandth
+    and a tenth later. A BoTorch model's input transform is applied first.
 
     Args:
-        model: The model: an exact GP of one task, of a batch of tasks, or of correlated tasks,
-            whose targets are ``n x T`` or whose second training input is the task's index.
+        model: An exact GP of one task, of a batch of tasks, or of correlated tasks with targets
+            ``n x T`` or the index of the task as second training input.
         seed: Together with ``restart`` determines every draw.
         restart: Number of the restart.
 
@@ -201,21 +200,21 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
 
     Raises:
         TypeError: The model has no ``covar_module``.
-        ValueError: The model has several training inputs, and the second is no index.
+        ValueError: The second training input is not an integer index.
     """
     if not hasattr(model, "covar_module"):
         raise TypeError(f"{type(model).__name__} has no covar_module to initialize.")
     first, *others = model.train_inputs
     if any(other.is_floating_point() for other in others):
         raise ValueError(
-            "Start values are taken from one training input and an integer index of the task, got "
-            f"{len(model.train_inputs)} inputs; set them with a function of your own."
+            "Start values need one training input, and optionally an integer index of the task; got "
+            f"{len(model.train_inputs)} inputs. Set the start values with your own function."
         )
     x, y = first.detach(), model.train_targets.detach()
     if model.training and hasattr(model, "transform_inputs"):
         x = model.transform_inputs(x).detach()
     if isinstance(model.likelihood, MultitaskGaussianLikelihood):
-        y = y.mT  # ... x T x n, as of a batch
+        y = y.mT  # ... x T x n, like a batch
     x, y = x.reshape(-1, *x.shape[-2:])[0], y.reshape(-1, y.size(-1))[0]
     initialize_from_data(model.covar_module, x, y, seed=seed, restart=restart)
     rng = np.random.default_rng([seed, restart, 1])
@@ -238,7 +237,7 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
 def _start_mixture(
     part: BivariateSpectralMixtureKernel, rng: np.random.Generator, distances: Tensor
 ) -> None:
-    """Draw pairs of frequencies of a mixture, and widths of their distribution."""
+    """Draw pairs of frequencies of a mixture, and the widths of their distribution."""
     value = part.frequencies.detach()
     shared, own = (_normal(rng, like) for like in (value[..., :1, :], value))
     part.initialize(frequencies=(shared + _APART * own) / distances)
@@ -249,11 +248,11 @@ def _start_mixture(
 def _parts(
     kernel: Kernel, columns: list[int], selected: bool = False
 ) -> Iterator[tuple[Kernel, list[int]]]:
-    """Every kernel inside ``kernel`` with the input columns that it sees."""
+    """Every kernel inside ``kernel`` with its input columns."""
     if kernel.active_dims is not None and not selected:
         columns = [columns[i] for i in kernel.active_dims.tolist()]
     yield kernel, columns
-    selected = isinstance(kernel, ScaleKernel)  # it has the columns of its base, and selects once
+    selected = isinstance(kernel, ScaleKernel)  # copies its base's active_dims and applies them once
     for child in kernel.children():
         for part in child if isinstance(child, torch.nn.ModuleList) else [child]:
             if isinstance(part, Kernel):
@@ -261,7 +260,7 @@ def _parts(
 
 
 def _is_only_variance(kernel: Kernel, scaled: set[int]) -> bool:
-    """Whether a kernel is the first that scales a network whose own variance is fixed."""
+    """Whether a kernel is the first ScaleKernel of a network with a fixed variance."""
     network, scales = unwrap_scales(kernel)
     layers = getattr(network, "layers", None)
     if not scales or not layers or id(network) in scaled:
@@ -287,14 +286,14 @@ def _log_normal(rng: np.random.Generator, like: Tensor, scale: float) -> Tensor:
 def _peaks_of_column(column: Tensor, target: Tensor, trend: str) -> tuple[np.ndarray, np.ndarray]:
     values = column.detach().double().cpu().numpy()
     periods, shares = periodogram_peaks(values, target.double().cpu().numpy(), trend=trend)
-    if periods.size == 0:  # nothing stands out: fractions of the span
+    if periods.size == 0:  # no peaks; use fractions of the span
         span = np.ptp(values) or 1.0
         return span / np.array([4.0, 8.0, 16.0]), np.ones(3)
     return periods, shares
 
 
 def _changes_of_column(column: Tensor, target: Tensor) -> np.ndarray:
-    """Where the targets change, strongest first, and quantiles of the inputs behind them."""
+    """Change points of the targets, strongest first, followed by quantiles of the inputs."""
     values = column.detach().double().cpu().numpy()
     targets = target.double().cpu().numpy()
     found = change_points(values, targets, num_candidates=_CHANGES)
@@ -305,17 +304,17 @@ def _changes_of_column(column: Tensor, target: Tensor) -> np.ndarray:
 def _start_steps(
     part: StepKernel | ChangePointKernel,
     column: Tensor,
-    places: np.ndarray,
+    locations: np.ndarray,
     position: int,
     restart: int,
     rng: np.random.Generator,
 ) -> None:
     shape = tuple(part.location.shape)
     low, high = float(column.min()), float(column.max())
-    chosen = np.broadcast_to(places[(position + np.arange(shape[-1])) % places.size], shape)
+    chosen = np.broadcast_to(locations[(position + np.arange(shape[-1])) % locations.size], shape)
     if restart:
         drawn = np.where(
-            rng.random(shape) < 0.5, rng.choice(places, size=shape), rng.uniform(low, high, shape)
+            rng.random(shape) < 0.5, rng.choice(locations, size=shape), rng.uniform(low, high, shape)
         )
         chosen = drawn if restart > 1 else np.where(rng.random(shape) < 0.5, chosen, drawn)
     values = torch.as_tensor(np.sort(chosen, axis=-1)).to(part.location)

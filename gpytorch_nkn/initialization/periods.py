@@ -1,4 +1,4 @@
-"""Periods that stand out in a series."""
+"""Dominant periods of a series."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["candidate_periods", "finite_vectors", "periodogram_peaks"]
 
 _OVERSAMPLING = 10  # frequencies per resolution element 1 / span
 _MAX_FREQUENCIES = 10_000
-_AT_ONCE = 500  # frequencies, times N numbers in memory
+_FREQUENCIES = 500  # frequencies per call; each takes N numbers of memory
 _MAX_POINTS = 3_000  # the smoother takes N^2 memory
 _SMOOTHER_SHARE = 1 / 16  # bandwidth of the local linear trend, in spans
 
@@ -27,20 +27,20 @@ def periodogram_peaks(
     """Highest peaks of the Lomb-Scargle periodogram of a series without its trend.
 
     Periods reach from twice the median step between inputs to two thirds of the span. Sampling
-    may be irregular and inputs may repeat; the answer is a function of the data alone.
+    may be irregular and inputs may repeat. The result is deterministic.
 
     Args:
         x: Inputs ``N``, in any order.
         y: Targets ``N``.
         num_candidates: Largest number of peaks returned.
-        trend: What is removed first: ``"cubic"``, a polynomial, after which slow cycles remain,
-            or ``"smooth"``, a local line over a sixteenth of the span, which lets a season show
-            behind slow cycles of larger amplitude.
+        trend: Trend to remove first: ``"cubic"``, a polynomial, which keeps slow cycles; or
+            ``"smooth"``, a local line over a sixteenth of the span, which removes them so that a
+            weaker season is found.
 
     Returns:
-        At most ``num_candidates`` periods in units of the input, strongest first, and the share
-        of the remaining variance that a sinusoid of each explains. None for fewer than 8
-        different inputs or a series that is all trend.
+        At most ``num_candidates`` periods in units of the input, strongest first, and the fraction
+        of the detrended variance that a sinusoid of each explains. Both are empty for fewer than 8
+        different inputs or a series without variation around its trend.
 
     Raises:
         ValueError: ``x`` and ``y`` are not finite vectors of one length, or ``trend`` is unknown.
@@ -67,7 +67,7 @@ def periodogram_peaks(
     highest = 0.5 * span / np.median(np.diff(different))  # cycles per span
     step = max(1 / _OVERSAMPLING, highest / _MAX_FREQUENCIES)
     frequencies = np.arange(1.5, max(highest, 3.0) + step, step)
-    parts = np.array_split(2 * np.pi * frequencies, -(-frequencies.size // _AT_ONCE))
+    parts = np.array_split(2 * np.pi * frequencies, -(-frequencies.size // _FREQUENCIES))
     from scipy.signal import lombscargle  # takes a second to import
 
     found = [lombscargle(time, residual, part, normalize=True) for part in parts]
@@ -79,7 +79,7 @@ def periodogram_peaks(
 
 
 def finite_vectors(x: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Both as arrays, if they are finite vectors of one length; raises a ValueError if not."""
+    """Convert both to arrays; raises a ValueError unless they are finite and of equal length."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     if x.ndim != 1 or x.shape != y.shape or not np.isfinite(x).all() or not np.isfinite(y).all():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Start values of networks of convex combinations, near a structure."""
+"""Start values of networks of convex combinations near a given structure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gpytorch_nkn.layers import Layer, Linear
 
 __all__ = ["STARTS", "draw_weights", "is_convex", "joint_kernels", "start_from_structure"]
 
-STARTS = ("additive", "joint")  # where most of the variance is: see start_from_structure
+STARTS = ("additive", "joint")  # structures of start_from_structure
 
-_LENGTHSCALE = 0.3  # in the unit cube, for one column; distances grow as the root of the columns
-_SPREAD = 0.5  # of the logarithms
+_LENGTHSCALE = 0.3  # in the unit cube, times the root of the number of columns
+_SPREAD = 0.5  # standard deviation of the logarithms of lengthscales
 
 
 def start_from_structure(
@@ -27,19 +27,18 @@ def start_from_structure(
 ) -> NeuralKernelNetwork:
     r"""Set the start values of a network of convex combinations near a structure, in place.
 
-    Nearly all of the variance is that of the sum of the one-dimensional primitives, or that of
-    the joint ones, over several columns. Lengthscales are :math:`0.3\, e^{z/2}` for one column
-    and :math:`0.3 \sqrt{d}\, e^{z/2}` for ``d`` columns with standard normal :math:`z`,
-    :math:`e^{z/2}` of categorical kernels, which may be factors of a joint one; weights of
-    the hidden units are drawn, too. Every batch entry gets draws of its own.
+    The sum of the one-dimensional primitives, or the joint primitives over several columns, get
+    nearly all of the variance. Lengthscales are :math:`0.3 \sqrt{d}\, e^{z/2}` for ``d`` columns
+    with standard normal :math:`z`, and :math:`e^{z/2}` for categorical kernels. Weights of hidden
+    units are drawn. Every batch entry gets its own draws.
 
     Args:
         network: A network such as :meth:`.NeuralKernelNetwork.optimization`, for inputs in the
             unit cube: with a skip connection and convex combinations (``weights="simplex"``),
             its one-dimensional primitives first. Frozen parameters keep their values, and
             lengthscales stay within their constraints.
-        near: ``"additive"``, the one-dimensional primitives, or ``"joint"``, the others (where
-            there are none, products of hidden units).
+        near: ``"additive"``, the one-dimensional primitives, or ``"joint"``, the others (without
+            others, products of hidden units).
         seed: Determines every draw; the global random state is neither used nor changed.
 
     Returns:
@@ -47,7 +46,7 @@ def start_from_structure(
 
     Raises:
         TypeError: ``network`` is not a NeuralKernelNetwork.
-        ValueError: It is not of that form, or ``near`` is unknown.
+        ValueError: The network has another form, or ``near`` is unknown.
     """
     if not isinstance(network, NeuralKernelNetwork):
         raise TypeError(f"network must be a NeuralKernelNetwork, got {type(network).__name__}.")
@@ -73,7 +72,7 @@ def start_from_structure(
 
 
 def is_convex(module: torch.nn.Module) -> bool:
-    """Whether a module is a network that :func:`start_from_structure` knows."""
+    """Whether a module is a network that :func:`start_from_structure` accepts."""
     return isinstance(module, NeuralKernelNetwork) and _fault(module) is None
 
 
@@ -99,7 +98,7 @@ def draw_weights(network: NeuralKernelNetwork, near: str, generator: torch.Gener
 
 
 def _fault(network: NeuralKernelNetwork) -> str | None:
-    """What a network lacks for a start from a structure."""
+    """Reason why :func:`start_from_structure` rejects a network; ``None`` if it does not."""
     if not network.skip:
         return "skip=False"
     linear = [layer for layer in network.layers if isinstance(layer, Linear)]
@@ -122,12 +121,12 @@ def _fault(network: NeuralKernelNetwork) -> str | None:
 
 
 def _factors(kernel: Kernel) -> list[Kernel]:
-    """The kernels whose product it is."""
+    """Factors of a product kernel; any other kernel is its own only factor."""
     return list(kernel.kernels) if type(kernel) is ProductKernel else [kernel]
 
 
 def _is_single(network: NeuralKernelNetwork, kernel: Kernel) -> bool:
-    """Whether a primitive is of one column; of presets of one column the first is."""
+    """Whether a primitive has one column; with one input column only the first primitive counts."""
     if kernel.active_dims is None:
         return network.input_dim == 1 and kernel is network.primitives[0]
     return len(kernel.active_dims) == 1

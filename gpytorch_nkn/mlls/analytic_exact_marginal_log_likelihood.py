@@ -30,18 +30,15 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
         \frac1N \log p(y \mid X), \qquad
         \frac{\partial \log p}{\partial K} = \tfrac12 (K^{-1} y y^\top K^{-1} - K^{-1})
 
-    The gradient is that formula, where GPyTorch differentiates a Cholesky factor. For a
-    :class:`.NeuralKernelNetwork` (inside ScaleKernels too) the covariance, its factor and its
-    inverse share the memory of one matrix, and the gradients of all parameters are computed with
-    the value. A :class:`.NonStationarySpectralKernel` of fewer features than there are data needs
-    no matrix of the data at all. Any other kernel is evaluated as usual: a step of an RBF kernel
-    takes a third of GPyTorch's time at two thousand points, and four fifths at a hundred, where
-    other things take longer. Priors and added losses count as in GPyTorch, and covariances are
-    factorised exactly, whatever GPyTorch's settings of fast computations say.
+    GPyTorch differentiates a Cholesky factor instead. For a :class:`.NeuralKernelNetwork` (also
+    inside ScaleKernels) the covariance, its factor and its inverse share the memory of one matrix.
+    A :class:`.NonStationarySpectralKernel` with fewer features than data needs no ``N x N`` matrix.
+    With an RBF kernel a step takes a third of GPyTorch's time at 2,000 points and four fifths at
+    100. Priors and added losses count as in GPyTorch. Covariances are always factorised exactly.
 
-    GPyTorch's own class takes over where this does not apply: multitask outputs, missing
-    observations (under ``gpytorch.settings.observation_nan_policy``), :mod:`torch.func` transforms
-    and forward-mode derivatives.
+    GPyTorch's own class handles multitask outputs, missing observations (under
+    ``gpytorch.settings.observation_nan_policy``), :mod:`torch.func` transforms and forward-mode
+    derivatives.
 
     Args:
         likelihood: A Gaussian likelihood.
@@ -51,7 +48,7 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
         NotPSDError: From the call, if a covariance matrix is not positive definite, even with a
             jitter of a millionth of its mean diagonal.
         ValueError: From the call, if targets are not finite (GPyTorch returns NaN).
-        NotImplementedError: From a second derivative.
+        NotImplementedError: A second derivative was requested.
 
     Reference: Rasmussen and Williams (2006), equation 5.9.
 
@@ -79,7 +76,7 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
             if not bool(target.isfinite().all()):
                 raise ValueError(
                     "The targets contain NaN or infinite values; "
-                    "gpytorch.settings.observation_nan_policy('mask') leaves missing ones out."
+                    "gpytorch.settings.observation_nan_policy('mask') ignores missing ones."
                 )
             raise NotPSDError(
                 f"The {function_dist.event_shape.numel()} x {function_dist.event_shape.numel()} "
@@ -90,18 +87,19 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
 
 
 def exact_log_density(output: MultivariateNormal, target: Tensor) -> Tensor:
-    """Log density ``...`` of targets ``... x N``, minus infinity where a covariance is no such.
+    """Log density ``...`` of targets ``... x N``, with its gradient in closed form.
 
-    The same as ``output.log_prob(target)``, with the gradient in closed form.
+    Equal to ``output.log_prob(target)``, and minus infinity where a covariance is not positive
+    definite.
 
     Args:
-        output: What a Gaussian likelihood returns for the prior of an exact GP.
+        output: Prior of an exact GP with the likelihood's noise.
         target: Targets ``... x N``.
 
     Raises:
-        ValueError: There are more or fewer targets than the distribution is of.
+        ValueError: The number of targets differs from the size of the distribution.
     """
-    if target.shape[-1:] != output.event_shape:  # one target would be that of every row
+    if target.shape[-1:] != output.event_shape:  # a single target would broadcast
         raise ValueError(
             f"Expected targets ... x {output.event_shape[-1]}, got the shape {tuple(target.shape)}."
         )
@@ -121,7 +119,7 @@ def exact_log_density(output: MultivariateNormal, target: Tensor) -> Tensor:
 
 
 def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
-    """Negative log density with a kernel of fewer features than there are rows."""
+    """Negative log density for a kernel with fewer features than rows."""
     if type(covariance) is not AddedDiagLinearOperator:
         return None
     operator = covariance._linear_op
@@ -131,7 +129,7 @@ def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
     if not isinstance(kernel, FeatureKernel) or operator.params:
         return None
     pays = kernel.feature_dim < residual.size(-1) and is_ordinary(operator.x1, residual)
-    if not (pays or kernel.leaves_rest):  # dense matrices know nothing of the rest
+    if not (pays or kernel.leaves_rest):  # dense matrices do not use the remainder
         return None
     features = feature_function(operator.kernel)
     assert features is not None

@@ -198,7 +198,7 @@ def test_a_prior_on_shares_is_left_to_autograd():
     layer = model.covar_module.layers[0]
     layer.register_prior("share_prior", NormalPrior(0.3, 0.1), lambda module: module.weight)
     flat = FlatParameters(model)
-    with pytest.raises(UnknownPartError, match="a prior on something else"):
+    with pytest.raises(UnknownPartError, match="a prior that is not on a parameter"):
         TrainingLoss(model, flat.values)
     assert not has_closed_form(model)
 

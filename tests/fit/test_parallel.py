@@ -148,9 +148,9 @@ def test_tasks_of_lost_workers_begin_anew_but_not_for_ever(fails, monkeypatch):
 
 def test_what_tasks_share_travels_once():
     shared = torch.zeros(100_000)
-    parcel = parallel._Parcel(shared)
-    assert parcel.open() is shared and parcel.__sizeof__() > shared.nbytes  # which Dask asks for
-    sent = pickle.dumps(parcel)
+    payload = parallel._SharedPayload(shared)
+    assert payload.open() is shared and payload.__sizeof__() > shared.nbytes  # which Dask asks for
+    sent = pickle.dumps(payload)
     one = pickle.loads(sent)
     two = pickle.loads(pickle.dumps(one))  # as one worker of Dask passes it on to another
     assert torch.equal(one.open(), shared) and one.open() is two.open()

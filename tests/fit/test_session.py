@@ -95,9 +95,9 @@ def test_best_keeps_the_highest_value_and_makes_no_other_state():
         made.append(len(made))
         return made[-1]
 
-    assert best.offer(-math.inf, state)  # the first counts whatever its value
-    assert not best.offer(math.nan, state)
-    assert best.offer(1.0, state) and not best.offer(1.0, state)
+    assert best.update(-math.inf, state)  # the first counts whatever its value
+    assert not best.update(math.nan, state)
+    assert best.update(1.0, state) and not best.update(1.0, state)
     assert (best.value, best.state, made) == (1.0, 1, [0, 1])
 
 

@@ -252,7 +252,7 @@ def test_other_paths_are_not_overruled():
     objective = Objective(make(KNOWN, "priors"))
     flat = FlatParameters(objective.model)
     with kernel_evaluation("plain"):
-        with pytest.raises(UnknownPartError, match="evaluated otherwise"):
+        with pytest.raises(UnknownPartError, match="another evaluation setting"):
             TrainingLoss(objective.model, flat.values)
         assert_same((flat.evaluate(), flat.gradients), loss_and_gradient(objective))
         assert not has_closed_form(objective.model)

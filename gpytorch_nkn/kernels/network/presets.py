@@ -405,7 +405,8 @@ def _start_near_sum(primitives: list[Kernel], layers: list[Layer], skip: bool) -
     that a product multiplies, the first mixes all that comes in and the others are nearly
     constant, so that a linear primitive does not become a polynomial. A large constant moves
     slowly in training, relative to its size: the variance, which all layers multiply, then does not
-    collapse in the first steps of a model with latent inputs.
+    collapse in the first steps of a model with latent inputs. With a skip connection the
+    constant starts near its prior instead, which halves the evaluations of a fit.
     """
     columns = 1 + max(
         int(part.active_dims.max())
@@ -430,7 +431,8 @@ def _start_near_sum(primitives: list[Kernel], layers: list[Layer], skip: bool) -
             after = layers[number + 1 :]
             if after and isinstance(after[0], Product):
                 group = after[0].in_features // after[0].out_features
-                constant = _CONSTANT if any(isinstance(part, Linear) for part in after) else 1.0
+                deep = not skip and any(isinstance(part, Linear) for part in after)
+                constant = _CONSTANT if deep else 1.0
                 beside = torch.arange(layer.out_features) % group != 0
                 weight[..., beside, :] *= _BESIDE * constant
                 bias[..., beside] = constant

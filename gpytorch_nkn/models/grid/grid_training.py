@@ -146,7 +146,7 @@ class GridTraining:
         if self.blocks is not None and math.isfinite(score):
             known = not math.isnan(record.block_error)
             record.block_error = min(score, record.block_error) if known else score
-        if self._best.offer(-score, flat.values.clone):
+        if self._best.update(-score, flat.values.clone):
             self.best_number = record.number
 
     def _note(self, solution: Solution, tolerance: float, what: str) -> None:

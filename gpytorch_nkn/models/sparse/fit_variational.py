@@ -350,7 +350,7 @@ class _State:
             else:
                 self.set_distribution(*before)
                 rate /= 4
-        self.best.offer(value, lambda: (self.parameters(), (self.precision, self.shift)))
+        self.best.update(value, lambda: (self.parameters(), (self.precision, self.shift)))
         if not math.isfinite(value):
             self.restore_best()
         self.fused = True
@@ -463,7 +463,7 @@ class _Gaussian(_State):
         if math.isfinite(value):
             noise = noise.detach()
             self.step(statistics.gram / noise, statistics.cross / noise, 1.0)
-        self.best.offer(value, lambda: (self.parameters(), (self.precision, self.shift)))
+        self.best.update(value, lambda: (self.parameters(), (self.precision, self.shift)))
         if not math.isfinite(value):
             self.restore_best()
         self.fused = True
