@@ -77,8 +77,8 @@ def fit_best_of(
     Each restart maximises the log marginal likelihood plus the log density of the model's priors
     by Adam and then L-BFGS.
 
-    If a restart fails (an error in the model, a loss that is not finite), the others continue. Ctrl-C and the budget end the training
-    and keep the best parameters so far.
+    If a restart fails (an error in the model, a loss that is not finite), the others continue.
+    Ctrl-C and the budget end the training and keep the best parameters so far.
 
     Args:
         model: An exact GP with a Gaussian likelihood, of one or several tasks (SingleTaskGP and

@@ -198,7 +198,7 @@ class FlatParameters:
             self.gradients.copy_(gradients)
 
     def _confirm(self) -> None:
-        """Compare with the model's own loss at the best point; use autograd from there if it differs.
+        """Compare with the model's own loss at the best point; switch to autograd if it differs.
 
         A model's ``forward`` may depend on the parameters (a clamped mean, for example). The state
         then reverts to the last point where both agreed.

@@ -112,7 +112,11 @@ def _is_lost(error: Exception) -> bool:
 
 
 def _call(
-    how: tuple, payload: _SharedPayload | None, function: Callable[..., Any], number: int, task: tuple
+    how: tuple,
+    payload: _SharedPayload | None,
+    function: Callable[..., Any],
+    number: int,
+    task: tuple,
 ) -> tuple[int, Any]:
     dtype, path, parent, is_alone = how
     is_elsewhere = os.getpid() != parent

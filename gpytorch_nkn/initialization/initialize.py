@@ -207,7 +207,7 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     first, *others = model.train_inputs
     if any(other.is_floating_point() for other in others):
         raise ValueError(
-            "Start values need one training input, and optionally an integer index of the task; got "
+            "Start values need one training input, and optionally an integer task index; got "
             f"{len(model.train_inputs)} inputs. Set the start values with your own function."
         )
     x, y = first.detach(), model.train_targets.detach()
@@ -252,7 +252,9 @@ def _parts(
     if kernel.active_dims is not None and not selected:
         columns = [columns[i] for i in kernel.active_dims.tolist()]
     yield kernel, columns
-    selected = isinstance(kernel, ScaleKernel)  # copies its base's active_dims and applies them once
+    selected = isinstance(
+        kernel, ScaleKernel
+    )  # copies its base's active_dims and applies them once
     for child in kernel.children():
         for part in child if isinstance(child, torch.nn.ModuleList) else [child]:
             if isinstance(part, Kernel):
@@ -314,7 +316,9 @@ def _start_steps(
     chosen = np.broadcast_to(locations[(position + np.arange(shape[-1])) % locations.size], shape)
     if restart:
         drawn = np.where(
-            rng.random(shape) < 0.5, rng.choice(locations, size=shape), rng.uniform(low, high, shape)
+            rng.random(shape) < 0.5,
+            rng.choice(locations, size=shape),
+            rng.uniform(low, high, shape),
         )
         chosen = drawn if restart > 1 else np.where(rng.random(shape) < 0.5, chosen, drawn)
     values = torch.as_tensor(np.sort(chosen, axis=-1)).to(part.location)
