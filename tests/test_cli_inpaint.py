@@ -26,7 +26,6 @@ class FakeInpaint:
         *,
         structure="texture",
         channel_axis=None,
-        shared=True,
         restarts=None,
         budget=None,
         seed=0,
@@ -108,7 +107,6 @@ def test_only_missing_pixels_change(run, save, inpaint, mask_file, pixels, mode)
     assert inpaint.options == {
         "structure": "texture",
         "channel_axis": -1 if colors.ndim == 3 else None,
-        "shared": True,
         "restarts": None,
         "budget": None,
         "seed": 3,
@@ -145,13 +143,13 @@ def test_only_missing_pixels_change(run, save, inpaint, mask_file, pixels, mode)
 
 def test_options_reach_the_function(run, save, inpaint, mask_file):
     path = save("wall.jpg", draw(20, 16, 3))
-    options = ["--kernel", "rbf", "--separate", "--restarts", "4", "--budget", "2.5"]
+    options = ["--kernel", "rbf", "--restarts", "4", "--budget", "2.5"]
     code, printed, out = run(path, "--mask", mask_file, *options, "--no-progress")
     assert code == 0, printed.err
-    expected = {"structure": "rbf", "shared": False, "restarts": 4, "budget": 2.5}
+    expected = {"structure": "rbf", "restarts": 4, "budget": 2.5}
     assert inpaint.options == expected | {"channel_axis": -1, "seed": 0, "progress": False}
     settings = json.loads((out / "summary.json").read_text())["settings"]
-    assert settings["kernel"] == "rbf" and settings["shared"] is False
+    assert settings["kernel"] == "rbf"
     assert settings["mask"] == str(mask_file)
 
 

@@ -169,9 +169,8 @@ plot_inpainting(axes, wall, truth=bricks)
 plt.show()
 
 # %% [markdown]
-# Pictures in colour take `channel_axis=-1`; the channels share their kernels (or not:
-# `shared=False`). For files there is a command: `gpytorch-nkn inpaint photo.png --mask
-# scratches.png --out filled`.
+# Pictures in colour take `channel_axis=-1`; the channels share their kernels. For files there is a
+# command: `gpytorch-nkn inpaint photo.png --mask scratches.png --out filled`.
 #
 # ## Sensors at irregular places, in BoTorch's terms
 # The same holds for videos, whose third dimension is time. Behind `inpaint` is `KroneckerGridGP`.

@@ -166,8 +166,6 @@ def _add_inpaint(commands: argparse._SubParsersAction) -> None:
     add("--mask", type=Path, metavar="IMAGE", help="what is missing is not black")
     text = "kernel of each dimension: texture (the default), spectral_mixture, periodic or rbf"
     add("--kernel", default="texture", choices=_KERNELS, metavar="NAME", help=text)
-    text = "every colour channel has a kernel of its own, which takes longer"
-    add("--separate", dest="shared", action="store_false", help=text)
     text = "starts of the training (default: 3 for a texture with holes, else 1)"
     add("--restarts", type=_positive_int, metavar="R", help=text)
     _add_training_options(inpaint, out="inpaint", budget=None)

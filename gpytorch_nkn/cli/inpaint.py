@@ -145,7 +145,6 @@ def _fill(image: ImageFile, mask: np.ndarray, args: argparse.Namespace) -> Inpai
             mask,
             structure=args.kernel,
             channel_axis=-1 if values.ndim == 3 else None,
-            shared=args.shared,
             restarts=args.restarts,
             budget=args.budget,
             seed=args.seed,

@@ -12,18 +12,18 @@ from scipy.sparse.linalg import cg, splu
 
 __all__ = ["SmoothFills", "activity", "distances"]
 
-_FACTORISED = {1: 10**6, 2: 300_000}  # unknowns of lines and images up to which LU is quick
-_FACTORISED_DEEP = 5_000  # of videos
-_TOLERANCE, _ITERATIONS = 1e-4, 300  # of conjugate gradients beyond these
+_FACTORISED = {1: 10**6, 2: 300_000}  # missing cells up to which LU is quick, by dimensions
+_FACTORISED_DEEP = 5_000  # the same for more dimensions
+_TOLERANCE, _ITERATIONS = 1e-4, 300  # of conjugate gradients for more missing cells
 
 
 class SmoothFills:
     r"""Fills the missing cells of grids of one shape.
 
-    With the Laplacian L of the grid, whose edges have a slope of zero, the harmonic fill u
-    minimises :math:`u^\top L u`: every cell is the mean of its neighbours, as of a soap film; the
-    biharmonic one minimises :math:`u^\top L^2 u`, a thin plate that also continues slopes. Where
-    that leaves the range of the known cells it is cut off.
+    L is the Laplacian of the grid with a slope of zero at its edges. The harmonic fill u minimises
+    :math:`u^\top L u`: every cell is the mean of its neighbours, as in a soap film. The biharmonic
+    fill minimises :math:`u^\top L^2 u`, a thin plate that also continues slopes; it is clipped to
+    the range of the known cells.
 
     Args:
         shape: Sizes ``n_1 x ... x n_P``.
@@ -40,11 +40,11 @@ class SmoothFills:
         self.squared = (self.laplacian @ self.laplacian).tocsr()
 
     def harmonic(self, values: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        """Values ``... x n_1 x ... x n_P`` with the cells that ``missing`` marks filled."""
+        """Fill the ``missing`` cells of values ``... x n_1 x ... x n_P``."""
         return self._fill(self.laplacian, values, missing)
 
     def biharmonic(self, values: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        """As :meth:`harmonic`, by a plate; by a film where a plate has too many unknowns."""
+        """As :meth:`harmonic`, by a thin plate; harmonic where too many cells are missing."""
         if not self._is_quick(missing):
             return self.harmonic(values, missing)
         filled = self._fill(self.squared, values, missing)
@@ -59,10 +59,10 @@ class SmoothFills:
     def _fill(
         self, energy: sparse.csr_array, values: np.ndarray, missing: np.ndarray
     ) -> np.ndarray:
-        places = np.flatnonzero(missing)
+        unknown = np.flatnonzero(missing)
         flat = np.where(missing, 0.0, values).reshape(-1, missing.size)
-        rows = energy[places]
-        matrix, target = rows[:, places].tocsc(), -(rows @ flat.T)  # u x B
+        rows = energy[unknown]
+        matrix, target = rows[:, unknown].tocsc(), -(rows @ flat.T)  # u x B
         if self._is_quick(missing):
             factor = splu(
                 matrix,
@@ -74,12 +74,12 @@ class SmoothFills:
         else:
             columns = [cg(matrix, one, rtol=_TOLERANCE, maxiter=_ITERATIONS)[0] for one in target.T]
             solution = np.stack(columns, 1)
-        flat[:, places] = solution.T
+        flat[:, unknown] = solution.T
         return flat.reshape(values.shape)
 
 
 def distances(missing: np.ndarray) -> np.ndarray:
-    """Distance of every missing cell to the nearest known one, in cells; 0 at known ones."""
+    """Return the distance of every missing cell to the nearest known cell; 0 at known cells."""
     return distance_transform_edt(missing)
 
 
@@ -92,7 +92,7 @@ def activity(
         values: ``n_1 x ... x n_P``.
         missing: Which cells are missing.
         radius: Half the side of the box.
-        prior: A variance that counts as much as one known cell; alone where there are none.
+        prior: A variance that counts as much as one known cell.
     """
     known = np.where(missing, 0.0, 1.0)
     values = np.where(missing, 0.0, values)

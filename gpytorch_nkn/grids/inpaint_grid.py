@@ -21,7 +21,6 @@ from gpytorch_nkn._devices import on_cpu
 from gpytorch_nkn.fit import Session, SizeWarning, warn_of_size, warn_user
 from gpytorch_nkn.grids.fill import SmoothFills, distances
 from gpytorch_nkn.grids.mixture import Mixture
-from gpytorch_nkn.kernels import expand_kernel_batch
 from gpytorch_nkn.kernels.network import check_word, named_kernel
 from gpytorch_nkn.linalg import kronecker_multiply
 from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp, hole_blocks
@@ -34,41 +33,37 @@ FILLS = ("kernel", "harmonic", "biharmonic")
 #: Names of the kernels of a dimension that :func:`inpaint` may learn.
 STRUCTURES = ("texture", "spectral_mixture", "periodic", "rbf")
 
-_EXACT_CELLS = 6000  # missing cells up to which variances of kernels are exact by default
 _THIN = 4.0  # distance to known cells up to which holes are thin, such as scratches and text
-_LEAST_THIN = 0.05  # fraction of the missing cells below which thin parts are not separate
+_LEAST_THIN = 0.05  # fraction of the missing cells below which thin parts count as wide
 _SMALL = 0.02  # fraction of the grid up to which a kernel may learn from a filled wide hole
-_PLAIN = 0.5  # error of smooth fills up to which a kernel may learn from these
-_BLOCKS, _THIN_BLOCKS = 12, 3  # that judge the fills
-_LEARNED_BLOCKS = 12  # that kernels learn from
+_PLAIN = 0.5  # mean squared error up to which a kernel may learn from smooth interpolants
+_BLOCKS, _THIN_BLOCKS = 12, 3  # held-out blocks that score the interpolants
 _RESTARTS = 3
-_TRAINED = torch.float32  # the same kernels as in float64, sooner
+_TRAINED = torch.float32  # learns the same kernels as float64 in less time
 _USUAL_CELLS = 300_000
-_COARSE, _TRAINING = 0.2, 0.5  # shares of the budget, and of what is left after the first
-_SOLVING = 0.3  # share of what is left after it, and again of what is left then
-_PRODUCTS = 6  # of an iteration, with all that is around them
-_LEAST_ITERATIONS = 40  # for which there must be time in half the budget
-_FEWEST, _JUDGED_ITERATIONS = 3, 200  # of conjugate gradients, and of those for a block
-_JUDGED_TOLERANCE = 1e-3
-_EXACT_SECONDS = 0.2  # of exact variances, in iterations with as many numbers
-_DENSE = 1.5  # size of the box of missing cells, in these, up to which it is inverted as a whole
+_COARSE, _TRAINING = 0.2, 0.5  # fractions of the budget, and of the time left after the first
+_SOLVING = 0.3  # fraction of the remaining time for each kind of solve
+_PRODUCTS = 6  # duration of an iteration, in products with the covariance
+_LEAST_ITERATIONS = 40  # iterations for which half the budget must suffice
+_FEWEST, _SCORED_ITERATIONS = 3, 200  # iterations of conjugate gradients: least, and for a block
+_SCORED_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class InpaintResult:
-    """What :func:`inpaint` found.
+    """Result of :func:`inpaint`.
 
     Attributes:
         mean: Mean of the underlying function, of the image's shape: the mixture at missing cells,
-            the posterior mean of the kernel at others (without a kernel, the image).
+            the posterior mean of the kernel at the others (the image if there is no kernel).
         std: Standard deviation of an observation at missing cells; zero at the others.
         filled: The image, with the mean at missing cells.
         missing: Which cells were missing.
         model: The trained model, in float64; cell i of n is at ``(2 * i - n + 1) / (L - 1)``, with
             L cells along the longest dimension. None without a kernel.
-        fit: The record of the training; None likewise. Block errors are NaN if there was no room
-            for blocks of the hole's shape, or only scratches.
-        weights: The mean weight of each fill in the mixture; empty if nothing is missing.
+        fit: The record of the training; None without a kernel. Block errors are NaN if blocks of
+            the hole's shape had no room, or there were only scratches.
+        weights: Mean weight of each interpolant in the mixture; empty if nothing is missing.
     """
 
     mean: np.ndarray
@@ -100,7 +95,6 @@ def inpaint(
     structure: str | Sequence[Kernel] = "texture",
     fills: Sequence[str] = FILLS,
     channel_axis: int | None = None,
-    shared: bool = True,
     restarts: int | None = None,
     budget: float | None = None,
     device: str | torch.device | None = None,
@@ -109,40 +103,40 @@ def inpaint(
 ) -> InpaintResult:
     """Fill the missing cells of an image, a video or any other regular grid.
 
-    A mixture of three interpolants, or of some of them: a Gaussian process with a learned kernel
-    for each dimension (:class:`gpytorch_nkn.models.KroneckerGridGP`, trained by
-    :func:`gpytorch_nkn.models.fit_grid_gp`), which continues patterns that repeat; a harmonic and
-    a biharmonic one, which continue levels and slopes from the rim of a hole. Blocks of known
-    cells, of the hole's shape, are held out and filled by each. Weights minimise the errors there,
-    and standard deviations are fitted to them: they grow with the distance to known cells, with the
-    contrast around the hole and with the disagreement of the interpolants. Thin parts of the holes
-    (within 4 cells of a known one) and wide ones have weights and standard deviations of their own.
+    The fill is a mixture of up to three interpolants. A Gaussian process with a learned kernel for
+    each dimension (:class:`gpytorch_nkn.models.KroneckerGridGP`, trained by
+    :func:`gpytorch_nkn.models.fit_grid_gp`) continues patterns that repeat. A harmonic and a
+    biharmonic interpolant continue levels and slopes from the rim of a hole. Each interpolant fills
+    held-out blocks of known cells that have the hole's shape. The weights minimise the errors in
+    these blocks. The standard deviations are fitted to the errors too; they depend on the distance
+    to known cells, the contrast around the hole and the disagreement of the interpolants. Thin
+    parts of the holes (within 4 cells of a known one) and wide parts have separate weights.
 
-    It is for scratches, text, gaps in scans and sensors, and holes in textures; the content of a
+    Use it for scratches, text, gaps in scans and sensors, and holes in textures; the content of a
     large hole in a photograph cannot be inferred. A grid of 256 x 256 cells takes 2 to 10 seconds
-    of one core, most of it for training, whose steps take a time in proportion to the third power
-    of the sides. Beyond 300,000 cells a warning says so; ``budget``, or
-    ``fills=("harmonic", "biharmonic")``, fills these in seconds. Values are not clipped.
+    on one core. Most of it is training, whose cost per step is cubic in the sides. Beyond 300,000
+    cells a warning says so; a ``budget`` or ``fills=("harmonic", "biharmonic")`` fills these in
+    seconds. Values are not clipped.
 
     Args:
         image: Numbers, ``n_1 x ... x n_P`` with P of 2 (image), 3 (video) or more; NaN, or
             masked in a masked array, where missing.
-        mask: Missing cells are True (or not zero), as in scikit-image and OpenCV; of the image's
-            shape, or without the channels. None if NaN marks them all.
+        mask: True (or not zero) where missing, as in scikit-image and OpenCV; of the image's
+            shape, or without the channels. None if NaN marks all missing cells.
         structure: The kernel of each dimension: ``"texture"`` (a Neural Kernel Network of linear,
             RBF, rational quadratic and periodic kernels), ``"spectral_mixture"`` (ten components),
-            ``"periodic"``, ``"rbf"``; or one kernel per dimension, of which copies are trained, on
-            coordinates from -1 to 1 along the longest dimension.
+            ``"periodic"``, ``"rbf"``; or one kernel per dimension, on coordinates from -1 to 1
+            along the longest dimension. The function trains copies.
         fills: Which of ``"kernel"``, ``"harmonic"`` and ``"biharmonic"`` are mixed.
-        channel_axis: Which dimension holds channels, such as colours; None for none.
-        shared: Channels share their kernels and noise, which are learned from their first
-            principal component if they lack the same cells; else each has its own.
+        channel_axis: Which dimension holds channels, such as colours; None for none. Channels share
+            their kernels and noise, learned from the first principal component if all channels
+            lack the same cells.
         restarts: Starts of the training; default: 3 for a texture with holes, 1 for others and
-            where wide holes take at most 2 % of the image: then a kernel learns from the image with
-            a coarse fill.
-        budget: Wall time of the call in seconds: first come smooth interpolants, then half of the
-            time goes to training, the rest to solves. If it is too short for any kernel a warning
-            says so.
+            where wide holes cover at most 2 % of the image: a kernel then learns from the image
+            with a coarse fill.
+        budget: Wall time of the call in seconds. Smooth interpolants come first; half of the
+            remaining time goes to training, the rest to solves. A warning says if the budget is too
+            short for a kernel.
         device: Where to compute; ``None`` is the CPU, whatever PyTorch's default device is.
         seed: Determines everything random; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
@@ -154,7 +148,7 @@ def inpaint(
     Raises:
         TypeError: The image does not hold real numbers, ``structure`` is a single kernel.
         ValueError: Shapes do not fit, ``structure`` or ``fills`` are unknown, numbers are infinite,
-            or fewer than two cells (of a channel) are observed.
+            or fewer than two cells of a channel are observed.
 
     Reference: Sun et al. (2018), section 5.4; Damelin and Hoang (2018) for biharmonic fills.
 
@@ -178,8 +172,8 @@ def inpaint(
     counts = (~missing).sum(axis=tuple(range(-num_dims, 0)))
     if np.min(counts) < 2:
         raise ValueError(
-            f"At least 2 cells must be observed (in each channel), got {counts}; the mask is True "
-            "where cells are missing."
+            f"At least 2 cells of each channel must be observed, got {counts}; the mask must be "
+            "True where cells are missing."
         )
     session = Session(budget=budget, seed=seed, progress=progress)
     kernels = _kernels(structure, num_dims)
@@ -205,9 +199,8 @@ def inpaint(
     if learned.any():
         center, scale = center[learned], scale[learned]
         where = torch.device("cpu" if device is None else device)
-        options = fills, kernels, shared, restarts, where
-        has_channels = channel_axis is not None
-        grid = _Grid(flat[learned], gone[learned], center, scale, has_channels, *options)
+        options = channel_axis is not None, fills, kernels, restarts, where
+        grid = _Grid(flat[learned], gone[learned], center, scale, *options)
         found = _fill(grid, session)
         mean[learned], std[learned] = found.mean, found.std
     mean, std = mean.reshape(values.shape), std.reshape(values.shape)
@@ -228,7 +221,7 @@ def inpaint(
 
 @dataclass
 class _Grid:
-    """Values ``C x n_1 x ...``, which are missing, location and scale of the channels; grid."""
+    """Values ``C x n_1 x ...``, missing cells, means and scales of channels, and the options."""
 
     values: np.ndarray
     missing: np.ndarray
@@ -237,7 +230,6 @@ class _Grid:
     has_channels: bool
     fills: tuple[str, ...]
     kernels: list[Kernel]
-    shared: bool
     restarts: int | None
     device: torch.device
 
@@ -266,7 +258,7 @@ class _Found:
 
 
 def _fill(grid: _Grid, session: Session) -> _Found:
-    """Fills, coarse ones first, and their mixture."""
+    """Compute the smooth interpolants, the kernel's, and their mixture."""
     maker = SmoothFills(grid.values.shape[1:])
     smooth = {name: getattr(maker, name) for name in grid.fills if name != "kernel"}
     found = _Found()
@@ -275,8 +267,8 @@ def _fill(grid: _Grid, session: Session) -> _Found:
             "inpaint",
             grid.values[0].size,
             _USUAL_CELLS,
-            'steps of the training take seconds each; fills=("harmonic", "biharmonic") does '
-            "without a kernel, and a budget ends it in time.",
+            'each training step takes seconds; pass fills=("harmonic", "biharmonic") to do '
+            "without a kernel, or a budget.",
             unit="cells",
         )
     iteration = _iteration_seconds(grid.values.shape)
@@ -309,8 +301,8 @@ def _fill(grid: _Grid, session: Session) -> _Found:
     if "kernel" in grid.fills:
         if smooth and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
             warn_user(
-                f"A budget of {session.budget:g} seconds is too short to learn a kernel of a grid "
-                f"of {grid.values.shape[1:]}; the holes are filled by smoothness alone."
+                f"A budget of {session.budget:g} seconds is too short to learn a kernel on a grid "
+                f"of {grid.values.shape[1:]}; only smooth interpolants fill the holes."
             )
         else:
             _learn(grid, session, found, mixtures, fillable, iteration)
@@ -324,18 +316,11 @@ def _fill(grid: _Grid, session: Session) -> _Found:
         share = float(cells.sum() / grid.missing.sum())
         for name, weight in weights.items():
             found.weights[name] = found.weights.get(name, 0.0) + share * weight
-    if found.model is not None and found.weights["kernel"] > 1 - 1e-9:
-        quick = (
-            not fillable.any() and _exact_seconds(grid.anywhere, iteration) < session.seconds_left
-        )
-        if quick:
-            own = _deviations(found.model, session)
-            found.std = np.maximum(own, found.std) if smooth else own
     return found
 
 
 def _parts(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Thin parts of holes, such as scratches and text, and wide ones with what is next to them."""
+    """Return thin parts of holes, such as scratches and text, and wide parts with their rim."""
     core = distances(missing) > _THIN
     if not core.any():
         return missing, core
@@ -355,12 +340,10 @@ def _learn(
     fillable: np.ndarray | None,
     iteration: float,
 ) -> None:
-    """Train a kernel, and let it fill the holes and the blocks of the mixture."""
-    learned = grid.standard
-    kernels, device = grid.kernels, grid.device
+    """Train a kernel, and fill the holes and the blocks of the mixtures with it."""
+    learned, device, restarts = grid.standard, grid.device, grid.restarts
     coordinates = _coordinates(learned.shape[1:], device)
-    restarts = grid.restarts
-    if fillable is not None and fillable.any():  # holes of little effect on the kernel
+    if fillable is not None and fillable.any():  # holes with little effect on the kernel
         maker = SmoothFills(learned.shape[1:])
         smooth = np.stack(
             [maker.biharmonic(one, gone) for one, gone in zip(learned, grid.missing, strict=True)]
@@ -368,19 +351,17 @@ def _learn(
         learned = np.where(fillable, smooth, learned)
     complete = fillable is not None and not np.isnan(learned).any()
     alike = bool((grid.missing == grid.missing[0]).all())
-    if grid.has_channels and grid.shared and (alike or complete):
+    if grid.has_channels and (alike or complete):
         targets = torch.as_tensor(_first_component(learned), dtype=_TRAINED, device=device)
     else:
         targets = grid.targets(learned, _TRAINED, device)
-    if grid.has_channels and not grid.shared:
-        kernels = [expand_kernel_batch(one, torch.Size([len(learned)])) for one in kernels]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NumericalWarning)  # blocks judge what solves lead to
-        warnings.simplefilter("ignore", SizeWarning)  # has been said
+        warnings.simplefilter("ignore", NumericalWarning)  # errors in blocks show the effect
+        warnings.simplefilter("ignore", SizeWarning)  # inpaint has warned
         trained = KroneckerGridGP(
             [x.to(_TRAINED) for x in coordinates],
             targets,
-            [kernel.to(device=device, dtype=_TRAINED) for kernel in kernels],
+            [kernel.to(device=device, dtype=_TRAINED) for kernel in grid.kernels],
             outcome_transform=None,
         )
         found.fit = fit_grid_gp(
@@ -390,7 +371,7 @@ def _learn(
             seed=session.seed,
             progress=session.progress,
             block_steps=0 if complete else None,
-            blocks=0 if complete else _LEARNED_BLOCKS,
+            blocks=0 if complete else _BLOCKS,
         )
         found.model = model = KroneckerGridGP(
             coordinates,
@@ -403,13 +384,12 @@ def _learn(
         model.max_iterations = _iterations(session, iteration, model.max_iterations)
         mean = model.grid_mean().cpu().numpy()
         found.mean = mean if grid.has_channels else mean[None]
-        judged = deepcopy(model).to(_TRAINED)
+        scored = deepcopy(model).to(_TRAINED)
+        scored.tolerance = _SCORED_TOLERANCE
         solves = sum(len(mixture.blocks) for mixture in mixtures) or 1
-        judged.max_iterations = _iterations(session, solves * iteration, _JUDGED_ITERATIONS)
+        scored.max_iterations = _iterations(session, solves * iteration, _SCORED_ITERATIONS)
         for mixture in mixtures:
-            means = judged.block_means(
-                torch.as_tensor(mixture.blocks, device=device), tolerance=_JUDGED_TOLERANCE
-            )
+            means = scored.block_means(torch.as_tensor(mixture.blocks, device=device))
             mixture.add(
                 "kernel",
                 (found.mean - grid.center) / grid.scale,
@@ -418,7 +398,7 @@ def _learn(
 
 
 def _iterations(session: Session, seconds: float, most: int) -> int:
-    """As many as there is time for, of so many seconds each."""
+    """Return how many iterations of so many seconds there is time for, at most ``most``."""
     if session.budget is None:
         return most
     return min(max(int(_SOLVING * session.seconds_left / seconds), _FEWEST), most)
@@ -433,12 +413,12 @@ def _first_component(values: np.ndarray) -> np.ndarray:
 
 
 def _iteration_seconds(shape: tuple[int, ...]) -> float:
-    """Seconds that an iteration of a solve in float64 takes about, measured."""
+    """Measure about how many seconds an iteration of a solve in float64 takes."""
     sizes = shape[1:]
     array = torch.ones(sizes, dtype=torch.float64)
     factors = [torch.ones(n, n, dtype=torch.float64) for n in sizes]
     times = []
-    for _ in range(4):  # the first one takes longer
+    for _ in range(4):  # the first product takes longer
         begin = time.perf_counter()
         kronecker_multiply(factors, array)
         times.append(time.perf_counter() - begin)
@@ -446,7 +426,7 @@ def _iteration_seconds(shape: tuple[int, ...]) -> float:
 
 
 def _location(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard deviations ``C x 1 x ...`` of channels; zero where these are rounding."""
+    """Return means and standard deviations ``C x 1 x ...`` of channels, 0 for constant ones."""
     axes = tuple(range(1, values.ndim))
     largest = np.nanmax(np.abs(values), axis=axes, keepdims=True)
     unit = np.where(largest > 0, largest, 1.0)
@@ -464,31 +444,6 @@ def _coordinates(sizes: tuple[int, ...], device: torch.device) -> list[torch.Ten
     ]
 
 
-def _exact_seconds(missing: np.ndarray, iteration: float) -> float:
-    """Seconds that exact variances take about; infinite for too many cells."""
-    cells, dims = int(missing.sum()), range(missing.ndim)
-    if cells > _EXACT_CELLS:
-        return math.inf
-    sides = [int(missing.any(tuple(d for d in dims if d != dim)).sum()) for dim in dims]
-    columns = 0 if math.prod(sides) <= _DENSE * cells else cells  # of products with unit vectors
-    return iteration * (_EXACT_SECONDS * cells**3 / missing.size**1.5 + columns)
-
-
-def _deviations(model: KroneckerGridGP, session: Session) -> np.ndarray:
-    """Standard deviations ``C x ...`` of new observations at cells missing in any channel."""
-    sizes = [x.size(0) for x in model.coordinates]
-    cells = model.missing.reshape(-1, *sizes).any(0)
-    _, variance = model.predict(
-        cells,
-        observation_noise=True,
-        seed=session.seed,
-        progress=session.progress,
-    )
-    whole = variance.new_zeros(*model.batch_shape, *sizes)
-    whole[..., cells] = variance.sqrt()
-    return whole.reshape(-1, *sizes).cpu().numpy()
-
-
 def _check(
     image: ArrayLike, mask: ArrayLike | None, channel_axis: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -499,8 +454,8 @@ def _check(
     values = values.astype(float)
     if values.ndim < 2 + (channel_axis is not None) or values.size == 0:
         raise ValueError(
-            "image must have at least two dimensions besides that of the channels, got shape "
-            f"{values.shape}; for one there are NKNForecaster and KroneckerGridGP."
+            "image must have at least two dimensions besides the channels, got shape "
+            f"{values.shape}; for one dimension use NKNForecaster or KroneckerGridGP."
         )
     missing = np.isnan(values) | np.ma.getmaskarray(np.ma.asarray(image))
     if channel_axis is not None:
@@ -536,7 +491,7 @@ def _kernels(structure: str | Sequence[Kernel], num_dims: int) -> list[Kernel]:
     if isinstance(structure, str):
         check_word(structure, STRUCTURES, "kernels")
         named = [named_kernel(structure, 1, priors=False) for _ in range(num_dims)]
-        scaled = structure in ("periodic", "rbf")  # others have variances of their own
+        scaled = structure in ("periodic", "rbf")  # the others have their own variances
         return [ScaleKernel(kernel) if scaled else kernel for kernel in named]
     if isinstance(structure, Kernel):
         raise TypeError(

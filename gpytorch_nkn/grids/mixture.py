@@ -1,4 +1,4 @@
-"""Fills of a hole, mixed as they did on left-out blocks of its shape, and what is uncertain."""
+"""Mixture of interpolants of a hole, with weights and variances from held-out blocks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Mixture"]
 
 Interpolant = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-_SHRINKAGE = 0.003  # of weights towards equal ones, in units of the errors of a block
-_PURE = 0.8  # weight from which on a fill is taken alone, near and far
-_SMALL = 3  # radius of the box of the local variance
-_CELLS = 20_000  # left-out cells that the variance is fitted to
-_SURE = 0.8  # share of the blocks in which bands of 95 % shall hold 95 % of the cells
-_NARROWEST = 0.5  # factor of variances by which that is reached
-_FLOOR = 1e-4  # least standard deviation
+_SHRINKAGE = 0.003  # ridge penalty of weights towards equal ones, in mean squared errors
+_PURE = 0.8  # weight above which one interpolant is used alone
+_SMALL = 3  # radius of the box of the local variance, in cells
+_CELLS = 20_000  # held-out cells that the variance is fitted to
+_SURE = 0.8  # fraction of blocks whose 95 % intervals must cover 95 % of the cells
+_NARROWEST = 0.5  # smallest factor by which variances are calibrated
+_FLOOR = 1e-4  # smallest standard deviation
 
 
 class Mixture:
@@ -31,24 +31,24 @@ class Mixture:
         f(x) = \sum_k \bigl((1 - t) u_k + t v_k\bigr) f_k(x), \qquad
         t = \log(1 + d) / \log(1 + d_{\max})
 
-    The weights u and v, positive and of sum one each, minimise the squared errors in held-out
-    blocks. The variance is a positive combination of local variances around a cell, of the
-    disagreement of the interpolants, and of these growing with t; it is fitted by likelihood and
-    widened until 95 % of the errors of four blocks in five are within 95 % intervals. With m
-    patches of independent errors (of side :math:`2 d_{\max}`) in the blocks, it is multiplied by
-    :math:`1 + 2 / m`, as of a t distribution with m degrees of freedom.
+    The non-negative weights u and v sum to one each and minimise the squared errors in held-out
+    blocks. The variance is a positive combination of features: local variances around a cell, the
+    disagreement of the interpolants, and products of local variances with t. It is fitted by
+    likelihood and widened until 95 % intervals cover 95 % of the cells in four blocks of five. With
+    m patches of independent errors (of side :math:`2 d_{\max}`) in the blocks it is multiplied by
+    :math:`1 + 2 / m`, about the variance of a t distribution with m degrees of freedom.
 
     Args:
         values: Standardised values ``C x n_1 x ... x n_P`` of C channels.
-        missing: Which are missing, of that shape.
-        blocks: Cells to leave out ``B x n_1 x ... x n_P``; those farther from known cells than any
-            missing one are not scored.
-        interpolants: Fill values ``... x n_1 x ... x n_P``, given the missing cells, by name.
-        cells: The missing cells to fill, ``n_1 x ... x n_P``; ``None`` for all of them.
-        end: Time of the monotonic clock from which on no more blocks are begun; one there is.
+        missing: Which of them are missing, of that shape.
+        blocks: Cells to hold out ``B x n_1 x ... x n_P``. Cells farther from known cells than any
+            missing cell are not scored.
+        interpolants: Functions, by name, that fill values ``... x n_1 x ... x n_P`` at given cells.
+        cells: The missing cells to fill, ``n_1 x ... x n_P``.
+        end: Time of the monotonic clock after which only the first block is filled.
 
     Attributes:
-        blocks: Those that were begun.
+        blocks: The blocks that were filled.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Mixture:
         blocks: np.ndarray,
         interpolants: Mapping[str, Interpolant],
         *,
-        cells: np.ndarray | None = None,
+        cells: np.ndarray,
         end: float = math.inf,
     ):
         self.values = values
         self.missing = missing
-        self.cells = missing if cells is None else missing & cells
+        self.cells = missing & cells
         self.names = list(interpolants)
         maker = SmoothFills(values.shape[1:])
         away = np.stack([distances(gone) for gone in missing])
@@ -75,19 +75,19 @@ class Mixture:
         self.blocks = blocks[: len(self._cases) - 1]
 
     def add(self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray]) -> None:
-        """Add a fill: of the missing cells, and of each block, as arrays of the image's shape."""
+        """Add an interpolant: its fill of the image, and of the image without each block."""
         self.names.insert(0, name)
         for case, one in zip(self._cases, (fill, *in_blocks), strict=True):
             case.fills.insert(0, one[case.missing])
 
     def least_error(self) -> float:
-        """Mean squared error of the best of its fills in the blocks; values have variance one."""
+        """Mean squared error of the best interpolant in the blocks, of values with variance 1."""
         errors = [np.square(stack - truth) for stack, _, truth, *_ in self._scored()]
         together = np.concatenate(errors, 1) if errors else np.empty((1, 0))
         return float(together.mean(1).min()) if together.size else math.inf
 
     def fill(self) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
-        """Mean and variance ``C x n_1 x ...`` (zero at other cells), mean weight of each fill."""
+        """Mean and variance ``C x n_1 x ...`` (0 at other cells), mean weights of interpolants."""
         hole, parts = self._cases[0], self._scored()
         weights = self._weights(parts)  # 2 x K
         inside = self.cells[hole.missing]
@@ -99,9 +99,8 @@ class Mixture:
                 (truth - _combine(stack, depth, weights)[0], case.features(weights)[:, cells])
                 for stack, depth, truth, case, cells in parts
             ]
-            terms = _scale(found)
             count = sum(self._patches(cells, case) for *_, case, cells in parts)
-            terms = terms * (1 + 2 / count)
+            terms = _scale(found) * (1 + 2 / count)
             variance[self.cells] = terms @ hole.features(weights)[:, inside]
         else:
             variance[self.cells] = 1.0
@@ -109,7 +108,7 @@ class Mixture:
         return mean, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
 
     def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
-        """Fills, depth and truth of the scored cells of each block, its case and these cells."""
+        """Fills, depths and true values of each block's scored cells, its case and these cells."""
         parts = []
         for case, block in zip(self._cases[1:], self.blocks, strict=True):
             cells = (~self.missing & block)[case.missing] & (case.depth <= 1)
@@ -119,13 +118,13 @@ class Mixture:
         return parts
 
     def _patches(self, cells: np.ndarray, case: _Case) -> int:
-        """Number of cubes whose sides are twice the longest distance that have scored cells."""
-        places = np.argwhere(case.missing)[cells, 1:]
-        cubes = (places - places.min(0)) // math.ceil(2 * self._longest)
+        """Count the cubes, with sides of twice the longest distance, that have scored cells."""
+        positions = np.argwhere(case.missing)[cells, 1:]
+        cubes = (positions - positions.min(0)) // math.ceil(2 * self._longest)
         return len(np.unique(cubes, axis=0))
 
     def _weights(self, parts: Sequence) -> np.ndarray:
-        """Weights ``2 x K`` next to known cells and farthest from them."""
+        """Weights ``2 x K`` next to known cells and at the longest distance."""
         count = len(self.names)
         equal = np.full((2, count), 1 / count)
         if not parts or count == 1:
@@ -141,7 +140,7 @@ class Mixture:
         gram += _SHRINKAGE * np.eye(2 * count)
         right += _SHRINKAGE * equal.ravel()
         root = np.linalg.cholesky(gram).T
-        both = np.kron(np.eye(2), np.ones(count))  # the weights of either end sum to one
+        both = np.kron(np.eye(2), np.ones(count))  # u and v sum to one
         heavy = 1e3 * np.sqrt(gram.trace())
         found, _ = nnls(
             np.concatenate([root, heavy * both]),
@@ -154,7 +153,7 @@ class Mixture:
 
 
 class _Case:
-    """Fills of missing cells, and what their errors may depend on."""
+    """Fills of missing cells, and the features of their variances."""
 
     def __init__(
         self,
@@ -195,7 +194,7 @@ class _Case:
         return np.stack(self.fills)
 
     def features(self, weights: np.ndarray) -> np.ndarray:
-        """Positive numbers ``J x cells``, of which the variance is a combination."""
+        """Positive features ``J x cells`` whose combination is the variance."""
         stack = self.stack
         mean, weight = _combine(stack, self.depth, weights)
         apart = (np.square(stack - mean)).mean(0)
@@ -208,30 +207,31 @@ class _Case:
 def _combine(
     stack: np.ndarray, depth: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted means of fills ``K x cells``, and the weights of each cell."""
     t = np.clip(depth, 0, 1)
     weight = np.outer(weights[0], 1 - t) + np.outer(weights[1], t)
     return (weight * stack).sum(0), weight
 
 
 def _scale(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Coefficients of the features for the variance of the errors."""
+    """Fit coefficients of the features to errors, one pair of arrays for each block."""
     error = np.concatenate([error for error, _ in found])
     features = np.concatenate([part for _, part in found], 1)
-    share = np.concatenate([np.full(len(error), 1 / len(error)) for error, _ in found])
+    weight = np.concatenate([np.full(len(error), 1 / len(error)) for error, _ in found])
     step = 1 + len(error) // _CELLS
-    squares, features, share = error[::step] ** 2, features[:, ::step], share[::step]
-    share = share / share.sum()
-    unit = np.maximum(features @ share, _FLOOR**2)
+    squares, features, weight = error[::step] ** 2, features[:, ::step], weight[::step]
+    weight = weight / weight.sum()
+    unit = np.maximum(features @ weight, _FLOOR**2)
     features = features / unit[:, None]
 
     def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
         terms = np.exp(logs)
         variance = terms @ features + _FLOOR**2
         ratio = squares / variance
-        slope = features @ (share * (1 - ratio) / variance)
-        return float(share @ (np.log(variance) + ratio)), slope * terms
+        slope = features @ (weight * (1 - ratio) / variance)
+        return float(weight @ (np.log(variance) + ratio)), slope * terms
 
-    start = np.full(len(features), np.log(max(float(share @ squares), _FLOOR**2) / len(features)))
+    start = np.full(len(features), np.log(max(float(weight @ squares), _FLOOR**2) / len(features)))
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-30, 10)] * len(start)).x
     terms = np.exp(best) / unit
     wide = [np.quantile(error**2 / (terms @ part + _FLOOR**2), 0.95) for error, part in found]

@@ -13,8 +13,8 @@ from gpytorch_nkn.linalg.gaussian import (
 )
 from gpytorch_nkn.linalg.grid import (
     GridLikelihood,
+    HeldOutBlocks,
     KroneckerEigen,
-    LeftOutBlocks,
     PartialGrid,
     PartialKronecker,
     kronecker_multiply,
@@ -40,8 +40,8 @@ __all__ = [
     "Evaluator",
     "ExactPosterior",
     "GridLikelihood",
+    "HeldOutBlocks",
     "KroneckerEigen",
-    "LeftOutBlocks",
     "PartialGrid",
     "PartialKronecker",
     "TileEvaluator",

@@ -22,7 +22,7 @@ def case(seed=0, channels=1):
 def mixture_of(values, missing, blocks):
     maker = SmoothFills(values.shape[1:])
     interpolants = {"harmonic": maker.harmonic, "biharmonic": maker.biharmonic}
-    return Mixture(values, missing, blocks, interpolants)
+    return Mixture(values, missing, blocks, interpolants, cells=missing[0])
 
 
 @pytest.mark.parametrize("channels", [1, 2])

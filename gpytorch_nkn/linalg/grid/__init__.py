@@ -1,14 +1,14 @@
 """Kronecker-structured covariances on grids, complete or with missing cells."""
 
 from gpytorch_nkn.linalg.grid.conjugate_gradients import Solution
-from gpytorch_nkn.linalg.grid.grid_likelihood import GridLikelihood, LeftOutBlocks
+from gpytorch_nkn.linalg.grid.grid_likelihood import GridLikelihood, HeldOutBlocks
 from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply
 from gpytorch_nkn.linalg.grid.partial_kronecker import PartialGrid, PartialKronecker
 
 __all__ = [
     "GridLikelihood",
+    "HeldOutBlocks",
     "KroneckerEigen",
-    "LeftOutBlocks",
     "PartialGrid",
     "PartialKronecker",
     "Solution",

@@ -1,4 +1,4 @@
-"""Preconditioned conjugate gradients with warm starts and an answer on how far they got."""
+"""Preconditioned conjugate gradients with warm starts that return their residual."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Operator = Callable[[Tensor], Tensor]
 
 
 class Solution(NamedTuple):
-    """What :func:`conjugate_gradients` found.
+    """Result of :func:`conjugate_gradients`.
 
     Attributes:
         value: The solution, of the shape of the right-hand side.
-        iterations: Products with the matrix.
-        residual: Largest norm of a residual, relative to that of its right-hand side.
+        iterations: Number of products with the matrix.
+        residual: Largest norm of a residual, relative to its right-hand side.
     """
 
     value: Tensor
@@ -29,7 +29,7 @@ class Solution(NamedTuple):
     residual: float
 
 
-# Receives every solution, the tolerance, and what it is the solution for.
+# Called after each solve with the solution, the tolerance and a description of the system.
 Report = Callable[[Solution, float, str], None]
 
 
@@ -45,16 +45,16 @@ def conjugate_gradients(
 ) -> Solution:
     """Solve ``matrix(x) = target`` for symmetric positive definite matrices.
 
-    GPyTorch's routine makes at least ten iterations and reports no residual.
+    ``linear_operator.utils.linear_cg`` makes at least ten iterations and returns no residual.
 
     Args:
         matrix: Multiplies arrays ``... x n_1 x ... x n_P``.
         target: Right-hand sides ``... x n_1 x ... x n_P``; batch entries are independent systems.
-        num_dims: How many trailing dimensions make one vector, ``P``.
-        start: Where to start; zero by default.
+        num_dims: Number ``P`` of trailing dimensions that form a vector.
+        start: Initial solution; zero by default.
         preconditioner: Multiplies by an approximate inverse.
         tolerance: Residual, relative to the right-hand side, at which to stop.
-        max_iterations: Products with the matrix at most.
+        max_iterations: Largest number of products with the matrix.
     """
     axes = tuple(range(-num_dims, 0))
 
@@ -62,7 +62,7 @@ def conjugate_gradients(
         return (left * right).sum(axes, keepdim=True)
 
     tiny = torch.finfo(target.dtype).tiny
-    size = target.abs().amax(axes, keepdim=True)  # of squares that would underflow
+    size = target.abs().amax(axes, keepdim=True)  # scale: squares could underflow
     size = torch.where(size > 0, size, 1.0)
     target = target / size
     scale = dot(target, target).sqrt().clamp_min(tiny)
@@ -71,7 +71,7 @@ def conjugate_gradients(
     else:
         start = start / size
         residual, count = target - matrix(start), 1
-        nearer = dot(residual, residual) < dot(target, target)  # than zero is
+        nearer = dot(residual, residual) < dot(target, target)  # better than zero
         value = torch.where(nearer, start, 0.0)
         residual = torch.where(nearer, residual, target)
     preconditioned = residual if preconditioner is None else preconditioner(residual)
@@ -80,7 +80,7 @@ def conjugate_gradients(
     best, best_value = float("inf"), value
     while True:
         relative = float((dot(residual, residual).sqrt() / scale).max())
-        if relative < best:  # rounding can let it grow again
+        if relative < best:  # rounding errors can make it grow again
             best, best_value = relative, value
         if not relative > tolerance or count >= max_iterations or relative > 1e4 * max(best, 1.0):
             return Solution(best_value * size, count, best)
@@ -96,12 +96,12 @@ def conjugate_gradients(
 
 
 def warn_of_residual(solution: Solution, tolerance: float, what: str) -> None:
-    """Warn that a system was not solved to its tolerance."""
+    """Warn if a solve missed its tolerance."""
     if not solution.residual <= tolerance:
         warnings.warn(
             f"{what}: after {solution.iterations} conjugate gradient iterations the relative "
-            f"residual is {solution.residual:.2g}, above the tolerance {tolerance:.2g}. More "
-            "noise, more iterations or float64 would help.",
+            f"residual is {solution.residual:.2g}, above the tolerance {tolerance:.2g}. Use more "
+            "noise, more iterations or float64.",
             NumericalWarning,
             stacklevel=4,
         )

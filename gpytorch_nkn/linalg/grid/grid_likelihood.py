@@ -1,4 +1,4 @@
-"""Losses of a Kronecker GP on a partly observed grid, with gradients in closed form."""
+"""Losses of a Kronecker GP on a grid with missing cells, with gradients in closed form."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen
 from gpytorch_nkn.linalg.grid.partial_kronecker import PartialGrid, PartialKronecker
 from gpytorch_nkn.linalg.known_gradients import any_needed, with_gradients
 
-__all__ = ["GridLikelihood", "LeftOutBlocks", "scaled_log_determinant"]
+__all__ = ["GridLikelihood", "HeldOutBlocks"]
 
-_DIFFERENCE = 1e-5  # tolerance of a solve whose result is taken from a number of its size
-_POSITIVE = 1e-3  # of one whose result counts as it is
-_EXACT = 1e-4  # of one whose errors are to be known
-_SLACK = 3.0  # by which solves for derivatives alone may be less exact
+_DIFFERENCE = 1e-5  # tolerance of a solve whose result is subtracted from a similar number
+_POSITIVE = 1e-3  # tolerance of a solve whose result is a variance
+_EXACT = 1e-4  # tolerance of predictions for calibration
+_SLACK = 3.0  # larger tolerance, in tolerances, of solves for derivatives
 
 
 class _GridLoss:
@@ -30,10 +30,11 @@ class _GridLoss:
         grid: Which cells are observed.
         tolerance: Relative residual of the solves.
         max_iterations: Of conjugate gradients.
-        report: Receives every solution; by default warns of those that are too far off.
+        report: Called after each solve with the solution, the tolerance and a description; the
+            default warns if the solve missed the tolerance.
 
     Attributes:
-        iterations: Of conjugate gradients, in all calls so far.
+        iterations: Conjugate gradient iterations in all calls.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class _GridLoss:
     def system(
         self, grid: PartialGrid, factors: Sequence[Tensor], noise: Tensor, eigen: KroneckerEigen
     ) -> PartialKronecker:
-        """Covariance and observed cells, which may be fewer than all of them."""
+        """Covariance of the observed cells of a grid."""
         return PartialKronecker(
             grid,
             factors,
@@ -70,13 +71,13 @@ class GridLikelihood(_GridLoss):
         \tfrac12 y_o^\top A_{oo}^{-1} y_o + \tfrac12 \log|A_{oo}| + \tfrac M2 \log 2\pi,
         \qquad A = K_1 \otimes \dots \otimes K_P + \sigma^2 I
 
-    In the log-determinant, the M largest of the N eigenvalues of the full grid's covariance times
-    M / N replace the M eigenvalues of the observed part, as in equation 39 of the paper. That is
-    exact on a complete grid; with missing cells the noise is overestimated, by a factor of two on
-    one image.
+    The log-determinant uses the M largest eigenvalues of the full grid's covariance, times M / N,
+    in place of the M eigenvalues of the observed part (equation 39 of the paper). This is exact on
+    a complete grid. With missing cells training overestimates the noise, by a factor of two on one
+    image.
 
-    Derivatives are written out in the eigenbasis of the grid. Solves start from the solution of the
-    last call. The gradient is not differentiable again.
+    Derivatives are computed in the eigenbasis of the grid, once only. Solves start from the
+    solution of the last call.
 
     Reference: Sun et al. (2018), appendix J.4; Wilson et al. (2014).
     """
@@ -84,10 +85,10 @@ class GridLikelihood(_GridLoss):
     state: Tensor | None = None
 
     def __call__(self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor]) -> Tensor:
-        """Values ``...``.
+        """Return values ``...``.
 
         Args:
-            residual: Targets less their mean ``... x n_1 x ... x n_P``; values at missing cells
+            residual: Targets minus their mean ``... x n_1 x ... x n_P``; values at missing cells
                 are ignored.
             noise: Variance of the noise ``...``.
             factors: Symmetric matrices ``... x n_p x n_p``.
@@ -102,7 +103,7 @@ class GridLikelihood(_GridLoss):
             self.state = weights.state
             self.iterations += system.iterations
             counts = grid.num_observed.to(residual)
-            determinant, of_spectrum, of_noise = scaled_log_determinant(system)
+            determinant, of_spectrum, of_noise = _scaled_log_determinant(system)
             value = 0.5 * (weights.quadratic + determinant + math.log(2 * math.pi) * counts)
         if not any_needed(inputs):
             return value
@@ -121,20 +122,19 @@ class GridLikelihood(_GridLoss):
         return with_gradients(value, inputs, gradients, _from_basis(eigen))
 
 
-class LeftOutBlocks(_GridLoss):
-    r"""Squared errors of predicting blocks of observed cells from all the other ones.
+class HeldOutBlocks(_GridLoss):
+    r"""Squared errors of blocks of observed cells, each predicted from all other observed cells.
 
-    Hyperparameters stay fixed. The derivatives need one more solve: with g the derivatives of the
-    loss by the prediction :math:`f = K_{bo} A_{oo}^{-1} y_o` of a block b from the other observed
-    cells o,
+    The derivatives need a second solve: with g the derivatives of the loss with respect to the
+    prediction :math:`f = K_{bo} A_{oo}^{-1} y_o` of a block b from the other observed cells o,
 
     .. math:: g^\top df = \gamma^\top (dA)\, \alpha, \qquad
         \alpha = A_{oo}^{-1} y_o, \quad \gamma_b = g, \quad \gamma_o = -A_{oo}^{-1} K_{ob}\, g.
 
     Args:
         grid: Which cells are observed.
-        blocks: Cells to leave out ``B x n_1 x ... x n_P`` (``B x ... x n_1 x ... x n_P`` for a
-            batch); those that are not observed are ignored.
+        blocks: Cells to hold out ``B x n_1 x ... x n_P`` (``B x ... x n_1 x ... x n_P`` for a
+            batch); missing cells are ignored.
         options: As of :class:`GridLikelihood`.
 
     Raises:
@@ -153,11 +153,11 @@ class LeftOutBlocks(_GridLoss):
         factors: Sequence[Tensor],
         chosen: Sequence[int] | None = None,
     ) -> Tensor:
-        """Mean squared error of each block ``B x ...``.
+        """Return the mean squared error of each block ``B x ...``.
 
         Args:
             residual, noise, factors: As of :class:`GridLikelihood`.
-            chosen: Numbers of the blocks; all of them by default.
+            chosen: Indices of the blocks; ``None`` for all.
         """
         inputs = (residual, noise, *factors)
         differentiate = any_needed(inputs)
@@ -175,7 +175,7 @@ class LeftOutBlocks(_GridLoss):
     def _error(
         self, part: _Block, inputs: Sequence[Tensor], eigen: KroneckerEigen, differentiate: bool
     ) -> tuple[Tensor, list[Tensor | None]]:
-        """Mean squared error ``...`` of a block, and its gradients; factors' in the eigenbasis."""
+        """Mean squared error ``...`` of a block, and its gradients (of factors in eigenbases)."""
         (residual, noise, *factors), axes = inputs, tuple(range(-self.num_dims, 0))
         system = self.system(part.grid, factors, noise, eigen)
         weights = system.weights(torch.where(part.grid.observed, residual, 0.0), part.states[0])
@@ -203,7 +203,7 @@ class LeftOutBlocks(_GridLoss):
     def predictions(
         self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor]
     ) -> Iterator[Tensor]:
-        """Predictions ``... x n_1 x ... x n_P`` of all cells without one block after the other."""
+        """Predict all cells ``... x n_1 x ... x n_P`` with each block held out in turn."""
         eigen = KroneckerEigen(factors)
         for part in self.parts:
             system = self.system(part.grid, factors, noise, eigen)
@@ -215,14 +215,14 @@ class LeftOutBlocks(_GridLoss):
         residual: Tensor,
         noise: Tensor,
         factors: Sequence[Tensor],
+        chosen: Sequence[int] | None = None,
         *,
         num_probes: int = 4,
-        chosen: Sequence[int] | None = None,
     ) -> Tensor:
-        """Calibration factor of the predicted variances, ``...``.
+        """Return the calibration factor ``...`` of the predicted variances.
 
-        The mean over the blocks of the sum of squared errors divided by the sum of predicted
-        variances of new observations, estimated with ``num_probes`` random vectors per block.
+        This is the mean over the blocks of the sum of squared errors divided by the sum of
+        predicted variances of new observations, estimated with ``num_probes`` random vectors.
         """
         axes = tuple(range(-self.num_dims, 0))
         eigen = KroneckerEigen(factors)
@@ -252,11 +252,9 @@ class LeftOutBlocks(_GridLoss):
 
 
 def _quadratic_variance(system: PartialKronecker, vectors: Tensor) -> Tensor:
-    """Predicted variances ``s x ...`` of sums of new observations at missing cells.
+    """Return predicted variances ``s x ...`` of weighted sums of observations at missing cells.
 
-    Args:
-        system: Covariance and observed cells.
-        vectors: What the observations are multiplied by, ``s x ... x n_1 x ... x n_P``.
+    Weights ``vectors`` are ``s x ... x n_1 x ... x n_P``.
     """
     axes = tuple(range(-system.num_dims, 0))
     if system.in_holes:
@@ -271,49 +269,49 @@ def _quadratic_variance(system: PartialKronecker, vectors: Tensor) -> Tensor:
     return prior - (image * solution.value).sum(axes)
 
 
-def scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, Tensor]:
-    """Value ``...``, its derivatives by the eigenvalues of the grid, and by the noise."""
+def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, Tensor]:
+    """Return values ``...`` and derivatives by the eigenvalues of the grid and by the noise."""
     grid = system.grid
     shape = (*system.batch_shape, *grid.shape)
     spectrum = system.spectrum.expand(shape)
     flat = spectrum.flatten(-grid.num_dims).reshape(-1, grid.num_cells)
     counts = grid.num_observed.expand(system.batch_shape).reshape(-1).tolist()
-    # the M-th largest eigenvalue; of several equal ones each counts for a part
+    # the M-th largest eigenvalue; equal ones share the remaining weight
     lowest = torch.stack(
         [v.kthvalue(grid.num_cells - m + 1).values for v, m in zip(flat, counts, strict=True)]
     ).unsqueeze(-1)
     observed = torch.tensor(counts, device=flat.device).unsqueeze(-1)
-    share = (flat >= lowest).to(flat)
-    surplus = share.sum(-1, keepdim=True) - observed
+    used = (flat >= lowest).to(flat)
+    surplus = used.sum(-1, keepdim=True) - observed
     if bool((surplus > 0).any()):
         equal = (flat == lowest).to(flat)
-        share = share - surplus / equal.sum(-1, keepdim=True) * equal
+        used = used - surplus / equal.sum(-1, keepdim=True) * equal
     scale = observed.to(flat) / grid.num_cells
     noise = system.noise.expand(*system.batch_shape, *[1] * grid.num_dims).reshape(-1, 1)
     shifted = scale * flat + noise
-    value = (share * shifted.log()).sum(-1).view(system.batch_shape)
-    inverse = share / shifted
+    value = (used * shifted.log()).sum(-1).view(system.batch_shape)
+    inverse = used / shifted
     weights = (scale * inverse).view(shape)
     return value, weights, inverse.sum(-1).view(system.batch_shape)
 
 
 class _Block:
-    """A block of cells, the grid without it, and where its solves may start."""
+    """A block of cells, the grid without the block, and the last solutions on it."""
 
     def __init__(self, grid: PartialGrid, block: Tensor):
         self.cells = block & grid.observed
         self.size = self.cells.flatten(-grid.num_dims).sum(-1)
         if bool((self.size == 0).any()):
-            raise ValueError("Every block must have an observed cell (in every entry of a batch).")
+            raise ValueError("Every block must have an observed cell in every entry of a batch.")
         self.grid = PartialGrid(grid.observed & ~self.cells, grid.num_dims)
         self.states: list[Tensor | None] = [None, None]
 
 
 def _from_basis(eigen: KroneckerEigen) -> list[Any]:
-    """Maps of gradients by the residual, the noise and the factors from the eigenbasis."""
+    """Return maps from eigenbases of gradients of the residual, the noise and the factors."""
 
     def rotate(part: Tensor, vectors: Tensor, transposed: Tensor) -> Tensor:
-        if part.dim() > vectors.dim():  # the basis may belong to several grids
+        if part.dim() > vectors.dim():  # several grids may share the basis
             part = part.sum_to_size(vectors.shape)
         return vectors @ part @ transposed
 

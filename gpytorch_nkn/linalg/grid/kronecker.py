@@ -1,4 +1,4 @@
-"""Products with Kronecker matrices and their eigendecomposition; the matrices are never formed."""
+"""Products with Kronecker matrices, and their eigendecomposition, without forming them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 __all__ = ["KroneckerEigen", "kronecker_multiply", "paired_sum", "symmetric_eigen"]
 
-_SPLIT_SIZE = 32  # rows from which two eigenproblems of half the size are cheaper than one
-_ROUNDING = 100  # multiples of the machine precision that count as rounding
+_SPLIT_SIZE = 32  # smallest number of rows for which two half-size eigenproblems are cheaper
+_ROUNDING = 100  # largest asymmetry due to rounding, in machine precisions
 
 
 def kronecker_multiply(factors: Sequence[Tensor], array: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ def kronecker_multiply(factors: Sequence[Tensor], array: Tensor) -> Tensor:
     Returns:
         ``... x m_1 x ... x m_P``.
     """
-    # Dimensions that shrink most come first: every later product is then smaller.
+    # Dimensions that shrink most come first, which makes later products smaller.
     order = sorted(range(len(factors)), key=lambda d: factors[d].size(-2) / factors[d].size(-1))
     for dim in order:
         array = _multiply_dimension(factors[dim], array, dim, len(factors))
@@ -50,40 +50,29 @@ def _multiply_dimension(factor: Tensor, array: Tensor, dim: int, num_dims: int) 
 
 
 def paired_sum(left: Tensor, right: Tensor, dim: int, num_dims: int) -> Tensor:
-    """Sum over all cells that agree but for dimension ``dim``: ``sum_r left[i, r] right[j, r]``.
+    """Contract arrays over all dimensions but ``dim``: ``sum_r left[i, r] right[j, r]``.
 
-    Args:
-        left, right: Arrays ``... x n_1 x ... x n_P``.
-        dim: The dimension that is kept.
-        num_dims: Their number ``P``.
-
-    Returns:
-        Matrices ``... x n_dim x n_dim``.
+    Arrays are ``... x n_1 x ... x n_P``, results ``... x n_dim x n_dim``.
     """
     if num_dims == 1:
         return left.unsqueeze(-1) * right.unsqueeze(-2)
-    axis = dim - num_dims
-    if num_dims == 2 and dim == 0:
-        return left @ right.mT
-    if dim == num_dims - 1:
-        keep = left.dim() - num_dims
-        return left.flatten(keep, -2).mT @ right.flatten(keep, -2)
-    first = left.movedim(axis, -num_dims).flatten(1 - num_dims)
-    second = right.movedim(axis, -num_dims).flatten(1 - num_dims)
+    first, second = (
+        array.movedim(dim - num_dims, -num_dims).flatten(1 - num_dims) for array in (left, right)
+    )
     return first @ second.mT
 
 
 def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, in no particular order, and orthonormal eigenvectors of symmetric matrices.
+    """Return unordered eigenvalues and orthonormal eigenvectors of symmetric matrices.
 
     A centrosymmetric matrix, such as that of a stationary kernel on a regular grid, has even and
-    odd eigenvectors, which are computed separately at a quarter of the cost.
+    odd eigenvectors. Computing them separately takes a quarter of the time.
 
     Args:
         matrix: Symmetric matrices ``... x n x n``.
 
     Returns:
-        Values ``... x n`` and vectors ``... x n x n``, one per column.
+        Eigenvalues ``... x n``, and eigenvectors as the columns of ``... x n x n``.
 
     Reference: Cantoni and Butler (1976), Eigenvalues and eigenvectors of symmetric centrosymmetric
     matrices.
@@ -93,8 +82,8 @@ def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     rounding = _ROUNDING * torch.finfo(matrix.dtype).eps
     if n < _SPLIT_SIZE or matrix.requires_grad:
         return _eigh(matrix)
-    deviation = (matrix[..., :half, :] - matrix[..., n - half :, :].flip(-1, -2)).abs().max()
-    if not bool(deviation <= rounding * matrix.abs().max()):
+    difference = (matrix[..., :half, :] - matrix[..., n - half :, :].flip(-1, -2)).abs().max()
+    if not bool(difference <= rounding * matrix.abs().max()):
         return _eigh(matrix)
     upper, across = matrix[..., :half, :half], matrix[..., :half, n - half :].flip(-1)
     even, uneven = upper + across, upper - across
@@ -118,7 +107,7 @@ def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     if not bool(matrix.isfinite().all()):
-        raise NotPSDError("A factor of the covariance has entries that are not finite.")
+        raise NotPSDError("The factors of the covariance must be finite, got NaN or infinity.")
     return tuple(torch.linalg.eigh(matrix))
 
 
@@ -127,7 +116,7 @@ class KroneckerEigen:
 
     Args:
         factors: Symmetric positive semi-definite matrices ``... x n_p x n_p``. Negative
-            eigenvalues of the size of rounding errors are set to zero.
+            eigenvalues within rounding errors are set to zero.
 
     Attributes:
         values: Eigenvalues ``... x n_p`` of each factor.
@@ -161,7 +150,7 @@ class KroneckerEigen:
         return len(self.values)
 
     def others(self, dim: int) -> Tensor:
-        """Products of the eigenvalues of all factors but one, of size 1 in its dimension."""
+        """Products of the eigenvalues of all factors but one, whose dimension has size 1."""
         return self._product(d for d in range(self.num_dims) if d != dim)
 
     def to_basis(self, array: Tensor) -> Tensor:
@@ -169,13 +158,13 @@ class KroneckerEigen:
         return kronecker_multiply(self.transposed, array)
 
     def from_basis(self, array: Tensor) -> Tensor:
-        """The array of given coefficients."""
+        """The array with given coefficients in the eigenbasis."""
         return kronecker_multiply(self.vectors, array)
 
     def _product(self, dims: Iterable[int]) -> Tensor:
         parts = [self._in_dimension(dim) for dim in dims]
         if not parts:
-            return torch.ones_like(self.values[0][..., :1])  # there is but one factor
+            return torch.ones_like(self.values[0][..., :1])  # a single factor has no others
         return reduce(torch.mul, parts)
 
     def _in_dimension(self, dim: int) -> Tensor:

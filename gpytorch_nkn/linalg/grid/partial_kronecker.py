@@ -18,34 +18,31 @@ from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multipl
 
 __all__ = ["PartialGrid", "PartialKronecker", "Weights"]
 
-_CHUNK_ELEMENTS = 2**23  # numbers in a temporary array
-_SPARE = 1.5  # a box may hold so many times the cells that are wanted
+_CHUNK_ELEMENTS = 2**23  # elements of a temporary array
+_SPARE = 1.5  # largest box of missing cells, in missing cells, that is inverted as a whole
 
 
 class PartialGrid:
-    """A grid with missing cells, and the smallest sub-grid that holds all of these.
+    """A grid with missing cells, and the smallest sub-grid that contains the missing cells.
 
     Args:
         observed: Whether a cell is observed, ``... x n_1 x ... x n_P``.
-        num_dims: Number of dimensions ``P`` of the grid; those in front of them are a batch.
+        num_dims: Number of dimensions ``P`` of the grid, after the batch dimensions.
 
     Attributes:
         shape: Sizes ``n_1 x ... x n_P``.
-        num_cells: Cells of the grid.
-        num_observed: Observed cells ``...``.
-        rows: For each dimension the positions at which a cell of any batch entry is missing.
-        missing: Missing cells of the sub-grid of these, ``... x h_1 x ... x h_P``.
+        num_cells: Number of cells of the grid.
+        num_observed: Numbers of observed cells ``...``.
+        rows: Indices of the sub-grid in each dimension, where any batch entry misses a cell.
+        missing: Missing cells of the sub-grid, ``... x h_1 x ... x h_P``.
 
     Raises:
-        ValueError: A batch entry has no observed cell, or there are too few dimensions.
+        ValueError: A batch entry has no observed cell, or ``observed`` is not boolean.
     """
 
     def __init__(self, observed: Tensor, num_dims: int):
-        if observed.dtype != torch.bool or observed.dim() < num_dims or num_dims < 1:
-            raise ValueError(
-                f"observed must be boolean with at least {max(num_dims, 1)} dimensions, got "
-                f"{observed.dtype} of shape {tuple(observed.shape)}."
-            )
+        if observed.dtype != torch.bool:
+            raise ValueError(f"observed must be boolean, got {observed.dtype}.")
         self.observed = observed
         self.num_dims = num_dims
         self.shape = observed.shape[observed.dim() - num_dims :]
@@ -53,7 +50,7 @@ class PartialGrid:
         self.num_cells = self.shape.numel()
         self.num_observed = observed.flatten(-num_dims).sum(-1)
         if bool((self.num_observed == 0).any()):
-            raise ValueError("There is no observed cell in the grid (or in an entry of its batch).")
+            raise ValueError("Every grid of a batch must have an observed cell.")
         gone = ~observed.reshape(-1, *self.shape).all(0)
         self.rows = []
         for dim in range(num_dims):
@@ -70,11 +67,11 @@ class PartialGrid:
 
     @property
     def is_mostly_missing(self) -> bool:
-        """Whether there are more missing cells than observed ones, over the whole batch."""
+        """Whether the whole batch has more missing than observed cells."""
         return bool(2 * self.num_observed.sum() < self.num_observed.numel() * self.num_cells)
 
     def restrict(self, array: Tensor) -> Tensor:
-        """Part ``... x h_1 x ... x h_P`` of an array ``... x n_1 x ... x n_P``."""
+        """Restrict an array ``... x n_1 x ... x n_P`` to the sub-grid ``... x h_1 x ... x h_P``."""
         for dim, rows in enumerate(self.rows):
             array = array.index_select(dim - self.num_dims, rows)
         return array
@@ -87,8 +84,8 @@ class PartialGrid:
         """Zero out the missing cells of an array ``... x n_1 x ... x n_P``."""
         return array if self.is_complete else array * self.observed
 
-    def place(self, array: Tensor) -> Tensor:
-        """Array ``... x n_1 x ... x n_P`` with ``... x h_1 x ... x h_P`` in its place, else 0."""
+    def embed(self, array: Tensor) -> Tensor:
+        """Embed an array ``... x h_1 x ... x h_P`` on the sub-grid in zeros on the grid."""
         batch = array.shape[: array.dim() - self.num_dims]
         whole = array.new_zeros(*batch, *self.shape)
         index: tuple[Any, ...] = torch.meshgrid(*self.rows, indexing="ij")
@@ -101,7 +98,7 @@ class Weights(NamedTuple):
 
     Attributes:
         coefficients: :math:`\alpha`, zero at missing cells, in the eigenbasis of the grid.
-        state: What the next solve may start from.
+        state: A start for the next solve.
         quadratic: :math:`y_o^\top \alpha`, ``...``.
     """
 
@@ -114,8 +111,7 @@ class PartialKronecker:
     r"""Solves with :math:`A_{oo}`, where :math:`A = K_1 \otimes \dots \otimes K_P + \sigma^2 I`.
 
     The observed cells are o, the missing ones h. On a complete grid the eigendecompositions of
-    the factors solve every system. Otherwise there are two ways, both exact up to the tolerance of
-    conjugate gradients:
+    the factors solve every system. Otherwise conjugate gradients solve one of two systems:
 
     - in the space of the missing cells, if these are the smaller part: with f such that
       :math:`(A^{-1})_{hh} f = -(A^{-1})_{ho} y_o`, the vector :math:`A^{-1} (y_o, f)` is zero at
@@ -128,15 +124,15 @@ class PartialKronecker:
         factors: Symmetric positive semi-definite matrices ``... x n_p x n_p``.
         noise: Variance of the noise ``...``.
         tolerance: Residual, relative to the right-hand side, at which a solve stops.
-        max_iterations: Of conjugate gradients.
-        eigen: Eigendecomposition of the factors, if there is one already.
-        report: Receives every solution; by default warns of those that are too far off.
+        max_iterations: Largest number of conjugate gradient iterations.
+        eigen: Eigendecomposition of the factors, if known.
+        report: Called after each solve, see :class:`GridLikelihood`.
 
     Attributes:
         batch_shape: Batch shape of the systems.
         in_holes: Whether systems are solved in the space of the missing cells.
-        iterations: Of all solves so far.
-        expand: Rows of the eigenvectors at the missing cells' sub-grid.
+        iterations: Conjugate gradient iterations of all solves.
+        expand: Rows of the eigenvectors on the sub-grid of the missing cells.
 
     Reference: Sun et al. (2018), appendix J.4, whose model this is.
     """
@@ -175,10 +171,8 @@ class PartialKronecker:
             for k, r in zip(self.factors, grid.rows, strict=True)
         ]
 
-    # --- the parts ---
-
     def to_basis(self, array: Tensor) -> Tensor:
-        """Eigenbasis coefficients of an array that lives where systems are solved."""
+        """Eigenbasis coefficients of an array on the sub-grid or grid where systems are solved."""
         if self.in_holes:
             return kronecker_multiply(self._contract, array)
         return self.eigen.to_basis(array)
@@ -200,19 +194,19 @@ class PartialKronecker:
         return self.grid.only_observed(self.eigen.from_basis(basis))
 
     def multiply(self, array: Tensor) -> Tensor:
-        r"""Multiply by :math:`(A^{-1})_{hh}`, or :math:`A_{oo}` where holes are the larger part."""
+        r"""Multiply by :math:`(A^{-1})_{hh}` or, if ``in_holes`` is false, :math:`A_{oo}`."""
         return self._hole_matrix(array) if self.in_holes else self._observed_matrix(array)
 
     def solve(
         self, target: Tensor, start: Tensor | None = None, *, tolerance: float | None = None
     ) -> Solution:
-        r"""Solve with :math:`(A^{-1})_{hh}` or, where holes are the larger part, :math:`A_{oo}`.
+        r"""Solve with :math:`(A^{-1})_{hh}` or, if ``in_holes`` is false, :math:`A_{oo}`.
 
         Args:
             target: ``... x h_1 x ... x h_P``, zero at observed cells, or ``... x n_1 x ... x
-                n_P``, zero at missing ones.
-            start: Where to start.
-            tolerance: In place of the usual one.
+                n_P``, zero at missing cells.
+            start: Initial solution.
+            tolerance: Replaces the tolerance of the system.
         """
         tolerance = self.tolerance if tolerance is None else tolerance
         lead = target.shape[: target.dim() - self.num_dims]
@@ -236,12 +230,10 @@ class PartialKronecker:
         return solution
 
     def checked_solve(self, target: Tensor) -> Tensor:
-        """The solution of :meth:`solve`, with a warning if it is not good enough."""
+        """The solution of :meth:`solve`, after a call of ``report``."""
         solution = self.solve(target)
         self.report(solution, self.tolerance, "Covariances with the observed cells")
         return solution.value
-
-    # --- what models ask for ---
 
     def weights(
         self, targets: Tensor, start: Tensor | None = None, *, tolerance: float | None = None
@@ -251,7 +243,7 @@ class PartialKronecker:
         Args:
             targets: ``... x n_1 x ... x n_P``, zero at missing cells.
             start: The state of an earlier solve with similar hyperparameters.
-            tolerance: In place of the usual one.
+            tolerance: Replaces the tolerance of the system.
         """
         axes = tuple(range(-self.num_dims, 0))
         if self.grid.is_complete:
@@ -264,7 +256,7 @@ class PartialKronecker:
             solution = self.solve(-self.grid.only_missing(image), start, tolerance=tolerance)
             basis = basis + self.to_basis(solution.value)
             coefficients = basis * self.inverse
-            # The minimum over f of the quadratic form: an error of f enters squared.
+            # The minimum over f of the quadratic form: the error is of second order in f.
             quadratic = (basis * coefficients).sum(axes)
         else:
             solution = self.solve(targets, start, tolerance=tolerance)
@@ -283,7 +275,7 @@ class PartialKronecker:
         Args:
             array: ``... x n_1 x ... x n_P``, zero at the observed cells.
             start: The state of an earlier call.
-            tolerance: In place of the usual one.
+            tolerance: Replaces the tolerance of the system.
 
         Returns:
             Coefficients of the continued array in the eigenbasis, and the state.
@@ -301,7 +293,7 @@ class PartialKronecker:
         return coefficients, solution.value
 
     def factor_gradients(self, left: Tensor, right: Tensor) -> list[Tensor]:
-        r"""Derivatives of :math:`a^\top (K_1 \otimes \dots \otimes K_P) b` by the factors.
+        r"""Differentiate :math:`a^\top (K_1 \otimes \dots \otimes K_P) b` by the factors.
 
         Args:
             left, right: a and b as coefficients ``... x n_1 x ... x n_P`` in the eigenbasis.
@@ -316,10 +308,9 @@ class PartialKronecker:
         return gradients
 
     def spectral_gradients(self, weights: Tensor) -> list[Tensor]:
-        """Derivatives of a weighted sum of the eigenvalues, diagonals ``... x n_p``.
+        """Differentiate a sum of the eigenvalues with weights ``... x n_1 x ... x n_P``.
 
-        Args:
-            weights: ``... x n_1 x ... x n_P``.
+        Returns the diagonals ``... x n_p``.
         """
         sums = []
         for dim in range(self.num_dims):
@@ -328,21 +319,15 @@ class PartialKronecker:
             sums.append(weighted.sum(axes) if axes else weighted)
         return sums
 
-    # --- as matrices ---
-
     def unknown_cells(self) -> Tensor:
-        """Cells ``B x u`` that systems are solved for, for each of the B entries of the batch."""
+        """Mask ``B x u`` of the cells that systems solve for, for the B entries of the batch."""
         grid = self.grid
         mask = grid.missing if self.in_holes else grid.observed
         cells = mask.shape[mask.dim() - grid.num_dims :]
         return mask.expand(*self.batch_shape, *cells).reshape(-1, cells.numel())
 
     def dense_matrices(self) -> Iterator[Tensor]:
-        r"""The matrices :math:`(A^{-1})_{hh}`, or :math:`A_{oo}` where holes are the larger part.
-
-        Yields:
-            One matrix ``h x h`` (or ``o x o``) after the other, for each entry of the batch.
-        """
+        r"""Yield the matrices of :meth:`multiply`, ``h x h`` or ``o x o``, of each batch entry."""
         masks = self.unknown_cells()
         for number, mask in enumerate(masks):
             if not self.in_holes:
@@ -353,7 +338,7 @@ class PartialKronecker:
                 yield self._by_squares(number, mask)
 
     def _by_squares(self, number: int, mask: Tensor) -> Tensor:
-        """Sums over one dimension after the other, of products of two rows of the eigenvectors."""
+        """Matrix from products of pairs of rows of the eigenvectors, dimension by dimension."""
         rows = [self._entry(part, number, 2) for part in self.expand]
         squares = [(q.unsqueeze(-2) * q.unsqueeze(-3)).flatten(-3, -2) for q in rows]
         inverse = self._entry(self.inverse, number, self.num_dims)
@@ -375,13 +360,13 @@ class PartialKronecker:
         return matrix
 
     def _by_columns(self, number: int, mask: Tensor) -> Tensor:
-        """Products with unit vectors, some at a time."""
-        places = mask.nonzero()[:, 0]
+        """Matrix from products with unit vectors, in chunks."""
+        indices = mask.nonzero()[:, 0]
         batch = self.batch_shape
         cells = [rows.numel() for rows in self.grid.rows]
         chunk = max(1, _CHUNK_ELEMENTS // max(1, self.inverse.numel() * max(1, batch.numel())))
-        columns = [self.inverse.new_zeros(0, len(places))]
-        for some in places.split(chunk):
+        columns = [self.inverse.new_zeros(0, len(indices))]
+        for some in indices.split(chunk):
             units = torch.zeros(
                 len(some), batch.numel(), len(mask), dtype=self.inverse.dtype, device=mask.device
             )

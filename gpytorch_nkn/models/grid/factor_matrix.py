@@ -18,35 +18,34 @@ from gpytorch_nkn.linalg import to_dense
 __all__ = ["factor_diagonal", "factor_matrix", "toeplitz"]
 
 
-def factor_matrix(kernel: Kernel, x: Tensor, *, regular: bool) -> Tensor:
-    """Covariance ``... x n x n`` of coordinates ``n x c`` of one dimension, differentiable.
+def factor_matrix(kernel: Kernel, x: Tensor) -> Tensor:
+    """Compute the covariance ``... x n x n`` of coordinates ``n x c``, differentiable.
 
-    Where the kernel calls itself stationary and the coordinates are ``regular``, one column of
-    equal steps, two rows are computed: the first one makes the whole matrix, and the middle one
-    shows whether that is true (GPyTorch takes every kernel with a lengthscale for stationary).
+    For a stationary kernel and one column of equal steps the matrix is built from its first row.
+    The middle row checks this, because GPyTorch calls every kernel with a lengthscale stationary.
     """
-    if regular and kernel.is_stationary:
+    if kernel.is_stationary and _is_regular(x):
         middle = x.size(0) // 2
         rows = kernel(x[[0, middle]], x).to_dense()
         lags = (torch.arange(x.size(0), device=x.device) - middle).abs()
         with torch.no_grad():
-            deviation = (rows[..., 1, :] - rows[..., 0, lags]).abs().amax()
+            difference = (rows[..., 1, :] - rows[..., 0, lags]).abs().amax()
             tolerance = 1e4 * torch.finfo(x.dtype).eps * rows[..., 0, 0].abs().amax()
-        if bool(deviation <= tolerance):
+        if bool(difference <= tolerance):
             return toeplitz(rows[..., 0, :])
     compiled = _compiled_matrix(kernel, x)
     return kernel(x).to_dense() if compiled is None else compiled
 
 
 def factor_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
-    """Variances ``... x n`` of the coordinates ``n x c`` of one dimension."""
+    """Compute the variances ``... x n`` of coordinates ``n x c``."""
     # GPyTorch mistakes B x n variances for a matrix where B is n, unless x has the batch, too.
     shape: torch.Size = kernel.batch_shape
     return kernel(x[(None,) * len(shape)], diag=True)
 
 
 def toeplitz(row: Tensor) -> Tensor:
-    """Symmetric Toeplitz matrices ``... x n x n`` from their first rows ``... x n``."""
+    """Return symmetric Toeplitz matrices ``... x n x n`` given their first rows ``... x n``."""
     n = row.size(-1)
     both = torch.cat([row.flip(-1), row[..., 1:]], -1)  # lags n - 1 to 0 to n - 1
     index = torch.arange(n - 1, 2 * n - 1, device=row.device)
@@ -54,8 +53,17 @@ def toeplitz(row: Tensor) -> Tensor:
     return both[..., index]
 
 
+def _is_regular(coordinates: Tensor) -> bool:
+    """Whether coordinates ``n x c`` are one column of equal steps."""
+    if coordinates.size(-1) != 1 or coordinates.size(0) < 3:
+        return False
+    x = coordinates[:, 0]
+    rounding = 16 * torch.finfo(x.dtype).eps * x.abs().max()
+    return bool((x.diff() - (x[-1] - x[0]) / (len(x) - 1)).abs().max() <= rounding)
+
+
 def _compiled_matrix(kernel: Kernel, x: Tensor) -> Tensor | None:
-    """The float32 matrix of a network by compiled code, which computes in float64; else None."""
+    """Compute a network's float32 matrix in float64 by compiled code; None if that cannot."""
     network, scales = unwrap_scales(kernel)
     if (
         x.dtype != torch.float32

@@ -20,8 +20,8 @@ __all__ = ["GridFit", "GridRestart", "fit_grid_gp"]
 
 _BLOCK_STEPS = 40
 _USUAL_CELLS = 300_000
-_FEW = 8  # blocks of which none are set aside
-_NOISE = 0.1  # at the start, of the variance of standardised targets
+_FEW = 8  # fewer blocks serve both training and calibration
+_NOISE = 0.1  # variance of the noise at the start, of standardised targets
 
 
 @dataclass
@@ -29,11 +29,11 @@ class GridFit(Fit[GridRestart]):
     """The record of :func:`fit_grid_gp`.
 
     Attributes:
-        model: The model that came in, in eval mode, with the best parameters.
+        model: The trained model, in eval mode, with the best parameters.
         restarts: One record per start.
-        best: Number of the best one: with the smallest block error or, without blocks, the
-            highest likelihood.
-        scale: By what all variances were multiplied in the end to fit the errors of the blocks.
+        best: Number of the best start: the smallest block error or, without blocks, the highest
+            likelihood.
+        scale: Calibration factor of all variances.
     """
 
     model: KroneckerGridGP
@@ -63,40 +63,40 @@ def fit_grid_gp(
 ) -> GridFit:
     """Train a Gaussian process on a grid in place.
 
-    From each start some steps of Adam maximise the marginal likelihood. It says little of how well
-    a hole is filled; so blocks of observed cells, of the shape of the holes, are predicted from
-    all the other cells, and the start with the smallest errors goes on to steps that minimise
-    these. The gradients of both are in closed form. The parameters with the smallest block error
-    are kept, and in the end all variances are multiplied such that they fit the errors of further
-    blocks, half as many (of the same ones if there are fewer than 8, or they are given).
+    From each start, steps of Adam maximise the marginal likelihood. It is a poor measure of how
+    well the model fills a hole. Blocks of observed cells, of the shape of the holes, are therefore
+    held out, and the start with the smallest errors in them takes steps that minimise these errors.
+    Both gradients are in closed form. The parameters with the smallest block error are kept.
+    Finally the variances are calibrated to the errors of further blocks, half as many, or of the
+    same blocks if there are fewer than 8 or the caller gives them.
 
-    Ctrl-C and the budget end the training; what was reached by then counts.
+    Ctrl-C and the budget end the training with the best parameters so far.
 
     Args:
         model: The model.
         start: ``"spectrum"`` for start values from the data (see
-            :func:`gpytorch_nkn.initialization.initialize_grid_kernels`), ``None`` for the
-            parameters that the model has.
+            :func:`gpytorch_nkn.initialization.initialize_grid_kernels`), ``None`` for the model's
+            parameters.
         restarts: Number of starts.
-        likelihood_steps: Steps on the marginal likelihood, at most: from half of them on they end
-            when the block error stops falling (then they fit the noise of textures).
-        block_steps: Steps on held-out blocks; ``None`` for 40, or none of them where the missing
-            cells are scattered: these the marginal likelihood can judge by their neighbours.
-        blocks: Their number, or the blocks ``B x n_1 x ... x n_P`` themselves. With 0, or where
-            there is no room for blocks, the marginal likelihood decides alone.
-        budget: Wall time of the steps in seconds; fitting the variances comes on top.
+        likelihood_steps: Largest number of steps on the marginal likelihood. The second half ends
+            early when the block error stops falling.
+        block_steps: Steps on held-out blocks; ``None`` for 40, or for 0 if the missing cells are
+            scattered, which the marginal likelihood suits.
+        blocks: Number of blocks, or the blocks ``B x n_1 x ... x n_P``. With 0, or without room for
+            blocks, training uses the marginal likelihood alone.
+        budget: Wall time of the steps in seconds, without the calibration.
         seed: Determines every draw; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
 
     Returns:
         The record, with the model in eval mode.
 
-    A :class:`NumericalWarning` tells when conjugate gradients, of at most 200 iterations per solve
-    in training, left gradients in doubt.
+    A :class:`NumericalWarning` says that conjugate gradients, of at most 200 iterations per solve
+    in training, were too inaccurate for the gradients.
 
     Raises:
-        TypeError: The model is no KroneckerGridGP.
-        ValueError: An option has no meaning.
+        TypeError: The model is not a KroneckerGridGP.
+        ValueError: An option is invalid.
         RuntimeError: Every start failed.
         KeyboardInterrupt: Ctrl-C came before the first step.
     """
@@ -113,7 +113,7 @@ def fit_grid_gp(
         "KroneckerGridGP",
         math.prod(x.size(0) for x in model.coordinates),
         _USUAL_CELLS,
-        "steps take seconds each; train on a part of the grid, or with a budget.",
+        "each step takes seconds; train on a part of the grid, or with a budget.",
         unit="cells",
     )
     model.train()
@@ -129,7 +129,7 @@ def fit_grid_gp(
                     fit.restarts.append(record)
                     if start is not None:
                         _initialize(model, seed, number)
-                    training.climb(record, likelihood_steps, bar.update)
+                    training.maximize(record, likelihood_steps, bar.update)
                     if record.status == "budget":
                         break
                 if not training.has_best():
@@ -146,7 +146,7 @@ def fit_grid_gp(
     finally:
         if training.has_best():
             fit.best = training.best_number
-        model.train().eval()  # forgets what was computed with other parameters
+        model.train().eval()  # clears caches of other parameters
     return fit
 
 
@@ -168,7 +168,7 @@ def _initialize(model: KroneckerGridGP, seed: int, number: int) -> None:
 def _blocks(
     model: KroneckerGridGP, blocks: int | Tensor, seed: int
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Blocks to learn from and to fit variances to, on slices in which a cell is observed."""
+    """Return blocks for training and for calibration, on slices with an observed cell."""
     if isinstance(blocks, Tensor):
         sizes = tuple(x.size(0) for x in model.coordinates)
         if blocks.dtype != torch.bool or tuple(blocks.shape[1:]) != sizes:
@@ -192,6 +192,6 @@ def _blocks(
 
 
 def _missing(model: KroneckerGridGP) -> Tensor:
-    """Cells that are missing in any grid of the batch."""
+    """Return the cells that are missing in any grid of the batch."""
     sizes = [x.size(0) for x in model.coordinates]
     return model.missing.reshape(-1, *sizes).any(0)

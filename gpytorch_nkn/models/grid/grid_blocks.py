@@ -14,13 +14,13 @@ from gpytorch_nkn._devices import permutation
 
 __all__ = ["hole_blocks", "is_scattered"]
 
-_OVERLAP = 0.3  # fraction of a moved hole that may lie on missing cells
-_SIDE = 0.25  # side of the box where nothing is missing, as a fraction of the grid's
+_OVERLAP = 0.3  # largest fraction of a moved hole on missing cells
+_SIDE = 0.25  # side of the blocks of a complete grid, as a fraction of the grid's side
 _MAX_SHARE, _SCATTERED_SHARE = 0.5, 0.25  # largest fractions of the observed cells in a block
-_BALLS, _BALLS_SHARE = 300, 0.1  # largest number of balls in a block, and fraction in them
-_SHARED = 0.5  # fraction of a moved hole that may be in another one
-_POSITIONS = {1: 9, 2: 9}  # shifts tried per dimension; 5 in grids of more dimensions
-_FEW = 3  # blocks from which on no rougher ones are tried
+_BALLS, _BALLS_SHARE = 300, 0.1  # balls in a block, and their largest fraction of observed cells
+_SHARED = 0.5  # largest fraction of a moved hole that another one may share
+_POSITIONS = {1: 9, 2: 9}  # shifts per dimension; 5 in grids of more dimensions
+_FEW = 3  # number of blocks that suffices
 
 
 def hole_blocks(
@@ -31,29 +31,29 @@ def hole_blocks(
     near: bool = False,
     seed: int = 0,
 ) -> Tensor:
-    """Return blocks of cells to hold out, which show how well holes of this kind are filled.
+    """Return blocks of observed cells to hold out, of the shape of the holes.
 
-    Each block is the pattern of missing cells moved elsewhere, with at most 30 % of it on missing
-    cells. Where a pattern touches an edge of the grid, the cells between this edge and the moved
-    pattern are held out too, and the pattern is also mirrored to the opposite edge: a missing side
-    is extrapolated, so its blocks must be. A pattern without enough room is moved as far as most
-    observed cells remain. Among scattered cells, blocks are balls around observed ones, whose
-    radii are distances of missing cells to the nearest observed one. A complete grid gets boxes of
-    a quarter of its sides.
+    Each block is the pattern of missing cells at another position, with at most 30 % of it on
+    missing cells. A pattern at an edge of the grid is also mirrored to the opposite edge, and the
+    cells between the edge and the moved pattern are held out too, because a model extrapolates to a
+    missing side. A pattern without enough room is moved as far as half of the observed cells
+    remain. For scattered missing cells, blocks are balls around observed cells; their radii are
+    distances of missing cells to the nearest observed cell. The blocks of a complete grid are
+    boxes with a quarter of its sides.
 
     Args:
         missing: Which cells are missing, ``n_1 x ... x n_P``.
-        num_blocks: Their number B; fewer are returned if there are not so many places.
+        num_blocks: Largest number B of blocks.
         pattern: The missing cells to move; ``None`` for all of them.
-        near: Take the places nearest to the hole, at least half its sides from each other, instead
-            of places all over the grid.
-        seed: Determines the places.
+        near: Take the positions nearest to the hole, at least half its sides from each other,
+            instead of positions across the grid.
+        seed: Determines the positions.
 
     Returns:
-        ``B x n_1 x ... x n_P``, observed cells only; none if no block leaves most of the observed
-        cells where they are.
+        Blocks ``B x n_1 x ... x n_P`` of observed cells; B is 0 if every block would hold out too
+        many cells.
     """
-    generator = torch.Generator().manual_seed(seed + 0x5EED)  # not the user's own stream
+    generator = torch.Generator().manual_seed(seed + 0x5EED)  # apart from other uses of the seed
     device, missing = missing.device, missing.cpu()
     pattern = missing if pattern is None else pattern.cpu()
     if not bool(pattern.any()):
@@ -75,7 +75,7 @@ def hole_blocks(
 
 
 def is_scattered(missing: Tensor) -> bool:
-    """Whether missing cells have observed neighbours nearly as often as if thrown in at random."""
+    """Whether missing cells have about as many observed neighbours as random cells."""
     if not bool(missing.any()):
         return False
     alike = seen = 0
@@ -84,23 +84,23 @@ def is_scattered(missing: Tensor) -> bool:
         first, second = missing.narrow(dim, 0, count), missing.narrow(dim, 1, count)
         alike += 2 * int((first & second).sum())
         seen += int(first.sum()) + int(second.sum())
-    # By chance a neighbour is missing as often as any cell; in a hole nearly always.
-    share = float(missing.double().mean())
-    return alike < 0.5 * (1 + share) * seen
+    # The fraction of missing neighbours is that of the grid for random cells, and near 1 in holes.
+    fraction = float(missing.double().mean())
+    return alike < 0.5 * (1 + fraction) * seen
 
 
 class _Moved(NamedTuple):
-    """Cells to hold out, those in the moved pattern, and its place in sizes of the grid."""
+    """Cells to hold out, the part in the moved pattern, and the pattern's position."""
 
     block: Tensor
     own: Tensor
-    place: Tensor  # with one more number for each dimension, 1 if it is mirrored
+    position: Tensor  # shifts as fractions of the sides, then 1 for each mirrored dimension
 
 
 def _moved(pattern: Tensor, missing: Tensor, most: float, inside: bool) -> list[_Moved]:
     """Return the distinct blocks of at most ``most`` cells.
 
-    The whole pattern stays ``inside`` the grid, or else is moved by up to half the grid.
+    The pattern stays ``inside`` the grid, or is moved by up to half of its sides.
     """
     sizes = pattern.shape
     corner = [first for first, _ in _extents(pattern)]
@@ -118,9 +118,9 @@ def _moved(pattern: Tensor, missing: Tensor, most: float, inside: bool) -> list[
             block, own = _shifted(source, shift, missing)
             if int(own.sum()) >= max(least, 1) and int(block.sum()) <= most:
                 moves = zip(shift, extents, corner, sizes, strict=True)
-                place = [(step + first - old) / n for step, (first, _), old, n in moves]
+                position = [(step + first - old) / n for step, (first, _), old, n in moves]
                 moved = _Moved(
-                    block, own, missing.new_tensor([*place, *mirrored], dtype=torch.float64)
+                    block, own, missing.new_tensor([*position, *mirrored], dtype=torch.float64)
                 )
                 found.setdefault(block.numpy().tobytes(), moved)
     return list(found.values())
@@ -144,7 +144,7 @@ def _grown(pattern: Tensor, missing: Tensor, most: float) -> list[Tensor]:
 
 
 def _mirrored(pattern: Tensor) -> list[tuple[tuple[bool, ...], Tensor]]:
-    """The pattern and its reflections in dimensions of which it touches one edge only."""
+    """Return the pattern and its reflections in dimensions where it touches one edge."""
     one_sided = [
         (first == 0) != (last == size - 1)
         for (first, last), size in zip(_extents(pattern), pattern.shape, strict=True)
@@ -154,7 +154,7 @@ def _mirrored(pattern: Tensor) -> list[tuple[tuple[bool, ...], Tensor]]:
 
 
 def _shifted(pattern: Tensor, shift: Sequence[int], missing: Tensor) -> tuple[Tensor, Tensor]:
-    """Observed cells of a moved pattern whose edges are repeated, and those without repetition."""
+    """Return the observed cells of a moved pattern, with and without repetition of its edges."""
     block, own = pattern, torch.zeros_like(pattern)
     inner = []
     for dim, (step, size) in enumerate(zip(shift, pattern.shape, strict=True)):
@@ -177,9 +177,9 @@ def _extents(pattern: Tensor) -> list[tuple[int, int]]:
 
 
 def _nearest(blocks: list[_Moved], count: int) -> list[Tensor]:
-    """The blocks nearest to the hole of which no two share most of a moved pattern."""
+    """Return the blocks nearest to the hole, no two of which share most of a moved pattern."""
     chosen: list[_Moved] = []
-    for new in sorted(blocks, key=lambda block: float(block.place.square().sum())):
+    for new in sorted(blocks, key=lambda block: float(block.position.square().sum())):
         if len(chosen) < count and all(
             int((new.own & old.own).sum()) <= _SHARED * min(int(new.own.sum()), int(old.own.sum()))
             for old in chosen
@@ -189,11 +189,12 @@ def _nearest(blocks: list[_Moved], count: int) -> list[Tensor]:
 
 
 def _farthest(blocks: list[_Moved], count: int) -> list[Tensor]:
-    """Blocks whose places are far from each other, from the first one on."""
-    places = torch.stack([block.place for block in blocks]) if blocks else None
-    chosen = [0] if blocks else []
-    while places is not None and len(chosen) < min(count, len(blocks)):
-        distances = torch.cdist(places, places[chosen]).amin(-1)
+    """Return blocks by farthest-point sampling of their positions, from the first one on."""
+    if not blocks:
+        return []
+    positions, chosen = torch.stack([block.position for block in blocks]), [0]
+    while len(chosen) < min(count, len(blocks)):
+        distances = torch.cdist(positions, positions[chosen]).amin(-1)
         if float(distances.max()) == 0:
             break
         chosen.append(int(distances.argmax()))
@@ -203,7 +204,7 @@ def _farthest(blocks: list[_Moved], count: int) -> list[Tensor]:
 def _balls(
     pattern: Tensor, missing: Tensor, num_blocks: int, generator: torch.Generator
 ) -> list[Tensor]:
-    """Balls around observed cells, as far from the others as missing cells are."""
+    """Return unions of balls around observed cells, with radii of the missing cells' distances."""
     observed = (~missing).nonzero().double()
     reach = torch.from_numpy(distance_transform_edt(missing.numpy()))[pattern]
     most = int(_BALLS_SHARE * len(observed))
@@ -214,7 +215,7 @@ def _balls(
         radii = reach[torch.randint(len(reach), (_BALLS,), generator=generator, device="cpu")]
         for center, radius in zip(centers.tolist(), radii.tolist(), strict=True):
             away = (observed - observed[center]).square().sum(-1)
-            near = away < away[away <= radius**2].max()  # the nearest other one stays
+            near = away < away[away <= radius**2].max()  # an observed cell remains at the radius
             near[center] = True
             if int((held | near).sum()) <= most:
                 held |= near
@@ -234,7 +235,7 @@ def _box(missing: Tensor) -> Tensor:
 
 
 def _spread(low: int, high: int, num_dims: int) -> list[int]:
-    """At most nine integers from low to high, evenly spread; five in more than two dimensions."""
+    """Return at most nine evenly spaced integers; five in more than two dimensions."""
     count = min(_POSITIONS.get(num_dims, 5), high - low + 1)
     if count <= 1:
         return [low]

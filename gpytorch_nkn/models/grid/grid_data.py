@@ -13,12 +13,12 @@ from gpytorch.distributions import MultivariateNormal
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from gpytorch_nkn.linalg import check_tensors
+
 __all__ = [
     "GridData",
     "check_coordinates",
     "check_grid",
-    "check_tolerance",
-    "is_regular",
     "standardize",
     "transform_outcomes",
     "untransform_moments",
@@ -26,19 +26,17 @@ __all__ = [
 
 
 class GridData(NamedTuple):
-    """A checked grid without the slices in which no cell is observed."""
+    """A checked grid without slices that have no observed cell."""
 
     coordinates: list[Tensor]  # of all slices, n_p x c_p for each dimension
-    kept: list[Tensor]  # positions of the slices with an observed cell
-    targets: Tensor  # values of these ... x k_1 x ... x k_P, zero where missing
-    observed: Tensor  # which of these cells are observed
+    kept: list[Tensor]  # indices of the slices with an observed cell
+    targets: Tensor  # values of these slices ... x k_1 x ... x k_P, zero where missing
+    observed: Tensor  # observed cells of these slices
 
 
 def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor | None) -> GridData:
     """Check coordinates, values and mask of a grid; see :class:`KroneckerGridGP`."""
-    if not isinstance(targets, Tensor) or not targets.is_floating_point():
-        kind = targets.dtype if isinstance(targets, Tensor) else type(targets).__name__
-        raise TypeError(f"targets must be a tensor of floating-point numbers, got {kind}.")
+    check_tensors(targets=targets)
     if targets.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"targets must be float32 or float64, got {targets.dtype}.")
     coordinates = check_coordinates(coordinates, targets)
@@ -68,7 +66,7 @@ def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor |
     if bool((counts < 2).any()):
         raise ValueError(
             "Every entry of the batch needs at least 2 observed cells, got "
-            f"{int(counts.min())} of {targets[..., :].shape[-num_dims:].numel()}."
+            f"{int(counts.min())} of {targets.shape[-num_dims:].numel()}."
         )
     seen = observed.reshape(-1, *sizes).any(0)
     kept = []
@@ -83,7 +81,7 @@ def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor |
 
 
 def check_coordinates(coordinates: Sequence[Tensor], like: Tensor) -> list[Tensor]:
-    """Coordinates ``n_p x c_p`` of each dimension, as tensors like the targets."""
+    """Check coordinates; returns ``n_p x c_p`` of each dimension, as tensors like the targets."""
     if isinstance(coordinates, Tensor) or len(coordinates) == 0:
         got = tuple(coordinates.shape) if isinstance(coordinates, Tensor) else coordinates
         raise ValueError(f"coordinates must be one tensor per dimension of the grid, got {got}.")
@@ -108,30 +106,20 @@ def check_coordinates(coordinates: Sequence[Tensor], like: Tensor) -> list[Tenso
     return checked
 
 
-def is_regular(coordinates: Tensor) -> bool:
-    """Whether coordinates ``n x c`` are one column of equal steps."""
-    if coordinates.size(-1) != 1 or coordinates.size(0) < 3:
-        return False
-    x = coordinates[:, 0]
-    steps = x.diff()
-    rounding = 16 * torch.finfo(x.dtype).eps * x.abs().max()
-    return bool((steps - (x[-1] - x[0]) / (len(x) - 1)).abs().max() <= rounding)
-
-
 def standardize(data: GridData, batch_shape: torch.Size) -> Standardize:
-    """The default outcome transform; deviations of the size of rounding count as none."""
+    """Return the default outcome transform, which takes rounding errors for a constant."""
     rounding = 8 * torch.finfo(data.targets.dtype).eps * float(data.targets.abs().max())
     smallest = max(rounding, torch.finfo(data.targets.dtype).tiny)  # which squares to zero
     return Standardize(m=1, batch_shape=batch_shape, min_stdv=smallest)
 
 
 def transform_outcomes(transform: OutcomeTransform, data: GridData) -> Tensor:
-    """Values on the scale that the model works on, zero where missing; the transform learns.
+    """Fit the transform and apply it to the targets; missing cells become zero.
 
     Raises:
         ValueError: Transformed values are not finite.
-        NotImplementedError: Cells are missing at different places of a batch, and the transform
-            is not :class:`Standardize`.
+        NotImplementedError: The grids of a batch miss different cells, and the transform is not
+            :class:`Standardize`.
     """
     targets, observed, num_dims = data.targets, data.observed, len(data.kept)
     batch = targets.shape[: targets.dim() - num_dims]
@@ -146,31 +134,31 @@ def transform_outcomes(transform: OutcomeTransform, data: GridData) -> Tensor:
         counts = mask.sum(-1, keepdim=True)
         mean = flat.sum(-1, keepdim=True) / counts
         centred = torch.where(mask, flat - mean, 0.0)
-        deviation = (centred.square().sum(-1, keepdim=True) / (counts - 1)).sqrt()
-        deviation = torch.where(deviation >= transform._min_stdv, deviation, 1.0)
+        std = (centred.square().sum(-1, keepdim=True) / (counts - 1)).sqrt()
+        std = torch.where(std >= transform._min_stdv, std, 1.0)
         transform.means = mean.unsqueeze(-1)
-        transform.stdvs = deviation.unsqueeze(-1)
+        transform.stdvs = std.unsqueeze(-1)
         transform._stdvs_sq = transform.stdvs.square()
         transform._is_trained = torch.tensor(True)
-        transformed = centred / deviation
+        transformed = centred / std
     else:
         raise NotImplementedError(
-            "Cells that are missing at different places of a batch need Standardize as the "
-            f"outcome transform, or none, got {type(transform).__name__}."
+            "outcome_transform must be Standardize or None if the grids of a batch miss different "
+            f"cells, got {type(transform).__name__}."
         )
     values = torch.where(observed, transformed.view(*batch, *cells), 0.0)
     scale = torch.ones(()) if type(transform) is not Standardize else transform._stdvs_sq
     if not bool(values.isfinite().all() & scale.isfinite().all() & (scale > 0).all()):
         largest = float(targets.abs().max())
         raise ValueError(
-            "Targets must be of a size whose squares are finite numbers, got some of up to "
-            f"{largest:g}."
+            f"Squares of targets must be finite numbers, got targets of up to {largest:g}: give "
+            "them in a larger unit."
         )
     return values
 
 
 def untransform_moments(model: Model, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Means and variances ``... x T`` of a model in the units of its targets."""
+    """Return means and variances ``... x T`` of a model in the units of its targets."""
     transform = getattr(model, "outcome_transform", None)
     if transform is None:
         return mean, variance
@@ -180,9 +168,3 @@ def untransform_moments(model: Model, mean: Tensor, variance: Tensor) -> tuple[T
     normal = MultivariateNormal(mean, DiagLinearOperator(variance.clamp_min(1e-9)))
     posterior: Any = transform.untransform_posterior(GPyTorchPosterior(normal))
     return posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
-
-
-def check_tolerance(tolerance: float | None) -> None:
-    """Refuse a relative residual that is none."""
-    if tolerance is not None and not 0 < tolerance < 1:
-        raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")

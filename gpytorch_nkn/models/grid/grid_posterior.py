@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,22 +12,22 @@ from gpytorch_nkn.linalg import KroneckerEigen, PartialKronecker, kronecker_mult
 
 __all__ = ["GridPosterior"]
 
-_DENSE_CELLS = 6000  # unknowns up to which their matrix is factorised
-_DENSE_GRIDS = 4  # so many of these matrices are kept
-_CHUNK_ELEMENTS = 2**23  # numbers in a temporary array
+_DENSE_CELLS = 6000  # largest number of unknowns whose matrix is factorised
+_DENSE_GRIDS = 4  # largest number of such matrices in memory
+_CHUNK_ELEMENTS = 2**23  # elements of a temporary array
 
 
 class GridPosterior:
     r"""Mean, covariance and samples of the function, given the observed cells of a grid.
 
-    Every cross-covariance is a product over the dimensions. With the coefficients c of a point's
+    Cross-covariances are products over the dimensions. With the coefficients c of a point's
     cross-covariance in the eigenbasis, :math:`k_*^\top A_{oo}^{-1} k_*` is
-    :math:`c^\top D c - s^\top (A^{-1})_{hh}^{-1} s`, where D is the inverse of the spectrum plus
-    noise and s what :math:`A^{-1} k_*` is at the missing cells.
+    :math:`c^\top D c - s^\top (A^{-1})_{hh}^{-1} s`. D is the inverse of the spectrum plus noise,
+    and s the part of :math:`A^{-1} k_*` at the missing cells.
 
     Args:
         system: Covariance and observed cells.
-        residual: Targets less their mean ``... x n_1 x ... x n_P``, zero at missing cells.
+        residual: Targets minus their mean ``... x n_1 x ... x n_P``, zero at missing cells.
     """
 
     def __init__(self, system: PartialKronecker, residual: Tensor):
@@ -38,9 +38,9 @@ class GridPosterior:
         self._factors: list[Tensor] | None = None
 
     def mean(self, crosses: Sequence[Tensor]) -> Tensor:
-        """Posterior mean ``... x m_1 x ... x m_P`` on another grid, less the prior mean.
+        """Posterior minus prior mean ``... x m_1 x ... x m_P`` on another grid.
 
-        Covariances with the training grid are ``... x m_p x n_p``.
+        ``crosses`` are its covariances with the training grid, ``... x m_p x n_p``.
         """
         parts = [
             cross @ vectors
@@ -49,9 +49,9 @@ class GridPosterior:
         return kronecker_multiply(parts, self.coefficients)
 
     def point_means(self, rows: Sequence[Tensor]) -> Tensor:
-        """Posterior mean ``... x q`` at points, less the prior mean.
+        """Posterior minus prior mean ``... x q`` at points.
 
-        Cross-covariances of the points are ``... x q x n_p``, one per dimension.
+        ``rows`` are the points' cross-covariances ``... x q x n_p``, one per dimension.
         """
         cells = self._cells(rows)  # q x ... x n_1 x ... x n_P
         lacking = 1 + self.coefficients.dim() - cells.dim()
@@ -60,7 +60,7 @@ class GridPosterior:
         return (cells * self.coefficients).sum(axes).movedim(0, -1)
 
     def explained_covariance(self, rows: Sequence[Tensor]) -> Tensor:
-        r"""What the observations take off the prior covariance of points, ``... x q x q``."""
+        """Prior minus posterior covariance of points, ``... x q x q``."""
         system = self.system
         cells = self._cells(rows)
         weighted = cells * system.inverse
@@ -73,7 +73,7 @@ class GridPosterior:
         return self._inverse_pairs(system.grid.only_observed(system.eigen.from_basis(cells)))
 
     def explained_variance(self, rows: Sequence[Tensor]) -> Tensor:
-        """As :meth:`explained_covariance`, its diagonal ``... x q`` only, some points at a time."""
+        """Diagonal ``... x q`` of :meth:`explained_covariance`, in chunks of points."""
         q = rows[0].size(-2)
         size = max(1, _CHUNK_ELEMENTS // max(1, self.system.inverse.numel()))
         parts = [
@@ -83,9 +83,9 @@ class GridPosterior:
         return torch.cat(parts, -1)
 
     def missing_variance(self) -> Tensor | None:
-        """Variance at every missing cell from one inverse, on the training grid and 0 elsewhere.
+        """Variances of all missing cells, from one inverse, on the training grid; 0 elsewhere.
 
-        None where systems are not solved in the space of the missing cells, or these are too many.
+        None if systems are not solved in the space of the missing cells, or it is too large.
         """
         system = self.system
         factors = self._dense_factors() if system.in_holes else None
@@ -98,7 +98,7 @@ class GridPosterior:
             variance = torch.cholesky_inverse(factor).diagonal()
             box[number, mask] = (variance - noise[number]).clamp_min(0.0)
         sizes = [len(rows) for rows in system.grid.rows]
-        return system.grid.place(box.view(*system.batch_shape, *sizes))
+        return system.grid.embed(box.view(*system.batch_shape, *sizes))
 
     def sample(
         self,
@@ -106,15 +106,17 @@ class GridPosterior:
         factors: Sequence[Tensor],
         kept: Sequence[Tensor],
         generator: torch.Generator,
-        *,
-        tolerance: float | None = None,
-    ) -> Iterator[Tensor]:
-        """Joint samples of the function, less its mean, by pathwise conditioning.
+    ) -> Tensor:
+        """Draw joint samples ``S x ... x m_1 x ... x m_P`` of the function, minus its mean.
 
-        A sample of the prior on a grid that holds the training grid is corrected by the
-        observations' deviations from it: one solve per sample. Factors ``... x m_p x m_p`` are
-        covariances of the larger grid, in which ``kept`` are the positions of the training grid.
-        Samples are ``... x m_1 x ... x m_P``.
+        A prior sample on a grid that contains the training grid is corrected by the difference
+        between the observations and its values, with one solve per sample.
+
+        Args:
+            num_samples: Number S of samples.
+            factors: Covariances ``... x m_p x m_p`` of the larger grid.
+            kept: Indices of the training grid in the larger one.
+            generator: Source of the draws.
 
         Reference: Wilson et al. (2021), Pathwise Conditioning of Gaussian Processes.
         """
@@ -132,6 +134,7 @@ class GridPosterior:
         def draw(shape: tuple[int, ...]) -> Tensor:
             return normal(shape, generator).to(like)
 
+        samples = []
         for _ in range(num_samples):
             prior = kronecker_multiply(roots, draw((*batch, *sizes)))
             values = prior
@@ -139,10 +142,9 @@ class GridPosterior:
                 values = values.index_select(dim - self.num_dims, rows)
             values = values + system.noise.sqrt() * draw(tuple(values.shape))
             target = system.grid.only_observed(like - values)
-            weights = system.weights(target, tolerance=tolerance)
-            yield prior + kronecker_multiply(crosses, weights.coefficients)
-
-    # --- parts ---
+            weights = system.weights(target)
+            samples.append(prior + kronecker_multiply(crosses, weights.coefficients))
+        return torch.stack(samples)
 
     def _cells(self, rows: Sequence[Tensor]) -> Tensor:
         """Coefficients ``q x ... x n_1 x ... x n_P`` of cross-covariances ``... x q x n_p``."""
@@ -169,7 +171,7 @@ class GridPosterior:
         return self._inverse_squares(system.grid.only_observed(system.eigen.from_basis(cells)))
 
     def _inverse_squares(self, space: Tensor) -> Tensor:
-        """Squared lengths ``... x q`` of vectors ``q x ...`` under the inverse of the system."""
+        """Quadratic forms ``... x q`` of vectors ``q x ...`` with the inverse of the system."""
         half = self._whitened(space)
         if half is not None:
             return half.square().sum(-1).movedim(0, -1)
@@ -178,11 +180,11 @@ class GridPosterior:
             solved = self.system.checked_solve(space.detach())
         if not space.requires_grad:
             return (space * solved).sum(axes).movedim(0, -1)
-        # Of the second order in what is left of the residual, with the derivative by the points.
+        # The error is of second order in the residual; differentiable with respect to the points.
         return ((2 * space - self.system.multiply(solved)) * solved).sum(axes).movedim(0, -1)
 
     def _inverse_pairs(self, space: Tensor) -> Tensor:
-        """Inner products ``... x q x q`` of vectors ``q x ...`` under the inverse of the system."""
+        """Bilinear forms ``... x q x q`` of vectors ``q x ...`` with the inverse of the system."""
         half = self._whitened(space)
         if half is not None:
             half = half.movedim(0, -2)
@@ -196,7 +198,7 @@ class GridPosterior:
         return part + part.mT
 
     def _whitened(self, space: Tensor) -> Tensor | None:
-        """Vectors ``q x ... x u`` by the inverse of a Cholesky factor, None if there is none."""
+        """Solve with a Cholesky factor for vectors ``q x ... x u``; None if there is no factor."""
         factors = self._dense_factors()
         if factors is None:
             return None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from linear_operator.utils.warnings import NumericalWarning
@@ -15,35 +16,35 @@ from torch import Tensor
 from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import Best, Session, Start, adam, log_prior, warn_user
 from gpytorch_nkn.initialization import assign, rescale_kernel
-from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks
+from gpytorch_nkn.linalg import GridLikelihood, HeldOutBlocks
 from gpytorch_nkn.linalg.grid import Solution
 from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
 from gpytorch_nkn.models.grid.log_adam import LogParameters, period_counts
 
 __all__ = ["GridRestart", "GridTraining"]
 
-_RATE = 0.05  # of Adam, in the logarithms of positive parameters
-_TOLERANCE = 1e-2  # of solves in training: a smaller one changes the third digit of results
-_FAR_OFF = 10.0  # multiples of the tolerance that gradients can do with
-_MAX_ITERATIONS = 200  # of conjugate gradients: the next step goes on where they ended
+_RATE = 0.05  # learning rate of Adam, in the logarithms of positive parameters
+_TOLERANCE = 1e-2  # of solves in training; a smaller one changes the third digit of results
+_TOLERATED = 10.0  # multiples of the tolerance that do not harm gradients
+_MAX_ITERATIONS = 200  # of conjugate gradients; the next step continues from their solution
 _BLOCKS_PER_STEP = 2
-_LATE_BLOCKS = 2  # that variances are fitted to when the time is over
-_WARM_UP = 5  # steps over which the rate for held-out blocks rises
-_LAST_RATE = 0.1  # share of the rate that is left at the end
-_CHECK_EVERY = 10  # steps after which all blocks are looked at
-_LEAST_GAIN = 0.01  # by which their error must fall for more steps on the likelihood
+_LATE_BLOCKS = 2  # number of blocks that calibrate the variances after the end of the budget
+_WARM_UP = 5  # steps over which the learning rate on held-out blocks rises
+_LAST_RATE = 0.1  # fraction of the learning rate in the last step
+_CHECK_EVERY = 10  # steps between evaluations of all blocks
+_LEAST_GAIN = 0.01  # relative decrease of their error that continues the steps on the likelihood
 
 
 @dataclass
 class GridRestart(Start):
-    """What became of one start.
+    """Record of one start.
 
     Attributes:
-        number: Of the restart.
+        number: Number of the restart.
         likelihood: Log marginal likelihood per observed cell in the last step that maximised it
             (biased if cells are missing), NaN without such steps.
-        block_error: Mean squared error of held-out blocks, for transformed targets (by default
-            in units of their variance), of the parameters that were kept; NaN without blocks.
+        block_error: Smallest mean squared error of held-out blocks of transformed targets, by
+            default in units of their variance; NaN without blocks.
         seconds: Wall time.
         status: ``"done"``, ``"budget"``, ``"interrupted"``, ``"failed: ..."``, or
             ``"stopped: ..."`` after an error in the steps on blocks.
@@ -69,30 +70,25 @@ class GridTraining:
         self.model = model
         self.session = session
         self._best: Best[Tensor] = Best()
-        self.best_number = 0  # of its restart
-        self._climb: tuple[GridRestart, LogParameters] | None = None  # the present one
-        self._unsolved: list[float] = []  # residuals of the solves that were too far off
-        grid, limit = model.grid, min(model.max_iterations, _MAX_ITERATIONS)
-        self.likelihood = GridLikelihood(
-            grid,
-            tolerance=_TOLERANCE,
-            max_iterations=limit,
-            report=self._note,
-        )
+        self.best_number = 0  # number of the best restart
+        self._current: tuple[GridRestart, LogParameters] | None = None
+        self._unsolved: list[float] = []  # residuals of solves that missed the tolerance by far
+        options: dict[str, Any] = {
+            "tolerance": _TOLERANCE,
+            "max_iterations": min(model.max_iterations, _MAX_ITERATIONS),
+            "report": self._note,
+        }
+        self.likelihood = GridLikelihood(model.grid, **options)
         self.blocks, self.further = (
-            None
-            if some is None
-            else LeftOutBlocks(
-                grid, some, tolerance=_TOLERANCE, max_iterations=limit, report=self._note
-            )
+            None if some is None else HeldOutBlocks(model.grid, some, **options)
             for some in (blocks, further)
         )
 
-    def climb(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
-        """Maximise the marginal likelihood from the present parameters."""
+    def maximize(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
+        """Maximise the marginal likelihood from the model's parameters."""
         error = math.inf
         with self._steps(record, self._likelihood_loss, "failed") as flat:
-            self._climb = record, flat
+            self._current = record, flat
             for step, loss in enumerate(adam(flat, steps, lambda _: _RATE), 1):
                 record.likelihood = -loss
                 on_step()
@@ -110,10 +106,10 @@ class GridTraining:
                 self._keep(-record.likelihood if steps else 0.0, record, flat)
             elif not math.isfinite(error):
                 self._keep(self._block_error(), record, flat)
-        self._climb = None
+        self._current = None
 
     def tune(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
-        """Minimise the errors of held-out blocks from the best parameters so far."""
+        """Minimise the errors of held-out blocks from the best parameters."""
         self.use_best()
         order, step = self._order(steps), 0
         with self._steps(record, lambda: self._block_loss(order[step]), "stopped") as flat:
@@ -129,7 +125,7 @@ class GridTraining:
     def _steps(
         self, record: GridRestart, loss: Callable[[], Tensor], word: str
     ) -> Iterator[LogParameters]:
-        """Parameters to be moved; time and errors of the steps go into the record."""
+        """Give the parameters to optimise; record time and errors of the steps."""
         begin, model = time.monotonic(), self.model
         cycles = period_counts(model.kernels, model.train_coordinates)
         flat = LogParameters(model, loss, cycles, end=self.session.end)
@@ -142,7 +138,7 @@ class GridTraining:
             record.seconds += time.monotonic() - begin
 
     def _keep(self, score: float, record: GridRestart, flat: LogParameters) -> None:
-        """Remember the parameters if they are the best ones of all."""
+        """Keep the parameters if they have the best score."""
         if self.blocks is not None and math.isfinite(score):
             known = not math.isnan(record.block_error)
             record.block_error = min(score, record.block_error) if known else score
@@ -150,33 +146,33 @@ class GridTraining:
             self.best_number = record.number
 
     def _note(self, solution: Solution, tolerance: float, what: str) -> None:
-        if not solution.residual <= _FAR_OFF * tolerance:
+        if not solution.residual <= _TOLERATED * tolerance:
             self._unsolved.append(solution.residual)
 
     def has_best(self) -> bool:
-        """Whether there are parameters to keep."""
+        """Whether a step has kept parameters."""
         return self._best.state is not None
 
     def reached(self) -> bool:
-        """Whether there are any to keep when Ctrl-C comes: those of the first steps, too."""
-        if self._climb is not None and not self.has_best():
-            record, flat = self._climb
+        """Keep the parameters of an interrupted first start; whether there are any."""
+        if self._current is not None and not self.has_best():
+            record, flat = self._current
             if not math.isnan(record.likelihood):
                 self._keep(math.inf, record, flat)
         return self.has_best()
 
     def warn_of_residuals(self) -> None:
-        """One warning of all solves that were too far off."""
+        """Warn once of all solves that missed the tolerance by far."""
         if self._unsolved:
             warn_user(
-                f"{len(self._unsolved)} systems were left with relative residuals of up to "
-                f"{max(self._unsolved):.2g} in the training: gradients, or the scale of the "
-                "variances, may be wrong. More noise, more max_iterations or float64 would help.",
+                f"{len(self._unsolved)} solves in training ended with relative residuals of up to "
+                f"{max(self._unsolved):.2g}: gradients, or the scale of the variances, may be "
+                "wrong. Use more noise, more max_iterations or float64.",
                 NumericalWarning,
             )
 
     def use_best(self) -> None:
-        """Set the parameters of the model to the best ones so far."""
+        """Set the parameters of the model to the best ones."""
         assert self._best.state is not None
         trained = [p for p in self.model.parameters() if p.requires_grad]
         parts = self._best.state.split([p.numel() for p in trained])
@@ -184,7 +180,7 @@ class GridTraining:
             parameter.data.copy_(part.view(parameter.shape))
 
     def calibrate(self) -> float:
-        """Multiply all variances such that they fit the errors of blocks; the factor."""
+        """Calibrate all variances to the errors of blocks; returns the factor."""
         model = self.model
         if self.further is None:
             return 1.0
@@ -197,21 +193,21 @@ class GridTraining:
             if not noise_covar.raw_noise.requires_grad:
                 return 1.0
             for kernel in model.kernels:
-                own = ratio  # one for each grid of a batch, if they have kernels of their own
+                own = ratio  # one for each grid of a batch, if each has its own kernel
                 shape: torch.Size = kernel.batch_shape  # type: ignore[assignment]
                 if not ratio.shape == noise.shape == shape:
                     own = ratio.mean().expand(shape)
                 if not bool((own.isfinite() & (own > 0)).all()):
                     warn_user(
-                        "The variances could not be fitted to the errors of held-out blocks, "
-                        f"whose ratio is {ratio}; they are those of the likelihood.",
+                        "The variances could not be calibrated to the errors of held-out blocks: "
+                        f"expected positive ratios, got {ratio}.",
                         NumericalWarning,
                     )
                     return 1.0
                 own = own ** (1 / sum(kernel is other for other in model.kernels))
                 if rescale_kernel(kernel, own):
-                    share = ratio if ratio.shape == noise.shape == shape else ratio.mean()
-                    assign(noise_covar, "noise", noise_covar.noise * share.unsqueeze(-1))
+                    factor = ratio if ratio.shape == noise.shape == shape else ratio.mean()
+                    assign(noise_covar, "noise", noise_covar.noise * factor.unsqueeze(-1))
                     return float(ratio.mean())
         return 1.0
 
@@ -234,7 +230,7 @@ class GridTraining:
         return error if math.isfinite(error) else math.inf
 
     def _order(self, steps: int) -> list[list[int]]:
-        """Blocks of each step: all of them in turn, in random order; none without blocks."""
+        """Blocks of each step, from random permutations of all blocks."""
         if self.blocks is None:
             return []
         generator = self.session.generator()
@@ -249,5 +245,5 @@ class GridTraining:
 
 
 def _rate(step: int, steps: int) -> float:
-    """Share of the learning rate: a short rise, then a fall to a tenth."""
+    """Fraction of the learning rate: a short warm-up, then a linear decay to a tenth."""
     return min(1.0, (step + 1) / _WARM_UP) * (1 - (1 - _LAST_RATE) * step / steps)

@@ -1,4 +1,4 @@
-"""Gaussian process on a grid with missing cells, with one kernel per dimension."""
+"""Gaussian process on a grid with missing cells and one kernel per dimension."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from linear_operator import to_linear_operator
 from torch import Tensor, nn
 
 from gpytorch_nkn._devices import normal
-from gpytorch_nkn.fit import progress_bar
 from gpytorch_nkn.kernels import check_factors
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import (
     GridLikelihood,
-    LeftOutBlocks,
+    HeldOutBlocks,
     PartialGrid,
     PartialKronecker,
 )
@@ -36,8 +35,6 @@ from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matri
 from gpytorch_nkn.models.grid.grid_data import (
     check_coordinates,
     check_grid,
-    check_tolerance,
-    is_regular,
     standardize,
     transform_outcomes,
     untransform_moments,
@@ -47,12 +44,11 @@ from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
 __all__ = ["KroneckerGridGP"]
 
 _CACHES = ("_grid", "_likelihood", "_posterior", "_double")
-_LOOSE = 1e-3  # tolerance of solves for variances that are estimated
-_MAX_ELEMENTS = 2**27  # numbers that a joint posterior at points may take
+_MAX_ELEMENTS = 2**27  # largest number of tensor elements of a joint posterior
 
 
 def _in_double(method: Callable) -> Callable:
-    """Let a float32 model run a method of its float64 copy, made anew when parameters change.
+    """Run a method of a float32 model on a float64 copy, which is cached until parameters change.
 
     Variances are small differences of large numbers, which float32 rounds away.
     """
@@ -91,36 +87,32 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         y(x_1, \dots, x_P) = m + f(x_1, \dots, x_P) + \varepsilon, \qquad
         \operatorname{cov}(f(x), f(x')) = \prod_{p=1}^P k_p(x_p, x'_p)
 
-    For images, videos, sensor arrays: tens of thousands to millions of cells. The covariance of the
-    grid is a Kronecker product and never formed; one evaluation takes
-    :math:`O(\sum_p n_p^3 + i N \sum_p n_p)` time for N cells and a handful of iterations i. The
-    model is exact for the observed cells, without the paper's imaginary observations at missing
-    ones. Slices in which no cell is observed are dropped.
+    Use it for images, videos and sensor arrays of ten thousand to millions of cells. The Kronecker
+    product is never formed; one evaluation takes :math:`O(\sum_p n_p^3 + i N \sum_p n_p)` time for
+    N cells and a few iterations i. The model conditions on the observed cells alone, without the
+    paper's imaginary observations at missing cells. It drops slices without an observed cell.
 
     Args:
-        coordinates: One tensor ``n_p`` or ``n_p x c_p`` per dimension: any number of slices,
-            at any distances, with one or several columns.
-        targets: Values ``... x n_1 x ... x n_P``, NaN where missing. Dimensions in front are a
-            batch of grids, such as the channels of an image.
-        kernels: One kernel per dimension, each on the columns of its coordinates.
-        missing: Further missing cells, True where missing, of the shape of targets or one that
-            broadcasts to it.
+        coordinates: One tensor ``n_p`` or ``n_p x c_p`` per dimension, in any order and spacing.
+        targets: Values ``... x n_1 x ... x n_P``, NaN where missing. The batch dimensions are
+            several grids, such as the channels of an image.
+        kernels: One kernel per dimension, on the columns of its coordinates. Their batch shapes
+            must broadcast to that of the targets.
+        missing: Further missing cells, True where missing; must broadcast to the targets' shape.
         likelihood: Default: Gaussian, with a weak log-normal prior on the noise.
         mean_module: Default: a constant.
         outcome_transform: Default: standardise; ``None`` for none.
         tolerance: Relative residual of the solves of predictions; default: 1e-6, in float32 1e-4.
-        max_iterations: Of conjugate gradients; a :class:`NumericalWarning` says when they are too
-            few.
+        max_iterations: Largest number of conjugate gradient iterations. A
+            :class:`NumericalWarning` says if they do not reach the tolerance.
 
-    The batch shape of the kernels must broadcast to that of the targets.
-
-    ``fit_gpytorch_mll`` trains it by :func:`fit_grid_gp` and takes the options of that. A loop of
-    one's own minimises ``-model.log_marginal_likelihood()``; there are no ``train_inputs``.
+    ``fit_gpytorch_mll`` trains it by :func:`fit_grid_gp` and takes that function's options. A
+    custom loop minimises ``-model.log_marginal_likelihood()``. The model has no ``train_inputs``.
 
     Raises:
-        TypeError: Numbers are not floating-point or of different dtypes, a kernel is none, the
-            likelihood is not a GaussianLikelihood.
-        ValueError: Shapes do not fit, coordinates are not finite, a grid has fewer than two
+        TypeError: Numbers are not floating-point or differ in dtype, ``kernels`` are not kernels,
+            or the likelihood is not a GaussianLikelihood.
+        ValueError: Shapes do not fit, coordinates are not finite, or a grid has fewer than two
             observed cells.
 
     Reference: Sun et al. (2018), section 5.4 and appendix J.4; Wilson et al. (2014), Fast Kernel
@@ -167,8 +159,6 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             self.register_buffer(f"_coordinates_{dim}", part, persistent=False)
             self.register_buffer(f"_kept_{dim}", kept, persistent=False)
         self._batch_shape = torch.Size(batch_shape)
-        self._regular = [is_regular(x) for x in self.train_coordinates]
-        self._regular_whole = [is_regular(x) for x in self.coordinates]
         self.kernels = nn.ModuleList(check_factors(kernels, self.train_coordinates))
         shapes = [kernel.batch_shape for kernel in self.kernels]
         kernel_shape = self._check_batch("the kernels", *shapes)
@@ -192,12 +182,16 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         self.max_iterations = max_iterations
         self.to(data.targets)
         with torch.no_grad():
-            self._check_factors(self.factor_matrices())
+            for number, factor in enumerate(self.factor_matrices()):
+                size = self.kept[number].numel()
+                if factor.shape[-2:] != (size, size):
+                    raise ValueError(
+                        f"The kernel of dimension {number} must give {size} x {size} covariances, "
+                        f"got shape {tuple(factor.shape)}."
+                    )
             mean = self._mean_on(self.train_coordinates)
             self._check_batch("mean_module", mean.shape[: mean.dim() - self.num_dims])
             self._check_batch("likelihood", self.noise_variance().shape)
-
-    # --- what there is ---
 
     @property
     def tolerance(self) -> float:
@@ -208,7 +202,8 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     @tolerance.setter
     def tolerance(self, value: float | None) -> None:
-        check_tolerance(value)
+        if value is not None and not 0 < value < 1:
+            raise ValueError(f"tolerance must be between 0 and 1, got {value}.")
         self._tolerance = value
         self._clear_cache()
 
@@ -224,7 +219,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     @property
     def kept(self) -> list[Tensor]:
-        """Positions of the slices in which a cell is observed."""
+        """Indices of the slices in which a cell is observed."""
         return [self.get_buffer(f"_kept_{dim}") for dim in range(self.num_dims)]
 
     @property
@@ -234,7 +229,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     @property
     def grid(self) -> PartialGrid:
-        """Which cells of these slices are observed; without a batch if that is the same in it."""
+        """The observed cells of these slices, without a batch if all grids have the same ones."""
         observed = self.get_buffer("_observed")
         if self._grid is None or self._grid[0] is not observed:
             first = observed.reshape(-1, *observed.shape[observed.dim() - self.num_dims :])[0]
@@ -254,11 +249,13 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     def factor_matrices(self) -> list[Tensor]:
         """Covariances ``... x k_p x k_p`` of the slices in which a cell is observed."""
-        parts = zip(self.kernels, self.train_coordinates, self._regular, strict=True)
-        return [factor_matrix(kernel, x, regular=regular) for kernel, x, regular in parts]
+        return self._matrices(self.train_coordinates)
+
+    def _matrices(self, coordinates: Sequence[Tensor]) -> list[Tensor]:
+        return [factor_matrix(k, x) for k, x in zip(self.kernels, coordinates, strict=True)]
 
     def residual(self) -> Tensor:
-        """Targets less their prior mean on the slices in which a cell is observed."""
+        """Targets minus their prior mean on the slices in which a cell is observed."""
         return self.get_buffer("_targets") - self._mean_on(self.train_coordinates)
 
     def noise_variance(self) -> Tensor:
@@ -279,14 +276,11 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             array = array.index_select(dim - self.num_dims, rows)
         return array
 
-    # --- learning ---
-
     def log_marginal_likelihood(self) -> Tensor:
         """Log marginal likelihood ``...`` of the transformed targets, differentiable.
 
-        Each call starts its solves from the solution of the last one; they are quick with noise of
-        a tenth, say, and start values as of ``initialize_grid_kernels``. The log-determinant is
-        the paper's, an estimate if cells are missing, see :class:`.GridLikelihood`.
+        Each call starts its solves from the solution of the last call. If cells are missing the
+        log-determinant is the paper's estimate, see :class:`.GridLikelihood`.
         """
         if self._likelihood is None or self._likelihood.grid is not self.grid:
             self._likelihood = GridLikelihood(
@@ -297,20 +291,18 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         value = self._likelihood(self.residual(), self.noise_variance(), self.factor_matrices())
         return -value
 
-    def block_means(self, blocks: Tensor, *, tolerance: float | None = None) -> Iterator[Tensor]:
-        """Predictions ``... x n_1 x ... x n_P`` of all cells without one block after the other.
+    def block_means(self, blocks: Tensor) -> Iterator[Tensor]:
+        """Predict all cells ``... x n_1 x ... x n_P`` with each block held out in turn.
 
-        They are of transformed targets, and 0 in slices in which no cell is observed.
+        Predictions are transformed targets, and 0 in slices without an observed cell.
 
         Args:
-            blocks: Cells that are left out together, ``B x n_1 x ... x n_P``; those that are not
-                observed count for nothing.
-            tolerance: Of these solves; by default that of predictions.
+            blocks: Cells to hold out together, ``B x n_1 x ... x n_P``. Missing ones are ignored.
         """
-        loss = LeftOutBlocks(
+        loss = HeldOutBlocks(
             self.grid,
             self.trimmed(blocks),
-            tolerance=self.tolerance if tolerance is None else tolerance,
+            tolerance=self.tolerance,
             max_iterations=self.max_iterations,
         )
         index: tuple[Any, ...] = torch.meshgrid(*self.kept, indexing="ij")
@@ -325,23 +317,20 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         raise TypeError(
-            "KroneckerGridGP is trained by fit_grid_gp only, with ExactMarginalLogLikelihood "
-            "and without a closure or an optimizer of BoTorch's."
+            "KroneckerGridGP must be trained by fit_grid_gp, or by fit_gpytorch_mll with an "
+            "ExactMarginalLogLikelihood of the model and without a closure or an optimizer."
         )
-
-    # --- predictions ---
 
     @_in_double
     def grid_mean(self, coordinates: Sequence[Tensor] | None = None) -> Tensor:
         """Posterior mean at all cells, in the units of the targets, without gradients.
 
         Args:
-            coordinates: Of another grid, one tensor ``m_p`` or ``m_p x c_p`` per dimension;
-                ``None`` for all cells of the model's own.
+            coordinates: Coordinates of another grid, one tensor ``m_p`` or ``m_p x c_p`` per
+                dimension; ``None`` for the model's own grid.
 
         Returns:
-            ``... x m_1 x ... x m_P``. Under an outcome transform that is not affine (``Log``)
-            these are medians.
+            Means ``... x m_1 x ... x m_P``, or medians if the outcome transform is not affine.
         """
         with torch.no_grad():
             points = self._other_coordinates(coordinates)
@@ -352,31 +341,23 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     @_in_double
     def predict(
-        self,
-        cells: Tensor | None = None,
-        *,
-        observation_noise: bool = False,
-        num_samples: int | None = None,
-        seed: int = 0,
-        progress: bool = True,
+        self, cells: Tensor | None = None, *, observation_noise: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Means and variances at chosen cells of the grid, without gradients.
+        """Predict means and variances at chosen cells of the grid, without gradients.
+
+        The variances of many missing cells take a solve each. For very many, estimate them from
+        :meth:`sample`: with S samples the relative standard error is ``sqrt(2 / S)``.
 
         Args:
-            cells: Mask ``n_1 x ... x n_P`` of T cells; ``None`` for those that are missing (in any
-                grid of the batch).
+            cells: Mask ``n_1 x ... x n_P`` of T cells; ``None`` for the cells that are missing in
+                any grid of the batch.
             observation_noise: Add the variance of the noise.
-            num_samples: Estimate the variances from so many joint samples: for very many cells,
-                where exact ones take a solve each. Their relative standard error is
-                ``sqrt(2 / num_samples)``.
-            seed: Of these samples.
-            progress: Show a progress bar for the samples, if standard error is a terminal.
 
         Returns:
             Mean and variance ``... x T`` in the units of the targets, in the order of the mask.
 
         Raises:
-            ValueError: ``cells`` is not a mask of the grid, or ``num_samples`` is below 2.
+            ValueError: ``cells`` is not a mask of the grid.
         """
         sizes = tuple(x.size(0) for x in self.coordinates)
         if cells is None:
@@ -384,31 +365,20 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         if not isinstance(cells, Tensor):
             raise TypeError(
                 "cells must be a boolean tensor of the grid's cells, got "
-                f"{type(cells).__name__}; for other places there are grid_mean, sample, posterior."
+                f"{type(cells).__name__}; for other points use grid_mean, sample or posterior."
             )
         if cells.dtype != torch.bool or tuple(cells.shape) != sizes:
             raise ValueError(
                 f"cells must be a boolean tensor of shape {sizes}, got {cells.dtype} of shape "
                 f"{tuple(cells.shape)}."
             )
-        if num_samples is not None and num_samples < 2:
-            raise ValueError(f"num_samples must be at least 2, got {num_samples}.")
         with torch.no_grad():
             if not bool(cells.any()):
                 empty = self.get_buffer("_targets").new_zeros(*self.batch_shape, 0)
                 return empty, empty.clone()
             mean = self._grid_posterior().mean(self._crosses(self.coordinates))
-            if num_samples is not None:
-                variance = torch.zeros_like(mean[..., cells])
-                draws = self._samples(num_samples, None, seed, tolerance=_LOOSE)
-                with progress_bar(progress, num_samples, "samples") as bar:
-                    for draw in draws:
-                        variance += (draw - mean)[..., cells].square() / num_samples
-                        bar.update()
-            else:
-                variance = self._cell_variance(cells)
             mean = (mean + self._mean_on(self.coordinates))[..., cells]
-            variance = variance.expand_as(mean)
+            variance = self._cell_variance(cells).expand_as(mean)
             if observation_noise:
                 variance = variance + self.noise_variance().unsqueeze(-1)
             return untransform_moments(self, mean, variance)
@@ -422,27 +392,37 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         observation_noise: bool = False,
         seed: int = 0,
     ) -> Tensor:
-        """Joint samples of the posterior at all cells, in the units of the targets.
+        """Draw joint samples of the posterior at all cells, in the units of the targets.
 
         Args:
-            num_samples: Their number S.
-            coordinates: Of another grid; the prior is drawn on the model's and this one together.
+            num_samples: Number S of samples.
+            coordinates: Coordinates of another grid, as of :meth:`grid_mean`.
             observation_noise: Add noise.
-            seed: Determines them; the global random state is left alone.
+            seed: Determines the samples; the global random state is left alone.
 
         Returns:
-            ``S x ... x m_1 x ... x m_P``.
+            Samples ``S x ... x m_1 x ... x m_P``.
         """
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}.")
         with torch.no_grad():
             points = self._other_coordinates(coordinates)
-            samples = torch.stack(list(self._samples(num_samples, coordinates, seed)))
+            kept = self.kept
+            if coordinates is None:
+                whole = self.coordinates
+            else:  # a grid of the observed slices, then the new ones
+                own = self.train_coordinates
+                whole = [torch.cat(pair) for pair in zip(own, points, strict=True)]
+                kept = [torch.arange(x.size(0), device=x.device) for x in own]
+            samples = self._grid_posterior().sample(
+                num_samples, self._matrices(whole), kept, torch.Generator().manual_seed(seed)
+            )
+            if coordinates is not None:
+                new: tuple[Any, ...] = tuple(slice(len(rows), None) for rows in kept)
+                samples = samples[(..., *new)]
             samples = samples + self._mean_on(points)
             if observation_noise:
-                generator = torch.Generator().manual_seed(
-                    seed + 0x5EED
-                )  # not that of the next seed's samples
+                generator = torch.Generator().manual_seed(seed + 0x5EED)  # apart from other seeds
                 noise = normal(samples.shape, generator)
                 scale = self.noise_variance().sqrt()[(..., *[None] * self.num_dims)]
                 samples = samples + scale * noise.to(samples)
@@ -452,10 +432,10 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             return self.outcome_transform.untransform(flat)[0].reshape(samples.shape)
 
     def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Joint distribution of the function at points: prior in training, else posterior.
+        """Joint prior, in training mode, or posterior of the function at points.
 
         Args:
-            X: Points ``... x q x D``, coordinates of all dimensions side by side.
+            X: Points ``... x q x D``, the coordinates of all dimensions concatenated.
         """
         self._check_points(X)
         return self._joint(X, posterior=not self.training)
@@ -470,9 +450,9 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             size = X.shape[:-1].numel() * max(known.system.inverse.numel(), X.size(-2))
             if size > _MAX_ELEMENTS:
                 raise ValueError(
-                    f"A joint posterior of {X.size(-2)} points with this grid needs {size} "
-                    "numbers; ask for fewer points at a time, or use predict or sample for cells "
-                    "of the grid."
+                    f"X must hold few enough points for {_MAX_ELEMENTS} tensor elements, got "
+                    f"{X.size(-2)} points that need {size}; pass fewer at a time, or use predict "
+                    "or sample for cells of the grid."
                 )
         covariance = torch.ones((), dtype=X.dtype, device=X.device)
         for kernel, part in zip(self.kernels, points, strict=True):
@@ -488,10 +468,8 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return MultivariateNormal(mean, to_linear_operator(covariance))
 
     def forward(self, X: Tensor) -> MultivariateNormal:
-        """As calling the model."""
+        """Call the model."""
         return self(X)
-
-    # --- state ---
 
     def load_state_dict(  # type: ignore[override]
         self,
@@ -504,9 +482,9 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
         Args:
             state_dict, strict, assign: As in torch.
-            keep_transforms: Transform this model's targets anew, by the transform that is loaded.
+            keep_transforms: Transform this model's targets by the loaded transform.
         """
-        # BoTorch's own asks for training inputs of N rows, which there are none of here.
+        # BoTorch's method needs training inputs of N rows.
         values = self.get_buffer("_targets")
         flat = values.flatten(-self.num_dims).unsqueeze(-1)
         transform = getattr(self, "outcome_transform", None) if keep_transforms else None
@@ -520,10 +498,10 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return keys
 
     def condition_on_observations(self, X: Tensor, Y: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Not available: single points are no grid."""
+        """Not available, because single points do not form a grid."""
         raise NotImplementedError(
-            "KroneckerGridGP cannot take in further points: make one of the grid with the new "
-            "cells, with this one's state_dict."
+            "KroneckerGridGP cannot condition on points: make a model of the grid with the new "
+            "cells and load this model's state_dict."
         )
 
     def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -538,14 +516,12 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return {**self.__dict__, **dict.fromkeys(_CACHES)}
 
     def _clear_cache(self) -> None:
-        """Drop what was computed with other parameters or values: GPyTorch's modules call it."""
+        """Drop cached results; GPyTorch calls this when parameters change."""
         for name in _CACHES:
             setattr(self, name, None)
 
-    # --- parts ---
-
     def _grid_posterior(self) -> GridPosterior:
-        # Of values: GPyTorch's setters write to .data, which leaves no trace.
+        # Compare values: GPyTorch's setters write to .data, which does not change versions.
         key = torch.cat([p.detach().reshape(-1).to(torch.float64) for p in self.parameters()])
         if self._posterior is None or not torch.equal(self._posterior[0], key):
             with torch.no_grad():
@@ -559,19 +535,6 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
                 residual = self.grid.only_observed(self.residual())
                 self._posterior = key, GridPosterior(system, residual)
         return self._posterior[1]
-
-    def _samples(
-        self, num_samples: int, coordinates: Any, seed: int, *, tolerance: float | None = None
-    ) -> Iterator[Tensor]:
-        """Samples ``... x m_1 x ... x m_P`` less the prior mean, one after the other."""
-        factors, kept = self._sample_factors(coordinates)
-        generator = torch.Generator().manual_seed(seed)
-        posterior = self._grid_posterior()
-        for sample in posterior.sample(num_samples, factors, kept, generator, tolerance=tolerance):
-            if coordinates is not None:
-                new: tuple[Any, ...] = tuple(slice(len(rows), None) for rows in kept)
-                sample = sample[(..., *new)]
-            yield sample
 
     def _cell_variance(self, cells: Tensor) -> Tensor:
         posterior = self._grid_posterior()
@@ -591,7 +554,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return (prior - posterior.explained_variance(rows)).clamp_min(0.0)
 
     def _check_batch(self, name: str, *shapes: Any) -> torch.Size:
-        """The batch shape that some shapes have together, which must fit that of the targets."""
+        """Broadcast batch shapes, and check the result against the targets' batch shape."""
         try:
             shape = torch.broadcast_shapes(*shapes)
             fits = torch.broadcast_shapes(shape, self.batch_shape) == self.batch_shape
@@ -603,25 +566,6 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
                 f"{tuple(self.batch_shape)}, got {', '.join(str(tuple(s)) for s in shapes)}."
             )
         return shape
-
-    def _sample_factors(
-        self, coordinates: Sequence[Tensor] | None
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Covariances of a grid that holds the observed slices, and where these are.
-
-        Args:
-            coordinates: Of another grid, which comes after them; None for the model's own.
-        """
-        if coordinates is None:
-            points, kept, regular = self.coordinates, self.kept, self._regular_whole
-        else:
-            mine = self.train_coordinates
-            others = self._other_coordinates(coordinates)
-            points = [torch.cat(pair) for pair in zip(mine, others, strict=True)]
-            kept = [torch.arange(x.size(0), device=x.device) for x in mine]
-            regular = [False] * self.num_dims
-        parts = zip(self.kernels, points, regular, strict=True)
-        return [factor_matrix(kernel, x, regular=flag) for kernel, x, flag in parts], kept
 
     def _crosses(self, points: Sequence[Tensor]) -> list[Tensor]:
         parts = zip(self.kernels, points, self.train_coordinates, strict=True)
@@ -640,7 +584,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return points
 
     def _mean_on(self, coordinates: Sequence[Tensor]) -> Tensor:
-        """Prior mean on a grid, ``... x n_1 x ... x n_P`` or of sizes 1 where it is constant."""
+        """Prior mean on a grid, ``... x n_1 x ... x n_P``; a constant has sizes of 1."""
         sizes = [x.size(0) for x in coordinates]
         if isinstance(self.mean_module, ConstantMean | ZeroMean):
             point = torch.cat([x[:1] for x in coordinates], -1)
@@ -650,11 +594,3 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         points = [x[i.flatten()] for x, i in zip(coordinates, index, strict=True)]
         mean = self.mean_module(torch.cat(points, -1))
         return mean.reshape(*mean.shape[:-1], *sizes)
-
-    def _check_factors(self, factors: Sequence[Tensor]) -> None:
-        for number, (factor, x) in enumerate(zip(factors, self.train_coordinates, strict=True)):
-            if tuple(factor.shape[-2:]) != (x.size(0), x.size(0)):
-                raise ValueError(
-                    f"The kernel of dimension {number} must give {x.size(0)} x {x.size(0)} "
-                    f"covariances, got shape {tuple(factor.shape)}."
-                )

@@ -99,6 +99,8 @@ class SharedMapPath(SamplePath):
         values, order = [], []
         for number, feature_map in enumerate(self.maps):
             entries = (numbers == number).nonzero()[:, 0]
+            if not len(entries):  # a structure without members
+                continue
             own_weights = weights[entries]
             if shared:
                 points = rows.flatten(0, -2).split(_CHUNK)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from linear_operator.utils.errors import NotPSDError
 
-from gpytorch_nkn.linalg import GridLikelihood, LeftOutBlocks, PartialGrid
+from gpytorch_nkn.linalg import GridLikelihood, HeldOutBlocks, PartialGrid
 from tests.linalg.grid.dense_grid import (
     TIGHT,
     density,
@@ -130,7 +130,7 @@ def test_a_second_derivative_is_refused():
     grid = random_grid((7, 9), 0.3)
     blocks = grid.observed.clone()[None]
     blocks[0, 2:] = False
-    for loss in (GridLikelihood(grid, **TIGHT), LeftOutBlocks(grid, blocks, **TIGHT)):
+    for loss in (GridLikelihood(grid, **TIGHT), HeldOutBlocks(grid, blocks, **TIGHT)):
         value = loss(residual, noise, factors).sum()
         with pytest.raises(NotImplementedError, match="cannot be differentiated again"):
             torch.autograd.grad(value, noise, create_graph=True)
@@ -162,7 +162,7 @@ def test_block_errors_and_every_gradient_equal_the_dense_ones(shape, share):
     residual, noise, factors = sources(shape)
     grid = random_grid(shape, share)
     blocks = some_blocks(grid)
-    loss = LeftOutBlocks(grid, blocks, **TIGHT)
+    loss = HeldOutBlocks(grid, blocks, **TIGHT)
     expected = torch.stack(
         [left_out(residual, grid.observed, b, noise, factors)[0].mean() for b in blocks]
     )
@@ -181,7 +181,7 @@ def test_block_errors_of_a_batch(mask_batch, batches, batch, noise_batch, share)
     noise = (0.2 + torch.rand(noise_batch)).requires_grad_()
     blocks = torch.zeros(2, *shape, dtype=torch.bool)
     blocks[0, 0] = blocks[1, -1, 2:] = True
-    value = LeftOutBlocks(grid, blocks, **TIGHT)(residual, noise, factors)
+    value = HeldOutBlocks(grid, blocks, **TIGHT)(residual, noise, factors)
     full = torch.broadcast_shapes(mask_batch, batch, noise_batch, *batches)
     assert value.shape == (2, *full)
     masks = grid.observed.expand(*full, *shape).reshape(-1, *shape)
@@ -204,7 +204,7 @@ def test_scale_is_the_mean_ratio_of_squared_errors_and_predicted_variances(share
     grid = random_grid(shape, share, batch)
     residual, noise, factors = sources(shape, [batch, ()], batch)
     blocks = some_blocks(grid)
-    loss = LeftOutBlocks(grid, blocks, **TIGHT)
+    loss = HeldOutBlocks(grid, blocks, **TIGHT)
     state = torch.get_rng_state()
     scale = loss.scale(residual, noise, factors, num_probes=1500)
     assert torch.equal(torch.get_rng_state(), state)
@@ -227,6 +227,6 @@ def test_blocks_without_an_observed_cell_or_without_others_are_refused():
     observed[0] = False
     grid = PartialGrid(observed, 2)
     with pytest.raises(ValueError, match="must have an observed cell"):
-        LeftOutBlocks(grid, ~observed[None])
-    with pytest.raises(ValueError, match="no observed cell in the grid"):
-        LeftOutBlocks(grid, observed[None])
+        HeldOutBlocks(grid, ~observed[None])
+    with pytest.raises(ValueError, match="Every grid of a batch must have an observed cell"):
+        HeldOutBlocks(grid, observed[None])

@@ -57,7 +57,7 @@ def test_eigendecomposition_of_one_matrix(n, centrosymmetric):
 def test_entries_that_are_not_finite_are_refused(n, bad):
     matrix = toeplitz(n)
     matrix[0, 0] = matrix[-1, -1] = bad
-    with pytest.raises(NotPSDError, match="not finite"):
+    with pytest.raises(NotPSDError, match="must be finite"):
         KroneckerEigen([matrix])
 
 

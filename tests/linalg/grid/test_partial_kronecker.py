@@ -41,15 +41,9 @@ def test_holes_are_solved_in_few_iterations_whatever_the_noise():
 @pytest.mark.parametrize(
     "observed, num_dims, match",
     [
-        (
-            torch.ones(3, 4, dtype=torch.float32),
-            2,
-            r"boolean with at least 2 dimensions, got torch.float32 of shape .3, 4.",
-        ),
-        (torch.ones(3, dtype=torch.bool), 2, r"at least 2 dimensions, got torch\.bool of .*\(3,\)"),
-        (torch.tensor(True), 0, "at least 1 dimensions"),
-        (torch.zeros(3, 4, dtype=torch.bool), 2, "no observed cell"),
-        (torch.tensor([[True, True], [False, False]]), 1, "entry of its batch"),
+        (torch.ones(3, 4, dtype=torch.float32), 2, r"must be boolean, got torch\.float32"),
+        (torch.zeros(3, 4, dtype=torch.bool), 2, "must have an observed cell"),
+        (torch.tensor([[True, True], [False, False]]), 1, "must have an observed cell"),
     ],
 )
 def test_bad_masks_are_refused(observed, num_dims, match):

@@ -12,6 +12,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
+from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.settings import cholesky_jitter
@@ -71,6 +72,13 @@ def test_each_entry_of_the_batch_has_the_kernel_that_it_says(diag):
     torch.testing.assert_close(wide, expected(x1, x2).expand(2, *shared.shape))
     torch.testing.assert_close(dense(kernel[1:](x1[1:], x2[1:], diag=diag)), expected(x1, x2)[1:])
     torch.testing.assert_close(dense(kernel[3](x1[3], x2[3], diag=diag)), expected(x1, x2)[3])
+
+
+def test_posterior_draws_of_an_ensemble_with_a_structure_without_members():
+    model = StructureEnsembleGP(*draw(), structures=PLAIN).eval()
+    model.set_weights([0.0, 0.5, 0.5])
+    values = draw_matheron_paths(model, torch.Size([2]))(torch.rand(5, 3))
+    assert values.shape == (2, 8, 5) and values.isfinite().all()
 
 
 def test_members_equal_dense_computations():

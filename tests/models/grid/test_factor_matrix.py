@@ -25,7 +25,7 @@ class Warped(Kernel):
 def test_equals_the_kernel_where_it_calls_itself_stationary(make):
     kernel, x = make().double(), torch.linspace(-1, 1, 41, dtype=torch.float64).unsqueeze(-1)
     expected = kernel(x).to_dense()
-    torch.testing.assert_close(factor_matrix(kernel, x, regular=True), expected)
+    torch.testing.assert_close(factor_matrix(kernel, x), expected)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -36,7 +36,7 @@ def test_a_float32_network_has_the_values_and_gradients_of_float64(scaled):
     x = torch.linspace(-1, 1, 60).unsqueeze(-1)
     weights = torch.randn(60, 60, generator=torch.Generator().manual_seed(0))
     weights = weights + weights.mT
-    found = factor_matrix(kernel, x.float(), regular=True)
+    found = factor_matrix(kernel, x.float())
     assert found.dtype == torch.float32
     expected = double(x.double()).to_dense()
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
