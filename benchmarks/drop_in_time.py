@@ -14,10 +14,8 @@ import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import MultiTaskGP, SingleTaskGP
 from gpytorch import kernels, likelihoods, means, mlls, models, variational
-from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.models.deep_gps import DeepGP, DeepGPLayer
-from gpytorch.priors import LogNormalPrior
 
 from benchmarks.report import Table
 from benchmarks.runner import Axis, Benchmark, ratios_in_turn
@@ -103,12 +101,12 @@ def _approximate(make, deep=False):
     return _training(model, mlls.DeepApproximateMLL(mll) if deep else mll, y, inputs=(x,))
 
 
-def _botorch(make, tasks=False, likelihood=None):
+def _botorch(make, tasks=False):
     (x, y), kernel = _data(), make and make(_DIM)
     if not tasks:
-        return SingleTaskGP(x, y[:, None], likelihood=likelihood, covar_module=kernel)
+        return SingleTaskGP(x, y[:, None], covar_module=kernel)
     x = torch.cat([x, torch.arange(_POINTS)[:, None] % 2], -1)
-    return MultiTaskGP(x, y[:, None], -1, likelihood=likelihood, covar_module=kernel)
+    return MultiTaskGP(x, y[:, None], -1, covar_module=kernel)
 
 
 def _multitask(make):
@@ -127,13 +125,9 @@ def _deep_kernel(make):
     return _exact(make(2), features=torch.nn.Sequential(*layers))
 
 
-def _fit(make, tasks=False, softplus=False, own=False):
+def _fit(make, tasks=False, own=False):
     def run():
-        prior, bound = LogNormalPrior(-4.0, 1.0), GreaterThan(1e-4, initial_value=0.018)
-        likelihood = likelihoods.GaussianLikelihood(noise_prior=prior, noise_constraint=bound)
-        model = _botorch(
-            make if make is _network else None, tasks, likelihood if softplus else None
-        )
+        model = _botorch(make if make is _network else None, tasks)
         if own and make is _network:
             fit_bo_model(model)
         else:
@@ -150,7 +144,6 @@ _USES = {
     "deep kernel learning": _deep_kernel,
     "deep GP": lambda make: _approximate(make, deep=True),
     "fit of SingleTaskGP": _fit,
-    "fit of SingleTaskGP, softplus noise": lambda make: _fit(make, softplus=True),
     "fit of SingleTaskGP by fit_bo_model": lambda make: _fit(make, own=True),
     "fit of MultiTaskGP": lambda make: _fit(make, tasks=True),
     "fit of MultiTaskGP by fit_bo_model": lambda make: _fit(make, tasks=True, own=True),

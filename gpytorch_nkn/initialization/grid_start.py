@@ -52,8 +52,8 @@ def initialize_grid_kernels(
 
     The period of a dimension is the longest one whose spectral peak is at least 60 % of the
     highest; restarts after the first draw one of the strongest peaks. Lengthscales start at a
-    thirtieth to a third of the period, and those of factors of a periodic kernel at a third of the
-    grid to all of it. Frequencies of spectral mixtures start at the peaks. Weights of Linear layers
+    thirtieth to a third of the period. A factor of a periodic kernel starts at a third of the grid
+    to all of it. Frequencies of spectral mixtures start at the peaks. Weights of Linear layers
     are drawn. The product of the kernels gets unit variance on average over the grid. Along a
     dimension of one coordinate, random walks start a step before it. Other parts and frozen
     parameters keep their values, except for the variance of a linear primitive of a network,

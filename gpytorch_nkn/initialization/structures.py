@@ -56,7 +56,7 @@ def start_from_structure(
     if fault is not None:
         raise ValueError(
             "A structure needs a network with skip=True, Linear layers with weights='simplex' and "
-            f"primitives whose lengthscale is a distance, those of one column first; got {fault}."
+            f"primitives whose lengthscale is a distance, one-dimensional ones first; got {fault}."
         )
     generator = torch.Generator().manual_seed(seed)
     num_single = len(network.primitives) - len(joint_kernels(network))
