@@ -3,16 +3,31 @@
 import os
 import re
 import sys
+from configparser import ConfigParser
+from importlib import import_module
 from pathlib import Path
 
 from pygments.lexers.special import TextLexer
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+DOCS = ROOT / "docs"
+sys.path[:0] = [str(ROOT)]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import sphinx.ext.autosummary  # noqa: E402
+
+import gpytorch_nkn  # noqa: E402
+
+# A summary ends at a full stop, not within the dots of a shape (`... x N`).
+sphinx.ext.autosummary.periods_re = re.compile(r"(?<!\.)\.(?!\.)\s+")
+
+metadata = ConfigParser()
+metadata.read(ROOT / "setup.cfg")
+URLS = dict(line.split(" = ") for line in metadata["metadata"]["project_urls"].strip().splitlines())
 
 project = "gpytorch_nkn"
 author = copyright = "gpytorch_nkn authors"
+version = release = gpytorch_nkn.__version__
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
@@ -20,12 +35,32 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx-mathjax-offline",
     "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "measured",
 ]
-exclude_patterns = ["_build"]
+# Links into other libraries need their inventories from the network: `make docs ONLINE=1`.
+if os.environ.get("ONLINE"):
+    extensions.append("sphinx.ext.intersphinx")
+intersphinx_mapping = {
+    "botorch": ("https://botorch.readthedocs.io/en/stable", None),
+    "gpytorch": ("https://docs.gpytorch.ai/en/stable", None),
+    "numpy": ("https://numpy.org/doc/stable", None),
+    "pandas": ("https://pandas.pydata.org/docs", None),
+    "python": ("https://docs.python.org/3", None),
+    "sklearn": ("https://scikit-learn.org/stable", None),
+    "torch": ("https://docs.pytorch.org/docs/stable", None),
+}
+exclude_patterns = ["_build", "_templates"]
+templates_path = ["_templates"]
 html_theme = "furo"
-html_title = "gpytorch_nkn"
+html_title = f"gpytorch_nkn {version}"
+html_baseurl = URLS["Documentation"]
+html_favicon = "_static/favicon.svg"
+html_theme_options = {
+    "source_repository": URLS["Repository"],
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
 pygments_dark_style = "a11y-high-contrast-dark"  # as the light one, which is Furo's
@@ -36,6 +71,7 @@ autodoc_inherit_docstrings = False
 copybutton_exclude = ".linenos, .gp, .go"
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
+myst_html_meta = {"description": metadata["metadata"]["description"]}
 # The notebooks' own outputs: `make tutorials` runs them.
 nb_execution_mode = "off"
 # Several names may share an entry (`y_offset_, y_scale_:`), which `:param:` and `:ivar:` take for a
@@ -43,34 +79,90 @@ nb_execution_mode = "off"
 napoleon_use_param = False
 napoleon_custom_sections = [("Attributes", "params_style")]
 
-# Every name in a role is on the site, except names of other libraries (looking these up takes a
-# network), and classes that are read from records and never imported.
+# Every name of the package in a link is on the site, except private base classes.
 nitpicky = True
 nitpick_ignore_regex = [
-    (
-        r"py:.*",
-        r"(botorch|collections|gpytorch|linear_operator|numpy|pandas|sklearn|torch)\..*",
-    ),
-    (r"py:(class|exc)", r"(NotPSDError|NumericalWarning|UnsupportedError)"),
-    (r"py:class", r"gpytorch_nkn\.\w+\.(\w+\.)*[A-Z]\w+"),
+    (r"py:.*", r"(?!gpytorch_nkn\.).*"),
+    (r"py:class", r"gpytorch_nkn\.\w+\.(\w+\.)*_?[A-Z]\w+"),
 ]
 
+CONTENTS = {
+    "Use": ["start/index", "choose", "kernels", "howto/index", "tutorials/index"],
+    "Look up": [
+        *("reference/index", "warnings", "theory/index", "results"),
+        *("upstream", "glossary", "changelog", "architecture"),
+    ],
+}
 
-def copy_notebooks(app):
-    """Sphinx reads what is below docs: the notebooks stay in tutorials, where they are run."""
-    folder = Path(app.srcdir, "tutorials")
-    sources = {path.name: path.read_bytes() for path in (ROOT / "tutorials").glob("*.ipynb")}
-    for copy in folder.glob("*.ipynb"):
-        if copy.name not in sources:
-            copy.unlink()
-    for name, content in sources.items():
+
+def rewrite(folder, pattern, contents):
+    """Make the files of a folder that match a pattern those given, touching changed ones only."""
+    folder.mkdir(exist_ok=True)
+    for path in folder.glob(pattern):
+        if path.name not in contents:
+            path.unlink()
+    for name, content in contents.items():
         if not (folder / name).is_file() or (folder / name).read_bytes() != content:
             (folder / name).write_bytes(content)
 
 
-def link_notebooks(app, name, source):
-    """Links that lead to a notebook in the repository lead to its page on the site."""
-    source[0] = re.sub(r"\]\((?:\.\./)+tutorials/(\w+\.ipynb)", r"](/tutorials/\1", source[0])
+def module_page(module, common):
+    """The page of a module: its docstring and a line for each name, common names first."""
+    names = import_module(f"gpytorch_nkn.{module}").__all__
+    ordered = [*common, *(name for name in names if name not in common)]
+    lines = [f".. automodule:: gpytorch_nkn.{module}", f".. currentmodule:: gpytorch_nkn.{module}"]
+    table = [".. autosummary::\n   :toctree: .\n   :nosignatures:\n", *(f"   {n}" for n in ordered)]
+    title = f"gpytorch_nkn.{module}"
+    rest = "\n\n".join([*lines, "\n".join(table)])
+    return f"{title}\n{'=' * len(title)}\n\n{rest}\n".encode()
+
+
+# Sphinx reads what is below docs: notebooks are copied, pages of modules made from their rows.
+rewrite(
+    DOCS / "tutorials",
+    "*.ipynb",
+    {path.name: path.read_bytes() for path in (ROOT / "tutorials").glob("*.ipynb")},
+)
+ROWS = re.findall(
+    r"^\| `gpytorch_nkn\.(\w+)` \|.*\| (.*) \|$",
+    (DOCS / "reference" / "index.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+PAGES = {f"{module}.rst": module_page(module, re.findall(r"`(\w+)`", c)) for module, c in ROWS}
+rewrite(DOCS / "reference" / "modules", "[!g]*.rst", PAGES)
+
+
+def tree(documents, caption=""):
+    options = f":caption: {caption}\n" if caption else ""
+    return f"\n```{{toctree}}\n:hidden:\n{options}\n" + "\n".join(documents) + "\n```\n"
+
+
+def plain_markdown(app, name, source):
+    """What a page in plain Markdown, as hosts of repositories show it, leaves to this site.
+
+    Lists of pages are tables of contents, names of the package are links, and so are files of the
+    repository outside of docs.
+    """
+    text = source[0]
+    if name.endswith("index") and not name.startswith("reference"):
+        pages = re.findall(r"^- \*{0,2}\[[^\]]*\]\((\w+)\.(?:md|ipynb)\)", text, re.MULTILINE)
+        text += tree(pages) if pages else ""
+    if name == "index":
+        text += "".join(tree(documents, caption) for caption, documents in CONTENTS.items())
+    if name == "reference/index":
+        text += tree(f"modules/{module}" for module, _ in ROWS)
+    parts = re.split(r"(^[ \t]*```.*?^[ \t]*```)", text, flags=re.DOTALL | re.MULTILINE)
+    modules = "|".join(module for module, _ in ROWS)
+    for i, part in enumerate(parts[::2]):
+        part = re.sub(rf"(?<!`)`(gpytorch_nkn\.(?:{modules}))`(?!`)", r"{py:mod}`\1`", part)
+        part = re.sub(
+            rf"(?<!`)`(gpytorch_nkn\.(?:{modules})\.[\w.]+)`(?!`)", r"{py:obj}`~\1`", part
+        )
+        part = re.sub(r"\]\((?:\.\./)+tutorials/(\w+\.ipynb)", r"](/tutorials/\1", part)
+        outside = rf"]({URLS['Repository']}/blob/main/\1"
+        up = r"\.\./" * (1 + name.count("/"))
+        parts[2 * i] = re.sub(rf"\]\({up}([\w./-]+)", outside, part)
+    source[0] = "".join(parts)
 
 
 def skip_scikit_learn_requests(app, what, name, obj, skip, options):
@@ -79,18 +171,17 @@ def skip_scikit_learn_requests(app, what, name, obj, skip, options):
 
 
 def describe_constants(app, what, name, obj, options, lines):
-    """The `#:` comment of a constant, which Sphinx does not look for where a face imports it."""
+    """The `#:` comment of a constant, which Sphinx does not look for where a module imports it."""
     if what == "data":
-        room, constant = name.split(".")[1:]
-        sources = [ROOT / "gpytorch_nkn" / f"{room}.py"]
-        sources += (ROOT / "gpytorch_nkn" / room).rglob("*.py")
+        module, constant = name.split(".")[1:]
+        sources = [ROOT / "gpytorch_nkn" / f"{module}.py"]
+        sources += (ROOT / "gpytorch_nkn" / module).rglob("*.py")
         text = "\n".join(path.read_text(encoding="utf-8") for path in sources if path.is_file())
         lines[:] = [re.search(rf"\n#: (.+)\n{constant}\b", text)[1], ""]
 
 
 def setup(app):
     app.add_lexer("floors", TextLexer)  # a block of ARCHITECTURE.md
-    app.connect("builder-inited", copy_notebooks)
-    app.connect("source-read", link_notebooks)
+    app.connect("source-read", plain_markdown)
     app.connect("autodoc-skip-member", skip_scikit_learn_requests)
     app.connect("autodoc-process-docstring", describe_constants)

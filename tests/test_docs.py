@@ -1,5 +1,6 @@
 """The reference leaves no public module and no public name out."""
 
+import ast
 import re
 from functools import reduce
 from importlib import import_module
@@ -7,7 +8,6 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
-import gpytorch_nkn
 from tests.test_structure import FLOORS, ROOT
 
 ROOMS = sorted(room for room in set().union(*FLOORS) if not room.startswith("_"))
@@ -19,43 +19,72 @@ PAGES = {
 }
 
 
-def test_every_room_has_a_page_of_the_reference_that_documents_all_of_its_names():
-    pages = DOCS / "reference"
-    contents = (pages / "index.md").read_text(encoding="utf-8").splitlines()
-    for room in ROOMS:
-        text = (pages / f"{room}.md").read_text(encoding="utf-8")
-        assert f"automodule:: {gpytorch_nkn.__name__}.{room}\n   :members:\n" in text
-        assert room in contents
+def test_every_module_has_a_row_of_the_reference_with_its_common_names():
+    """The site makes a page of each row, with a line and a page for every public name."""
+    rows = re.findall(
+        r"^\| `gpytorch_nkn\.(\w+)` \|.*\| (.*) \|$", PAGES["reference/index.md"], re.M
+    )
+    assert sorted(module for module, _ in rows) == ROOMS
+    for module, names in rows:
+        common = re.findall(r"`(\w+)`", names)
+        assert common
+        assert set(common) <= set(import_module(f"gpytorch_nkn.{module}").__all__)
+
+
+def test_no_line_of_a_docstring_becomes_a_numbered_list():
+    """Such as the value of an attribute that is described as `1.`."""
+    for module in ROOMS:
+        face = import_module(f"gpytorch_nkn.{module}")
+        for name in face.__all__:
+            text = getattr(face, name).__doc__ or ""
+            assert not re.search(r"^\s+\w+: \d+\.$", text, re.MULTILINE), f"{module}.{name}"
 
 
 def test_public_constants_are_documented_by_their_comments():
-    """Sphinx passes over constants that a face imports, so that their pages name them."""
+    """Sphinx passes over the comments of constants that a module imports (docs/conf.py)."""
     public = set()
     for room in ROOMS:
         face = ROOT / room / "__init__.py"
         text = (face if face.is_file() else ROOT / f"{room}.py").read_text(encoding="utf-8")
         names = text.partition("__all__ = [")[2].partition("]")[0]
-        public |= {(room, name) for name in re.findall(r'"([A-Z][A-Z_]+)"', names)}
+        public |= set(re.findall(r'"([A-Z][A-Z_]+)"', names))
     assert public
-    for room, name in public:
-        page = (DOCS / "reference" / f"{room}.md").read_text(encoding="utf-8")
-        assert f".. autodata:: gpytorch_nkn.{room}.{name}\n" in page
-        source = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py"))
+    source = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py"))
+    for name in public:
         assert re.search(rf"\n#: .+\n{name}\b.* = ", source), name
+
+
+def warned_messages():
+    """``path: text`` of every warning in the package, without the parts that are filled in."""
+    for path in sorted(ROOT.rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = ast.unparse(call.func).split(".")[-1] if isinstance(call, ast.Call) else ""
+            if name in ("warn", "warn_user"):
+                parts = [n.value for n in ast.walk(call.args[0]) if isinstance(n, ast.Constant)]
+                text = "".join(part for part in parts if isinstance(part, str))
+                if text:  # else a function that is given its message
+                    yield f"{path.relative_to(ROOT)}: {text}"
+
+
+def test_every_warning_is_on_the_page_of_warnings():
+    phrases = re.findall(r"^\| `([^`]+)`", PAGES["warnings.md"], re.MULTILINE)
+    messages = list(warned_messages())
+    assert len(messages) > 15
+    missing = [text for text in messages if not any(phrase in text for phrase in phrases)]
+    assert not missing, "\n".join(missing)
+    stale = [phrase for phrase in phrases if not any(phrase in text for text in messages)]
+    assert not stale
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_names_of_the_package_on_a_page_are_there(page):
-    """Roles, and names of private code as `name` of `path`."""
+    """Full names, which are links on the site, and names of private code as `name` of `path`."""
     text = re.sub(r"\s+", " ", PAGES[page])
-    roles = re.findall(r"\{py:(\w+)\}`(?:[^`<]*<)?~?(gpytorch_nkn[\w.]*)>?`", text)
-    for role, name in roles:
-        _, room, *rest = name.split(".")
-        face = import_module(f"gpytorch_nkn.{room}")
-        if rest:
-            assert rest[0] in face.__all__, name
+    for module, *rest in (n.split(".") for n in re.findall(r"`gpytorch_nkn\.([\w.]+)`", text)):
+        if module in ROOMS:
+            face = import_module(f"gpytorch_nkn.{module}")
+            assert not rest or rest[0] in face.__all__, rest
             reduce(getattr, rest, face)
-        assert (role == "mod") == (not rest), name
     for path in re.findall(r"`((?:gpytorch_nkn|tests|benchmarks|docs)/[\w/]+\.\w+)`", text):
         assert (ROOT.parent / path).is_file(), path
     for name, path in re.findall(r"(?<!\})`(\w+)` of `(gpytorch_nkn/[\w/]+\.py)`", text):

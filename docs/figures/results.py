@@ -35,6 +35,18 @@ SETTINGS = {
     "figure.constrained_layout.use": True,
 }
 TABLES = ("yacht", "boston", "energy", "concrete", "kin8nm")
+FUNCTIONS = {
+    "stybtang": "Styblinski-Tang, 10-d",
+    "michalewicz": "Michalewicz, 10-d",
+    "transformed": "rotated sum, 10-d",
+    "shifted": "rotated sum, shifted",
+    "hartmann6": "Hartmann, 6-d",
+    "ackley10": "Ackley, 10-d",
+    "levy10": "Levy, 10-d",
+    "rosenbrock8": "Rosenbrock, 8-d",
+    "griewank8": "Griewank, 8-d",
+    "rastrigin10": "Rastrigin, 10-d",
+}
 
 
 def number(cell: str) -> float:
@@ -49,24 +61,24 @@ def errors(cells: Sequence[str]) -> list[float]:
 
 def rows_of(axes: Any, names: Sequence[str]) -> list[int]:
     """Heights of names from the top down, each on a faint line."""
-    places = list(range(len(names)))[::-1]
-    axes.set_yticks(places, names)
+    heights = list(range(len(names)))[::-1]
+    axes.set_yticks(heights, names)
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.grid(axis="y", color="0.9")
     axes.tick_params(axis="y", length=0)
     axes.set_axisbelow(True)
-    return places
+    return heights
 
 
 def dots(
     axes: Any, names: Sequence[str], values: dict[str, list[float]], spreads: dict | None = None
 ) -> None:
     """One line a name, one marker a method."""
-    places = rows_of(axes, names)
+    lines = rows_of(axes, names)
     shift = 0.5 / max(len(values), 1)
     for count, (method, found) in enumerate(values.items()):
         color, marker = STYLES[count]
-        heights = [place + shift * ((len(values) - 1) / 2 - count) for place in places]
+        heights = [line + shift * ((len(values) - 1) / 2 - count) for line in lines]
         axes.errorbar(
             found, heights, xerr=(spreads or {}).get(method), fmt=marker, color=color,
             markersize=6, elinewidth=1.2, label=method,
@@ -75,52 +87,74 @@ def dots(
 
 def forecasts(figure: Any, panel: Table) -> None:
     """Errors, interval scores and coverage of the panel."""
-    methods = [name.strip("`") for name in panel.column("method")]
-    methods = ["fast" if name.startswith("quality") else name for name in methods]
+    names = {
+        "default": "NKNForecaster",
+        '`quality="fast"`': "NKNForecaster, fast",
+        "SeasonalNaive": "seasonal naive",
+    }
+    methods = [names.get(name, name) for name in panel.column("method")]
+    errors_of = {
+        "MASE / combination": [  # the standard error of a logarithm is a relative one
+            0.0 if math.isnan(error) else error * number(cell)
+            for error, cell in zip(
+                errors(panel.column("log ratio to the combination")),
+                panel.column("MASE / combination"),
+                strict=True,
+            )
+        ]
+    }
     columns = [
-        ("MASE / combination", "error (MASE)", 1.0),
+        ("MASE / combination", "error (MASE), with standard errors", 1.0),
         ("MSIS / combination", "interval score (MSIS)", 1.0),
         ("95 % coverage", "% covered by 95 % intervals", 95.0),
     ]
     grid = figure.subplots(3, 1)
     for axes, (column, title, line) in zip(grid, columns, strict=True):
-        places = rows_of(axes, methods)
-        ours = [name in ("default", "fast") for name in methods]
+        heights = rows_of(axes, methods)
+        spreads = errors_of.get(column, [0.0] * len(methods))
         axes.axvline(line, color="0.5", linewidth=1, linestyle="--")
-        for place, own, cell in zip(places, ours, panel.column(column), strict=True):
-            color, marker = STYLES[0] if own else STYLES[1]
-            axes.plot(number(cell), place, marker, color=color, markersize=6)
+        for name, height, cell, spread in zip(
+            methods, heights, panel.column(column), spreads, strict=True
+        ):
+            color, marker = STYLES[not name.startswith("NKN")]
+            axes.errorbar(number(cell), height, xerr=spread, fmt=marker, color=color, markersize=6)
         axes.set_title(title)
     grid[0].set_xlabel("relative to the combination; left is better")
     grid[1].set_xlabel("relative to the combination; left is better")
-    grid[2].set_xlabel("the line is what they promise")
+    grid[2].set_xlabel("dashed: nominal coverage")
 
 
 def regression(figure: Any, scores: Table, gain: Table) -> None:
     """Errors on tables, relative to an RBF kernel, and log densities."""
     left, right = figure.subplots(2, 1, height_ratios=[3, 2])
-    methods = {"NKNRegressor": "NKNRegressor", "Matern-5/2-ARD": "Matern"}
+    methods = {"NKNRegressor": "NKNRegressor", "Matern-5/2-ARD": "Matern-5/2"}
     values: dict[str, list[float]] = {name: [] for name in [*methods.values(), "paper's network"]}
+    spreads: dict[str, list[float]] = {name: [] for name in values}
     for one in TABLES:
         base = number(scores.cell(f"{one}, RBF-ARD", "RMSE"))
         for method, name in methods.items():
-            values[name].append(number(scores.cell(f"{one}, {method}", "RMSE")) / base)
+            cell = scores.cell(f"{one}, {method}", "RMSE")
+            values[name].append(number(cell) / base)
+            spreads[name].append(errors([cell])[0] / base)
         published, theirs = (
             number(scores.cell(f"{one}, {method}", "published RMSE"))
             for method in ("NKNRegressor", "RBF-ARD")
         )
         values["paper's network"].append(published / theirs)
-    dots(left, TABLES, values)
+        spreads["paper's network"].append(0.0)
+    dots(left, TABLES, values, spreads)
     left.axvline(1.0, color="0.5", linewidth=1, linestyle="--")
     left.set_title("RMSE relative to an RBF kernel with a lengthscale per column")
-    left.set_xlabel("random splits; left is better")
-    left.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.4, -0.18), columnspacing=1.0)
+    left.set_xlabel(
+        "ten random splits, standard errors; left is better\n(paper: relative to its RBF kernel)"
+    )
+    left.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.4, -0.28), columnspacing=1.0)
     cells = gain.column("log density of ours less theirs")
     gains = {"": [number(cell) for cell in cells]}
     dots(right, gain.column("set"), gains, {"": errors(cells)})
     right.axvline(0.0, color="0.5", linewidth=1, linestyle="--")
     right.set_title("log density less that of the better of RBF and Matern")
-    right.set_xlabel("nats per row, with standard errors; right is better")
+    right.set_xlabel("nats per observation, with standard errors; right is better")
 
 
 def support_vectors(figure: Any, gains: Table) -> None:
@@ -128,7 +162,7 @@ def support_vectors(figure: Any, gains: Table) -> None:
     axes = figure.subplots()
     kept = [row for row in gains.rows if not row[0].startswith("of ")]
     methods = {
-        "DANK, defaults": "relevances (default)",
+        "DANK, defaults": "DANKClassifier",
         "DANK as printed, mended": "factor of the paper",
         "Laplacian SVM-CV": "Laplacian kernel",
     }
@@ -150,17 +184,18 @@ def support_vectors(figure: Any, gains: Table) -> None:
 def textures(figure: Any, cases: Table) -> None:
     """Errors in the holes of textures."""
     axes = figure.subplots()
-    names = list(dict.fromkeys(cases.column("case")))
+    cases_ = list(dict.fromkeys(cases.column("case")))
+    names = [name.replace("plate (", "metal plate, hole at (") for name in cases_]
     found = {(row[0], row[1]): number(row[2]) for row in cases.rows}
     methods = {
-        "NKN": "network",
+        "NKN": "KroneckerGridGP",
         "spectral mixture 10": "spectral mixture",
         "RBF": "RBF",
         "periodic": "periodic",
-        "published fill": "published",
+        "published fill": "published result",
     }
     values = {
-        label: [found.get((case, method), math.nan) for case in names]
+        label: [found.get((case, method), math.nan) for case in cases_]
         for method, label in methods.items()
     }
     dots(axes, names, values)
@@ -168,15 +203,15 @@ def textures(figure: Any, cases: Table) -> None:
     axes.set_xscale("log")
     axes.set_xticks([0.1, 0.2, 0.5, 1.0], ["0.1", "0.2", "0.5", "1"])
     axes.minorticks_off()
-    axes.set_xlabel("squared error, of the variance in the hole;\nleft is better")
+    axes.set_xlabel("squared error relative to the variance in the hole;\nleft is better")
     axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.4, 1.2), columnspacing=0.8)
 
 
 def photographs(figure: Any, seen: Table, unseen: Table) -> None:
-    """How far fills of photographs are from the best of three others."""
+    """Errors of inpainted photographs relative to the best of three others."""
     axes = figure.subplots()
     kinds = ["scratches", "text", "edge", "hole"]
-    places = rows_of(axes, ["scratches", "text", "hole at the edge", "hole inside"])
+    heights = rows_of(axes, ["scratches", "text", "hole at the edge", "hole inside"])
     for (color, marker), label, one, up in zip(
         STYLES,
         ["defaults chosen with these", "unseen"],
@@ -186,7 +221,7 @@ def photographs(figure: Any, seen: Table, unseen: Table) -> None:
     ):
         rows = [row for row in one.rows if row[1] in kinds]
         column = one.columns.index("to the best")
-        heights = [places[kinds.index(row[1])] + up for row in rows]
+        heights = [heights[kinds.index(row[1])] + up for row in rows]
         axes.plot([number(row[column]) for row in rows], heights, marker, color=color, alpha=0.75,
                   label=label)  # fmt: skip
     axes.axvline(0.0, color="0.5", linewidth=1, linestyle="--")
@@ -198,17 +233,30 @@ def optimisation(figure: Any, runs: Table) -> None:
     """Regret after 100 evaluations, relative to BoTorch's default."""
     axes = figure.subplots()
     base = [number(cell) for cell in runs.column("singletask")]
-    values = {
-        label: [number(cell) / other for cell, other in zip(runs.column(method), base, strict=True)]
-        for label, method in (("StructureEnsembleGP", "structures"), ("Matern", "matern"))
+    methods = {
+        "StructureEnsembleGP": "structures",
+        "SingleTaskGP": "singletask",
+        "with Matern-5/2": "matern",
     }
-    dots(axes, runs.column("function"), values)
+    scaled = {
+        label: [
+            [value / other for value, other in zip(part, base, strict=True)]
+            for part in (map(number, runs.column(method)), errors(runs.column(method)))
+        ]
+        for label, method in methods.items()
+    }
+    values = {label: found for label, (found, _) in scaled.items()}
+    spreads = {  # on a logarithmic axis a bar ends before zero
+        label: [[min(e, 0.9 * v) for v, e in zip(*pair, strict=True)], pair[1]]
+        for label, pair in scaled.items()
+    }
+    dots(axes, [FUNCTIONS[name] for name in runs.column("function")], values, spreads)
     axes.axvline(1.0, color="0.5", linewidth=1, linestyle="--")
     axes.set_xscale("log")
     axes.set_xticks([0.003, 0.01, 0.03, 0.1, 0.3, 1], ["0.003", "0.01", "0.03", "0.1", "0.3", "1"])
     axes.minorticks_off()
-    axes.set_xlabel("regret relative to SingleTaskGP with its defaults;\nleft is better")
-    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.4, 1.1), columnspacing=0.8)
+    axes.set_xlabel("regret relative to SingleTaskGP, with standard errors;\nleft is better")
+    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.25, 1.09), columnspacing=0.8)
 
 
 def training_step(figure: Any, steps: Table) -> None:
@@ -241,11 +289,11 @@ def scaling(figure: Any, found: Table) -> None:
     names = list(dict.fromkeys(found.column("way")))
     panels = [("CPU s", "seconds of one core"), ("GB", "gigabytes")]
     for axes, (column, title) in zip(figure.subplots(2, 1), panels, strict=True):
-        place = found.columns.index(column)
+        index = found.columns.index(column)
         for name, (color, marker) in zip(names, STYLES, strict=True):
             own = [row for row in found.rows if row[0] == name]
             rows = [number(row[1].replace(",", "")) for row in own]
-            axes.plot(rows, [number(row[place]) for row in own], f"-{marker}", color=color,
+            axes.plot(rows, [number(row[index]) for row in own], f"-{marker}", color=color,
                       label=name)  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")

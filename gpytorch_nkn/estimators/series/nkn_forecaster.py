@@ -142,7 +142,7 @@ class NKNForecaster(MixturePredictions, OnCPU, RegressorMixin, BaseEstimator):
             deviations.
         x_offset_, x_scale_, y_offset_, y_scale_: Its scales.
         time_is_date_: Whether time is dates.
-        n_features_in_: 1.
+        n_features_in_: Always 1.
 
     Example:
         >>> import numpy as np
