@@ -79,7 +79,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "write these into one column": "datasets/test_csv_series.py",
     "had no covariates": "estimators/series/test_forecasts_with_covariates.py",
     "repeat a time": "estimators/series/test_many_series.py",
-    "not written as 2024": "estimators/series/test_many_series.py",
+    "dates such as 2024": "estimators/series/test_many_series.py",
     "no structure can be resolved": "estimators/series/test_nkn_forecaster.py",
     "take decompose": "interpretation/effects/test_effects.py",
     "in place of horizon": "interpretation/test_covariates.py",

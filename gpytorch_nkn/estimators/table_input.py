@@ -12,14 +12,14 @@ from scipy.sparse import issparse
 
 __all__ = [
     "Standardisation",
+    "check_complete_targets",
+    "check_numeric",
+    "check_unique_names",
+    "check_varies",
     "holds_numbers",
     "is_constant",
     "missing_as_nan",
     "offset_and_scale",
-    "refuse_constant",
-    "refuse_missing_targets",
-    "refuse_other_values",
-    "refuse_repeated_names",
     "warn_of_copies",
 ]
 
@@ -71,7 +71,7 @@ class Standardisation:
         return (X[:, self.used] - self.offset) / self.scale
 
 
-def refuse_repeated_names(X: Any) -> None:
+def check_unique_names(X: Any) -> None:
     """Raise if two columns of a data frame have the same name.
 
     Raises:
@@ -85,7 +85,7 @@ def refuse_repeated_names(X: Any) -> None:
         )
 
 
-def refuse_missing_targets(y: Any) -> None:
+def check_complete_targets(y: Any) -> None:
     """Raise if a target is missing: NaN, None, or pandas' NA or NaT.
 
     Raises:
@@ -100,7 +100,7 @@ def refuse_missing_targets(y: Any) -> None:
         )
 
 
-def refuse_other_values(
+def check_numeric(
     name: str, values: Any, *, categories: bool = False, fitted: bool = False
 ) -> None:
     """Refuse dates, masked values, strings, and data frames with columns that are not numbers.
@@ -165,7 +165,7 @@ def refuse_other_values(
     if categories:
         advice = f"make {name} a pandas.DataFrame, whose columns may hold strings (categories) and "
         advice += "dates"
-    _refuse_strings(name, values, advice)
+    _check_strings(name, values, advice)
 
 
 def _such_as(column: pd.Series) -> str:
@@ -186,7 +186,7 @@ def _fault_of(value: Any) -> TypeError | ValueError | None:
     return None
 
 
-def _refuse_strings(name: str, values: Any, advice: str) -> None:
+def _check_strings(name: str, values: Any, advice: str) -> None:
     """Raise if a value of an array or a sequence is no number, and name it."""
     try:
         array = np.asarray(values)
@@ -232,7 +232,7 @@ def is_constant(y: np.ndarray) -> bool:
     return bool(np.ptp(y) <= _SPREAD * np.abs(y).max())
 
 
-def refuse_constant(y: np.ndarray) -> None:
+def check_varies(y: np.ndarray) -> None:
     """Refuse targets ``N`` without variation."""
     if is_constant(y):
         raise ValueError(f"The targets are constant ({y[0]}): nothing can be learned.")

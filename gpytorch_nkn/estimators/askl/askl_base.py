@@ -25,7 +25,7 @@ from gpytorch_nkn.estimators.askl.askl_selection import (
 )
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
 from gpytorch_nkn.estimators.askl.askl_training import Objective
-from gpytorch_nkn.estimators.table_input import refuse_other_values
+from gpytorch_nkn.estimators.table_input import check_numeric
 from gpytorch_nkn.fit import Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 
@@ -348,7 +348,7 @@ class SpectralLearner(OnCPU, BaseEstimator):
 
     def _standardised(self, X: ArrayLike) -> Tensor:
         check_is_fitted(self, "input_map_")
-        refuse_other_values("X", X)
+        check_numeric("X", X)
         table = validate_data(self, X, dtype=np.float64, reset=False, order="C")
         rows = self.input_map_(table)
         return torch.from_numpy(rows).to(self._network.values.device)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner, describe_shared
-from gpytorch_nkn.estimators.table_input import refuse_other_values
+from gpytorch_nkn.estimators.table_input import check_numeric
 
 __all__ = ["ASKLClassifier"]
 
@@ -123,7 +123,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         return self.loss
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        refuse_other_values("X", X)
+        check_numeric("X", X)
         try:
             table, labels = validate_data(
                 self, X, y, dtype=np.float64, order="C", ensure_min_samples=2

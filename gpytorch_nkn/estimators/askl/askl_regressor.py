@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner, describe_shared
 from gpytorch_nkn.estimators.askl.askl_inputs import varies
-from gpytorch_nkn.estimators.table_input import offset_and_scale, refuse_other_values
+from gpytorch_nkn.estimators.table_input import check_numeric, offset_and_scale
 
 __all__ = ["ASKLRegressor"]
 
@@ -58,8 +58,8 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
         return "squared_error"
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        refuse_other_values("X", X)
-        refuse_other_values("y", y)
+        check_numeric("X", X)
+        check_numeric("y", y)
         options = {"dtype": np.float64, "order": "C", "ensure_min_samples": 2}
         table, targets = validate_data(self, X, y, multi_output=True, y_numeric=True, **options)
         self._flat = targets.ndim == 1

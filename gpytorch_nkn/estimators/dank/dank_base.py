@@ -33,7 +33,7 @@ from gpytorch_nkn.estimators.dank.dual import Block, hadamard_factor, threshold_
 from gpytorch_nkn.estimators.dank.extension import LearnedKernel, reciprocal_neighbours
 from gpytorch_nkn.estimators.dank.relevance import RelevanceKernel
 from gpytorch_nkn.estimators.dank.svm import FittedSVMs, learn_svms, plain_svms
-from gpytorch_nkn.estimators.table_input import refuse_other_values
+from gpytorch_nkn.estimators.table_input import check_numeric
 from gpytorch_nkn.fit import check_counts, check_number, warn_of_size
 
 __all__ = ["FOLDS", "BaseDANK"]
@@ -353,7 +353,7 @@ class BaseDANK(OnCPU, BaseEstimator):
 
     def _rows(self, name: str, values: ArrayLike) -> np.ndarray:
         """Checked rows for predictions."""
-        refuse_other_values(name, values)
+        check_numeric(name, values)
         return validate_data(self, values, dtype=np.float64, order="C", reset=False)
 
     def _outputs(self, X: ArrayLike) -> np.ndarray:

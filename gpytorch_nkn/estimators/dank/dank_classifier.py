@@ -19,7 +19,7 @@ from sklearn.utils.validation import validate_data
 from gpytorch_nkn.estimators.dank.dank_base import FOLDS, BaseDANK
 from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path
 from gpytorch_nkn.estimators.dank.dual import Block, classification_blocks
-from gpytorch_nkn.estimators.table_input import refuse_other_values
+from gpytorch_nkn.estimators.table_input import check_numeric
 
 __all__ = ["DANKClassifier"]
 
@@ -111,7 +111,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         return self.classes_[_codes(outputs, len(self.classes_))]
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        refuse_other_values("X", X)
+        check_numeric("X", X)
         table, labels = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)

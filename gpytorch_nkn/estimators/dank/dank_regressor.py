@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 from gpytorch_nkn.estimators.dank.dank_base import FOLDS, BaseDANK
 from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path
 from gpytorch_nkn.estimators.dank.dual import Block, regression_blocks
-from gpytorch_nkn.estimators.table_input import refuse_other_values
+from gpytorch_nkn.estimators.table_input import check_numeric
 
 __all__ = ["DANKRegressor"]
 
@@ -98,8 +98,8 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         return self._outputs(X)[:, 0]
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        refuse_other_values("X", X)
-        refuse_other_values("y", y)
+        check_numeric("X", X)
+        check_numeric("y", y)
         table, targets = validate_data(
             self, X, y, dtype=np.float64, order="C", ensure_min_samples=2, y_numeric=True
         )

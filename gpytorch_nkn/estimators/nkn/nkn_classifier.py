@@ -25,7 +25,7 @@ from gpytorch_nkn.estimators.nkn.table_models import (
     named_structures,
     train_structures,
 )
-from gpytorch_nkn.estimators.table_input import refuse_missing_targets
+from gpytorch_nkn.estimators.table_input import check_complete_targets
 from gpytorch_nkn.fit import FitResult, Recipe, Session, warn_of_size
 from gpytorch_nkn.linalg import ExactPosterior
 
@@ -181,7 +181,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     def _training_table(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows ``N x D``, codes of labels ``N``, the mask ``D`` (or empty) of columns of codes."""
         X, codes = self._coded(X)
-        refuse_missing_targets(y)
+        check_complete_targets(y)
         checks: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_min_samples": 3}
         table, labels = validate_data(self, X, y, ensure_all_finite="allow-nan", **checks)
         check_classification_targets(labels)

@@ -33,9 +33,9 @@ from gpytorch_nkn.estimators.nkn.table_models import (
 from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, TableRows, row_source
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
 from gpytorch_nkn.estimators.table_input import (
-    refuse_constant,
-    refuse_missing_targets,
-    refuse_other_values,
+    check_complete_targets,
+    check_numeric,
+    check_varies,
     warn_of_copies,
 )
 from gpytorch_nkn.fit import (
@@ -307,13 +307,13 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows ``N x D``, targets ``N`` and the mask ``D`` (or empty) of columns of codes."""
         X, codes = self._coded(X, in_memory=in_memory)
-        refuse_other_values("y", y)
-        refuse_missing_targets(y)
+        check_numeric("y", y)
+        check_complete_targets(y)
         checks: dict[str, Any] = {"dtype": np.float64, "y_numeric": True, "order": "C"}
         checks |= {"ensure_min_samples": 3, "ensure_all_finite": "allow-nan"}
         table, target = validate_data(self, X, y, **checks)
         target = target.astype(np.float64)
-        refuse_constant(target)
+        check_varies(target)
         return table, target, codes
 
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:

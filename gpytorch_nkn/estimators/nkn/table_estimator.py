@@ -21,9 +21,9 @@ from gpytorch_nkn.estimators.nkn.table_models import check_structures
 from gpytorch_nkn.estimators.nkn.table_times import Times
 from gpytorch_nkn.estimators.table_input import (
     Standardisation,
+    check_numeric,
+    check_unique_names,
     missing_as_nan,
-    refuse_other_values,
-    refuse_repeated_names,
 )
 from gpytorch_nkn.fit import Recipe, check_counts
 
@@ -53,7 +53,7 @@ class TableEstimator(OnCPU, BaseEstimator):
 
     def _coded(self, X: Any, *, in_memory: bool = True) -> tuple[Any, np.ndarray]:
         """The table in numbers, and the mask ``D`` (or empty) of columns of codes."""
-        refuse_repeated_names(X)
+        check_unique_names(X)
         self._times = Times.of(X)
         X = self._times(X)
         self._categories = Categories.of(X if in_memory else None)
@@ -63,7 +63,7 @@ class TableEstimator(OnCPU, BaseEstimator):
         }
         codes = self._categories.mask(X)
         X = missing_as_nan(self._categories(X))
-        refuse_other_values("X", X, categories=True)
+        check_numeric("X", X, categories=True)
         return X, codes
 
     def _standardise(
@@ -104,9 +104,9 @@ class TableEstimator(OnCPU, BaseEstimator):
     def _incomplete_rows(self, X: ArrayLike) -> np.ndarray:
         """Standardised rows ``M x d`` with codes of categories and NaN for missing numbers."""
         check_is_fitted(self, "results_")
-        refuse_repeated_names(X)
+        check_unique_names(X)
         X = missing_as_nan(self._categories(self._times(X)))
-        refuse_other_values("X", X, fitted=True)
+        check_numeric("X", X, fitted=True)
         checks: dict[str, Any] = {"dtype": np.float64, "order": "C", "reset": False}
         return self.standardisation_(
             validate_data(self, X, ensure_all_finite="allow-nan", **checks)

@@ -1,12 +1,10 @@
-"""Which Gaussian processes are candidates for a series, and how each is trained."""
+"""Candidate Gaussian processes of a series, and their training."""
 
 from __future__ import annotations
 
 import math
-import time as clock
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,14 +29,14 @@ from gpytorch_nkn.layers import log_normal_prior
 __all__ = [
     "QUALITIES",
     "Key",
-    "Options",
     "SeriesGP",
     "candidate_keys",
+    "check_network",
     "scout",
     "train",
 ]
 
-Key = tuple[str, Transform]  # name of the structure, and what it models of the targets
+Key = tuple[str, Transform]  # name of the structure, and transform of the targets
 
 _STEADY, _DRIFTING, _LEVEL, _NO_COVARIATES = "steady", "drifting", "level", "no covariates"
 # Terms of the networks, by name.
@@ -60,45 +58,12 @@ _OF_LONG: dict[str, tuple[str, ...]] = {
     "fast": (_DRIFTING,),
     "default": (_DRIFTING, "damped", "cycle", _LEVEL, _NO_COVARIATES),
 }
-# Log prior weight of a candidate whose structure is picked with the values that score it: a
-# network, or a cycle that came less often than so many times.
+# Log prior weight of a candidate whose structure is chosen with the values that score it: a
+# network, or a cycle with fewer than so many periods.
 _PICKED, _FEW_CYCLES = -3.0, 6.0
-_SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # of one start, at the modes of the priors
-_TIME = (0,)  # column of the inputs
-_MANY = 250  # points
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of a search, as of :class:`NKNForecaster`.
-
-    Attributes:
-        structure, transform, bounds, quality, outliers, priors, restarts, recipe, budget, n_jobs,
-            device, progress: Of the forecaster.
-        seed: Of all that is drawn.
-        begin: When the call began, by the monotonic clock.
-    """
-
-    structure: str | NeuralKernelNetwork
-    transform: str
-    bounds: Sequence[float | None] | None
-    quality: str
-    outliers: str
-    priors: bool
-    restarts: int | None
-    recipe: Recipe | None
-    budget: float | None
-    n_jobs: int
-    device: str | None
-    progress: bool
-    seed: int
-    begin: float = field(default_factory=clock.monotonic)
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds that are left of the budget, infinite without one."""
-        budget = math.inf if self.budget is None else self.budget
-        return budget - (clock.monotonic() - self.begin)
+_SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # for one start at the modes of the priors
+_TIME = (0,)  # column of time in the inputs
+_MANY = 250  # points, above which a network has 6 starts in place of 20
 
 
 class SeriesGP(ExactGP):
@@ -107,13 +72,13 @@ class SeriesGP(ExactGP):
     Args:
         x: Inputs ``N x (1 + C)``, time and covariates.
         y: Targets ``N``.
-        kernel: Its kernel.
-        priors: Weak priors on noise and mean.
-        line: The mean is linear; else it is zero.
+        kernel: Covariance.
+        priors: Whether noise and mean have weak priors.
+        line: Whether the mean is linear; otherwise it is zero.
     """
 
     def __init__(self, x: Tensor, y: Tensor, kernel: Kernel, priors: bool, *, line: bool):
-        # The floor keeps the covariance matrix of a noise-free series well conditioned.
+        # The lower bound keeps the covariance matrix of a noise-free series well conditioned.
         noise = (0.01, 2.0) if line else (0.05, 1.5)
         likelihood = GaussianLikelihood(
             noise_prior=log_normal_prior(*noise) if priors else None,
@@ -124,7 +89,7 @@ class SeriesGP(ExactGP):
         super().__init__(x, y, likelihood)
         self.mean_module = ZeroMean()
         if line:
-            with torch.random.fork_rng():  # LinearMean draws its start from the global state
+            with torch.random.fork_rng():  # LinearMean draws from the global random state
                 self.mean_module = LinearMean(x.size(-1)).initialize(weights=0.0, bias=0.0)
             if priors:
                 mean = self.mean_module
@@ -137,7 +102,7 @@ class SeriesGP(ExactGP):
 
 
 def scout(series: Series) -> str:
-    """Name of the candidate that finds outliers: what came once must not look like a season."""
+    """Name of the candidate that finds outliers, without seasons that could explain one."""
     return _DRIFTING if series.is_long else _STEADY
 
 
@@ -147,9 +112,9 @@ def candidate_keys(
     series: Series,
     transforms: Sequence[Transform],
 ) -> list[Key]:
-    """Structures and transforms to train for a series, given its possible transforms.
+    """Structures and transforms of the candidates.
 
-    Each is trained for the first and the last transform, a cycle for the middle one.
+    Each structure has the first and the last transform, a cycle the middle one.
     """
     names: tuple[str, ...] = ("network",)
     if isinstance(structure, str):
@@ -167,19 +132,21 @@ def candidate_keys(
     return keys
 
 
-def train(shared: tuple[Options, Series], key: Key, seconds: float | None) -> Member:
+def train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member:
     """Train and score a candidate, which is then conditioned on the rows it learned from.
 
+    ``shared`` holds an unfitted :class:`NKNForecaster`, for its options, and the series.
+
     Raises:
-        RuntimeError, ArithmeticError: It cannot be trained, or there is no cycle.
+        RuntimeError, ArithmeticError: The training failed, or the series has no cycle.
     """
     try:
         return _trained(shared, key, seconds)
-    except ValueError as error:  # of the numbers: options are checked before
+    except ValueError as error:  # of the data: options were checked before
         raise ArithmeticError(str(error)) from error
 
 
-def _trained(shared: tuple[Options, Series], key: Key, seconds: float | None) -> Member:
+def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member:
     options, whole = shared
     name, transform = key
     is_sum = name in _TERMS
@@ -214,7 +181,7 @@ def _trained(shared: tuple[Options, Series], key: Key, seconds: float | None) ->
         result = fit_best_of(
             model.to(device=options.device, dtype=y.dtype),
             budget=seconds,
-            seed=options.seed,
+            seed=options.random_state,
             progress=options.progress,
             **how,
         )
@@ -237,7 +204,7 @@ def _trained(shared: tuple[Options, Series], key: Key, seconds: float | None) ->
     return member
 
 
-def _restarts(options: Options, num_rows: int) -> int:
+def _restarts(options: Any, num_rows: int) -> int:
     if options.restarts is not None:
         return options.restarts
     return 20 if num_rows <= _MANY else 6
@@ -275,3 +242,18 @@ def _bias(mean: LinearMean) -> Tensor:
 
 def _set_bias(mean: LinearMean, value: Tensor) -> None:
     mean.initialize(bias=value)
+
+
+def check_network(network: NeuralKernelNetwork, width: int) -> None:
+    """Raise an error unless a network is one kernel over so many input columns."""
+    kernel = deepcopy(network).double()
+    rows = torch.arange(3.0, dtype=torch.float64).unsqueeze(-1).expand(3, width)
+    columns = "one input column" if width == 1 else f"{width} input columns (time and covariates)"
+    expected = f"structure must be one kernel over {columns}"
+    try:
+        with torch.no_grad():
+            shape = tuple(kernel(rows).to_dense().shape)
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{expected}: {error}") from error
+    if shape != (3, 3):
+        raise ValueError(f"{expected}, got covariances of shape {shape} for 3 times.")

@@ -1,4 +1,4 @@
-"""Covariates of a series: columns beside time whose values are known, in the future, too."""
+"""Covariates of a series: columns with known past and future values."""
 
 from __future__ import annotations
 
@@ -11,39 +11,31 @@ import pandas as pd
 from torch import Tensor
 
 from gpytorch_nkn.estimators.series.series_input import as_time
-from gpytorch_nkn.estimators.table_input import refuse_other_values
+from gpytorch_nkn.estimators.table_input import check_numeric
 from gpytorch_nkn.fit import warn_user
 
 __all__ = ["Covariates", "covariate_frame"]
 
-_SPREAD = 1e-12  # of a column to its largest value, below which it is constant
+_SPREAD = 1e-12  # largest range of a constant column, relative to its largest value
 
 
 @dataclass(frozen=True, eq=False)
 class Covariates:
-    """Which columns there are beside time, and how a model counts them.
+    """The covariates of a fit and their scales.
 
-    Columns of two values count as 0 and 1, others are standardised, and constant ones are left
-    out.
-
-    Attributes:
-        columns: Labels of all columns ``C``: those of the data frame, else ``covariate 1``, ...
-        by_name: Whether they came by names.
-        offset, scale: ``C`` each.
-        used: Mask ``C`` of columns that vary.
-        is_switch: Mask ``C`` of columns of two values.
+    Columns with two values become 0 and 1, others are standardised. Constant columns are not used.
     """
 
-    columns: pd.Index
-    by_name: bool
-    offset: np.ndarray
+    columns: pd.Index  # labels of the C columns, by default "covariate 1", ...
+    by_name: bool  # whether they were a data frame
+    offset: np.ndarray  # C
     scale: np.ndarray
-    used: np.ndarray
-    is_switch: np.ndarray
+    used: np.ndarray  # mask C of columns that vary
+    is_switch: np.ndarray  # mask C of columns with two values
 
     @classmethod
     def of(cls, frame: pd.DataFrame, *, by_name: bool) -> Covariates:
-        """Those of the data of a fit, ``N x C``, with a notice about constant columns.
+        """Covariates ``N x C`` of a fit, with a warning about constant columns.
 
         Raises:
             ValueError: Names are repeated, or values are missing, infinite or too large.
@@ -51,7 +43,7 @@ class Covariates:
         repeated = frame.columns[frame.columns.duplicated()].unique()
         if len(repeated):
             raise ValueError(f"covariates has several columns of the name {_listed(repeated)}.")
-        _refuse_missing(frame)
+        _check_finite(frame)
         table = frame.to_numpy()
         low, high = table.min(0), table.max(0)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -62,10 +54,7 @@ class Covariates:
         used = spread > _SPREAD * np.abs(table).max(0)
         is_switch = used & ((table == low) | (table == high)).all(0)
         if not used.all():
-            warn_user(
-                "Covariates that are constant tell nothing and are left out: "
-                f"{_listed(frame.columns[~used])}."
-            )
+            warn_user(f"Constant covariates are not used: {_listed(frame.columns[~used])}.")
         return cls(
             columns=frame.columns,
             by_name=by_name,
@@ -77,21 +66,21 @@ class Covariates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns in use."""
+        """Names of the columns in use."""
         return tuple(map(str, self.columns[self.used]))
 
     def frame(self, values: Any, times: pd.Index) -> pd.DataFrame:
         """All columns ``M x C`` at times ``M``, in the order of the fit.
 
         Raises:
-            ValueError: There are none where the fit had some, or the reverse; columns are missing
-                or too many; values are missing or infinite.
+            ValueError: Covariates are missing or unexpected, the number of columns differs from
+                the fit, or values are missing or infinite.
         """
         count = len(self.columns)
         if values is None and count:
             raise ValueError(
                 f"The fit had {count} covariate{'s' if count > 1 else ''} "
-                f"({_listed(self.columns)}): their values at these times are needed, too "
+                f"({_listed(self.columns)}): pass their values at these times, too "
                 "(covariates=...). If they are not known, forecast them, or fit without them."
             )
         if values is not None and not count:
@@ -111,29 +100,29 @@ class Covariates:
                 f"got {frame.shape[1]}."
             )
         frame.columns = self.columns
-        _refuse_missing(frame)
+        _check_finite(frame)
         return frame
 
     def scaled(self, frame: pd.DataFrame) -> np.ndarray:
-        """The columns in use, of all columns ``M x C``, as a model has them."""
+        """Scale the columns in use of all columns ``M x C``."""
         table = frame.to_numpy()
         changed = (table != self.offset).any(0) & ~self.used
         if changed.any():
             warn_user(
-                "Covariates that were constant in the fit have no known effect, and none in the "
-                f"forecast: {_listed(self.columns[changed])}."
+                "Covariates that were constant in the fit have no effect on the forecast: "
+                f"{_listed(self.columns[changed])}."
             )
         return ((table - self.offset) / self.scale)[:, self.used]
 
 
 def covariate_frame(values: Any, times: pd.Index) -> pd.DataFrame:
-    """Columns of floats ``N x C`` over times ``N``, in which values may be missing.
+    """Columns of floats ``N x C`` over times ``N``, possibly with missing values.
 
-    Rows of a pandas object over dates are found by their dates, others by their order.
+    Rows of a pandas object over dates are looked up by date; other rows are in the order of times.
 
     Raises:
-        TypeError: They are not numbers.
-        ValueError: Shapes are wrong, or a data frame has no rows for some dates.
+        TypeError: Values are not numbers.
+        ValueError: The shape is wrong, or a data frame has no rows for some dates.
     """
     if values is None:
         return pd.DataFrame(index=times)
@@ -141,11 +130,11 @@ def covariate_frame(values: Any, times: pd.Index) -> pd.DataFrame:
     if isinstance(values, pd.Series):
         values = values.to_frame("covariate 1" if values.name is None else values.name)
     if isinstance(values, pd.DataFrame):
-        refuse_other_values("covariates", values)
+        check_numeric("covariates", values)
         labels = values.columns
         values = _at_times(values, times).to_numpy(dtype=float, na_value=np.nan)
     values = values.detach().cpu() if isinstance(values, Tensor) else values
-    refuse_other_values("covariates", values)
+    check_numeric("covariates", values)
     try:
         table = np.asarray(values)
         if np.iscomplexobj(table):
@@ -153,8 +142,8 @@ def covariate_frame(values: Any, times: pd.Index) -> pd.DataFrame:
         table = table.astype(float)
     except (TypeError, ValueError):
         raise TypeError(
-            "covariates must be columns of numbers, as an array or a data frame (categories are "
-            f"encoded first, e.g. by pandas.get_dummies), got {type(values).__name__}."
+            "covariates must be columns of numbers, as an array or a data frame (encode categories "
+            f"first, e.g. by pandas.get_dummies), got {type(values).__name__}."
         ) from None
     table = table[:, None] if table.ndim == 1 else table
     if table.ndim != 2 or len(table) != len(times):
@@ -168,7 +157,7 @@ def covariate_frame(values: Any, times: pd.Index) -> pd.DataFrame:
 
 
 def _at_times(frame: pd.DataFrame, times: pd.Index) -> pd.DataFrame:
-    """The rows at these times, if both are dates; else the frame itself."""
+    """The rows at these times if both indices are dates; otherwise all rows."""
     dates = pd.DatetimeIndex | pd.PeriodIndex
     if not (isinstance(frame.index, dates) and isinstance(times, dates)):
         return frame
@@ -176,19 +165,19 @@ def _at_times(frame: pd.DataFrame, times: pd.Index) -> pd.DataFrame:
     if np.array_equal(own, wanted):
         return frame
     if len(np.unique(own)) < len(own):
-        raise ValueError("covariates have some dates twice, and must have the dates of x then.")
+        raise ValueError("covariates with repeated dates must have the dates of x.")
     rows = pd.Index(own).get_indexer(pd.Index(wanted))
     lacking = rows < 0
     if lacking.any():
         raise ValueError(
-            f"covariates have no row for {int(lacking.sum())} of {len(times)} dates, the first is "
-            f"{times[int(lacking.argmax())]}; they reach from {frame.index.min()} to "
-            f"{frame.index.max()}."
+            f"covariates must have a row for every date, but {int(lacking.sum())} of {len(times)} "
+            f"dates have none, the first {times[int(lacking.argmax())]}; the rows are from "
+            f"{frame.index.min()} to {frame.index.max()}."
         )
     return frame.iloc[rows]
 
 
-def _refuse_missing(frame: pd.DataFrame) -> None:
+def _check_finite(frame: pd.DataFrame) -> None:
     bad = ~np.isfinite(frame.to_numpy())
     if bad.any():
         column = int(bad.any(0).argmax())

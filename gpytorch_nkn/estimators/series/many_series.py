@@ -1,11 +1,10 @@
-"""Forecasts of many series, one by one, in parallel."""
+"""Forecasts of many series in parallel."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -40,45 +39,42 @@ def forecast_many(
     progress: bool = True,
     **options: Any,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Forecast many series, each by an :class:`NKNForecaster` of its own.
+    """Forecast many series, each with its own :class:`NKNForecaster`.
 
     Data are in long form, with the columns and names of Nixtla's statsforecast. Missing targets
-    are gaps. A constant series goes on as it is, in intervals of no width. A series that cannot be
-    forecast (fewer than 3 points, infinite values, a missing date, no model that fits) has
-    missing values, and a row in a table of failures; the others go on.
+    are gaps. A constant series is continued with intervals of zero width. A series without a
+    forecast (fewer than 3 points, infinite values, a missing or repeated time, no model that fits)
+    has missing values and a row in the table of failures.
 
-    Series are spread over processes with one thread each, or over what
-    ``joblib.parallel_config(backend=...)`` names: threads, Dask, Ray. Without a ``budget``,
-    forecasts do not depend on other series, their order or the number of jobs.
+    Series run in processes with one thread each, or on the backend of
+    ``joblib.parallel_config(backend=...)``: threads, Dask, Ray. Without a ``budget``, forecasts do
+    not depend on other series, their order or the number of jobs.
 
     Args:
-        frame: One row an observation: series, time, target. Further columns are covariates.
-        horizon: Steps ahead of the end of each series, which goes on by its own usual step; also
-            those by which candidates are judged.
-        level: Per cent of the central bands; ``None`` for none.
+        frame: One row per observation: series, time, target. Further columns are covariates.
+        horizon: Steps ahead of the end of each series, for forecasts and for scoring candidates.
+        level: Coverage of the central intervals in per cent; ``None`` for no interval.
         future: Covariates at the times that follow, in long form: series, time, and the further
-            columns of ``frame``. Other times may be among them.
+            columns of ``frame``. It may contain other times.
         id_col: Column of the names of the series.
-        time_col: Column of times: dates (strings only in the manner of ISO 8601), periods,
-            durations or numbers. A series of which a time comes twice fails.
+        time_col: Column of times: dates (strings in ISO 8601 only), periods, durations or numbers.
         target_col: Column of targets.
-        n_jobs: Processes, or negative for all; ``None`` for what ``joblib.parallel_config`` says,
-            else 1.
-        random_state: Seed, the same for each series; ``None`` draws one.
+        n_jobs: Processes, or negative for all; ``None`` for the setting of
+            ``joblib.parallel_config``, else 1.
+        random_state: Seed of every series; ``None`` draws one.
         progress: Show a progress bar on a terminal.
-        **options: Of :class:`NKNForecaster`, such as ``quality="fast"``; ``budget`` is for each
+        **options: Options of :class:`NKNForecaster`, such as ``quality="fast"``; ``budget`` is per
             series.
 
     Returns:
-        Forecasts with ``horizon`` rows a series, in the order in which series first appear: its
-        name, time, the median ``NKN`` and intervals ``NKN-lo-80``, ``NKN-hi-80``, ..., as Nixtla's
-        tools name them; and the table of failures: name and reason. After Ctrl-C, series that were
-        not reached are among these.
+        Forecasts with ``horizon`` rows per series, in the order in which series first appear: name,
+        time, the median ``NKN`` and intervals ``NKN-lo-80``, ``NKN-hi-80``, ...; and the table of
+        failures: name and reason. After Ctrl-C, the latter lists series that were not reached.
 
     Raises:
-        TypeError: ``frame`` is no data frame of times and numbers, or an option is of a wrong
+        TypeError: ``frame`` is not a data frame of times and numbers, or an option has the wrong
             type or does not exist.
-        ValueError: Columns or names of series are missing, or an option has no meaning.
+        ValueError: Columns or names of series are missing, or an option is invalid.
         KeyboardInterrupt: Ctrl-C came before any series was finished.
 
     Example:
@@ -102,19 +98,12 @@ def forecast_many(
     reasons: dict[int, str] = {}
     session = Session(progress=progress)
     rest = "not reached: interrupted"
-    # Backends of threads draw from one random state.
+    shared, jobs = (forecaster, horizon, percents), ((task,) for task in tasks)
     with (
         session.bar(len(tasks), "series", "series") as bar,
         session.interruptible(lambda: found),
-        torch.random.fork_rng(devices=[]),
-        closing(
-            as_finished(
-                _forecast,
-                ((task,) for task in tasks),
-                n_jobs,
-                shared=(forecaster, horizon, percents),
-            )
-        ) as results,
+        torch.random.fork_rng(devices=[]),  # threads share one random state
+        closing(as_finished(_forecast, jobs, n_jobs, shared=shared)) as results,
     ):
         try:
             for number, (values, reason) in results:
@@ -123,20 +112,13 @@ def forecast_many(
                 else:
                     found[number] = values
                 bar.update()
-        except Exception as error:  # of the pool: a job returns what went wrong in it
+        except Exception as error:  # of the pool: a job returns its own errors
             if not found:
                 raise
             rest = f"not reached: {type(error).__name__}: {error}"
-    for number in range(len(tasks)):
-        if number not in found:
-            reasons.setdefault(number, rest)
-    failed = sorted(reasons)
-    failures = pd.DataFrame(
-        {
-            id_col: names[failed],
-            "reason": pd.Series([reasons[number] for number in failed], dtype=object),
-        }
-    )
+    failed = [number for number in range(len(tasks)) if number not in found]
+    why = pd.Series([reasons.get(number, rest) for number in failed], dtype=object)
+    failures = pd.DataFrame({id_col: names[failed], "reason": why})
     if failed:
         first = failures.iloc[0]
         warn_user(
@@ -146,35 +128,35 @@ def forecast_many(
     empty = np.full((horizon, len(columns)), np.nan)
     table = np.concatenate([found.get(number, empty) for number in range(len(tasks))])
     times = [_continued(task.times, horizon) for task in tasks]
+    labels = [_NAME if column == "median" else f"{_NAME}-{column}" for column in columns]
     forecasts = pd.DataFrame(
         {
             id_col: names.repeat(horizon),
             time_col: times[0].append(times[1:]),
-            **dict(zip(_named(list(columns)), table.T, strict=True)),
+            **dict(zip(labels, table.T, strict=True)),
         }
     )
     return forecasts, failures
 
 
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """One series, and its covariates: known ones over its times, later ones over theirs."""
+class _Task(NamedTuple):
+    """One series."""
 
     times: pd.Index
     target: np.ndarray
-    known: pd.DataFrame | None
-    later: pd.DataFrame | None
+    known: pd.DataFrame | None  # covariates over its times
+    later: pd.DataFrame | None  # covariates over later times
 
 
 def _forecaster(
     options: dict[str, Any], horizon: int, random_state: int | np.random.RandomState | None
 ) -> NKNForecaster:
-    """A forecaster of checked options, with a seed."""
+    """A forecaster with checked options and a seed."""
     possible = NKNForecaster().get_params().keys() - {"horizon", "n_jobs", "progress"}
     unknown = sorted(options.keys() - possible)
     if unknown:
         raise TypeError(
-            f"forecast_many has no option {unknown[0]!r}; those of NKNForecaster are "
+            f"forecast_many has no option {unknown[0]!r}; the options of NKNForecaster are "
             f"{', '.join(sorted(possible - {'random_state'}))}."
         )
     seed = random_state
@@ -189,7 +171,7 @@ def _forecaster(
 def _tasks(
     frame: pd.DataFrame, future: pd.DataFrame | None, roles: tuple[str, str, str]
 ) -> tuple[pd.Index, list[_Task]]:
-    """Names of series, in the order of their appearance, and what is to be forecast of each."""
+    """Names of the series, in the order in which they first appear, and a task for each."""
     names, codes = _series_of(frame, "frame", roles)
     id_col, time_col, target_col = roles
     times = _times(frame[time_col], time_col)
@@ -198,13 +180,13 @@ def _tasks(
     later = None
     if extra and future is None:
         raise ValueError(
-            f"frame has the further columns {', '.join(map(str, extra))}. As covariates, they need "
-            "the values that follow (future=...); else drop them."
+            f"frame has the further columns {', '.join(map(str, extra))}. Covariates need their "
+            "future values (future=...); other columns must be dropped."
         )
     if future is not None:
         later_names, later_codes = _series_of(future, "future", (id_col, time_col, *extra))
         if not extra:
-            raise ValueError("future has covariates, and frame has none beside its three columns.")
+            raise ValueError("future has covariates, but frame has only its three columns.")
         later_times = _times(future[time_col], time_col)
         later = future[extra].set_axis(later_times)
         groups = dict(zip(later_names, _groups(later_codes, len(later_names)), strict=True))
@@ -221,11 +203,11 @@ def _tasks(
 def _series_of(
     frame: pd.DataFrame, argument: str, needed: Sequence[str]
 ) -> tuple[pd.Index, np.ndarray]:
-    """Names of the series, and the number of that of each row."""
+    """Names of the series, and the number of the series of each row."""
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"{argument} must be a pandas data frame, got {type(frame).__name__}.")
     if len(set(needed)) < len(needed):
-        raise ValueError(f"Series, time and target are different columns, got {list(needed)}.")
+        raise ValueError(f"Series, time and target must be different columns, got {list(needed)}.")
     missing = [column for column in needed if column not in frame.columns]
     if missing:
         raise ValueError(
@@ -255,8 +237,8 @@ def _times(column: pd.Series, name: str) -> pd.Index:
             index = pd.DatetimeIndex(pd.to_datetime(index, format="ISO8601"))
         except ValueError as error:
             raise ValueError(
-                f"Column {name!r} holds dates that are not written as 2024-01-31; read them by "
-                f"pandas.to_datetime with their format first ({error})."
+                f"Column {name!r} must hold dates such as 2024-01-31: convert other formats with "
+                f"pandas.to_datetime first ({error})."
             ) from None
     dates = pd.DatetimeIndex | pd.PeriodIndex | pd.TimedeltaIndex
     if not isinstance(index, dates) and not pd.api.types.is_any_real_numeric_dtype(index.dtype):
@@ -265,7 +247,7 @@ def _times(column: pd.Series, name: str) -> pd.Index:
 
 
 def _numbers(column: pd.Series, name: str) -> np.ndarray:
-    """Targets with NaN where there are none; infinite ones are a matter of their series."""
+    """Targets, NaN where missing; infinite targets are errors of their series."""
     try:
         numeric = pd.api.types.is_any_real_numeric_dtype(column.dtype)
         if not numeric and column.dtype != object and not isinstance(column.dtype, pd.StringDtype):
@@ -278,11 +260,11 @@ def _numbers(column: pd.Series, name: str) -> np.ndarray:
 def _forecast(
     shared: tuple[NKNForecaster, int, tuple[float, ...]], task: _Task
 ) -> tuple[np.ndarray | None, str]:
-    """The forecast of one series, or why there is none; Ctrl-C ends it."""
+    """The forecast of one series, or the reason of its failure; Ctrl-C is raised."""
     torch.set_num_threads(1)
     try:
         return _values(*shared, task), ""
-    except Exception as error:  # whatever it is, the other series go on
+    except Exception as error:  # any error: the other series go on
         return None, f"{type(error).__name__}: {error}"
 
 
@@ -291,7 +273,7 @@ def _values(
 ) -> np.ndarray:
     """Medians and ends of intervals ``horizon x C``."""
     repeated = task.times[task.times.duplicated()].dropna()
-    if len(repeated):  # in long form a mistake in most cases, such as rows that came twice
+    if len(repeated):  # in long form usually a mistake, such as duplicated rows
         raise ValueError(
             f"{len(repeated)} rows repeat a time of the series, the first {repeated[0]}; drop or "
             "aggregate them."
@@ -304,13 +286,13 @@ def _values(
         raise KeyboardInterrupt
     later = task.later
     if later is not None and not made.time_axis_.has_dates:
-        later = later.sort_index()  # numbers are found by their order
+        later = later.sort_index()  # rows over numbers are used in their order
         later = later[later.index > task.times.max()].iloc[:horizon]
     return made.forecast(horizon, level=level, covariates=later).to_numpy()
 
 
 def _is_constant(task: _Task) -> bool:
-    """Whether there is nothing to learn, of a series that could be forecast else."""
+    """Whether a series that could be forecast has constant targets."""
     seen = ~np.isnan(task.target)
     values, times = task.target[seen], task.times[seen]
     enough = values.size >= 3 and times.nunique() >= 2 and not task.times.hasnans
@@ -318,15 +300,10 @@ def _is_constant(task: _Task) -> bool:
 
 
 def _continued(times: pd.Index, horizon: int) -> pd.Index:
-    """The times that follow, missing where they are not known."""
+    """The times that follow; missing if they cannot be inferred."""
     known = times.dropna().unique()
     if len(known) > 1 or (len(known) == 1 and isinstance(known, pd.PeriodIndex)):
         return TimeAxis.of(known).next(horizon)
     if len(known) == 1 and pd.api.types.is_integer_dtype(known.dtype):
         return known.repeat(horizon) + np.arange(1, horizon + 1)
     return times[:1].where([False]).repeat(horizon)
-
-
-def _named(columns: Sequence[str]) -> list[str]:
-    """Columns as statsforecast names them."""
-    return [_NAME if column == "median" else f"{_NAME}-{column}" for column in columns]

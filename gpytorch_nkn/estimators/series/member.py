@@ -1,4 +1,4 @@
-"""One of the Gaussian processes that a forecast is made of."""
+"""A trained Gaussian process of a forecast."""
 
 from __future__ import annotations
 
@@ -19,21 +19,15 @@ from gpytorch_nkn.kernels import DampedTrendKernel, IntegratedWienerKernel, Wien
 
 __all__ = ["CONDITIONED", "Member", "Scales"]
 
-CONDITIONED = 4000  # rows at most that forecasts depend on
+CONDITIONED = 4000  # largest number of rows that a forecast is conditioned on
 _WALKS = (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
-_BLOCK = 1000  # rows, of which each is predicted from all others
+_BLOCK = 1000  # rows of a block for leave-one-out errors
 _UPPER = 2.0  # standard deviations from the median to the end of an interval of 95 %
 
 
 @dataclass(frozen=True)
 class Scales:
-    """How a Gaussian process counts time and targets.
-
-    Attributes:
-        x_offset, x_scale: Of time.
-        y_offset, y_scale: Of targets on the scale of the transform.
-        transform: What it models of the targets.
-    """
+    """Offsets and scales of time and of the transformed targets."""
 
     x_offset: float
     x_scale: float
@@ -42,12 +36,12 @@ class Scales:
     transform: Transform
 
     def inputs(self, rows: np.ndarray, device: str | torch.device | None = None) -> Tensor:
-        """Inputs for rows ``M x (1 + C)`` of time and covariates, which are scaled already."""
+        """Scale time in rows ``M x (1 + C)`` of time and scaled covariates."""
         scaled = np.column_stack([(rows[:, 0] - self.x_offset) / self.x_scale, rows[:, 1:]])
         return torch.as_tensor(scaled, dtype=torch.float64, device=device)
 
     def targets(self, values: np.ndarray, device: str | torch.device | None = None) -> Tensor:
-        """Targets ``M`` as the process has them."""
+        """Transform and scale targets ``M``."""
         scaled = (self.transform.forward(values) - self.y_offset) / self.y_scale
         return torch.as_tensor(scaled, dtype=torch.float64, device=device)
 
@@ -59,59 +53,46 @@ class Scales:
 
 @dataclass(eq=False)
 class Member:
-    """A trained Gaussian process.
+    """A trained Gaussian process."""
 
-    Attributes:
-        name: Name of its structure.
-        scales: How it counts time and targets.
-        result: Record of its training.
-        log_density: Mean log density of rolling forecasts, per target.
-        spread: Factor of its standard deviations, by rolling forecasts.
-        horizon, reach: Steps ahead that it is calibrated for, and last rows it depends on.
-        span: The typical time that so many steps take, gaps of the series included.
-        log_prior: Log of its weight before it is scored.
-        weight: Its weight in the forecast.
-        is_sum: Its kernel is one of the built-in sums.
-    """
-
-    name: str
+    name: str  # of the structure
     scales: Scales
     result: FitResult
-    log_density: float = np.nan
-    spread: float = 1.0
-    horizon: int = 1
-    reach: int = CONDITIONED
-    span: float = 1.0
-    log_prior: float = 0.0
+    log_density: float = np.nan  # mean of rolling forecasts, per target
+    spread: float = 1.0  # calibration factor of standard deviations
+    horizon: int = 1  # steps ahead that it is calibrated for
+    reach: int = CONDITIONED  # number of last rows that it depends on
+    span: float = 1.0  # median time of the horizon, gaps of the series included
+    log_prior: float = 0.0  # log of the prior weight
     weight: float = 0.0
-    is_sum: bool = False
+    is_sum: bool = False  # whether the kernel is one of the built-in sums
     _conditioned: ConditionedGP | None = field(default=None, repr=False)
     _limits: _Limits | None = field(default=None, repr=False)
 
     @property
     def transform(self) -> str:
-        """The name of what it models of the targets, such as ``"log"``."""
+        """Name of the transform of the targets, such as ``"log"``."""
         return self.scales.transform.name
 
     @property
     def model(self) -> ExactGP:
-        """Its Gaussian process."""
+        """The Gaussian process."""
         return self.result.model
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended its training."""
+        """Whether Ctrl-C ended the training."""
         return self.result.interrupted
 
     def scores(self, rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
         """Joint standardised draws ``S x M`` of observations at rows ``M x (1 + C)``."""
         covariance = self._gaussian(rows, joint=True)[1].cpu().numpy()
-        values, vectors = np.linalg.eigh(covariance)  # sound where rows repeat, too
+        values, vectors = np.linalg.eigh(covariance)  # also works for repeated rows
         root = vectors * np.sqrt(values.clip(0)) / np.sqrt(np.diag(covariance))[:, None]
         return rng.standard_normal((count, len(rows))) @ root.T
 
     def moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations ``M`` of observations, on the scale of its transform."""
+        """Means and standard deviations ``M`` of observations, on the scale of the transform."""
         means, stds = self.scales.moments(*self._gaussian(rows, joint=False))
         stds = self.spread * stds
         if self._limits is None:
@@ -119,7 +100,7 @@ class Member:
         return self._limits.applied(means, stds, self._leads(rows))
 
     def _leads(self, rows: np.ndarray) -> np.ndarray:
-        """Time from the last observation ``M``, in spans of the horizon."""
+        """Lead times ``M`` after the last observation, in horizons."""
         last = self.model.train_inputs[0][-1, 0].item()
         begin = self.scales.x_offset + self.scales.x_scale * last
         return (rows[:, 0] - begin) / self.span
@@ -136,19 +117,19 @@ class Member:
         return mean, covariance
 
     def holds(self, values: np.ndarray, *, strict: bool) -> bool:
-        """Whether it can have targets ``N``; if not strict, bounds that they break are dropped."""
+        """Whether the transform is defined for targets ``N``.
+
+        Unless ``strict``, bounds of the identity are dropped if targets are beyond them.
+        """
         transform = self.scales.transform
         if not strict and transform.is_identity and not transform.holds(values):
             self.scales = replace(self.scales, transform=Transform())
         return self.scales.transform.holds(values)
 
     def condition(self, rows: np.ndarray, values: np.ndarray) -> None:
-        """Forecast from other observations ``N``, in the order of time, without new training.
+        """Condition on other observations ``N`` in the order of time, without new training.
 
-        Of many, forecasts depend on a part (:func:`~gpytorch_nkn.estimators.series.series.view`).
-
-        Args:
-            rows, values: See :meth:`Scales.inputs`; in units of the data.
+        A long series is thinned by :func:`.view`. Rows are as in :meth:`Scales.inputs`.
         """
         self.scales = replace(
             self.scales, transform=self.scales.transform.reaching(float(values.max()))
@@ -159,18 +140,18 @@ class Member:
         self._conditioned = None
         step = typical_step(rows[:, 0]) / self.scales.x_scale
         for kernel in self.model.modules():
-            if self.is_sum and isinstance(kernel, _WALKS):  # which are zero before their origin
+            if self.is_sum and isinstance(kernel, _WALKS):  # zero before their origin
                 kernel.initialize(origin=min(kernel.origin.item(), float(x[0, 0]) - step))
         y = self.scales.targets(values[seen], self._device)
         self.model.set_train_data(x, y, strict=False)
 
     def limit(self, time: np.ndarray, values: np.ndarray) -> None:
-        """Bound forecasts by the growth that was seen in the observations ``N``."""
+        """Limit forecasts by the growth in the observations ``N``."""
         self._limits = _Limits.of(self.scales.transform, time, values, self.horizon)
 
     @torch.no_grad()
     def errors(self) -> np.ndarray:
-        """Absolute standardised errors ``N`` of its targets, each from the others of its block."""
+        """Absolute standardised leave-one-out errors ``N``, within blocks of rows."""
         found = []
         for part in self._process().blocks(_BLOCK, CONDITIONED):
             mean, variance = part.leave_one_out()
@@ -178,7 +159,7 @@ class Member:
         return torch.cat(found).cpu().numpy()
 
     def prepare(self) -> None:
-        """Do what all predictions have in common."""
+        """Compute the factor that all predictions share."""
         self._process().prepare()
 
     @property
@@ -193,25 +174,19 @@ class Member:
 
 @dataclass(frozen=True)
 class _Limits:
-    """Ends of intervals, by the largest growth in windows of the horizon's length.
+    """Limits of forecasts by the largest growth between windows as long as the horizon."""
 
-    Attributes:
-        lowest, highest: Of the last window, on the scale of the transform.
-        fall, rise: Beyond it, for each horizon.
-        is_log: The rise alone bounds intervals: falls of logarithms say nothing of it.
-    """
-
-    lowest: float
+    lowest: float  # ends of the last window, on the scale of the transform
     highest: float
-    fall: float
+    fall: float  # largest changes beyond it per horizon
     rise: float
-    is_log: bool
+    is_log: bool  # whether only the rise limits intervals
 
     @classmethod
     def of(
         cls, transform: Transform, time: np.ndarray, values: np.ndarray, horizon: int
     ) -> _Limits:
-        """Those of observations ``N``: the largest growth, and less beyond it the more windows.
+        """Limits from observations ``N``: the largest growth, times ``1 + 1 / n``.
 
         The next of ``n`` exchangeable windows exceeds all others with probability ``1 / (n + 1)``.
         """
@@ -219,7 +194,7 @@ class _Limits:
         starts = np.unique(time, return_index=True)[1]
         highest, lowest = (end.reduceat(scaled, starts) for end in (np.maximum, np.minimum))
         size = max(min(horizon, len(starts) // 2), 1)
-        inside = slice(size // 2, len(starts) - (size - 1) // 2)  # middles of whole windows
+        inside = slice(size // 2, len(starts) - (size - 1) // 2)  # centres of complete windows
         highest = maximum_filter1d(highest, size)[inside]
         lowest = minimum_filter1d(lowest, size)[inside]
         count = max(len(starts) / size - 1, 1.0)
@@ -232,7 +207,7 @@ class _Limits:
     def applied(
         self, means: np.ndarray, stds: np.ndarray, leads: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations ``M`` within the limits, at lead times in horizons."""
+        """Limit means and standard deviations ``M`` at lead times in horizons."""
         times = np.maximum(leads, 1.0)
         low, high = self.lowest - times * self.fall, self.highest + times * self.rise
         means = np.where(leads > 0, np.clip(means, low, high), means)

@@ -6,24 +6,24 @@ import numpy as np
 
 __all__ = ["FEWEST", "outlying", "too_many"]
 
-FEWEST = 20  # targets, below which none is an outlier
-_OUTLYING = 12.0  # times the errors of the other targets
-_LEAST = 3.0  # standardised error of an outlier; those of exact series are near zero inside
-_SHARE = 0.02  # of the targets
-_NEAR = 0.8  # of the larger error beside it, from which on two in a row are both outliers
+FEWEST = 20  # targets of the shortest series that can have outliers
+_OUTLYING = 12.0  # least ratio to the RMS of the smaller errors
+_LEAST = 3.0  # least standardised error of an outlier, for noise-free series
+_SHARE = 0.02  # largest fraction of outliers
+_NEAR = 0.8  # least ratio to a neighbour's error, for two outliers in a row
 
 
 def too_many(count: int, num_rows: int) -> bool:
-    """Whether so many outliers are the nature of a series."""
+    """Whether so many targets cannot be outliers."""
     return count > 1 + _SHARE * num_rows
 
 
 def outlying(errors: np.ndarray) -> np.ndarray:
-    """Rows whose error is more than 12 times the RMS of all smaller ones, and near a local maximum.
+    """Rows whose error is more than 12 times the RMS of all smaller errors, and a local maximum.
 
-    Errors are absolute and standardised, each of a target predicted from all others (Gaussian ones
-    of 400 reach 4). The ratio is to smaller errors, since an outlier also widens what it is
-    compared with; neighbours of an outlier have large errors, as the outlier predicts them.
+    Errors are absolute standardised leave-one-out errors. The ratio is to smaller errors because
+    an outlier inflates the RMS. Neighbours of an outlier have large errors, too, because the
+    outlier predicts them.
     """
     order = np.argsort(errors)
     smaller = np.sqrt(np.cumsum(errors[order] ** 2) / np.arange(1, errors.size + 1))

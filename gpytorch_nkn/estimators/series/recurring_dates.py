@@ -13,36 +13,27 @@ __all__ = ["MonthlyDates", "next_in_month", "next_in_week", "next_times"]
 _DAY, _WEEK = np.timedelta64(1, "D"), np.timedelta64(7, "D")
 _ALL, _AT_WORK = "1111111", "1111100"  # weekdays
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_RECENT = np.timedelta64(13, "W")  # the part of a series that shows when it is closed
-_FEWEST = 6  # times that show it
+_RECENT = np.timedelta64(13, "W")  # end of a series that determines closed times of the week
+_FEWEST = 6  # least number of dates for a rule
 _RARE = 0.25  # fraction of the usual frequency, below which a time of the week is closed
-_MOST_MISSING = 1 / 3  # fraction of open times without a date: a gap of weeks closes nothing
-_CHANCE = 0.01  # probability that gaps at random leave as many times of the week without dates
-_NEARLY = 6  # days, by which the dates of nearly monthly series differ
-_SPARSE = 50  # steps per time, beyond which times are irregular
+_MOST_MISSING = 1 / 3  # largest fraction of open times without a date
+_CHANCE = 0.01  # largest probability that random gaps explain the closed times
+_NEARLY = 6  # largest range of days of the month in a nearly monthly series
+_SPARSE = 50  # steps per date, above which times are irregular
 
 
 @dataclass(frozen=True)
 class MonthlyDates:
-    """One date in each month, such as the 30th, the last day at work or the third Friday.
+    """One date in each month, such as the 30th, the last business day or the third Friday."""
 
-    Attributes:
-        weekdays: The weekdays among which days are counted, as of ``numpy.busday_offset``.
-        number: The number of the day, from 0 on, at most the last day of the month; -1 for the
-            last one.
-        clock: The time of day.
-        moved: Where a date that is no day at work moves to, ``"backward"`` or ``"forward"``; it
-            stays if this is empty.
-    """
-
-    weekdays: str
-    number: int
-    clock: np.timedelta64
-    moved: Literal["", "backward", "forward"] = ""
+    weekdays: str  # weekdays that are counted, as for numpy.busday_offset
+    number: int  # of the day from 0 on; -1 for the last day
+    clock: np.timedelta64  # time of day
+    moved: Literal["", "backward", "forward"] = ""  # roll of a date that is not a business day
 
     @classmethod
     def of(cls, dates: np.ndarray) -> MonthlyDates | None:
-        """The rule of sorted different dates ``N``; None if there is none."""
+        """Infer the rule of sorted different dates ``N``; None if no rule fits."""
         days, months = dates.astype("datetime64[D]"), dates.astype("datetime64[M]")
         clocks = dates - days
         if dates.size < 2 or (clocks != clocks[0]).any() or not np.diff(months).astype(int).all():
@@ -50,7 +41,7 @@ class MonthlyDates:
         numbers = ((days - months.astype("datetime64[D]")) / _DAY).astype(int)
         number, clock = int(numbers.max()), clocks[0].astype("timedelta64[ms]")
         rules = [cls(_ALL, -1, clock), cls(_ALL, number, clock)]
-        if np.ptp(np.diff(days)):  # equal steps are some number of days
+        if np.ptp(np.diff(days)):  # equal steps are a number of days, not a monthly rule
             weekday = _WEEKDAYS[(days[0].astype(int) + 3) % 7]  # 1970 began on a Thursday
             counted = [(_AT_WORK, 0), (_AT_WORK, -1), *((weekday, k) for k in (0, 1, 2, 3, -1))]
             rules += [cls(*one, clock) for one in counted]
@@ -62,7 +53,7 @@ class MonthlyDates:
         return None
 
     def dates(self, months: np.ndarray) -> np.ndarray:
-        """The dates ``M`` of months ``M``, to the millisecond."""
+        """Dates ``M`` in months ``M``, to the millisecond."""
         last = (months + 1).astype("datetime64[D]") - 1
         if self.number < 0:
             days = np.busday_offset(last, 0, "backward", self.weekdays)
@@ -75,28 +66,22 @@ class MonthlyDates:
         return days.astype("datetime64[ms]") + self.clock
 
     def months(self, dates: np.ndarray) -> np.ndarray:
-        """The last months ``M`` whose date is not after other dates ``M``."""
+        """The last months ``M`` whose date is at or before the given dates ``M``."""
         months = dates.astype("datetime64[M]")
         return months - (self.dates(months) > dates).astype(int)
 
     def next(self, dates: np.ndarray, count: int) -> np.ndarray:
-        """The dates after sorted ones ``N`` of this rule, in steps of the median step."""
+        """The dates after sorted dates ``N`` of this rule, with the median step."""
         months = dates.astype("datetime64[M]")
         return self.dates(months[-1] + np.arange(1, count + 1) * _median_step(months))
 
 
 def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
-    """The next dates of a series of two days a month, or of one that is nearly the same.
+    """The next dates of a series with two days per month, or with nearly the same day.
 
-    Two days are the 1st and the 15th, say. Of days that differ by less than a week without a rule,
-    the most frequent one goes on.
-
-    Args:
-        dates: Sorted different dates ``N``.
-        count: How many.
-
-    Returns:
-        Dates ``count``, or None if the series has no such days.
+    Two days are, for example, the 1st and the 15th. If days of the month differ by less than a
+    week, the most frequent day is used. Dates ``N`` are sorted and different. Returns ``count``
+    dates, or None for other series.
     """
     months = dates.astype("datetime64[M]")
     days = (dates - months) / _DAY
@@ -116,16 +101,10 @@ def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
 
 
 def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
-    """The next dates of a series that has some times of the week only, such as opening hours.
+    """The next dates of a series at certain times of the week, such as opening hours.
 
-    A time of the week at which no, or hardly any, recent step of the series has a date is closed.
-
-    Args:
-        dates: Sorted different dates ``N``.
-        count: How many.
-
-    Returns:
-        Dates ``count``, or None if the series has no such times.
+    Times of the week with (nearly) no recent dates are closed. Dates ``N`` are sorted and
+    different. Returns ``count`` dates, or None for other series.
     """
     recent = dates[dates > dates[-1] - _RECENT]
     if recent.size < _FEWEST:
@@ -154,14 +133,10 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
 
 
 def next_times(times: np.ndarray, count: int) -> np.ndarray:
-    """The times after sorted different ones ``N``, in steps of the median step.
-
-    Args:
-        times: Numbers, ``datetime64`` or ``timedelta64``.
-        count: How many.
+    """The ``count`` times after sorted different times ``N``, with the median step.
 
     Raises:
-        ValueError: There are fewer than two.
+        ValueError: There are fewer than two times.
     """
     if times.size < 2:
         raise ValueError(f"A step needs two different times, got {times.size}.")
@@ -169,10 +144,10 @@ def next_times(times: np.ndarray, count: int) -> np.ndarray:
     if gaps.dtype.kind == "f":
         steps = np.round(gaps / step)
         if (abs(gaps - steps * step) < step / 4).all():
-            step = gaps.sum() / steps.sum()  # of steps that vary as months do, the mean
+            step = gaps.sum() / steps.sum()  # the mean of steps that vary as months do
     return times[-1] + np.arange(1, count + 1) * step
 
 
 def _median_step(times: np.ndarray) -> Any:
     gaps = np.sort(np.diff(times))
-    return gaps[(gaps.size - 1) // 2]  # the lower of two, as gaps make steps longer
+    return gaps[(gaps.size - 1) // 2]  # the lower one: missing times make steps longer

@@ -18,9 +18,9 @@ from gpytorch_nkn.estimators.series.series import Series, view
 
 __all__ = ["one_thread", "score"]
 
-_FEW = 900  # points, up to which one thread is the fastest
-_ORIGINS = 48  # of rolling forecasts
-# Of long series, so many: each from some of the rows before it, of some rows of the horizon.
+_FEW = 900  # points, up to which one thread is fastest
+_ORIGINS = 48  # rolling forecasts of a short series
+# Long series: rolling forecasts, rows before each origin, and rows of its horizon.
 _VIEWS, _SEEN, _AHEAD = 24, 500, 60
 _WINDOWS = 2.0  # prior weight of a calibration factor of 1, in windows of the horizon
 
@@ -28,9 +28,9 @@ _WINDOWS = 2.0  # prior weight of a calibration factor of 1, in windows of the h
 def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]:
     """Mean log density of rolling forecasts, and calibration factor of standard deviations.
 
-    The factor is the mean absolute standardised error over that of a normal variable, shrunk to
-    one: by as many windows of the horizon as follow the first origin, against two. The
-    hyperparameters are those of all targets.
+    The factor is the mean absolute standardised error relative to a normal variable, shrunk to
+    one: its weight is the number of horizons after the first origin, against two. The
+    hyperparameters were learned from all targets.
     """
     recent = series.last(series.reach)
     horizon, steps = recent.horizon, recent.steps
@@ -53,14 +53,14 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
     windows = (num_steps - first) / horizon
     spread = float((_WINDOWS + windows * errors.mean()) / (_WINDOWS + windows))
     means, stds = scales.moments(mean, variance)
-    said = PredictiveMixture(np.ones(1), means[None], spread * stds[None], (scales.transform,))
-    return float(said.log_density(recent.values[rows]).mean()), spread
+    mixture = PredictiveMixture(np.ones(1), means[None], spread * stds[None], (scales.transform,))
+    return float(mixture.log_density(recent.values[rows]).mean()), spread
 
 
 def _from_views(
     model: ExactGP, scales: Scales, series: Series, origins: np.ndarray, stops: np.ndarray
 ) -> tuple[np.ndarray, Tensor, Tensor]:
-    """Rows, means and variances of forecasts from parts of the rows before their origins."""
+    """Rows, means and variances of forecasts from thinned rows before their origins."""
     inputs, targets = scales.inputs(series.rows), scales.targets(series.values)
     inputs, targets = (part.to(model.train_targets) for part in (inputs, targets))
     kept = model.train_inputs, model.train_targets
@@ -83,7 +83,7 @@ def _from_views(
 
 @contextmanager
 def one_thread(series: Series) -> Iterator[None]:
-    """On matrices of a few hundred rows, threads mostly wait for each other."""
+    """Use one thread for a series of few rows, where more threads are slower."""
     count = torch.get_num_threads()
     if len(series.learned) <= _FEW:
         torch.set_num_threads(1)

@@ -1,13 +1,15 @@
-"""All candidates for a series: trained within a budget, weighted, conditioned on all of it."""
+"""Search over the candidates of a series: training, weights, conditioning on all observations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.utils import check_random_state
 
 from gpytorch_nkn.averaging import (
     OrderedProbit,
@@ -17,13 +19,7 @@ from gpytorch_nkn.averaging import (
     candidate_transforms,
     train_candidates,
 )
-from gpytorch_nkn.estimators.series.candidates import (
-    Key,
-    Options,
-    candidate_keys,
-    scout,
-    train,
-)
+from gpytorch_nkn.estimators.series.candidates import Key, candidate_keys, scout, train
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member
 from gpytorch_nkn.estimators.series.outliers import FEWEST, outlying, too_many
 from gpytorch_nkn.estimators.series.scoring import one_thread
@@ -32,69 +28,65 @@ from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["Found", "search"]
 
-# A mean log density counts as that of one target for each window of the horizon, since the errors
-# of a window are correlated, and of so many at least.
-_POINTS = 3.0
+# Errors within a window of the horizon are correlated, so that a window counts as one observation
+# in the weights of the candidates. There are at least so many windows.
+_WINDOWS = 3.0
 # Counts have an ordered probit if their mean or median is below the first and all below the second.
 _SMALL, _MOST = 10.0, 10_000.0
-_LEAST = 1e-3  # weight of a member that forecasts a long series
-_LEARNING = 0.6  # of the budget, where conditioning on a long series takes the rest
+_LEAST = 1e-3  # weight of a member, below which it does not forecast a long series
+_LEARNING = 0.6  # of the budget of a long series; conditioning on all observations has the rest
 _SCOUTING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
 
 
-@dataclass(frozen=True)
-class Found:
-    """What came of a search.
+class Found(NamedTuple):
+    """Result of a search."""
 
-    Attributes:
-        trained: All candidates, failed ones too.
-        members: Those that forecast, of the highest weight first.
-        outliers: Mask ``N`` of the observations that were left out.
-        interrupted: Whether Ctrl-C ended the training.
-    """
-
-    trained: list[Trained[Key, Member]]
-    members: list[Member]
-    outliers: np.ndarray
-    interrupted: bool
+    trained: list[Trained[Key, Member]]  # all candidates, including failed ones
+    members: list[Member]  # of the mixture, largest weight first
+    outliers: np.ndarray  # mask N of the observations
+    interrupted: bool  # whether Ctrl-C ended the training
 
 
-def search(options: Options, series: Series) -> Found:
-    """Train and weight the candidates; those that count are conditioned on a long series."""
-    learning = options.budget and options.budget * (_LEARNING if series.is_long else 1.0)
-    session = Session(budget=learning, seed=options.seed, progress=options.progress)
-    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
+def search(forecaster: Any, series: Series) -> Found:
+    """Train and weight the candidates of an :class:`NKNForecaster`."""
+    seed = int(check_random_state(forecaster.random_state).randint(2**31 - 1))
+    options = clone(forecaster).set_params(random_state=seed)
+    whole = Session(budget=options.budget)
+    budget = options.budget and options.budget * (_LEARNING if series.is_long else 1.0)
+    session = Session(budget=budget, seed=seed, progress=options.progress)
+    with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
         outliers, ready = _find_outliers(options, series, session)
         series = series.select(~outliers)
         transforms = _transforms(options, series)
         keys = candidate_keys(options.structure, options.quality, series, transforms)
-        # several candidates have one progress bar, a single one has its own
-        own = replace(options, progress=options.progress and len(keys) == 1)
+        # Several candidates share one progress bar; a single candidate has its own.
+        options.set_params(progress=options.progress and len(keys) == 1)
         trained = train_candidates(
-            train, keys, session, shared=(own, series), ready=ready, n_jobs=options.n_jobs
+            train, keys, session, shared=(options, series), ready=ready, n_jobs=options.n_jobs
         )
     members = [one.candidate for one in trained if one.candidate is not None]
     if members:
-        count = max(_POINTS, series.num_windows)
+        count = max(_WINDOWS, series.num_windows)
         weights = softmax([count * m.log_density + m.log_prior for m in members])
         for member, weight in zip(members, weights.tolist(), strict=True):
             member.weight = weight
+        members.sort(key=lambda member: -member.weight)
         if series.is_long:
-            members = _condition(options, members, series)
-    members.sort(key=lambda member: -member.weight)
+            members = _condition(members, series, whole)
+            members.sort(key=lambda member: -member.weight)
     return Found(trained, members, outliers, session.interrupted)
 
 
-def _condition(options: Options, members: list[Member], series: Series) -> list[Member]:
-    """Condition the members whose weight counts on all of a long series.
+def _condition(members: list[Member], series: Series, session: Session) -> list[Member]:
+    """Condition the members with more than a negligible weight on all of a long series.
 
-    Ctrl-C and the end of the budget leave the others with the rows that they learned from.
+    After Ctrl-C or the end of the budget, the remaining members stay conditioned on the rows that
+    they were trained on.
     """
-    members = sorted(members, key=lambda member: -member.weight)
     members = [member for member in members if member.weight > _LEAST]
     kept: list[Member] = []
     for number, member in enumerate(members):
-        if options.seconds_left <= 0:
+        if session.is_over:
             return [*kept, *members[number:]]
         try:
             with one_thread(series):
@@ -105,39 +97,39 @@ def _condition(options: Options, members: list[Member], series: Series) -> list[
             warn_user("Interrupted: forecasts depend on the last rows of the series alone.")
             return [*kept, *members[number:]]
         except (RuntimeError, np.linalg.LinAlgError) as error:
-            warn_user(f"{member.name} does not forecast: {type(error).__name__}: {error}")
+            warn_user(f"{member.name} cannot forecast: {type(error).__name__}: {error}")
     total = sum(member.weight for member in kept)
     for member in kept:
         member.weight /= total
     return kept
 
 
-def _transforms(options: Options, series: Series) -> list[Transform]:
-    """What may be modelled of the targets."""
+def _transforms(options: Any, series: Series) -> list[Transform]:
+    """Candidate transforms of the targets."""
     values = series.values
     found = candidate_transforms(options.transform, values, as_bounds(options.bounds))
     lower, upper = found[0].lower, found[0].upper
     is_small = min(values.mean(), np.median(values)) < lower + _SMALL
     if options.transform == "auto" and found[0].whole and is_small and values.max() < lower + _MOST:
-        bent = [one for one in found if one.name in ("sqrt", "logit")]
-        return [*bent, OrderedProbit.of(values, lower, upper)]
+        roots = [one for one in found if one.name in ("sqrt", "logit")]
+        return [*roots, OrderedProbit.of(values, lower, upper)]
     return found
 
 
 def _find_outliers(
-    options: Options, series: Series, session: Session
+    options: Any, series: Series, session: Session
 ) -> tuple[np.ndarray, list[Trained[Key, Member]]]:
-    """Mask ``N`` of outliers, and the candidates that have seen that there are none.
+    """Mask ``N`` of outliers, and the candidates that were trained without finding any.
 
-    An outlier is one on each scale that is modelled. Outliers hide others: the search goes on
-    without those found.
+    An outlier is one on each modelled scale. Outliers can hide other outliers, so the search is
+    repeated without those found.
     """
     outliers = np.zeros(len(series.time), bool)
     if options.outliers == "keep" or len(outliers) < FEWEST:
         return outliers, []
     scales = _transforms(options, series)
     keys = [(scout(series), scale) for scale in dict.fromkeys((scales[0], scales[-1]))]
-    scouting = replace(options, priors=True, recipe=None, progress=False)
+    scouting = clone(options).set_params(priors=True, recipe=None, progress=False)
     progress = options.progress and series.is_long
     own = Session(budget=session.part(_SCOUTING), progress=progress)
     for _ in range(_ROUNDS):
@@ -156,7 +148,7 @@ def _find_outliers(
         outliers[np.flatnonzero(~outliers)[rows]] = True
     is_candidate = options.priors and options.recipe is None and not outliers.any()
     if session.interrupted and not is_candidate:
-        raise KeyboardInterrupt  # nothing that could forecast has been trained
+        raise KeyboardInterrupt  # no model for a forecast has been trained
     return outliers, trained if is_candidate else []
 
 

@@ -1,4 +1,4 @@
-"""Seasons of a series that its time axis tells."""
+"""Seasons of a series, inferred from the time axis or given."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import pandas as pd
 __all__ = ["check_seasons", "find_seasons", "typical_step"]
 
 _YEAR = 365.2425  # days
-_CYCLES = 2.0  # of a season, that the data must hold
-_TOLERANCE = 0.04  # of the number of steps per unit
-_LONG_UNITS = {"Y": _YEAR, "M": _YEAR / 12}  # days; pandas' durations have no such unit
+_CYCLES = 2.0  # periods that the data must cover
+_TOLERANCE = 0.04  # relative error of the number of steps per unit
+_LONG_UNITS = {"Y": _YEAR, "M": _YEAR / 12}  # days; not among the units of pandas
 
 _CALENDAR = (1.0, 7.0, _YEAR)  # seasons in days
-# Units of numbers, in days, and how many steps of such a unit tell that it is one: quarters,
-# months, weeks, days at work, days, hours, halves and quarters of hours of a year; days of a week;
-# hours and their parts, to the minute, of a day.
+# Units of time in days, and numbers of steps in a unit: quarters, months, weeks, business days,
+# days, hours, half and quarter hours in a year; days in a week; hours to minutes in a day.
 _UNITS = (
     (_YEAR, (4, 12, _YEAR / 7, 5 * _YEAR / 7, *(_YEAR * n for n in (1, 24, 48, 96)))),
     (7.0, (7,)),
@@ -28,14 +27,14 @@ _UNITS = (
 
 
 def typical_step(time: np.ndarray) -> float:
-    """The median step between different times ``N``."""
+    """Median step between different times ``N``."""
     return float(np.median(np.diff(np.unique(time))))
 
 
 def find_seasons(time: np.ndarray, *, in_days: bool) -> list[float]:
-    """Days, weeks and years of two steps or more that the data hold twice, in units of time.
+    """Days, weeks and years of at least two steps that the data cover twice, shortest first.
 
-    Shortest first. If time is not in days, the unit is inferred from the number of steps in it.
+    They are in units of time. If time is not in days, the unit is inferred from the step.
     """
     step, span = typical_step(time), float(np.ptp(time))
     units = [1.0] if in_days else [unit for unit, counts in _UNITS if _is_among(1 / step, counts)]
@@ -51,12 +50,12 @@ def _is_among(value: float, counts: Sequence[float]) -> bool:
 
 
 def check_seasons(seasons: Any, time: np.ndarray, *, in_days: bool) -> list[float]:
-    """Given periods that the data hold twice, shortest first, in units of time.
+    """Given periods that the data cover twice, shortest first, in units of time.
 
     Raises:
-        TypeError: They are neither numbers nor durations.
-        ValueError: A period is not finite or shorter than two steps, a string is no duration, or
-            there are durations while time is not in days.
+        TypeError: A period is neither a number nor a duration.
+        ValueError: A period is not finite or shorter than two steps, a string is not a duration,
+            or a duration is given for time that is not in days.
     """
     given = [seasons] if np.ndim(seasons) == 0 else seasons
     try:
@@ -79,7 +78,7 @@ def check_seasons(seasons: Any, time: np.ndarray, *, in_days: bool) -> list[floa
 
 
 def _period(value: Any, in_days: bool) -> float:
-    """A period in units of time, which are days if it is a duration."""
+    """A period in units of time; a duration in days."""
     if not isinstance(value, str | timedelta | np.timedelta64):
         return float(value)
     if not in_days:

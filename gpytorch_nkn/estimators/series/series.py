@@ -1,4 +1,4 @@
-"""A series in the order of time, as candidates see it."""
+"""A series in the order of time, as the candidates use it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gpytorch_nkn.initialization import candidate_periods
 
 __all__ = ["Series", "view"]
 
-_STEPS = 4  # per unit of time, without a season
-# Forecasts depend on the last rows: on so many, seasons and horizons at least.
+_STEPS = 4  # steps per unit of time, without a season
+# Least number of last rows that forecasts depend on, in rows, seasons and horizons.
 _ROWS, _SEASONS, _HORIZONS = 600, 4, 24
-_SAME = 1e-3  # of the standard deviation of all values: differences of a stuck sensor
-_UNITS = 4.0  # of time, up to which horizons do not count as far
-_THINNING = 1.5  # power of the position of a thinned row
-_LEARNED = 900  # rows at most that hyperparameters are learned from
-_SEARCHED = 2000  # last rows in which periods are looked for, at quadratic cost
-_SHORTEST, _LONGEST = 3.0, 1 / 2.5  # periods, in steps and in spans of the series
+_SAME = 1e-3  # largest change of a stuck sensor, in standard deviations
+_UNITS = 4.0  # longest horizon with the usual priors, in units of time
+_THINNING = 1.5  # power of the width of strata
+_LEARNED = 900  # largest number of rows for the hyperparameters
+_SEARCHED = 2000  # last rows for the search of periods, at quadratic cost
+_SHORTEST, _LONGEST = 3.0, 1 / 2.5  # periods in steps, and in lengths of the series
 _HARMONICS = 6
 
 
@@ -31,8 +31,8 @@ class Series:
         time, values: ``N`` each.
         seasons: Known periods, shortest first, in units of time.
         horizon: Steps to forecast.
-        covariates: Scaled columns ``N x C``; None for none.
-        curves: Numbers, from 1 on, of the covariates of more than two values.
+        covariates: Scaled columns ``N x C``; None without covariates.
+        curves: Numbers, from 1 on, of the covariates with more than two values.
     """
 
     time: np.ndarray
@@ -51,38 +51,38 @@ class Series:
 
     @property
     def step(self) -> float:
-        """The typical step."""
+        """The median step."""
         return typical_step(self.time)
 
     @property
     def steps(self) -> np.ndarray:
-        """Numbers ``N`` of the different times."""
+        """Indices ``N`` among the different times."""
         return np.unique(self.time, return_inverse=True)[1]
 
     @property
     def span(self) -> float:
-        """The typical time from an observation to the last of its horizon."""
+        """Median duration of the horizon."""
         times = np.unique(self.time)
         size = min(self.horizon, len(times) - 1)
         return float(np.median(times[size:] - times[:-size])) * self.horizon / size
 
     @property
     def unit(self) -> float:
-        """The unit of time of the priors: the shortest season of at least two steps."""
+        """Unit of time of the priors: the shortest season of at least two steps."""
         long = [period for period in self.seasons if period >= 2 * self.step]
         return long[0] if long else _STEPS * self.step
 
     @property
     def far(self) -> float:
-        """The unit of time of the priors of levels, trends and lines, in units of :attr:`unit`."""
+        """Time scale of the priors of levels, trends and lines, in units of :attr:`unit`."""
         return max(1.0, self.horizon * self.step / self.unit / _UNITS)
 
     def last(self, rows: int) -> Series:
-        """The same with its last rows only."""
+        """The last rows of the series."""
         return self.select(slice(-rows, None))
 
     def select(self, rows: slice | np.ndarray) -> Series:
-        """The same with some of its rows."""
+        """Some rows of the series."""
         return replace(
             self,
             time=self.time[rows],
@@ -92,9 +92,9 @@ class Series:
 
     @property
     def reach(self) -> int:
-        """Number of last rows that forecasts depend on, if there are so many.
+        """Number of last rows that forecasts depend on.
 
-        Values of a stuck sensor at the end are half of them at most.
+        At most half of them are equal values at the end, as of a stuck sensor.
         """
         longest = self.seasons[-1] / self.step if self.seasons else 0.0
         repeats = len(self.time) / len(np.unique(self.time))
@@ -104,17 +104,17 @@ class Series:
 
     @property
     def learned(self) -> np.ndarray:
-        """Rows that hyperparameters are learned from."""
+        """Indices of the rows for the hyperparameters."""
         return view(len(self.time), self.reach, _LEARNED)
 
     @property
     def is_long(self) -> bool:
-        """Whether hyperparameters are learned from a part of the rows."""
+        """Whether hyperparameters are learned from a subset of the rows."""
         return len(self.time) > min(self.reach, _LEARNED)
 
     @property
     def first_origin(self) -> int:
-        """First row that is forecast from the rows before it: after two seasons, or a third."""
+        """First row of rolling forecasts: after two seasons, or a third of the series."""
         steps = self.steps
         n = int(steps[-1]) + 1
         seasons = int(np.ceil(2 * self.seasons[0] / self.step)) if self.seasons else 0
@@ -122,13 +122,13 @@ class Series:
 
     @property
     def num_windows(self) -> float:
-        """Number of disjoint windows of the horizon after the first origin."""
+        """Number of disjoint horizons after the first origin."""
         scored = self.last(self.reach)
         steps = scored.steps
         return float(steps[-1] + 1 - steps[scored.first_origin]) / self.horizon
 
     def cycle(self) -> tuple[float, float] | None:
-        """The period that stands out beside seasons and covariates, and how often it came."""
+        """The strongest period besides seasons and covariates, and the number of its cycles."""
         recent = self.last(_SEARCHED)
         time, values = recent.time, recent.values
         phases = [
@@ -144,7 +144,7 @@ class Series:
         design = np.stack(columns, 1)
         scaled = (values - values.mean()) / np.ptp(values)
         residual = scaled - design @ np.linalg.lstsq(design, scaled, rcond=None)[0]
-        if residual.std() <= 1e-9 * scaled.std():  # rounding errors alone
+        if residual.std() <= 1e-9 * scaled.std():  # only rounding errors
             return None
         for period in candidate_periods(time, residual, num_candidates=10).tolist():
             distances = [abs(1 / period - round(own / period) / own) for own in self.seasons]
@@ -155,16 +155,11 @@ class Series:
 
 
 def view(stop: int, reach: int, count: int) -> np.ndarray:
-    """At most ``count`` of the last rows before one: half of them dense, and thinned ones.
+    """Indices of at most ``count`` of the ``reach`` rows before row ``stop``.
 
-    The exact Gaussian process of a part of the rows is consistent with that of all. Thinned rows
-    are one of each of so many strata, whose width grows with the distance, at positions that
-    hit every phase of a season.
-
-    Args:
-        stop: The row they come before.
-        reach: Number of rows before it to choose from.
-        count: How many.
+    Half of them are the last rows. The others are one row from each of several strata, whose width
+    grows with the distance, at positions that cover every phase of a season. Conditioning a
+    Gaussian process on a subset of rows is consistent with all rows.
     """
     first = max(stop - reach, 0)
     if stop - first <= count:

@@ -1,4 +1,4 @@
-"""Times and targets of a series as finite vectors of floats."""
+"""Times and targets of a series, from the types that a caller may pass."""
 
 from __future__ import annotations
 
@@ -12,27 +12,22 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import check_number
 
-__all__ = ["as_time", "as_times", "as_vector", "forecast_columns", "observations", "starts"]
+__all__ = ["as_time", "as_times", "as_vector", "forecast_columns", "starts", "times_and_targets"]
 
 
-def observations(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
-    """Times and targets ``N`` of one series; see :meth:`NKNForecaster.fit`.
-
-    Raises:
-        TypeError: They are not times and numbers.
-        ValueError: They are not one column each, of one length; targets are missing or infinite.
-    """
+def times_and_targets(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
+    """Times and targets ``N`` of one series, from the arguments of :meth:`NKNForecaster.fit`."""
     if y is None:
         if isinstance(x, pd.DataFrame) and x.shape[1] != 1:
             raise ValueError(
-                f"Without y, a series is one column over its index, got the {x.shape[1]} columns "
-                f"{', '.join(map(str, x.columns[:6]))}; select one, over its times, as by "
+                f"Without y, x must be one column over its times, got the {x.shape[1]} columns "
+                f"{', '.join(map(str, x.columns[:6]))}; select one, as by "
                 "frame.set_index(...)[...]."
             )
         if not isinstance(x, pd.Series | pd.DataFrame):
             raise ValueError(
-                "NKNForecaster requires y to be passed, but the target y is None; only a pandas "
-                f"series brings its times along, got {type(x).__name__} for x."
+                "NKNForecaster requires y to be passed, but the target y is None; only for a "
+                f"pandas series x it may be, got {type(x).__name__}."
             )
         series = x.iloc[:, 0] if isinstance(x, pd.DataFrame) else x
         values = series.to_numpy(na_value=np.nan) if series.hasnans else series
@@ -45,10 +40,10 @@ def observations(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
 
 
 def as_times(x: Any) -> pd.Index:
-    """Times of any kind as an index: of numbers, durations, dates (with their zone) or periods."""
+    """Times of any kind as an index of numbers, durations, dates (with their zone) or periods."""
     if isinstance(x, pd.MultiIndex):
         raise ValueError(
-            f"A series has one column of times, got the {x.nlevels} levels {list(x.names)}; "
+            f"A series must have one column of times, got the {x.nlevels} levels {list(x.names)}; "
             "forecast_many takes several series."
         )
     if isinstance(x, pd.DataFrame) and x.shape[1] == 1:
@@ -56,7 +51,7 @@ def as_times(x: Any) -> pd.Index:
     if isinstance(x, pd.Index | pd.Series):
         index = pd.Index(x)
         return index if index.dtype != object else _of_objects(index.to_numpy(), index.name)
-    x = _off_the_graph(x)
+    x = _detached(x)
     if isinstance(x, np.ma.MaskedArray):
         plain = x if x.dtype.kind in "mM" else x.astype(float)
         x = np.ma.filled(plain, "NaT" if x.dtype.kind in "mM" else np.nan)
@@ -71,10 +66,10 @@ def as_times(x: Any) -> pd.Index:
 
 
 def starts(periods: pd.PeriodIndex) -> pd.DatetimeIndex:
-    """Where periods begin, of any year."""
+    """First days of periods of any year."""
     try:
         return periods.to_timestamp()
-    except pd.errors.OutOfBoundsDatetime:  # of nanoseconds
+    except pd.errors.OutOfBoundsDatetime:  # beyond the range of nanoseconds
         return pd.DatetimeIndex(periods.asfreq("D", how="start").asi8.astype("datetime64[D]"))
 
 
@@ -84,22 +79,22 @@ def _of_objects(values: np.ndarray, name: Any) -> pd.Index:
         return pd.PeriodIndex(values, name=name)
     if kind == "timedelta":
         return pd.to_timedelta(values).rename(name)
-    if kind == "date":  # of any year, unlike pandas' nanoseconds
+    if kind == "date":  # of any year, unlike dates in nanoseconds
         return pd.Index(pd.Series(values).to_numpy("datetime64[s]"), name=name)
     if kind == "datetime":
         try:
             return pd.DatetimeIndex(values, name=name)
-        except ValueError:  # of several time zones
+        except ValueError:  # several time zones
             return pd.DatetimeIndex(pd.to_datetime(values, utc=True), name=name)
     return pd.Index(values, name=name)
 
 
-def _off_the_graph(x: Any) -> Any:
+def _detached(x: Any) -> Any:
     return x.detach().cpu() if isinstance(x, Tensor) else x
 
 
 def as_time(x: ArrayLike) -> np.ndarray:
-    """Time as numbers, days for dates (since 1970, by universal time) and durations."""
+    """Time as numbers: days since 1970 in UTC for dates, days for durations."""
     index = as_times(x)
     if isinstance(index, pd.PeriodIndex):
         index = starts(index)
@@ -118,13 +113,13 @@ def as_time(x: ArrayLike) -> np.ndarray:
 def as_vector(
     values: ArrayLike, name: str, *, gaps: bool = False, remedy: str = "drop those rows"
 ) -> np.ndarray:
-    """One column of finite floats, or NaN where there may be gaps.
+    """One column of finite floats; with ``gaps``, values may be NaN.
 
     Raises:
         TypeError: The values are not real numbers.
         ValueError: There are several columns, or NaN, infinite or masked values.
     """
-    values = _off_the_graph(values)
+    values = _detached(values)
     try:
         masked = np.ma.isMaskedArray(values)
         vector = np.ma.asanyarray(values) if masked else np.asarray(values)
@@ -149,23 +144,23 @@ def as_vector(
 
 
 def _first_other(values: ArrayLike) -> str:
-    """The first value that is a text and no number; else the type of all."""
+    """The first string that is not a number; otherwise the type of the values."""
     array = np.asarray(values)
-    for place, value in enumerate(array.ravel() if array.dtype.kind in "OUST" else ()):
+    for index, value in enumerate(array.ravel() if array.dtype.kind in "OUST" else ()):
         try:
             float(value)
         except (TypeError, ValueError):
-            return f"{str(value)[:40]!r} at position {place}"
+            return f"{str(value)[:40]!r} at position {index}"
     return str(array.dtype)
 
 
 def forecast_columns(level: float | Sequence[float] | None) -> dict[str, float]:
-    """Columns of a forecast, by name, and their probabilities."""
+    """Names of the columns of a forecast, with their probabilities."""
     found = {"median": 0.5}
     for percent in np.ravel([] if level is None else level).tolist():
         check_number("level", percent, positive=True)
         if not 1 <= percent < 100:
-            raise ValueError(f"level must be per cent, from 1 to less than 100, got {percent}.")
+            raise ValueError(f"level must be per cent, at least 1 and below 100, got {percent}.")
         found[f"lo-{percent:g}"] = (1 - percent / 100) / 2
         found[f"hi-{percent:g}"] = (1 + percent / 100) / 2
     return found

@@ -1,4 +1,4 @@
-"""The times of a series: how they are counted, and how they go on."""
+"""The times of a series as numbers, and the times that follow."""
 
 from __future__ import annotations
 
@@ -26,56 +26,51 @@ _DAY = pd.Timedelta(days=1)
 
 @dataclass(frozen=True, eq=False)
 class TimeAxis:
-    """How the times of a series are counted, and how they go on.
+    """Converts the times of a series to numbers and continues them.
 
-    Dates are counted in days since 1970; those of which a month has one at most, by a rule such as
-    the 30th or the last day at work, in months of equal length. Dates of a time zone are counted
-    by its clock where steps are of a day or more or there are opening hours, and else in UTC.
-
-    Attributes:
-        index: Times ``N`` as they came.
-        monthly: The rule of dates of which a month has one at most; None without a rule.
-        by_clock: Whether times of a zone are counted by its clock.
+    Dates become days since 1970. If each month has at most one date, by a rule such as the 30th or
+    the last business day, all months have the same length. Dates with a time zone are local times
+    if steps are at least a day or if there are opening hours, and otherwise UTC.
     """
 
-    index: pd.Index
-    monthly: MonthlyDates | None
-    by_clock: bool
+    index: pd.Index  # the times N
+    monthly: MonthlyDates | None  # rule of at most one date per month
+    by_clock: bool  # whether times with a zone are local times
 
     @classmethod
     def of(cls, index: pd.Index) -> TimeAxis:
-        """The axis of times, which tell how they are counted."""
+        """Infer the axis from times."""
         return cls(index, _monthly(index), _by_clock(index))
 
     def extended(self, index: pd.Index) -> TimeAxis:
-        """The axis with other times, which are counted in the same way."""
+        """The same conversion with other times."""
         return replace(self, index=index)
 
     @property
     def has_dates(self) -> bool:
-        """Whether times are dates; else they are numbers or durations."""
+        """Whether times are dates rather than numbers or durations."""
         return _has_dates(self.index)
 
     @property
     def in_days(self) -> bool:
-        """Whether times are counted in days: dates and durations."""
+        """Whether numbers are days, as for dates and durations."""
         return self.has_dates or isinstance(self.index, pd.TimedeltaIndex)
 
     @property
     def step(self) -> float:
-        """The typical step, as numbers are counted."""
+        """Median step of the numbers."""
         return typical_step(self.numbers(self.index))
 
     def numbers(self, x: ArrayLike) -> np.ndarray:
-        """Times ``M`` of the same kind as numbers.
+        """Convert times ``M`` to numbers.
 
         Raises:
-            TypeError: They are of another kind, or only one of the two has a time zone.
-            ValueError: Some are missing or infinite.
+            TypeError: The kind of time differs, or only one of the two has a time zone.
+            ValueError: Times are missing or infinite.
         """
         times = as_times(x)
         if not _has_dates(times):
-            numbers = as_time(times)  # or an error: they may be words
+            numbers = as_time(times)  # raises an error for strings
         if _has_dates(times) != self.has_dates:
             kinds = {True: "dates", False: "numbers"}
             raise TypeError(
@@ -103,7 +98,7 @@ class TimeAxis:
         return (months.astype(float) + (dates - begin) / (end - begin)) * _MONTH
 
     def times(self, numbers: np.ndarray) -> np.ndarray:
-        """The times ``M`` of numbers, to the millisecond for dates, by the clock of their zone."""
+        """Convert numbers ``M`` to times: local times to the millisecond for dates."""
         if not self.has_dates:
             return numbers
         if self.monthly is not None:
@@ -119,10 +114,10 @@ class TimeAxis:
         return pd.DatetimeIndex(dates, tz="UTC").tz_convert(zone).tz_localize(None).to_numpy()
 
     def next(self, count: int) -> pd.Index:
-        """The next times after the end.
+        """The times after the end of the series.
 
-        By the frequency of the index; else dates of which a month has one go on by their rule,
-        dates at some times of the week at these, and all other times in steps of the median step.
+        They follow the frequency of the index, the rule of monthly dates, or the times of the week
+        in the data. Otherwise they are median steps apart.
         """
         known = self.index.unique().sort_values()
         if isinstance(known, pd.PeriodIndex):
@@ -138,7 +133,7 @@ class TimeAxis:
         if known.freq is not None:
             try:
                 ahead = pd.date_range(known[-1], periods=count + 1, freq=known.freq)
-            except pd.errors.OutOfBoundsDatetime:  # of nanoseconds
+            except pd.errors.OutOfBoundsDatetime:  # beyond the range of nanoseconds
                 ahead = pd.date_range(known[-1], periods=count + 1, freq=known.freq, unit="s")
             return ahead[1:].rename(known.name)
         dates, zone = known.tz_localize(None).unique().sort_values().to_numpy(), known.tz
@@ -157,7 +152,7 @@ class TimeAxis:
             ahead = ahead.tz_convert(known.tz)
         try:
             return ahead.as_unit(known.unit)
-        except pd.errors.OutOfBoundsDatetime:  # of nanoseconds
+        except pd.errors.OutOfBoundsDatetime:  # beyond the range of nanoseconds
             return ahead
 
 
@@ -185,7 +180,7 @@ def _zone(index: pd.Index) -> Any:
 
 
 def _named(zone: Any) -> str:
-    return "without a time zone" if zone is None else f"of time zone {zone}"
+    return "without a time zone" if zone is None else f"in time zone {zone}"
 
 
 def _stamps(index: pd.Index) -> pd.Index:

@@ -162,13 +162,13 @@ def test_learned_networks_take_covariates(data):
 
 def test_what_is_lacking_is_named(data, fitted):
     frame, y = data
-    with pytest.raises(ValueError, match=r"had 3 covariates \(price, warmth, law\).*needed, too"):
+    with pytest.raises(ValueError, match=r"had 3 covariates \(price, warmth, law\).*at these times, too"):
         fitted.forecast(12)
     with pytest.raises(ValueError, match="3 columns as in the fit .*got 2"):
         fitted.predict(MONTHS[AHEAD], covariates=frame.to_numpy()[AHEAD, :2])
-    with pytest.raises(ValueError, match="needed, too"):
+    with pytest.raises(ValueError, match="at these times, too"):
         fitted.update(y[AHEAD])
-    with pytest.raises(ValueError, match="no row for 1 of 13 dates, the first is 2011-01-01"):
+    with pytest.raises(ValueError, match="1 of 13 dates have none, the first 2011-01-01"):
         fitted.forecast(13, covariates=frame)
     alone = forecaster(**QUICK).fit(y[PAST])
     with pytest.raises(ValueError, match="The fit had no covariates: give them to fit"):

@@ -120,7 +120,7 @@ def test_cut_points_go_on_beyond_the_largest_count():
 def test_an_update_of_counts_with_a_fraction(mean):
     series = monthly(np.random.default_rng(0).poisson(mean, 40))
     model = NKNForecaster(**QUICK).fit(series)
-    with pytest.raises(ValueError, match=r"2\.5 is not a whole number"):
+    with pytest.raises(ValueError, match=r"whole numbers as in the fit, got 2\.5"):
         model.update(monthly([2.5], "2003-05"))
 
 

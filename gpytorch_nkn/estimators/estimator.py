@@ -1,0 +1,66 @@
+"""Base class of the estimators: shared documentation, checks of options, state of a fit."""
+
+from __future__ import annotations
+
+import re
+from textwrap import indent
+from typing import Any, ClassVar
+
+from sklearn.base import BaseEstimator
+
+from gpytorch_nkn._devices import OnCPU
+from gpytorch_nkn.fit import Recipe, check_counts, check_number
+
+__all__ = ["Estimator"]
+
+
+class Estimator(OnCPU, BaseEstimator):
+    """Base class with the documentation and the checks that estimators share.
+
+    A line ``<name>`` in the docstring of a subclass becomes the text ``_shared_text[name]``.
+    """
+
+    _shared_text: ClassVar[dict[str, str]] = {
+        "shared computation": """
+device: Torch device of the computation, such as ``"cuda"``; ``None`` for the CPU, whatever
+    PyTorch's default device is.
+random_state: Seed or NumPy random state; an integer makes fits reproducible.
+progress: Show a progress bar on a terminal.
+"""
+    }
+    _private_state: ClassVar[tuple[str, ...]] = ()  # attributes of a fit that start with _
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__doc__ is not None:  # it is None with python -OO
+            # Docstrings are indented up to Python 3.12 and not indented from 3.13 on.
+            cls.__doc__ = re.sub(
+                r"^( *)<(shared .+)>$",
+                lambda found: indent(cls._shared_text[found[2]].strip(), found[1]),
+                cls.__doc__,
+                flags=re.MULTILINE,
+            )
+
+    def _set_options(self, arguments: dict[str, Any]) -> None:
+        """Set the options from the local variables of ``__init__``."""
+        for name in self._get_param_names():
+            setattr(self, name, arguments[name])
+
+    def _forget(self) -> None:
+        """Remove the attributes of a previous fit, so that a failed fit cannot predict."""
+        for name in [n for n in vars(self) if n.endswith("_") or n in self._private_state]:
+            delattr(self, name)
+
+    def _check_training_options(self) -> None:
+        """Raise an error if an option of the training is invalid."""
+        options = self.get_params(deep=False)
+        recipe, budget, n_jobs = options["recipe"], options["budget"], options["n_jobs"]
+        if not (recipe is None or isinstance(recipe, Recipe)):
+            raise TypeError(f"recipe must be a Recipe or None, got {recipe!r}.")
+        if budget is not None:
+            check_number("budget", budget, positive=True, infinite=True)
+        check_counts(None, n_jobs=n_jobs)
+        if n_jobs == 0:
+            raise ValueError("n_jobs must be a number of processes, or negative for all, got 0.")
+        if options.get("restarts") is not None:
+            check_counts(1, restarts=options["restarts"])

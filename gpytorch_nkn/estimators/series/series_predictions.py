@@ -1,0 +1,318 @@
+"""Forecasts of a fitted series: medians, intervals, samples, plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, overload
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from sklearn.metrics import r2_score
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from gpytorch_nkn._devices import OnCPU
+from gpytorch_nkn.averaging import MixturePredictions, PredictiveMixture
+from gpytorch_nkn.estimators.series.covariates import Covariates
+from gpytorch_nkn.estimators.series.member import Member
+from gpytorch_nkn.estimators.series.seasons import typical_step
+from gpytorch_nkn.estimators.series.series_input import as_times, forecast_columns, starts
+from gpytorch_nkn.estimators.series.time_axis import TimeAxis
+from gpytorch_nkn.fit import check_counts, warn_user
+from gpytorch_nkn.plotting import plot_forecast
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["SeriesPredictions"]
+
+_BEYOND = 2  # scored horizons, above which a longer forecast raises a warning
+_SHOWN = 4, 20  # longest history in a plot, in forecasts: by default, and for two seasons
+
+
+class SeriesPredictions(MixturePredictions, OnCPU):
+    """Predictions from the fitted attributes of :class:`NKNForecaster`."""
+
+    horizon: int | None
+    random_state: int | np.random.RandomState | None
+    members_: list[Member]
+    seasons_: list[float]
+    horizon_: int
+    observed_: pd.Series
+    covariates_: Covariates
+    time_axis_: TimeAxis
+    x_offset_: float
+    x_scale_: float
+    _scored: tuple[int, float]  # steps and windows of the rolling forecasts
+
+    @overload
+    def predict(
+        self, x: ArrayLike, return_std: Literal[False] = ..., *, covariates: ArrayLike | None = ...
+    ) -> np.ndarray: ...
+
+    @overload
+    def predict(
+        self, x: ArrayLike, return_std: Literal[True], *, covariates: ArrayLike | None = ...
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def predict(
+        self, x: ArrayLike, return_std: bool = False, *, covariates: ArrayLike | None = None
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Predict the median of new observations, and their standard deviation on request.
+
+        The median minimises the absolute error. Unlike the mean it stays small where a component
+        of the mixture is log-normal and wide.
+
+        Args:
+            x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
+            return_std: Also return the standard deviation (noise included), which is infinite
+                where a log-normal component is very wide.
+            covariates: Covariates ``M x C`` at these times, if :meth:`fit` had some.
+
+        Returns:
+            Median ``M``, or median and standard deviation, in units of the targets.
+        """
+        mixture = self.predict_distribution(x, covariates=covariates)
+        median = mixture.quantile(0.5)
+        return (median, mixture.std()) if return_std else median
+
+    def predict_distribution(  # type: ignore[override]
+        self, x: ArrayLike, /, *, covariates: ArrayLike | None = None
+    ) -> PredictiveMixture:
+        """Predict the distributions of new observations.
+
+        Args:
+            x: Time ``M`` or ``M x 1``.
+            covariates: As in :meth:`predict`.
+
+        Returns:
+            The mixture, with ``quantile(p)`` and ``std()``, each ``M``, and ``log_density(y)`` of
+            observations ``M``, in units of the targets.
+        """
+        return self._mixture_at(self._rows(x, covariates))
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        covariates: ArrayLike | None = None,
+    ) -> float:
+        """Coefficient of determination of the medians, as in scikit-learn's regressors.
+
+        Args:
+            X: Time ``M`` or ``M x 1``.
+            y: Observations ``M``.
+            sample_weight: Weights ``M``.
+            covariates: As in :meth:`predict`.
+        """
+        return r2_score(y, self.predict(X, covariates=covariates), sample_weight=sample_weight)
+
+    def forecast(
+        self,
+        horizon: int | None = None,
+        *,
+        level: float | Sequence[float] | None = (80, 95),
+        covariates: ArrayLike | None = None,
+    ) -> pd.DataFrame:
+        """Forecast the times that follow the series, over the continued index.
+
+        Args:
+            horizon: Steps ahead; ``None`` for ``horizon_``. Times continue with the frequency of a
+                pandas index, the rule of the dates (the 30th, last business days, third Fridays),
+                the times of the week in the data (opening hours), or the median step.
+            level: Coverage of the central intervals in per cent; ``None`` for no interval.
+            covariates: Covariates ``horizon x C`` at the times that follow, if :meth:`fit` had
+                some; rows of a data frame over dates are looked up by date.
+
+        Returns:
+            Rows ``horizon`` with the columns ``median``, ``lo-80``, ``hi-80``, ... in units of
+            the targets. (:func:`forecast_many` calls them ``NKN``, ``NKN-lo-80``, ..., as Nixtla's
+            tools do.)
+        """
+        check_is_fitted(self, "members_")
+        return self._table(self.time_axis_.next(self._steps(horizon)), level, covariates)
+
+    def sample_paths(
+        self,
+        num_paths: int = 100,
+        *,
+        horizon: int | None = None,
+        x: ArrayLike | None = None,
+        covariates: ArrayLike | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> pd.DataFrame:
+        """Draw joint samples of new observations, for sums, maxima and waiting times.
+
+        Args:
+            num_paths: Number of paths ``S``.
+            horizon: Steps ahead, as in :meth:`forecast`.
+            x: Times ``M`` in place of ``horizon``.
+            covariates: Covariates at these times, as in :meth:`predict`.
+            random_state: Seed of the draws; ``None`` for the seed of the estimator.
+
+        Returns:
+            ``M x S``, one path in each column, in units of the targets.
+        """
+        check_is_fitted(self, "members_")
+        check_counts(1, num_paths=num_paths)
+        if x is not None and horizon is not None:
+            raise ValueError("x and horizon both name the times: give one of them.")
+        times = self.time_axis_.next(self._steps(horizon)) if x is None else as_times(x)
+        seed = self.random_state if random_state is None else random_state
+        rng = np.random.default_rng(check_random_state(seed).randint(2**31 - 1))
+        rows = self._rows(times, covariates)
+        mixture = self._mixture_at(rows)
+
+        def scores(number: int, count: int) -> np.ndarray:
+            return self.members_[number].scores(rows, count, rng)
+
+        return pd.DataFrame(mixture.sample(num_paths, rng, scores).T, times)
+
+    def plot(
+        self,
+        horizon: int | None = None,
+        *,
+        level: float | Sequence[float] | None = (80, 95),
+        held_out: pd.Series | None = None,
+        history: int | None = None,
+        covariates: ArrayLike | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Plot the end of the series and its forecast.
+
+        Args:
+            horizon: Steps ahead, as in :meth:`forecast`.
+            level: Coverage of the central intervals in per cent.
+            held_out: Later observations over their times; without ``horizon``, the forecast is at
+                these times.
+            history: Number of observations; ``None`` for four times the forecast, or two seasons
+                if a season is at most ten forecasts long.
+            covariates: As in :meth:`forecast`.
+            ax: Axes to draw on; ``None`` for a new figure of pyplot.
+
+        Returns:
+            The axes.
+        """
+        check_is_fitted(self, "members_")
+        ends = list(forecast_columns(level))[1:]
+        if not ends:
+            raise ValueError("level must have at least one number for a plot, got none.")
+        if held_out is not None and horizon is None:
+            index = as_times(held_out.index)
+        else:
+            index = self.time_axis_.next(self._steps(horizon))
+        table = self._table(index, level, covariates)
+        if history is None:
+            step = typical_step(self._time(self.observed_.index))
+            seasons = [round(2 * period / step) for period in self.seasons_]
+            most = _SHOWN[1] * len(table)
+            history = max(_SHOWN[0] * len(table), 30, *(n for n in seasons if n <= most))
+        check_counts(1, history=history)
+        if ax is None:
+            from matplotlib import pyplot
+
+            _, ax = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
+        shown, bands = self.observed_.iloc[-history:], table[ends].to_numpy().T
+        return plot_forecast(
+            ax,
+            _drawn(index),
+            table["median"].to_numpy(),
+            bands[::2],
+            bands[1::2],
+            train=(_drawn(shown.index), shown.to_numpy()),
+            test=None if held_out is None else (_drawn(held_out.index), held_out.to_numpy()),
+            level=[float(name[3:]) / 100 for name in ends[::2]],
+            y_label="value" if shown.name is None else str(shown.name),
+        )
+
+    def standardised_time(self, x: ArrayLike) -> np.ndarray:
+        """Time as the input of ``model_``.
+
+        Args:
+            x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
+
+        Raises:
+            TypeError: ``x`` holds dates and the fit was over numbers, or the reverse.
+        """
+        return (self._time(x) - self.x_offset_) / self.x_scale_
+
+    def standardised_rows(self, x: ArrayLike, covariates: ArrayLike | None = None) -> np.ndarray:
+        """Time and covariates ``M x (1 + C)`` as inputs of ``model_``.
+
+        Args:
+            x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
+            covariates: As in :meth:`predict`.
+        """
+        rows = self._rows(x, covariates)
+        rows[:, 0] = (rows[:, 0] - self.x_offset_) / self.x_scale_
+        return rows
+
+    def original_time(self, scaled: ArrayLike) -> np.ndarray:
+        """Time of inputs of ``model_``, as dates if the fit was over dates.
+
+        Args:
+            scaled: Time ``M`` as :meth:`standardised_time` returns it.
+        """
+        check_is_fitted(self, "members_")
+        scaled = np.asarray(scaled)
+        if scaled.dtype.kind not in "fiu" or not np.isfinite(scaled).all():
+            raise ValueError(f"scaled must hold finite numbers, got {scaled}.")
+        return self.time_axis_.times(self.x_offset_ + self.x_scale_ * scaled)
+
+    def _time(self, x: ArrayLike) -> np.ndarray:
+        check_is_fitted(self, "members_")
+        return self.time_axis_.numbers(x)
+
+    def _steps(self, horizon: int | None) -> int:
+        """Steps of a forecast, with a warning if intervals are not calibrated for so many."""
+        if horizon is None:
+            horizon = self.horizon_
+        check_counts(1, horizon=horizon)
+        scored, windows = self._scored
+        if horizon > _BEYOND * scored:
+            advice = f"set NKNForecaster(horizon={horizon}) to score all of them."
+            if self.horizon is not None and self.horizon > scored:
+                advice = "the series is too short to score all of them."
+            warn_user(
+                f"The forecast is {horizon} steps long, but candidates were scored and intervals "
+                f"calibrated {scored} steps ahead, in {windows:.0f} windows: {advice}"
+            )
+        return horizon
+
+    def _table(
+        self,
+        times: pd.Index,
+        level: float | Sequence[float] | None,
+        covariates: ArrayLike | None,
+    ) -> pd.DataFrame:
+        """Medians and intervals at times ``M``, which are the index."""
+        columns = forecast_columns(level)
+        found = self.predict_quantiles(times, list(columns.values()), covariates=covariates)
+        return pd.DataFrame(found, times, list(columns))
+
+    def _rows(self, x: ArrayLike, covariates: ArrayLike | None) -> np.ndarray:
+        """Time and scaled covariates ``M x (1 + C)``."""
+        time = self._time(x)
+        frame = self.covariates_.frame(covariates, as_times(x))
+        return np.column_stack([time, self.covariates_.scaled(frame)])
+
+    def _mixture_at(self, rows: np.ndarray) -> PredictiveMixture:
+        means, stds = zip(*(member.moments(rows) for member in self.members_), strict=True)
+        return PredictiveMixture(
+            weights=np.array([member.weight for member in self.members_]),
+            means=np.stack(means),
+            stds=np.stack(stds),
+            transforms=tuple(member.scales.transform for member in self.members_),
+        )
+
+
+def _drawn(index: pd.Index) -> np.ndarray:
+    """Times as matplotlib needs them."""
+    if isinstance(index, pd.PeriodIndex):
+        index = starts(index)
+    if isinstance(index, pd.DatetimeIndex) and index.tz is not None:
+        index = index.tz_localize(None)
+    return index.to_numpy()
