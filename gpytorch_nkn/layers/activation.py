@@ -18,17 +18,17 @@ class Activation(Layer):
 
     .. math:: k_o = f(k_o), \qquad f(z) = \sum_{m \ge 0} c_m z^m,\; c_m \ge 0
 
-    Powers and sums of kernels are kernels, hence so is :math:`f(k)`. The exponential grows fast:
-    put it behind units of moderate scale.
+    Powers and sums of kernels are kernels, hence so is :math:`f(k)`. The exponential grows fast;
+    use it after units of moderate scale.
 
     Args:
         in_features: Number of units, in and out.
         coefficients: ``"exp"`` for :math:`e^z`, or the coefficients :math:`c_0, c_1, \dots` of a
-            polynomial.
+            polynomial, at least one of them positive.
 
     Raises:
-        ValueError: A coefficient is negative or not finite, all of them are zero, there is none,
-            or the name is not ``"exp"``.
+        ValueError: ``coefficients`` is another string, or has a negative or infinite number, or
+            no positive one.
 
     Reference: Sun et al. (2018), section 3.1, activation functions.
     """
@@ -46,13 +46,13 @@ class Activation(Layer):
         numbers = tuple(float(c) for c in coefficients)
         if any(c < 0 or not math.isfinite(c) for c in numbers) or not any(numbers):
             raise ValueError(
-                "A power series of kernels needs finite coefficients, none of them negative and "
-                f"one at least positive, got {numbers}."
+                "coefficients must be finite and non-negative, at least one of them positive, "
+                f"got {numbers}."
             )
         self.coefficients = numbers
 
     def forward(self, values: Tensor) -> Tensor:
-        """Map values ``... x C x E``, real or complex, entry by entry."""
+        """Map values ``... x C x E``, real or complex, elementwise."""
         if isinstance(self.coefficients, str):
             return values.exp()
         return polynomial(self.coefficients, values)
@@ -62,7 +62,7 @@ class Activation(Layer):
 
 
 def polynomial(coefficients: Sequence[float], values: Tensor) -> Tensor:
-    """The polynomial with these coefficients, lowest power first, entry by entry."""
+    """Evaluate a polynomial elementwise; coefficients are in ascending order."""
     result = torch.full_like(values, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):  # Horner's scheme
         result = result * values + coefficient

@@ -1,4 +1,4 @@
-"""What every layer of a Neural Kernel Network has in common."""
+"""Base class of the layers of a Neural Kernel Network."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["Layer"]
 class Layer(Module):
     r"""A map of ``in_features`` kernel values to ``out_features`` kernel values.
 
-    A layer acts on values ``... x in_features x E``, where ``E`` counts the entries of a kernel
-    matrix (or of its diagonal), entry by entry. Every subclass keeps Hermitian positive
-    semi-definiteness: if each input unit is a valid (real or complex) kernel, so is each output.
+    A layer acts elementwise on values ``... x in_features x E``, where ``E`` is the number of
+    entries of a kernel matrix or of its diagonal. If each input unit is a valid real or complex
+    kernel, so is each output unit.
 
     Args:
-        in_features: Number of units that come in.
-        out_features: Number of units that go out.
+        in_features: Number of input units.
+        out_features: Number of output units.
         batch_shape: Shape of the batch of independent layers, ``B_1 x ... x B_k``.
 
     Raises:
@@ -54,7 +54,7 @@ class Layer(Module):
 
     def local_load_samples(self, samples_dict: dict[str, Tensor], memo: set, prefix: str) -> None:
         """Load a batch of parameter samples (GPyTorch's hook for fully Bayesian models)."""
-        if any(True for _ in self.parameters()):  # a layer without any belongs to every sample
+        if any(True for _ in self.parameters()):  # otherwise all samples share the layer
             num_samples = next(iter(samples_dict.values())).size(0)
             self.batch_shape = torch.Size([num_samples]) + self.batch_shape
         super().local_load_samples(samples_dict, memo, prefix)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from gpytorch_nkn._devices import uniform
 from gpytorch_nkn.layers.layer import Layer
 
-_NO_BATCH = torch.Size([1, 1, 1, 1])  # as many dimensions as no batch has
-_LOG_OF_ZERO = -1e3  # a finite number whose softmax beside others is exactly 0
+_NO_BATCH = torch.Size([1, 1, 1, 1])  # more leading dimensions than any batch of data has
+_LOG_OF_ZERO = -1e3  # finite, but its softmax or softplus is exactly 0
 
 __all__ = ["Linear", "for_prior", "from_prior", "positive", "prior_closures"]
 
@@ -30,41 +30,39 @@ class Linear(Layer):
         k_o = b_o + \sum_{i} W_{oi} k_i, \qquad W \ge 0,\; b \ge 0
 
     Sums of kernels with non-negative weights are kernels, and so is a non-negative constant.
-    A weight may be set to exactly zero, which prunes the connection (its gradient vanishes). A
-    prior on raw weights leaves it alone; the density of a log-normal prior has no finite value
-    there, so that losses before and after pruning do not compare.
+    Setting a weight to zero prunes the connection, because its gradient vanishes. A prior on raw
+    weights ignores pruned weights. A log-normal prior has no finite density at zero, so losses
+    before and after pruning are not comparable.
 
-    With ``weights="softplus"`` (the paper's) weights and biases are the softplus of the raw
+    With ``weights="softplus"``, as in the paper, weights and biases are the softplus of the raw
     values. With ``weights="simplex"`` the weights of a unit and its bias are the softmax of the
-    raw values: a convex combination, so that kernels with a variance of one give a kernel with a
-    variance of one and no scale can move from one layer to another. Setting the weights then
-    gives the bias what is missing to a sum of one; setting the bias scales the weights.
+    raw values. Such a convex combination preserves unit variance, and layers cannot exchange
+    scale. Setting the weights then sets the bias to one minus their sum; setting the bias
+    rescales the weights.
 
     Args:
-        in_features: Number of units that come in, ``C``.
-        out_features: Number of units that go out, ``O``.
+        in_features: Number of input units, ``C``.
+        out_features: Number of output units, ``O``.
         weights: ``"softplus"`` or ``"simplex"``.
         bias: Learn a non-negative constant per unit.
         batch_shape: Shape of the batch of independent layers.
-        weight_prior: Prior on the weights ``... x O x C``. It must have positive support to be
+        weight_prior: Prior on the weights ``... x O x C``, with positive support if it is to be
             sampled (LogNormalPrior, GammaPrior). On a simplex: prior on the raw weights, of any
             support (NormalPrior).
-        bias_prior: Prior on the biases ``... x O``, on a simplex on the raw ones.
+        bias_prior: Prior on the biases ``... x O``; on a simplex, on the raw biases.
         initial_bias: Start value of the biases; on a simplex before weights and bias are divided
-            by their sum. A constant beside the kernels keeps each of them
-            in the products that follow on its own, too: from 1 a network starts near a sum of its
-            primitives, from 0.01 near a product.
-        seed: Start weights are drawn uniformly from [1 / 2C, 3 / 2C] with a generator of their
-            own: equal seeds give equal weights, and the global random state is left alone.
-            Different units must start differently, or their gradients stay equal for ever.
+            by their sum. Biases keep lower-order terms in later products: at 1 a network starts
+            near a sum of its primitives, at 0.01 near a product.
+        seed: Of a generator that draws start weights uniformly from [1 / 2C, 3 / 2C], without
+            changing the global random state. Units with equal weights would stay equal.
 
     Raises:
         TypeError: A prior is not a GPyTorch prior.
         ValueError: A width is below one, ``weights`` is unknown, ``bias_prior`` comes with
             ``bias=False``, or ``initial_bias`` is negative or not finite.
 
-    Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning, section 3.1. The
-    interval of the start weights is that of the authors' published code; the paper is silent.
+    Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning, section 3.1. Start
+    weights follow the authors' code.
     """
 
     def __init__(
@@ -111,7 +109,7 @@ class Linear(Layer):
         return self.weights == "simplex"
 
     def reset_parameters(self, generator: torch.Generator) -> None:
-        """Draw new start weights from ``generator``; biases go back to their start."""
+        """Draw new start weights from ``generator`` and reset the biases."""
         start = uniform(self.raw_weight.shape, generator)
         weight = (0.5 + start) / self.in_features
         if self.is_simplex:
@@ -123,17 +121,18 @@ class Linear(Layer):
             self.bias = self.initial_bias
 
     def add_raw_priors(self, scale: float = 1.0) -> None:
-        """Normal priors on the raw weights and biases of a simplex, around where they are.
+        """Register normal priors on raw weights and biases of a simplex, centred at their values.
 
         Args:
-            scale: Standard deviation, in logarithms of ratios of weights.
+            scale: Standard deviation of the log ratios of weights.
 
         Raises:
-            ValueError: The weights are no simplex, or ``scale`` is not positive.
+            ValueError: The weights are not on a simplex, or ``scale`` is not positive.
         """
         if not self.is_simplex or not 0 < scale < math.inf:
             raise ValueError(
-                f"Needs a simplex and a positive scale, got weights={self.weights!r}, {scale}."
+                "add_raw_priors needs weights='simplex' and a positive scale, got "
+                f"weights={self.weights!r} and scale={scale}."
             )
         for name in ("weight", "bias"):
             raw = getattr(self, f"raw_{name}")
@@ -143,11 +142,8 @@ class Linear(Layer):
                 self.register_prior(f"{name}_prior", prior, *prior_closures(f"raw_{name}"))
 
     @property
-    def shares(self) -> Tensor:
-        """Weights of a simplex, and its biases behind them, ``... x O x (C + 1)``.
-
-        Without bias ``... x O x C``.
-        """
+    def fractions(self) -> Tensor:
+        """Weights on a simplex, then the biases if there are any, ``... x O x (C + 1)``."""
         raw = self.raw_weight
         if self.raw_bias is not None:
             raw = torch.cat([raw, self.raw_bias.unsqueeze(-1)], -1)
@@ -157,7 +153,7 @@ class Linear(Layer):
     def weight(self) -> Tensor:
         """Weights ``... x O x C``, non-negative."""
         if self.is_simplex:
-            return self.shares[..., : self.in_features]
+            return self.fractions[..., : self.in_features]
         return self.raw_weight_constraint.transform(self.raw_weight)
 
     @weight.setter
@@ -165,7 +161,7 @@ class Linear(Layer):
         value = self._checked("weight", value)
         if self.is_simplex:
             value = value.expand(self.raw_weight.shape)
-            self._set_shares(value, 1 - value.sum(-1))
+            self._set_fractions(value, 1 - value.sum(-1))
         else:
             constraint = self.raw_weight_constraint
             self.initialize(raw_weight=constraint.inverse_transform(value))
@@ -176,24 +172,24 @@ class Linear(Layer):
         if self.raw_bias is None:
             return None
         if self.is_simplex:
-            return self.shares[..., self.in_features]
+            return self.fractions[..., self.in_features]
         return self.raw_bias_constraint.transform(self.raw_bias)
 
     @bias.setter
     def bias(self, value: Tensor | float) -> None:
         if self.raw_bias is None:
-            raise ValueError(f"This layer was made with bias=False, got the bias {value!r}.")
+            raise ValueError(f"A layer with bias=False has no bias to set, got {value!r}.")
         value = self._checked("bias", value)
         if not self.is_simplex:
             self.initialize(raw_bias=self.raw_bias_constraint.inverse_transform(value))
             return
         if bool((value > 1).any()):
             raise ValueError(f"On a simplex a bias must be at most 1, got {value}.")
-        share = self.raw_weight.detach().softmax(-1)  # among the weights
+        fraction = self.raw_weight.detach().softmax(-1)  # of the sum of the weights
         value = value.expand(self.raw_bias.shape)
-        self._set_shares((1 - value).unsqueeze(-1) * share, value)
+        self._set_fractions((1 - value).unsqueeze(-1) * fraction, value)
 
-    def _set_shares(self, weight: Tensor, bias: Tensor) -> None:
+    def _set_fractions(self, weight: Tensor, bias: Tensor) -> None:
         slack = 1e-5 if weight.dtype == torch.float32 else 1e-9
         least = -slack if self.raw_bias is not None else -math.inf
         if bool((bias < least).any()) or (self.raw_bias is None and bias.abs().max() > slack):
@@ -240,46 +236,43 @@ class Linear(Layer):
     def _weight_and_bias(self) -> tuple[Tensor, Tensor | None]:
         if not self.is_simplex:
             return self.weight, self.bias
-        shares, width = self.shares, self.in_features
-        return shares[..., :width], None if self.raw_bias is None else shares[..., width]
+        fractions, width = self.fractions, self.in_features
+        return fractions[..., :width], None if self.raw_bias is None else fractions[..., width]
 
     def extra_repr(self) -> str:
         simplex = ", weights='simplex'" if self.is_simplex else ""
-        return (
-            super().extra_repr() + simplex + ("" if self.raw_bias is not None else ", bias=False")
-        )
+        return super().extra_repr() + simplex + (", bias=False" if self.raw_bias is None else "")
 
 
 def positive(value: Tensor) -> Tensor:
-    """Value for a log-normal prior, whose support ends where softplus underflows to zero."""
-    if bool(value.all()):  # nearly always, and much cheaper than a clamp with its gradient
+    """Replace zeros, to which softplus underflows, by the smallest positive number."""
+    if bool(value.all()):  # the usual case, much cheaper than a clamp with its gradient
         return value
     return value.clamp_min(torch.finfo(value.dtype).tiny)
 
 
 def for_prior(module: Module, value: Tensor) -> Tensor:
-    """A parameter as a prior is to read it: without a batch, behind dimensions of one.
+    """Prepend dimensions of size one to a parameter without batch, for its prior.
 
-    GPyTorch takes as many first dimensions of a prior's values as the data have for those of the
-    batch. A weight ``O x C`` of a kernel without a batch, whose prior counts for every data set of
-    a batch, must not lend it its own dimensions.
+    GPyTorch takes the leading dimensions of a prior's values for batch dimensions. If the data
+    have a batch and the kernel has none, dimensions of the parameter must not be taken for it.
     """
     return value if module.batch_shape else value.view(*_NO_BATCH, *value.shape)
 
 
 def from_prior(old: Tensor, value: Tensor | float) -> Tensor | float:
-    """A value that a prior draws for a parameter, without the dimensions of ``for_prior``."""
+    """Remove the dimensions that :func:`for_prior` added from a prior's draw."""
     width = len(_NO_BATCH)
     if not isinstance(value, Tensor) or value.dim() - old.dim() < width:
         return value
-    for start in range(value.dim() - width + 1):  # Pyro's draws have dimensions before these
+    for start in range(value.dim() - width + 1):  # Pyro adds sample dimensions in front
         if value.shape[start : start + width] == _NO_BATCH:
             return value.reshape(value.shape[:start] + value.shape[start + width :])
     return value
 
 
 def prior_closures(name: str) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """What a prior on a parameter, or on its raw values, reads and sets; they pickle."""
+    """Return picklable functions that read and set a parameter or its raw values for a prior."""
     return partial(_get, name=name), partial(_set, name=name)
 
 
@@ -289,29 +282,25 @@ def _get(module: Module, name: str) -> Tensor | None:
         return None
     if not name.startswith("raw_"):
         return for_prior(module, positive(value))
-    pruned = value <= _LOG_OF_ZERO  # stands for a weight of zero, which priors leave alone
+    pruned = value <= _LOG_OF_ZERO  # weights of zero, which priors ignore
     return for_prior(module, value.masked_fill(pruned, 0.0) if bool(pruned.any()) else value)
 
 
 def _set(module: Module, value: Tensor | float, name: str) -> None:
-    value = from_prior(getattr(module, name), value)
-    if name.startswith("raw_"):
-        module.initialize(**{name: value})
-    else:
-        setattr(module, name, value)
+    module.initialize(**{name: from_prior(getattr(module, name), value)})
 
 
-def _finite_log(share: Tensor) -> Tensor:
-    """Logarithm that maps 0 to a finite number whose softmax beside others is exactly 0."""
-    positive = share > 0
-    logs = share.clamp_min(1e-30).log()
+def _finite_log(fraction: Tensor) -> Tensor:
+    """Centred logarithm that maps 0 to a finite number whose softmax is exactly 0."""
+    positive = fraction > 0
+    logs = fraction.clamp_min(1e-30).log()
     mean = (logs * positive).sum(-1, keepdim=True) / positive.sum(-1, keepdim=True)
     return torch.where(positive, logs - mean, _LOG_OF_ZERO)
 
 
 def _inv_softplus_with_zero(value: Tensor) -> Tensor:
     """Inverse of softplus that maps 0 to a finite number whose softplus is exactly 0."""
-    return torch.where(value > 0, inv_softplus(value.clamp_min(1e-300)), -1e3)
+    return torch.where(value > 0, inv_softplus(value.clamp_min(1e-300)), _LOG_OF_ZERO)
 
 
 def _non_negative() -> Positive:

@@ -1,4 +1,4 @@
-"""The table of layers: what each class of them does to kernels."""
+"""Registry of layer classes and the operations that they perform on kernels."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Operation", "operation_of", "register_layer"]
 
 
 class Operation(enum.Enum):
-    """What a layer does, by which networks are evaluated, expanded and sampled from.
+    """Operation of a layer; evaluation, expansion and sampling of a network depend on it.
 
     Attributes:
-        SUMS: Non-negative combinations: ``weight`` ``... x O x C`` and ``bias`` ``... x O`` or
-            ``None``; parameters are called so, or ``raw_weight`` and ``raw_bias``.
-        PRODUCTS: Products of neighbouring groups, whose sizes are ``groups``.
-        SERIES: A power series of each unit: ``coefficients``, non-negative and lowest power first,
-            or ``"exp"``.
+        SUMS: Non-negative combinations, with attributes ``weight`` ``... x O x C`` and ``bias``
+            ``... x O`` or ``None``. Parameters have these names or ``raw_weight``, ``raw_bias``.
+        PRODUCTS: Products of adjacent groups, with their sizes in the attribute ``groups``.
+        SERIES: A power series of each unit. The attribute ``coefficients`` holds non-negative
+            numbers in ascending order, or ``"exp"``.
     """
 
     SUMS = "sums"
@@ -36,14 +36,14 @@ _OPERATIONS: dict[type[Layer], Operation] = {
 
 
 def register_layer(cls: type[Layer], operation: Operation) -> None:
-    """Make a class of layers known wherever networks are taken apart.
+    """Register a class of layers, so that networks of them can be compiled, expanded and sampled.
 
     Args:
-        cls: A subclass of :class:`Layer`, with the attributes that the operation names.
-        operation: What its ``forward`` does.
+        cls: A subclass of :class:`Layer` with the attributes that :class:`Operation` requires.
+        operation: The operation that its ``forward`` performs.
 
     Raises:
-        TypeError: ``cls`` is no class of layers, or ``operation`` no operation.
+        TypeError: ``cls`` is not a subclass of Layer, or ``operation`` not an Operation.
     """
     if not (isinstance(cls, type) and issubclass(cls, Layer)):
         raise TypeError(f"cls must be a subclass of gpytorch_nkn.layers.Layer, got {cls!r}.")
@@ -53,9 +53,9 @@ def register_layer(cls: type[Layer], operation: Operation) -> None:
 
 
 def operation_of(layer: Layer, *, inherited: bool = False) -> Operation | None:
-    """What a layer does, ``None`` if that is not known.
+    """Return the operation of a layer, or ``None`` if its class is not registered.
 
-    With ``inherited`` a subclass that inherits ``forward`` does what its base class does.
+    With ``inherited``, the registration of a class applies to subclasses that inherit ``forward``.
     """
     for cls in type(layer).__mro__ if inherited else (type(layer),):
         if cls in _OPERATIONS:

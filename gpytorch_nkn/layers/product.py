@@ -14,26 +14,26 @@ __all__ = ["Product"]
 
 
 class Product(Layer):
-    r"""Products of neighbouring groups of the incoming kernels.
+    r"""Products of adjacent groups of the incoming kernels.
 
     .. math:: k_o = \prod_{i = G_o}^{G_o + g_o - 1} k_i, \qquad G_o = \sum_{p < o} g_p
 
-    The entry-wise product of positive semi-definite matrices is positive semi-definite (Schur),
-    for complex Hermitian ones too. The layer has no parameters.
+    The elementwise product of positive semi-definite matrices, real or complex, is positive
+    semi-definite (Schur). The layer has no parameters.
 
     Args:
-        in_features: Number of units that come in, ``C``.
-        out_features: Number of units that go out, ``O``.
-        groups: Sizes :math:`g_o` of the groups, ``O`` numbers that add up to ``C``; those of size
-            one pass. ``None`` for equal ones, and then ``out_features`` must divide ``C``.
+        in_features: Number of input units, ``C``.
+        out_features: Number of output units, ``O``.
+        groups: Sizes :math:`g_o` of the groups, ``O`` positive numbers with the sum ``C``.
+            ``None`` for equal sizes, which requires that ``O`` divides ``C``.
 
     Raises:
         TypeError: The groups are not integers.
-        ValueError: ``out_features`` does not divide ``in_features``, or the groups are not as many
-            or do not add up.
+        ValueError: ``out_features`` does not divide ``in_features``, or the number of groups or
+            their sum is wrong.
 
     Reference: Sun et al. (2018), section 3.1; groups of two as in its figure 2 and appendix J.
-    Groups of several sizes are not the paper's: they write down sums of known products.
+    Groups of different sizes, which the paper does not have, represent sums of known products.
     """
 
     def __init__(self, in_features: int, out_features: int, *, groups: Sequence[int] | None = None):
@@ -70,7 +70,7 @@ class Product(Layer):
 def _product(factors: Tensor) -> Tensor:
     """Products ``... x E`` of factors ``... x g x E``."""
     product, *others = torch.unbind(factors, -2)
-    # One by one rather than torch.prod, whose gradient at zeros has no second derivative.
+    # torch.prod has no second derivative at zeros.
     for factor in others:
         product = product * factor
     return product

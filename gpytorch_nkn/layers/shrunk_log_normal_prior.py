@@ -1,4 +1,4 @@
-"""Log-normal prior that draws values towards zero."""
+"""Log-normal prior that shrinks values towards zero."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["ShrunkLogNormalPrior"]
 
 
 class _NoMomentError(NotImplementedError, AttributeError):
-    """What torch raises for such a distribution, and what ``hasattr`` takes for an answer."""
+    """Error for missing moments: torch expects the first base class, ``hasattr`` the second."""
 
 
 class ShrunkLogNormalPrior(Prior):
-    r"""Product of a log-normal and an exponential density, which draws values towards zero.
+    r"""Product of a log-normal and an exponential density, which shrinks values towards zero.
 
     .. math:: p(w) \propto \operatorname{LogNormal}(w \mid \mu, \sigma^2)\, \lambda e^{-\lambda w}
 
-    The density that :meth:`log_prob` returns is this product, which is not normalised.
+    The density that :meth:`log_prob` returns is not normalised.
 
     Args:
         log_normal: The log-normal factor.
@@ -59,10 +59,10 @@ class ShrunkLogNormalPrior(Prior):
         return draws
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> ShrunkLogNormalPrior:
-        """The same prior with a larger batch shape."""
+        """Return the same prior with a larger batch shape."""
         return ShrunkLogNormalPrior(self.log_normal.expand(batch_shape), self.rate)
 
-    mean = mode = stddev = variance = property()  # without a closed form; modules can be traced
+    mean = mode = stddev = variance = property()  # no closed form; __getattr__ raises
 
     def __getattr__(self, name: str) -> Any:
         if name in ("mean", "mode", "stddev", "variance"):

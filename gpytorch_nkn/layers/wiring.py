@@ -20,10 +20,8 @@ __all__ = ["PAPER_WIRING", "parse_wiring"]
 #: Layers of the paper's networks for toy data, regression and optimisation (Sun et al., 2018).
 PAPER_WIRING = "Linear8-Product4-Linear4-Product2-Linear1"
 
-# What a sparse prior asks of a layer into which C units come: both scale with its start weights,
-# which lie around 1 / C.
-_SHRINKAGE_RATE = 2.0
-_L1_RATE = 3.0  # times C
+_SHRINKAGE_RATE = 2.0  # of the exponential factor of the weak prior on weights
+_L1_RATE = 3.0  # of the sparse prior, per input unit, because start weights are near 1 / C
 
 
 def parse_wiring(
@@ -37,28 +35,26 @@ def parse_wiring(
     weights: Literal["softplus", "simplex"] = "softplus",
     skip: bool = False,
 ) -> list[Layer]:
-    """Make the layers that a wiring names; each number is the width that goes out.
+    """Create the layers that a wiring describes; each number is the output width of a layer.
 
     Args:
         wiring: ``Linear`` and ``Product`` with a width each, joined by hyphens.
         in_features: Number of primitives.
         batch_shape: Batch shape of the Linear layers.
-        priors: Weak priors: log-normal ones on weights around 1 / C, where C units come in, and
-            on biases around 0.01. That on weights is multiplied by an exponential density of
-            rate 2, which draws the weights of connections that the data do not ask for towards
-            zero.
-        sparsity: ``"l1"`` for few connections that matter: an exponential prior of rate 3 C on the
-            weights in place of that one, with or without ``priors``.
+        priors: Use weak log-normal priors with modes 1 / C for the weights of C input units and
+            0.01 for biases. An exponential factor of rate 2 shrinks weights of connections that
+            the data do not support.
+        sparsity: ``"l1"`` replaces the prior on weights by an exponential prior of rate 3 C, for
+            few connections.
         hidden_bias: Start value of the biases of all Linear layers but the last, and mode of
             their prior.
-        weights: ``"softplus"`` or ``"simplex"``, see :class:`Linear`. The priors here are for
-            weights that are positive: on a simplex there are none.
-        skip: The last layer, a Linear one, takes the primitives as well.
+        weights: ``"softplus"`` or ``"simplex"``, see :class:`Linear`; a simplex has no priors here.
+        skip: The last layer, a Linear one, also receives the primitives.
 
     Raises:
-        ValueError: The text is not a wiring, a Product width does not divide what comes in,
-            ``sparsity`` or ``hidden_bias`` has no meaning, priors are asked for on a simplex, or
-            a wiring with ``skip`` does not end in a Linear layer after another layer.
+        ValueError: The wiring cannot be parsed, a Product width does not divide its input width,
+            or ``sparsity`` or ``hidden_bias`` is invalid. Also for priors on a simplex, and with
+            ``skip`` if the wiring does not end in a Linear layer after another layer.
 
     Reference: Sun et al. (2018), sections 5.1 to 5.3 and appendix J.
     """
@@ -67,19 +63,22 @@ def parse_wiring(
     if not 0 < hidden_bias < math.inf:
         raise ValueError(f"hidden_bias must be positive and finite, got {hidden_bias}.")
     if weights == "simplex" and (priors or sparsity is not None):
-        raise ValueError(f"No priors on a simplex, got priors={priors}, sparsity={sparsity!r}.")
+        raise ValueError(
+            "weights='simplex' needs priors=False and sparsity=None, got "
+            f"priors={priors}, sparsity={sparsity!r}."
+        )
     layers: list[Layer] = []
     width = in_features
     tokens = wiring.split("-")
     if skip and (len(tokens) < 2 or not tokens[-1].startswith("Linear")):
-        raise ValueError(f"A skip connection needs a last Linear layer, got {wiring!r}.")
+        raise ValueError(f"skip needs a Linear layer after another layer, got {wiring!r}.")
     last = max((n for n, token in enumerate(tokens) if token.startswith("Linear")), default=0)
     for position, token in enumerate(tokens):
         match = re.fullmatch(r"(Linear|Product)([1-9]\d*)", token)
         if match is None:
             raise ValueError(
-                "A wiring is a chain of 'Linear' or 'Product' with a width each, such as "
-                f"{PAPER_WIRING!r}; got {token!r} in {wiring!r}."
+                "A wiring consists of 'Linear' or 'Product' with a width each, such as "
+                f"{PAPER_WIRING!r}, got {token!r} in {wiring!r}."
             )
         out_features = int(match[2])
         if match[1] == "Linear":
@@ -97,7 +96,7 @@ def parse_wiring(
             )
         elif width % out_features:
             raise ValueError(
-                f"{token} in {wiring!r} gets {width} units, which {out_features} does not divide."
+                f"The width of {token} in {wiring!r} must divide its {width} input units."
             )
         else:
             layer = Product(width, out_features)

@@ -55,7 +55,7 @@ def test_value_of_a_mixed_sum_written_out():
     parts = mixed_parts(lambda **columns: MaternKernel(nu=0.5, **columns), 4, (1, -1))
     network = perturb(NeuralKernelNetwork(*parts))
     first, categories, product = network.primitives
-    (x, y), scales = mixed_inputs(2), network.layers[0].shares[0]
+    (x, y), scales = mixed_inputs(2), network.layers[0].fractions[0]
     y[1], y[3] = x[1], x[3] + 1  # one category is the same
 
     def number(kernel):

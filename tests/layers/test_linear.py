@@ -90,7 +90,7 @@ def test_wrong_shapes_are_shown(batch_shape):
 
 
 def test_wrong_arguments_are_named():
-    with pytest.raises(ValueError, match=r"bias=False, got the bias 1\.0"):
+    with pytest.raises(ValueError, match=r"bias=False has no bias to set, got 1\.0"):
         Linear(2, 1, bias=False).bias = 1.0
     with pytest.raises(ValueError, match=r"bias_prior needs bias=True, got bias=False"):
         Linear(2, 1, bias=False, bias_prior=GammaPrior(1.0, 1.0))

@@ -34,7 +34,7 @@ def test_values_equal_numpy_on_the_softmax_of_the_raw_parameters(bias):
         assert layer.bias is None
     np.testing.assert_allclose(layer(values).detach().numpy(), expected, rtol=1e-12)
     np.testing.assert_allclose(layer.weight.detach().numpy(), shares[:, :3], rtol=1e-12)
-    np.testing.assert_allclose(layer.shares.detach().numpy(), shares, rtol=1e-12)
+    np.testing.assert_allclose(layer.fractions.detach().numpy(), shares, rtol=1e-12)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -103,7 +103,7 @@ def test_without_slack_what_does_not_sum_to_one_is_refused(bias):
     if not bias:
         with pytest.raises(ValueError, match=r"weights of a unit sum to 1, got .*0\.9"):
             layer.weight = torch.tensor([[0.4, 0.5]])
-        with pytest.raises(ValueError, match=r"bias=False, got the bias 0\.5"):
+        with pytest.raises(ValueError, match=r"bias=False has no bias to set, got 0\.5"):
             layer.bias = 0.5
     assert torch.equal(layer.weight, before)
 

@@ -57,9 +57,9 @@ class ParameterVector:
         pieces: list[Tensor | None] = []  # in order; None for parts whose raw values follow here:
         raw: list[Tensor] = []
         runs: list[int] = []  # how many numbers each None stands for
-        shares: dict[int, Tensor] = {}
+        fractions: dict[int, Tensor] = {}
         for part, count, event_dims in zip(self.parts, self._counts, self._event_dims, strict=True):
-            value, is_raw = _value(part, shares)
+            value, is_raw = _value(part, fractions)
             flat = self._flat(value, event_dims, count)
             if flat is None:
                 return None
@@ -101,18 +101,18 @@ class ParameterVector:
         return value.expand(*self.batch_shape, *event).reshape(*self.batch_shape, -1)
 
 
-def _value(part: tuple[Module, str] | Tensor, shares: dict[int, Tensor]) -> tuple[Tensor, bool]:
+def _value(part: tuple[Module, str] | Tensor, fractions: dict[int, Tensor]) -> tuple[Tensor, bool]:
     """Value of a part, and whether softplus has yet to be applied.
 
-    ``shares`` collects the softmax of each layer, which its weights and its bias have in common.
+    ``fractions`` collects the softmax of each layer, which its weights and its bias have in common.
     """
     if isinstance(part, Tensor):
         return part, False
     module, name = part
     if type(module) is Linear and module.is_simplex:
-        if id(module) not in shares:
-            shares[id(module)] = module.shares
-        both, width = shares[id(module)], module.in_features
+        if id(module) not in fractions:
+            fractions[id(module)] = module.fractions
+        both, width = fractions[id(module)], module.in_features
         return (both[..., :width] if name == "weight" else both[..., width]), False
     raw = module._parameters.get(f"raw_{name}")
     if raw is not None:
