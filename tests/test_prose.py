@@ -51,8 +51,6 @@ PACKAGE = {
 UNCHECKED = {
     *("CHANGELOG.md", "benchmarks", "tests", "tutorials"),
     *(PACKAGE - {"gpytorch_nkn/metrics.py", "gpytorch_nkn/settings.py"}),
-    # This page is replaced by shorter ones.
-    "docs/howto/botorch_ax.md",
 }
 PAGES = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs"}
 
