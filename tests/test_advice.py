@@ -81,7 +81,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "repeat a time": "estimators/series/test_many_series.py",
     "dates such as 2024": "estimators/series/test_many_series.py",
     "no structure can be resolved": "estimators/series/test_nkn_forecaster.py",
-    "take decompose": "interpretation/effects/test_effects.py",
+    "over time: use decompose": "interpretation/effects/test_effects.py",
     "in place of horizon": "interpretation/test_covariates.py",
     "name all columns": "datasets/test_csv_series.py",
     "choose one by where": "datasets/test_csv_series.py",
@@ -536,7 +536,7 @@ def _(told):
     expand(network, x=torch.rand(5, 1))
 
 
-@advice("take report_search or effects")
+@advice("use report_search or effects")
 def _(told):
     model = models.StructureEnsembleGP(X, Y, structures=("rbf", "matern"), num_members=2)
     with told():
@@ -554,7 +554,17 @@ def _(told):
     report(model.subset_output([0]))
 
 
-@advice("take one of the models of a ModelListGP")
+@advice("use effects(model) or report_search(model)")
+def _(told):
+    structures = ("rbf", "outcome-warped rbf")
+    model = models.StructureEnsembleGP(X, Y, structures=structures, num_members=2)
+    with told():
+        decompose(model)
+    effects(model)
+    report_search(model)
+
+
+@advice("use one of the models of a ModelListGP")
 def _(told):
     model = models.NKNSingleTaskGP(X, torch.cat([Y, -Y], -1))
     with told():
@@ -563,22 +573,14 @@ def _(told):
     report_search(ModelListGP(models.NKNSingleTaskGP(X, Y)).models[0])
 
 
-@advice("make a model of one of them")
-def _(told):
-    batch = torch.stack([X, X.flip(0)]), torch.stack([Y, Y])
-    with told():
-        report_search(models.NKNSingleTaskGP(*batch))
-    report_search(models.NKNSingleTaskGP(batch[0][0], batch[1][0]))
-
-
-@advice("Transform these before the model has them")
+@advice("Transform the targets before the model has them")
 def _(told):
     with told():
         decompose(models.NKNSingleTaskGP(X, Y, structure="additive", outcome_transform=Log()))
     decompose(models.NKNSingleTaskGP(X, Y.log(), structure="additive"))
 
 
-@advice("Pass x to posterior() instead")
+@advice("pass x to posterior() instead")
 def _(told):
     t = torch.linspace(0.05, 0.95, 12, dtype=torch.float64).unsqueeze(-1)
     warp = Warp(1, indices=[0])

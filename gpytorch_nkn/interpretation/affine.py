@@ -14,8 +14,8 @@ __all__ = ["affine_inputs", "affine_outcome", "raw_inputs"]
 
 
 def raw_inputs(model: ExactGP) -> Tensor:
-    """Training inputs as they were given, in double precision; the model is left in eval mode."""
-    model.train()  # where BoTorch's models hold them so
+    """Return untransformed training inputs in float64; the model is left in eval mode."""
+    model.train()  # BoTorch's models hold untransformed inputs in train mode
     assert model.train_inputs is not None
     inputs = model.train_inputs[0].detach().double().clone()
     model.eval()
@@ -23,7 +23,7 @@ def raw_inputs(model: ExactGP) -> Tensor:
 
 
 def affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Offset and scale per column of the input transform, and whether it is affine."""
+    """Return offset and scale per column of the input transform, and whether it is affine."""
     plain = np.zeros(input_dim), np.ones(input_dim), False
     if getattr(model, "input_transform", None) is None:
         return *plain[:2], True
@@ -33,12 +33,9 @@ def affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarra
     raw = raw.reshape(-1, input_dim)
     first, last = raw.amin(0), raw.amax(0)
     last = torch.where(last > first, last, first + 1)
-    try:
-        points = torch.stack([first, (first + last) / 2, last])
-        values = deepcopy(model.input_transform).double()(points)
-        low, middle, high = values.reshape(-1, 3, input_dim)[0]
-    except (IndexError, RuntimeError, ValueError):  # it takes another number of columns
-        return plain
+    points = torch.stack([first, (first + last) / 2, last])
+    values = deepcopy(model.input_transform).double()(points)
+    low, middle, high = values.reshape(-1, 3, input_dim)[0]
     slope = (high - low) / (last - first)
     bend = (middle - (low + high) / 2).abs()
     if bool((slope == 0).any()) or bool((bend > 1e-6 * (high - low).abs()).any()):
@@ -48,13 +45,13 @@ def affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarra
 
 
 def affine_outcome(model: Any, X: Tensor | None = None) -> tuple[Any, Any]:
-    """Offset and scale of the targets: numbers, or one per output where there are several.
+    """Return offset and scale of the targets: numbers, or arrays for several outputs.
 
-    ``X`` are raw inputs ``T x d`` of one point per task, for a model of tasks in long form; then
+    ``X`` holds raw inputs ``T x d`` of one point per task, for a model of tasks in long form; then
     offset and scale have a value per task.
     """
     transform = getattr(model, "outcome_transform", None)
-    transform = getattr(model, "common_transform", transform)  # without those of single members
+    transform = getattr(model, "common_transform", transform)  # that all members share
     if transform is None:
         return (0.0, 1.0) if X is None else (np.zeros(len(X)), np.ones(len(X)))
     # in double precision, or a large offset would hide the scale
@@ -68,9 +65,9 @@ def affine_outcome(model: Any, X: Tensor | None = None) -> tuple[Any, Any]:
         low, middle, high = columns
     if not torch.allclose(high - middle, middle - low, rtol=1e-6):
         raise ValueError(
-            f"The outcome transform {type(transform).__name__} is not affine: components that add "
-            "up exist only on the scale of the transformed targets. Transform these before the "
-            "model has them (train_Y.log() for Log()), and read a model without that transform."
+            f"The outcome transform {type(transform).__name__} is not affine, so components add up "
+            "only on the scale of the transformed targets. Transform the targets before the model "
+            "has them (train_Y.log() for Log()), and read a model without that transform."
         )
     offset, scale = low.double().cpu().numpy(), (middle - low).double().cpu().numpy()
     return (float(offset), float(scale)) if offset.ndim == 0 else (offset, scale)

@@ -1,4 +1,4 @@
-"""What there is to read in a kernel, a model or an estimator."""
+"""The kernel, data and units of a kernel, a model or an estimator."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = [
     "NetworkEstimator",
     "Source",
     "TableEstimator",
-    "check_fit",
     "fitted_gp",
-    "fitted_members",
+    "fitted_processes",
+    "is_ensemble",
     "source_of",
 ]
 
@@ -41,7 +41,7 @@ _GAUSSIAN = (GaussianLikelihood, FixedNoiseGaussianLikelihood, HadamardGaussianL
 
 @runtime_checkable
 class NetworkEstimator(Protocol):
-    """An estimator whose Gaussian process, ``model_``, is read in the units of its data."""
+    """An estimator with a Gaussian process in ``model_``."""
 
     structure: Any
 
@@ -50,14 +50,14 @@ class NetworkEstimator(Protocol):
 
 @runtime_checkable
 class TableEstimator(NetworkEstimator, Protocol):
-    """One over a table of input columns, which are named in ``columns_``."""
+    """An estimator of a table, whose input columns are named in ``columns_``."""
 
     def standardised_inputs(self, X: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A kernel, the inputs ``... x N x D`` over which it is read, and their units, if known."""
+    """A kernel, its inputs ``... x N x D`` and their units, if they are known."""
 
     kernel: Kernel
     inputs: Tensor | None
@@ -66,7 +66,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class FittedGP:
-    """An exact Gaussian process as plain numbers, in the units of its kernel."""
+    """Tensors of an exact Gaussian process, in the units of its kernel."""
 
     model: ExactGP
     kernel: Kernel
@@ -76,27 +76,28 @@ class FittedGP:
     covariance: Tensor  # prior covariance ... x N x N, without noise
     noise: Tensor  # variances ... x N
     units: Units
-    _estimator: Any
+    _estimator: Any = None
+    _member: int | None = None  # index of the process in the batch of an ensemble
 
     @property
     def weight(self) -> float:
-        """Weight of the process in what its estimator predicts; below 1 where several are mixed."""
+        """Weight of the process in the mixture that its estimator predicts."""
         return float(getattr(self._estimator, "model_weight_", 1.0))
 
     @property
     def spread(self) -> float:
-        """Factor of the standard deviations of what its estimator forecasts."""
+        """Calibration factor of the standard deviations in the forecasts of its estimator."""
         return float(getattr(self._estimator, "model_spread_", 1.0))
 
     @property
     def num_observed(self) -> int:
-        """Targets that its estimator counts; a long series is read from the last of them."""
+        """Number of targets of its estimator, which may read only the last of a long series."""
         observed = getattr(self._estimator, "observed_", ())
         return len(observed) - len(getattr(self._estimator, "outliers_", ()))
 
     @cached_property
     def posterior(self) -> ExactPosterior:
-        """Of the process less its prior mean: one factorisation, which serves all components."""
+        """Posterior of the process less its prior mean."""
         noisy = self.covariance + torch.diag_embed(self.noise)
         return ExactPosterior(noisy, self.targets - self.mean)
 
@@ -105,19 +106,11 @@ class FittedGP:
 
         A series with covariates takes a pair (time, covariates), or an array of both.
         """
-        columns = self.inputs.size(-1)
-        if _is_series(self._estimator) and columns > 1 and isinstance(x, np.ndarray):
-            rows = _as_inputs(x, self.inputs.double(), columns)
-            offset, scale = map(torch.as_tensor, (self.units.x_offset, self.units.x_scale))
-            return ((rows - offset.to(rows)) / scale.to(rows)).to(self.inputs)
-        if self._estimator is not None:
-            return _standardised(self._estimator, x, self.inputs)
-        with evaluating(self.model):
-            return _transformed(self.model, _as_inputs(x, self.inputs, self.inputs.size(-1)))
+        return _kernel_inputs(self.model, self._estimator, x, self.inputs, self.units)
 
     @property
     def is_series(self) -> bool:
-        """Whether the first column is time, and others, if there are some, are covariates."""
+        """Whether the first column is time; the others are covariates."""
         return self.inputs.size(-1) == 1 or _is_series(self._estimator)
 
     @property
@@ -128,7 +121,7 @@ class FittedGP:
     @property
     def time_scale(self) -> float:
         """Units of the user's time (days for dates) per unit of the kernel's first column."""
-        days = _counts_days(self._estimator)
+        days = self.units.to_dates is not None
         return float(self._estimator.x_scale_ if days else self.units.x_scale[0])
 
     def time_span(self, horizon: Any) -> float:
@@ -140,77 +133,73 @@ class FittedGP:
         return float(horizon) / self.time_scale
 
     def to_times(self, values: np.ndarray) -> np.ndarray:
-        """The user's times ``M``, dates where they were, of values ``M`` of the first column."""
-        if not self.units.affine:
+        """The user's times ``M`` (dates for a series of dates) of values of the first column."""
+        units = self.units
+        if not units.affine:
             raise ValueError(
-                "The input transform is not affine: places of the model's inputs are not those of "
-                "the data. Pass x to posterior() instead."
+                "The input transform is not affine, so inputs of the kernel have no unique units: "
+                "pass x to posterior() instead."
             )
-        if not _counts_days(self._estimator):
-            return self.units.x_offset[0] + self.units.x_scale[0] * values
-        return self._estimator.original_time(values)
+        if units.to_dates is not None:
+            return units.to_dates(values)
+        return units.x_offset[0] + units.x_scale[0] * values
 
     def prior_mean(self, inputs: Tensor) -> Tensor:
         """Prior mean ``... x M`` at inputs of the kernel."""
         with evaluating(self.model), torch.no_grad():
-            return self.model.forward(inputs).mean.detach()
+            mean = self.model.forward(inputs).mean.detach()
+        return mean if self._member is None else mean[self._member]
 
     def on_common_scale(self, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior means ``...`` on the scale of ``units``, and factors of deviations there."""
-        return mean, torch.ones_like(mean)
-
-
-@dataclass(frozen=True, eq=False)
-class _FittedMember(FittedGP):
-    """A member of an ensemble of exact Gaussian processes, by its place in the batch."""
-
-    _place: int
-
-    def prior_mean(self, inputs: Tensor) -> Tensor:
-        return super().prior_mean(inputs)[self._place]
-
-    def on_common_scale(self, mean: Tensor) -> tuple[Tensor, Tensor]:
+        """Means ``...`` of a member on the scale that all share, and factors of its deviations."""
         own = getattr(self.model, "on_common_scale", None)
-        return super().on_common_scale(mean) if own is None else own(self._place, mean)
+        if self._member is None or own is None:
+            return mean, torch.ones_like(mean)
+        return own(self._member, mean)
+
+    def in_data_units(self, mean: Tensor, std: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations of targets ``N`` less their prior mean, as data."""
+        mean, factor = self.on_common_scale(self.mean + mean.to(self.mean))
+        offset, scale = float(self.units.y_offset), float(self.units.y_scale)
+        mean, std = mean.double().cpu(), factor.double().cpu() * std.double().cpu()
+        return offset + scale * mean.numpy(), abs(scale) * std.numpy()
 
 
-def source_of(thing: Any, x: Any = None) -> Source:
-    """What to expand: a kernel, that of a model or an estimator."""
-    if isinstance(thing, Kernel):
+def source_of(model: Any, x: Any = None) -> Source:
+    """Return the kernel of a kernel, model or estimator, and inputs to average over."""
+    if isinstance(model, Kernel):
         inputs = None
         if x is not None:
-            like = next(thing.parameters(), torch.zeros(1, dtype=torch.float64))
-            inputs = _as_inputs(x, like)
-        return Source(thing, inputs, None)
-    estimator, model = _unwrap(thing)
+            inputs = _as_inputs(x, next(model.parameters(), torch.zeros(1, dtype=torch.float64)))
+        return Source(model, inputs, None)
+    estimator, model = _unwrap(model)
     with evaluating(model), torch.no_grad():
         kernel, inputs = _kernel_of(model), model.train_inputs[0].detach()
-        if x is not None and estimator is not None:
-            inputs = _standardised(estimator, x, inputs)
-        elif x is not None:
-            inputs = _transformed(model, _as_inputs(x, inputs, inputs.size(-1)))
-        return Source(kernel, inputs, _units_of(estimator, model))
+        units = _units_of(estimator, model)
+        if x is not None:
+            inputs = _kernel_inputs(model, estimator, x, inputs, units)
+        return Source(kernel, inputs, units)
 
 
-def fitted_gp(thing: Any) -> FittedGP:
-    """The numbers of a fitted exact Gaussian process with a Gaussian likelihood."""
-    if isinstance(thing, Kernel):
+def fitted_gp(model: Any) -> FittedGP:
+    """Return the tensors of a fitted exact Gaussian process with a Gaussian likelihood."""
+    if isinstance(model, Kernel):
         raise TypeError(
             "A kernel alone has no posterior: expected an ExactGP, the record of a fit, or an "
-            f"estimator, got {type(thing).__name__}."
+            f"estimator, got {type(model).__name__}."
         )
-    estimator, model = _unwrap(thing)
+    estimator, model = _unwrap(model)
     if not isinstance(model.likelihood, _GAUSSIAN):
         raise TypeError(
-            "The posterior splits into components under a Gaussian likelihood, got "
+            "A posterior has components only under a Gaussian likelihood, got "
             f"{type(model.likelihood).__name__}."
         )
     transform = getattr(model, "outcome_transform", None)
     if getattr(model, "common_transform", transform) is not transform:
         raise NotImplementedError(
-            f"The members of this {type(model).__name__} have outcomes on scales of their own, "
-            "where components add up for each member only; effects(model) and "
-            "report_search(model) read all of them."
+            f"The members of this {type(model).__name__} have outcome scales of their own, so "
+            "their components do not add up; use effects(model) or report_search(model), which "
+            "read the mixture."
         )
     with evaluating(model), torch.no_grad():
         kernel, inputs, targets = _kernel_of(model), model.train_inputs[0], model.train_targets
@@ -224,22 +213,26 @@ def fitted_gp(thing: Any) -> FittedGP:
         scale = covariance.diagonal(dim1=-1, dim2=-2).mean()
         if not torch.allclose(own, covariance, rtol=1e-4, atol=1e-5 * float(scale)):
             raise ValueError(
-                "The covariance of the model's forward is not that of its covar_module, which "
-                "alone can be expanded."
+                "The covariance of the model's forward is not that of its covar_module, and only "
+                "the covar_module can be expanded."
             )
         noise = (model if isinstance(model, LongFormGP) else model.likelihood).noise.detach()
-        return FittedGP(
-            model, kernel, inputs, targets, mean, covariance, noise.expand(targets.shape),
-            _units_of(estimator, model), estimator,
-        )  # fmt: skip
+        units = _units_of(estimator, model)
+        noise = noise.expand(targets.shape)
+        return FittedGP(model, kernel, inputs, targets, mean, covariance, noise, units, estimator)
 
 
-def fitted_members(model: ExactGP) -> list[tuple[float, FittedGP]]:
-    """The members of one of BoTorch's ensembles with their weights, those alike taken together."""
-    _unwrap(model)
+def fitted_processes(model: Any) -> list[tuple[float, FittedGP]]:
+    """Return the processes that predict together, with weights of sum one.
+
+    There are several for BoTorch's ensembles, whose equal members become one process.
+    """
+    given = getattr(model, "model", model)  # the record of a fit
+    if not is_ensemble(given):
+        return [(1.0, fitted_gp(model))]
+    _, model = _unwrap(given)
     with evaluating(model), torch.no_grad():
         kernel, units = _kernel_of(model), _units_of(None, model)
-        assert model.train_inputs is not None
         inputs, targets = model.train_inputs[0].detach(), model.train_targets.detach()
         if targets.dim() != 2 or inputs.dim() > 3:
             raise NotImplementedError(
@@ -253,16 +246,15 @@ def fitted_members(model: ExactGP) -> list[tuple[float, FittedGP]]:
         inputs = inputs.expand(number, *inputs.shape[-2:])
         mean = model.forward(inputs).mean.detach()
         noise = model.likelihood.noise.detach().expand(targets.shape)
-        alike = getattr(kernel, "members", torch.arange(number)).tolist()  # of structures
+        alike = getattr(kernel, "members", torch.arange(number)).tolist()  # structure of each
         found: list[tuple[float, FittedGP]] = []
-        for place in sorted(map(alike.index, set(alike))):
-            one = kernel[place]
-            covariance = one(inputs[place]).to_dense().detach()
-            member = _FittedMember(
-                model, one, inputs[place], targets[place], mean[place], covariance, noise[place],
-                units, None, place,
+        for k in sorted(map(alike.index, set(alike))):
+            covariance = kernel[k](inputs[k]).to_dense().detach()
+            member = FittedGP(
+                model, kernel[k], inputs[k], targets[k], mean[k], covariance, noise[k], units,
+                _member=k,
             )  # fmt: skip
-            found.append((alike.count(alike[place]) / number, member))
+            found.append((alike.count(alike[k]) / number, member))
         return found
 
 
@@ -271,42 +263,23 @@ def is_ensemble(model: Any) -> bool:
     return isinstance(model, ExactGP) and bool(getattr(model, "_is_ensemble", False))
 
 
-def fitted_processes(thing: Any) -> list[tuple[float, FittedGP]]:
-    """The processes that predict together, with weights of sum one: often a single one."""
-    return fitted_members(thing) if is_ensemble(thing) else [(1.0, fitted_gp(thing))]
-
-
-def check_fit(kernel: Kernel, inputs: Tensor) -> None:
-    """Raise ValueError if a kernel does not take such inputs, or has several outputs."""
-    try:
-        diagonal = kernel(inputs[..., :1, :], diag=True)
-    except (IndexError, RuntimeError) as error:
-        raise ValueError(
-            f"The kernel does not take inputs with {inputs.size(-1)} columns: {error}"
-        ) from error
-    if diagonal.size(-1) != 1:
-        raise ValueError(
-            "Only kernels with one output per input can be expanded, got a "
-            f"{type(kernel).__name__} with {diagonal.size(-1)}."
-        )
-
-
-def _unwrap(thing: Any) -> tuple[Any, ExactGP]:
-    estimator = None
-    model = getattr(thing, "model", thing)  # the record of a fit
-    if isinstance(thing, NetworkEstimator):
-        estimator, model = thing, getattr(thing, "model_", None)
+def _unwrap(model: Any) -> tuple[Any, ExactGP]:
+    """The estimator, if there is one, and its model, in long form for correlated tasks."""
+    given, estimator = model, None
+    model = getattr(model, "model", model)  # the record of a fit
+    if isinstance(given, NetworkEstimator):
+        estimator, model = given, getattr(given, "model_", None)
         if model is None:
-            raise ValueError(f"This {type(thing).__name__} is not fitted yet.")
-        if hasattr(thing, "classes_"):
+            raise ValueError(f"This {type(given).__name__} is not fitted yet.")
+        if hasattr(given, "classes_"):
             raise TypeError(
-                f"A {type(thing).__name__} has a process for each class, which have no report: "
-                "scikit-learn's permutation_importance and PartialDependenceDisplay take it."
+                f"A {type(given).__name__} has a process for each class, which have no report; "
+                "scikit-learn's permutation_importance and PartialDependenceDisplay accept it."
             )
     if not isinstance(model, ExactGP):
         raise TypeError(
             "Expected a gpytorch kernel, an ExactGP, the record of a fit, or an estimator, got "
-            f"{type(thing).__name__}."
+            f"{type(given).__name__}."
         )
     if model.train_inputs is None or model.train_targets is None:
         raise ValueError("The model has no training data.")
@@ -337,27 +310,22 @@ def _as_inputs(x: Any, like: Tensor, width: int | None = None) -> Tensor:
     return inputs.detach()
 
 
-def _transformed(model: ExactGP, x: Tensor) -> Tensor:
-    transform = getattr(model, "transform_inputs", None)
-    return x if transform is None else transform(x)
-
-
-def _standardised(estimator: Any, x: Any, like: Tensor) -> Tensor:
-    """Inputs of an estimator's model for what its ``predict`` takes.
-
-    Those of a table may also be arrays ``... x M x d`` of the columns in use only.
-    """
-    table = isinstance(estimator, TableEstimator)
-    if table:
-        plain = isinstance(x, np.ndarray | Tensor)
-        if not plain or x.shape[-1:] != like.shape[-1:]:
-            return torch.as_tensor(estimator.standardised_inputs(x)).to(like)
-        x = torch.as_tensor(x, dtype=torch.float64)
-        if x.dim() < 2 or not bool(x.isfinite().all()):
-            raise ValueError(f"x must be a finite ... x M x D array, got shape {tuple(x.shape)}.")
-        offset, scale = map(torch.as_tensor, (estimator.x_offset_, estimator.x_scale_))
-        return ((x - offset) / scale).to(like)
-    if like.size(-1) == 1:
+def _kernel_inputs(model: ExactGP, estimator: Any, x: Any, like: Tensor, units: Units) -> Tensor:
+    """Inputs ``... x M x D`` of the kernel, with dtype and device of ``like``."""
+    columns = like.size(-1)
+    if estimator is None:
+        with evaluating(model):
+            transform = getattr(model, "transform_inputs", None)
+            inputs = _as_inputs(x, like, columns)
+            return inputs if transform is None else transform(inputs)
+    # an estimator's array of the columns in use, as effects vary them
+    if columns > 1 and isinstance(x, np.ndarray | Tensor) and x.shape[-1] == columns:
+        rows = _as_inputs(x, like.double(), columns)
+        offset, scale = (torch.as_tensor(v).to(rows) for v in (units.x_offset, units.x_scale))
+        return ((rows - offset) / scale).to(like)
+    if isinstance(estimator, TableEstimator):
+        return torch.as_tensor(estimator.standardised_inputs(x)).to(like)
+    if columns == 1:
         return torch.as_tensor(estimator.standardised_time(x)).to(like).unsqueeze(-1)
     if isinstance(x, tuple) and len(x) == 2:
         return torch.as_tensor(estimator.standardised_rows(*x)).to(like)
@@ -370,49 +338,33 @@ def _is_series(estimator: Any) -> bool:
     return estimator is not None and not isinstance(estimator, TableEstimator)
 
 
-def _counts_days(estimator: Any) -> bool:
-    """Whether the numbers of an estimator are days since 1970, and its units may be years."""
-    return bool(getattr(estimator, "time_is_date_", False))
-
-
-def _link(estimator: Any) -> Any:
-    name = "transform_" if _is_series(estimator) else "y_transform_"
-    transform = getattr(estimator, name, None)
-    return None if transform is None or transform.is_identity else transform
-
-
 def _units_of(estimator: Any, model: ExactGP) -> Units:
     if isinstance(model, LongFormGP):
         return model.units
+    assert model.train_inputs is not None
     if estimator is None:
-        assert model.train_inputs is not None
         input_dim = model.train_inputs[0].size(-1)
-        names = Units.plain(input_dim).names
         x_offset, x_scale, affine = affine_inputs(model, input_dim)
         y_offset, y_scale = affine_outcome(model)
-        codes = {column: _codes(model, column) for column in getattr(model, "cat_dims", ())}
+        # the model knows the codes of its categories, not their names
+        codes = {
+            column: {c: f"{c:.10g}" for c in raw_inputs(model)[..., column].unique().tolist()}
+            for column in getattr(model, "cat_dims", ())
+        }
+        names = Units.plain(input_dim).names
         return Units(x_offset, x_scale, y_offset, y_scale, names, affine=affine, categories=codes)
     y_offset, y_scale = float(estimator.y_offset_), float(estimator.y_scale_)
-    is_table = isinstance(estimator, TableEstimator)
-    if is_table:
-        known = getattr(estimator, "categories_", {})
-        return Units(
-            estimator.x_offset_,
-            estimator.x_scale_,
-            y_offset,
-            y_scale,
-            estimator.columns_,
-            link=_link(estimator),
-            categories={
-                number: dict(enumerate(known[name]))
-                for number, name in enumerate(estimator.columns_)
-                if name in known
-            },
-        )
+    name = "transform_" if _is_series(estimator) else "y_transform_"
+    link = getattr(estimator, name, None)
+    link = None if link is None or link.is_identity else link
+    if not _is_series(estimator):
+        known, names = getattr(estimator, "categories_", {}), estimator.columns_
+        codes = {n: dict(enumerate(known[c])) for n, c in enumerate(names) if c in known}
+        x_offset, x_scale = estimator.x_offset_, estimator.x_scale_
+        return Units(x_offset, x_scale, y_offset, y_scale, names, link=link, categories=codes)
     unit, days = "", 1.0  # dates are counted in days
-    beside = estimator.covariates_
-    if estimator.time_is_date_:
-        assert model.train_inputs is not None
+    beside, dated = estimator.covariates_, bool(getattr(estimator, "time_is_date_", False))
+    if dated:
         span = float(np.ptp(model.train_inputs[0][:, 0].cpu().numpy())) * estimator.x_scale_
         unit, days = ("yr", _YEAR) if span > 2 * _YEAR else ("days", 1.0)
     return Units(
@@ -422,11 +374,6 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
         y_scale,
         ("time", *beside.names),
         x_unit=unit,
-        link=_link(estimator),
-        to_dates=estimator.original_time if estimator.time_is_date_ else None,
+        link=link,
+        to_dates=estimator.original_time if dated else None,
     )
-
-
-def _codes(model: ExactGP, column: int) -> dict[float, str]:
-    """Codes that a column of categories holds, which are all that a model knows of their names."""
-    return {code: f"{code:.10g}" for code in raw_inputs(model)[..., column].unique().tolist()}

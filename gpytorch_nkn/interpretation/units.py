@@ -12,6 +12,7 @@ from torch import Tensor
 
 __all__ = [
     "YEARS",
+    "Z95",
     "Units",
     "expectation",
     "length_text",
@@ -24,6 +25,7 @@ __all__ = [
     "three_digits",
 ]
 
+Z95 = 1.959964  # 97.5 % quantile of the normal distribution
 _YEAR = 365.2425  # days
 _SIZES = {"yr": 1.0, "months": 1 / 12, "weeks": 7 / _YEAR, "days": 1 / _YEAR}
 _SIZES |= {"hours": _SIZES["days"] / 24, "minutes": _SIZES["days"] / 1440}

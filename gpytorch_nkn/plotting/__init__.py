@@ -21,9 +21,18 @@ from gpytorch_nkn.plotting.inpainting import (
 from gpytorch_nkn.plotting.kernel import plot_kernel
 from gpytorch_nkn.plotting.learned_factor import plot_hadamard_factor
 from gpytorch_nkn.plotting.network import plot_network
-from gpytorch_nkn.plotting.search import plot_acquisition, plot_one_step_ahead, plot_progress
+from gpytorch_nkn.plotting.search import (
+    check_progress as check_progress,
+    plot_acquisition,
+    plot_one_step_ahead,
+    plot_progress,
+)
 from gpytorch_nkn.plotting.spectral_surface import plot_local_spectrum, plot_spectral_surface
-from gpytorch_nkn.plotting.style import STYLE as STYLE, put_title as put_title
+from gpytorch_nkn.plotting.style import (
+    PALETTE as PALETTE,
+    STYLE as STYLE,
+    put_title as put_title,
+)
 
 __all__ = [
     "plot_acquisition",

@@ -8,23 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from gpytorch_nkn.plotting.style import (
-    BLUE,
     GRAY,
     add_bar,
     as_array,
     as_list_of_axes,
-    as_vectors,
-    draw_band,
-    draw_levels,
-    draw_points,
+    draw_curve,
     finish,
     keep_ticks_whole,
-    label_dates,
     label_levels,
-    level_places,
     put_title,
     sorted_levels,
-    sorted_vectors,
 )
 
 if TYPE_CHECKING:
@@ -34,32 +27,27 @@ __all__ = ["plot_effects"]
 
 Given = TypeVar("Given")
 
-_COLORS = "PuOr_r"  # diverging, and told apart by eyes of any kind
-_ABOUT_ZERO = 0.005  # shares are estimates, which may even be negative
-_LEVELS = 18  # contours; an even number, so that zero lies in the middle of a colour
+_COLORS = "PuOr_r"  # diverging, and safe for colour-blind readers
+_ABOUT_ZERO = 0.005  # smaller shares are within their error of estimation
+_LEVELS = 18  # contours; an even number puts zero in the middle of a colour
 
 
 def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value") -> Given:
-    """Draw effects of one column as a curve with its band, those of two as filled contours.
+    """Draw effects of one column as curves with intervals, and those of two as filled contours.
 
-    Curves have the same vertical limits. Categories have a point with its interval each, and cells
-    in place of contours. The title has the share of the variance.
+    Curves have the same vertical limits. Categories are points with intervals, or cells in place of
+    contours. The title states the share of the variance.
 
     Args:
         axes: One Axes per effect, a sequence or an array of any shape, read row by row.
-        effects: At least one, such as ``effects(...).main``. Each has a ``label`` (its title), one
-            or two ``names`` of input columns, a ``grid`` of one vector of positions per name (``A``
-            and ``B``), posterior ``mean`` (``A``, or ``A x B``), for one column ``lower`` and
-            ``upper`` ends of the band and ``data`` (positions ``N`` and values ``N``, or None),
-            and the ``share`` of the variance that it explains, a fraction of 1. Where a grid holds
-            codes of categories, ``levels`` has their names: of each column a sequence, or None for
-            one of numbers. It may be missing.
+        effects: At least one, such as ``effects(...).main``, with the attributes of an
+            :class:`~gpytorch_nkn.interpretation.Effect`; ``levels`` may be missing.
         y_label: Label of the effects, with their unit.
 
     Raises:
         TypeError: Something in ``axes`` is not an Axes, or an array holds no numbers.
-        ValueError: There is no effect, the number of axes is not that of the effects, an effect
-            has not one or two columns, a shape is wrong, or a value is not finite.
+        ValueError: There is no effect, the number of axes is another, an effect has not one or two
+            columns, a shape is wrong, or a value is not finite.
     """
     flat = as_list_of_axes(axes, len(effects), "effect")
     curves = []
@@ -70,8 +58,7 @@ def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value")
                 f"{effect.names!r} and {len(effect.grid)} grids."
             )
         share = float(as_array("share", effect.share, ndim=0))
-        given = getattr(effect, "levels", None) or (None,) * len(effect.names)
-        levels = [sorted_levels(*pair) for pair in zip(given, effect.grid, strict=True)]
+        levels = getattr(effect, "levels", None) or (None,) * len(effect.names)
         if len(effect.names) == 1:
             _draw_curve(ax, effect, levels[0], y_label)
             curves.append(ax)
@@ -86,30 +73,18 @@ def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value")
 
 
 def _draw_curve(ax: Axes, effect: Any, levels: Sequence[str] | None, y_label: str) -> None:
-    grid, mean, lower, upper = sorted_vectors(
-        grid=effect.grid[0], mean=effect.mean, lower=effect.lower, upper=effect.upper
-    )
-    if levels is None:
-        draw_band(ax, grid, lower, upper)
-        ax.plot(grid, mean, color=BLUE, linewidth=1.5, zorder=3)
-    else:
-        draw_levels(ax, levels, mean, lower, upper)
+    curve = effect.grid[0], effect.mean, effect.lower, effect.upper
+    grid, names = draw_curve(ax, *curve, levels, data=effect.data)
     ax.axhline(0, color=GRAY, linewidth=0.6)
-    if effect.data is not None:
-        x, y = as_vectors(positions=effect.data[0], values=effect.data[1])
-        if levels is not None:
-            x = level_places("positions", x, grid) + 0.35  # beside the intervals
-        draw_points(ax, x, y, color=GRAY)
     finish(ax, effect.names[0], y_label)
-    if levels is None:
+    if names is None:
         keep_ticks_whole(ax, "x", grid)
-        label_dates(ax, grid)
-        ax.margins(x=0.01)
 
 
-def _draw_contours(ax: Axes, effect: Any, levels: list[list[str] | None], y_label: str) -> None:
+def _draw_contours(ax: Axes, effect: Any, given: Sequence[Any], y_label: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
+    levels = [sorted_levels(*pair) for pair in zip(given, effect.grid, strict=True)]
     first, second = (as_array("grid", grid) for grid in effect.grid)
     if min(first.size, second.size) < 2:
         raise ValueError(
@@ -131,9 +106,9 @@ def _draw_contours(ax: Axes, effect: Any, levels: list[list[str] | None], y_labe
     else:
         limits: Any = {"vmin": -largest, "vmax": largest, "cmap": _COLORS, "rasterized": True}
         drawn = ax.pcolormesh(x, y, table, shading="nearest", **limits)
-    for axis, names, places in zip("xy", levels, grids, strict=True):
+    for axis, names, grid in zip("xy", levels, grids, strict=True):
         if names is None:
-            keep_ticks_whole(ax, axis, places)
+            keep_ticks_whole(ax, axis, grid)
         else:
             label_levels(getattr(ax, f"{axis}axis"), names)
     add_bar(ax, drawn, label=y_label, ticks=MaxNLocator(5))

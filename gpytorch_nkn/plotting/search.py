@@ -1,4 +1,4 @@
-"""How a search for the best point went, how its model fared, and where it looks next."""
+"""Progress of a search, errors of its model, and the model around the next points."""
 
 from __future__ import annotations
 
@@ -16,25 +16,53 @@ from gpytorch_nkn.plotting.style import (
     as_list_of_axes,
     as_vectors,
     draw_band,
-    draw_levels,
+    draw_curve,
     draw_points,
     finish,
-    level_places,
+    level_indices,
     put_legend_above,
-    sorted_levels,
-    sorted_vectors,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_acquisition", "plot_one_step_ahead", "plot_progress"]
+__all__ = ["check_progress", "plot_acquisition", "plot_one_step_ahead", "plot_progress"]
 
 Given = TypeVar("Given")
 
 _Z95 = 1.959964
-_FEW = 8  # positions that are marked
-_MOST = 5.0  # standard deviations that are shown; what lies beyond is drawn at the edge
+_FEW = 8  # a slice of at most so many positions has markers and bars
+_MOST = 5.0  # largest error in standard deviations; larger ones are drawn at the edge
+_ROUNDING = 1e-4  # tolerance at the optimum, relative to the range of the values
+
+
+def check_progress(
+    values: ArrayLike,
+    maximize: bool,
+    optimum: float | None,
+    num_initial: int,
+    feasible: Any,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which values ``N`` are feasible, and the best so far ``N``, NaN before the first.
+
+    Raises:
+        ValueError: As in :func:`plot_progress`.
+    """
+    (y,) = as_vectors(values=values)
+    kept = np.ones(y.size, dtype=bool) if feasible is None else np.asarray(feasible)
+    if kept.shape != y.shape or kept.dtype != bool:
+        raise ValueError(
+            f"feasible must be {y.size} booleans, got {kept.dtype} of shape {kept.shape}."
+        )
+    if not 0 <= num_initial <= y.size:
+        raise ValueError(f"num_initial must be from 0 to {y.size}, got {num_initial}.")
+    best = (np.fmax if maximize else np.fmin).accumulate(np.where(kept, y, np.nan))
+    if optimum is not None:
+        if not np.isfinite(optimum):
+            raise ValueError(f"optimum must be finite, got {optimum}.")
+        if (best[-1] - optimum) * (1 if maximize else -1) > _ROUNDING * np.ptp(y):
+            raise ValueError(f"The best value, {best[-1]:g}, is better than the optimum {optimum}.")
+    return kept, best
 
 
 def plot_progress(
@@ -47,32 +75,27 @@ def plot_progress(
     feasible: ArrayLike | None = None,
     y_label: str = "value",
 ) -> Axes:
-    """Draw the values in the order of evaluation, and the best one so far.
+    """Draw values in the order of evaluation and the best so far, or the simple regret.
 
-    With a known optimum it draws the simple regret on a logarithmic scale in their place: the
-    distance of the best value so far from it.
+    The simple regret, for a known optimum, is the distance of the best value so far from it; its
+    axis is logarithmic.
 
     Args:
         ax: Axes to draw on.
         values: Evaluations ``N`` in their order.
         maximize: Large values are good.
-        optimum: The best value there is.
+        optimum: The best possible value.
         num_initial: Evaluations that the model did not choose, which are shaded.
-        feasible: Which of them ``N`` keep the constraints, of which the best is one; default: all.
+        feasible: Booleans ``N``: which evaluations satisfy the constraints; default: all.
         y_label: Label of the values.
 
     Raises:
-        ValueError: There is no value, one is not finite, one is better than the optimum, there
-            are more initial evaluations than values, or ``feasible`` has another length.
+        ValueError: There is no value, one is not finite or better than the optimum,
+            ``num_initial`` exceeds the number of values, or ``feasible`` has another length.
     """
+    kept, best = check_progress(values, maximize, optimum, num_initial, feasible)
     (y,) = as_vectors(values=values)
-    kept = np.ones(y.size, dtype=bool) if feasible is None else np.asarray(feasible)
-    if kept.shape != y.shape or kept.dtype != bool:
-        raise ValueError(
-            f"feasible must be {y.size} truth values, got {kept.dtype} of shape {kept.shape}."
-        )
     numbers = np.arange(1, y.size + 1)
-    best = (np.fmax if maximize else np.fmin).accumulate(np.where(kept, y, np.nan))
     found = ~np.isnan(best)
     look: Any = {"where": "post", "color": BLUE, "linewidth": 1.8, "label": "best so far"}
     if optimum is None:
@@ -82,9 +105,7 @@ def plot_progress(
         ax.step(numbers[found], best[found], **look)
     else:
         regret = (optimum - best) if maximize else (best - optimum)
-        if regret[-1] < 0:
-            raise ValueError(f"The best value, {best[-1]:g}, is better than the optimum {optimum}.")
-        shown = found & (regret > 0)  # zero has no place on a logarithmic scale
+        shown = found & (regret > 0)  # zero is not on a logarithmic axis
         ax.step(numbers[shown], regret[shown], **look)
         ax.set_yscale("log")
     _finish(ax, y.size, num_initial)
@@ -94,9 +115,7 @@ def plot_progress(
 
 
 def _finish(ax: Axes, size: int, num_initial: int) -> None:
-    """Shade the evaluations that the model did not choose, of as many as there are."""
-    if not 0 <= num_initial <= size:
-        raise ValueError(f"num_initial must be from 0 to {size}, got {num_initial}.")
+    """Shade the initial evaluations among ``size``."""
     if num_initial:
         ax.axvspan(0.5, num_initial + 0.5, color=GRAY, alpha=0.08, linewidth=0, label="initial")
     ax.locator_params(axis="x", integer=True)
@@ -104,19 +123,20 @@ def _finish(ax: Axes, size: int, num_initial: int) -> None:
 
 
 def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) -> Axes:
-    """Draw how far each evaluation lay from what was predicted from those before it.
+    """Draw errors of the predictions of each evaluation from the earlier ones.
 
     Args:
         ax: Axes to draw on.
         z_scores: Errors ``N`` in standard deviations of the prediction, in the order of evaluation;
-            those beyond five deviations are drawn there, as triangles.
+            errors beyond five standard deviations are triangles at the edge.
         num_initial: As in :func:`plot_progress`.
 
     Raises:
-        ValueError: There is no value, one is NaN, or there are more initial evaluations.
+        ValueError: There is no value, one is NaN, or ``num_initial`` exceeds their number.
     """
     z = np.clip(np.asarray(z_scores, dtype=float), -2 * _MOST, 2 * _MOST)  # some are infinite
     (z,) = as_vectors(z_scores=z)
+    check_progress(z, True, None, num_initial, None)
     numbers = np.arange(1, z.size + 1)
     ends = np.array([0.5, z.size + 0.5])
     draw_band(ax, ends, np.full(2, -_Z95), np.full(2, _Z95), 0.95, color=GRAY)
@@ -132,19 +152,19 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
             at = np.clip(z[shown], -_MOST, _MOST)
             ax.plot(numbers[shown], at, color=color, marker=marker, ls="none", ms=3.6, label=label)
     _finish(ax, z.size, num_initial)
-    finish(ax, "evaluation", "error, in deviations")
+    finish(ax, "evaluation", "error, in standard deviations")
     ax.set_ylim(-_MOST - 0.3, _MOST + 0.3)
     put_legend_above(ax)
     return ax
 
 
 def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "value") -> Given:
-    """Draw what a model believes, and an acquisition function, along lines through a point.
+    """Draw the posterior and an acquisition function along lines through a point.
 
     Args:
         axes: One Axes per slice, a sequence or an array of any shape, read row by row.
-        slices: At least one, such as ``report_search(...).slices``, with these attributes. The
-            acquisition function is drawn in the lower part, on one scale for all slices.
+        slices: At least one, with the attributes of ``report_search(...).slices``. The acquisition
+            function is drawn in the lower part, on one scale for all slices.
         y_label: Label of the values.
 
     Returns:
@@ -152,11 +172,11 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
 
     Raises:
         TypeError: Something in ``axes`` is not an Axes.
-        ValueError: There is no slice, their number is not that of the axes, a shape is wrong, or a
-            value other than the acquisition is not finite.
+        ValueError: There is no slice, the number of axes is another, a shape is wrong, or a value
+            other than the acquisition is not finite.
     """
     flat = as_list_of_axes(axes, len(slices), "slice")
-    # one scale for all, so that a column along which nothing is to gain looks like it
+    # on one scale, a column without possible gain looks flat
     found = [np.asarray(s.acquisition, dtype=float) for s in slices if s.acquisition is not None]
     finite = np.concatenate([part[np.isfinite(part)] for part in found]) if found else np.zeros(0)
     bounds = (np.quantile(finite, 0.05), finite.max()) if finite.size else (0.0, 1.0)
@@ -168,51 +188,44 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
     lowest, span = float(ends.min()), float(np.ptp(ends)) or 1.0
     room = 0.35 * span if finite.size else 0.0
     bottom = lowest - 0.04 * span - room
-    names = ["95 % band", "mean", "best so far"]
+    names = ["95 % interval", "mean", "best so far"]
     names += ["next"] * any(np.size(one.candidates) for one in slices)
     names += ["acquisition"] * bool(finite.size)
-    shares = np.array_split(names, min(3, len(flat)))  # of the legend, too wide for one Axes
+    parts = np.array_split(names, min(3, len(flat)))  # of the legend, too wide for one Axes
     for number, (ax, one) in enumerate(zip(flat, slices, strict=True)):
-        own = set(shares[number]) if number < len(shares) else set()
+        own = set(parts[number]) if number < len(parts) else set()
         label = {name: name if name in own else f"_{name}" for name in names}
-        grid, levels = _draw_beliefs(ax, one, 0.95 if "95 % band" in own else None, label)
+        grid, levels = _draw_slice(ax, one, label)
         ax.set_ylim(bottom, lowest + 1.04 * span)
         if one.acquisition is not None and finite.size:
             value = np.asarray(one.acquisition, dtype=float)[np.argsort(one.grid, kind="stable")]
-            share = np.nan_to_num(value, nan=bounds[0]) - bounds[0]
-            height = 0.9 * room * np.clip(share / (bounds[1] - bounds[0] or 1.0), 0, 1)
+            gain = np.nan_to_num(value, nan=bounds[0]) - bounds[0]
+            height = 0.9 * room * np.clip(gain / (bounds[1] - bounds[0] or 1.0), 0, 1)
             look: Any = {"color": ORANGE, "alpha": 0.35, "lw": 0, "label": label["acquisition"]}
             if levels is None and grid.size > _FEW:
                 ax.fill_between(grid, bottom, bottom + height, **look)
             else:
-                places = grid if levels is None else np.arange(grid.size)
-                width = 0.6 * np.diff(places).min(initial=np.ptp(places) or 1.0)
-                ax.bar(places, height, width=width, bottom=bottom, **look)
+                at = grid if levels is None else np.arange(grid.size)
+                width = 0.6 * np.diff(at).min(initial=np.ptp(at) or 1.0)
+                ax.bar(at, height, width=width, bottom=bottom, **look)
         finish(ax, one.name, "" if number else y_label)
-        if levels is None:
-            ax.margins(x=0.01)
         if own:
             put_legend_above(ax)
     return axes
 
 
-def _draw_beliefs(
-    ax: Axes, one: Any, band: float | None, label: dict[str, str]
-) -> tuple[np.ndarray, list[str] | None]:
-    """Draw mean, band and points of a slice; its sorted grid and the names of its codes."""
-    grid, mean, lower, upper = sorted_vectors(
-        grid=one.grid, mean=one.mean, lower=one.lower, upper=one.upper
-    )
-    levels = sorted_levels(getattr(one, "levels", None), one.grid)
+def _draw_slice(
+    ax: Axes, one: Any, label: dict[str, str]
+) -> tuple[np.ndarray, Sequence[str] | None]:
+    """Draw curve and points of a slice; return its sorted grid and the names of its codes."""
     best, ahead = as_array("best", one.best, ndim=0), np.atleast_1d(one.candidates)
-    if levels is None:
-        draw_band(ax, grid, lower, upper, band)
-        marker = "o" if grid.size <= _FEW else ""  # nothing lies between whole numbers
-        style: Any = {"linewidth": 1.5, "marker": marker, "markersize": 3.2}
-        ax.plot(grid, mean, color=BLUE, label=label["mean"], **style)
-    else:
-        draw_levels(ax, levels, mean, lower, upper, band, label=label["mean"])
-        best, ahead = level_places("best", best, grid), level_places("candidates", ahead, grid)
+    few = np.size(one.grid) <= _FEW
+    grid, levels = draw_curve(
+        ax, one.grid, one.mean, one.lower, one.upper, getattr(one, "levels", None),
+        band=label["95 % interval"], label=label["mean"], marker="o" if few else "",
+    )  # fmt: skip
+    if levels is not None:
+        best, ahead = level_indices("best", best, grid), level_indices("candidates", ahead, grid)
     dots: Any = {"markeredgecolor": "white", "zorder": 5, "clip_on": False}
     ax.plot(float(best), one.best_mean, "o", color=GRAY, label=label["best so far"], ms=6, **dots)
     if ahead.size:

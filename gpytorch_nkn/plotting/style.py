@@ -1,4 +1,4 @@
-"""Colours, checks of arguments, and the marks and labels that the figures share."""
+"""Colours, checks of arguments, and marks and labels that figures share."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
     "as_list_of_axes",
     "as_vectors",
     "draw_band",
-    "draw_levels",
+    "draw_curve",
     "draw_points",
     "finish",
     "keep_ticks_whole",
     "label_dates",
     "label_levels",
-    "level_places",
+    "level_indices",
     "put_legend_above",
     "put_title",
     "size_in_points",
@@ -46,9 +46,9 @@ BLUE, ORANGE, GRAY = *PALETTE[:2], "#404040"
 DASHES = (0, (4, 3))
 _LEGEND_SIZE, _TITLE_SIZE = 9.5, 10.5
 _LEVEL = 14  # characters of the name of a category
-_LINE, _LETTER = 12.0, 5.8  # points that a line of a tick's text takes, and a letter
+_LINE, _LETTER = 12.0, 5.8  # height of a line, and width of a letter, of a tick's label in points
 _LAYOUT = 0.7  # fraction of their size that axes keep under a layout engine
-_FEW_POINTS = 250  # markers that can be told apart
+_FEW_POINTS = 250  # largest number of distinguishable markers
 
 
 def as_array(name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = ()) -> np.ndarray:
@@ -88,17 +88,8 @@ def sorted_vectors(**named: Any) -> list[np.ndarray]:
     return [vector[order] for vector in vectors]
 
 
-def sorted_levels(levels: Sequence[str] | None, codes: Any) -> list[str] | None:
-    """Names of categories in the order of their codes; None if there are none."""
-    if levels is None:
-        return None
-    if len(levels) != len(codes):
-        raise ValueError(f"levels must name all {len(codes)} positions, got {len(levels)}.")
-    return [str(levels[place]) for place in np.argsort(codes, kind="stable")]
-
-
-def level_places(name: str, values: Any, codes: np.ndarray) -> np.ndarray:
-    """Places ``...`` of values among the sorted codes of categories, where these are drawn."""
+def level_indices(name: str, values: Any, codes: np.ndarray) -> np.ndarray:
+    """Return indices ``...`` of values among the sorted codes of categories."""
     values = np.asarray(values, dtype=float)
     unknown = values[~np.isin(values, codes)]
     if unknown.size:
@@ -126,52 +117,76 @@ def draw_band(
     x: np.ndarray,
     lower: np.ndarray,
     upper: np.ndarray,
-    level: float | None = None,
+    level: float,
     *,
     color: str = BLUE,
     depth: int = 0,
 ) -> None:
-    """Fill the space between two curves; with a level it is named in the legend.
-
-    A band within another has a depth of one more.
-    """
-    label = "_band" if level is None else f"{100 * level:g} % band"
+    """Fill the interval of a probability between two curves, darker with its nesting depth."""
     alpha = (0.22 if color == BLUE else 0.16) * (1 + 0.6 * depth)
+    label = f"{100 * level:g} % interval"
     ax.fill_between(x, lower, upper, color=color, alpha=alpha, linewidth=0, label=label)
 
 
-def draw_levels(
+def draw_curve(
     ax: Axes,
-    levels: Sequence[str],
-    mean: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-    level: float | None = None,
+    x: Any,
+    mean: Any,
+    lower: Any,
+    upper: Any,
+    levels: Sequence[str] | None = None,
     *,
+    data: Any = None,
+    band: str = "_band",
     label: str = "_mean",
-) -> None:
-    """Draw a value with its interval for each category, side by side at 0, 1, ...
+    data_label: str = "_data",
+    marker: str = "",
+) -> tuple[np.ndarray, Sequence[str] | None]:
+    """Draw a mean ``A`` with its interval and data, or a point with an interval per category.
 
-    With a level the intervals are named in the legend.
+    ``levels`` names the codes ``x`` of categories, ``data`` holds positions and values ``N``.
+    Returns the sorted ``x`` and ``levels``.
     """
-    x = np.arange(len(levels))
-    band = "_band" if level is None else f"{100 * level:g} % band"
-    room = _level_room(ax, len(levels))
-    ax.vlines(x, lower, upper, color=BLUE, alpha=0.3, linewidth=min(5, 0.3 * room), label=band)
-    ax.plot(x, mean, "o", color=BLUE, markersize=min(4.0, 0.4 * room), zorder=3, label=label)
-    ax.set_xlim(-0.5, len(levels) - 0.5)
-    label_levels(ax.xaxis, levels)
+    given, levels = x, sorted_levels(levels, x)
+    x, mean, lower, upper = sorted_vectors(x=given, mean=mean, lower=lower, upper=upper)
+    if levels is None:
+        ax.fill_between(x, lower, upper, color=BLUE, alpha=0.22, linewidth=0, label=band)
+        style: Any = {"linewidth": 1.5, "marker": marker, "markersize": 3.2, "zorder": 3}
+        ax.plot(x, mean, color=BLUE, label=label, **style)
+        ax.margins(x=0.01)
+        label_dates(ax, x)
+    else:
+        at = np.arange(len(levels))
+        room = _level_room(ax, len(levels))
+        line: Any = {"color": BLUE, "alpha": 0.3, "linewidth": min(5, 0.3 * room)}
+        ax.vlines(at, lower, upper, label=band, **line)
+        size = min(4.0, 0.4 * room)
+        ax.plot(at, mean, "o", color=BLUE, markersize=size, zorder=3, label=label)
+        ax.set_xlim(-0.5, len(levels) - 0.5)
+        label_levels(ax.xaxis, levels)
+    if data is not None and len(data[0]):
+        positions, values = as_vectors(positions=data[0], values=data[1])
+        if levels is not None:
+            positions = level_indices("positions", positions, x) + 0.35  # beside the intervals
+        draw_points(ax, positions, values, color=GRAY, label=data_label)
+    return x, levels
+
+
+def sorted_levels(levels: Sequence[str] | None, codes: Any) -> list[str] | None:
+    """Return names of categories in the order of their codes; None if there are none."""
+    if levels is None:
+        return None
+    if len(levels) != len(codes):
+        raise ValueError(f"levels must name all {len(codes)} positions, got {len(levels)}.")
+    return [str(levels[i]) for i in np.argsort(codes, kind="stable")]
 
 
 def label_levels(axis: Any, levels: Sequence[str]) -> None:
-    """Ticks at 0, 1, ... with the names of categories, as many as there is room for.
-
-    Names along a horizontal axis stand upright where they are too long to stand side by side.
-    """
+    """Put names of categories at ticks 0, 1, ..., as many as fit, upright if they are long."""
     room = _level_room(axis.axes, len(levels), axis.axis_name)
     step = int(np.ceil(_LINE / room))
     shown = range(0, len(levels), step)
-    texts = [levels[place] for place in shown]
+    texts = [levels[i] for i in shown]
     texts = [t if len(t) <= _LEVEL else f"{t[: _LEVEL - 7]}...{t[-4:]}" for t in texts]
     axis.set_ticks(list(shown), [text.replace("$", r"\$") for text in texts])
     widest = max((len(one) + len(other) for one, other in pairwise(texts)), default=0) / 2
@@ -180,14 +195,14 @@ def label_levels(axis: Any, levels: Sequence[str]) -> None:
 
 
 def _level_room(ax: Axes, count: int, axis_name: str = "x") -> float:
-    """Points that each category has along an axis, which a layout engine makes narrower."""
+    """Points per category along an axis after a layout engine has narrowed it."""
     return _LAYOUT * size_in_points(ax)["xy".index(axis_name)] / count
 
 
 def draw_points(
     ax: Axes, x: np.ndarray, y: np.ndarray, *, color: str, label: str = "_data", front: bool = False
 ) -> None:
-    """Draw data as dots, smaller where there are many of them, and paler unless in front."""
+    """Draw data as dots, smaller if there are many of them, and paler unless in front."""
     many = x.size > _FEW_POINTS
     alpha, zorder = (1.0, 4.0) if front else (0.55 if many else 0.8, 2.5)
     size = 2.0 if many else 3.2
@@ -200,7 +215,7 @@ def add_bar(ax: Axes, colored: Any, **options: Any) -> None:
 
 
 def tick_percents(axis: Any) -> None:
-    """Ticks from 0 to 100 % along an axis of fractions."""
+    """Put ticks from 0 to 100 % on an axis of fractions."""
     ticks = np.linspace(0, 1, 6)
     axis.set_ticks(ticks, [f"{100 * tick:.0f} %" for tick in ticks])
 
@@ -211,7 +226,7 @@ def label_dates(ax: Axes, x: np.ndarray) -> None:
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    # Three to seven ticks exist for every range of dates, which narrower limits do not promise.
+    # every range of dates has three to seven ticks; narrower limits would fail for some
     narrow = size_in_points(ax)[0] < 400
     locator = AutoDateLocator(minticks=3, maxticks=7) if narrow else AutoDateLocator()
     ax.xaxis.set_major_locator(locator)
@@ -219,13 +234,13 @@ def label_dates(ax: Axes, x: np.ndarray) -> None:
 
 
 def size_in_points(ax: Axes) -> tuple[float, float]:
-    """Width and height of the axes in points, before a layout engine moves them."""
+    """Return width and height of the axes in points, before a layout engine moves them."""
     scale = 72 / ax.figure.dpi
     return ax.bbox.width * scale, ax.bbox.height * scale
 
 
 def finish(ax: Axes, x_label: str, y_label: str) -> None:
-    """Labels, and numbers written out: a common offset above the axis would hit the legend."""
+    """Set labels, and write numbers out: a common offset above the axis would hit the legend."""
     from matplotlib.ticker import FormatStrFormatter, ScalarFormatter
 
     ax.set(xlabel=x_label, ylabel=y_label)
@@ -238,22 +253,21 @@ def finish(ax: Axes, x_label: str, y_label: str) -> None:
     ax.yaxis.set_major_formatter(plain if readable else FormatStrFormatter("%.6g"))
 
 
-def keep_ticks_whole(ax: Axes, axis: str, places: np.ndarray) -> None:
-    """Put ticks of ``"x"`` or ``"y"`` at whole numbers only, if all places are whole."""
-    if places.dtype.kind in "fiu" and not (places % 1).any():
+def keep_ticks_whole(ax: Axes, axis: str, values: np.ndarray) -> None:
+    """Put ticks of ``"x"`` or ``"y"`` at whole numbers only, if all values are whole."""
+    if values.dtype.kind in "fiu" and not (values % 1).any():
         ax.locator_params(axis=axis, integer=True, min_n_ticks=1)  # type: ignore[arg-type]
 
 
 def put_legend_above(ax: Axes, order: Sequence[str] = ()) -> float:
-    """Put the legend above the axes, where it covers no data, in as few rows as fit.
+    """Put the legend above the axes, where it covers no data, with labels in ``order`` first.
 
-    Labels in ``order`` come first. Returns the points above the axes at which a title clears the
-    legend.
+    Returns the height of a title above the legend in points.
     """
     pairs = list(zip(*ax.get_legend_handles_labels(), strict=True))
     pairs.sort(key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order))
     widths = [0.56 * _LEGEND_SIZE * len(label) + 36 for _, label in pairs]
-    room = 1.1 * size_in_points(ax)[0]  # a layout engine gives somewhat more than there is now
+    room = 1.1 * size_in_points(ax)[0]  # a layout engine will add some width
     columns = len(pairs) if sum(widths) <= room else max(1, int(room / max(widths)))
     ax.legend(
         *zip(*pairs, strict=True),
@@ -270,7 +284,7 @@ def put_legend_above(ax: Axes, order: Sequence[str] = ()) -> float:
 
 
 def put_title(ax: Axes, text: str, *, height: float = 6.0) -> None:
-    """Put a title so many points above the axes, at the left, in lines as wide as the axes."""
+    """Put a title at the left, ``height`` points above the axes, in lines as wide as they are."""
     characters = max(12, int(size_in_points(ax)[0] / (0.54 * _TITLE_SIZE)))
     text = textwrap.fill(text, characters, max_lines=3, placeholder=" ...")
     ax.set_title(text, loc="left", fontsize=_TITLE_SIZE, pad=height)

@@ -66,8 +66,8 @@ def test_a_report_is_in_the_units_and_the_words_of_the_experiment(told, few_step
     np.testing.assert_allclose(found.values[~cut], values[~cut])
     assert cut.sum() <= 1 and any("cut off 1" in line for line in found.summary) == cut.any()
     assert not found.maximize and found.best == values.argmin() and found.num_initial == 5
-    best = f"evaluation {values.argmin() + 1}"
-    assert f"{best} has the lowest loss, 10" in found.summary[0]
+    best = f"Evaluation {values.argmin() + 1}"
+    assert f"{best} of 6 has the lowest loss, 10" in found.summary[0]
 
     names = found.effects.names
     assert set(names) == {"x", "y", "log10(rate)", "c", "k"}
@@ -171,7 +171,7 @@ def test_a_report_says_which_trials_it_is_on_and_which_keep_the_constraints():
     found = report_client(client)
     # of the baseline's 6 half are 3; trial 1 is better and too small
     assert found.feasible.tolist() == [False, False, False, True, True] and len(found.x) == 5
-    told = "2 keep the constraints; evaluation 5 has the lowest loss of these"
+    told = "Evaluation 5 of 5 has the lowest loss of the 2 feasible ones"
     assert told in found.summary[0]
     assert "x = 2.00, y = 0 and batch = 16" in found.summary[0]
     sizes = next((one for one in found.slices if one.name == "batch"), None)

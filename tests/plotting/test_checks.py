@@ -23,7 +23,7 @@ def test_what_is_outside_the_band_is_told_apart(ax, line_data, no_overlap, plot)
     np.testing.assert_array_equal(line_data(ax, "outside")[1], OBSERVED[[2, 4]])
     np.testing.assert_array_equal(line_data(ax, "observed")[1], OBSERVED[[0, 1, 3, 5]])
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert "95 % band" in texts
+    assert "95 % interval" in texts
     band = ax.collections[0].get_datalim(ax.transData)
     assert (band.y0, band.y1) == (0.5, 6.5)
     no_overlap(ax.figure)

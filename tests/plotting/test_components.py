@@ -40,5 +40,5 @@ def test_every_component_gets_its_curve_points_and_boundary(make_axes, line_data
         assert ax.get_lines()[-1].get_xdata()[0] == part.boundary
     assert [ax.get_xlabel() for ax in axes] == ["", "year"]
     texts = [text.get_text() for text in axes[0].get_legend().get_texts()]
-    assert texts == ["data less the other parts", "mean", "95 % band"]
+    assert texts == ["data less the other parts", "mean", "95 % interval"]
     assert axes[1].get_legend() is None

@@ -43,7 +43,7 @@ def surface(**changes):
 def test_one_column_is_a_curve_with_band_and_points(ax):
     reverse = {name: getattr(curve(), name)[::-1] for name in ("mean", "lower", "upper")}
     assert plot_effects(ax, [curve(grid=(A[::-1],), **reverse)], y_label="quality") is ax
-    line, zero, points = ax.get_lines()
+    line, points, zero = ax.get_lines()
     np.testing.assert_allclose(line.get_xydata(), np.column_stack([A, A**3]))
     assert zero.get_ydata() == [0, 0]
     np.testing.assert_array_equal(points.get_xydata(), [(0, 1), (0.5, -1)])
@@ -79,7 +79,7 @@ def test_categories_are_points_with_intervals(ax):
     )  # fmt: skip
     plot_effects(ax, [effect])
     assert [text.get_text() for text in ax.get_xticklabels()] == ["ash", "oak", "elm"]
-    means, _, points = ax.get_lines()
+    means, points, _ = ax.get_lines()
     np.testing.assert_array_equal(means.get_xydata(), [(0, -1), (1, 0), (2, 1)])
     ends = [path.vertices[:, 1].tolist() for path in ax.collections[0].get_paths()]
     assert ends == [[-3, 0], [-1, 1], [0.5, 2]]

@@ -22,7 +22,7 @@ def test_returns_the_axes_with_every_part_and_labels(ax):
         ax, x, test=(x[30:], np.ones(10)), x_label="year", y_label="CO2 (ppm)", title="CO2"
     )
     assert drawn is ax
-    assert texts(ax) == ["training data", "held-out data", "forecast", "95 % band"]
+    assert texts(ax) == ["training data", "held-out data", "forecast", "95 % interval"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("year", "CO2 (ppm)")
     assert ax.get_title(loc="left") == "CO2"
     lines = {line.get_label(): line for line in ax.get_lines()}

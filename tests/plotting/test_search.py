@@ -120,5 +120,5 @@ def test_the_best_so_far_keeps_the_constraints(ax, make_axes, line_data):
     assert not len(line_data(nothing, "best so far")[0])
     plot_progress(make_axes(), VALUES, feasible=[False] * 4, optimum=3.5)
     for wrong in (kept[:3], [0, 1, 1, 0]):
-        with pytest.raises(ValueError, match="feasible must be 4 truth values, got"):
+        with pytest.raises(ValueError, match="feasible must be 4 booleans, got"):
             plot_progress(ax, VALUES, feasible=wrong)

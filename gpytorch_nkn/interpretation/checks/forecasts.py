@@ -1,52 +1,52 @@
-"""Predictions of observations from all others, and from those before them."""
+"""Predictions of held-out observations, and their scores."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from scipy import special, stats
-from torch import Tensor
 
+from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.linalg import ExactPosterior
 
-__all__ = ["Coverage", "LeaveOneOut", "leave_one_out", "one_step_ahead"]
+__all__ = ["Coverage", "LeaveOneOut", "held_out"]
 
 _LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Share of the held-out observations inside their predictive intervals."""
+    """Fraction of the held-out observations inside their predictive intervals."""
 
-    level: float  #: probability of each interval
-    fraction: float  #: share of the observations inside
-    lower: float  #: ends of the central 95 % of the shares that the model expects
+    level: float  #: nominal probability of the intervals
+    fraction: float  #: fraction of the observations inside
+    lower: float  #: ends of the central 95 % of the fractions that a calibrated model gives
     upper: float
-    p_value: float  #: of a two-sided test of the share
+    p_value: float  #: of a two-sided binomial test
 
 
 @dataclass(frozen=True, eq=False)
 class LeaveOneOut:
-    """Predictions of each observation from all the others."""
+    """Predictions of observations that were held out, in units of the data."""
 
     mean: np.ndarray  #: predictive means N
     std: np.ndarray  #: predictive standard deviations N, noise included
     z_scores: np.ndarray  #: errors N in standard deviations
-    log_density: float  #: mean log predictive density of an observation, in nats
+    log_density: float  #: mean log predictive density in nats per observation
     coverage: tuple[Coverage, ...]  #: with binomial ranges and p-values
-    p_value: float  #: Kolmogorov-Smirnov test of the probability transform; errors are dependent
+    p_value: float  #: Kolmogorov-Smirnov test of the z-scores, which ignores their dependence
 
     @classmethod
     @np.errstate(under="ignore")  # small terms vanish
     def of_mixture(
         cls, y: np.ndarray, weights: np.ndarray, means: np.ndarray, stds: np.ndarray
     ) -> LeaveOneOut:
-        """Of observations ``N`` that ``K`` processes predicted, with their weights.
+        """Score the mixture of ``K`` predictions ``K x N`` at observations ``N``.
 
-        Means and standard deviations (noise included) are ``K x N``. Errors in standard deviations
-        are those of a normal distribution with the same probability.
+        The z-score of a mixture is the normal quantile of its cumulative probability.
         """
         each = (y - means) / stds
         z_scores = each[0]
@@ -60,11 +60,9 @@ class LeaveOneOut:
         coverage = []
         for level in _LEVELS:
             inside = int((np.abs(z_scores) <= stats.norm.ppf((1 + level) / 2)).sum())
-            lower, upper = (
-                float(end) / y.size for end in stats.binom.interval(0.95, y.size, level)
-            )
+            lower, upper = np.array(stats.binom.interval(0.95, y.size, level)) / y.size
             p_value = float(stats.binomtest(inside, y.size, level).pvalue)
-            coverage.append(Coverage(level, inside / y.size, lower, upper, p_value))
+            coverage.append(Coverage(level, inside / y.size, float(lower), float(upper), p_value))
         return cls(
             mean=mean,
             std=np.sqrt(weights @ (stds**2 + (means - mean) ** 2)),
@@ -75,29 +73,43 @@ class LeaveOneOut:
         )
 
 
-def leave_one_out(covariance: Tensor, residual: Tensor) -> LeaveOneOut:
-    """Predict each observation from all the others, with the parameters of the model as they are.
+def held_out(
+    processes: Sequence[tuple[float, FittedGP]],
+) -> tuple[np.ndarray, LeaveOneOut, LeaveOneOut]:
+    r"""Predict each observation from those before it, and from all the others.
 
-    The prior covariance ``N x N`` includes the noise; residuals ``N`` are less the prior mean.
+    Hyperparameters stay fixed. With the Cholesky factor L of the noisy covariance and the targets r
+    less their prior mean, the prediction from the values before is
 
-    Reference: Rasmussen and Williams (2006), section 5.4.2.
+    .. math:: \mu_n = r_n - L_{nn} e_n, \qquad \sigma_n = L_{nn}, \qquad L e = r
+
+    Args:
+        processes: Processes that predict together, with weights of sum one.
+
+    Returns:
+        Observations ``N`` in units of the data, one-step-ahead predictions, and leave-one-out
+        predictions.
+
+    References: Dawid (1984), Present position and potential developments: the prequential
+    approach; Rasmussen and Williams (2006), section 5.4.2.
     """
-    posterior = ExactPosterior(covariance.double().cpu(), residual.double().cpu())
-    mean, variance = (part.numpy()[None] for part in posterior.leave_one_out())
-    return LeaveOneOut.of_mixture(posterior.residual.numpy(), np.ones(1), mean, np.sqrt(variance))
-
-
-def one_step_ahead(factor: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Mean and standard deviation of each value given those before it (noise included).
-
-    .. math::
-        \mu_n = r_n - L_{nn} e_n, \qquad \sigma_n = L_{nn}, \qquad L e = r
-
-    L is the Cholesky factor of the covariance ``N x N`` of the values, r ``N`` these less their
-    prior mean.
-
-    Reference: Dawid (1984), Present position and potential developments: the prequential approach.
-    """
-    innovations = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)[..., 0]
-    std = factor.diagonal()
-    return residual - std * innovations, std
+    ahead: list[tuple[np.ndarray, np.ndarray]] = []
+    others: list[tuple[np.ndarray, np.ndarray]] = []
+    for _, gp in processes:
+        noisy = gp.covariance + torch.diag_embed(gp.noise)
+        residual = (gp.targets - gp.mean).double().cpu()
+        posterior = ExactPosterior(noisy.double().cpu(), residual)
+        std = posterior.factor.diagonal()
+        lower, right = posterior.factor, residual.unsqueeze(-1)
+        errors = torch.linalg.solve_triangular(lower, right, upper=False)[..., 0]
+        ahead.append(gp.in_data_units(residual - std * errors, std))
+        mean, variance = posterior.leave_one_out()
+        others.append(gp.in_data_units(mean, variance.sqrt()))
+    _, first = processes[0]
+    values, _ = first.in_data_units((first.targets - first.mean).double().cpu(), std)
+    weights = np.array([weight for weight, _ in processes])
+    one, other = (
+        LeaveOneOut.of_mixture(values, weights, *map(np.stack, zip(*each, strict=True)))
+        for each in (ahead, others)
+    )
+    return values, one, other

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import fft, linalg, stats
 
-__all__ = ["Check", "ResidualChecks", "check_residuals", "lomb_scargle", "residual_draws"]
+__all__ = ["Check", "ResidualChecks", "check_residuals", "residual_draws"]
 
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 0.1)  # in variances of the noise
-_OFF_GRID = 0.01  # distance from a regular grid, in steps, of evenly spaced times
-_OVERSAMPLING = 2  # frequencies per resolution element of unevenly spaced times
-_WORK = 8e9  # products of draws, times and frequencies for a periodogram of uneven times
-_CHUNK = 4_000_000  # numbers in a temporary matrix
+_OVERSAMPLING = 2  # frequencies per resolution element
+_WORK = 2e9  # draws x times x frequencies that a periodogram evaluates at most
+_CHUNK = 4_000_000  # entries of a temporary matrix
 _MAX_LAGS = 100
-_TAIL = 1e-3  # on each side, where the deviation of a quantile counts as 1
+_TAIL = 1e-3  # tail probability of the quantile whose distance from the median counts as 1
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """A curve of the residuals, compared with that of noise."""
+    """A curve of the residuals and its range under white noise."""
 
-    p_value: float  #: probability that noise has a statistic as large as the residuals
-    statistic: float  #: of the residuals, mean over the draws
-    x: np.ndarray  #: M: lags in steps, frequencies in cycles per unit of time, or normal quantiles
-    observed: np.ndarray  #: curve M of the residuals, mean over the draws
-    lower: np.ndarray  #: ends M of the range that holds 95 % of the curves of noise, at each point
+    p_value: float  #: probability that the statistic of noise is at least as large
+    statistic: float  #: largest value of the curve, averaged over posterior draws
+    x: np.ndarray  #: M lags in steps, frequencies in cycles per unit of time, or normal quantiles
+    observed: np.ndarray  #: curve M of the residuals, averaged over posterior draws
+    lower: np.ndarray  #: M, ends of the pointwise 95 % range under noise
     upper: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class ResidualChecks:
-    """What :func:`check_residuals` found."""
+    """Result of :func:`check_residuals`."""
 
-    autocorrelation: Check | None  #: by the order of the times; None without times
-    periodogram: Check | None  #: by frequency; None without times
-    qq: Check  #: sorted residuals against quantiles of the normal distribution
+    autocorrelation: Check | None  #: None without times
+    periodogram: Check | None  #: None without times
+    qq: Check  #: sorted residuals against normal quantiles
 
 
 def check_residuals(
@@ -52,25 +50,31 @@ def check_residuals(
 ) -> ResidualChecks:
     r"""Compare the residuals of a Gaussian process with the noise that it assumes.
 
-    For draws :math:`f_s` from the posterior, :math:`e_s = (y - f_s) / \sqrt{\text{noise}}` is
-    compared with vectors :math:`e'` of fresh standard normal noise by the statistics
+    Draws :math:`f_s` from the posterior give residuals
+    :math:`e_s = (y - f_s) / \sqrt{\text{noise}}`. Three statistics compare them with standard
+    normal noise :math:`e'`:
 
-    - ``autocorrelation``: largest absolute autocorrelation, lags 1 to ``min(N // 2, 100)``, counted
-      in steps from one time to the next even if the steps differ;
-    - ``periodogram``: largest power, where noise has a mean of 1, by Fourier transform for evenly
-      spaced times, else after Lomb and Scargle up to half a cycle per median step;
-    - ``qq``: largest distance of a sorted residual from its median under noise, in units of the
-      distance where noise is with probability 0.001, on the same side (Beta quantiles).
+    - ``autocorrelation``: largest absolute autocorrelation at lags 1 to ``min(N // 2, 100)``, in
+      steps from one time to the next, also where steps differ;
+    - ``periodogram``: largest power, which has mean 1 under noise, at frequencies below half a
+      cycle per median step;
+    - ``qq``: largest distance of a sorted residual from its median under noise, relative to the
+      distance that noise exceeds with probability 0.001 on that side (Beta quantiles).
 
-    If the model and its parameters are right, :math:`e_s` is exactly standard normal and
-    :math:`P(T(e') \ge T(e_s))` uniform for each s. The p-value is its mean over the draws: one half
-    on average, and below any :math:`\alpha` with probability at most :math:`2\alpha`. The data are
-    used twice, for the posterior and for the check, so power is low where the model absorbs the
-    misfit as signal; a large p-value does not say that the model is right.
+    If the model is right, :math:`e_s` is exactly standard normal and
+    :math:`P(T(e') \ge T(e_s))` is uniform for each s. The p-value is its mean over the draws: one
+    half on average, and below :math:`\alpha` with probability at most :math:`2\alpha`. The data are
+    used twice, so the power is low where the model absorbs the misfit as signal, and a large
+    p-value does not prove that the model is right.
 
-    Times ``N`` come in any order, ``None`` for data without one, which have no autocorrelation and
-    no periodogram. Mean ``N`` and covariance ``N x N`` are those of the function at the training
-    inputs; the variances of the noise are ``N``.
+    Args:
+        x: Times ``N`` in any order; None for data without an order.
+        y: Targets ``N``.
+        mean: Posterior mean ``N`` of the function at the training inputs.
+        covariance: Its posterior covariance ``N x N``.
+        noise: Noise variances ``N``.
+        draws: Number of posterior draws.
+        seed: Seed of the draws; the global random state does not change.
 
     Raises:
         ValueError: The covariance is not positive semi-definite.
@@ -91,15 +95,17 @@ def check_residuals(
         lags = np.arange(1.0, min(n // 2, _MAX_LAGS) + 1)
         curves = (_autocorrelations(part, lags.size) for part in (ordered, pure))
         autocorrelation = _compare(lags, *curves)
-        frequencies, power, used = _periodogram_of(x[order], draws)
-        periodogram = _compare(frequencies, power(ordered[:used]), power(pure[:used]))
+        frequencies = _frequencies(x)
+        used = min(draws, max(1, int(_WORK / (n * frequencies.size))))
+        curves = (_powers(x[order], part[:used], frequencies) for part in (ordered, pure))
+        periodogram = _compare(frequencies, *curves)
     return ResidualChecks(autocorrelation, periodogram, _compare_quantiles(residuals, fresh))
 
 
 def residual_draws(center: np.ndarray, covariance: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """Draws ``S x N`` of the residuals ``center``, everything in standard deviations of the noise.
+    """Draw residuals ``S x N`` in standard deviations of the noise.
 
-    From standard normal numbers ``drawn`` ``S x N``; the covariance's diagonal is overwritten.
+    ``drawn`` holds standard normal numbers ``S x N``. The covariance's diagonal is overwritten.
     """
     added = 0.0
     for jitter in _JITTERS:
@@ -109,8 +115,7 @@ def residual_draws(center: np.ndarray, covariance: np.ndarray, drawn: np.ndarray
             factor = linalg.cholesky(covariance, lower=True, check_finite=False)
         except linalg.LinAlgError:
             continue
-        # A jitter is noise on top of that of the data: after this division, the residuals of a
-        # right model are exactly standard normal again.
+        # the jitter acts as additional noise: the division keeps a right model's residuals standard
         return (center - drawn @ factor.T) / np.sqrt(1 + added)
     raise ValueError(
         "covariance must be positive semi-definite, got one with an eigenvalue below "
@@ -125,70 +130,32 @@ def _standardize(residuals: np.ndarray) -> np.ndarray:
     return centered / np.where(std > 0, std, 1.0)
 
 
-def _in_chunks(function: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """The function of all rows, evaluated for some of them at a time to save memory."""
-    size = max(1, _CHUNK // (2 * rows.shape[1]))
-    return np.concatenate([function(rows[i : i + size]) for i in range(0, len(rows), size)])
-
-
 def _autocorrelations(residuals: np.ndarray, lags: int) -> np.ndarray:
     """Autocorrelations ``S x lags`` of standardised residuals ``S x N``, from lag 1."""
     n = residuals.shape[1]
     length = fft.next_fast_len(n + lags, real=True)
-
-    def evaluate(part: np.ndarray) -> np.ndarray:
-        power = np.abs(fft.rfft(part, length)) ** 2
-        return fft.irfft(power, length)[:, 1 : lags + 1] / n
-
-    return _in_chunks(evaluate, residuals)
+    power = np.abs(fft.rfft(residuals, length)) ** 2
+    return fft.irfft(power, length)[:, 1 : lags + 1] / n
 
 
-def _periodogram_of(
-    x: np.ndarray, draws: int
-) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray], int]:
-    """Frequencies, a function from ``S x N`` residuals to power, and for how many draws."""
-    n, span = x.size, x[-1] - x[0]
-    step = span / (n - 1)
-    if np.abs(x - np.linspace(x[0], x[-1], n)).max() <= _OFF_GRID * step:
-        count = (n - 1) // 2
-
-        def power(residuals: np.ndarray) -> np.ndarray:
-            return _in_chunks(
-                lambda part: np.abs(fft.rfft(part)[:, 1 : count + 1]) ** 2 / n, residuals
-            )
-
-        return np.arange(1, count + 1) / (n * step), power, draws
-    different = np.unique(x)
-    resolution = (different.size - 1) / (different.size * span)
-    highest = 0.5 / np.median(np.diff(different))
-    # From one cycle per span on; the small number keeps the Nyquist frequency despite rounding.
-    count = min(_OVERSAMPLING * n, int(_OVERSAMPLING * highest / resolution + 1e-9))
-    numbers = np.arange(_OVERSAMPLING, max(count, _OVERSAMPLING) + 1)
-    frequencies = numbers * resolution / _OVERSAMPLING
-    used = min(draws, max(1, int(_WORK / (n * frequencies.size))))
-    return frequencies, lambda residuals: lomb_scargle(x, residuals, frequencies), used
+def _frequencies(x: np.ndarray) -> np.ndarray:
+    """Frequencies of times ``N``, from one cycle per span to below half a cycle per median step."""
+    times = np.unique(x)
+    resolution = (times.size - 1) / (times.size * np.ptp(times))
+    highest = 0.5 / np.median(np.diff(times))
+    # the small number excludes the Nyquist frequency of even times despite rounding
+    count = min(_OVERSAMPLING * x.size, int(_OVERSAMPLING * highest / resolution + 1e-9))
+    return np.arange(_OVERSAMPLING, max(count, _OVERSAMPLING + 1)) * resolution / _OVERSAMPLING
 
 
-def lomb_scargle(x: np.ndarray, residuals: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
-    """As scipy.signal.lombscargle, with sines shared by all the rows of residuals ``S x N``."""
-    n = x.size
-    power = np.empty((len(residuals), frequencies.size))
-    size = max(1, _CHUNK // n)
-    for start in range(0, frequencies.size, size):
-        part = slice(start, start + size)
-        angle = 2 * np.pi * (x - x.mean())[:, None] * frequencies[part]
-        cos, sin = np.cos(angle), np.sin(angle)
-        doubled = (cos * cos - sin * sin).sum(0) + 1j * (2 * cos * sin).sum(0)
-        shift, length = np.angle(doubled) / 2, np.abs(doubled)
-        # After a shift in time, the sum of the products of sine and cosine is zero.
-        along, across = residuals @ cos, residuals @ sin
-        in_phase = along * np.cos(shift) + across * np.sin(shift)
-        quadrature = across * np.cos(shift) - along * np.sin(shift)
-        rest = n - length  # zero where the sine vanishes at all times
-        quadrature = np.where(rest > 1e-9 * n, quadrature, 0.0)
-        rest = np.where(rest > 1e-9 * n, rest, 1.0)
-        power[:, part] = in_phase**2 / (n + length) + quadrature**2 / rest
-    return power
+def _powers(x: np.ndarray, residuals: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+    """Periodogram ``S x F`` of residuals ``S x N`` at times ``N``."""
+    parts = []
+    for part in np.array_split(frequencies, 1 + x.size * frequencies.size // _CHUNK):
+        angle = 2 * np.pi * np.outer(x - x.mean(), part)
+        squares = (residuals @ np.cos(angle)) ** 2 + (residuals @ np.sin(angle)) ** 2
+        parts.append(squares / x.size)
+    return np.concatenate(parts, axis=1)
 
 
 def _p_value(observed: np.ndarray, fresh: np.ndarray) -> float:
@@ -218,7 +185,7 @@ def _compare_quantiles(residuals: np.ndarray, fresh: np.ndarray) -> Check:
 
     residuals.sort(axis=-1)
     fresh.sort(axis=-1)
-    statistic = _in_chunks(deviation, residuals)
-    p_value = _p_value(statistic, _in_chunks(deviation, fresh))
+    statistic = deviation(residuals)
+    p_value = _p_value(statistic, deviation(fresh))
     observed = residuals.mean(0)
     return Check(p_value, float(statistic.mean()), center, observed, lower, upper)

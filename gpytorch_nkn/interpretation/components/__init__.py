@@ -3,7 +3,6 @@
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role, behaviours_of
 from gpytorch_nkn.interpretation.components.decompose import decompose, decompose_gp
 from gpytorch_nkn.interpretation.components.decomposition import (
-    Z95,
     Component,
     ComponentCurve,
     ComponentPosterior,
@@ -11,7 +10,6 @@ from gpytorch_nkn.interpretation.components.decomposition import (
 )
 
 __all__ = [
-    "Z95",
     "Component",
     "ComponentCurve",
     "ComponentPosterior",

@@ -14,29 +14,29 @@ from gpytorch_nkn._devices import normal
 from gpytorch_nkn.interpretation.components.behaviour import Role
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
 from gpytorch_nkn.interpretation.source import FittedGP
+from gpytorch_nkn.interpretation.units import Z95
 from gpytorch_nkn.linalg import psd_root
 
-__all__ = ["Z95", "Component", "ComponentCurve", "ComponentPosterior", "Decomposition"]
+__all__ = ["Component", "ComponentCurve", "ComponentPosterior", "Decomposition"]
 
-Z95 = 1.959964
 _GRID = 400  # points of a curve, next to the data
 _PAST = 200  # points of a curve past the data
 
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """One part of the posterior."""
+    """An additive part of the posterior."""
 
     name: str
     terms: tuple[Term, ...]  #: of the kernel, by falling share; none for a mean function
-    role: Role | None = None  #: over time; None where components are not roles
-    columns: frozenset[int] | None = None  #: on which it depends; None where that is not known
-    has_mean: bool = False  #: the model's mean function is part of it
-    is_rest: bool = False  #: it holds the pruned part of the kernel, too
+    role: Role | None = None  #: over time; None for components by columns
+    columns: frozenset[int] | None = None  #: columns on which it depends; None if unknown
+    has_mean: bool = False  #: it includes the model's mean function
+    is_rest: bool = False  #: it includes the pruned part of the kernel
 
     @property
     def label(self) -> str:
-        """Its leading terms in short words."""
+        """Labels of the leading terms."""
         shown = " + ".join(term.label for term in self.terms[:3])
         return shown + (" + ..." if len(self.terms) > 3 else "")
 
@@ -45,13 +45,13 @@ class Component:
 class ComponentCurve:
     """Posterior of a component over time, in units of the targets."""
 
-    label: str  #: title of a figure
+    label: str  #: title of its figure
     x: np.ndarray  #: times M, numbers or datetime64, sorted
     mean: np.ndarray  #: M
-    lower: np.ndarray  #: ends M of the 95 % band
+    lower: np.ndarray  #: ends M of the 95 % interval
     upper: np.ndarray
-    data: tuple[np.ndarray, np.ndarray]  #: training times N; mean plus residual of all components
-    boundary: Any  #: time of the last training point; None for a curve that ends there
+    data: tuple[np.ndarray, np.ndarray]  #: training times N; mean plus the model's residual
+    boundary: Any  #: last training time of a curve that continues after it
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class ComponentPosterior:
 
 @dataclass(frozen=True, eq=False)
 class Decomposition:
-    r"""The posterior as a sum over components, see :func:`gpytorch_nkn.interpretation.decompose`.
+    r"""The posterior as a sum of components, see :func:`gpytorch_nkn.interpretation.decompose`.
 
     .. math::
         m_j(x) = k_j(x, X)\,\alpha, \qquad
@@ -74,15 +74,14 @@ class Decomposition:
             - k_i(x, X)\, (K + \Sigma)^{-1} k_j(X, x')
 
     Attributes:
-        components: In the order in which they were taken: each time the one that lowers the
-            cross-validated error most.
-        explained: Share of the variance of the targets that the first j components explain, ``J``.
+        components: Ordered so that each lowers the cross-validated error most.
+        explained: Share of the targets' variance that the first j components explain, ``J``.
         errors: Cross-validated mean absolute error of the first j components, ``J``, in units of
             the targets (averaged over outputs).
-        shares: Share of each component in the variance of the posterior mean at the training
-            inputs, ``J``: its covariance with the whole; they add up to one.
-        negligible: Components without which held-out blocks and held-out points are predicted as
-            well, but for chance, ``J``: they may be noise.
+        shares: Covariance of each component with the posterior mean at the training inputs, over
+            the variance of the latter, ``J``; they sum to one.
+        negligible: Components ``J`` that do not significantly improve predictions of held-out
+            blocks and points: they may be noise.
 
     Reference: Duvenaud (2014), Automatic Model Construction with Gaussian Processes, section
     2.4.5; Lloyd et al. (2014), section 4, for the order.
@@ -106,13 +105,13 @@ class Decomposition:
         return "\n".join(lines)
 
     def posterior(self, x: Any, *, centered: bool = False) -> ComponentPosterior:
-        """Mean and variance of every component.
+        """Return mean and variance of every component.
 
         Args:
             x: Inputs ``... x M x D`` in the units that the model or estimator takes.
-            centered: Move the average of every component over the training inputs to the one with
-                the mean function: data do not tell which of them the level belongs to, and that
-                widens the bands.
+            centered: Move each component's average over the training inputs to the component with
+                the mean function. The data do not determine how the level splits, which widens
+                the intervals of components that are not centred.
         """
         return self.posterior_at(self.gp.to_inputs(x), centered=centered)
 
@@ -136,25 +135,29 @@ class Decomposition:
         return ComponentPosterior(mean, variance, mean.sum(0), total_variance)
 
     def curves(self, horizon: Any = 0.0, *, centered: bool = True) -> list[ComponentCurve]:
-        """Every component of a series as a curve over the data, for ``plot_components``.
+        """Return every component of a series as a curve, for ``plot_components``.
 
         Args:
-            horizon: How far past the data curves go on, in units of time (for dates days, or a
+            horizon: Length of the curves after the data, in units of time (for dates days, or a
                 duration).
             centered: As in :meth:`posterior`.
 
         Raises:
-            ValueError: There are several outputs, several input columns that are no covariates,
+            ValueError: There are several outputs, several input columns that are not covariates,
                 or the horizon is negative, or positive beside covariates.
         """
         last, length = float(self.gp.time.max()), self.gp.time_span(horizon)
         past = last + np.linspace(0, length, _PAST + 1)[1:]
-        return self.curves_at(past if length else past[:0], centered=centered, labels=True)
+        curves, _ = self.curves_at(past if length else past[:0], centered=centered, labels=True)
+        return curves
 
     def curves_at(
         self, past: np.ndarray, *, centered: bool = True, labels: bool = False
-    ) -> list[ComponentCurve]:
-        """As :meth:`curves`, with values ``M`` of the kernel's input past the data."""
+    ) -> tuple[list[ComponentCurve], ComponentCurve]:
+        """Return curves with values ``M`` of the kernel's input past the data, and their sum.
+
+        The sum ends with the data.
+        """
         gp = self.gp
         if not gp.is_series or gp.targets.dim() > 1:
             raise ValueError(
@@ -167,37 +170,39 @@ class Decomposition:
             inside = np.union1d(np.linspace(train[0], train[-1], _GRID), train)
             grid = np.concatenate([inside, past])
             inputs = torch.as_tensor(grid).to(gp.inputs).unsqueeze(-1)
+            at_train: Any = np.searchsorted(grid, train)
         elif past.size:
-            raise ValueError("Curves past the data would need the covariates there: horizon=0.")
+            raise ValueError(
+                "Curves past the data would need the covariates there: horizon must be 0."
+            )
         else:
-            grid, inputs = train, gp.inputs[order.copy()]
+            grid, inputs, at_train = train, gp.inputs[order.copy()], slice(None)
         posterior = self.posterior_at(inputs, centered=centered)
         means = posterior.mean.double().cpu().numpy()
         halves = Z95 * posterior.variance.sqrt().double().cpu().numpy()
-        at_train = np.searchsorted(grid, train) if gp.inputs.size(-1) == 1 else slice(None)
         y = gp.units.y_offset + gp.units.y_scale * gp.targets.double().cpu().numpy()[order]
         leftover = y - means.sum(0)[at_train]
-        times, grid_times = gp.to_times(train), gp.to_times(grid)
-        return [
-            ComponentCurve(
-                label=component.name if labels else "",
-                x=grid_times,
-                mean=mean,
-                lower=mean - half,
-                upper=mean + half,
-                data=(times, mean[at_train] + leftover),
-                boundary=times[-1] if len(past) else None,
-            )
-            for component, mean, half in zip(self.components, means, halves, strict=True)
-        ]
+        times, x = gp.to_times(train), gp.to_times(grid)
+        boundary = times[-1] if len(past) else None
+
+        def curve(label: str, mean: np.ndarray, half: np.ndarray) -> ComponentCurve:
+            data = times, mean[at_train] + leftover
+            return ComponentCurve(label, x, mean, mean - half, mean + half, data, boundary)
+
+        names = [component.name if labels else "" for component in self.components]
+        end = len(grid) - len(past)
+        mean = means.sum(0)[:end]
+        half = Z95 * posterior.total_variance.sqrt().double().cpu().numpy()[:end]
+        total = ComponentCurve("", x[:end], mean, mean - half, mean + half, (times, y), None)
+        return list(map(curve, names, means, halves)), total
 
     def sample(self, x: Any, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        """Joint draws of all components ``S x J x ... x M``, by Matheron's rule, which is exact.
+        """Draw all components jointly, ``S x J x ... x M``, by Matheron's rule, which is exact.
 
         Args:
             x: Inputs ``... x M x D`` in the units that the model or estimator takes.
             num_samples: Number of draws ``S``.
-            seed: Of a generator of its own; the global random state is left alone.
+            seed: Seed of the draws; the global random state does not change.
         """
         return self.sample_at(self.gp.to_inputs(x), num_samples, seed=seed)
 
@@ -229,9 +234,9 @@ class Decomposition:
         return values * self._scale(inputs) + self._offset(inputs)
 
     def training_posterior(self) -> tuple[Tensor, Tensor]:
-        """Mean ``... x N`` and covariance ``... x N x N`` of the whole at the training inputs.
+        """Mean ``... x N`` and covariance ``... x N x N`` of the function at training inputs.
 
-        Of the latent function, on the scale of the model's own targets.
+        Both are on the scale of the model's own targets.
         """
         # targets less noise, and its covariance by the noise: K - K (K + S)^-1 K would cancel
         noise = self.gp.noise.double()
@@ -272,13 +277,13 @@ class Decomposition:
         return posterior.mean(average), posterior.whiten(average), average.mean(-1)
 
     def _centered(self, values: Sequence[Tensor], levels: Sequence[Tensor], cross: Tensor) -> Any:
-        """Mean, whitened and prior variance without the averages, which go to the mean function.
+        """Move the averages of mean, whitened and prior variance to the mean function.
 
-        ``cross`` has the prior covariances ``J x ... x M`` of values and averages.
+        ``cross`` holds the prior covariances ``J x ... x M`` of values and averages.
         """
         moved = values[0] - levels[0], values[1] - levels[1], values[2] - 2 * cross + levels[2]
         home = next((n for n, part in enumerate(self.components) if part.has_mean), None)
-        if home is not None:  # which keeps its own average and gets the others'
+        if home is not None:  # it keeps its own average and gets the others'
             others = [n for n in range(len(self.components)) if n != home]
             for new, value, level in zip(moved, values, levels, strict=True):
                 new[home] = value[home] + level[others].sum(0)
@@ -290,7 +295,7 @@ class Decomposition:
         return torch.as_tensor(scale, dtype=inputs.dtype, device=inputs.device).unsqueeze(-1)
 
     def _offset(self, inputs: Tensor) -> Tensor:
-        """Mean function ``J x ... x M`` in units of the targets, in its component alone."""
+        """Mean function ``J x ... x M`` in units of the targets, zero for other components."""
         offset = self.gp.units.y_offset
         shift = torch.as_tensor(offset, dtype=inputs.dtype, device=inputs.device).unsqueeze(-1)
         mean = self.gp.prior_mean(inputs) * self._scale(inputs) + shift

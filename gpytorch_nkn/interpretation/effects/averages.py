@@ -1,4 +1,4 @@
-"""Averages of the posterior over rows of the data, in which columns are set to values."""
+"""Averages of the posterior over rows of the data with columns set to values."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ __all__ = [
     "set_columns",
 ]
 
-_COPIES = 200  # least number of rows whose columns are made independent
-_ENTRIES = 2**20  # of a covariance matrix that are held at once
+_COPIES = 200  # least number of rows with independent columns
+_ENTRIES = 2**20  # covariance entries held in memory at once
 
 Part = tuple[float, np.ndarray]  # sign, and points ... x n x D over which the posterior is averaged
 
 
 class Averages:
-    """Means and variances of averages of the posterior of one output, in units of the targets.
+    """Means and variances of averages of a mixture of processes, in units of the targets.
 
-    Of a mixture of processes, with weights of sum one, they are those of the mixture, by the law of
-    total variance. ``residuals`` are training ``targets`` less posterior mean ``N``.
+    Weights sum to one. ``residuals`` are training ``targets`` less their posterior mean ``N``.
     """
 
     def __init__(self, members: Sequence[tuple[float, FittedGP]], inputs: np.ndarray):
@@ -51,7 +50,10 @@ class Averages:
         return mean.double().cpu().numpy().reshape(x.shape[:-1]) * self._scale + self._offset
 
     def contrast(self, parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation ``...`` of the signed sum of averages over points."""
+        """Mean and standard deviation ``...`` of the signed sum of averages over points.
+
+        The variance of a mixture is by the law of total variance.
+        """
         weights = [weight for weight, _ in self._members]
         found = [_contrast(gp, parts) for _, gp in self._members]
         mean = sum(w * own for w, (own, _) in zip(weights, found, strict=True))
@@ -61,8 +63,8 @@ class Averages:
         )
         assert isinstance(mean, Tensor) and isinstance(variance, Tensor)
         offset = sum(sign for sign, _ in parts) * self._offset
-        deviation = variance.sqrt().double().cpu().numpy() * abs(self._scale)
-        return mean.double().cpu().numpy() * self._scale + offset, deviation
+        std = variance.sqrt().double().cpu().numpy() * abs(self._scale)
+        return mean.double().cpu().numpy() * self._scale + offset, std
 
 
 def _contrast(gp: FittedGP, parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
@@ -74,15 +76,15 @@ def _contrast(gp: FittedGP, parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
     assert isinstance(mean, Tensor) and isinstance(cross, Tensor)
     variance = -gp.posterior.reduction(cross.reshape(-1, cross.size(-1))).reshape(mean.shape)
     weighted = [(points, w) for (points, _), (_, _, w) in zip(groups, moments, strict=True)]
-    for place, one in enumerate(weighted):
+    for i, one in enumerate(weighted):
         variance = variance + _covariance(gp, one, one)
-        for other in weighted[:place]:
+        for other in weighted[:i]:
             variance = variance + 2 * _covariance(gp, other, one)
     return mean, variance
 
 
 def _grouped(parts: Sequence[Part]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Points ``... x n x D`` and their weights ``n``; parts of the same ``...`` are one."""
+    """Points ``... x n x D`` and their weights ``n``; parts of one batch shape are merged."""
     groups: dict[tuple[int, ...], list[Part]] = {}
     for sign, points in parts:
         groups.setdefault(points.shape[:-2], []).append((sign, points))
@@ -100,7 +102,7 @@ def _moments(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mean ``...``, covariance with the data ``... x N``, and the points' weights ``... x n``.
 
-    All are on the scale of the units; the weights are those of the deviations there.
+    Means are on the scale that all members share; weights include the factors of deviations there.
     """
     *shape, n, dim = points.shape
     flat = points.reshape(-1, n, dim)
@@ -139,7 +141,7 @@ def _covariance(gp: FittedGP, first: _Weighted, second: _Weighted) -> Tensor:
     values = []
     for start, stop in _chunks(len(left), left.shape[1] * right.shape[1]):
         x1 = left[start:stop]
-        if same:  # one large matrix rather than many small ones
+        if same:  # one large matrix is faster than many small ones
             flat = gp.to_inputs(x1.reshape(-1, x1.shape[-1]))
             matrix = _matrix(gp, flat, gp.to_inputs(right[0])).reshape(*x1.shape[:2], -1)
             sums = matrix @ columns[0]
@@ -151,34 +153,34 @@ def _covariance(gp: FittedGP, first: _Weighted, second: _Weighted) -> Tensor:
 
 
 def _matrix(gp: FittedGP, x1: Tensor, x2: Tensor) -> Tensor:
-    """Values of the kernel; GPyTorch would otherwise ask all parts for their batch shapes first."""
+    """Values of the kernel, without GPyTorch's slow computation of batch shapes."""
     with lazily_evaluate_kernels(False):
         return gp.kernel(x1, x2).to_dense()
 
 
 def _chunks(count: int, size: int) -> Iterator[tuple[int, int]]:
-    """Places from and to, so that blocks of ``size`` entries stay below a bound together."""
+    """Ranges of ``count`` blocks of ``size`` entries that fit into memory together."""
     step = max(1, _ENTRIES // size)
     return ((start, min(count, start + step)) for start in range(0, count, step))
 
 
 class Empirical:
-    """The distribution of values ``N`` as SciPy's Sobol indices want it: each equally likely."""
+    """Empirical distribution of values ``N``, as SciPy's Sobol indices take it."""
 
     def __init__(self, values: np.ndarray):
         self._values = np.sort(values)
 
     def ppf(self, q: np.ndarray) -> np.ndarray:
-        """Quantiles: values of the data only, which discrete columns need."""
-        places = np.floor(np.asarray(q) * self._values.size).astype(int)
-        return self._values[places.clip(0, self._values.size - 1)]
+        """Quantiles, which are values of the data because columns may be discrete."""
+        indices = np.floor(np.asarray(q) * self._values.size).astype(int)
+        return self._values[indices.clip(0, self._values.size - 1)]
 
 
 def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
-    """Up to ``number`` rows of inputs ``N x D``, without replacement.
+    """Draw up to ``number`` rows of inputs ``N x D`` without replacement.
 
-    Rows are exchanged so that the means and variances of the columns come closer to those of all
-    rows: averages over unbalanced rows would turn interactions into main effects.
+    Exchanges bring the columns' means and variances close to those of all rows: averages over
+    unbalanced rows would turn interactions into main effects.
     """
     if len(inputs) <= number:
         return inputs
@@ -187,32 +189,32 @@ def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.n
     moments = np.concatenate([scaled, scaled**2 - (scaled**2).mean(0)], axis=1)
     order = rng.permutation(len(inputs))
     total = moments[order[:number]].sum(0)
-    for place in range(number):
-        rest = total - moments[order[place]]
+    for i in range(number):
+        rest = total - moments[order[i]]
         distances = np.square(rest + moments[order[number:]]).sum(1)
         other = number + int(distances.argmin())
         if distances.min() < np.square(total).sum():
-            order[[place, other]] = order[[other, place]]
-            total = rest + moments[order[place]]
+            order[[i, other]] = order[[other, i]]
+            total = rest + moments[order[i]]
     return inputs[order[:number]]
 
 
 def independent_copies(
     rows: np.ndarray, columns: Sequence[int], rng: np.random.Generator
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Rows ``m x D`` and values ``m`` of columns that vary independently of them.
+    """Return rows ``m x D``, and values ``m`` of columns that vary independently of them.
 
-    All combinations where these are few, else balanced quasi-random ones.
+    Uses all combinations if they are few, else balanced quasi-random ones.
     """
     n, k = len(rows), len(columns)
     if n ** (1 + k) <= _COPIES:
-        places = np.indices((n,) * (1 + k)).reshape(1 + k, -1).T
+        chosen = np.indices((n,) * (1 + k)).reshape(1 + k, -1).T
     else:
         times = -(-_COPIES // n)
         sequence = qmc.Halton(1 + k, rng=rng).random(n * times)
-        places = sequence.argsort(0).argsort(0) // times
-    values = [np.sort(rows[:, i])[places[:, 1 + k]] for k, i in enumerate(columns)]
-    return rows[places[:, 0]], values
+        chosen = sequence.argsort(0).argsort(0) // times
+    values = [np.sort(rows[:, i])[chosen[:, 1 + k]] for k, i in enumerate(columns)]
+    return rows[chosen[:, 0]], values
 
 
 def set_columns(rows: np.ndarray, values: dict[int, np.ndarray]) -> np.ndarray:

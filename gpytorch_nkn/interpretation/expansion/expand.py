@@ -32,7 +32,7 @@ from gpytorch_nkn.interpretation.expansion.terms import (
     labels_of,
     make_term,
 )
-from gpytorch_nkn.interpretation.source import FittedGP, Source, check_fit, fitted_gp, source_of
+from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp, source_of
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, own_row
 from gpytorch_nkn.layers import Operation, operation_of
@@ -124,7 +124,7 @@ class _Builder:
         inputs = source.inputs
         self.all_columns: Columns = None if inputs is None else tuple(range(inputs.size(-1)))
         self.sample = _sample_inputs(source)
-        check_fit(source.kernel, self.sample)
+        _check_fit(source.kernel, self.sample)
         self.like = next(
             (p for p in source.kernel.parameters() if p.is_floating_point()), self.sample
         )
@@ -304,6 +304,21 @@ class _Builder:
         kept = tuple(terms[: self.bounds.max_terms])
         dropped += sum(term.mean_share() for term in terms[self.bounds.max_terms :])
         return Expansion(kept, max(0.0, dropped), units, batch)
+
+
+def _check_fit(kernel: Kernel, inputs: Tensor) -> None:
+    """Raise ValueError if a kernel does not accept such inputs, or has several outputs."""
+    try:
+        diagonal = kernel(inputs[..., :1, :], diag=True)
+    except (IndexError, RuntimeError) as error:
+        raise ValueError(
+            f"The kernel does not accept inputs with {inputs.size(-1)} columns: {error}"
+        ) from error
+    if diagonal.size(-1) != 1:
+        raise ValueError(
+            "Only kernels with one output per input can be expanded, got a "
+            f"{type(kernel).__name__} with {diagonal.size(-1)}."
+        )
 
 
 def _pick(columns: Columns, kernel: Kernel) -> Columns:

@@ -1,7 +1,6 @@
 """Findings in words and on a page."""
 
-from gpytorch_nkn.interpretation.reporting.findings import Report
-from gpytorch_nkn.interpretation.reporting.report import report
+from gpytorch_nkn.interpretation.reporting.report import Report, report
 from gpytorch_nkn.interpretation.reporting.report_search import (
     SearchReport,
     SearchSlice,

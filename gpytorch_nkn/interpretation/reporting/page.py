@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -19,10 +20,6 @@ from gpytorch_nkn import __version__, plotting
 from gpytorch_nkn.interpretation.checks import LeaveOneOut
 from gpytorch_nkn.interpretation.effects import Effects
 from gpytorch_nkn.interpretation.units import percent
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = [
     "MATTERS",
@@ -35,25 +32,26 @@ __all__ = [
     "literal",
     "panels",
     "say",
-    "sketch",
+    "say_all",
 ]
 
-MATTERS = 5e-3  # total index from which on a column is named
-SIZE = (5.2, 2.8)  # inches; with ten-point letters, readable on a phone too
+MATTERS = 5e-3  # total Sobol index from which on a column is named
+SIZE = (5.2, 2.8)  # inches; ten-point letters are readable on a phone, too
 _DPI = 160
-_HIGH, _PANEL = 30, 18  # characters of a label along the axes, and in a panel
-_PANELS = 3  # in a row of a figure
-_ROWS = 8  # columns in the table of effects, even where they hardly matter
+_HIGH, _PANEL = 30, 18  # characters of a label along an axis, and in a panel
+_PANELS = 3  # panels in a row of a figure
+_ROWS = 8  # least number of columns in the table of effects
 
 
 @dataclass(frozen=True)
 class Sketch:
     """A figure that is drawn when a page needs it."""
 
-    text: str  # for those who cannot see it
-    paint: Callable[[Figure], object]
+    text: str  # alternative text
+    paint: Callable[[Any], object]  # draws on one Axes, or on an array of several panels
     size: tuple[float, float] = SIZE
     caption: str = ""
+    panels: int = 0
 
     def source(self) -> str:
         """The figure as a PNG in a data URI."""
@@ -64,7 +62,14 @@ class Sketch:
         figure = Figure(figsize=self.size, dpi=_DPI, layout="constrained")
         FigureCanvasAgg(figure)
         with style.context(plotting.STYLE):
-            self.paint(figure)
+            if self.panels:
+                width = min(_PANELS, self.panels)
+                axes = np.ravel(figure.subplots(-(-self.panels // width), width, squeeze=False))
+                for ax in axes[self.panels :]:
+                    ax.set_axis_off()
+                self.paint(axes[: self.panels])
+            else:
+                self.paint(figure.add_subplot())
         layout = figure.get_layout_engine()
         assert layout is not None
         layout.execute(figure)
@@ -72,6 +77,12 @@ class Sketch:
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
         return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+
+
+def panels(text: str, paint: Callable[[Any], object], count: int) -> Sketch:
+    """A figure with ``count`` Axes, three in a row."""
+    width, height = min(_PANELS, count), -(-count // _PANELS)
+    return Sketch(text, paint, (max(SIZE[0], 3.2 * width), 2.6 * height + 0.4), panels=count)
 
 
 @dataclass(frozen=True)
@@ -83,7 +94,7 @@ class Block:
     note: str = ""  # explanation, on the page only
     table: Sequence[Sequence[str]] = ()  # rows of strings, the head first
     figures: Sequence[Sketch] = ()  # on the page only
-    parts: Sequence[Block] = ()  # below this one
+    parts: Sequence[Block] = ()
     layout: str = ""  # CSS class of the figures
     is_folded: bool = False  # closed until it is clicked
 
@@ -100,7 +111,7 @@ class Block:
 
 
 class Findings:
-    """What a report holds; subclasses name their parts."""
+    """Base class of reports: text and page from the blocks of a subclass."""
 
     title: str
 
@@ -109,7 +120,7 @@ class Findings:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers and sentences as plain values for JSON; what is not finite becomes None."""
+        """Return numbers and sentences as plain values for JSON; non-finite ones become None."""
         raise NotImplementedError
 
     @property
@@ -121,7 +132,7 @@ class Findings:
         return "\n".join([self.title, "=" * len(self.title), "", *blocks]).rstrip()
 
     def to_html(self) -> str:
-        """One self-contained page, figures included. Needs matplotlib."""
+        """Return one self-contained page, figures included. Needs matplotlib."""
         template = _environment(autoescape=True).get_template("page.html.jinja")
         return template.render(title=self.title, blocks=self.blocks(), version=__version__)
 
@@ -129,7 +140,7 @@ class Findings:
         """Write the page of :meth:`to_html` to a file, and return its path."""
         path = Path(path)
         if path.suffix.lower() not in ("", ".html", ".htm"):
-            raise ValueError(f"A page is HTML, got {path.name!r}: to_dict() has values for JSON.")
+            raise ValueError(f"A page is HTML, got {path.name!r}; to_dict() is for JSON.")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.to_html(), encoding="utf-8")
         return path
@@ -138,10 +149,16 @@ class Findings:
         return self.text
 
 
-def say(phrase: str, **facts: Any) -> str:
-    """A phrase of ``phrases.jinja`` with its facts."""
+def say_all(phrase: str, **facts: Any) -> list[str]:
+    """Return the sentences of a macro in ``phrases.jinja``, which blank lines separate."""
     made = getattr(_environment(autoescape=False).get_template("phrases.jinja").module, phrase)
-    return " ".join(str(made(**facts)).split())
+    parts = re.split(r"\n\s*\n", str(made(**facts)))
+    return [" ".join(part.split()) for part in parts if part.strip()]
+
+
+def say(phrase: str, **facts: Any) -> str:
+    """Return a phrase of ``phrases.jinja`` with its facts."""
+    return " ".join(say_all(phrase, **facts))
 
 
 @cache
@@ -159,39 +176,18 @@ def _environment(autoescape: bool) -> Environment:
 
 
 def literal(text: str, characters: int = _HIGH) -> str:
-    """A text that is no formula, in at most two lines."""
+    """Return a label in at most two lines, whose dollars are no mathematics."""
     text = textwrap.fill(text, characters, max_lines=2, placeholder=" ...")
     return text.replace("$", r"\$")
-
-
-def sketch(
-    text: str, paint: Callable[[Axes], object], size: tuple[float, float] = SIZE, caption: str = ""
-) -> Sketch:
-    """A figure with one Axes."""
-    return Sketch(text, lambda figure: paint(figure.add_subplot()), size, caption)
-
-
-def panels(text: str, paint: Callable[[Any], object], count: int) -> Sketch:
-    """A figure with so many Axes, three in a row."""
-    width = min(_PANELS, count)
-    height = -(-count // width)
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots(height, width, squeeze=False).flatten()
-        for ax in axes[count:]:
-            ax.set_axis_off()
-        paint(axes[:count])
-
-    return Sketch(text, draw, (max(SIZE[0], 3.2 * width), 2.6 * height + 0.4))
 
 
 def effects_block(
     effects: Effects, y_label: str, *, sentences: Sequence[str] = (), note: str = ""
 ) -> Block:
-    """Sobol indices by falling total index, and figures of what matters."""
+    """Sobol indices by falling total index, and figures of the effects that matter."""
     total = effects.total_order
     order = np.argsort(-total, kind="stable")
-    table = [("Column", "Alone (first order)", "With others (total)")] + [
+    table = [("Column", "Alone (first order)", "With interactions (total)")] + [
         (effects.names[i], f"{effects.first_order[i]:.3f}", f"{total[i]:.3f}")
         for number, i in enumerate(order)
         if number < _ROWS or total[i] >= MATTERS
@@ -206,7 +202,7 @@ def effects_block(
         for effect in (*main, *(pair for pair in effects.pairs if pair.share >= MATTERS))
     ]
     figure = panels(
-        "Effects of the columns, and of pairs beyond these",
+        "Effects of the columns, and interactions of pairs",
         lambda axes: plotting.plot_effects(axes, shown, y_label=y_label),
         len(shown),
     )
@@ -214,12 +210,11 @@ def effects_block(
 
 
 def calibration_sketch(left_out: LeaveOneOut, size: tuple[float, float] = SIZE) -> Sketch:
-    """Shares of held-out observations inside predictive intervals."""
+    """Fractions of held-out observations inside predictive intervals."""
     levels = np.array([c.level for c in left_out.coverage])
     fractions = np.array([c.fraction for c in left_out.coverage])
-    text = "Share of held-out observations inside predictive intervals"
-    number = left_out.z_scores.size
-    return sketch(
+    text, number = "Held-out observations inside predictive intervals", left_out.z_scores.size
+    return Sketch(
         text,
         lambda ax: plotting.plot_calibration(ax, levels, fractions, num_points=number),
         size,

@@ -1,56 +1,306 @@
-"""A report on what a fitted Gaussian process has found, in plain words."""
+"""A report on the findings of a fitted Gaussian process."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_nkn import plotting
 from gpytorch_nkn.fit import progress_bar, warn_of_size
 from gpytorch_nkn.interpretation.checks import (
+    LeaveOneOut,
     ResidualChecks,
     check_residuals,
-    leave_one_out,
+    held_out,
 )
 from gpytorch_nkn.interpretation.components import (
-    Z95,
     ComponentCurve,
     Decomposition,
     Geometry,
     decompose_gp,
 )
 from gpytorch_nkn.interpretation.effects import Effects, effects
-from gpytorch_nkn.interpretation.expansion import expand_source
-from gpytorch_nkn.interpretation.reporting.findings import Forecast, Report, Section
-from gpytorch_nkn.interpretation.reporting.page import say
+from gpytorch_nkn.interpretation.expansion import Expansion, expand_source
+from gpytorch_nkn.interpretation.reporting.page import (
+    SIZE,
+    Block,
+    Findings,
+    Sketch,
+    calibration_sketch,
+    effects_block,
+    literal,
+    say,
+)
 from gpytorch_nkn.interpretation.reporting.words import (
     Description,
+    describe_checks,
     describe_component,
     describe_effects,
+    describe_left_out,
     spread_text,
     title_of,
 )
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp, is_ensemble
-from gpytorch_nkn.interpretation.units import (
-    YEARS,
-    Units,
-    length_text,
-    percent,
-)
+from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, length_text, percent, plain
 
-__all__ = ["report"]
+__all__ = ["Forecast", "Report", "Section", "report"]
 
-_GRID = 400  # points of a drawn curve
-_PAST, _MOST_PAST = 200, 1000  # points of a continuation, at least and at most
-_MOST_SPANS = 100  # of the data that a series is continued
+_PAST, _MOST_PAST = 200, 1000  # least and largest number of points of a continuation
+_MOST_SPANS = 100  # largest horizon in spans of the data
 _USUAL_POINTS = 2500
 _SAMPLES = 5  # draws of the continuation
-_EFFECTS = 6  # of columns, and of pairs, that are drawn
-_TERMS, _COLUMN_TERMS = 10_000, 200  # of the expansion of a series, and of a table
+_EFFECTS = 6  # drawn effects of columns, and of pairs
+_TERMS, _COLUMN_TERMS = 10_000, 200  # terms of the expansion for a series, and for a table
+_NO_NOISE = 1e-5  # noise variance, relative to that of the targets, that counts as none
+_HISTORY, _SHOWN_POINTS = 4, 30  # horizons, and least number of points, shown before a forecast
+_WIDE = 60  # characters of a label along the horizontal axis
+_LONG = 24  # characters of a component's name beside its bar
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """One component of a report."""
+
+    name: str
+    title: str
+    sentences: tuple[str, ...]
+    terms: str  #: the leading ones
+    share: float  #: gain in ``explained``; negative where it moves against earlier components
+    explained: float  #: share of the targets' variance that components up to this one explain
+    error: float  #: cross-validated mean absolute error of components up to this one
+    negligible: bool  #: held-out data are predicted as well without it
+    curve: ComponentCurve | None  #: over time; None for a table
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """The continuation of a series, in units of the data."""
+
+    x: np.ndarray  #: times M after the data
+    mean: np.ndarray  #: M; the median under a transform of the targets
+    lower: np.ndarray  #: ends M of the 95 % interval of new observations
+    upper: np.ndarray
+    samples: np.ndarray  #: draws 5 x M of the function without noise
+
+
+@dataclass(frozen=True, eq=False)
+class Report(Findings):
+    """Findings of a model, see :func:`gpytorch_nkn.interpretation.report`."""
+
+    title: str
+    summary: tuple[str, ...]  #: sentences
+    sections: tuple[Section, ...]  #: one per component, in order of importance
+    expansion: Expansion  #: the kernel as a sum of products
+    x: np.ndarray  #: training times N, sorted, or inputs N x D
+    y: np.ndarray  #: training targets N
+    fit: ComponentCurve | None  #: sum of all components; None for a table
+    forecast: Forecast | None  #: None for a table
+    effects: Effects | None  #: of the input columns; None for one column
+    residual_checks: ResidualChecks
+    left_out: LeaveOneOut  #: leave-one-out predictions
+    decomposition: Decomposition
+
+    @property
+    def units(self) -> Units:
+        """Units of the data."""
+        return self.decomposition.gp.units
+
+    @property
+    def checks(self) -> list[str]:
+        """Sentences on residuals and held-out points."""
+        gp = self.decomposition.gp
+        if float(gp.noise.mean()) < _NO_NOISE * float(gp.targets.var(correction=0)):
+            return [say("no_noise")]
+        return [*describe_checks(self.residual_checks), *describe_left_out(self.left_out)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all but curves and samples as plain values for JSON; NaN becomes None."""
+        components = [
+            {
+                "name": section.name,
+                "title": section.title,
+                "sentences": section.sentences,
+                "share": section.share,
+                "explained": section.explained,
+                "cross_validated_error": section.error,
+                "negligible": section.negligible,
+                "terms": [{"weight": t.weight, "share": t.share, "label": t.label} for t in terms],
+            }
+            for section, terms in zip(
+                self.sections, (part.terms for part in self.decomposition.components), strict=True
+            )
+        ]
+        return plain(
+            {
+                "title": self.title,
+                "summary": self.summary,
+                "components": components,
+                "dropped": self.expansion.dropped,
+                "effects": self.effects,
+                "residual_checks": self.residual_checks,
+                "leave_one_out": self.left_out,
+            }
+        )
+
+    def blocks(self) -> list[Block]:
+        """Parts of the report in their order."""
+        is_series = self.fit is not None
+        blocks = [Block("Summary", self.summary, figures=self._overview())]
+        if self.effects is not None:
+            note = (
+                "Each effect averages over the other columns. First-order and total indices are "
+                "Sobol indices of the posterior mean for columns that vary independently."
+            )
+            # the summary of a table has the sentences
+            sentences = describe_effects(self.effects, self.units) if is_series else ()
+            label = self._scale_label()
+            blocks.append(effects_block(self.effects, label, sentences=sentences, note=note))
+        blocks.append(self._components())
+        if self.forecast is not None:
+            blocks.append(self._continuation(self.forecast))
+        note = (
+            "Residuals are drawn from the posterior and compared with simulated noise. Where they "
+            "differ, the model misses structure or its noise is wrong. Leave-one-out "
+            "cross-validation predicts each observation from all the others."
+        )
+        figures = self._check_figures()
+        return [
+            *blocks,
+            Block("Model checking", self.checks, note, figures=figures, layout="beside"),
+            Block("The kernel, by shares of its diagonal", (str(self.expansion),),
+                  is_folded=not is_series),
+        ]  # fmt: skip
+
+    def _overview(self) -> list[Sketch]:
+        if self.fit is None:
+            return []
+        names = [
+            name if len(name) <= _LONG else f"{name[: _LONG - 3].rstrip()}..."
+            for name in (section.name.replace("$", r"\$") for section in self.sections)
+        ]
+        explained = np.array([section.explained for section in self.sections])
+        errors = np.array([section.error for section in self.sections])
+        unit = f" ({self.units.y_unit})" if self.units.y_unit else ""
+        label = literal(f"mean absolute error,\ncross-validated{unit}")
+        shares = Sketch(
+            "Share of the variance that the components explain, added one by one",
+            lambda ax: plotting.plot_cumulative(
+                ax, names, explained, errors=errors, error_label=label
+            ),
+            (SIZE[0], 1.1 + 0.4 * len(names)),
+            "Each component is the one that most reduces the prediction error of those above it, "
+            "in ten-fold cross-validation with the learned kernel.",
+        )
+        caption = "The data, and the sum of all components with its 95 % interval."
+        whole = self._curve(self.fit, "The whole series", caption, self._y_label(), "data")
+        return [whole, shares]
+
+    def _components(self) -> Block:
+        if self.fit is not None:
+            parts = [self._component(*pair) for pair in enumerate(self.sections, 1)]
+            return Block("Components", parts=parts)
+        rows = [
+            (
+                section.title,
+                percent(section.explained),
+                f"{section.error:.4g}{' (may be noise)' if section.negligible else ''}",
+            )
+            for section in self.sections
+        ]
+        note = (
+            "Parts of the prediction by the columns on which the kernel's terms depend. A product "
+            "of kernels is not a pure interaction; the effects above separate interactions."
+        )
+        head = ("Component", "Explained with those above", "Error with those above")
+        return Block("Components", note=note, table=[head, *rows], is_folded=True)
+
+    def _component(self, number: int, section: Section) -> Block:
+        figures = []
+        if section.curve is not None:
+            text = f"Component {number}: {section.title}"
+            caption = "Points: the mean of this component plus the residuals of the model."
+            data = "data less the other parts"
+            figures = [self._curve(section.curve, text, caption, self._scale_label(), data)]
+        sentences = (*section.sentences, f"Terms: {section.terms}")
+        return Block(f"{number}. {section.title}", sentences, figures=figures)
+
+    def _curve(
+        self, curve: ComponentCurve, text: str, caption: str, y_label: str, data: str
+    ) -> Sketch:
+        def paint(ax: Any) -> None:
+            plotting.plot_components(
+                [ax], [curve], x_label=self._x_label(), y_label=y_label, data_label=data
+            )
+            if curve is self.fit:
+                self._name_median(ax)
+
+        return Sketch(text, paint, caption=caption)
+
+    def _continuation(self, forecast: Forecast) -> Block:
+        begin = forecast.x[0] - _HISTORY * (forecast.x[-1] - forecast.x[0])
+        shown = self.x >= min(begin, self.x[-_SHOWN_POINTS:][0])
+
+        def paint(ax: Any) -> None:
+            plotting.plot_forecast(
+                ax, forecast.x, forecast.mean, forecast.lower, forecast.upper,
+                train=(self.x[shown], self.y[shown]), x_label=self._x_label(),
+                y_label=self._y_label(),
+            )  # fmt: skip
+            for path in forecast.samples:
+                ax.plot(forecast.x, path, color=plotting.PALETTE[2], linewidth=0.8, alpha=0.7)
+            self._name_median(ax)
+
+        centre = "mean" if self.units.link is None else "median"
+        note = (
+            f"The forecast if the components persist. Blue: the {centre} and the 95 % interval of "
+            f"new observations. Green: {len(forecast.samples)} draws of the function without noise."
+        )
+        figure = Sketch("Continuation of the series, with draws from the posterior", paint)
+        return Block("Continuation", note=note, figures=(figure,))
+
+    def _name_median(self, ax: Any) -> None:
+        """Under a transform of the targets the centre of the distribution is the median."""
+        if self.units.link is not None:
+            for text in ax.get_legend().get_texts():
+                text.set_text(text.get_text().replace("mean", "median"))
+
+    def _check_figures(self) -> list[Sketch]:
+        checks, size = self.residual_checks, (SIZE[0], 2.4)
+        figures = []
+
+        def add(check: Any, plot: Callable[..., object], text: str, **options: Any) -> None:
+            if check is not None:
+                curves = check.x, check.observed, check.lower, check.upper
+                figures.append(Sketch(text, lambda ax: plot(ax, *curves, **options), size, text))
+
+        unit = self.units.x_unit or "unit of time"
+        text = "Autocorrelation of the residuals"
+        add(checks.autocorrelation, plotting.plot_autocorrelation, text)
+        text = "Periodogram of the residuals"
+        add(checks.periodogram, plotting.plot_periodogram, text, x_label=unit)
+        add(checks.qq, plotting.plot_qq, "Quantiles of the residuals against those of the noise")
+        return [*figures, calibration_sketch(self.left_out, size)]
+
+    def _x_label(self) -> str:
+        is_date = np.issubdtype(self.x.dtype, np.datetime64)
+        return literal(_with_unit(self.units.names[0], "" if is_date else self.units.x_unit), _WIDE)
+
+    def _y_label(self) -> str:
+        return literal(_with_unit(self.units.y_name, self.units.y_unit))
+
+    def _scale_label(self) -> str:
+        """Label of the scale on which components add up."""
+        units = self.units
+        return self._y_label() if units.link is None else literal(units.of_model(units.y_name))
+
+
+def _with_unit(label: str, unit: str) -> str:
+    return label if not unit or f"({unit})" in label else f"{label} ({unit})"
 
 
 def report(
@@ -67,24 +317,24 @@ def report(
     seed: int = 0,
     progress: bool = True,
 ) -> Report:
-    """Say what a fitted Gaussian process has found: components, words, forecast, checks.
+    """Describe the findings of a fitted Gaussian process: components, forecast, effects, checks.
 
     Args:
         model: A fitted estimator of this package, an ExactGP with a Gaussian likelihood
             (SingleTaskGP too) with one output, or the record of a fit.
-        horizon: How far past the data a series is continued, in units of time (for dates days, or
-            a duration); default a tenth of the span, at most a hundred spans.
-        future: How a series with covariates is continued: a pair of times after the data and the
-            covariates there, as the forecaster's ``predict`` takes them.
-        title: Of the report.
+        horizon: Length of the forecast after the data, in units of time (for dates days, or a
+            duration); default a tenth of the span, at most a hundred spans.
+        future: For the forecast of a series with covariates: a pair of times after the data and
+            covariates at these times, as the forecaster's ``predict`` takes them.
+        title: Title of the report.
         x_name: Name of time on the axes.
-        x_unit: Name of one unit of time, such as ``"yr"``; periods of a year, a week and so on
-            have their names then. For dates the unit of all lengths, default ``"yr"`` for two
-            years and more, ``"days"`` for less.
+        x_unit: Unit of time, such as ``"yr"``; then periods of a year, a week and so on have names.
+            For dates the unit of all lengths, default ``"yr"`` for two years and more, else
+            ``"days"``.
         y_name: Name of the targets.
-        y_unit: Name of one unit of the targets, such as ``"ppm"``.
-        columns: Names of several input columns.
-        seed: Of all random draws; the global random state is left alone.
+        y_unit: Unit of the targets, such as ``"ppm"``.
+        columns: Names of the input columns.
+        seed: Seed of all random draws; the global random state does not change.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -93,20 +343,12 @@ def report(
 
     Raises:
         TypeError: The model is none of these, or its likelihood is not Gaussian.
-        ValueError: An option has no meaning, there are fewer than 3 points, or as for
-            :func:`gpytorch_nkn.interpretation.decompose`.
+        ValueError: An option is out of range or does not apply, there are fewer than 3 points, or
+            as for :func:`gpytorch_nkn.interpretation.decompose`.
         NotImplementedError: The model has several outputs.
     """
     gp = fitted_gp(model)
     _check_model(gp)
-    has_covariates = gp.is_series and gp.inputs.size(-1) > 1
-    if has_covariates and horizon is not None:
-        raise ValueError(
-            "A series with covariates is continued where these are known: give "
-            f"future=(times, covariates) in place of horizon, got horizon={horizon!r}."
-        )
-    if future is not None and not has_covariates:
-        raise ValueError("future is for a series with covariates; others are continued by horizon.")
     for name, value in {"horizon": horizon, "x_name": x_name, "x_unit": x_unit}.items():
         if value is not None and not gp.is_series:
             raise ValueError(
@@ -121,8 +363,7 @@ def report(
         split = decompose_gp(gp, expansions={max_terms: expansion})
         bar.update()
         residual_checks = _check_residuals(split, seed)
-        noisy = gp.covariance + torch.diag_embed(gp.noise)
-        left_out = leave_one_out(noisy, gp.targets - gp.mean)
+        y, _, left_out = held_out([(1.0, gp)])
         bar.update()
         influence = fit = forecast = None
         if gp.inputs.size(-1) > 1:
@@ -133,10 +374,9 @@ def report(
             titles = [title_of(component, gp.units) for component in split.components]
             sections = [_section(split, n, Description(t, ()), None) for n, t in enumerate(titles)]
             x = gp.units.x_offset + gp.units.x_scale * gp.inputs.double().cpu().numpy()
-            y = _targets(gp)
         bar.update()
     return Report(
-        title=title or f"What was found in {y_name or 'the data'}",
+        title=title or f"Findings in {y_name or 'the data'}",
         summary=tuple(_summary(split, sections, influence)),
         sections=tuple(sections),
         expansion=expansion,
@@ -159,8 +399,8 @@ def _check_model(gp: FittedGP) -> None:
         raise ValueError("A report on a series needs different times, got one for all points.")
     if gp.targets.dim() > 1 and is_ensemble(gp.model):
         raise NotImplementedError(
-            f"A report is on one process, got an ensemble of {len(gp.targets)}: take "
-            "report_search or effects."
+            f"A report is on one process, got an ensemble of {len(gp.targets)}; use report_search "
+            "or effects."
         )
     if gp.targets.dim() > 1:
         raise NotImplementedError(
@@ -171,26 +411,43 @@ def _check_model(gp: FittedGP) -> None:
         "report",
         gp.targets.numel(),
         _USUAL_POINTS,
-        "its time grows with their cube, some minutes for 4,500; effects alone are quicker, "
-        "and so is a report on a model of some of them.",
+        "its time grows with the cube of the points, to minutes for 4,500. Faster: effects alone, "
+        "or a report on a model of some of the points.",
         "points",
     )
 
 
-def _continuation(gp: FittedGP, horizon: Any, future: Any) -> tuple[float | None, Tensor | None]:
-    """Length of the continuation in units of the kernel, and its inputs beside covariates."""
-    if horizon is not None:
-        length = gp.time_span(horizon)
-        _check_horizon(gp, length)
-        return length, None
-    if future is None:
-        return None, None
-    ahead = gp.to_inputs(future)
-    ahead = ahead[ahead[:, 0].argsort(stable=True)]
-    if not bool(ahead[0, 0] > gp.inputs[:, 0].max()):
-        first = gp.to_times(ahead[:1, 0].double().cpu().numpy())[0]
-        raise ValueError(f"The times of future must come after the data, got {first}.")
-    return float(ahead[-1, 0] - gp.inputs[:, 0].max()), ahead
+def _continuation(gp: FittedGP, horizon: Any, future: Any) -> tuple[float, Tensor | None]:
+    """Length of the forecast in units of the kernel, and its inputs for a series of covariates."""
+    last, span = float(gp.time.max()), float(gp.time.max() - gp.time.min())
+    has_covariates = gp.is_series and gp.inputs.size(-1) > 1
+    if has_covariates and horizon is not None:
+        raise ValueError(
+            "A forecast of a series with covariates needs their future values: give "
+            f"future=(times, covariates) in place of horizon, got horizon={horizon!r}."
+        )
+    if future is not None:
+        if not has_covariates:
+            raise ValueError("future is for a series with covariates; horizon is for others.")
+        ahead = gp.to_inputs(future)
+        ahead = ahead[ahead[:, 0].argsort(stable=True)]
+        if not bool(ahead[0, 0] > last):
+            first = gp.to_times(ahead[:1, 0].double().cpu().numpy())[0]
+            raise ValueError(f"The times of future must come after the data, got {first}.")
+        return float(ahead[-1, 0]) - last, ahead
+    if horizon is None:
+        return 0.1 * span, None
+    length = gp.time_span(horizon)
+    if not 0 < length <= _MOST_SPANS * span:
+        raise ValueError(
+            f"horizon must be positive and at most {_MOST_SPANS} times the span of the data, "
+            f"{span * gp.time_scale:.4g}, got {length * gp.time_scale:.4g}."
+        )
+    end = gp.to_times(np.array([last + length]))[0]
+    if isinstance(end, np.datetime64) and not end <= np.datetime64("9999-12-31"):
+        days = length * gp.time_scale
+        raise ValueError(f"horizon must end before the year 10,000, got {days:g} days.")
+    return length, None
 
 
 def _units(
@@ -201,11 +458,11 @@ def _units(
     y_name: str | None,
     y_unit: str | None,
 ) -> Units:
-    """Units of the data with the names that were given."""
+    """Units of the data with the given names."""
     units = gp.units.named(columns)
     if x_name is not None:
         units = replace(units, names=(x_name, *units.names[1:]))
-    if x_unit is not None and np.issubdtype(gp.to_times(np.zeros(1)).dtype, np.datetime64):
+    if x_unit is not None and units.to_dates is not None:
         if x_unit not in YEARS:
             raise ValueError(
                 f"x_unit of dates must be one of {', '.join(map(repr, YEARS))}, got {x_unit!r}."
@@ -216,93 +473,41 @@ def _units(
     return replace(units, **{name: value for name, value in given.items() if value is not None})
 
 
-def _check_horizon(gp: FittedGP, length: float) -> None:
-    """Refuse a continuation of no length, or that leaves the numbers or the calendar."""
-    last, span = float(gp.inputs.max()), float(gp.inputs.max() - gp.inputs.min())
-    if not 0 < length <= _MOST_SPANS * span:
-        raise ValueError(
-            f"horizon must be positive and at most {_MOST_SPANS} times the span of the data, "
-            f"{span * gp.time_scale:.4g}, got {length * gp.time_scale:.4g}."
-        )
-    end = gp.to_times(np.array([last + length]))[0]
-    if isinstance(end, np.datetime64) and not end <= np.datetime64("9999-12-31"):
-        days = length * gp.time_scale
-        raise ValueError(f"horizon must end before the year 10,000, got {days:g} days.")
-
-
 def _check_residuals(split: Decomposition, seed: int) -> ResidualChecks:
     gp = split.gp
-    mean, covariance = split.training_posterior()
-    x = gp.inputs[:, 0].double().cpu().numpy() * gp.units.x_scale[0]
-    return check_residuals(
-        x if gp.is_series else None,
-        gp.targets.double().cpu().numpy(),
-        mean.double().cpu().numpy(),
-        covariance.double().cpu().numpy(),
-        gp.noise.double().cpu().numpy(),
-        seed=seed,
-    )
-
-
-def _targets(gp: FittedGP) -> np.ndarray:
-    return gp.units.y_offset + gp.units.y_scale * gp.targets.double().cpu().numpy()
+    parts = gp.targets, *split.training_posterior(), gp.noise
+    times = gp.inputs[:, 0].double().cpu().numpy() * gp.units.x_scale[0]
+    y, mean, covariance, noise = (part.double().cpu().numpy() for part in parts)
+    return check_residuals(times if gp.is_series else None, y, mean, covariance, noise, seed=seed)
 
 
 def _series(
-    split: Decomposition, length: float | None, ahead: Tensor | None, seed: int
+    split: Decomposition, length: float, ahead: Tensor | None, seed: int
 ) -> tuple[np.ndarray, np.ndarray, list[Section], ComponentCurve, Forecast | None]:
     gp, units = split.gp, split.gp.units
-    train = gp.inputs[:, 0].double().cpu().numpy()
     geometry, has_covariates = Geometry.of(gp.time), gp.inputs.size(-1) > 1
-    length = 0.1 * geometry.span if length is None else length
+    train = np.sort(gp.inputs[:, 0].double().cpu().numpy())
     points = int(np.clip(2 * length / geometry.step, _PAST, _MOST_PAST))
-    past = train.max() + np.linspace(0, length, points)[1:]
-    near = past[past <= train.max() + geometry.span]  # a longer one would dwarf the data
-    curves = split.curves_at(near[:0] if has_covariates else near)
-    times, _ = curves[0].data
-    order = train.argsort(kind="stable")
-    y = _targets(gp)[order]
-    numbers = units.x_offset[0] + units.x_scale[0] * train[order]
+    past = train[-1] + np.linspace(0, length, points)[1:]
+    near = past[past <= train[-1] + geometry.span]  # a longer curve would hide the data
+    curves, total = split.curves_at(near[:0] if has_covariates else near)
+    times, y = total.data
+    numbers = units.x_offset[0] + units.x_scale[0] * train
     sections = []
-    for place, (component, curve) in enumerate(zip(split.components, curves, strict=True)):
+    for number, (component, curve) in enumerate(zip(split.components, curves, strict=True)):
         own = curve.mean if has_covariates else curve.mean[np.searchsorted(curve.x, times)]
         words = describe_component(component, numbers, own, float(y.std()), geometry, units)
-        sections.append(_section(split, place, words, curve))
+        sections.append(_section(split, number, words, curve))
     if not has_covariates:
         ahead = torch.as_tensor(past).to(gp.inputs).unsqueeze(-1)
     forecast = None if ahead is None else _forecast(split, ahead, seed)
-    fit = _fit(split, times, y)
-    return times, fit.data[1], sections, fit, forecast
-
-
-def _fit(split: Decomposition, times: np.ndarray, y: np.ndarray) -> ComponentCurve:
-    """The sum of all components over the data."""
-    gp = split.gp
-    if gp.inputs.size(-1) == 1:
-        ends = float(gp.inputs.min()), float(gp.inputs.max())
-        inside = torch.linspace(*ends, _GRID, dtype=torch.float64).to(gp.inputs)
-        inputs = torch.cat([inside, gp.inputs[:, 0]]).unique().unsqueeze(-1)
-    else:  # covariates are known at the data
-        inputs = gp.inputs[gp.inputs[:, 0].argsort(stable=True)]
-    grid, posterior = inputs[:, 0], split.posterior_at(inputs)
-    mean = posterior.total_mean.double().cpu().numpy()
-    half = Z95 * posterior.total_variance.sqrt().double().cpu().numpy()
-    parts = (y, mean, mean - half, mean + half)
-    y, mean, lower, upper = map(gp.units.original, parts)
-    return ComponentCurve(
-        label="",
-        x=gp.to_times(grid.double().cpu().numpy()),
-        mean=mean,
-        lower=lower,
-        upper=upper,
-        data=(times, y),
-        boundary=None,
-    )
+    y, mean, lower, upper = map(units.original, (y, total.mean, total.lower, total.upper))
+    fit = replace(total, mean=mean, lower=lower, upper=upper, data=(times, y))
+    return times, y, sections, fit, forecast
 
 
 def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
     gp = split.gp
-    past = inputs[:, 0].double().cpu().numpy()
     posterior = split.posterior_at(inputs)
     noise = float(gp.noise.mean()) * gp.units.y_scale**2
     mean = posterior.total_mean.double().cpu().numpy()
@@ -310,16 +515,17 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
     draws = split.sample_at(inputs, _SAMPLES, seed=seed).sum(1).double().cpu().numpy()
     draws = mean + gp.spread * (draws - mean)
     parts = (mean, mean - Z95 * std, mean + Z95 * std, draws)
-    mean, lower, upper, draws = map(gp.units.original, parts)
-    return Forecast(x=gp.to_times(past), mean=mean, lower=lower, upper=upper, samples=draws)
+    return Forecast(
+        gp.to_times(inputs[:, 0].double().cpu().numpy()), *map(gp.units.original, parts)
+    )
 
 
 def _section(
-    split: Decomposition, place: int, words: Description, curve: ComponentCurve | None
+    split: Decomposition, number: int, words: Description, curve: ComponentCurve | None
 ) -> Section:
-    component = split.components[place]
+    component, negligible = split.components[number], bool(split.negligible[number])
     sentences = list(words.sentences)
-    if split.negligible[place] and words.title != "A constant level":
+    if negligible and words.title != "A constant level":
         sentences.append(say("noise", plural=words.title.endswith("components")))
     name, units = component.name, split.gp.units
     if component.role is not None and component.role.period is not None:
@@ -328,11 +534,11 @@ def _section(
         name=name,
         title=words.title,
         sentences=tuple(sentences),
-        terms=component.label or "the mean function alone",
-        share=float(np.diff(split.explained, prepend=0.0)[place]),
-        explained=float(split.explained[place]),
-        error=float(split.errors[place]),
-        negligible=bool(split.negligible[place]),
+        terms=component.label or "the mean function only",
+        share=float(np.diff(split.explained, prepend=0.0)[number]),
+        explained=float(split.explained[number]),
+        error=float(split.errors[number]),
+        negligible=negligible,
         curve=curve,
     )
 
@@ -353,14 +559,14 @@ def _summary(split: Decomposition, sections: list[Section], influence: Effects |
     )
     if influence is not None and not gp.is_series:
         found = enumerate(describe_effects(influence, units), 1)
-        return [head, *(f"{place}. {sentence}" for place, sentence in found)]
+        return [head, *(f"{number}. {sentence}" for number, sentence in found)]
     return [head] + [
         say(
             "found",
-            number=place,
+            number=number,
             title=section.title,
             share=percent(section.share),
             doubtful=section.negligible,
         )
-        for place, section in enumerate(sections, 1)
+        for number, section in enumerate(sections, 1)
     ]

@@ -1,4 +1,4 @@
-"""Plain words for components and effects, by rules with thresholds tied to the data."""
+"""Sentences on components, effects and checks, by rules with thresholds relative to the data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, ResidualChecks
 from gpytorch_nkn.interpretation.components import Component, Geometry, Role, behaviours_of
-from gpytorch_nkn.interpretation.effects import Effects
+from gpytorch_nkn.interpretation.effects import Effect, Effects
 from gpytorch_nkn.interpretation.expansion import window_text, words_of
-from gpytorch_nkn.interpretation.reporting.page import MATTERS, say
+from gpytorch_nkn.interpretation.reporting.page import MATTERS, say, say_all
 from gpytorch_nkn.interpretation.units import (
     Units,
     length_text,
@@ -29,32 +29,31 @@ __all__ = [
     "Description",
     "describe_checks",
     "describe_component",
-    "describe_effect",
     "describe_effects",
     "describe_left_out",
     "spread_text",
     "title_of",
 ]
 
-_UNCERTAIN = 0.1  # share of the variance above which an effect may exist unseen
-_PAIRS = 3  # pairs that are named
-_STRAIGHT = 0.99  # share of a trend's variance that a straight line explains
-_TURN = 0.05  # of a curve's range, by which it goes back where it turns
-_BENT = 1.5  # ratio of the changes in the two halves of a trend that gets steeper or flatter
-_FLAT = 0.02  # standard deviations of the targets, below which a trend is a level
-_FEW = 4  # points of a window that are described by themselves; columns named one by one
-_EXACT = 2.0  # spans over which a cycle keeps its shape
-_WALK = 0.05  # standard deviation of a walk over that of the trend, to be named
-_SIGNS, _CLEAR = 0.05, 0.01  # a p-value below the first is reported, below the second firmly
-_ALONE = 0.25  # steps within which the correlation has fallen
+_UNCERTAIN = 0.1  # share of the variance above which unseen effects are mentioned
+_PAIRS = 3  # largest number of pairs that are named
+_STRAIGHT = 0.99  # R squared of a straight line above which a trend is one
+_TURN = 0.05  # reversal, relative to the range of a curve, that counts as a turn
+_BENT = 1.5  # ratio of the changes in the halves of a trend that gets steeper or flatter
+_FLAT = 0.02  # range in standard deviations of the targets below which a trend is a level
+_FEW = 4  # least points of a window with a trend of its own; columns named one by one
+_EXACT = 2.0  # correlation length in spans above which a cycle keeps its shape
+_WALK = 0.05  # relative standard deviation above which a random walk is named
+_SIGNS, _CLEAR = 0.05, 0.01  # p-values below which a misfit is possible, and clear
+_ALONE = 0.25  # correlation length in steps below which neighbours are uncorrelated
 
 
 @dataclass(frozen=True)
 class Description:
-    """A component in words."""
+    """Title of a component, such as "A yearly cycle", and sentences on it."""
 
-    title: str  # a few words, such as "A yearly cycle"
-    sentences: tuple[str, ...]  # what it does, and what its forecast does
+    title: str
+    sentences: tuple[str, ...]
 
 
 def describe_component(
@@ -65,26 +64,24 @@ def describe_component(
     geometry: Geometry,
     units: Units,
 ) -> Description:
-    """Say what a component of a series does, whose posterior mean at the sorted times is ``mean``.
+    """Describe a component of a series by its posterior mean ``N`` at sorted times ``N``.
 
-    Times and mean are in units of the data (under a ``link`` on its scale), the geometry in those
+    Times and mean are in units of the data (under a ``link`` on its scale), the geometry in units
     of the kernel.
     """
-    role = component.role
-    kind = role.kind if role is not None else "other"
-    if role is not None and role.is_window and kind != "other":
+    role, size = component.role, spread_text(mean.std(), units)
+    if role is not None and role.is_window and role.kind != "other":
         return _in_window(component, role, x, mean, targets_std, geometry, units)
-    if kind == "cycle":
-        return _cycle(component, mean, geometry, units)
-    if kind == "variation":
-        return _variation(component, mean, geometry, units)
+    if role is not None and role.kind == "cycle":
+        return _cycle(component, role, size, geometry, units)
+    if role is not None and role.kind == "variation":
+        return _variation(component, size, geometry, units)
     if component.has_mean:
         trend = _trend(x, mean, targets_std, units)
-        return replace(trend, sentences=(*trend.sentences, *_wandering(component, units)))
+        return replace(trend, sentences=(*trend.sentences, *_random_walks(component, units)))
     title = title_of(component, units)
     if title == "A constant level":
         return Description(title, ())
-    size = spread_text(mean.std(), units)
     return Description(title, (say("size", plural=title.endswith("components"), value=size),))
 
 
@@ -97,7 +94,7 @@ def _in_window(
     geometry: Geometry,
     units: Units,
 ) -> Description:
-    """What a component does between the steps that begin and end it."""
+    """Describe a component between the steps at which it begins and ends."""
     scaled = (x - units.x_offset[0]) / units.x_scale[0]
     inside = (scaled >= role.begin) & (scaled <= role.end)
     own = scaled[inside]
@@ -111,32 +108,27 @@ def _in_window(
 
 
 def title_of(component: Component, units: Units) -> str:
-    """A title of a component that has no role in time."""
+    """Return the title of a component without a role in time."""
     name = component.name
     if component.columns is not None:
         if not component.columns:
             return "A constant level" if component.terms else "The mean function"
-        return f"What depends on {name}"
+        return f"Dependence on {name}"
     if component.role is not None and component.role.kind == "other":
         name = words_of(component.terms[0], units)
     return name[:1].upper() + name[1:]
 
 
 def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = False) -> list[str]:
-    """Say what the columns do, and the pairs that matter most, each in a sentence.
+    """Describe the effects of columns and of the largest pairs, each in a sentence.
 
-    Of categories the highest is named first, or the lowest.
+    The best of several categories is the highest, or the lowest with ``lowest_first``.
     """
     if len(effects.names) > 1 and not effects.total_order.any():
         return [say("no_effect")]
     total = dict(zip(effects.names, effects.total_order, strict=True))
-    sentences = []
-    for e in [e for e in effects.main if total[e.names[0]] >= MATTERS] or effects.main[:1]:
-        (levels,) = e.levels
-        if levels is None:
-            sentences.append(describe_effect(e.names[0], e.grid[0], e.mean, units))
-        else:
-            sentences.append(_describe_categories(e.names[0], levels, e.mean, units, lowest_first))
+    main = [e for e in effects.main if total[e.names[0]] >= MATTERS] or effects.main[:1]
+    sentences = [_main_effect(effect, units, lowest_first) for effect in main]
     matter = [pair for pair in effects.pairs if pair.share >= MATTERS]
     for pair in sorted(matter, key=lambda pair: -pair.share)[:_PAIRS]:
         one, other = pair.names
@@ -145,18 +137,15 @@ def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = Fal
     hardly = [name for name in effects.names if total[name] < MATTERS]
     others = [name for name in effects.names if total[name] >= MATTERS and name not in drawn]
     least = min((total[name] for name in drawn), default=0.0)
-    large = [name for name in others if total[name] >= least]  # time, for one, is not drawn
+    large = [name for name in others if total[name] >= least]  # such as time, which is not drawn
     sentences += [say("total", name=name, share=percent(total[name])) for name in large]
     small = [name for name in others if name not in large]
-    if len(hardly) == len(effects.names):
-        return sentences
     if small:
         sentences.append(say("less", who=_who(small), one=len(small) == 1))
-    if hardly and effects.uncertain >= _UNCERTAIN:
-        rest = percent(effects.uncertain)
-        sentences.append(say("unseen", who=_who(hardly), one=len(hardly) == 1, uncertain=rest))
-    elif hardly:
-        sentences.append(say("hardly", who=_who(hardly), one=len(hardly) == 1))
+    if 0 < len(hardly) < len(effects.names):
+        uncertain = percent(effects.uncertain) if effects.uncertain >= _UNCERTAIN else ""
+        facts = {"one": len(hardly) == 1, "uncertain": uncertain}
+        sentences.append(say("hardly", who=_who(hardly), **facts))
     return sentences
 
 
@@ -164,59 +153,40 @@ def _who(names: Sequence[str]) -> str:
     return f"{len(names)} other columns" if len(names) > _FEW else listed(names)
 
 
-def _describe_categories(
-    name: str, categories: Sequence[str], mean: np.ndarray, units: Units, lowest_first: bool
-) -> str:
-    """Say what a column of categories does, whose effects are ``mean``."""
+def _main_effect(effect: Effect, units: Units, lowest_first: bool) -> str:
+    (name,), (grid,), (levels,), mean = effect.names, effect.grid, effect.levels, effect.mean
     change = float(np.ptp(mean))
-    if len(categories) < 2 or not change > 0:
+    if len(mean) < 2 or not change > 0:
         return say("still", name=name)
-    most, least = categories[int(mean.argmax())], categories[int(mean.argmin())]
-    return say(
-        "categories",
-        number=len(categories),
-        name=name,
-        what=_prediction(units),
-        extreme="lowest" if lowest_first else "highest",
-        best=least if lowest_first else most,
-        other="higher" if lowest_first else "lower",
-        step=_step(change if lowest_first else -change, units),
-        worst=most if lowest_first else least,
-    )
-
-
-def describe_effect(name: str, grid: np.ndarray, mean: np.ndarray, units: Units) -> str:
-    """Say what a column does, whose effect at sorted positions ``grid`` is ``mean``."""
-    change = float(np.ptp(mean))
-    if grid.size < 2 or not change > 0:
-        return say("still", name=name)
+    what = "the prediction" if units.log_targets else units.of_model("the prediction")
+    facts: dict[str, object] = {"name": name, "what": what}
+    if levels is not None:
+        highest, lowest = levels[int(mean.argmax())], levels[int(mean.argmin())]
+        best, worst = (lowest, highest) if lowest_first else (highest, lowest)
+        facts |= {"number": len(levels), "best": best, "worst": worst}
+        facts |= {"extreme": "lowest", "other": "higher"} if lowest_first else {}
+        facts = {"extreme": "highest", "other": "lower"} | facts
+        return say("categories", step=_step(change if lowest_first else -change, units), **facts)
     span = float(grid[-1] - grid[0])
     whole = bool((grid[[0, -1]] % 1 == 0).all()) and abs(grid).max() < 1e6
     low, high = (f"{end:g}" if whole else rounded(end, span) for end in grid[[0, -1]])
-    facts = {"name": name, "low": low, "high": high, "what": _prediction(units)}
+    facts |= {"low": low, "high": high}
     turns = _turns(mean, _TURN * change)
     if len(turns) > 1:
         most, least = (rounded(grid[i], 0.1 * span) for i in (mean.argmax(), mean.argmin()))
-        step = _step(change, units)
-        return say("wavy_effect", **facts, step=step, most=most, least=least)
+        return say("wavy_effect", **facts, step=_step(change, units), most=most, least=least)
     last = turns[0] if turns else -1
     goes, back = ("rises", "falls") if mean[last] > mean[0] else ("falls", "rises")
-    step = _step(mean[last] - mean[0], units)
+    facts |= {"goes": goes, "step": _step(mean[last] - mean[0], units)}
     if not turns:
-        return say("effect", **facts, goes=goes, step=step)
-    facts |= {"goes": goes, "step": step, "where": rounded(grid[last], span), "back": back}
+        return say("effect", **facts)
+    facts |= {"where": rounded(grid[last], span), "back": back}
     return say("turning_effect", **facts, **{"return": _step(mean[-1] - mean[last], units)})
 
 
-def _prediction(units: Units) -> str:
-    return "the prediction" if units.log_targets else units.of_model("the prediction")
-
-
 def _step(change: float, units: Units) -> str:
-    """The size of a rise or fall on the model's scale; of logarithms as a share of the level."""
-    if units.log_targets:
-        return percent(abs(math.expm1(change)))
-    return _amount(abs(change), units)
+    """A rise or fall on the model's scale; of logarithms as a percentage of the level."""
+    return percent(abs(math.expm1(change))) if units.log_targets else _amount(abs(change), units)
 
 
 def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) -> Description:
@@ -233,13 +203,10 @@ def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) ->
     line = np.polyval(np.polyfit(x - x[0], mean, 1), x - x[0])
     if 1 - ((mean - line) ** 2).sum() / ((mean - mean.mean()) ** 2).sum() > _STRAIGHT:
         shape, rate = _rate(x, mean, units)
-        unit = singular(units.x_unit)
-        return Description(
-            f"A {direction} trend, {shape}",
-            (say("straight", goes=goes, start=start, end=end, rate=rate, unit=unit),),
-        )
-    turns = _turns(mean, _TURN * change)
-    if turns:
+        facts = {"goes": goes, "start": start, "end": end, "rate": rate}
+        sentence = say("straight", **facts, unit=singular(units.x_unit))
+        return Description(f"A {direction} trend, {shape}", (sentence,))
+    if _turns(mean, _TURN * change):
         sentence = say("moving", low=low, high=high, start=start, end=end)
         return Description("A trend that rises and falls", (sentence,))
     halfway = np.interp((x[0] + x[-1]) / 2, x, mean)
@@ -262,8 +229,8 @@ def _rate(x: np.ndarray, mean: np.ndarray, units: Units) -> tuple[str, str]:
     return shape, _with_unit(three_digits(change / (x[-1] - x[0])), units)
 
 
-def _wandering(component: Component, units: Units) -> list[str]:
-    """Random walks in a trend, from which its forecast goes on, and shifts of its level."""
+def _random_walks(component: Component, units: Units) -> list[str]:
+    """Sentences on random walks and level shifts that are part of a trend."""
     moving = [term for term in component.terms if term.factors]
     least = _WALK**2 * sum(term.mean_share() for term in moving)
     moving = [term for term in moving if term.mean_share() >= least]
@@ -275,31 +242,31 @@ def _wandering(component: Component, units: Units) -> list[str]:
     return sentences
 
 
-def _cycle(component: Component, mean: np.ndarray, geometry: Geometry, units: Units) -> Description:
-    assert component.role is not None and component.role.period is not None
+def _cycle(
+    component: Component, role: Role, size: str, geometry: Geometry, units: Units
+) -> Description:
+    assert role.period is not None
     length, _ = _lengths(component, geometry)
     scale = float(units.x_scale[0])
-    period = component.role.period * scale
-    text, named = length_text(period, units.x_unit), period_name(period, units.x_unit)
+    text = length_text(role.period * scale, units.x_unit)
+    named = period_name(role.period * scale, units.x_unit)
     exact = length >= _EXACT * geometry.span
     name = f"{named} cycle" if named else f"cycle with a period of {text}"
     article = "An approximate" if not exact else "An" if name.startswith("hourly") else "A"
-    sentences = [say("cycle", period=text, size=spread_text(mean.std(), units))]
+    sentences = [say("cycle", period=text, size=size)]
     if not exact:
-        speed = "from one cycle to the next" if length < 2 * component.role.period else "slowly"
+        speed = "from one cycle to the next" if length < 2 * role.period else "slowly"
         own = length_text(length * scale, units.x_unit)
         sentences.append(say("fading_cycle", speed=speed, length=own))
     return Description(f"{article} {name}", tuple(sentences))
 
 
-def _variation(
-    component: Component, mean: np.ndarray, geometry: Geometry, units: Units
-) -> Description:
+def _variation(component: Component, size: str, geometry: Geometry, units: Units) -> Description:
     _, own = _lengths(component, geometry)
-    size = spread_text(mean.std(), units)
     if own <= _ALONE * geometry.step:
-        alone = say("single_points", size=size), "It predicts next to nothing."
-        return Description("A variation from point to point", alone)
+        return Description(
+            "A variation from point to point", tuple(say_all("single_points", size=size))
+        )
     text = length_text(own * float(units.x_scale[0]), units.x_unit)
     sentences = [say("variation", length=text, size=size)]
     fading = [any(role_of(f) == "smooth" for f in term.factors) for term in component.terms]
@@ -310,10 +277,7 @@ def _variation(
 
 
 def _lengths(component: Component, geometry: Geometry) -> tuple[float, float]:
-    """Median length and relative length of the terms.
-
-    Lengths are in units of the kernel; the terms count by their shares.
-    """
+    """Medians of length and relative length of the terms by share, in units of the kernel."""
     shares = np.array([term.mean_share() for term in component.terms])
     if not shares.sum() > 0:
         return math.inf, math.inf
@@ -327,30 +291,30 @@ def _turns(values: np.ndarray, tolerance: float) -> list[int]:
     """Indices of the extremes after which values go back by more than a tolerance."""
     turns: list[int] = []
     low = high = extreme = direction = 0
-    for place, value in enumerate(values):
+    for i, value in enumerate(values):
         if direction == 0:
-            low = place if value < values[low] else low
-            high = place if value > values[high] else high
+            low = i if value < values[low] else low
+            high = i if value > values[high] else high
             if value - values[low] > tolerance:
-                direction, extreme = 1, place
+                direction, extreme = 1, i
             elif values[high] - value > tolerance:
-                direction, extreme = -1, place
+                direction, extreme = -1, i
         elif direction * (value - values[extreme]) > 0:
-            extreme = place
+            extreme = i
         elif direction * (values[extreme] - value) > tolerance:
             turns.append(extreme)
-            direction, extreme = -direction, place
+            direction, extreme = -direction, i
     return turns
 
 
-def _weighted_median(values: list[float], shares: np.ndarray) -> float:
+def _weighted_median(values: list[float], weights: np.ndarray) -> float:
     order = np.argsort(values)
-    total = np.cumsum(shares[order])
+    total = np.cumsum(weights[order])
     return float(np.array(values)[order][np.searchsorted(total, 0.5 * total[-1])])
 
 
 def _level(value: float, values: np.ndarray, change: float, units: Units) -> str:
-    """A value of a curve, to digits that show a change of that size."""
+    """A value of a curve, with the digits that a change of that size needs."""
     if units.link is not None:
         low, high = units.original(np.array([values.min(), values.max()]))
         own, near = units.original(np.array([value, value + change]))
@@ -359,7 +323,7 @@ def _level(value: float, values: np.ndarray, change: float, units: Units) -> str
 
 
 def spread_text(std: float, units: Units) -> str:
-    """A standard deviation on the model's scale; of logarithms as a share of the level."""
+    """Return a standard deviation on the model's scale; of logarithms relative to the level."""
     if units.log_targets:
         return f"{percent(math.expm1(float(std)))} of the level"
     within = "" if units.link is None else f" in the {units.link.noun}"
@@ -367,17 +331,17 @@ def spread_text(std: float, units: Units) -> str:
 
 
 def _amount(value: float, units: Units) -> str:
-    """A difference on the model's scale; it has the targets' unit if that is the targets."""
+    """A difference on the model's scale, in the unit of the targets if they are not transformed."""
     text = three_digits(value)
     return _with_unit(text, units) if units.link is None else text
 
 
 def _with_unit(text: str, units: Units) -> str:
-    return text + (f" {units.y_unit}" if units.y_unit else "")
+    return f"{text} {units.y_unit}".rstrip()
 
 
 def describe_checks(checks: ResidualChecks) -> list[str]:
-    """Say in a sentence for each check whether residuals differ from noise."""
+    """Describe each check of the residuals in a sentence."""
     sentences = []
     if (check := checks.autocorrelation) is not None:
         lag = f"{check.x[np.abs(check.observed).argmax()]:.0f}"
@@ -394,9 +358,9 @@ def describe_checks(checks: ResidualChecks) -> list[str]:
 
 
 def describe_left_out(left_out: LeaveOneOut) -> list[str]:
-    """Say whether intervals hold held-out observations, and whether these follow the predictions.
+    """Describe the calibration of held-out predictions: intervals, and distributions.
 
-    The first is by the smallest p-value of all intervals (Bonferroni).
+    The p-value of the intervals is the smallest of all levels after Bonferroni's correction.
     """
     worst = min(left_out.coverage, key=lambda coverage: coverage.p_value)
     shown = next(coverage for coverage in left_out.coverage if coverage.level == 0.95)
@@ -414,7 +378,7 @@ def describe_left_out(left_out: LeaveOneOut) -> list[str]:
 
 
 def _graded(phrase: str, p_value: float, **facts: str) -> str:
-    """A verdict: a p-value below 0.05 is a sign of misfit, one below 0.01 misfit."""
+    """A sentence with a p-value, which grades a misfit as clear, possible or absent."""
     text = f"p = {p_value:.2f}" if p_value >= 0.1 else f"p = {p_value:.3f}"
     text = "p < 0.001" if p_value < 0.001 else text
     return say(phrase, fits=p_value >= _SIGNS, clear=p_value < _CLEAR, p=f"({text})", **facts)

@@ -10,9 +10,7 @@ import torch
 from botorch.models import MixedSingleTaskGP, SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import LinearMean
-from gpytorch.models import ExactGP
 from scipy.stats import qmc
 
 from gpytorch_nkn.estimators import NKNForecaster
@@ -20,6 +18,7 @@ from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.interpretation import decompose, effects
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import NKNSingleTaskGP
+from tests.interpretation.small_models import GP
 
 PI = math.pi
 
@@ -279,26 +278,24 @@ def two_outputs():
 
 
 def batch_of_models():
-    class Model(ExactGP):
-        num_outputs = 1
-
     x = cube(16, 2).expand(3, 16, 2)
-    return Model(x, x[..., 0], GaussianLikelihood(batch_shape=torch.Size([3])))
+    return GP(x, x[..., 0], RBFKernel(), batch_shape=torch.Size([3]))
 
 
 @pytest.mark.parametrize(
-    ("make", "got"),
-    [(two_outputs, "2"), (batch_of_models, r"1 and targets of shape \(3, 16\)")],
+    ("make", "number"),
+    [(two_outputs, 2), (batch_of_models, 3)],
 )
-def test_several_outputs_are_refused(make, got):
-    with pytest.raises(NotImplementedError, match=f"one output, got {got}"):
+def test_several_outputs_are_refused(make, number):
+    message = rf"one output, got targets of shape \({number}, 16\)"
+    with pytest.raises(NotImplementedError, match=message):
         effects(make())
 
 
 def test_forecasters_and_other_things_are_refused():
-    with pytest.raises(TypeError, match="take decompose.*NKNForecaster"):
+    with pytest.raises(TypeError, match="use decompose.*NKNForecaster"):
         effects(NKNForecaster())
-    with pytest.raises(TypeError, match="fitted ExactGP.*RBFKernel"):
+    with pytest.raises(TypeError, match="expected an ExactGP.*RBFKernel"):
         effects(RBFKernel())
 
 

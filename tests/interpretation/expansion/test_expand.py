@@ -364,7 +364,7 @@ def test_errors():
         expand(LinearKernel() + RBFKernel())
     with pytest.raises(ValueError, match="NaN or infinite"):
         expand(RBFKernel(), torch.tensor([[0.0], [float("nan")]]))
-    with pytest.raises(ValueError, match="does not take inputs with 1 columns"):
+    with pytest.raises(ValueError, match="does not accept inputs with 1 columns"):
         expand(RBFKernel(active_dims=(2,)), x[:, :1])
     for thing in ("RBF", None, 3.0, Linear(2, 1)):
         with pytest.raises(

@@ -75,37 +75,37 @@ def straight(c, goes, start, end, rate):
 COMPONENT = [
     ("The level stays at about <n>.",
      lambda c, a: same(a, c.mean.mean()) and np.ptp(c.mean) <= 0.021 * c.y.std()),
-    ("It (rises|falls) from <n> to <n>, by <n> per unit of time on average.", straight),
+    ("It (rises|falls) from <n> to <n>, on average by <n> per unit of time.", straight),
     ("It (rises|falls) from <n> to <n>.",
      lambda c, goes, a, b: moves(c.mean, goes) and same(a, c.mean[0]) and same(b, c.mean[-1])),
-    ("It moves between <n> and <n>, from <n> at the start to <n> at the end.",
+    ("It varies between <n> and <n>; it starts at <n> and ends at <n>.",
      lambda c, *t: all(map(same, t, (c.mean.min(), c.mean.max(), c.mean[0], c.mean[-1])))),
-    ("Part of it is a shift of level from <n> on.", lambda c, a: same(a, c.x[-1] / 2)),
+    ("It includes a shift of level from <n> on.", lambda c, a: same(a, c.x[-1] / 2)),
     ("It repeats every <n>; its standard deviation is <n>.",
      lambda c, p, s: same(p, c.period, 0.02) and same(s, c.mean.std())),
-    ("Its shape changes (slowly|from one cycle to the next): cycles that are <n> apart are alike "
-     "only in part.",
+    ("Its shape changes (slowly|from one cycle to the next): cycles <n> apart resemble each "
+     "other only partly.",
      lambda c, how, a: same(a, c.fade, 0.02 * np.ptp(c.x))
      and (how == "slowly") == (c.fade > 2 * c.period)),
     ("It varies over about <n>; its standard deviation is <n>.",
      lambda c, a, s: same(a, c.length, 0.06 * c.length + np.ptp(c.x) / 400)
      and same(s, c.mean.std())),
-    ("Past the data it fades within a few times <n>.",
+    ("In a forecast it fades out within a few times <n>.",
      lambda c, a: abs(c.past(5 * value_of(a))) < 0.1 * abs(c.mean).max()),
-    ("It hardly links one point to the next; its standard deviation is <n>.",
+    ("Neighbouring points are almost uncorrelated; its standard deviation is <n>.",
      lambda c, s: same(s, c.mean.std())
      and abs(c.past(c.x[1] - c.x[0])) < 0.15 * abs(c.mean).max()),
-    ("It predicts next to nothing.",
+    ("It adds almost nothing to a forecast.",
      lambda c: abs(c.past(c.x[1] - c.x[0])) < 0.15 * abs(c.mean).max()),
     ("Held-out data are predicted as well without (?:it|them): it may be noise.",
      lambda c: c.negligible),
 ]  # fmt: skip
 
 SUMMARY = [
-    (r"(\d+) values were split into (\d+) components?, which explains? <share> of the variance of "
-     r"the targets that were fitted. (?:(?P<of>All of them|It|Only \d+ of them) helps? to predict "
-     "held-out data.|In cross-validation (?:none of them predicts|it does not predict) held-out "
-     "data better than chance: this may all be noise.) What is left is noise with a standard "
+    (r"The model splits (\d+) observations into (\d+) components?, which explains? <share> of the "
+     r"variance of the targets. (?:(?P<of>All of them|It|Only \d+ of them) improves? predictions "
+     "of held-out data.|In cross-validation (?:none of them predicts|it does not predict) held-out "
+     "data better than chance: this may all be noise.) The remaining noise has a standard "
      "deviation of <n>.",
      lambda c, n, k, s, who, noise: int(n) == len(c.y) and int(k) == c.count
      and is_share(s, c.explained)
@@ -146,43 +146,45 @@ def periodic(c, frequency):
 
 
 CHECKS = [
-    ("The predictive intervals hold as many held-out observations as they should: <c> in "
-     "intervals of 95% <p>.", lambda c, a, p: same(a, 100 * (abs(c.z) <= 1.959964).mean(), 0.01)),
-    ("The predictive intervals (are|may be) too (narrow|wide): intervals of <c> hold <c> of the "
-     "held-out observations, where <c> to <c> are expected <p>.",
+    ("The predictive intervals show no significant miscalibration: the 95% intervals contain <c> "
+     "of the held-out observations <p>.",
+     lambda c, a, p: same(a, 100 * (abs(c.z) <= 1.959964).mean(), 0.01)),
+    ("The predictive intervals (are|may be) too (narrow|wide): the <c> intervals contain <c> of "
+     "the held-out observations, where <c> to <c> are expected <p>.",
      lambda c, sure, wrong, level, a, low, high, p:
      coverage(c, level, a, low, high, p, wrong, sure)),
-    ("The held-out observations show no departure from their predictive distributions <p>.",
+    ("The held-out observations do not differ significantly from their predictive distributions "
+     "<p>.",
      lambda c, p: follows(c, p, 0.05, 1.1)),
-    ("There are signs that the predictive distributions of held-out data are wrong <p>.",
+    ("There are signs that the predictive distributions of held-out observations are wrong <p>.",
      lambda c, p: follows(c, p, 0.01, 0.05)),
     ("The held-out observations do not follow their predictive distributions <p>.",
      lambda c, p: follows(c, p, 0.0, 0.01)),
-    ("The (?:residuals show no autocorrelation|residuals hold no cycle) beyond noise <p>.",
+    ("The residuals show no significant (?:autocorrelation|cycle) <p>.",
      lambda c, p: p is not None and float(p) >= 0.05),
-    ("The distribution of the residuals shows no departure from the noise of the model <p>.",
+    ("The distribution of the residuals does not differ significantly from the noise <p>.",
      lambda c, p: p is not None and float(p) >= 0.05),
-    (r"(?:There are signs that t|T)he residuals are autocorrelated at lag (\d+) more than noise "
-     "would be <p>(?:.|: the model misses structure.)", lambda c, lag, p: correlated(c, int(lag))),
-    (r"(?:There are signs that t|T)he residuals hold a cycle of period <n> \(frequency <n>\) "
-     "that is stronger than in noise <p>(?:.|: the model misses structure.)",
+    (r"(?:There are signs that t|T)he residuals are autocorrelated, most at lag (\d+) "
+     "<p>(?:.|: the model misses structure.)", lambda c, lag, p: correlated(c, int(lag))),
+    (r"(?:There are signs that t|T)he residuals contain a cycle of period <n>, frequency "
+     "<n> <p>(?:.|: the model misses structure.)",
      lambda c, period, f, p: periodic(c, value_of(f)) and same(f, 1 / value_of(period), 2e-3)),
-    ("(?:There are signs that t|T)he residuals are not distributed as the noise: one of <n> "
-     "standard deviations of the noise ranks where <n> is expected <p>(?:.|: the model misses "
+    ("(?:There are signs that t|T)he residuals are not distributed like the noise: a residual "
+     "of <n> standard deviations has the rank at which <n> is expected <p>(?:.|: the model misses "
      "structure, or its noise is wrong.)", lambda c, a, b, p: abs(value_of(a) - value_of(b)) > 0.1),
-    ("Next to nothing is left as noise: what is left says nothing of the model.",
+    ("The model leaves almost no noise, so its residuals say nothing about the fit.",
      lambda c: c.noise**2 < 1e-5 * c.y.var()),
-    ("Predictions of each evaluation from all others explain <share> of the variance.",
+    ("Leave-one-out predictions explain <share> of the variance.",
      lambda c, s: is_share(s, c.skill) and c.skill >= 0.1),
-    ("Predictions of each evaluation from all others are (hardly better|worse) than their mean.",
+    ("Leave-one-out predictions are (hardly better|worse) than the mean.",
      lambda c, how: c.skill < 0.1 and (how == "worse") == (c.skill < 0)),
-    (r"Predicted from those before it, (\d+) of (\d+) evaluations? lay within the 95 % interval"
-     "(?:; on average they were (higher|lower), by <n> deviations)?.",
+    (r"(\d+) of (\d+) evaluations? lay in the 95 % prediction interval from the earlier ones"
+     "(?:; on average they were (higher|lower) than predicted, by <n> standard deviations)?.",
      lambda c, k, n, way, by: int(n) == c.steps.size and int(k) == (abs(c.steps) <= 1.959964).sum()
      and bool(way) == (abs(c.steps.mean()) > 1.959964 / math.sqrt(c.steps.size))
      and (way is None or same(by, abs(c.steps.mean()))
      and (way == "higher") == (c.steps.mean() > 0))),
-    ("No evaluation was chosen by the model yet.", lambda c: c.steps.size == 0),
+    ("The model has chosen no evaluation yet.", lambda c: c.steps.size == 0),
 ]  # fmt: skip
 
 
@@ -225,33 +227,36 @@ EFFECTS = [
     ("As <x> goes from <n> to <n>, the prediction (rises|falls) by <n> until "
      "<n>, then (?:rises|falls) by <n>.",
      lambda c, name, a, b, way, by, m, back: bends(c, name, a, b, way, by, m, back)),
-    ("As <x> goes from <n> to <n>, the prediction goes up and down within a range of "
-     "<n>, highest at <n> and lowest at <n>.", waves),
-    ("What <x> and <x> do together, beyond what each does alone, makes up <share> of the "
-     "variance of the prediction.", lambda c, a, b, s: is_share(s, c.joint, 0.05)),
-    ("<x> has shown hardly any effect so far; <share> of the variance of the function is "
+    ("As <x> goes from <n> to <n>, the prediction rises and falls within a range of "
+     "<n>; it is highest at <n> and lowest at <n>.", waves),
+    ("The interaction of <x> and <x> explains <share> of the variance of the prediction.",
+     lambda c, a, b, s: is_share(s, c.joint, 0.05)),
+    ("<x> has shown almost no effect so far, but <share> of the variance of the function is "
      "uncertain.", lambda c, name, s: c.total[name] < 0.02),
-    ("<x> hardly matters.", lambda c, name: c.total[name] < 0.02),
+    ("<x> has almost no effect.", lambda c, name: c.total[name] < 0.02),
 ]  # fmt: skip
 
 SEARCH = [
-    (r"Of (\d+) evaluations(?:, (\d+|all) of them before the model chose)?, (?:(\d+) keeps? the "
-     r"constraints; )?evaluation (\d+) has the (highest|lowest) value(?: of these)?, <n>, at <at>.",
-     lambda c, n, first, kept, k, how, v: int(n) == len(c.y)
-     and (first or "0") == ("all" if c.first == len(c.y) else str(c.first))
+    ("The model chose none of the evaluations.", lambda c: c.first == len(c.y)),
+    (r"The first (\d+) evaluations? w(?:as|ere) not chosen by the model"
+     "(?:; the best of them has <n>)?.",
+     lambda c, n, v: int(n) == c.first < len(c.y) and (v is None) == (
+         (c.sign * c.y[c.kept]).argmax() < c.kept[: int(n)].sum())
+     and (v is None or same(v, c.sign * (c.sign * c.y[: int(n)])[c.kept[: int(n)]].max()))),
+    (r"Evaluation (\d+) of (\d+) has the (highest|lowest) value(?: of the (\d+) feasible ones)?, "
+     "<n>, at <at>.",
+     lambda c, k, n, how, kept, v: int(n) == len(c.y)
      and int(kept or n) == c.kept.sum() and c.kept[int(k) - 1] and same(v, c.y[int(k) - 1])
      and c.sign * c.y[int(k) - 1] == c.top and (how == "highest") == (c.sign > 0)),
-    (r"The best of the first (\d+) was <n>.",
-     lambda c, n, v: same(v, c.sign * (c.sign * c.y[: int(n)])[c.kept[: int(n)]].max())),
-    (r"The last (?:evaluation|(\d+) evaluations) brought nothing better.",
+    (r"The last (?:evaluation|(\d+) evaluations) brought no improvement.",
      lambda c, n: (c.sign * c.y)[-int(n or 1) :][
          c.kept[-int(n or 1) :]].max(initial=-np.inf) <= c.top),
     (r"Next: <at>, where the model expects (\S+) ± (\S+).",
      lambda c, m, s: same(m, c.next[0]) and same(s, c.next[1])),
     (r"At the best point so far it expects (\S+) ± \S+.",
      lambda c, m: same(m, c.means[np.where(c.kept, c.sign * c.y, -np.inf).argmax()])),
-    ("The model predicts left-out evaluations (hardly better|worse) than their mean does: what it "
-     "has learned of the columns may be chance.",
+    ("In leave-one-out cross-validation the model is (hardly better|worse) than the mean, so the "
+     "following effects may be chance.",
      lambda c, how: c.skill < 0.1 and (how == "worse") == (c.skill < 0)),
 ]  # fmt: skip
 

@@ -173,7 +173,7 @@ def test_several_columns_have_effects(columns):
         columns_gp().train_targets.unsqueeze(-1))[0][:, 0].numpy())  # fmt: skip
     assert all(section.curve is None for section in columns.sections)
     titles = [section.title for section in columns.sections]
-    assert "What depends on dose, age" in titles
+    assert "Dependence on dose, age" in titles
     (dose,) = [line for line in columns.summary if ". As dose goes from " in line]
     # the targets hold 5 dose, from nearly 0 to 10
     assert 30 < float(dose.split("rises by ")[1].split(" mg")[0]) < 60
@@ -196,7 +196,7 @@ def test_other_models(case):
         model = fit_best_of(seasonal_gp(20), restarts=1, recipe=STEPS, seed=0)
     found = check(report(model))
     if case == "fixed noise":
-        assert found.summary[0].endswith("noise with a standard deviation of 2.00.")
+        assert found.summary[0].endswith("noise has a standard deviation of 2.00.")
 
 
 def test_equal_seeds_give_equal_pages_and_nothing_else_changes():
@@ -260,5 +260,5 @@ def test_without_noise_the_checks_say_nothing():
     series = 10 + 0.1 * time + np.sin(2 * np.pi * time / 12)
     made = NKNForecaster(seasons=12, quality="fast", random_state=0).fit(time, series)
     assert report(made, progress=False).checks == [
-        "Next to nothing is left as noise: what is left says nothing of the model."
+        "The model leaves almost no noise, so its residuals say nothing about the fit."
     ]

@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from gpytorch_nkn.fit import evaluating
 from gpytorch_nkn.interpretation import report_search
-from gpytorch_nkn.interpretation.reporting.report_search import _predictions
+from gpytorch_nkn.interpretation.checks import held_out
 from gpytorch_nkn.interpretation.source import fitted_processes
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 from gpytorch_nkn.models.averaging.member_warp import fit_warp
@@ -47,7 +47,7 @@ def test_an_evaluation_is_predicted_as_by_the_model_without_the_later_ones(name)
     model = MODELS[name]().eval()
     with evaluating(model), torch.no_grad():
         processes = fitted_processes(model)
-        values, ahead, left_out = _predictions(processes)
+        values, ahead, left_out = held_out(processes)
         np.testing.assert_allclose(values, Y[:, 0], rtol=1e-6)
         place = 9
         means, stds, alone = [], [], []
@@ -89,7 +89,7 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
     assert torch.equal(torch.get_rng_state(), state) and model.training
     best = int(Y.argmax())
     assert found.best == best and found.maximize
-    assert f"evaluation {best + 1} has the highest value" in found.summary[0]
+    assert f"Evaluation {best + 1} of 14 has the highest value" in found.summary[0]
     assert any(line.startswith("Next: heat = 0") for line in found.summary)
     assert set(found.structures) == set(getattr(model, "structure_weights", {}))
     assert found.effects.main[0].names == ("heat",)
@@ -112,11 +112,11 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
         mean = getattr(posterior, "mixture_mean", posterior.mean).flatten()
     # a line of them lies off the curve, which goes through the candidate
     np.testing.assert_allclose([heat.best_mean, *heat.candidate_means], mean, rtol=1e-5)
-    assert "95 % interval" in found.checks[0] and "Model checking" in found.text
+    assert "95 % prediction interval" in found.checks[0] and "Model checking" in found.text
     assert json.loads(json.dumps(found.to_dict()))["best"] == best
     if name == "averaged":
         page = found.save(tmp_path / "pages" / "search.html").read_text(encoding="utf-8")
-        assert page.count("<img ") == 5 and "Where it looks next" in page
+        assert page.count("<img ") == 5 and "Next points" in page
 
 
 @pytest.mark.parametrize("cat_dims", [[-1], None])
@@ -137,7 +137,7 @@ def test_categories_are_told_and_drawn_by_name(cat_dims):
     assert "kernel = Matern $5/2$" in found.summary[0]
     (ahead,) = [line for line in found.summary if line.startswith("Next")]
     assert "kernel = rational quadratic" in ahead
-    assert any("Of the 3 categories of kernel" in line for line in found.summary)
+    assert any("Among the 3 categories of kernel" in line for line in found.summary)
     drawn = [ax for ax in found.plot().axes if ax.get_xlabel() == "kernel"]
     texts = [text.get_text() for text in drawn[0].get_xticklabels()]
     assert texts == ["none", "linear", r"Matern \$5/2\$", "rationa...atic", "cosine"]
@@ -166,7 +166,12 @@ class Plain(ExactGP):
     ("model", "options", "error", "message"),
     [
         (Plain, {}, TypeError, "model of BoTorch"),
-        (lambda: SingleTaskGP(X, torch.cat([Y, Y], 1)), {}, NotImplementedError, "one outcome"),
+        (
+            lambda: SingleTaskGP(X, torch.cat([Y, Y], 1)),
+            {},
+            NotImplementedError,
+            "one outcome and one data set",
+        ),
         (
             lambda: SingleTaskGP(X.expand(2, -1, -1), Y.expand(2, -1, -1)),
             {},
@@ -174,7 +179,12 @@ class Plain(ExactGP):
             "one data set, got a batch of shape",
         ),
         (lambda: SingleTaskGP(X[:2], Y[:2]), {}, ValueError, "at least 3"),
-        (MODELS["single"], {"num_initial": 15}, ValueError, "num_initial is 15"),
+        (
+            MODELS["single"],
+            {"num_initial": 15},
+            ValueError,
+            "num_initial must be from 0 to 14",
+        ),
         (MODELS["single"], {"candidates": X[0]}, ValueError, "candidates must be finite points"),
         (
             MODELS["single"],
@@ -218,7 +228,7 @@ def test_values_are_told_in_the_units_that_they_had_before_the_model():
         np.testing.assert_allclose(one.mean, -std * other.mean)
         np.testing.assert_allclose(one.lower, -std * other.upper)
         np.testing.assert_allclose(one.data[1], -std * other.data[1])
-        assert one.share == other.share
+        assert one.share == pytest.approx(other.share)
     (said,) = [line for line in found.summary if line.startswith("Next")]
     assert float(re.search("expects ([^ ]*) ", said)[1]) == pytest.approx(
         Y[0].item(), abs=0.2 * std
@@ -234,7 +244,7 @@ def test_the_best_is_one_that_keeps_the_constraints():
     feasible[order[:2]] = False
     found = report_search(one_column(), feasible=feasible, num_initial=3)
     assert found.best == order[2] and found.feasible.tolist() == feasible.tolist()
-    first = f"12 keep the constraints; evaluation {order[2] + 1} has the highest value of these"
+    first = f"Evaluation {order[2] + 1} of 14 has the highest value of the 12 feasible ones, "
     assert first in found.summary[0]
     assert found.slices[0].best == pytest.approx(X[order[2], found.slices[0].column].item())
     # what violates them may be better than the optimum of those that keep them
@@ -244,12 +254,14 @@ def test_the_best_is_one_that_keeps_the_constraints():
     np.testing.assert_allclose(found.values, Y[:, 0], rtol=1e-6)
     found.plot()
     none = report_search(one_column(), feasible=[False] * 14, optimum=-600.0, num_initial=3)
-    assert none.best == order[0] and "none keeps the constraints" in none.summary[0]
+    assert none.best == order[0] and "None of the 14 evaluations is feasible" in none.summary[0]
     assert not any("regret" in line or "brought" in line for line in none.summary)
     none.plot()
     late = torch.arange(14) >= 3
     found = report_search(one_column(), feasible=late, num_initial=3)
-    assert "None of the first 3 kept the constraints." in found.summary
+    assert found.summary[1] == (
+        "The first 3 evaluations were not chosen by the model; none is feasible."
+    )
     for wrong in ([True] * 13, torch.ones(14)):
-        with pytest.raises(ValueError, match="feasible must be 14 truth values, got"):
+        with pytest.raises(ValueError, match="feasible must be 14 booleans, got"):
             report_search(one_column(), feasible=wrong)
