@@ -1,21 +1,20 @@
-"""Gaussian likelihood of a covariance of low rank plus noise, one chunk of rows at a time."""
+"""Gaussian likelihood of a low-rank covariance plus noise, in chunks of rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import torch
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+from gpytorch_nkn.linalg.known_gradients import with_gradients
 
 __all__ = ["low_rank_negative_log_likelihood", "low_rank_posterior"]
 
-# Features in memory at a time: 16 MB, several times as much for autograd.
-_CHUNK_ENTRIES = 2_000_000
+_CHUNK_ENTRIES = 2_000_000  # features of a chunk: 16 MB, several times that for autograd
 
 
 def low_rank_negative_log_likelihood(
@@ -23,7 +22,6 @@ def low_rank_negative_log_likelihood(
     inputs: Tensor,
     residual: Tensor,
     noise: Tensor,
-    parameters: Sequence[Tensor],
     rest: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     r"""Negative log density of zero-mean Gaussian vectors of covariance :math:`\Phi \Phi^\top + S`.
@@ -34,17 +32,16 @@ def low_rank_negative_log_likelihood(
         + \tfrac12 \log|S| + \tfrac n2 \log 2\pi, \qquad
         \alpha = (I + \tilde\Phi^\top \tilde\Phi)^{-1} \tilde\Phi^\top \tilde r
 
-    with features :math:`\tilde\Phi` and residuals :math:`\tilde r` divided by the noise's standard
-    deviations. Value and gradient take :math:`O(N P^2)` time and the memory of P x P matrices and
-    of a chunk of rows, in float64. The value of a batch element that is not finite is infinity, its
-    gradient zero.
+    Features :math:`\tilde\Phi` and residuals :math:`\tilde r` are divided by the standard
+    deviations of the noise. Value and gradient take :math:`O(N P^2)` time and the memory of P x P
+    matrices and of a chunk of rows, in float64. If the value of a batch element is not finite, it
+    becomes infinity and its gradient zero.
 
     Args:
         features: Maps inputs ``... x C x D`` to features ``... x C x P``, row by row.
         inputs: ``... x N x D``.
         residual: Vectors ``... x N``.
         noise: Variances ``... x N``, diagonal of S.
-        parameters: Tensors of the features that need a gradient.
         rest: Maps inputs ``... x C x D`` to variances ``... x C`` that the features omit. Half
             their sum over the noise is added: the bound of Titsias (2009).
 
@@ -54,14 +51,41 @@ def low_rank_negative_log_likelihood(
     Reference: Rasmussen and Williams (2006), section 2.1 and equation 2.30, by the matrix
     inversion lemma.
     """
-    return _LowRankLikelihood.apply(features, rest, inputs, residual, noise, *parameters)
+    with torch.no_grad():
+        weights, factor = _solve(features, inputs, residual, noise)
+        failed = ~(weights.sum((-2, -1)) + factor.sum((-2, -1))).isfinite().unsqueeze(-1)
+        value = 0.5 * weights.square().sum((-2, -1))
+        value = value + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        inverse = torch.cholesky_inverse(factor).masked_fill(failed.unsqueeze(-1), 0.0)
+        weights = weights.masked_fill(failed.unsqueeze(-1), 0.0)
+
+    def terms(x: Tensor, r: Tensor, variance: Tensor) -> Tensor:
+        r, variance = r.masked_fill(failed, 0.0), variance.masked_fill(failed, 1.0)
+        phi, r = _scaled(features, x, r, variance)
+        phi = phi.masked_fill(failed.unsqueeze(-1), 0.0)
+        # alpha minimises the value, so its gradient is that for a fixed alpha
+        error = (r - phi @ weights).squeeze(-1)
+        log_determinant = ((phi.detach() @ inverse) * phi).sum(-1)  # only its gradient counts
+        terms = 0.5 * error.square() + log_determinant - log_determinant.detach()
+        variance = variance.double()
+        terms = terms + 0.5 * (variance.log() + math.log(2 * math.pi))
+        return (terms if rest is None else terms + 0.5 * rest(x).double() / variance).sum(-1)
+
+    for rows in _chunks(weights, residual):
+        part = inputs[..., rows, :], residual[..., rows], noise[..., rows]
+        value = value + checkpoint(terms, *part, use_reentrant=False, preserve_rng_state=False)
+    value = value.masked_fill(failed.squeeze(-1), math.inf).nan_to_num(
+        nan=math.inf, posinf=math.inf
+    )
+    once = with_gradients(value.detach(), (value,), (torch.ones_like(value),))
+    return once.to(residual)
 
 
 @torch.no_grad()
 def low_rank_posterior(
     features: Callable[[Tensor], Tensor], inputs: Tensor, residual: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Posterior of the weights of features, which are standard normal a priori.
+    """Posterior of the weights of features with standard normal priors.
 
     Args:
         features, inputs, residual, noise: As in :func:`low_rank_negative_log_likelihood`; rows of
@@ -75,72 +99,8 @@ def low_rank_posterior(
     """
     weights, factor = _solve(features, inputs, residual, noise)
     if not bool(weights.isfinite().all() and factor.isfinite().all()):
-        raise NotPSDError("The posterior precision of the weights of the features is not finite.")
+        raise NotPSDError("The posterior precision of the features' weights is not finite.")
     return weights.squeeze(-1), factor
-
-
-class _LowRankLikelihood(Function):
-    """The gradient is autograd's, chunk by chunk, with ``alpha`` fixed: it minimises the value."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        features: Callable[[Tensor], Tensor],
-        rest: Callable[[Tensor], Tensor] | None,
-        inputs: Tensor,
-        residual: Tensor,
-        noise: Tensor,
-        *parameters: Tensor,
-    ) -> Tensor:
-        weights, factor = _solve(features, inputs, residual, noise)
-        value = 0.5 * weights.square().sum((-2, -1))
-        value = value + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        for rows in _chunks(weights, residual):
-            phi, r = _scaled(features, inputs[..., rows, :], residual[..., rows], noise[..., rows])
-            error = r - phi @ weights
-            value = value + 0.5 * error.square().sum((-2, -1))
-            value = value + _terms_of_noise(rest, inputs[..., rows, :], noise[..., rows]).sum(-1)
-        value = torch.where(value.isfinite(), value, math.inf)
-        ctx.functions = features, rest
-        ctx.save_for_backward(inputs, residual, noise, value, factor, weights)
-        ctx.parameters = parameters
-        return value.to(residual)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, residual, noise, value, factor, weights = ctx.saved_tensors
-        features, rest = ctx.functions
-        needed = ctx.needs_input_grad[2:]
-        failed = (~value.isfinite()).unsqueeze(-1)
-        outer = outer.double().unsqueeze(-1).masked_fill(failed, 0.0)
-        inverse = torch.cholesky_inverse(factor).masked_fill(failed.unsqueeze(-1), 0.0)
-        weights = weights.masked_fill(failed.unsqueeze(-1), 0.0)
-        totals = [torch.zeros_like(one) for one in (inputs, residual, noise, *ctx.parameters)]
-        wanted = [place for place, need in enumerate(needed) if need]
-        for rows in _chunks(weights, residual):
-            x = inputs[..., rows, :].detach().requires_grad_(needed[0])
-            r = residual[..., rows].detach().requires_grad_()
-            variance = noise[..., rows].detach().requires_grad_()
-            sources = [x, r, variance, *ctx.parameters]
-            with torch.enable_grad():
-                r, variance = r.masked_fill(failed, 0.0), variance.masked_fill(failed, 1.0)
-                phi, r = _scaled(features, x, r, variance)
-                phi = phi.masked_fill(failed.unsqueeze(-1), 0.0)
-                error = (r - phi @ weights).squeeze(-1)
-                log_determinant = ((phi.detach() @ inverse) * phi).sum(-1)  # has its gradient
-                terms = 0.5 * error.square() + log_determinant + _terms_of_noise(rest, x, variance)
-                loss = (outer * terms.masked_fill(failed, 0.0)).sum()
-            found = torch.autograd.grad(loss, [sources[n] for n in wanted], allow_unused=True)
-            parts = totals[0][..., rows, :], totals[1][..., rows], totals[2][..., rows]
-            for n, gradient in zip(wanted, found, strict=True):
-                if gradient is not None:
-                    (parts[n] if n < 3 else totals[n]).add_(gradient)
-        return (
-            None,
-            None,
-            *(total if need else None for total, need in zip(totals, needed, strict=True)),
-        )
 
 
 def _solve(
@@ -168,17 +128,8 @@ def _scaled(
     features: Callable[[Tensor], Tensor], inputs: Tensor, residual: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Features ``... x C x P`` and residuals ``... x C x 1`` by the noise's standard deviations."""
-    deviation = noise.double().sqrt().unsqueeze(-1)
-    return features(inputs).double() / deviation, residual.double().unsqueeze(-1) / deviation
-
-
-def _terms_of_noise(
-    rest: Callable[[Tensor], Tensor] | None, inputs: Tensor, noise: Tensor
-) -> Tensor:
-    """Summands ``... x C`` that do not depend on the features."""
-    variance = noise.double()
-    terms = 0.5 * (variance.log() + math.log(2 * math.pi))
-    return terms if rest is None else terms + 0.5 * rest(inputs).double() / variance
+    std = noise.double().sqrt().unsqueeze(-1)
+    return features(inputs).double() / std, residual.double().unsqueeze(-1) / std
 
 
 def _chunks(weights: Tensor, residual: Tensor) -> Iterator[slice]:

@@ -134,11 +134,8 @@ def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
     features = feature_function(operator.kernel)
     assert features is not None
     noise = covariance._diag_tensor.diagonal(dim1=-2, dim2=-1)
-    parameters = [p for p in operator.kernel.parameters() if p.requires_grad]
     rest = rest_function(operator.kernel, diag=True)
-    return low_rank_negative_log_likelihood(
-        features, operator.x1, residual, noise, parameters, rest
-    )
+    return low_rank_negative_log_likelihood(features, operator.x1, residual, noise, rest)
 
 
 def _entrywise(operator: LinearOperator) -> EntrywiseMatrix | None:

@@ -35,9 +35,8 @@ class Problem:
         return torch.sin(x @ self.slope + self.shift)
 
     def value(self):
-        parameters = [self.slope, self.shift]
         return low_rank_negative_log_likelihood(
-            self.features, self.inputs, self.residual, self.noise, parameters
+            self.features, self.inputs, self.residual, self.noise
         )
 
     def dense(self):
@@ -81,7 +80,6 @@ def test_what_features_leave_out_counts_as_in_the_bound_of_titsias(batch_shape):
         problem.inputs,
         problem.residual,
         problem.noise,
-        [problem.slope, problem.shift, scale],
         rest,
     )
     expected = problem.dense() + (rest(problem.inputs) / problem.noise).sum(-1) / 2
@@ -113,7 +111,7 @@ def test_little_noise_costs_no_accuracy():
     phi = problem.features(problem.inputs).detach()
     noise = torch.full((400,), 1e-10, dtype=torch.float64)
     residual = 1e3 * phi.sum(-1) + noise.sqrt() * problem.residual.detach()
-    value = low_rank_negative_log_likelihood(lambda x: phi[: len(x)], phi, residual, noise, [])
+    value = low_rank_negative_log_likelihood(lambda x: phi[: len(x)], phi, residual, noise)
     # the same in the basis of singular vectors, where nothing is subtracted
     left, singular, _ = torch.linalg.svd(phi)
     variance = noise.clone()

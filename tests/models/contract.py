@@ -381,7 +381,7 @@ def check_lists(case: Case):
 def check_many_points(case: Case):
     """Moments at many points, alone and in lists, need no matrix of the points; both agree."""
     if case.on_grid:
-        with pytest.raises(ValueError, match="ask for fewer points at a time"):
+        with pytest.raises(ValueError, match="pass fewer at a time"):
             case.model().posterior(case.points(20_000))
         return
     points, few = case.points(3000), 5

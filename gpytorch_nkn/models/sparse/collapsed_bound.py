@@ -1,15 +1,10 @@
-"""The variational bound of Titsias, its gradient and the posterior that attains it.
-
-Rows are taken one chunk at a time. The Cholesky factor of the inducing points is computed and
-differentiated once, and one pass over the rows serves value and posterior.
-"""
+"""The variational bound of Titsias and the posterior that attains it, in chunks of rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,18 +15,17 @@ from linear_operator import to_linear_operator
 from linear_operator.operators import MatmulLinearOperator
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import factorize_inducing
 
-__all__ = ["CollapsedGP", "Statistics", "WhitenedPosterior", "collapsed_bound"]
+__all__ = ["CollapsedGP", "Statistics", "WhitenedPosterior"]
 
-_DENSE = 512  # rows up to which a joint distribution is made of dense matrices
-
-# Kernel values that are in memory at a time: 16 MB, several times as much in plain evaluation.
-_CHUNK_ENTRIES = 2_000_000
+_DENSE = 512  # largest number of points with a dense joint covariance
+_CHUNK_ENTRIES = (
+    2_000_000  # kernel values of a chunk: 16 MB, several times that in plain evaluation
+)
 
 
 @dataclass
@@ -45,25 +39,24 @@ class WhitenedPosterior:
     factor: Tensor  # L, the Cholesky factor of the inducing covariance, ... x m x m
     mean: Tensor  # mu, ... x m
     root: Tensor  # C, ... x m x m
-    is_given: bool = False  # it cannot be computed anew from the training data of its model
+    is_given: bool = False  # whether it conditions on other rows than the training data
 
     def to(self, device: torch.device) -> WhitenedPosterior:
-        """The same on another device; it stays in float64."""
+        """Move to another device, in float64."""
         factor, mean, root = (part.to(device) for part in (self.factor, self.mean, self.root))
         return WhitenedPosterior(factor, mean, root, self.is_given)
 
     def joint(self, kernel: Kernel, mean: Mean, points: Tensor, x: Tensor) -> MultivariateNormal:
         """Distribution of the function at ``x`` ``... x q x d``.
 
-        Its covariance stays a sum of the prior's and a product of q x m matrices where there are
-        many rows, so that its diagonal does not take a q x q matrix.
+        For many points the covariance is lazy, so that its diagonal takes no q x q matrix.
         """
         x, half, shape = self._half(kernel, points, x)
         means = mean(x) + self._unfolded(self.mean.unsqueeze(-2) @ half, shape).squeeze(-2).to(x)
         after = self.root @ (self.root.mT @ half) - half
         half, after = (self._unfolded(part, shape) for part in (half, after))
         if x.size(-2) <= _DENSE:
-            single = x.size(-2) == 1  # a diagonal is far cheaper than many matrices of one entry
+            single = x.size(-2) == 1  # a diagonal is much cheaper than many 1 x 1 matrices
             dense = kernel_values(kernel, x, x, diag=single)
             dense = dense.unsqueeze(-1) if single else dense
             change = half.mT @ after
@@ -73,14 +66,14 @@ class WhitenedPosterior:
         return MultivariateNormal(means, kernel(x) + change)
 
     def mean_at(self, kernel: Kernel, mean: Mean, points: Tensor, x: Tensor) -> Tensor:
-        """Means ``... x q`` of the function at ``x`` ``... x q x d``, without a solve for each."""
+        """Means ``... x q`` of the function at ``x`` ``... x q x d``."""
         weights = torch.linalg.solve_triangular(self.factor.mT, self.mean.unsqueeze(-1), upper=True)
         return mean(x) + (_values(kernel, x, points).double() @ weights).squeeze(-1).to(x)
 
     def _half(self, kernel: Kernel, points: Tensor, x: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
-        """Inputs with the whole batch shape, r as columns ``... x m x (t q)``, and the shape.
+        """Inputs with the full batch shape, r as columns ``... x m x (t q)``, and the shape.
 
-        Test batches ``t`` go into the columns: expanded to them, the factor would be copied.
+        Test batches ``t`` are columns, because expanding the factor to them would copy it.
         """
         own = self.factor.shape[:-2]
         shape = torch.broadcast_shapes(x.shape[:-2], own)
@@ -97,7 +90,7 @@ class WhitenedPosterior:
         return x, half, x.shape[:-1]
 
     def _unfolded(self, columns: Tensor, shape: torch.Size) -> Tensor:
-        """Columns ``... x k x (t q)`` as ``t x ... x k x q``, for a shape ``t x ... x q``."""
+        """Reshape ``... x k x (t q)`` to ``t x ... x k x q``, for a shape ``t x ... x q``."""
         extra = len(shape) - columns.dim() + 1
         if extra <= 0:
             return columns
@@ -107,17 +100,17 @@ class WhitenedPosterior:
 
 @dataclass
 class Statistics:
-    r"""What the bound needs to know of the data, for a matrix :math:`A = L^{-1} K_{uf}`.
+    r"""Sufficient statistics of the data, for :math:`A = L^{-1} K_{uf}`.
 
-    Rows whose noise is known are divided by its standard deviation.
+    Rows with known noise are divided by its standard deviation.
     """
 
     factor: Tensor  # L, with L L' = K_uu, ... x m x m
     gram: Tensor  # A A'
     cross: Tensor  # A r, ... x m, for the residuals r of the targets
     residual: Tensor  # r' r, ...
-    variance: Tensor  # sum of the prior variances ... of the rows
-    log_noise: Tensor  # sum ... of the logarithms of known variances of the noise
+    variance: Tensor  # sum of the rows' prior variances ...
+    log_noise: Tensor  # sum ... of the logarithms of known noise variances
     num_data: int  # number of rows
 
     def solve(self, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,7 +122,7 @@ class Statistics:
         return factor, torch.cholesky_solve(self.cross.unsqueeze(-1), factor).squeeze(-1)
 
     def bound(self, noise: Tensor) -> Tensor:
-        """Lower bound ``...`` of the log marginal likelihood, for variances of noise ``...``."""
+        """Lower bound ``...`` of the log marginal likelihood, for noise variances ``...``."""
         factor, solution = self.solve(noise)
         log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         fit = self.residual - (self.cross * solution).sum(-1) / noise
@@ -147,25 +140,38 @@ class Statistics:
 
 @dataclass
 class CollapsedGP:
-    """A sparse GP whose inducing values are integrated out."""
+    r"""A sparse GP with its inducing values integrated out.
+
+    .. math:: \log p(y) \ge \log N(y \mid m, Q_{ff} + \sigma^2 I)
+        - \frac{1}{2 \sigma^2} \operatorname{tr}(K_{ff} - Q_{ff}),
+        \quad Q_{ff} = K_{fu} K_{uu}^{-1} K_{uf}
+
+    Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
+    Processes, equation 9.
+    """
 
     kernel: Kernel  # with batch shape ...
     mean: Mean
     points: Tensor  # inducing points ... x m x d
-    inputs: Callable[[], Tensor]  # ... x n x d; called once per pass: they may depend on parameters
+    inputs: Callable[[], Tensor]  # ... x n x d, called once per pass; may depend on parameters
     targets: Tensor  # ... x n
-    noise: Callable[[], Tensor]  # variances ... x 1, or known ones ... x n
+    noise: Callable[[], Tensor]  # variances ... x 1, or known variances ... x n
 
-    @torch.no_grad()
+    def bound(self) -> Tensor:
+        """Lower bound ``...`` of the log marginal likelihood, in float64, differentiable.
+
+        It takes :math:`O(n m^2)` time and the memory of m x m matrices and of a chunk of rows.
+        """
+        return self.statistics().bound(self.noise_variance())
+
     def statistics(self) -> Statistics:
-        """One pass over the rows, in the memory of a chunk of them."""
+        """Statistics of the training data."""
         return self.statistics_of([(self.inputs(), self.targets, *self.known_noise())])
 
-    @torch.no_grad()
     def statistics_of(self, chunks: Iterable[tuple[Tensor, ...]]) -> Statistics:
-        """Those of other rows, inputs ``... x c x d`` and targets ``... x c`` of each chunk.
+        """Statistics of chunks: inputs ``... x c x d``, targets ``... x c``, known variances.
 
-        Where the noise is known, with variances ``... x c``.
+        Differentiable; the backward pass evaluates each chunk again to save memory.
 
         Raises:
             NotPSDError: The covariance of the inducing points is not positive definite.
@@ -177,8 +183,10 @@ class CollapsedGP:
         num_data = 0
         for inputs, targets, *noise in chunks:
             for rows in self.chunks(targets.size(-1)):
-                own = (one[..., rows] for one in (targets, *noise))
-                part = self.sums(inputs[..., rows, :], factor, *own)
+                own = (inputs[..., rows, :], factor, *(one[..., rows] for one in (targets, *noise)))
+                part: Any = checkpoint(
+                    self.sums, *own, use_reentrant=False, preserve_rng_state=False
+                )
                 sums = [total + one for total, one in zip(sums, part, strict=True)]
             num_data += targets.size(-1)
         gram, cross, residual, variance, log_noise = sums
@@ -187,7 +195,7 @@ class CollapsedGP:
     def sums(
         self, x: Tensor, factor: Tensor, y: Tensor, noise: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """The sums of :class:`Statistics` for inputs ``... x c x d`` and targets ``... x c``."""
+        """Sums of :class:`Statistics` for inputs ``... x c x d`` and targets ``... x c``."""
         between, prior = _values(self.kernel, x, self.points), self.kernel(x, diag=True)
         half = torch.linalg.solve_triangular(factor, between.mT.double(), upper=False)
         errors, prior = (y - self.mean(x)).double(), prior.double()
@@ -200,7 +208,7 @@ class CollapsedGP:
         return half @ half.mT, cross, errors.square().sum(-1), prior.sum(-1), log_noise
 
     def chunks(self, num_rows: int) -> Iterator[slice]:
-        """Parts of the rows whose kernel values fit into memory together."""
+        """Chunks of rows whose kernel values fit into memory."""
         shape = torch.broadcast_shapes(self.points.shape[:-2], self.kernel.batch_shape)
         size = max(1, _CHUNK_ENTRIES // (self.points.size(-2) * max(1, shape.numel())))
         for start in range(0, num_rows, size):
@@ -212,83 +220,20 @@ class CollapsedGP:
         return self.targets.size(-1)
 
     def noise_variance(self) -> Tensor:
-        """Variances of the noise ``...`` in float64; ones where it is known for each row."""
+        """Noise variances ``...`` in float64; ones if known for each row."""
         noise = self.noise()
         if self.known_noise():
             noise = torch.ones_like(noise[..., :1])
         return noise.squeeze(-1).double()
 
     def known_noise(self) -> tuple[Tensor, ...]:
-        """The variances ``... x n`` of the noise of each row, or none."""
+        """A tuple of the known noise variances ``... x n``; empty if the model infers the noise."""
         noise = self.noise()
         return (noise.detach(),) if noise.size(-1) > 1 else ()
 
 
-def collapsed_bound(gp: CollapsedGP, parameters: tuple[Tensor, ...]) -> Tensor:
-    r"""Lower bound of the log marginal likelihood, summed over the rows.
-
-    .. math:: \log N(y \mid m, Q_{ff} + \sigma^2 I)
-        - \frac{1}{2 \sigma^2} \operatorname{tr}(K_{ff} - Q_{ff}),
-        \quad Q_{ff} = K_{fu} K_{uu}^{-1} K_{uf}
-
-    Value and gradient take :math:`O(n m^2)` time and the memory of m x m matrices and of a chunk
-    of rows, whatever the kernel. Values ``...`` are in float64, differentiable once by the
-    parameters.
-
-    Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
-    Processes, equation 9.
-    """
-    factor, _ = factorize_inducing(_values(gp.kernel, gp.points, gp.points))
-    inputs = gp.inputs()
-    sums: Any = None
-    for rows in gp.chunks(gp.num_data):
-        own = tuple(one[..., rows] for one in (gp.targets, *gp.known_noise()))
-        part = _Sums.apply(partial(_sums_of, gp, own), inputs[..., rows, :], factor, *parameters)
-        sums = part if sums is None else [a + b for a, b in zip(sums, part, strict=True)]
-    gram, cross, residual, variance, log_noise = sums
-    statistics = Statistics(factor, gram, cross, residual, variance, log_noise, gp.num_data)
-    return statistics.bound(gp.noise_variance())
-
-
-def _sums_of(
-    gp: CollapsedGP, own: tuple[Tensor, ...], x: Tensor, factor: Tensor
-) -> tuple[Tensor, ...]:
-    return gp.sums(x, factor, *own)
-
-
-class _Sums(Function):
-    """Sums over a chunk, which is evaluated again for the gradient: nothing of it is kept."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        sums: Callable[[Tensor, Tensor], tuple[Tensor, ...]],
-        x: Tensor,
-        factor: Tensor,
-        *parameters: Tensor,
-    ) -> tuple[Tensor, ...]:
-        ctx.sums, ctx.inputs, ctx.parameters = sums, (x, factor), parameters
-        return sums(x, factor)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        inputs = [x.detach().requires_grad_(x.requires_grad) for x in ctx.inputs]
-        with torch.enable_grad():
-            outputs = ctx.sums(*inputs)
-        every = [*inputs, *ctx.parameters]
-        wanted = [source for source in every if source.requires_grad]
-        pairs = [(o, g) for o, g in zip(outputs, outer, strict=True) if o.requires_grad]
-        found = iter(
-            torch.autograd.grad(
-                [o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True
-            )
-        )
-        return None, *(next(found) if source.requires_grad else None for source in every)
-
-
 def _values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
-    """Values ``... x n x m`` of the kernel at inputs whose batch shapes broadcast."""
+    """Evaluate the kernel, ``... x n x m``, at inputs with batch shapes that broadcast."""
     shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     if x1 is x2:
         return kernel_values(kernel, x1, x1)

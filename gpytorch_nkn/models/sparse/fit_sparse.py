@@ -25,7 +25,6 @@ from gpytorch_nkn.fit import (
 )
 from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.common import PartsGP
-from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 
 __all__ = ["bound_loss", "check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
@@ -46,12 +45,12 @@ def learn_on_blocks(
     max_blocks: int,
     session: Session,
 ) -> None:
-    """Learn kernel, mean and noise in place, by exact GPs of random blocks of the rows.
+    """Learn kernel, mean and noise in place by exact GPs of random blocks of rows.
 
     See :func:`gpytorch_nkn.fit.fit_in_stages`. A batch, of inputs ``... x n x d`` and targets
-    ``... x n``, is trained on one block. Uses at most half of the session's budget.
+    ``... x n``, learns from one block. Uses at most half of the session's budget.
     """
-    x, y = x.detach(), y.detach()  # models of slices that need gradients cannot be copied
+    x, y = x.detach(), y.detach()  # models of data with gradients cannot be copied
     whole = y.dim() == 1 and x.dim() == 2
     known = isinstance(likelihood, FixedNoiseGaussianLikelihood)
     noise = likelihood.noise
@@ -101,19 +100,19 @@ def fit_sparse_gp(
 ) -> SparseNKNGP:
     """Train a sparse GP in place.
 
-    First hyperparameters are learned exactly on random blocks of the rows
-    (:func:`gpytorch_nkn.fit.fit_in_stages`); that takes seconds where the bound takes minutes, and
-    the bound then starts near its optimum. Then L-BFGS maximises the bound plus the log density of
-    the priors, over hyperparameters and, unless they are fixed, inducing points.
+    Exact GPs of random blocks of rows learn the hyperparameters first
+    (:func:`gpytorch_nkn.fit.fit_in_stages`), which takes seconds and leads near the optimum of the
+    bound. L-BFGS then maximises the bound plus the log density of the priors over hyperparameters
+    and, unless they are fixed, inducing points.
 
-    Ctrl-C and the budget end the training; what was reached by then counts.
+    Ctrl-C and the budget end the training with the best parameters so far.
 
     Args:
         model: The model.
-        start: ``"blocks"``, or ``None`` to start from the parameters that the model has.
+        start: ``"blocks"``, or ``None`` to start from the model's parameters.
         restarts: Starts on the first block.
-        block_size, max_blocks: Blocks to start on.
-        max_iterations: L-BFGS iterations on the bound; 0 leaves the model at its start.
+        block_size, max_blocks: Rows of a block, and largest number of blocks.
+        max_iterations: L-BFGS iterations on the bound; 0 stops after the blocks.
         budget: Wall time in seconds, at most half of it for the start.
         seed: Determines every draw; the global random state is left alone.
         progress: Show progress bars, if standard error is a terminal.
@@ -122,10 +121,10 @@ def fit_sparse_gp(
         The same model, in eval mode.
 
     Raises:
-        TypeError: The model is no SparseNKNGP.
-        ValueError: An option has no meaning, or the data are not finite.
-        RuntimeError: Every start failed, or the bound cannot be computed where they ended.
-        KeyboardInterrupt: Ctrl-C came before there was anything better than the start.
+        TypeError: The model is not a SparseNKNGP.
+        ValueError: An option is invalid, or the data are not finite.
+        RuntimeError: Every start failed, or the bound cannot be computed after the blocks.
+        KeyboardInterrupt: Ctrl-C came before the first improvement.
     """
     check_start(start)
     check_counts(0, max_iterations=max_iterations)
@@ -134,8 +133,8 @@ def fit_sparse_gp(
         "SparseNKNGP",
         model.train_targets.size(-1),
         _USUAL_ROWS,
-        "every iteration passes over all of them; fewer inducing_points take less, and "
-        "VariationalNKNGP goes by mini-batches.",
+        "every iteration passes over all of them; use fewer inducing_points, or VariationalNKNGP, "
+        "which trains on mini-batches.",
     )
     model.train()
     try:
@@ -156,7 +155,7 @@ def fit_sparse_gp(
         if max_iterations and not session.is_over:
             maximize_bound(model, max_iterations, session)
     finally:
-        model.train().eval()  # forgets what was computed with other parameters
+        model.train().eval()  # clears caches of other parameters
     return model
 
 
@@ -168,8 +167,8 @@ def maximize_bound(model: SparseNKNGP, iterations: int, session: Session) -> Non
 
     def message() -> str:
         return (
-            f"Interrupted after {flat.evaluations} evaluations of the bound; the best parameters "
-            "so far are kept."
+            f"Interrupted after {flat.evaluations} evaluations of the bound; the model keeps the "
+            "best parameters."
         )
 
     try:
@@ -180,13 +179,12 @@ def maximize_bound(model: SparseNKNGP, iterations: int, session: Session) -> Non
 
 
 def bound_loss(model: SparseNKNGP) -> Tensor:
-    """Negative bound of a model in training mode, less log priors, summed over outputs."""
-    parameters = tuple(p for p in model.parameters() if p.requires_grad)
-    value = collapsed_bound(model.collapsed(), parameters).sum()
+    """Negative bound minus log priors of a model in training mode, summed over outputs."""
+    value = model.collapsed().bound().sum()
     return -value - log_prior(model, value)
 
 
 def check_start(start: str | None) -> None:
-    """Refuse starts that there are not."""
+    """Raise a ValueError unless ``start`` is an option."""
     if start not in ("blocks", None):
         raise ValueError(f"start must be 'blocks' or None, got {start!r}.")

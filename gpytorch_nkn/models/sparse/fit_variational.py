@@ -38,13 +38,13 @@ from gpytorch_nkn.models.sparse.variational_nkn_gp import VariationalNKNGP
 
 __all__ = ["fit_variational_gp"]
 
-_RATE = 0.1  # of the natural gradient: the distribution averages the last ten batches or so
+_RATE = 0.1  # step size of the natural gradient, which averages about ten mini-batches
 _SUBSET_ROWS, _SUBSET_ITERATIONS = 10_000, 20
 _USUAL_ROWS = 500_000
 _GAUSSIAN = GaussianLikelihood, FixedNoiseGaussianLikelihood
-_STEPS = 300  # mini-batches by which likelihoods that are not Gaussian learn hyperparameters
-_PASSES, _GAIN = 4, 1e-4  # steps on all rows after an epoch; gain in nats per row that ends them
-_NEWTON_STEPS, _PRIOR = 20, 4.0  # before the start, for a constant and rows around it; variance
+_STEPS = 300  # mini-batches of likelihoods that are not Gaussian
+_PASSES, _GAIN = 4, 1e-4  # steps on all rows after an epoch; gain, in nats per row, that ends them
+_NEWTON_STEPS, _PRIOR = 20, 4.0  # of the pseudo-targets, and their prior variance
 
 
 @trains(VariationalNKNGP)
@@ -64,33 +64,32 @@ def fit_variational_gp(
 ) -> VariationalNKNGP:
     """Train a stochastic variational GP in place, by mini-batches.
 
-    First hyperparameters are learned exactly on random blocks of the rows
-    (:func:`gpytorch_nkn.fit.fit_in_stages`), and then by some steps of L-BFGS on the bound of
-    10,000 rows. Then every mini-batch moves hyperparameters and inducing points by Adam, and the
-    distribution of the inducing values by a natural gradient. At the end of every epoch one pass
-    over the rows gives the optimum of that distribution in closed form, which the Gaussian
-    likelihood allows, and with it the exact bound (plus the log density of the priors), by which
-    the best epoch is kept. Memory is that of some m x m matrices and of a chunk of rows.
+    Exact GPs of random blocks of rows learn the hyperparameters first
+    (:func:`gpytorch_nkn.fit.fit_in_stages`), then some steps of L-BFGS on the bound of 10,000 rows.
+    Every mini-batch then moves hyperparameters and inducing points by Adam, and the distribution of
+    the inducing values by a natural gradient. After each epoch one pass over the rows computes the
+    optimal distribution, in closed form for the Gaussian likelihood, and the exact bound. The epoch
+    with the highest bound plus log density of the priors is kept. Memory is a few m x m matrices
+    and a chunk of rows.
 
-    With another likelihood a natural gradient step takes each row as a Gaussian observation whose
-    mean and variance follow from the derivatives of the expected log density. The blocks learn from
-    such observations around a constant, and at the end of every epoch steps on all rows take the
-    place of the closed form; they are halved while the evidence lower bound falls.
+    For other likelihoods, a natural gradient step replaces each row by a Gaussian observation, from
+    the derivatives of the expected log density. The blocks learn from such observations. After each
+    epoch, steps on all rows replace the closed form; they shrink if the evidence lower bound falls.
 
-    Ctrl-C and the budget end the training; the best parameters so far are kept.
+    Ctrl-C and the budget end the training with the best parameters so far.
 
     Args:
         model: The model.
-        epochs: Passes over the rows; 0 leaves the hyperparameters at their start. ``None``: 10,
-            or with another likelihood than a Gaussian as many as make 300 mini-batches.
+        epochs: Passes over the rows; 0 skips the mini-batches. ``None``: 10, or for likelihoods
+            that are not Gaussian at least 300 mini-batches.
         batch_size: Rows of a mini-batch.
-        learning_rate: Of Adam; it falls to zero in a straight line. ``None``: 0.01, or 0.03 with
-            another likelihood than a Gaussian.
-        start: ``"blocks"``, or ``None`` to start from the parameters that the model has.
+        learning_rate: Learning rate of Adam, which decays linearly to zero. ``None``: 0.01, or 0.03
+            for likelihoods that are not Gaussian.
+        start: ``"blocks"``, or ``None`` to start from the model's parameters.
         restarts: Starts on the first block.
-        block_size, max_blocks: Blocks to start on.
-        budget: Wall time in seconds, at most half of it for the start; one last pass over the rows
-            may come after it.
+        block_size, max_blocks: Rows of a block, and largest number of blocks.
+        budget: Wall time in seconds, at most half of it for the start. A last pass over the rows
+            may exceed it.
         seed: Determines every draw; the global random state is left alone.
         progress: Show progress bars, if standard error is a terminal.
 
@@ -98,10 +97,10 @@ def fit_variational_gp(
         The same model, in eval mode.
 
     Raises:
-        TypeError: The model is no VariationalNKNGP.
-        ValueError: An option has no meaning, or the data are not finite.
+        TypeError: The model is not a VariationalNKNGP.
+        ValueError: An option is invalid, or the data are not finite.
         RuntimeError: Every start failed, or the bound cannot be computed at the start.
-        KeyboardInterrupt: Ctrl-C came before there was anything better than the start.
+        KeyboardInterrupt: Ctrl-C came before the first improvement.
 
     References: Hensman, Fusi and Lawrence (2013), Gaussian Processes for Big Data; Titsias (2009),
     equation 10 (the optimal distribution); Khan and Lin (2017), Conjugate-Computation Variational
@@ -121,9 +120,8 @@ def fit_variational_gp(
         "VariationalNKNGP",
         gp.num_data,
         _USUAL_ROWS,
-        "it works, but training starts and ends with a pass over all of them, of num_data times "
-        "the square of the inducing points operations; fewer points, or some of the rows, take "
-        "less.",
+        "each pass over all of them takes time in proportion to the rows and the square of the "
+        "number of inducing points; use fewer points, or a part of the rows.",
     )
     if epochs is None:
         steps = 0 if is_gaussian else _STEPS
@@ -136,7 +134,7 @@ def fit_variational_gp(
         if start is not None:
             targets, likelihood = y, model.likelihood
             if not is_gaussian:
-                state.finish_epoch()  # what the blocks learn may be worse
+                state.finish_epoch()  # a candidate, as the blocks may lead to a lower bound
                 targets, likelihood = state.pseudo_targets(), make_likelihood(shape)
             learn_on_blocks(
                 x,
@@ -159,8 +157,8 @@ def fit_variational_gp(
 
         def message() -> str:
             return (
-                f"Interrupted after {state.num_steps} mini-batches; the best parameters so far "
-                "are kept."
+                f"Interrupted after {state.num_steps} mini-batches; the model keeps the best "
+                "parameters."
             )
 
         try:
@@ -184,7 +182,7 @@ def _run_epochs(
     generator = session.generator()
     distribution = state.model.strategy._variational_distribution
     learned = [p for p in distribution.parameters() if p.requires_grad]
-    for parameter in learned:  # which natural gradients move
+    for parameter in learned:  # natural gradients move these
         parameter.requires_grad_(False)
     flat = None
     try:
@@ -215,24 +213,24 @@ def _run_epochs(
 
 
 class _State:
-    """Parameters during the training, the distribution of inducing values, and the best epoch.
+    """State of the training: parameters, distribution of inducing values, and the best epoch.
 
-    The distribution of the whitened inducing values is held by its precision and by precision
-    times mean, in which a natural gradient step is an average. Each row enters as a Gaussian
-    observation: with the expectation E of its log density under N(m, v), of weight
-    ``w = -2 dE/dv``, where precision times value is ``dE/dm + w m``.
+    The natural parameters of the whitened inducing values are precision and precision times mean;
+    a natural gradient step averages them. Let E be the expected log density of a row under N(m, v).
+    The row is a Gaussian observation with weight ``w = -2 dE/dv``, and weight times value is
+    ``dE/dm + w m``.
     """
 
     is_gaussian = False
 
     def __init__(self, model: VariationalNKNGP, session: Session):
         self.model = model
-        self.session, self.generator = session, session.generator()  # of draws of latent values
+        self.session, self.generator = session, session.generator()  # draws latent values
         self.gp = model.collapsed()
         self.num_steps = 0
-        self.rows = torch.empty(0, dtype=torch.long)  # of the present mini-batch
+        self.rows = torch.empty(0, dtype=torch.long)  # the current mini-batch
         self.best: Best[tuple[dict[str, Tensor], tuple[Tensor, Tensor]]] = Best()
-        self.fused = True  # whether a pass over all rows has just been made
+        self.fused = True  # whether the distribution is that of a pass over all rows
         distribution = model.strategy._variational_distribution
         shape = distribution.variational_mean.shape
         eye = torch.eye(shape[-1], dtype=torch.float64, device=self.gp.points.device)
@@ -240,7 +238,7 @@ class _State:
         self.set_distribution(eye.expand(*shape, -1), eye.new_zeros(shape))
 
     def loss(self) -> Tensor:
-        """Negative bound of a mini-batch, less log priors."""
+        """Negative bound of a mini-batch minus log priors."""
         factor, _ = factorize_inducing(self.gp.kernel(self.gp.points).to_dense())
         expected, self._batch = self.observe(self.rows, factor)
         return -self.gp.num_data / self.rows.numel() * expected - self.log_prior()
@@ -248,8 +246,8 @@ class _State:
     def observe(self, rows: Any, factor: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         """Sum of the expected log densities of rows, and the rows as Gaussian observations.
 
-        These are ``L^-1 k_u(x)``, ``... x m x b``, weights ``... x b`` and weights times values
-        without the prior mean, ``... x b``.
+        An observation is ``L^-1 k_u(x)``, ``... x m x b``, a weight ``... x b``, and weight times
+        value minus prior mean, ``... x b``.
         """
         gp = self.gp
         x, y = gp.inputs()[rows], gp.targets[..., rows]
@@ -270,10 +268,9 @@ class _State:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Sum of expected log densities under normal distributions ``... x b`` of latent values.
 
-        ``known`` is the noise of the rows, if any. The derivatives by the means and -2 times those
-        by the variances are returned with it. Without a quadrature they are averages of the first
-        and second derivatives at draws (Bonnet and Price), which vary less than derivatives by the
-        parameters of draws.
+        ``known`` holds the known noise of the rows. Also returns dE/dm and -2 dE/dv. Without
+        quadrature they are averages of first and second derivatives at draws (Bonnet and Price),
+        which have a smaller variance than reparameterisation gradients.
         """
         mean, variance = (
             part if part.requires_grad else part.detach().requires_grad_()
@@ -289,7 +286,7 @@ class _State:
         noise = normal((half, *mean.shape), self.generator).to(mean)
         draws = mean + variance.sqrt() * torch.cat([noise, -noise])
         draws = draws.detach().requires_grad_()
-        several = y.dim() < mean.dim()  # every observation depends on all latent functions
+        several = y.dim() < mean.dim()  # an observation depends on all latent functions
         logs = likelihood(draws.mT if several else draws).log_prob(y).sum() / len(draws)
         (slope,) = grad(logs, draws, create_graph=True)
         units = slope.unbind(-2) if several else [slope]
@@ -306,29 +303,30 @@ class _State:
         scale = self.gp.num_data / self.rows.numel()
         self.fused = False
         self.num_steps += 1
-        with suppress(NotPSDError):  # the distribution stays as it is
+        with suppress(NotPSDError):  # keep the distribution
             gram, cross = self.sums_of(*self._batch)
             self.step(scale * gram, scale * cross, _RATE)
 
     @staticmethod
     def sums_of(half: Tensor, weight: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-        """The natural parameters ``... x m x m`` and ``... x m`` of rows."""
+        """Sum of the natural parameters ``... x m x m`` and ``... x m`` of rows."""
         gram = (half * weight.unsqueeze(-2)) @ half.mT
         return gram, (half @ shift.unsqueeze(-1)).squeeze(-1)
 
     def step(self, gram: Tensor, cross: Tensor, rate: float) -> None:
-        """Move the distribution towards that of the given sums over the rows."""
+        """Move the distribution towards the given sums of natural parameters."""
         precision = torch.lerp(self.precision, self.eye + gram, rate)
         self.set_distribution(precision, torch.lerp(self.shift, cross, rate))
 
     def take(self, gp: CollapsedGP) -> None:
-        """Set the distribution to the best one for Gaussian observations."""
-        statistics, noise = gp.statistics(), gp.noise_variance().detach()
+        """Set the distribution to the optimum for Gaussian observations."""
+        with torch.no_grad():
+            statistics, noise = gp.statistics(), gp.noise_variance()
         gram, cross = statistics.gram / noise[..., None, None], statistics.cross / noise[..., None]
         self.step(gram, cross, 1.0)
 
     def finish_epoch(self) -> None:
-        """Steps on all rows, halved while they lower the bound."""
+        """Take steps on all rows, which shrink if the bound falls; keep the best state."""
         if self.best.state is not None and self.fused:
             return
         value, sums = self.pass_over_rows()
@@ -359,7 +357,7 @@ class _State:
         """The bound plus log priors at the present distribution, and the sums over all rows."""
         gp = self.gp
         gram, cross = torch.zeros_like(self.precision), torch.zeros_like(self.shift)
-        self.generator = self.session.generator()  # the same draws, to compare bounds
+        self.generator = self.session.generator()  # equal draws make bounds comparable
         with torch.no_grad():
             factor, _ = factorize_inducing(gp.kernel(gp.points).to_dense())
             root = self.root(self.eye.expand_as(self.precision))
@@ -375,10 +373,9 @@ class _State:
 
     @torch.no_grad()
     def pseudo_targets(self) -> Tensor:
-        """Values of the latent functions that rows by themselves suggest, ``... x n``.
+        """Gaussian observations ``... x n`` of the latent functions, one for each row.
 
-        They are Gaussian observations that stand for each row at its own posterior, for a prior
-        around the best constant.
+        Each is the linearisation at the row's own posterior, for a prior around the best constant.
         """
         y = self.gp.targets
         shape = (*self.mean.shape[:-1], y.size(-1))
@@ -399,7 +396,7 @@ class _State:
         return observed.to(y)
 
     def parameters(self) -> dict[str, Tensor]:
-        """Copies of all parameters, by name."""
+        """Copy all parameters, by name."""
         return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
     def set_distribution(self, precision: Tensor, shift: Tensor) -> None:
@@ -411,7 +408,7 @@ class _State:
         self.mean = torch.cholesky_solve(shift.unsqueeze(-1), factor).squeeze(-1)
 
     def root(self, half: Tensor) -> Tensor:
-        """Columns whose squared lengths are the variances of ``half`` under the distribution."""
+        """Columns with the variances of ``half`` under the distribution as squared norms."""
         return torch.linalg.solve_triangular(self.factor, half, upper=False)
 
     def log_prior(self) -> Tensor:
@@ -423,11 +420,11 @@ class _State:
 
     @staticmethod
     def epochs_between(num_batches: int) -> int:
-        """Epochs after which steps are taken on all rows."""
+        """Number of epochs between steps on all rows."""
         return math.ceil(_STEPS / 10 / num_batches)
 
     def restore_best(self) -> tuple[Tensor, Tensor]:
-        """Go back to the best parameters; returns mean and root of their distribution."""
+        """Restore the best parameters; returns mean and root of their distribution."""
         assert self.best.state is not None
         values, natural = self.best.state
         with torch.no_grad():
@@ -438,30 +435,28 @@ class _State:
 
 
 class _Gaussian(_State):
-    """The same for Gaussian noise, whose best distribution takes a single pass over the rows."""
+    """State for Gaussian noise, where one pass over the rows gives the optimal distribution."""
 
     is_gaussian = True
 
     @staticmethod
     def epochs_between(num_batches: int) -> int:
-        """One: the pass replaces the distribution."""
+        """One, because a pass replaces the distribution."""
         return 1
 
     def finish_epoch(self) -> None:
-        """One pass over all rows, after which the distribution is the best one."""
+        """Set the optimal distribution by one pass over all rows; keep the best state."""
         if self.best.state is not None and self.fused:
             return
         try:
-            statistics = self.gp.statistics()
             with torch.no_grad():
-                noise = self.gp.noise_variance()
+                statistics, noise = self.gp.statistics(), self.gp.noise_variance()
                 value = (statistics.bound(noise) + self.log_prior()).item()
         except NotPSDError:
             if self.best.state is None:
                 raise
             value = math.nan
         if math.isfinite(value):
-            noise = noise.detach()
             self.step(statistics.gram / noise, statistics.cross / noise, 1.0)
         self.best.update(value, lambda: (self.parameters(), (self.precision, self.shift)))
         if not math.isfinite(value):
@@ -470,10 +465,9 @@ class _Gaussian(_State):
 
 
 def _learn_on_subset(model: VariationalNKNGP, x: Tensor, y: Tensor, session: Session) -> None:
-    """Some steps of L-BFGS on the bound of a subset of the rows.
+    """Take steps of L-BFGS on the bound of a subset of the rows.
 
-    Exact learning knows nothing of the trace term, which asks for more noise: it would take Adam
-    very many small steps to get there.
+    Exact GPs of blocks have no trace term, which needs more noise and many steps of Adam.
     """
     rows = permutation(y.numel(), session.generator())
     rows = rows[:_SUBSET_ROWS].to(y.device)

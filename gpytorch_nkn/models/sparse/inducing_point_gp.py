@@ -1,4 +1,4 @@
-"""What the models with inducing points have in common."""
+"""Base class of the models with inducing points."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["InducingPointGP"]
 
 
 class InducingPointGP:
-    """The choice of inducing points, and what such models cannot do."""
+    """Choice of inducing points, and the methods that such models do not support."""
 
     @staticmethod
     def _choose_points(given: int | Tensor, inputs: Tensor, kernel: Kernel, seed: int) -> Tensor:
-        """Inducing points ``... x m x d`` for transformed inputs ``... x n x d``, for a kernel.
+        """Inducing points ``... x m x d`` for transformed inputs ``... x n x d`` of a kernel.
 
         Raises:
-            ValueError: Kernel or points do not fit the inputs, or these are not finite.
+            ValueError: Kernel or points do not fit the inputs, or a value is not finite.
         """
         check_columns(kernel, inputs.size(-1), inputs)
         if isinstance(given, Tensor):
@@ -31,7 +31,7 @@ class InducingPointGP:
         return select_inducing_points(inputs, int(given), seed=seed).clone()
 
     def condition_on_observations(self, X: Tensor, Y: Tensor, **kwargs: Any) -> NoReturn:
-        """Not available: an observation changes the distribution at all inducing points."""
+        """Not available, as an observation changes the distribution of all inducing values."""
         name = type(self).__name__
         raise NotImplementedError(
             f"{name} can neither be conditioned on observations nor have fantasies: make a model "
@@ -48,7 +48,7 @@ class InducingPointGP:
 
 
 def _checked_points(points: Tensor, inputs: Tensor) -> Tensor:
-    """A copy of the points of a user, with the batch shape of the inputs."""
+    """Copy given points, with the batch shape of the inputs."""
     batch_shape, width = inputs.shape[:-2], inputs.size(-1)
     fits = points.dim() >= 2 and points.size(-1) == width and points.size(-2) > 0
     if fits:

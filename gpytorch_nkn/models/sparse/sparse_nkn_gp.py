@@ -33,42 +33,37 @@ __all__ = ["SparseNKNGP"]
 
 
 class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
-    r"""Sparse GP by inducing points, for some thousands of rows up to some ten thousands.
+    r"""Sparse GP with inducing points (SGPR), for thousands to tens of thousands of rows.
 
-    Titsias' approximation (SGPR, VFE): the distribution of the function's values at m inducing
-    points that is closest to the exact posterior, in :math:`O(n m^2)` time. No matrix of n x n
-    entries is formed, in training or prediction. With all rows as inducing points it is the exact
-    GP. Data, mean and transforms are those of :class:`botorch.models.SingleTaskGP`; several
-    outputs are modelled independently, each with a kernel of its own, at the same inducing points.
+    Titsias' approximation uses the distribution of the function's values at m inducing points that
+    is closest to the exact posterior, in :math:`O(n m^2)` time and without n x n matrices. With all
+    rows as inducing points it is the exact GP. Several outputs are independent, each with its own
+    kernel, at the same inducing points.
 
     Args:
         train_X: Inputs ``... x n x d``, best standardised or in the unit cube.
         train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Known variances of the noise ``... x n x m``; ``None`` infers one level.
-        structure: What the kernel is made of: a name, a network or a ScaleKernel of one as in
-            :class:`NKNSingleTaskGP`, or any other kernel. The model takes a copy.
-        inducing_points: Their number, which is reduced to that of the distinct rows if there are
-            fewer, at centres of clusters; or the points ``m x d`` (``... x m x d`` for a batch),
-            in the space of transformed inputs.
-        learn_inducing_points: Let the training move them.
+        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one level.
+        structure: A name, a network or a ScaleKernel of one as in :class:`NKNSingleTaskGP`, or any
+            other kernel. The model takes a copy.
+        inducing_points: Their number, at most that of the distinct rows, placed at cluster centres;
+            or the points ``m x d`` (``... x m x d`` for a batch) as transformed inputs.
+        learn_inducing_points: Train the inducing points.
         likelihood: Default: Gaussian, with a weak log-normal prior on the noise, which is at
             least a millionth of the variance of standardised outcomes.
-        mean_module: Default: a constant.
-        outcome_transform: Default: standardise; ``None`` for none.
-        input_transform: Applied to the inputs, e.g. ``Normalize(d)``.
-        seed: Of the selection of inducing points; the global random state is left alone.
+        mean_module, outcome_transform, input_transform: As in
+            :class:`botorch.models.SingleTaskGP`.
+        seed: Seed of the cluster centres; the global random state is left alone.
 
-    ``fit_gpytorch_mll`` trains it by :func:`fit_sparse_gp` and takes the options of that; with an
-    optimiser, a closure or any other option of BoTorch's it does as with every other model.
-
-    A ``posterior`` is joint over its points. For means and variances at many points there is
-    ``predict``, which goes through them in chunks.
+    ``fit_gpytorch_mll`` trains it by :func:`fit_sparse_gp` and takes that function's options, or
+    by BoTorch's optimisers if it gets options of BoTorch. A ``posterior`` is joint over its points;
+    ``predict`` returns means and variances at many points.
 
     Raises:
-        TypeError: ``structure`` is neither a name nor a kernel, the likelihood is not a
+        TypeError: ``structure`` is neither a name nor a kernel, or the likelihood is not a
             GaussianLikelihood.
-        ValueError: ``structure`` is not a known name, or it or the inducing points do not fit the
-            data, or inputs and outcomes are not of the same number of rows.
+        ValueError: ``structure`` is an unknown name, or it, the inducing points or the numbers of
+            rows do not fit the data.
 
     Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
     Processes; Sun et al. (2018), section 5.2.
@@ -81,7 +76,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         >>> mean, variance = model.predict(train_X, observation_noise=True)
     """
 
-    prediction_strategy: Any  # where GPyTorch keeps what predictions share, and clears it
+    prediction_strategy: Any  # GPyTorch's cache of predictions holds a WhitenedPosterior
 
     def __init__(
         self,
@@ -101,7 +96,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         check_likelihood(likelihood, train_Yvar)
         check_training_data(train_X, train_Y, train_Yvar)
         batch_shape = torch.Size([])
-        if train_X.dim() == train_Y.dim() > 1:  # the base class refuses anything else
+        if train_X.dim() == train_Y.dim() > 1:  # the base class rejects anything else
             _, batch_shape = self.get_batch_dimensions(train_X, train_Y)
         with torch.no_grad():
             num_columns = self.transform_inputs(train_X, input_transform).size(-1)
@@ -112,7 +107,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
             train_Y,
             train_Yvar,
             likelihood=make_likelihood(batch_shape) if infers else likelihood,
-            covar_module=kernel,  # for the time being
+            covar_module=kernel,  # replaced below
             mean_module=mean_module,
             outcome_transform=outcome_transform,
             input_transform=input_transform,
@@ -131,7 +126,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         return self.covar_module.inducing_points
 
     def collapsed(self) -> CollapsedGP:
-        """The model as ``collapsed_bound`` takes it."""
+        """The model with its inducing values integrated out."""
 
         def inputs() -> Tensor:
             x = self.train_inputs[0].detach()
@@ -149,30 +144,28 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
     @torch.no_grad()
     def bound(self) -> Tensor:
         """Lower bound ``...`` of the log marginal likelihood of the (transformed) outcomes."""
-        gp = self.collapsed()
-        return gp.statistics().bound(gp.noise_variance())
+        return self.collapsed().bound()
 
     @torch.no_grad()
     def condition_on_chunks(self, chunks: Iterable[tuple[Tensor, ...]]) -> None:
-        """Let predictions be those of other rows, in place of the training data.
+        """Condition predictions on other rows than the training data, which may exceed the memory.
 
-        The rows are read once, chunk by chunk, and none is kept: they may be too many for the
-        memory. The hyperparameters stay. ``train()`` and ``load_state_dict`` go back to the
-        training data.
+        Each chunk is read once and not kept. The hyperparameters do not change. ``train()`` and
+        ``load_state_dict`` return to the training data.
 
         Args:
-            chunks: Inputs ``... x c x d`` and targets ``... x c``, both on the transformed scale,
-                that of ``train_inputs`` and ``train_targets`` in eval mode; with a model of known
-                noise also variances ``... x c`` on that scale.
+            chunks: Inputs ``... x c x d`` and targets ``... x c``, transformed as ``train_inputs``
+                and ``train_targets`` in eval mode. If the noise is known, also transformed
+                variances ``... x c``.
 
         Raises:
-            ValueError: The shapes of a chunk do not fit, a value is not finite, or there is none.
+            ValueError: A shape is wrong, a value is not finite, or ``chunks`` is empty.
         """
         self.eval()
         gp = self.collapsed()
         statistics = gp.statistics_of(self._checked(chunks))
         if not statistics.num_data:
-            raise ValueError("At least one chunk of rows is needed, got none.")
+            raise ValueError("chunks must hold at least one chunk of rows, got none.")
         self.prediction_strategy = replace(statistics.posterior(gp.noise_variance()), is_given=True)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
@@ -198,12 +191,9 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
             yield x, *own
 
     def mean_at(self, x: Tensor) -> Tensor:
-        """Posterior means ``... x c`` at transformed inputs ``... x c x d``, on that scale.
+        """Posterior means ``... x c`` of transformed targets at transformed inputs ``... x c x d``.
 
-        A quarter of the time of a posterior, which has variances.
-
-        Raises:
-            ValueError: The inputs do not have the model's columns.
+        This takes a quarter of the time of ``posterior``.
         """
         self.eval()
         self._check_points(x, width=self.inducing_points.size(-1))
@@ -213,7 +203,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
-        """The prior in training, the posterior otherwise."""
+        """Prior in training mode, else the posterior."""
         if self.training or settings.prior_mode.on() or self.train_inputs is None:
             return super().__call__(*args, **kwargs)
         (x,) = args
@@ -223,13 +213,13 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         )
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """The low-rank prior at inputs ``... x n x d``, whose density is the bound."""
+        """Low-rank prior at inputs ``... x n x d``, whose log density is the bound."""
         reject_loo_cv(self)
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 
     def posterior_of_inducing_values(self) -> WhitenedPosterior:
-        """The distribution of the function's values at the inducing points, whitened."""
+        """Distribution of the whitened function values at the inducing points."""
         posterior: WhitenedPosterior | None = self.prediction_strategy
         if posterior is None:
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A stochastic variational GP for very many rows, with a kernel that learns its structure."""
+"""Stochastic variational GP for very many rows, with a kernel that learns its structure."""
 
 from __future__ import annotations
 
@@ -43,52 +43,42 @@ __all__ = ["VariationalNKNGP"]
 
 
 class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # type: ignore[misc]
-    """Stochastic variational GP (SVGP) whose kernel is a network: for above 50,000 rows.
+    """Stochastic variational GP (SVGP) with a network as kernel, for more than 50,000 rows.
 
-    A free Gaussian distribution of the function's values at m inducing points is trained by
-    mini-batches, see :func:`fit_variational_gp`. Below some 50,000 rows :class:`SparseNKNGP`, which
-    integrates these values out, is the simpler choice for Gaussian noise.
+    :func:`fit_variational_gp` trains a Gaussian distribution of the function's values at m inducing
+    points by mini-batches. For fewer rows with Gaussian noise use :class:`SparseNKNGP`.
 
-    Any likelihood of GPyTorch serves: classes (``BernoulliLikelihood``, ``SoftmaxLikelihood``),
-    counts (``PoissonLikelihood``), outliers (``StudentTLikelihood``), fractions
-    (``BetaLikelihood``) or one's own. ``posterior(X)`` is that of the latent functions, and
-    ``predictive(X)`` the distribution of outcomes.
-
-    Unlike its base class it standardises outcomes by the whole table, once, and its predictions
-    do not copy the inducing points for every element of a test batch.
+    It supports all likelihoods of GPyTorch: classes (``BernoulliLikelihood``,
+    ``SoftmaxLikelihood``), counts (``PoissonLikelihood``), outliers (``StudentTLikelihood``),
+    fractions (``BetaLikelihood``) or a custom one. ``posterior(X)`` is the posterior of the latent
+    functions, and ``predictive(X)`` the distribution of outcomes. Unlike the base class, it
+    transforms the whole table once instead of each mini-batch.
 
     Args:
         train_X: Inputs ``n x d``, best standardised or in the unit cube.
-        train_Y: Outcomes ``n x 1``: labels 0 and 1 for a BernoulliLikelihood, codes from 0 on of
-            classes for a SoftmaxLikelihood. With any but a Gaussian likelihood they can be
-            ``n x t``, of t latent functions that are independent, each with a kernel of its own.
+        train_Y: Outcomes ``n x 1``: labels 0 and 1 for a BernoulliLikelihood, class codes from 0
+            for a SoftmaxLikelihood. If the likelihood is not Gaussian they can be ``n x t``, for t
+            independent latent functions, each with its own kernel.
         train_Yvar: Known variances ``n x 1`` of Gaussian noise; ``None`` infers one level.
-        structure: What the kernel is made of, as in :class:`SparseNKNGP`.
-        inducing_points: Their number, which is reduced to that of the distinct rows if there are
-            fewer, at centres of clusters; or the points ``m x d``, in the space of transformed
-            inputs.
-        learn_inducing_points: Let the training move them.
-        likelihood: Default: Gaussian, as in :class:`SparseNKNGP`. One whose outcomes depend on
-            several latent functions says how many in ``num_features``, as SoftmaxLikelihood.
+        structure, inducing_points, learn_inducing_points, seed: As in :class:`SparseNKNGP`.
+        likelihood: Default: Gaussian, as in :class:`SparseNKNGP`. If outcomes depend on several
+            latent functions, its attribute ``num_features`` is their number.
         mean_module: Default: a constant.
-        outcome_transform: Default: standardise for a Gaussian likelihood, none for others, whose
-            outcomes have a unit of their own; ``None`` for none.
-        input_transform: Applied to the inputs, e.g. ``Normalize(d)``; its constants are those of
-            ``train_X``, and it must not have parameters to learn.
-        seed: Of the selection of inducing points; the global random state is left alone.
+        outcome_transform: Default: standardise for a Gaussian likelihood, else none.
+        input_transform: Applied once to ``train_X``, e.g. ``Normalize(d)``; must have no trainable
+            parameters.
 
-    ``fit_gpytorch_mll(VariationalELBO(model.likelihood, model.model, num_data=n))`` trains by
-    :func:`fit_variational_gp`, whose options it takes; asked for otherwise (an ``optimizer``, a
-    ``data_loader``, ``beta``, another objective) by BoTorch's optimisers.
+    ``fit_gpytorch_mll(VariationalELBO(model.likelihood, model.model, num_data=n))`` trains it by
+    :func:`fit_variational_gp` and takes that function's options, or by BoTorch's optimisers if it
+    gets options of BoTorch (``optimizer``, ``data_loader``) or another objective.
 
     Raises:
-        TypeError: ``structure`` is neither a name nor a kernel, or ``likelihood`` is not one of
-            GPyTorch.
-        ValueError: ``structure`` is not a known name, or it or the inducing points do not fit the
-            data, or inputs and outcomes are not of the same number of rows, or the likelihood does
-            not allow an outcome.
+        TypeError: ``structure`` is neither a name nor a kernel, or ``likelihood`` is not a
+            likelihood of single rows.
+        ValueError: ``structure`` is an unknown name; it, the inducing points or the numbers of rows
+            do not fit the data; or an outcome has no density.
         NotImplementedError: There are several Gaussian outputs or a batch of data sets, or the
-            input transform learns.
+            input transform has trainable parameters.
 
     References: Hensman, Fusi and Lawrence (2013), Gaussian Processes for Big Data; Hensman,
     Matthews and Ghahramani (2015), Scalable Variational Gaussian Process Classification.
@@ -172,13 +162,12 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         )
         self.model.train_targets = outcomes.squeeze(-1)  # n or n x t
         self._check_outcomes()
-        # BoTorch's objectives are of the inner model, where fit_gpytorch_mll looks for a trainer
+        # fit_gpytorch_mll looks for a trainer in the objective's model, which is the inner one
         self.model.custom_fit = self.custom_fit
-        # N(0, I): the base class would draw a start from the global random state
+        # start from N(0, I); the base class would draw from the global random state
         self.strategy.variational_params_initialized.fill_(1)
         self._num_columns = train_X.shape[-1:]
-        # After the base class, which warns of transforms that learn again from every mini-batch:
-        # these have seen the whole table, and training takes what they made of it.
+        # Set after the base class, which would transform mini-batches and warns of it.
         if transform is not None:
             self.outcome_transform = transform.eval()
         if input_transform is not None:
@@ -186,7 +175,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         self.to(train_X)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> VariationalNKNGP:
-        inner: Any = self.model  # BoTorch's, which leaves its data behind
+        inner: Any = self.model  # BoTorch does not move its data
         if all(fn(x) is x for x in (*inner.train_inputs, *self.parameters(), *self.buffers())):
             return self  # as in ExactBaseGP
         super()._apply(fn, recurse)
@@ -197,7 +186,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         return self
 
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
-        """Whether it is the bound on the evidence of all rows."""
+        """Whether it is the evidence lower bound of all rows."""
         return (
             type(mll) is VariationalELBO
             and mll.model is self.model
@@ -209,10 +198,10 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         )
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
-        """Training by BoTorch's optimisers.
+        """Train by BoTorch's optimisers.
 
         Raises:
-            TypeError: The objective is that of an exact GP.
+            TypeError: The objective is not a variational one.
         """
         if not hasattr(mll, "num_data"):
             raise TypeError(
@@ -222,7 +211,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         return _fit_fallback_approximate(mll, **options)
 
     def train(self, mode: bool = True) -> VariationalNKNGP:
-        """As the base class; transforms keep the constants of the whole table."""
+        """Set the mode; transforms stay in eval mode."""
         super().train(mode)
         for name in ("input_transform", "outcome_transform"):
             if hasattr(self, name):
@@ -248,25 +237,25 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
 
     @property
     def strategy(self) -> VariationalStrategy:
-        """The variational strategy, of a batch of latent functions if there are several."""
+        """The variational strategy; several latent functions are a batch."""
         given: Any = self.model.variational_strategy
         return getattr(given, "base_variational_strategy", given)
 
     @property
     def inducing_points(self) -> Tensor:
-        """The inducing points ``m x d``, in the space of transformed inputs."""
+        """The inducing points ``m x d``, as transformed inputs."""
         return self.strategy.inducing_points
 
     def predictive(self, X: Tensor) -> Distribution:
-        """Distribution of the outcome at each of the points ``... x q x d``, by the likelihood.
+        """Distribution of the outcome at each of the points ``... x q x d``.
 
-        GPyTorch has it in closed form for Gaussian and Bernoulli likelihoods. For others it is a
-        batch of distributions with a first dimension of ``num_likelihood_samples`` draws (of
-        ``gpytorch.settings``), over which probabilities are averaged.
+        It is in closed form for Gaussian and Bernoulli likelihoods. For others the first batch
+        dimension holds ``gpytorch.settings.num_likelihood_samples`` draws of the latent functions;
+        average probabilities over it.
         """
         self._check_points(X)
         self.eval()
-        latent = self.model(self.transform_inputs(X))  # joint draws of many would fill the memory
+        latent = self.model(self.transform_inputs(X))
         alone = DiagLinearOperator(latent.variance.flatten(len(latent.batch_shape)))
         return self.likelihood(type(latent)(latent.mean, alone))
 
@@ -295,8 +284,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
             root: Matrices C ``... x m x m`` with the covariance C C'.
 
         Raises:
-            TypeError: They are no tensors of floating-point numbers.
-            ValueError: Of other shapes, or not finite.
+            TypeError: An argument is not a floating-point tensor.
+            ValueError: A shape is wrong, or a value is not finite.
         """
         check_tensors(mean=mean, root=root)
         strategy = self.strategy
@@ -308,7 +297,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
                     f"{name} must hold finite numbers of shape {tuple(shape)}, got "
                     f"{'shape ' + str(tuple(value.shape)) if value.shape != shape else value}."
                 )
-        # the Cholesky factor of C C^T from a QR decomposition of C^T, whose product is never formed
+        # the Cholesky factor of C C^T from a QR decomposition of C^T
         upper = torch.linalg.qr(root.mT, mode="r").R
         signs = torch.where(upper.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(upper)
         with torch.no_grad():
@@ -328,9 +317,9 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
 
         Args:
             state_dict, strict, assign: As in torch.
-            keep_transforms: Transform this model's data anew, by the transforms that are loaded.
+            keep_transforms: Transform this model's data by the loaded transforms.
         """
-        # The base class asks for training data where this model does not have them.
+        # The base class looks for training data in other attributes.
         (inputs,), targets = self.model.train_inputs, self.model.train_targets
         targets = targets.view(len(targets), -1)
         of_inputs = getattr(self, "input_transform", None) if keep_transforms else None
@@ -350,7 +339,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
 
 
 class _KnownNoise(FixedNoiseGaussianLikelihood):
-    """Known noise of the training data; that of another observation is its mean, as in BoTorch."""
+    """Known noise of the training data; other observations have its mean, as in BoTorch."""
 
     def marginal(
         self, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
@@ -360,7 +349,7 @@ class _KnownNoise(FixedNoiseGaussianLikelihood):
 
 
 class _CachedVariationalStrategy(VariationalStrategy):
-    """Predictions that factorise once and copy nothing for the elements of a test batch."""
+    """Strategy that factorises once for all predictions, without copies for test batches."""
 
     def forward(
         self,
@@ -389,5 +378,4 @@ class _CachedVariationalStrategy(VariationalStrategy):
         return posterior.joint(model.covar_module, model.mean_module, self.inducing_points, x)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Copies compute anew. ``model`` is no module of this one, but belongs to it.
         return {**self.__dict__, "_memoize_cache": {}}

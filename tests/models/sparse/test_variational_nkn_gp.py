@@ -20,7 +20,6 @@ from gpytorch.settings import num_likelihood_samples
 from gpytorch_nkn.fit import Session
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import SparseNKNGP, VariationalNKNGP, fit_variational_gp
-from gpytorch_nkn.models.sparse.collapsed_bound import collapsed_bound
 from gpytorch_nkn.models.sparse.fit_variational import _Gaussian
 from tests.models.small_models import data, moved
 
@@ -214,7 +213,7 @@ def test_gradient_of_a_whole_batch_is_that_of_the_bound():
     owned = (gp.kernel, gp.mean, model.likelihood)
     parameters = tuple(p for part in owned for p in part.parameters()) + (gp.points,)
     # at the optimal distribution the bound moves as the expectation under it does
-    loss = -collapsed_bound(gp, parameters) - state.log_prior()
+    loss = -gp.bound() - state.log_prior()
     expected = torch.autograd.grad(loss, parameters)
     state.rows = torch.arange(60)
     found = torch.autograd.grad(state.loss(), parameters)
