@@ -90,7 +90,7 @@ CONTENTS = {
     "Use": ["start/index", "choose", "kernels", "howto/index", "tutorials/index"],
     "Look up": [
         *("reference/index", "warnings", "theory/index", "results"),
-        *("upstream", "glossary", "changelog", "architecture"),
+        *("terms", "glossary", "upstream", "changelog", "architecture"),
     ],
 }
 
@@ -132,6 +132,17 @@ PAGES = {f"{module}.rst": module_page(module, re.findall(r"`(\w+)`", c)) for mod
 rewrite(DOCS / "reference" / "modules", "[!g]*.rst", PAGES)
 
 
+# Terms of the field, as entries of the index of the page that each leads to: the search shows them.
+TERMS = {
+    page: terms.split(", ")
+    for terms, page in re.findall(
+        r"^\| (.*) \| \[.*\]\((.*)\.md\) \|$",
+        (DOCS / "terms.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+}
+
+
 def tree(documents, caption=""):
     options = f":caption: {caption}\n" if caption else ""
     return f"\n```{{toctree}}\n:hidden:\n{options}\n" + "\n".join(documents) + "\n```\n"
@@ -140,10 +151,13 @@ def tree(documents, caption=""):
 def plain_markdown(app, name, source):
     """What a page in plain Markdown, as hosts of repositories show it, leaves to this site.
 
-    Lists of pages are tables of contents, names of the package are links, and so are files of the
-    repository outside of docs.
+    Lists of pages are tables of contents, terms are entries of the index, names of the package are
+    links, and so are files of the repository outside of docs.
     """
     text = source[0]
+    entries = "\n".join(f"single: {term}" for term in TERMS.get(name, ()))
+    if entries:
+        text = re.sub(r"(?m)^(# .*)$", rf"\1\n\n```{{index}}\n{entries}\n```", text, count=1)
     if name.endswith("index") and not name.startswith("reference"):
         pages = re.findall(r"^- \*{0,2}\[[^\]]*\]\((\w+)\.(?:md|ipynb)\)", text, re.MULTILINE)
         text += tree(pages) if pages else ""
