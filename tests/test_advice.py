@@ -621,7 +621,7 @@ def _(told):
         make_pipeline(columns, ASKLRegressor(method="SK")).fit(frame, y)
 
 
-@advice("leave them out, or write them as numbers")
+@advice("drop them, or write them as numbers")
 def _(told, folder):
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"x": np.arange(9.0), "word": ["a", "b", "c"] * 3, "y": np.arange(9.0)})

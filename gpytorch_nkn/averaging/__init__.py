@@ -14,6 +14,7 @@ from gpytorch_nkn.averaging.search import (
 )
 from gpytorch_nkn.averaging.stacking import (
     WIDTHS as WIDTHS,
+    share_weights as share_weights,
     stack_predictions as stack_predictions,
     stacking_weights,
 )

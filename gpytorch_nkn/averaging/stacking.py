@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-__all__ = ["WIDTHS", "stack_predictions", "stacking_weights"]
+__all__ = ["WIDTHS", "share_weights", "stack_predictions", "stacking_weights"]
 
 _STEPS, _ROUNDS = 500, 20
 _TOLERANCE = 1e-10  # change of a weight in one EM step
@@ -72,6 +74,15 @@ def _maximise(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.nd
         if change < _TOLERANCE:
             break
     return weights
+
+
+def share_weights(predictions: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Weights ``M`` of models, of which those with equal predictions ``M x N`` share a weight.
+
+    ``weigh`` returns the weights of models with different predictions, given their indices.
+    """
+    _, first, alike = np.unique(predictions, axis=0, return_index=True, return_inverse=True)
+    return (weigh(first) / np.bincount(alike))[alike]
 
 
 def stack_predictions(

@@ -15,18 +15,17 @@ from gpytorch_nkn.linalg import ExactPosterior
 __all__ = ["ConditionedGP", "max_exact_rows"]
 
 _MAX_EXACT = 12_000
-_MATRICES = 4  # of rows by rows, that an exact prediction needs at its peak
-_LIKELY_ROWS = 2000  # largest number of uncertain rows that estimate their additional noise
-_CHUNK_ENTRIES = 16_000_000  # of a covariance between rows: 128 MB
+_MATRICES = 4  # N x N matrices that an exact prediction needs at its peak
+_LIKELY_ROWS = 2000  # largest number of uncertain rows for the estimate of their noise
+_CHUNK_ENTRIES = 16_000_000  # entries of a covariance that are computed at once: 128 MB
 
 
 class ConditionedGP:
     """The posterior of an exact GP at its hyperparameters, from one Cholesky factor.
 
     GPyTorch evaluates the kernel over training and new rows together, and between all new rows,
-    in every prediction. Here memory is that of one N x N matrix, and a prediction goes through
-    the new rows in chunks. The factor is computed when it is first needed and is left behind by
-    pickle and copies.
+    in every prediction. Here the memory is one N x N matrix, and predictions process new rows in
+    chunks. The factor is computed on first use and is not part of pickles and copies.
 
     Args:
         model: A GP with ``mean_module``, ``covar_module``, homoskedastic Gaussian noise and inputs
@@ -40,8 +39,8 @@ class ConditionedGP:
         self.model = model.eval()
         assert model.train_inputs is not None
         self._inputs, self._targets = model.train_inputs[0], model.train_targets
-        self._noises: Tensor | None = None  # N, where rows have noise of their own
-        self._alpha: Tensor | None = None  # what means need, which outlives the factor
+        self._noises: Tensor | None = None  # N, if noise differs between rows
+        self._alpha: Tensor | None = None  # for means, also after release of the factor
         self._kept: ExactPosterior | None = None
 
     def __getstate__(self) -> dict:
@@ -49,7 +48,7 @@ class ConditionedGP:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the factor."""
+        """Size of the factor."""
         return 0 if self._kept is None else self._kept.factor.nbytes
 
     @property
@@ -58,16 +57,16 @@ class ConditionedGP:
         return self.model.likelihood.noise.item()
 
     def prepare(self) -> None:
-        """Do what all predictions have in common."""
+        """Compute the factor that all predictions share."""
         if self._alpha is None:
             self._posterior()
 
     def release(self) -> None:
-        """Forget the factor until it is needed again."""
+        """Release the factor, which is computed again on use."""
         self._kept = None
 
     def blocks(self, size: int, max_rows: int) -> Iterator[ConditionedGP]:
-        """The same model conditioned on blocks of its rows only, in the order of the rows."""
+        """The model conditioned on one block of its first rows at a time."""
         for rows in torch.arange(min(max_rows, self._targets.numel())).split(size):
             part = ConditionedGP(self.model)
             part._inputs, part._targets = self._inputs[rows], self._targets[rows]
@@ -75,28 +74,28 @@ class ConditionedGP:
 
     @property
     def inputs(self) -> Tensor:
-        """Inputs ``N x D`` that it is conditioned on."""
+        """Inputs ``N x D`` of the posterior."""
         return self._inputs
 
     @property
     def targets(self) -> Tensor:
-        """Targets ``N`` that it is conditioned on."""
+        """Targets ``N`` of the posterior."""
         return self._targets
 
     @torch.no_grad()
     def add_uncertain_rows(self, inputs: Tensor, targets: Tensor) -> float:
         r"""Condition on more rows, whose inputs are uncertain.
 
-        Each target is treated as an observation at the median input :math:`\bar x`, which is a code
-        where inputs are codes. The posterior mean of :math:`f(x) - f(\bar x)` given the rows so far
-        is subtracted from it, and the variance of this difference is added to its noise.
+        Each target becomes an observation at the median input :math:`\bar x` (which keeps codes).
+        The posterior mean of :math:`f(x) - f(\bar x)` is subtracted from the target, and the
+        posterior variance of this difference is added to its noise.
 
         Args:
             inputs: Draws ``S x n x D`` of the inputs.
             targets: ``n``.
 
         Returns:
-            Maximum likelihood variance of an additional noise that these rows share.
+            Maximum likelihood estimate of the variance of additional noise of these rows.
         """
         middle = inputs.median(0).values
         size = max(1, _CHUNK_ENTRIES // (len(inputs) * self._targets.numel()))
@@ -117,7 +116,7 @@ class ConditionedGP:
         return rest
 
     def _differences(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance ``n`` of f(x) - f(median x), of draws ``S x n x D``."""
+        """Mean and variance ``n`` of f(x) - f(median x), for draws ``S x n x D``."""
         draws, middle = inputs.flatten(0, 1), inputs.median(0).values
         means, half, prior = self._whitened(draws)
         mean, own_half, own = self._whitened(middle)
@@ -137,7 +136,7 @@ class ConditionedGP:
         return mean, half, self.model.covar_module(x, diag=True)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance ``N`` of each target (noise included) given all the others."""
+        """Leave-one-out means and variances ``N`` of the targets, noise included."""
         posterior = self._posterior()
         mean, variance = posterior.leave_one_out()
         return self._targets - posterior.residual + mean, variance
@@ -186,7 +185,7 @@ class ConditionedGP:
 
 
 def _likely_noise(covariance: Tensor, errors: Tensor) -> float:
-    """Return the likeliest variance of additional noise of errors ``n``."""
+    """Maximum likelihood variance of additional noise of errors ``n``."""
     values, vectors = torch.linalg.eigh(covariance)
     squares = (vectors.mT @ errors).square()
     steps = torch.logspace(-4, 1, 51, dtype=errors.dtype, device=errors.device)
@@ -197,7 +196,7 @@ def _likely_noise(covariance: Tensor, errors: Tensor) -> float:
 
 
 def max_exact_rows(device: str | None) -> int:
-    """Rows up to which exact predictions are quick and fit into half of the memory that is free."""
+    """Largest number of rows for exact predictions, which use at most half of the free memory."""
     free = free_bytes(device)
     if math.isinf(free):
         return _MAX_EXACT

@@ -23,27 +23,26 @@ __all__ = [
     "warn_of_copies",
 ]
 
-# Of the spread of a column to its largest value, below which it is rounding error.
-_SPREAD = 1e-12
-_COPIES = 0.1  # of the rows, from which on a warning is due
+_SPREAD = 1e-12  # largest relative range of a constant column: rounding errors
+_COPIES = 0.1  # fraction of copied rows, above which there is a warning
 
 
 @dataclass(frozen=True, eq=False)
 class Standardisation:
-    """Offsets and scales of the columns of a table, and which of them vary."""
+    """Offsets and scales of the columns of a table that vary."""
 
-    used: np.ndarray  # mask D of the columns in use, which vary
-    offset: np.ndarray  # means of those columns
-    scale: np.ndarray  # their standard deviations
+    used: np.ndarray  # mask D of the columns in use
+    offset: np.ndarray  # means of the columns in use
+    scale: np.ndarray  # standard deviations of the columns in use
 
     @classmethod
     def of(
         cls, X: np.ndarray, *, keep_constant: bool = False, codes: np.ndarray | None = None
     ) -> Standardisation:
-        """That of a table ``N x D``, from values that are not NaN.
+        """Learn the standardisation of a table ``N x D``, whose NaN are ignored.
 
-        Constant columns stay in use, unscaled, with ``keep_constant``; columns of the mask
-        ``codes``, ``D`` or empty, are left as they are.
+        With ``keep_constant``, constant columns stay in use, unscaled. Columns of the mask
+        ``codes`` (``D`` or empty) are not standardised.
 
         Raises:
             ValueError: Every column is constant, or values are too large to be standardised.
@@ -67,30 +66,22 @@ class Standardisation:
         return cls(used, offset[used], scale[used])
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        """Columns that vary, standardised."""
+        """Standardise the columns in use."""
         return (X[:, self.used] - self.offset) / self.scale
 
 
 def check_unique_names(X: Any) -> None:
-    """Raise if two columns of a data frame have the same name.
-
-    Raises:
-        ValueError: They have.
-    """
+    """Raise a ``ValueError`` if two columns of a data frame have the same name."""
     if isinstance(X, pd.DataFrame) and not X.columns.is_unique:
         repeated = X.columns[X.columns.duplicated()].unique().tolist()
         raise ValueError(
-            f"Every column of X must have a name of its own, got {repeated} more than once: rename "
+            f"Every column of X must have a unique name, got {repeated} more than once: rename "
             "these columns by X.columns = [...]."
         )
 
 
 def check_complete_targets(y: Any) -> None:
-    """Raise if a target is missing: NaN, None, or pandas' NA or NaT.
-
-    Raises:
-        ValueError: One is; the message names its row.
-    """
+    """Raise a ``ValueError`` if a target is missing: NaN, None, or pandas' NA or NaT."""
     missing = pd.isna(np.asarray(y, dtype=object))
     if np.ndim(missing) and missing.any():
         row = int(np.argwhere(missing)[0, 0])
@@ -103,16 +94,18 @@ def check_complete_targets(y: Any) -> None:
 def check_numeric(
     name: str, values: Any, *, categories: bool = False, fitted: bool = False
 ) -> None:
-    """Refuse dates, masked values, strings, and data frames with columns that are not numbers.
+    """Raise an error unless a table or vector holds numbers.
 
-    With ``categories`` the message says how columns of a data frame become categories; with
-    ``fitted`` columns must be numbers because they were in ``fit``.
+    Args:
+        name: Name of the argument in the message.
+        values: The table or vector.
+        categories: Say how columns of a data frame become categories.
+        fitted: Say that the columns held numbers in ``fit``.
 
     Raises:
-        TypeError: The values of an array are dates or durations, the array has named fields, or
-            the values are no table.
-        ValueError: A value is masked or no number, or a data frame has columns that are not
-            numbers, which the message names.
+        TypeError: An array holds dates or durations or has named fields, or ``values`` is not a
+            table.
+        ValueError: A value is masked or not a number.
     """
     if isinstance(values, pd.DataFrame):
         other = {
@@ -159,9 +152,10 @@ def check_numeric(
             "pandas.DataFrame."
         )
     if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
-        raise ValueError(f"{name} has {int(np.ma.getmaskarray(values).sum())} masked values.")
-    advice = "remove units and other words; pandas.to_numeric(values, errors='coerce') makes NaN "
-    advice += "of what is no number"
+        count = int(np.ma.getmaskarray(values).sum())
+        raise ValueError(f"{name} must have no masked values, got {count} masked values.")
+    advice = "remove units and other words; pandas.to_numeric(values, errors='coerce') makes other "
+    advice += "strings NaN"
     if categories:
         advice = f"make {name} a pandas.DataFrame, whose columns may hold strings (categories) and "
         advice += "dates"
@@ -169,7 +163,7 @@ def check_numeric(
 
 
 def _such_as(column: pd.Series) -> str:
-    """Name the first value of a column of objects that is no number."""
+    """Name the first value of a column of objects that is not a number."""
     if pd.api.types.is_object_dtype(column) or pd.api.types.is_string_dtype(column):
         for value in column.dropna():
             if _fault_of(value):
@@ -178,7 +172,7 @@ def _such_as(column: pd.Series) -> str:
 
 
 def _fault_of(value: Any) -> TypeError | ValueError | None:
-    """Return Python's error if a value is no number; missing ones count as numbers."""
+    """Return Python's error if a value is not a number; missing values count as numbers."""
     try:
         float(np.nan if pd.api.types.is_scalar(value) and pd.isna(value) else value)
     except (TypeError, ValueError) as error:
@@ -187,7 +181,7 @@ def _fault_of(value: Any) -> TypeError | ValueError | None:
 
 
 def _check_strings(name: str, values: Any, advice: str) -> None:
-    """Raise if a value of an array or a sequence is no number, and name it."""
+    """Raise an error that names the first value of an array that is not a number."""
     try:
         array = np.asarray(values)
         if array.dtype.kind in "bifuc" or array.ndim not in (1, 2):
@@ -197,9 +191,9 @@ def _check_strings(name: str, values: Any, advice: str) -> None:
         array = np.asarray(values, dtype=object)
     else:
         return
-    for place, value in np.ndenumerate(array):
+    for index, value in np.ndenumerate(array):
         if fault := _fault_of(value):
-            where = " and column ".join(map(str, place))
+            where = " and column ".join(map(str, index))
             reason = f" ({fault})" if isinstance(fault, TypeError) else ""
             raise type(fault)(
                 f"{name} must hold numbers, got {value!r} in row {where}{reason}: {advice}."
@@ -207,14 +201,14 @@ def _check_strings(name: str, values: Any, advice: str) -> None:
 
 
 def missing_as_nan(X: Any) -> Any:
-    """The table; in a data frame, NaN in place of what is missing among objects."""
+    """The table, with NaN for missing objects in a data frame."""
     if isinstance(X, pd.DataFrame) and any(pd.api.types.is_object_dtype(k) for k in X.dtypes):
         return X.where(X.notna(), np.nan)
     return X
 
 
 def holds_numbers(X: pd.DataFrame) -> bool:
-    """Whether columns of objects can be read as numbers all the same."""
+    """Whether columns of objects can be converted to numbers."""
     if any(
         kind.kind in "mMc" or isinstance(kind, pd.DatetimeTZDtype | pd.PeriodDtype)
         for kind in X.dtypes
@@ -228,12 +222,12 @@ def holds_numbers(X: pd.DataFrame) -> bool:
 
 
 def is_constant(y: np.ndarray) -> bool:
-    """Whether targets ``N`` vary by rounding errors at most."""
+    """Whether targets ``N`` are constant up to rounding errors."""
     return bool(np.ptp(y) <= _SPREAD * np.abs(y).max())
 
 
 def check_varies(y: np.ndarray) -> None:
-    """Refuse targets ``N`` without variation."""
+    """Raise a ``ValueError`` if targets ``N`` are constant."""
     if is_constant(y):
         raise ValueError(f"The targets are constant ({y[0]}): nothing can be learned.")
 
@@ -242,7 +236,7 @@ def offset_and_scale(y: np.ndarray) -> tuple[float, float]:
     """Mean and standard deviation of targets ``N``.
 
     Raises:
-        ValueError: They are too large or too small to be standardised.
+        ValueError: The targets are too large or too small to be standardised.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         offset, scale = float(y.mean()), float(y.std())
@@ -255,14 +249,14 @@ def offset_and_scale(y: np.ndarray) -> tuple[float, float]:
 
 
 def warn_of_copies(X: np.ndarray, y: np.ndarray) -> None:
-    """Warn where many rows ``N x D`` are copies of others, targets included."""
+    """Warn if many rows ``N x D`` are copies of others, targets included."""
     rows = np.column_stack([X, y])
     copies = len(rows) - len(np.unique(rows, axis=0))
     if copies > _COPIES * len(rows):
         warnings.warn(
             f"{copies} of {len(rows)} rows are exact copies of others, targets included. They "
-            "pull the noise towards zero, and densities of rows that are copies, too, say nothing "
-            "about new ones; drop_duplicates() if they are one observation written down twice.",
+            "bias the noise towards zero, and held-out densities of copies do not show how well "
+            "new rows are predicted; drop_duplicates() removes repeated records.",
             UserWarning,
             stacklevel=3,
         )

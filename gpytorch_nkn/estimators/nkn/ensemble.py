@@ -1,4 +1,4 @@
-"""Trained Gaussian processes that predict together."""
+"""Mixture of trained Gaussian processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from gpytorch.models import ExactGP
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from gpytorch_nkn.averaging import WIDTHS, PredictiveMixture, Transform, stack_predictions
+from gpytorch_nkn.averaging import (
+    WIDTHS,
+    PredictiveMixture,
+    Transform,
+    share_weights,
+    stack_predictions,
+)
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
 from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
@@ -20,23 +26,19 @@ from gpytorch_nkn.fit import FitResult
 
 __all__ = ["Ensemble", "cubic_seconds"]
 
-_KEPT_BYTES = 2 * 2**30  # of factors, between predictions
-_MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held out for sparse models, and of a block
-_PROBE = 1000  # rows whose time is measured
-_SCALED_ROWS = 100  # from which on noise may depend on the inputs
-_SURE = 3.0  # standard errors by which it then must predict held-out rows better
+_KEPT_BYTES = 2 * 2**30  # largest size of the factors that are kept between predictions
+_MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held-out rows of sparse models, and rows of a block
+_PROBE = 1000  # rows for the measurement of the time
+_SCALED_ROWS = 100  # least number of rows for noise that depends on the inputs
+_SURE = 3.0  # required gain of such noise in standard errors of the held-out log density
 
 IDENTITY = Transform()
 
-# What a member of an ensemble predicts by.
 Predictor = ConditionedGP | SparsePredictor
 
 
 def cubic_seconds(model: ExactGP) -> float:
-    """Seconds of a covariance, its factor and its inverse over the cube of its rows.
-
-    Measured on at most 1000 rows of a model.
-    """
+    """Seconds of covariance, factor and inverse per cubed number of rows, measured on 1000 rows."""
     (part,) = ConditionedGP(model).blocks(_PROBE, _PROBE)
     begin = time.monotonic()
     part.leave_one_out()
@@ -49,16 +51,17 @@ class Ensemble:
     Args:
         results: Records of fits whose members have all rows, by name of the network.
         cat_dims: Columns of codes.
-        sparse: Makes a sparse predictor of a model; ``None`` for exact predictions.
-        incomplete: Draws ``S x n x D`` of rows with gaps and their targets ``n``; exact members
-            are conditioned on these in the end.
-        scale_noise: Learn a :class:`NoiseScale`, which is kept if it predicts held-out rows better.
-        end: Time of the monotonic clock, after which no further member is taken in.
+        sparse: Makes the sparse predictor of a model; ``None`` for exact predictions.
+        incomplete: Draws ``S x n x D`` of rows with gaps and their targets ``n``, on which exact
+            members are conditioned in the end.
+        scale_noise: Learn a :class:`NoiseScale`, and keep it if it predicts held-out rows better.
+        end: Time of the monotonic clock, after which no further member is added.
 
     Attributes:
         members: Name of the network and number of the start of each member.
-        width_shares: Weights of the ``widths``, factors of an observation's standard deviation.
-        gap_noises: Variances ``R`` of a further noise of rows with gaps.
+        weights: Weights of the members.
+        width_shares: Weights of the ``widths``, factors of the standard deviation of observations.
+        gap_noises: Variances ``R`` of the additional noise of rows with gaps.
         left_out: Held-out targets, and their log densities under the mixture.
 
     Raises:
@@ -76,7 +79,7 @@ class Ensemble:
         end: float = math.inf,
     ):
         found: list[tuple[tuple[str, int], Predictor, np.ndarray]] = []
-        seconds = 0.0  # that a member takes
+        seconds = 0.0  # time of the last member
         for name, number in _in_turn(results):
             if found and time.monotonic() + seconds > end:
                 break
@@ -96,7 +99,7 @@ class Ensemble:
             seconds = time.monotonic() - begin
         if not found:
             raise RuntimeError("No trained network has a positive definite covariance matrix.")
-        # of starts with equal weights, the first one is reported: the best of its network
+        # The first of several starts with equal weights is reported: the best of its network.
         names = list(results)
         found.sort(key=lambda one: names.index(one[0][0]))
         members = [member for member, _, _ in found]
@@ -104,12 +107,12 @@ class Ensemble:
         held_out = _held_out(results, members)
         honest = table if held_out is None else held_out
         weights = _prepared(_weights(*honest), [predictor for _, predictor, _ in found], end)
-        places = np.flatnonzero(weights)
-        self.members = [members[place] for place in places]
-        self.predictors = [found[place][1] for place in places]
-        weights, table, honest = weights[places], table[:, places], honest[:, places]
+        used = np.flatnonzero(weights)
+        self.members = [members[index] for index in used]
+        self.predictors = [found[index][1] for index in used]
+        weights, table, honest = weights[used], table[:, used], honest[:, used]
         seen = _held_out_rows(self.predictors)
-        if seen is not None:  # predictions by all other rows, in place of blocks of some
+        if seen is not None:  # predictions from all other rows, in place of blocks
             table = honest = seen
             weights = _weights(*honest)
         self.weights = weights
@@ -120,13 +123,13 @@ class Ensemble:
         if scale_noise and len(factors) >= _SCALED_ROWS:
             factors = self._learn_scale(table, cat_dims)
         aligned = honest.shape == table.shape
-        said = self.mixture(weights, honest[1], honest[2] * (factors if aligned else 1.0))
-        self.left_out = honest[0, 0], said.log_density(honest[0, 0])
+        mixture = self.mixture(weights, honest[1], honest[2] * (factors if aligned else 1.0))
+        self.left_out = honest[0, 0], mixture.log_density(honest[0, 0])
         self.gap_noises = np.zeros(len(self.predictors))
         if incomplete is not None:
-            for place, predictor in enumerate(self.predictors):
+            for member, predictor in enumerate(self.predictors):
                 if isinstance(predictor, ConditionedGP):
-                    self.gap_noises[place] = predictor.add_uncertain_rows(*incomplete)
+                    self.gap_noises[member] = predictor.add_uncertain_rows(*incomplete)
 
     def mixture(
         self,
@@ -138,8 +141,8 @@ class Ensemble:
     ) -> PredictiveMixture:
         """The mixture of observations for weights ``R`` and moments ``R x M``.
 
-        Each component becomes one for each width. Variances ``of_gaps``, of missing values, are
-        those over all widths.
+        Each component becomes one per width. The variances ``of_gaps`` due to missing values are
+        averages over the widths.
         """
         weights = np.outer(weights, self.width_shares).ravel()
         stds = self.widths[:, None] * np.sqrt(variances + of_gaps / self.widening)[:, None]
@@ -148,11 +151,11 @@ class Ensemble:
         return PredictiveMixture(weights, means, stds, (transform,) * weights.size)
 
     def _shares_of_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
-        """Shares of widths by left-out targets and means of a table, with variances ``R x N``."""
+        """Weights of widths from held-out targets and means, with variances ``R x N``."""
         return stack_predictions(table[0, 0], table[1], variances, weights=self.weights)[1]
 
     def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
-        """Keep a scale of variances if it is better; its factors ``N`` of held-out rows."""
+        """Keep a scale of variances if it is better; return its factors ``N`` of held-out rows."""
         first, (targets, means, variances) = self.predictors[0], table
         inputs = first.held_out_inputs() if isinstance(first, SparsePredictor) else None
         if inputs is None:
@@ -166,8 +169,8 @@ class Ensemble:
         before = self.mixture(self.weights, means, variances).log_density(targets[0])
         factors = NoiseScale.held_out(*given)
         self.width_shares = self._shares_of_widths(table, variances * factors)
-        said = self.mixture(self.weights, means, variances * factors)
-        gain = said.log_density(targets[0]) - before
+        scaled = self.mixture(self.weights, means, variances * factors)
+        gain = scaled.log_density(targets[0]) - before
         if gain.mean() <= _SURE * gain.std() / math.sqrt(len(gain)):
             self.width_shares = constant
             return np.ones(len(gain))
@@ -218,7 +221,7 @@ class Ensemble:
 
 
 def _release_some(predictors: Sequence[Predictor]) -> None:
-    """Forget the factors of the last exact predictors where those of all take too much memory."""
+    """Release factors of exact predictors that together need too much memory."""
     kept = 0
     for predictor in predictors:
         if isinstance(predictor, ConditionedGP):
@@ -228,54 +231,51 @@ def _release_some(predictors: Sequence[Predictor]) -> None:
 
 
 def _in_turn(results: Mapping[str, FitResult]) -> list[tuple[str, int]]:
-    """Names of networks and numbers of their starts: the best one of each, then the others."""
-    found = [
-        (place, name, number)
-        for name, result in results.items()
-        for place, number in enumerate(
-            sorted(result.members, key=lambda number, best=result.best: number != best)  # type: ignore[misc]
-        )
-    ]
+    """Names of networks and numbers of their starts: the best of each network, then the others."""
+    found = []
+    for name, result in results.items():
+        starts = [result.best, *(number for number in result.members if number != result.best)]
+        found += [(rank, name, number) for rank, number in enumerate(starts)]
     return [(name, number) for _, name, number in sorted(found, key=lambda one: one[0])]
 
 
 def _prepared(weights: np.ndarray, predictors: list[Predictor], end: float) -> np.ndarray:
-    """Weights of the members whose predictions are prepared in time, of the largest ones first."""
+    """Weights of the members whose predictions are prepared in time, largest first."""
     seconds, done = 0.0, np.zeros_like(weights)
-    for place in np.argsort(-weights, kind="stable"):
-        if weights[place] == 0 or (done.any() and time.monotonic() + seconds > end):
+    for member in np.argsort(-weights, kind="stable"):
+        if weights[member] == 0 or (done.any() and time.monotonic() + seconds > end):
             break
         begin = time.monotonic()
-        predictor = predictors[place]
+        predictor = predictors[member]
         if isinstance(predictor, SparsePredictor):
             predictor.prepare(end)
         else:
             predictor.prepare()
         seconds = time.monotonic() - begin
-        done[place] = weights[place]
+        done[member] = weights[member]
     return done / done.sum() if (done != weights).any() else weights
 
 
 def _held_out_rows(predictors: Sequence[Predictor]) -> np.ndarray | None:
-    """Targets, means and variances ``3 x M x H`` of rows that no predictor was given."""
+    """Targets, means and variances ``3 x M x H`` of rows that no predictor has seen."""
     seen = [p.held_out() if isinstance(p, SparsePredictor) else None for p in predictors]
     found = [rows for rows in seen if rows is not None]
     return np.stack(found, 1) if len(found) == len(predictors) else None
 
 
 def _weights(targets: np.ndarray, means: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    """Weights of members by what they predicted, ``M x N``; those who did alike share theirs."""
-    _, first, alike = np.unique(means, axis=0, return_index=True, return_inverse=True)
-    weights, _ = stack_predictions(targets[0], means[first], variances[first])
-    return (weights / np.bincount(alike))[alike]
+    """Weights of members for held-out targets, means and variances ``M x N``."""
+    return share_weights(
+        means, lambda first: stack_predictions(targets[0], means[first], variances[first])[0]
+    )
 
 
 def _held_out(
     results: Mapping[str, FitResult], members: list[tuple[str, int]]
 ) -> np.ndarray | None:
-    """Targets and what networks predicted of rows before they saw them, ``3 x M x N``.
+    """Targets, means and variances ``3 x M x N`` of rows held out during the training.
 
-    All starts of a network have what they predicted together: each did so for other rows.
+    The starts of a network held out different rows; each start gets the rows of all of them.
     """
     if not all(result.held_out for result in results.values()):
         return None
@@ -283,7 +283,7 @@ def _held_out(
     for name, result in results.items():
         targets = result.model.train_targets.cpu()
         table = torch.full((3, targets.numel()), torch.nan, dtype=targets.dtype)
-        for held in result.held_out.values():  # of more starts than folds the last one counts
+        for held in result.held_out.values():  # the last start of each fold counts
             rows = held.rows.cpu()
             table[:, rows] = torch.stack([targets[rows], held.mean.cpu(), held.variance.cpu()])
         tables[name] = table.numpy()
@@ -293,5 +293,5 @@ def _held_out(
 
 
 def _left_out(predictor: ConditionedGP) -> np.ndarray:
-    """Targets, and their means and variances given all others, ``3 x N``."""
+    """Targets, leave-one-out means and variances, ``3 x N``."""
     return torch.stack([predictor.targets, *predictor.leave_one_out()]).cpu().numpy()

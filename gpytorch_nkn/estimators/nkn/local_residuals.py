@@ -1,4 +1,4 @@
-"""What a prediction by all rows leaves out, learned from the nearest rows of each point."""
+"""Local Gaussian process of the residuals of a sparse model."""
 
 from __future__ import annotations
 
@@ -16,32 +16,31 @@ from gpytorch_nkn.fit import Recipe, fit_best_of
 __all__ = ["LocalResiduals"]
 
 _NEIGHBOURS = 128
-_BLOCKS, _BLOCK_ROWS = 20, 300  # neighbourhoods from which the kernel is learned
+_BLOCKS, _BLOCK_ROWS = 20, 300  # neighbourhoods for the training of the kernel
 _ITERATIONS = 60
-_SEARCHED = 8  # columns, at most, by which neighbours are searched: trees are slow beyond
-_LEAST_SCALE = 0.05  # of a column among those, in parts of the largest
-_MAX_ENTRIES = 40_000_000  # of the rows that are kept: 320 MB
-_CHUNK_ENTRIES = 4_000_000  # of covariances between neighbours
+_SEARCHED = 8  # largest number of columns in the search tree, which is slow for more
+_LEAST_SCALE = 0.05  # least weight of a column in distances, relative to the largest
+_MAX_ENTRIES = 40_000_000  # entries of the stored rows: 320 MB
+_CHUNK_ENTRIES = 4_000_000  # entries of covariances between neighbours at once
 _UNION = 4_000  # neighbours of all points of a joint distribution
 
 
 class LocalResiduals:
     r"""A Gaussian process of residuals, conditioned on the nearest rows of each point.
 
-    The residuals :math:`r_i` vary on a scale that inducing points do not resolve. They have a
-    process of their own, with a network of kernels that is learned from random neighbourhoods of
-    rows, taken to be independent. The prediction at a point is that given its :math:`k` nearest
-    rows N, in :math:`O(k^3)`:
+    The residuals :math:`r_i` vary on a scale that inducing points do not resolve. The network of
+    kernels of their process is learned from random neighbourhoods of rows, which are assumed to be
+    independent. The prediction at a point uses its :math:`k` nearest rows N, in :math:`O(k^3)`:
 
     .. math:: \mu(x) = k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
 
-    Distances are in the columns by which the function changes most, weighted by its sensitivity,
-    without categories. Of too many rows, every so many is kept.
+    Distances are in the numeric columns to which the function is most sensitive, weighted by the
+    sensitivity. Rows are thinned evenly if there are too many.
 
     Args:
-        rows: Standardised inputs ``c x D`` and residuals ``c`` of one chunk of rows after another.
-        sensitivity: Root mean square ``D`` of the derivatives of the function by the columns.
-        like: A tensor of the dtype and on the device of the computation.
+        rows: Chunks of standardised inputs ``c x D`` and residuals ``c``.
+        sensitivity: RMS derivatives ``D`` of the function with respect to the columns.
+        like: A tensor with the dtype and the device of the computation.
 
     Raises:
         RuntimeError: The training of the kernel failed.
@@ -93,7 +92,7 @@ class LocalResiduals:
         return torch.cat(means).squeeze(-1), torch.cat(covariances)[:, 0, 0].clamp_min(0)
 
     def covariance(self, x: Tensor) -> Tensor:
-        """Covariance ``M x M`` at standardised inputs ``M x D``, given neighbours of all."""
+        """Covariance ``M x M`` at standardised inputs ``M x D``, given all neighbours."""
         near = np.unique(self._nearest(x, max(1, min(_NEIGHBOURS, _UNION // len(x)))))
         return self._conditional(x, near)[1]
 
@@ -125,7 +124,7 @@ class LocalResiduals:
             fit_best_of(
                 model,
                 restarts=1,
-                initialize=None,
+                initialize="data",
                 recipe=recipe,
                 budget=budget,
                 seed=seed,
@@ -135,7 +134,7 @@ class LocalResiduals:
         return model.eval()
 
     def _nearest(self, x: Tensor, count: int) -> np.ndarray:
-        """Numbers ``M x k`` of the rows that are nearest to points ``M x D``."""
+        """Numbers ``M x k`` of the nearest rows of points ``M x D``."""
         count = min(count, len(self._inputs))
         points = x.cpu().numpy()[:, self._columns] * self._scale
         _, near = self._tree.query(points, k=count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,75 +15,65 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from gpytorch_nkn.averaging import stacking_weights
+from gpytorch_nkn.averaging import share_weights, stacking_weights
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
 from gpytorch_nkn.estimators.nkn.table_models import (
     ClassGP,
     named_structures,
     train_structures,
 )
-from gpytorch_nkn.estimators.table_input import check_complete_targets
 from gpytorch_nkn.fit import FitResult, Recipe, Session, warn_of_size
 from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["NKNClassifier"]
 
-_MAX_ROWS = 4000  # that predictions are conditioned on
-_TRAINING_WORK = 3e9  # classes times the cube of the rows that networks learn from
-_KEPT_BYTES = 2**30  # of factors, between predictions
-_CHUNK_ENTRIES = 4_000_000  # of covariances between rows, at a time
-_LEAST_WEIGHT = 0.02  # of a network, below which it takes no part
-_LEAST = 1e-9  # probability of a class
+_MAX_ROWS = 4000  # largest number of rows that predictions are conditioned on
+_TRAINING_WORK = 3e9  # classes times the cube of the rows of the training
+_KEPT_BYTES = 2**30  # largest size of the factors that are kept between predictions
+_CHUNK_ENTRIES = 4_000_000  # entries of covariances between rows that are computed at once
+_LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
+_LEAST = 1e-9  # least probability of a class
 _POWERS = -2.0, 2.0  # range of the logarithm of the calibrating power
 
 
 class NKNClassifier(ClassifierMixin, TableEstimator):
     """Gaussian process classification on a table of data, with kernels that learn their structure.
 
-    Columns of numbers, categories and dates, and missing cells are read as by
-    :class:`.NKNRegressor`, and the same networks of kernels are trained, each from several starts.
-    Their probabilities are mixed with stacking weights, together with the frequencies of the
-    classes, and a power of the mixture is calibrated, all on held-out rows. Nothing needs to be
-    tuned.
+    Tables are read and networks trained as in :class:`.NKNRegressor`. The probabilities of the
+    networks and the class frequencies are mixed with stacking weights, and a power of the mixture
+    is calibrated, all on held-out rows. Nothing needs to be tuned.
 
-    Each class has a Gaussian process for the logarithm of a gamma variable; normalised, these
-    are probabilities with a Dirichlet distribution. The processes share the kernel. Their
-    approximation by Gaussians has an exact posterior, which takes the cube of the rows per class:
-    networks learn from a random part of the rows where these are many (1,400 rows of two classes,
-    650 of ten), and predictions use 4,000 rows at most; a warning says so.
+    Each class has a Gaussian process of the logarithm of a gamma variable; normalised, the gamma
+    variables are probabilities with a Dirichlet distribution. The processes share the kernel. The
+    cost is cubic in the number of rows for each class. Networks learn from a random subset of many
+    rows (1,400 rows of two classes, 650 of ten), and predictions use at most 4,000 rows, with a
+    warning.
 
     Args:
-        structure: The networks, as :class:`.NKNRegressor` has them. ``"auto"`` is without
-            ``"rbf"`` and ``"matern"``.
+        structure: The networks, as in :class:`.NKNRegressor`; ``"auto"`` omits ``"rbf"`` and
+            ``"matern"``.
         restarts: Starts of every network.
-        class_weight: Factors of the probabilities of the classes, by label, or ``"balanced"`` for
-            the inverse frequencies: predictions are for a population whose classes are as frequent
-            as this makes them. ``None`` is for one with the frequencies of training.
-        recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
+        class_weight: Factors of the class probabilities by label, or ``"balanced"`` for the inverse
+            class frequencies: predictions are for a population with these class frequencies.
+            ``None`` for the frequencies of the fit.
         budget: Wall time in seconds of the training; ``None`` for no limit.
-        n_jobs: Processes for the starts, from 500 rows on (below, they run in turn).
-        device: Torch device of the computation, such as ``"cuda"``; ``None`` is the CPU, whatever
-            PyTorch's default device is.
-        random_state: Seed, or NumPy random state; an integer makes fits reproducible.
-        progress: Show a progress bar on a terminal.
+        <shared training>
+        <shared computation>
 
     Attributes:
         classes_: The labels, sorted.
-        results_: Records of the fits, :class:`gpytorch_nkn.fit.FitResult`, by name of the network.
-        members_, weights_: Members of the mixture, pairs of a network's name and the number of its
-            start, and their weights; what is missing to 1 is the weight of the frequencies.
-        power_: Power of the probabilities of the mixture that makes them calibrated.
-        model_: The Gaussian processes of the largest weight over standardised columns, one for each
+        <shared attributes>
+        weights_: Weights of the members; the weight of the class frequencies is the rest to 1.
+        power_: Calibrating power of the probabilities of the mixture.
+        model_: Gaussian processes of the largest weight over standardised columns, one for each
             class; their targets are positive for rows of the class and negative for others.
-        left_out_log_loss_: Mean log loss of held-out training rows. Below 500 rows these are thirds
-            of the rows that hyperparameters have not seen; from there on they are held out one by
-            one, which is slightly optimistic.
-        x_offset_, x_scale_, categories_, missing_shares_, columns_: As of :class:`.NKNRegressor`.
+        left_out_log_loss_: Mean log loss of held-out rows of the fit. Below 500 rows these are
+            thirds of the rows, with hyperparameters learned without them. From 500 rows on it is
+            leave-one-out, which is slightly optimistic.
 
-    Ctrl-C and the budget end the training; the best of what was reached by then predicts.
+    Ctrl-C and the budget end the training; the best parameters so far are used.
 
     Example:
         >>> import numpy as np
@@ -97,6 +87,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     processes for large-scale calibrated classification; Yao et al. (2018) for the mixture.
     """
 
+    class_weight: Any
     classes_: np.ndarray
 
     def __init__(
@@ -112,15 +103,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         random_state: int | np.random.RandomState | None = None,
         progress: bool = True,
     ):
-        self.structure = structure
-        self.restarts = restarts
-        self.class_weight = class_weight
-        self.recipe = recipe
-        self.budget = budget
-        self.n_jobs = n_jobs
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
+        self._set_options(locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> NKNClassifier:
         """Learn from a table.
@@ -133,28 +116,28 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             The fitted estimator.
 
         Raises:
-            ValueError: Labels are missing or of one class only, values are infinite or no numbers,
+            ValueError: Labels are missing or of one class only, values are infinite or not numbers,
                 lengths differ, there are fewer than 3 rows, all columns are constant, or an option
-                has no meaning.
-            TypeError: ``structure`` is neither a name nor a kernel, nor a sequence of such.
+                is invalid.
+            TypeError: ``structure`` is not a name, a kernel, or a sequence of names and kernels.
             RuntimeError: Every start of every network failed.
-            KeyboardInterrupt: Ctrl-C came before the first step of training.
+            KeyboardInterrupt: Ctrl-C came before the first training step.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # of another fit: a failure of this one must not leave a mixture
+        self._forget()
         structures = self._check_parameters()
         session = Session(budget=self.budget)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        table, labels, codes = self._training_table(X, y)
+        table, labels, codes = self._read(X, y)
+        labels = self._codes_of_labels(labels)
         self._class_factors = self._factors_of_classes(labels)
-        what = "time grows with their cube, and a random part of each class predicts the others."
+        what = "time grows with their cube, and predictions use a random part of each class."
         warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, what)
         rows, cat_dims = self._standardise(table, codes, structures, seed)
         kept = _stratified(labels, _MAX_ROWS, seed)
         rows, labels = self._gaps.expected(rows[kept]), labels[kept]
         marks = ClassGP.targets_of(labels, len(self.classes_))
         learned = _stratified(labels, int((_TRAINING_WORK / len(marks)) ** (1 / 3)), seed)
-        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
+        with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
             x, y = self._tensor(rows), self._tensor(marks)
             named = named_structures(structures, len(learned), x.size(-1))
             if list(structures) == ["auto"]:
@@ -178,19 +161,15 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         self.results_ = results
         return self
 
-    def _training_table(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows ``N x D``, codes of labels ``N``, the mask ``D`` (or empty) of columns of codes."""
-        X, codes = self._coded(X)
-        check_complete_targets(y)
-        checks: dict[str, Any] = {"dtype": np.float64, "order": "C", "ensure_min_samples": 3}
-        table, labels = validate_data(self, X, y, ensure_all_finite="allow-nan", **checks)
+    def _codes_of_labels(self, labels: np.ndarray) -> np.ndarray:
+        """Learn the classes, and return the code ``N`` of each label."""
         check_classification_targets(labels)
-        self.classes_, labels = np.unique(labels, return_inverse=True)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y must have at least 2 classes, got 1 class: {self.classes_.tolist()}."
             )
-        return table, labels, codes
+        return codes
 
     def _factors_of_classes(self, labels: np.ndarray) -> np.ndarray:
         """Factors ``K`` of the probabilities."""
@@ -215,15 +194,18 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     def _mix(
         self, results: Mapping[str, FitResult], labels: np.ndarray, counts: np.ndarray
     ) -> None:
-        """Weights of members by their held-out probabilities, and the calibrating power.
+        """Learn weights of the members and the calibrating power from held-out probabilities.
 
-        ``labels`` are of the rows that networks have learned from.
+        Args:
+            results: Training records by network.
+            labels: Codes of the rows that the networks have learned from.
+            counts: Number of rows of each class ``K``.
         """
         members, tables = [], []
         honest = all(result.held_out for result in results.values())
         for name, result in results.items():
             table = np.full((len(counts), len(labels)), np.nan)
-            for held in result.held_out.values():  # all starts together: each of other rows
+            for held in result.held_out.values():  # each start held out other rows
                 noise = result.model.likelihood.noise.mean(-1, keepdim=True)
                 latent = _probabilities(held.mean, held.variance - noise)
                 table[:, held.rows.cpu().numpy()] = latent
@@ -238,28 +220,22 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         self._frequencies = (counts + 0.5) / (counts + 0.5).sum()
         constant = np.broadcast_to(self._frequencies[:, None], stacked[0].shape)
         powers = [_calibrated(table, labels) for table in stacked]
-        stacked = np.stack(
-            [
-                *(_powered(table, power) for table, power in zip(stacked, powers, strict=True)),
-                constant,
-            ]
-        )
-        places = np.arange(len(labels))
-        densities = np.log(stacked[:, labels, places])
-        _, first, alike = np.unique(densities, axis=0, return_index=True, return_inverse=True)
-        weights = stacking_weights(densities[first])
-        weights = (weights / np.bincount(alike))[alike]
+        powered = [_powered(table, power) for table, power in zip(stacked, powers, strict=True)]
+        stacked = np.stack([*powered, constant])
+        rows = np.arange(len(labels))
+        densities = np.log(stacked[:, labels, rows])
+        weights = share_weights(densities, lambda first: stacking_weights(densities[first]))
         weights[:-1][weights[:-1] < _LEAST_WEIGHT * weights.max()] = 0
         weights /= weights.sum()
         mixed = np.tensordot(weights, stacked, 1)
         self.power_ = _calibrated(mixed, labels)
-        losses = -np.log(_powered(mixed, self.power_)[labels, places])
+        losses = -np.log(_powered(mixed, self.power_)[labels, rows])
         self.left_out_log_loss_ = float(losses.mean())
         used = np.flatnonzero(weights[:-1])
-        self.members_ = [members[place][:2] for place in used]
+        self.members_ = [members[index][:2] for index in used]
         self.weights_ = weights[used]
-        self._predictors = [members[place][2] for place in used]
-        self._powers = [powers[place] for place in used]
+        self._predictors = [members[index][2] for index in used]
+        self._powers = [powers[index] for index in used]
         best = int(weights[:-1].argmax())
         self.model_ = members[best][2].model
 
@@ -270,8 +246,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             X: Rows ``M x D``.
 
         Returns:
-            ``M x K``, in the order of ``classes_``. Those of a row with missing values are means
-            over 8 draws of these.
+            ``M x K``, in the order of ``classes_``; for a row with missing values, the mean over 8
+            draws of the values.
         """
         drawn, gaps = self._drawn(X)
         whole = self._mixed(self._tensor(drawn[0]))
@@ -293,67 +269,61 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Labels ``M`` of the most probable classes of rows ``M x D``."""
-        places = self.predict_proba(X).argmax(1)
-        return self.classes_[places]
+        codes = self.predict_proba(X).argmax(1)  # raises an error before the fit
+        return self.classes_[codes]
 
 
 class _Predictor:
-    """Probabilities of the classes by a trained model, from a Cholesky factor per class."""
+    """Class probabilities of a trained model, from a Cholesky factor per class."""
 
     def __init__(self, model: ClassGP):
         self.model = model
-        self._posteriors: dict[int, ExactPosterior] = {}
+        self._kept: list[ExactPosterior] = []
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_posteriors": {}}
+        return {**self.__dict__, "_kept": []}
 
     def condition(self, x: Tensor, y: Tensor) -> None:
         """Condition on rows ``N x d`` and targets ``K x N``."""
         self.model.train().set_train_data(x, y, strict=False)
         self.model.eval()
-        self._posteriors = {}
+        self._kept = []
 
-    def _posterior(self, label: int, covariance: Tensor) -> ExactPosterior:
-        noise = self.model.likelihood.noise[label]
-        return ExactPosterior(covariance + noise.diag(), self._residual(label))
+    def _posteriors(self) -> Iterable[ExactPosterior]:
+        """Posteriors of the classes, kept between predictions unless they need too much memory."""
+        targets = self.model.train_targets
+        if self._kept or len(targets) * targets.size(1) ** 2 * 8 > _KEPT_BYTES:
+            return self._kept or self._made()
+        self._kept = list(self._made())
+        return self._kept
 
-    def _residual(self, label: int) -> Tensor:
-        return self.model.train_targets[label] - self.model.mean_module.constant[label]
+    def _made(self) -> Iterator[ExactPosterior]:
+        model = self.model
+        covariance = model.covar_module(model.train_inputs[0]).to_dense()
+        residuals = model.train_targets - model.mean_module.constant[:, None]
+        for noise, residual in zip(model.likelihood.noise, residuals, strict=True):
+            yield ExactPosterior(covariance + noise.diag(), residual)
 
     @torch.no_grad()
     def left_out(self) -> np.ndarray:
-        """Probabilities ``K x N`` of the rows, each given all others."""
-        model = self.model
-        covariance = model.covar_module(model.train_inputs[0]).to_dense()
-        means, variances = [], []
-        for label in range(len(model.train_targets)):
-            mean, variance = self._posterior(label, covariance).leave_one_out()
-            means.append(mean + model.mean_module.constant[label])
-            variances.append(variance - model.likelihood.noise[label])
-        return _probabilities(torch.stack(means), torch.stack(variances))
+        """Leave-one-out probabilities ``K x N`` of the rows."""
+        means, variances = zip(*(one.leave_one_out() for one in self._made()), strict=True)
+        constants, noise = self.model.mean_module.constant, self.model.likelihood.noise
+        return _probabilities(
+            torch.stack(means) + constants[:, None], torch.stack(variances) - noise
+        )
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> np.ndarray:
         """Probabilities ``K x M`` at rows ``M x d``."""
         model = self.model
         known = model.train_inputs[0]
-        num_classes, num_rows = model.train_targets.shape
-        kept = num_classes * num_rows**2 * 8 <= _KEPT_BYTES
-        covariance = None
-        parts = x.split(max(1, _CHUNK_ENTRIES // num_rows))
+        parts = x.split(max(1, _CHUNK_ENTRIES // len(known)))
         crosses = [model.covar_module(part, known).to_dense() for part in parts]
         prior = model.covar_module(x, diag=True)
         means, variances = [], []
-        for label in range(num_classes):
-            posterior = self._posteriors.get(label)
-            if posterior is None:
-                if covariance is None:
-                    covariance = model.covar_module(known).to_dense()
-                posterior = self._posterior(label, covariance)
-                if kept:
-                    self._posteriors[label] = posterior
-            mean = torch.cat([posterior.mean(cross) for cross in crosses])
-            means.append(mean + model.mean_module.constant[label])
+        for posterior, constant in zip(self._posteriors(), model.mean_module.constant, strict=True):
+            means.append(torch.cat([posterior.mean(cross) for cross in crosses]) + constant)
             variances.append(prior - torch.cat([posterior.reduction(cross) for cross in crosses]))
         return _probabilities(torch.stack(means), torch.stack(variances))
 
@@ -378,22 +348,22 @@ def _powered(probabilities: np.ndarray, power: float) -> np.ndarray:
 
 
 def _calibrated(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """The power of probabilities ``K x N`` of least log loss, near 1 for few rows."""
-    places = np.arange(len(labels))
+    """Power of probabilities ``K x N`` with the least log loss, shrunk to 1 for few rows."""
+    rows = np.arange(len(labels))
 
     def loss(logarithm: float) -> float:
         powered = _powered(probabilities, np.exp(logarithm))
-        return -np.log(powered[labels, places]).sum() + logarithm**2 / 2
+        return -np.log(powered[labels, rows]).sum() + logarithm**2 / 2
 
     return float(np.exp(minimize_scalar(loss, bounds=_POWERS, method="bounded").x))
 
 
 def _stratified(labels: np.ndarray, most: int, seed: int) -> np.ndarray:
-    """Indices of at most so many random rows, with classes as frequent as among all."""
+    """Indices of at most ``most`` random rows with the class frequencies of all rows."""
     order = np.random.default_rng(seed).permutation(len(labels))
     if len(labels) <= most:
         return np.arange(len(labels))
-    share = np.empty(len(labels))  # of its class that comes before a row
+    share = np.empty(len(labels))  # fraction of the class before a row
     for label in np.unique(labels):
         own = order[labels[order] == label]
         share[own] = np.arange(len(own)) / len(own)

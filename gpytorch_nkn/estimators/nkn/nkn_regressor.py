@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from numbers import Integral
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_nkn.averaging import TRANSFORMS, MixturePredictions, PredictiveMixture, as_bounds
@@ -33,7 +32,6 @@ from gpytorch_nkn.estimators.nkn.table_models import (
 from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, TableRows, row_source
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
 from gpytorch_nkn.estimators.table_input import (
-    check_complete_targets,
     check_numeric,
     check_varies,
     warn_of_copies,
@@ -48,111 +46,101 @@ from gpytorch_nkn.fit import (
 
 __all__ = ["NKNRegressor"]
 
-_SHARE = 0.5  # of a budget, at most, for what predictions need
-_USUAL_ROWS = 100_000
-_MIXED = 2  # members that it is to have time for
-_PASSES, _LEAST_POINTS = 4, 50  # of sparse predictions over the rows; inducing points
+_SHARE = 0.5  # largest fraction of a budget for the preparation of predictions
+_USUAL_ROWS = 100_000  # above which a warning gives the expected time
+_MIXED = 2  # members for which that fraction must suffice
+_PASSES, _LEAST_POINTS = 4, 50  # sparse predictions: passes over the rows, least inducing points
 _METHODS = ("auto", "exact", "sparse")
 _TRANSFORMS = ("auto", *TRANSFORMS)
-# Width of the Gaussian around each of eight draws, in their standard deviation: half of the
+# Width of the Gaussian around each of eight draws in their standard deviation: half of the
 # distance between neighbours.
 _BANDWIDTH = 0.2
-_CHOICE = 0.05  # of a budget, at most, for every transform
+_CHOICE = 0.05  # largest fraction of a budget for each candidate transform
 
 
 class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     """Gaussian process regression on a table of data, with kernels that learn their structure.
 
-    Columns and targets are standardised inside; results are in the units of the data. A few
-    networks of kernels are trained, each from several starts. Their predictions are mixed with
-    stacking weights, by how well they predict held-out rows. Nothing needs to be tuned.
+    Columns and targets are standardised; results are in the units of the data. A few networks of
+    kernels are trained, each from several starts. Their predictions are mixed with stacking
+    weights from held-out rows. Nothing needs to be tuned.
 
-    Up to 2,000 rows the networks maximise the posterior of their parameters given all rows;
-    beyond, given random blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`).
-    Predictions use every row: exactly up to 12,000 rows (fewer if memory is short), beyond with
-    inducing points and, where these are few for the rows, a local process of the residuals.
-    Tables may be larger than the memory: Parquet files and memory maps are read piece by piece;
-    networks then learn from 20,000 random rows, which ``model_`` holds.
+    Up to 2,000 rows the networks maximise the posterior of their parameters given all rows, and
+    for more given random blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`).
+    Predictions use every row: exactly up to 12,000 rows (fewer if memory is short), and for more
+    with inducing points and, where these are few for the rows, a local process of the residuals.
+    Parquet files and memory maps may be larger than the memory; networks then learn from 20,000
+    random rows, which ``model_`` contains.
 
-    In a data frame, columns of strings and of pandas' categorical type are categories, which are
-    alike or not (:class:`gpytorch_nkn.kernels.CategoricalKernel`); booleans are numbers. An
-    unseen category differs from all. Dates are days since the first of training (periods by their
-    start), durations are days; NaT is a missing number.
+    In a data frame, columns of strings and of pandas' categorical type are categories
+    (:class:`gpytorch_nkn.kernels.CategoricalKernel`); booleans are numbers. A category that is not
+    in the fit differs from all others. Dates become days since the first date of the fit (periods
+    by their start), durations days; NaT is a missing number.
 
     Missing numbers (NaN, pandas' NA) are drawn from their distribution given the other columns,
-    missing categories by their frequencies (``fillna("missing")`` makes them one more category).
-    Networks learn from complete rows if these are half of all, or ten for each column and ten
-    more; otherwise from all, with expected values. Exact predictions use incomplete rows, too,
-    each with noise of its own: the variance of the function over the missing values. A prediction
-    of an incomplete row is a mixture over 8 draws. This assumes that values are missing at random
-    given those that are there; otherwise add columns of scikit-learn's ``MissingIndicator``.
-    Infinite values raise an error, and so do missing ones in files and memory maps.
+    missing categories by their frequencies (``fillna("missing")`` makes a category of them).
+    Networks learn from complete rows if these are half of all rows, or ten for each column plus
+    ten; otherwise from all rows, with expected values. Exact predictions also use incomplete rows,
+    each with additional noise: the variance of the function over the missing values. The prediction
+    of an incomplete row is a mixture over 8 draws. Values must be missing at random given the
+    observed values; otherwise add columns of scikit-learn's ``MissingIndicator``. Infinite values
+    raise an error, as do missing values in files and memory maps.
 
-    Observations have mixture noise: several Gaussians around a prediction, of half to eight times
-    its standard deviation, with weights from held-out rows. From 100 rows on, the noise is scaled
-    by a log-linear function of the columns and of the prediction if held-out rows are then
-    predicted better by 3 standard errors of their log density.
+    The noise is a mixture of Gaussians whose standard deviation is half to eight times the
+    predicted one, with weights from held-out rows. From 100 rows on, it is scaled by a log-linear
+    function of the columns and of the prediction if the log density of held-out rows is then higher
+    by 3 standard errors.
 
     Args:
         structure: The networks: ``"auto"``, a name, a kernel over all columns, or a sequence of
-            names and kernels. A kernel (best a network: others train more slowly) takes its start
+            names and kernels. A kernel (preferably a network, which trains faster) takes its start
             values from the data. Names are
 
             - ``"tabular"``: :meth:`.NeuralKernelNetwork.tabular`, kernels over all columns;
             - ``"columns"``: the same with ``columns=True``, a kernel per column;
             - ``"additive"``: :meth:`.NeuralKernelNetwork.additive`;
-            - ``"spectral"``: the first with ``spectral=4``, frequencies across columns;
+            - ``"spectral"``: ``"tabular"`` with ``spectral=4``, frequencies across columns;
             - ``"rbf"``, ``"matern"``: one RBF or Matern-5/2 kernel over all columns;
-            - ``"regression"``: :meth:`.NeuralKernelNetwork.regression`, the paper's;
+            - ``"regression"``: :meth:`.NeuralKernelNetwork.regression`, as in the paper;
             - all others of :class:`gpytorch_nkn.models.NKNSingleTaskGP`.
 
-            ``"auto"`` is the first three up to 2000 rows, and the first and the fourth beyond.
-            Beyond 25 columns it is without ``"columns"``, for 1 or more than 50 the first alone.
-            Below 500 rows it takes ``"rbf"`` and ``"matern"``, too.
+            ``"auto"`` is the first three up to 2000 rows, and ``"tabular"`` and ``"spectral"`` for
+            more. It omits ``"columns"`` above 25 columns, and is ``"tabular"`` alone for 1 column
+            or more than 50. Below 500 rows it includes ``"rbf"`` and ``"matern"``.
         restarts: Starts of every network.
-        y_transform: How targets are modelled: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
-            ``"logit"``, as :class:`.NKNForecaster` has them; or ``"auto"``, which takes logarithms
-            or square roots of targets that are not negative and skewed to the right (a skewness
-            above 0.5) if held-out ones of 300 rows are predicted better by 2 standard errors of
-            their log density; never of tables that are not in memory. Predictions are of the
-            targets themselves. Under a root, a logarithm or bounds, whole numbers are counts:
-            quantiles and samples are whole numbers, densities are probabilities.
-        y_bounds: Lower and upper end of the targets, ``None`` for none: there are no predictions
-            beyond. ``None``: 0 and infinity for transforms that need it.
+        y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
+            ``"logit"``, as in :class:`.NKNForecaster`. ``"auto"`` uses logarithms or square roots
+            of non-negative targets with a skewness above 0.5 if the log density of held-out rows,
+            among 300 rows, is higher by 2 standard errors; it does not for tables in files.
+            Predictions are of the targets themselves. Under a root, a logarithm or bounds, whole
+            numbers are counts: quantiles and samples are whole numbers, densities are
+            probabilities.
+        y_bounds: Lower and upper bound of the targets and predictions, each a number or ``None``.
+            ``None`` for 0 and infinity for transforms that need bounds.
         method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, see above.
         num_inducing: Inducing points of sparse predictions.
-        recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
-        budget: Wall time in seconds of a fit; ``None`` for no limit. At most half of it is kept
-            for what predictions need: where that is not enough, ``"auto"`` takes inducing points
-            (fewer of them, if need be), and fewer starts are mixed.
-        n_jobs: Processes for the starts, from 500 rows on (below, they run in turn).
-        device: Torch device of the computation, such as ``"cuda"``; ``None`` is the CPU, whatever
-            PyTorch's default device is.
-        random_state: Seed, or NumPy random state; an integer makes fits reproducible.
-        progress: Show a progress bar on a terminal.
+        budget: Wall time in seconds of a fit; ``None`` for no limit. At most half of it is reserved
+            for the preparation of predictions. If that is not enough, ``"auto"`` uses inducing
+            points (if need be fewer of them), and fewer starts are mixed.
+        <shared training>
+        <shared computation>
 
     Attributes:
-        results_: Records of the fits, :class:`gpytorch_nkn.fit.FitResult`, by name of the network.
-        members_, weights_: Members of the mixture, pairs of a network's name and the number of its
-            start, and their weights.
-        model_: The Gaussian process of the largest weight, over standardised columns and targets;
-            what ``expand``, ``decompose`` and ``report`` read.
-        left_out_log_density_: Mean log density of held-out training rows, per unit of the targets.
-            Below 500 rows each third of them is predicted from the others by hyperparameters that
-            have not seen it. From there on rows are held out one by one, which is slightly
-            optimistic; with sparse predictions, one by one within blocks of rows.
+        <shared attributes>
+        weights_: Weights of the members.
+        model_: Gaussian process of the largest weight, over standardised columns and targets; the
+            input of ``expand``, ``decompose`` and ``report``.
+        left_out_log_density_: Mean log density of held-out rows of the fit, per unit of the
+            targets. Below 500 rows each third of them is predicted from the others with
+            hyperparameters learned without it. From 500 rows on it is leave-one-out, which is
+            slightly optimistic; with sparse predictions within blocks of rows.
         width_shares_: Weights of the noise components, by factor of the standard deviation.
         method_: ``"exact"`` or ``"sparse"``.
-        x_offset_, x_scale_, y_offset_, y_scale_: The standardisation, of columns that vary and of
-            the transformed targets.
-        y_transform_: The transform of the targets, see ``y_transform``.
-        categories_: Categories of the columns that hold such, by name.
+        y_offset_, y_scale_: Standardisation of the transformed targets.
+        y_transform_: The transform of the targets.
         noise_depends_: Whether the noise depends on the inputs.
-        missing_shares_: Fractions of missing values in the columns ``D`` of training.
-        columns_: Names of the columns in use. Constant ones are dropped (not with kernels of one's
-            own, which count on their number).
 
-    Ctrl-C and the budget end the training; the best of what was reached by then predicts.
+    Ctrl-C and the budget end the training; the best parameters so far are used.
 
     Example:
         >>> import numpy as np
@@ -162,10 +150,15 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         NKNRegressor(...)
         >>> mean, std = regressor.predict(X[:3], return_std=True)
 
-    Reference: Sun et al. (2018), section 5.2; Yao et al. (2018) for the mixture. The paper's own
-    network, trained by maximum likelihood, is ``structure="regression"`` (here with priors): with
-    few rows it fits the noise.
+    Reference: Sun et al. (2018), section 5.2; Yao et al. (2018) for the mixture. The paper's
+    network, trained by maximum likelihood, is ``structure="regression"`` (here with priors); with
+    few rows it overfits.
     """
+
+    y_transform: str
+    y_bounds: Sequence[float | None] | None
+    method: str
+    num_inducing: int
 
     def __init__(
         self,
@@ -183,40 +176,28 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         random_state: int | np.random.RandomState | None = None,
         progress: bool = True,
     ):
-        self.structure = structure
-        self.restarts = restarts
-        self.y_transform = y_transform
-        self.y_bounds = y_bounds
-        self.method = method
-        self.num_inducing = num_inducing
-        self.recipe = recipe
-        self.budget = budget
-        self.n_jobs = n_jobs
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
+        self._set_options(locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> NKNRegressor:
         """Learn from a table.
 
         Args:
-            X: Rows ``N x D``, an array or a data frame. Or a table that is not in memory: the path
-                of a Parquet file or folder (or several), or a ``numpy.memmap``.
-            y: Targets ``N``; of Parquet the name of their column, all others being inputs.
+            X: Rows ``N x D``: an array, a data frame, the path of a Parquet file or folder (or
+                several paths), or a ``numpy.memmap``.
+            y: Targets ``N``; for Parquet the name of their column.
 
         Returns:
             The fitted estimator.
 
         Raises:
-            ValueError: Targets are missing, values are infinite or no numbers, lengths differ,
+            ValueError: Targets are missing, values are infinite or not numbers, lengths differ,
                 there are fewer than 3 rows, the targets or all columns are constant, or an option
-                has no meaning.
-            TypeError: ``structure`` is neither a name nor a kernel, nor a sequence of such.
+                is invalid.
+            TypeError: ``structure`` is not a name, a kernel, or a sequence of names and kernels.
             RuntimeError: Every start of every network failed.
-            KeyboardInterrupt: Ctrl-C came before the first step of training.
+            KeyboardInterrupt: Ctrl-C came before the first training step.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # of another fit: a failure of this one must not leave a mixture
+        self._forget()
         structures = self._check_parameters()
         session = Session(budget=self.budget)
         self.seed_ = seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -229,7 +210,10 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             else:
                 drawn = DrawnRows(source, seed)
                 X, y = drawn.X, drawn.y
-        table, target, codes = self._training_table(X, y, in_memory=source is None)
+        check_numeric("y", y)
+        table, target, codes = self._read(X, y, y_numeric=True)
+        target = target.astype(np.float64)
+        check_varies(target)
         bounds = as_bounds(self.y_bounds, "y_bounds")
         transforms = candidates(self.y_transform, target, bounds, in_memory=source is None)
         rows, cat_dims = self._standardise(table, codes, structures, seed)
@@ -238,13 +222,13 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         num_rows = count if drawn is None else drawn.source.num_rows
         self._choose_method(len(rows) if self.method == "exact" else num_rows)
         gappy = np.zeros(0, dtype=int)
-        if self.method_ == "exact":  # others cannot take rows with a noise of their own
+        if self.method_ == "exact":  # inducing points need equal noise of all rows
             most = None if self.method == "exact" else max_exact_rows(self.device) - count
             gappy = np.flatnonzero(~learned)[:most]
-        warn_of_copies(rows, target)  # sorts the rows: after tables that are too large are refused
+        warn_of_copies(rows, target)  # sorts the rows, hence after the check of their number
         gappy_rows, gappy_target = rows[gappy], target[gappy]
         rows, target = self._gaps.expected(rows)[learned], target[learned]
-        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
+        with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
             transform = choose_transform(
                 transforms,
                 self._tensor(rows),
@@ -291,7 +275,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         mix = partial(Ensemble, results, cat_dims=cat_dims, sparse=sparse, incomplete=incomplete)
         with session.interruptible():
             ensemble = mix(end=session.end)
-        if session.interrupted:  # the best start alone takes the least time
+        if session.interrupted:  # the best start alone is fastest
             ensemble = mix(end=-math.inf)
         self._ensemble, self.results_ = ensemble, results
         self.members_, self.weights_ = ensemble.members, ensemble.weights
@@ -302,26 +286,12 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         self.left_out_log_density_ = float(np.nanmean(logs))
         return self
 
-    def _training_table(
-        self, X: Any, y: Any, *, in_memory: bool
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows ``N x D``, targets ``N`` and the mask ``D`` (or empty) of columns of codes."""
-        X, codes = self._coded(X, in_memory=in_memory)
-        check_numeric("y", y)
-        check_complete_targets(y)
-        checks: dict[str, Any] = {"dtype": np.float64, "y_numeric": True, "order": "C"}
-        checks |= {"ensure_min_samples": 3, "ensure_all_finite": "allow-nan"}
-        table, target = validate_data(self, X, y, **checks)
-        target = target.astype(np.float64)
-        check_varies(target)
-        return table, target, codes
-
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Inputs ``N x d`` and targets ``N`` as networks see them."""
+        """Standardised inputs ``N x d`` and targets ``N``."""
         return self._tensor(self.standardisation_(X)), self._tensor(self._targets.standardised(y))
 
     def _choose_method(self, num_rows: int) -> None:
-        """Choose how to predict from so many rows; raise or warn if that takes too much."""
+        """Choose the method of prediction; raise an error or warn if it is too expensive."""
         self.method_ = self.method
         if self.method == "auto":
             self.method_ = "exact" if num_rows <= max_exact_rows(self.device) else "sparse"
@@ -334,13 +304,13 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                 "NKNRegressor",
                 num_rows,
                 _USUAL_ROWS,
-                f"hyperparameters are learned from blocks of some of them, and {self.num_inducing} "
-                "inducing points see all, minutes for a million rows; a budget or fewer "
+                f"hyperparameters are learned from random blocks of rows, and {self.num_inducing} "
+                "inducing points use all rows, in minutes for a million rows; a budget or fewer "
                 "num_inducing shorten it.",
             )
 
     def _plan_predictions(self, model: TableGP, num_rows: int, networks: int) -> float:
-        """Choose predictions that a budget has time for; the seconds that they take."""
+        """Choose predictions that the budget allows, and return their seconds."""
         assert self.budget is not None
         seconds, count = _SHARE * self.budget, networks * self.restarts
         per_point = cubic_seconds(model) * num_rows  # and inducing point, of n m^2 operations
@@ -403,25 +373,23 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
 
         Returns:
             Mean ``M``, or mean and standard deviations or covariance, in units of the targets.
-            Where these are transformed, the function is that of the process, transformed back;
-            the mean is always that of observations. Parts of the distribution beyond all targets
-            of training and beyond the median by more than a standard deviation count as if they
-            lay there.
+            The mean is always of observations. With a transform, values of the process that are
+            more than a standard deviation beyond both the targets of the fit and the median are
+            clipped there, because tails of logarithms would dominate the moments.
 
         Raises:
-            ValueError: Both are asked for, a covariance of transformed targets is, or ``X`` is not
-                such a table.
+            ValueError: Both ``return_std`` and ``return_cov`` are set, ``return_cov`` is set for
+                transformed targets, or ``X`` does not match the fit.
         """
         if return_std and return_cov:
-            raise ValueError("At most one of return_std and return_cov can be asked for.")
+            raise ValueError("At most one of return_std and return_cov can be True, got both.")
         drawn, gaps = self._drawn(X)
         is_linear = self.y_transform_.is_linear
         if return_cov:
             if not is_linear:
                 raise ValueError(
-                    "Targets are transformed or bounded (see y_transform_) and have covariances on "
-                    "that scale only; sample_y draws jointly, and y_transform='identity' without "
-                    "bounds has them."
+                    "return_cov needs targets without a transform or bounds (see y_transform_): "
+                    "sample_y draws jointly, and y_transform='identity' without bounds has them."
                 )
             return self._mean_and_covariance(drawn, gaps, observation_noise)
         if is_linear and not return_std:
@@ -434,7 +402,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         return (mean, std) if return_std else mean
 
     def predict_distribution(self, X: ArrayLike, /) -> PredictiveMixture:  # type: ignore[override]
-        """Distributions of new observations, to ask for several things at the cost of one.
+        """Predict the distributions of new observations.
 
         Args:
             X: Rows ``M x D``.
@@ -448,7 +416,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     def _mean_and_covariance(
         self, drawn: np.ndarray, gaps: np.ndarray, noise: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean ``M`` and covariance ``M x M`` of the mixture, noise included or not."""
+        """Mean ``M`` and covariance ``M x M`` of the mixture."""
         ensemble = self._ensemble
         weights, means, _, of_gaps = self._components(drawn, gaps, variance=False)
         mean = weights @ means
@@ -458,7 +426,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                 own = ensemble.covariance(member, self._tensor(rows), noise=noise)
                 covariance += weight / len(drawn) * own
         covariance *= self.y_scale_**2 * (ensemble.widening if noise else 1.0)
-        # missing values of different rows are independent: they add to the diagonal only
+        # Missing values of different rows are independent: only the diagonal changes.
         members = (means - mean).reshape(len(ensemble.weights), len(drawn), -1)
         central = members.mean(1)
         covariance += (ensemble.weights * central.T) @ central
@@ -474,7 +442,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         *,
         observation_noise: bool = True,
     ) -> np.ndarray:
-        """Draw joint samples of the observations at all rows.
+        """Draw joint samples of observations.
 
         Args:
             X: Rows ``M x D``.
@@ -483,8 +451,8 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             observation_noise: Draw observations; ``False`` draws the function.
 
         Returns:
-            Samples ``M x n_samples``. Each is of one member of the mixture, of one noise component
-            and of one draw of missing values.
+            Samples ``M x n_samples``, each of one member, one noise component and one draw of the
+            missing values.
         """
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
@@ -496,13 +464,13 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         of_gaps = self._components(drawn, gaps, variance=False)[3] / (widening * self.y_scale_**2)
 
         @cache
-        def root(place: int) -> np.ndarray:
-            """Root ``M x M`` of the correlations of a member at a draw."""
-            member, number = divmod(place, len(drawn))
+        def root(component: int) -> np.ndarray:
+            """Root ``M x M`` of the correlations of a member at a draw of missing values."""
+            member, number = divmod(component, len(drawn))
             covariance = self._ensemble.covariance(
                 member, self._tensor(drawn[number]), noise=observation_noise
             )
-            covariance[np.diag_indices_from(covariance)] += of_gaps[place]
+            covariance[np.diag_indices_from(covariance)] += of_gaps[component]
             values, vectors = np.linalg.eigh(covariance)
             return vectors * np.sqrt(values.clip(0)) / np.sqrt(np.diag(covariance))[:, None]
 
@@ -527,19 +495,19 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         """Weights ``R S`` of members and draws, and their means and variances ``R S x M``.
 
         Rows ``S x M x d`` differ between draws only where they have gaps. The last array
-        ``R S x M`` is the variance of missing values: each draw stands for a Gaussian of values of
-        the function, since a mixture of a few points would rule out values between them. Means and
-        variances of these mixtures are those of the draws.
+        ``R S x M`` is the variance due to missing values: each draw becomes a Gaussian, such that
+        the moments of the mixture do not change, because a mixture of 8 points would exclude the
+        values between them.
         """
         ensemble, count = self._ensemble, len(drawn)
         once = np.concatenate([drawn[0, ~gaps], drawn[:, gaps].reshape(-1, drawn.shape[-1])])
-        places = np.empty(drawn.shape[:2], dtype=int)
-        places[:, ~gaps] = np.arange((~gaps).sum())
-        places[:, gaps] = (~gaps).sum() + np.arange(count * gaps.sum()).reshape(count, -1)
+        indices = np.empty(drawn.shape[:2], dtype=int)
+        indices[:, ~gaps] = np.arange((~gaps).sum())
+        indices[:, gaps] = (~gaps).sum() + np.arange(count * gaps.sum()).reshape(count, -1)
         means, variances = ensemble.moments(self._tensor(once), variance=variance, noise=noise)
         if variance:
-            variances = variances[:, places].reshape(-1, len(gaps))
-        means = self.y_offset_ + self.y_scale_ * means[:, places]  # R x S x M
+            variances = variances[:, indices].reshape(-1, len(gaps))
+        means = self.y_offset_ + self.y_scale_ * means[:, indices]  # R x S x M
         middle, spread = means.mean(1, keepdims=True), means.var(1, keepdims=True)
         means = np.where(gaps, middle + math.sqrt(1 - _BANDWIDTH**2) * (means - middle), means)
         noises = self.y_scale_**2 * ensemble.gap_noises[:, None, None]

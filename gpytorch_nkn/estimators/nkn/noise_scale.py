@@ -1,4 +1,4 @@
-"""How wide predictions of a table are to be, by columns and prediction."""
+"""Noise variance of a table as a function of the inputs and the prediction."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from sklearn.linear_model import GammaRegressor
 
 __all__ = ["NoiseScale"]
 
-_PENALTY = 10.0  # in rows: coefficients have a prior deviation of some 0.3
-_LARGEST = 16.0  # squared standardised error that counts, at most: outliers are another matter
-_LIMITS = (1 / 9, 9.0)  # of the factor of a variance
+_PENALTY = 10.0  # in rows: the prior standard deviation of a coefficient is about 0.3
+_LARGEST = 16.0  # squared standardised errors are clipped here, to be robust to outliers
+_LIMITS = (1 / 9, 9.0)  # range of the factor of a variance
 _FOLDS = 5
 
 
 class NoiseScale:
-    """A factor of the variance of observations that is log-linear in some features.
+    """Log-linear factor of the variance of observations.
 
-    Features are the columns, the prediction, and their squares, each within the range that was
-    seen. Squared standardised errors have a Gamma distribution with this factor as mean, whose
-    likelihood is that of a Gaussian with the scaled variance.
+    Features are the columns, the prediction and their squares, clipped to the range of the fit.
+    Squared standardised errors have a Gamma distribution with this factor as mean, whose likelihood
+    is the Gaussian likelihood with the scaled variance.
 
-    It is learned from standardised rows ``N x d``, what was predicted there without them, squared
-    errors over their predicted variance, and the mask ``d`` of columns that are numbers.
+    Args:
+        inputs: Standardised rows ``N x d``.
+        means: Held-out predictions ``N``.
+        squares: Squared errors over their predicted variances ``N``.
+        numbers: Mask ``d`` of numeric columns.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class NoiseScale:
     def held_out(
         cls, inputs: np.ndarray, means: np.ndarray, squares: np.ndarray, numbers: np.ndarray
     ) -> np.ndarray:
-        """Factors ``N`` of rows that were not learned from, by folds."""
+        """Factors ``N`` of held-out rows, by folds."""
         factors = np.empty(len(means))
         folds = np.random.default_rng(0).permutation(len(means)) % _FOLDS
         for fold in range(_FOLDS):

@@ -1,4 +1,4 @@
-"""Predictions of a trained Gaussian process given more rows than exact ones can take."""
+"""Predictions of a trained Gaussian process given too many rows for exact inference."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from gpytorch_nkn.estimators.nkn.table_rows import ROWS_PER_POINT, TableRows
 
 __all__ = ["SparsePredictor", "sparse_predictors"]
 
-_CHUNK = 2000  # rows whose covariances with inducing points are in memory
-_LOCAL_SHARE = 0.4  # of the time that is left, for the training of the local process
-_PROBE = 500  # rows by which it is found which columns count
+_CHUNK = 2000  # rows whose covariances with inducing points are computed at once
+_LOCAL_SHARE = 0.4  # fraction of the remaining time for the training of the local process
+_PROBE = 500  # rows at which the sensitivity to the columns is measured
 
 
 class SparsePredictor:
-    """Inducing points given all rows and, where these are many, a local process of the rest.
+    """Inducing points given all rows and, for many rows, a local process of the residuals.
 
-    The first is Titsias' posterior at the hyperparameters of an exact GP; see ``SparseNKNGP``. The
-    second is kept if it predicts held-out rows better; see :class:`LocalResiduals`.
-
-    Inducing points are ``m x D``; the seed is that of the local process.
+    The inducing points have Titsias' posterior at the hyperparameters of an exact GP
+    (``SparseNKNGP``). The local process is kept if it predicts held-out rows better
+    (:class:`LocalResiduals`). Inducing points are ``m x D``; the seed is for the local process.
     """
 
     def __init__(
@@ -43,11 +42,11 @@ class SparsePredictor:
     ):
         self.model = model.eval()
         self._points, self._seed, self._cat_dims = points, seed, tuple(cat_dims)
-        self._rows: TableRows | None = rows  # until predictions are prepared: they may be files
+        self._rows: TableRows | None = rows  # until predictions are prepared
         self._held_out = rows.held_out
         self._sparse: Any = None
         self._local: LocalResiduals | None = None
-        self._found: np.ndarray | None = None  # of held-out rows
+        self._found: np.ndarray | None = None  # predictions of held-out rows
 
     @property
     def noise(self) -> float:
@@ -74,7 +73,7 @@ class SparsePredictor:
         return self._local.covariance(x)
 
     def held_out(self) -> np.ndarray | None:
-        """Targets of held-out rows, and their means and variances, ``3 x H``, if there are any."""
+        """Targets, means and variances ``3 x H`` of held-out rows, if any."""
         if self._held_out is None:
             return None
         if self._found is None:
@@ -85,19 +84,18 @@ class SparsePredictor:
         return self._found
 
     def held_out_inputs(self) -> np.ndarray | None:
-        """Those rows, ``H x D``."""
+        """Held-out rows ``H x D``, if any."""
         return None if self._held_out is None else self._held_out[0].cpu().numpy()
 
     def prepare(self, end: float = math.inf) -> None:
-        """Do what all predictions have in common, which takes one or two passes over the rows.
+        """Compute the posterior in one or two passes over the rows.
 
         Args:
-            end: Time of the monotonic clock after which no local process is begun.
+            end: Time of the monotonic clock after which no local process is trained.
         """
         rows = self._rows
         if rows is None:
             return
-        # BoTorch is loaded only where it is needed
         from gpytorch_nkn.models import SparseNKNGP
 
         assert self.model.train_inputs is not None
@@ -116,13 +114,13 @@ class SparsePredictor:
         seconds = time.monotonic() - begin
         self._sparse, self._rows = sparse, None
         many = rows.num_rows >= ROWS_PER_POINT * len(self._points)
-        many &= self._points.size(-1) > len(self._cat_dims)  # neighbours are so in numbers
-        left = end - time.monotonic() - seconds  # after a second pass
+        many &= self._points.size(-1) > len(self._cat_dims)  # distances need numbers
+        left = end - time.monotonic() - seconds  # time after a second pass
         if many and self._held_out is not None and left > seconds:
             self._take_local(rows, None if math.isinf(left) else _LOCAL_SHARE * left)
 
     def _take_local(self, rows: TableRows, budget: float | None) -> None:
-        """Learn the local process, and keep it if it predicts held-out rows better."""
+        """Train the local process, and keep it if it predicts held-out rows better."""
         sparse, without = self._sparse, self._held_out_density()
         found = self._found
         assert self.model.train_inputs is not None
@@ -146,7 +144,7 @@ class SparsePredictor:
                     cat_dims=self._cat_dims,
                     budget=budget,
                 )
-        except RuntimeError:  # nothing was learned: the inducing points predict alone
+        except RuntimeError:  # no training: predict by the inducing points alone
             return
         self._found = None
         if not self._held_out_density() > without:
@@ -162,10 +160,10 @@ class SparsePredictor:
 def sparse_predictors(
     inputs: Tensor, count: int, rows: TableRows, seed: int, cat_dims: Sequence[int] = ()
 ) -> Callable[[ExactGP], SparsePredictor]:
-    """What makes sparse predictors given some rows, with ``count`` points among ``N x D``.
+    """Function that makes the sparse predictor of a model, with ``count`` points from ``N x D``.
 
-    The points are centres of clusters; with columns of codes they are rows, those of the largest
-    variance given the rows before.
+    The points are centres of clusters. With columns of codes they are rows of the largest
+    conditional variance.
     """
     from gpytorch_nkn.models import select_inducing_points
 

@@ -1,75 +1,87 @@
-"""What estimators on tables share: columns, missing cells, standardisation."""
+"""Base class of the estimators that learn networks of kernels from tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from gpytorch_nkn._devices import OnCPU
-from gpytorch_nkn.estimators.nkn.table_categories import Categories
+from gpytorch_nkn.estimators.estimator import Estimator
+from gpytorch_nkn.estimators.nkn.table_columns import TableColumns
 from gpytorch_nkn.estimators.nkn.table_gaps import Gaps
 from gpytorch_nkn.estimators.nkn.table_models import check_structures
-from gpytorch_nkn.estimators.nkn.table_times import Times
 from gpytorch_nkn.estimators.table_input import (
     Standardisation,
+    check_complete_targets,
     check_numeric,
     check_unique_names,
     missing_as_nan,
 )
-from gpytorch_nkn.fit import Recipe, check_counts
+from gpytorch_nkn.fit import Recipe
 
 __all__ = ["TableEstimator"]
 
 
-class TableEstimator(OnCPU, BaseEstimator):
-    """Base of estimators that learn networks from the columns of a table."""
+class TableEstimator(Estimator):
+    """Reads tables: conversion of columns, missing cells, standardisation."""
+
+    _shared_text: ClassVar[dict[str, str]] = Estimator._shared_text | {
+        "shared training": """
+recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
+n_jobs: Processes for the starts, from 500 rows on.
+""",
+        "shared attributes": """
+results_: Training records, :class:`gpytorch_nkn.fit.FitResult`, by name of the network.
+members_: Members of the mixture, as pairs of the name of a network and the number of its start.
+x_offset_, x_scale_: Standardisation of the columns in use.
+categories_: Categories by column.
+missing_shares_: Fractions of missing values in the columns ``D`` of the fit.
+columns_: Names of the columns in use: without constant columns, unless ``structure`` contains a
+    kernel, which needs all columns.
+""",
+    }
 
     structure: Any
+    restarts: int
     recipe: Recipe | None
     budget: float | None
     n_jobs: int
     device: str | None
+    random_state: int | np.random.RandomState | None
+    progress: bool
     model_: Any
 
     def _check_parameters(self) -> list[str | Kernel]:
-        structures = check_structures(self.structure)
-        if self.recipe is not None and not isinstance(self.recipe, Recipe):
-            raise TypeError(f"recipe must be a Recipe or None, got {self.recipe!r}.")
-        if self.budget is not None and not isinstance(self.budget, Real):
-            raise TypeError(f"budget must be a number of seconds or None, got {self.budget!r}.")
-        check_counts(None, n_jobs=self.n_jobs)
-        if self.n_jobs == 0:
-            raise ValueError("n_jobs must be at least 1, got 0.")
-        return structures
+        self._check_training_options()
+        return check_structures(self.structure)
 
-    def _coded(self, X: Any, *, in_memory: bool = True) -> tuple[Any, np.ndarray]:
-        """The table in numbers, and the mask ``D`` (or empty) of columns of codes."""
+    def _read(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows ``N x D``, targets ``N`` and the mask ``D`` (or empty) of columns of codes."""
         check_unique_names(X)
-        self._times = Times.of(X)
-        X = self._times(X)
-        self._categories = Categories.of(X if in_memory else None)
-        self._categories.warn_of_other_kinds(X)
+        self._columns = TableColumns.of(X)
+        self._columns.warn_of_other_kinds(X)
         self.categories_ = {
-            str(column): tuple(map(str, known)) for column, known in self._categories.known.items()
+            str(column): tuple(map(str, known))
+            for column, known in self._columns.categories.items()
         }
-        codes = self._categories.mask(X)
-        X = missing_as_nan(self._categories(X))
+        codes = self._columns.mask(X)
+        X = missing_as_nan(self._columns(X))
         check_numeric("X", X, categories=True)
-        return X, codes
+        check_complete_targets(y)
+        checks |= {"ensure_min_samples": 3, "ensure_all_finite": "allow-nan"}
+        table, target = validate_data(self, X, y, dtype=np.float64, order="C", **checks)
+        return table, target, codes
 
     def _standardise(
         self, table: np.ndarray, codes: np.ndarray, structures: Sequence[str | Kernel], seed: int
     ) -> tuple[np.ndarray, tuple[int, ...]]:
-        """Learn standardisation and gaps; the rows ``N x d`` and the columns of codes of them."""
+        """Learn standardisation and imputation; rows ``N x d`` and their columns of codes."""
         own = any(isinstance(structure, Kernel) for structure in structures)
         self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
         self.x_offset_, self.x_scale_ = self.standardisation_.offset, self.standardisation_.scale
@@ -90,14 +102,14 @@ class TableEstimator(OnCPU, BaseEstimator):
         return tags
 
     def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
-        """Rows as ``model_`` takes them.
+        """Rows as inputs of ``model_``.
 
         Args:
             X: Rows ``M x D``, with the columns of :meth:`fit`.
 
         Returns:
-            Rows ``M x d`` of the columns in use, standardised, with expected values in place of
-            missing ones.
+            Rows ``M x d`` of the columns in use, standardised, with the expected value of missing
+            cells.
         """
         return self._gaps.expected(self._incomplete_rows(X))
 
@@ -105,7 +117,7 @@ class TableEstimator(OnCPU, BaseEstimator):
         """Standardised rows ``M x d`` with codes of categories and NaN for missing numbers."""
         check_is_fitted(self, "results_")
         check_unique_names(X)
-        X = missing_as_nan(self._categories(self._times(X)))
+        X = missing_as_nan(self._columns(X))
         check_numeric("X", X, fitted=True)
         checks: dict[str, Any] = {"dtype": np.float64, "order": "C", "reset": False}
         return self.standardisation_(
@@ -113,9 +125,9 @@ class TableEstimator(OnCPU, BaseEstimator):
         )
 
     def _drawn(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Standardised rows ``S x M x d``, one draw of missing values each; mask ``M`` of gaps.
+        """Rows ``S x M x d`` with one draw of the missing values each, and the mask ``M`` of gaps.
 
-        Draws of different rows are independent. Without gaps there is one.
+        Draws of different rows are independent. ``S`` is 1 without missing values.
         """
         rows = self._incomplete_rows(X)
         gaps = np.isnan(rows).any(1)
@@ -123,6 +135,6 @@ class TableEstimator(OnCPU, BaseEstimator):
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         device: Any = self.device
-        if hasattr(self, "results_"):  # where the models are
+        if hasattr(self, "results_"):  # the device of the models
             device = self.model_.train_targets.device
         return torch.as_tensor(values, dtype=torch.float64, device=device)

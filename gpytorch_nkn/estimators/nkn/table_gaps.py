@@ -1,4 +1,4 @@
-"""Missing values of a table, drawn given the values that are there."""
+"""Draws of the missing values of a table given the observed values."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from gpytorch_nkn.estimators.table_input import is_constant
 
 __all__ = ["Gaps", "learned_rows"]
 
-_MAX_ROWS = 2000  # from which the imputer learns
-_ROUNDS = 10  # of the chained equations
+_MAX_ROWS = 2000  # largest number of rows for the imputer
+_ROUNDS = 10  # rounds of the chained equations
 _DRAWS = 8
-# Least complete rows for training without the others: a fraction of all, or rows per column.
+# Least number of complete rows for training without the others: fraction of all, rows per column.
 _MOSTLY_COMPLETE, _ROWS_PER_COLUMN = 0.5, 10
 
 
 class Gaps:
     """Draws of missing values by scikit-learn's ``IterativeImputer``: a regression per column.
 
-    Rows ``N x D`` are standardised; NaN are missing values. Missing codes are drawn by the
-    frequencies of the others.
+    Rows ``N x D`` are standardised; NaN are missing values. Missing codes are drawn with the
+    frequencies of the observed codes.
 
     Reference: van Buuren and Groothuis-Oudshoorn (2011), mice: Multivariate imputation by chained
     equations in R.
@@ -36,14 +36,14 @@ class Gaps:
         self._codes = {dim: np.sort(rows[~np.isnan(rows[:, dim]), dim]) for dim in cat_dims}
         self._lowest, self._highest = np.fmin.reduce(rows), np.fmax.reduce(rows)
         self._imputer = IterativeImputer(
-            max_iter=_ROUNDS if np.isnan(rows).any() else 1,  # without gaps, one has converged
+            max_iter=_ROUNDS if np.isnan(rows).any() else 1,  # one round suffices without gaps
             sample_posterior=True,
             keep_empty_features=True,
             random_state=seed,
         ).fit(self._with_intercept(rows))
 
     def expected(self, rows: np.ndarray) -> np.ndarray:
-        """Rows ``N x D`` with expected values (medians of codes) in place of missing ones."""
+        """Rows ``N x D`` with the expected value (median of codes) of missing values."""
         if not np.isnan(rows).any():
             return rows
         draws = self.draw(rows)
@@ -52,13 +52,13 @@ class Gaps:
         return expected
 
     def draw(self, rows: np.ndarray) -> np.ndarray:
-        """Rows ``S x N x D`` with draws in place of missing values, within the range of training.
+        """Rows ``S x N x D`` with draws of the missing values, within the range of the fit.
 
-        Every row has the same normal draws, in an order of its own: a row does not depend on its
-        neighbours in the table, and draws of different rows are independent.
+        All rows have the same normal draws in random order, so that the draws of a row do not
+        depend on other rows, and draws of different rows are independent.
         """
         rng = np.random.default_rng(self._seed)
-        even = ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS)  # a Latin hypercube: even in each column
+        even = ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS)  # a Latin hypercube
         steps = self._imputer.imputation_sequence_
         points = rng.permuted(np.tile(even / even.std(), (len(steps), 1)), axis=1)
         orders = rng.random((_DRAWS, len(rows))).argsort(0)
@@ -82,15 +82,15 @@ class Gaps:
         return np.where(np.isnan(rows), np.clip(draws, self._lowest, self._highest), rows)
 
     def _with_intercept(self, rows: np.ndarray) -> np.ndarray:
-        """Columns of numbers after one of zeros: the imputer needs two columns for a regression."""
+        """Columns of numbers after a column of zeros, because the imputer needs two columns."""
         return np.column_stack([np.zeros(len(rows)), rows[:, self._numbers]])
 
 
 def learned_rows(rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Mask ``N`` of the rows ``N x D`` that networks learn from: complete ones, or all.
+    """Mask ``N`` of the rows ``N x D`` for the training: complete rows, or all rows.
 
-    Targets of rows with imputed values are noisier, but networks have one noise for all rows. They
-    learn from complete rows alone if these are many and every column that varies also varies there.
+    Rows with imputed values have more noise, but networks have equal noise for all rows. Complete
+    rows suffice if there are many of them and every column that varies also varies in them.
     """
     complete = ~np.isnan(rows).any(1)
     many = min(_MOSTLY_COMPLETE * len(rows), _ROWS_PER_COLUMN * (rows.shape[1] + 1))

@@ -1,4 +1,4 @@
-"""The networks and models of a regression on a table."""
+"""Networks and models for tables."""
 
 from __future__ import annotations
 
@@ -33,21 +33,19 @@ __all__ = [
 
 _WORDS = (*NETWORKS, "matern", "rbf")
 
-# Columns up to which networks with a kernel per column, and several networks, are worth their time.
+# Largest number of columns for networks with a kernel per column, and for several networks.
 _MANY_COLUMNS, _TOO_MANY_COLUMNS = 25, 50
-# Rows from which on frequencies across columns are learned and not fitted to the noise.
-_MANY_ROWS = 2000
-# Rows up to which a single kernel may be all that they tell.
-_FEW_ROWS = 500
-# Mode of the prior on the noise, in parts of the targets' variance. Where there is little signal,
-# noise and a kernel of short lengthscales explain the targets equally well, and this decides.
+_MANY_ROWS = 2000  # above which frequencies across columns are learned; for fewer they overfit
+_FEW_ROWS = 500  # below which single kernels are candidates, too
+# Mode of the prior on the noise relative to the variance of the targets. With little signal, noise
+# and a kernel of short lengthscales explain the targets equally well, and the prior decides.
 _NOISE = 0.1
 # Variances of log-normal variables with the moments of gamma variables of two shapes, and half of
-# the difference of the means of their logarithms: the middle is the same for all classes.
+# the difference between the means of their logarithms.
 _SHAPES = np.array([1.01, 0.01])
 _LOG_VARIANCES = np.log(1 / _SHAPES + 1)
 _CLASS_TARGET = float((np.log(_SHAPES) - _LOG_VARIANCES / 2) @ [0.5, -0.5])
-_NOISE_FLOOR = 1e-6  # of the targets' variance: keeps covariances of noise-free data regular
+_NOISE_FLOOR = 1e-6  # least noise, for well-conditioned covariances of noise-free data
 
 
 class TableGP(ExactGP):
@@ -67,16 +65,16 @@ class TableGP(ExactGP):
 
 
 class ClassGP(ExactGP):
-    r"""Exact GPs of the classes of standardised rows, which share a kernel.
+    r"""Exact GPs of the classes of standardised rows with a shared kernel.
 
-    Their values are logarithms of gamma variables, whose shares have a Dirichlet distribution. A
-    row has the shape 1.01 for its own class and 0.01 for the others; targets and the variances of
-    the noise are the moments of log-normal variables that have the moments of these.
+    Their values are logarithms of gamma variables, which have a Dirichlet distribution when
+    normalised. A row has the shape 1.01 for its own class and 0.01 for the others. Targets and
+    noise variances are the moments of the log-normal variables with the same moments.
 
     Args:
         x: ``N x D``.
         y: ``K x N``, see :meth:`targets_of`.
-        kernel: Covariance of each.
+        kernel: Covariance of each class.
 
     Reference: Milios, Camoriano, Michiardi, Rosasco and Filippone (2018), Dirichlet-based Gaussian
     processes for large-scale calibrated classification.
@@ -93,14 +91,14 @@ class ClassGP(ExactGP):
 
     @staticmethod
     def targets_of(labels: np.ndarray, num_classes: int) -> np.ndarray:
-        """Targets ``K x N`` of labels ``N`` from 0 on, positive for rows of the class."""
+        """Targets ``K x N`` of codes ``N``, positive for rows of the class."""
         own = labels == np.arange(num_classes)[:, None]
         return np.where(own, 1.0, -1.0) * _CLASS_TARGET
 
     def set_train_data(
         self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
     ) -> None:
-        """As in GPyTorch, with the variances of the noise that belong to the targets."""
+        """Set the training data, and the noise variances of the targets."""
         super().set_train_data(inputs, targets, strict)
         if targets is not None:
             self.likelihood.noise_covar.noise = _class_noise(targets)
@@ -114,17 +112,17 @@ class ClassGP(ExactGP):
 
 
 def _class_noise(y: Tensor) -> Tensor:
-    """Variances of the noise of positive and negative targets."""
+    """Noise variances of positive and negative targets."""
     own, other = _LOG_VARIANCES.tolist()
     return torch.where(y > 0, own, other).to(y)
 
 
 def check_structures(structure: object) -> list[str | Kernel]:
-    """The structures that an estimator is asked for, as a list.
+    """Check the argument ``structure`` of an estimator, and return it as a list.
 
     Raises:
-        TypeError: Neither a name nor a kernel, nor a sequence of such.
-        ValueError: A name is unknown, or there is none.
+        TypeError: It is not a name, a kernel, or a sequence of names and kernels.
+        ValueError: A name is unknown, or the sequence is empty.
     """
     several = isinstance(structure, Sequence) and not isinstance(structure, str)
     structures = list(structure) if several else [structure]  # type: ignore[call-overload]
@@ -145,7 +143,7 @@ def check_structures(structure: object) -> list[str | Kernel]:
 def named_structures(
     structures: Sequence[str | Kernel], num_rows: int, input_dim: int
 ) -> dict[str, str | Kernel]:
-    """What to train, by name; ``"auto"`` becomes what suits the numbers of rows and columns."""
+    """Structures by name; ``"auto"`` depends on the numbers of rows and columns."""
     if list(structures) == ["auto"]:
         names = ["tabular"]
         if 1 < input_dim <= _TOO_MANY_COLUMNS:
@@ -182,15 +180,15 @@ def train_structures(
 ) -> dict[str, FitResult]:
     """Train a model of each structure on rows ``N x D``; see ``fit_in_stages`` for the options.
 
-    Columns ``cat_dims`` are codes of categories; a given kernel takes them as it likes.
+    Columns ``cat_dims`` are codes of categories; a given kernel receives them, too.
 
     Returns:
-        Records by name. Structures that failed, or that had no time left, are missing.
+        Training records by name, without structures that failed or had no time left.
 
     Raises:
         ValueError: ``budget`` is not positive.
         RuntimeError: All of them failed.
-        KeyboardInterrupt: It came before the first step.
+        KeyboardInterrupt: Ctrl-C came before the first step.
     """
     kernels = {name: _make_kernel(structure, inputs, cat_dims) for name, structure in named.items()}
 
@@ -221,7 +219,7 @@ def untrained_model(
     targets: Tensor,
     cat_dims: Sequence[int] = (),
 ) -> TableGP:
-    """A model of the first structure, with the parameters that it starts from."""
+    """A model of the first structure with its start values."""
     kernel = _make_kernel(next(iter(named.values())), inputs, cat_dims)
     return TableGP(inputs, targets, kernel).to(inputs)
 
@@ -230,14 +228,12 @@ def _make_kernel(structure: str | Kernel, x: Tensor, cat_dims: Sequence[int]) ->
     """A new kernel for rows ``N x D``.
 
     Raises:
-        ValueError: A given kernel does not take so many columns, or has a batch dimension.
+        ValueError: A given kernel does not accept so many columns, or has a batch dimension.
     """
     input_dim = x.size(-1)
     if isinstance(structure, str):
         kernel = named_kernel(structure, input_dim, cat_dims=cat_dims)
-        if not isinstance(
-            kernel, NeuralKernelNetwork
-        ):  # one of one kernel, for the speed of their training
+        if not isinstance(kernel, NeuralKernelNetwork):  # networks train faster
             kernel = NeuralKernelNetwork([kernel], [Linear(1, 1)])
     else:
         kernel = deepcopy(structure)
@@ -250,10 +246,10 @@ def _make_kernel(structure: str | Kernel, x: Tensor, cat_dims: Sequence[int]) ->
         with torch.no_grad():
             values = kernel(x[:2]).to_dense()
     except (IndexError, RuntimeError, ValueError) as error:
-        raise ValueError(f"The kernel does not take {input_dim} columns: {error}") from error
+        raise ValueError(f"The kernel must accept {input_dim} columns: {error}") from error
     if values.shape != (2, 2) or values.dtype != x.dtype:
         raise ValueError(
-            f"The kernel must give one matrix of rows by rows in {x.dtype}, got shape "
+            f"The kernel must return one N x N matrix in {x.dtype}, got shape "
             f"{tuple(values.shape)} in {values.dtype} for 2 rows."
         )
     return kernel

@@ -1,4 +1,4 @@
-"""Rows of a table, read piece by piece where they are too many for the memory."""
+"""Rows of a table, read in chunks if they do not fit into the memory."""
 
 from __future__ import annotations
 
@@ -21,30 +21,28 @@ __all__ = [
     "row_source",
 ]
 
-# Of rows to inducing points, from which on residuals say what the inducing points cannot.
-ROWS_PER_POINT = 20
+ROWS_PER_POINT = 20  # least ratio of rows to inducing points for a model of the residuals
 
 _CHUNK_ROWS = 50_000
-_HELD_OUT = 2000  # rows, at most
-_LEARNED = 20_000  # rows of a source that hyperparameters and inducing points are learned from
-
+_HELD_OUT = 2000  # largest number of held-out rows
+_LEARNED = 20_000  # rows of a file from which hyperparameters and inducing points are learned
 
 Chunk = tuple[np.ndarray, np.ndarray]  # inputs c x D and targets c
 
 
 @dataclass
 class RowSource:
-    """A table of ``num_rows`` numbers on disk."""
+    """A table of ``num_rows`` rows on disk."""
 
     num_rows: int
-    read: Callable[[], Iterator[Chunk]]  # gives one chunk of rows after another
-    columns: list[str] | None = None  # names of the inputs, if they have any
+    read: Callable[[], Iterator[Chunk]]  # returns an iterator over chunks of rows
+    columns: list[str] | None = None  # names of the inputs, if any
 
     def chunks(self) -> Iterator[Chunk]:
-        """As ``read``, in float64 and checked.
+        """Read chunks in float64.
 
         Raises:
-            ValueError: A value is NaN, infinite or no number.
+            ValueError: A value is NaN, infinite or not a number.
         """
         start = 0
         for chunk in self.read():
@@ -65,7 +63,7 @@ class RowSource:
             start += len(parts[1])
 
     def rows(self, numbers: np.ndarray) -> Chunk:
-        """Inputs and targets of some rows, by ascending numbers, in one pass over all."""
+        """Inputs and targets of the rows with ascending numbers, in one pass over the table."""
         if not self.num_rows:
             raise ValueError("The table has no rows.")
         inputs, targets, start = [], [], 0
@@ -77,22 +75,22 @@ class RowSource:
         return np.concatenate(inputs), np.concatenate(targets)
 
     def named(self, inputs: np.ndarray) -> Any:
-        """Rows ``N x D`` as a data frame if the columns have names."""
+        """Rows ``N x D``, as a data frame if the columns have names."""
         return inputs if self.columns is None else pd.DataFrame(inputs, columns=self.columns)
 
 
 def row_source(X: Any, y: Any) -> RowSource | None:
-    """The source of a table that is not in memory, see ``NKNRegressor``; ``None`` for all others.
+    """The source of a Parquet file or memory map; ``None`` for other tables.
 
     Raises:
-        ValueError: Shapes do not fit.
-        TypeError: Paths came without the name of the target.
+        ValueError: Shapes do not match.
+        TypeError: A path comes without the name of the target.
     """
     several = isinstance(X, Sequence) and not isinstance(X, str) and len(X) > 0
     if all(isinstance(path, str | os.PathLike) for path in (X if several else [X])):
         if not isinstance(y, str):
             raise TypeError(
-                f"y must be the name of the target's column in the files, got {type(y).__name__}."
+                f"y must be the name of the target column in the files, got {type(y).__name__}."
             )
         return _parquet_source([os.fspath(path) for path in X] if several else os.fspath(X), y)
     if not isinstance(X, np.memmap):
@@ -101,7 +99,7 @@ def row_source(X: Any, y: Any) -> RowSource | None:
     if X.ndim != 2 or y.ndim != 1:
         raise ValueError(f"X must be N x D and y N, got shapes {X.shape} and {y.shape}.")
     if len(X) != len(y):
-        raise ValueError(f"X has {len(X)} rows and y {len(y)}.")
+        raise ValueError(f"X and y must have equally many rows, got {len(X)} and {len(y)}.")
     return RowSource(len(X), partial(_read_arrays, X, y))
 
 
@@ -112,7 +110,7 @@ def _read_arrays(X: np.ndarray, y: np.ndarray) -> Iterator[Chunk]:
 
 
 def _parquet_source(paths: Any, target: str) -> RowSource:
-    """Files of Parquet; all columns but the target are inputs."""
+    """Parquet files, in which all columns but the target are inputs."""
     try:
         from pyarrow import dataset, types
     except ImportError as error:
@@ -127,8 +125,7 @@ def _parquet_source(paths: Any, target: str) -> RowSource:
     if wrong:
         found = ", ".join(f"{column.name!r} ({column.type})" for column in wrong)
         raise ValueError(
-            f"Every column must hold numbers, got {found}: leave them out, or write them as "
-            "numbers."
+            f"Every column must hold numbers, got {found}: drop them, or write them as numbers."
         )
     columns = [name for name in names if name != target]
     return RowSource(data.count_rows(), partial(_read_parquet, data, columns, target), columns)
@@ -147,12 +144,12 @@ def _values(column: Any) -> np.ndarray:
 
 
 class DrawnRows:
-    """Random rows of a source, read in one pass: some to learn from, others to be held out.
+    """Random rows of a source for the training, and others that are held out.
 
     Attributes:
-        X, y: Inputs and targets of the first.
-        held_out: Inputs and targets of the others.
-        numbers: Row numbers of the others.
+        X, y: Inputs and targets for the training.
+        held_out: Held-out inputs and targets.
+        numbers: Numbers of the held-out rows.
     """
 
     def __init__(self, source: RowSource, seed: int):
@@ -169,16 +166,16 @@ class DrawnRows:
 
 @dataclass
 class TableRows:
-    """Standardised rows that a prediction is conditioned on, but for some that are held out."""
+    """Standardised rows that predictions are conditioned on, and held-out rows."""
 
-    num_rows: int  # without those that are held out
-    held_out: tuple[Tensor, Tensor] | None  # inputs H x D and targets H; None of few rows
-    _numbers: np.ndarray  # of the rows that are held out
+    num_rows: int  # without held-out rows
+    held_out: tuple[Tensor, Tensor] | None  # inputs H x D and targets H
+    _numbers: np.ndarray  # of the held-out rows
     _read: Callable[[], Iterator[tuple[Tensor, Tensor]]]
 
     @classmethod
     def in_memory(cls, inputs: Tensor, targets: Tensor, num_points: int, seed: int) -> TableRows:
-        """Of inputs ``N x D`` and targets ``N``; 20 rows per inducing point hold some out."""
+        """Rows of a table ``N x D``; some are held out if there are 20 rows per inducing point."""
         count, numbers, held_out = len(targets), np.empty(0, dtype=int), None
         if count >= ROWS_PER_POINT * num_points:
             rng = np.random.default_rng([seed, 1])
@@ -192,13 +189,13 @@ class TableRows:
     def on_disk(
         cls, drawn: DrawnRows, standardised: Callable[..., tuple[Tensor, Tensor]]
     ) -> TableRows:
-        """Of a source, standardised as they are read by a function of inputs and targets."""
+        """Rows of a source, standardised in chunks by a function of inputs and targets."""
         source, numbers = drawn.source, drawn.numbers
         read = partial(_standardise, source, standardised)
         return cls(source.num_rows - len(numbers), standardised(*drawn.held_out), numbers, read)
 
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs ``c x D`` and targets ``c`` of rows that are not held out."""
+        """Inputs ``c x D`` and targets ``c`` without held-out rows."""
         start = 0
         for x, y in self._read():
             kept = ~np.isin(np.arange(start, start + len(y)), self._numbers)

@@ -1,4 +1,4 @@
-"""Skewed targets: which transform they are modelled under, and what comes back of it."""
+"""Transforms of skewed targets."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from gpytorch_nkn.fit import Recipe
 
 __all__ = ["Targets", "candidates", "choose_transform"]
 
-_SKEWED = 0.5
-_STANDARD_ERRORS = 2.0
-_COMPARED_ROWS = 300  # by which a transform is chosen
+_SKEWED = 0.5  # least skewness for a transform
+_STANDARD_ERRORS = 2.0  # required gain of a transform in held-out log density
+_COMPARED_ROWS = 300  # for the choice of a transform
 _QUICK = Recipe(adam_steps=0, lbfgs_iterations=40)
 
 
 @dataclass(frozen=True)
 class Targets:
-    """How the targets of a table are modelled: transformed, then standardised."""
+    """Transform and standardisation of the targets of a table."""
 
     transform: Transform
     offset: float  # mean and standard deviation of the transformed targets
@@ -38,10 +38,10 @@ class Targets:
 
     @classmethod
     def of(cls, y: np.ndarray, transform: Transform) -> Targets:
-        """Of targets ``N``, under a transform.
+        """Standardise targets ``N`` under a transform.
 
         Raises:
-            ValueError: The transform has no value for some, or they cannot be standardised.
+            ValueError: The transform is not defined for a target, or targets are too large.
         """
         if not transform.holds(y):
             raise _no_value(transform, y)
@@ -49,22 +49,21 @@ class Targets:
         return cls(transform, *offset_and_scale(scaled), float(scaled.min()), float(scaled.max()))
 
     def standardised(self, y: np.ndarray) -> np.ndarray:
-        """Targets ``N`` as processes see them."""
+        """Transform and standardise targets ``N``."""
         if not self.transform.holds(y):
             raise _no_value(self.transform, y)
         return (self.transform.forward(y) - self.offset) / self.scale
 
     def log_density_of(self, standardised: np.ndarray, logs: np.ndarray) -> np.ndarray:
-        """Log densities ``N`` per unit of the targets, of standardised ones and their densities."""
+        """Log densities ``N`` per unit of the targets, from those per standardised unit."""
         found = self.transform.inverse(self.offset + self.scale * standardised)
         return logs + self.transform.log_slope(found) - math.log(self.scale)
 
     def moments(self, mixture: PredictiveMixture) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations ``M`` of a mixture.
 
-        Transformed values that lie by more than a standard deviation of the targets beyond both
-        those seen and the median of the mixture count as if they lay there: under a logarithm,
-        wide tails would dominate the moments.
+        Transformed values more than a standard deviation beyond both the targets of the fit and
+        the median are clipped: under a logarithm, wide tails would dominate the moments.
         """
         if self.transform.is_linear:
             return mixture.moments()
@@ -76,15 +75,15 @@ class Targets:
 
 def _no_value(transform: Transform, y: np.ndarray) -> ValueError:
     return ValueError(
-        f"y_transform={transform.name!r} has no value for all targets from {y.min():g} to "
-        f"{y.max():g}."
+        f"y_transform={transform.name!r} must be defined for all targets, got targets from "
+        f"{y.min():g} to {y.max():g}."
     )
 
 
 def candidates(
     option: str, y: np.ndarray, bounds: tuple[float, float] | None, *, in_memory: bool
 ) -> list[Transform]:
-    """Transforms that targets ``N`` may have under an option of the regressor."""
+    """Candidate transforms of targets ``N`` for an option of the regressor."""
     if option == "auto" and bounds is None and not (in_memory and _is_skewed(y)):
         option = "identity"
     found = candidate_transforms(option, y, bounds, prefix="y_")
@@ -92,7 +91,7 @@ def candidates(
 
 
 def _is_skewed(y: np.ndarray) -> bool:
-    """Whether targets ``N`` have a tail to the right that a logarithm or a root could mend."""
+    """Whether non-negative targets ``N`` are skewed to the right."""
     return bool(y.min() >= 0 and skew(y) > _SKEWED)
 
 
@@ -105,9 +104,9 @@ def choose_transform(
     recipe: Recipe | None,
     **options: Any,
 ) -> Transform:
-    """The transform under which a single kernel predicts some held-out rows best.
+    """The transform under which a single kernel predicts held-out rows best.
 
-    Inputs are ``N x d``, standardised, targets ``N``; options are of :func:`train_structures`.
+    Inputs ``N x d`` are standardised; options are of :func:`train_structures`.
     """
     rows = np.random.default_rng(seed).permutation(len(y))[:_COMPARED_ROWS]
     if len(found) == 1 or np.ptp(y[rows]) == 0:
@@ -133,9 +132,9 @@ def choose_transform(
 
 
 def _best(found: Sequence[Transform], densities: Sequence[np.ndarray]) -> Transform:
-    """The first of some transforms, or one with log densities above its own by 2 standard errors.
+    """The first transform, or the best one if its log density is higher by 2 standard errors.
 
-    Densities ``M`` are per unit of the targets, of the same rows for all.
+    Log densities ``M`` are per unit of the targets, of the same rows.
     """
     gains = np.array(densities) - densities[0]
     gains = gains[:, np.isfinite(gains).all(0)]

@@ -168,11 +168,11 @@ def test_other_sources_are_refused(tmp_path):
     words[["y"]].assign(b=0.0)[:0].to_parquet(tmp_path / "empty.parquet")
     memmap = np.memmap(tmp_path / "memory", dtype=float, mode="w+", shape=X.shape)
     for given, error, message in (
-        ((folder, y), TypeError, "name of the target's column"),
+        ((folder, y), TypeError, "name of the target column"),
         ((folder, "z"), ValueError, "must name a column, got 'z'"),
         ((tmp_path / "words.parquet", "y"), ValueError, r"must hold numbers, got 'a'"),
         ((tmp_path / "empty.parquet", "y"), ValueError, "no rows"),
-        ((memmap, y[:-1]), ValueError, "X has 50 rows and y 49"),
+        ((memmap, y[:-1]), ValueError, "equally many rows, got 50 and 49"),
         ((memmap, X), ValueError, "X must be N x D and y N"),
     ):
         with pytest.raises(error, match=message):

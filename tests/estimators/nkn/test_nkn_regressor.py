@@ -203,7 +203,7 @@ def test_structures_by_name_number_of_columns_and_as_kernels():
         (["tabular", "auto"], ValueError, "got 'auto'"),
         ([], ValueError, "got none"),
         (3, TypeError, "got int"),
-        (RBFKernel(ard_num_dims=5), ValueError, "does not take 2 columns"),
+        (RBFKernel(ard_num_dims=5), ValueError, "must accept 2 columns"),
         (RBFKernel(batch_shape=torch.Size([3])), ValueError, r"got shape \(3, 2, 2\)"),
     ],
 )
@@ -220,9 +220,9 @@ def test_structures_that_do_not_fit(structure, error, message):
         ({"num_inducing": 2.5}, TypeError, "num_inducing must be an integer, got 2.5"),
         ({"restarts": 0}, ValueError, "restarts must be at least 1, got 0"),
         ({"restarts": 1.5}, TypeError, "restarts must be an integer, got 1.5"),
-        ({"n_jobs": 0}, ValueError, "n_jobs must be at least 1, got 0"),
-        ({"budget": 0}, ValueError, "budget must be a positive number of seconds, got 0"),
-        ({"budget": "1"}, TypeError, "budget must be a number of seconds or None, got '1'"),
+        ({"n_jobs": 0}, ValueError, "n_jobs must be a number of processes.*got 0"),
+        ({"budget": 0}, ValueError, "budget must be positive, got 0"),
+        ({"budget": "1"}, TypeError, "budget must be a number, got '1'"),
         ({"recipe": "long"}, TypeError, "recipe must be a Recipe or None, got 'long'"),
     ],
 )
@@ -266,7 +266,7 @@ def test_columns_that_are_not_numbers_are_named():
         (lambda X, y: (X, np.full_like(y, 2.5)), r"targets are constant \(2\.5\)"),
         (lambda X, y: (np.ones_like(X), y), "All 2 columns of X are constant"),
         (lambda X, y: (X * 1e200, y), "columns .* too large"),
-        (lambda X, y: (np.ma.masked_equal(X, X[0, 0]), y), "X has 1 masked values"),
+        (lambda X, y: (np.ma.masked_equal(X, X[0, 0]), y), "X must have no masked values, got 1"),
         (lambda X, y: (X, y * 1e200), "too large or too small"),
     ],
 )

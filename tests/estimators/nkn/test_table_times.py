@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from gpytorch_nkn.estimators import NKNRegressor
-from gpytorch_nkn.estimators.nkn.table_times import Times
+from gpytorch_nkn.estimators.nkn.table_columns import TableColumns
 from gpytorch_nkn.fit import Recipe
 
 DAYS = np.random.default_rng(0).permutation(40) * 7.0
@@ -34,7 +34,7 @@ def regressor():
 )
 def test_dates_and_durations_are_days(column):
     X = pd.DataFrame({"when": column.where(np.arange(40) != 3)})
-    times = Times.of(X)
+    times = TableColumns.of(X)
     days = times(X)["when"].to_numpy()
     assert np.isnan(days[3])
     there = ~np.isnan(days)

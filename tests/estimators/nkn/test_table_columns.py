@@ -4,7 +4,7 @@ import pytest
 
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn import local_residuals
-from gpytorch_nkn.estimators.nkn.table_categories import Categories
+from gpytorch_nkn.estimators.nkn.table_columns import TableColumns
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import effects
 from gpytorch_nkn.interpretation.reporting.words import describe_effects
@@ -37,14 +37,14 @@ def fitted():
 def test_codes_follow_the_values_and_new_ones_are_like_no_other():
     X, _ = table()
     before = X.copy()
-    categories = Categories.of(X)
-    assert list(categories.known) == ["town", "only", "kind"]
-    assert list(categories.known["town"]) == ["Lima", "Oslo", "Rome", "none"]
+    categories = TableColumns.of(X)
+    assert list(categories.categories) == ["town", "only", "kind"]
+    assert list(categories.categories["town"]) == ["Lima", "Oslo", "Rome", "none"]
     some = X.head(5).assign(town=["Oslo", "Paris", np.nan, "Bonn", "Paris"])
     np.testing.assert_array_equal(categories(some)["town"], [1, 4, np.nan, 5, 4])
     pd.testing.assert_frame_equal(X, before)  # the table is left as it was
     numbers = pd.DataFrame({"a": ["1", "2"], "b": [True, False]})
-    assert not Categories.of(numbers.assign(a=[1, 2])).known
+    assert not TableColumns.of(numbers.assign(a=[1, 2])).categories
 
 
 def test_levels_of_categories_are_learned(fitted):

@@ -1,0 +1,161 @@
+"""Columns of dates, durations and categories in a data frame, as numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpytorch_nkn.estimators.table_input import holds_numbers
+from gpytorch_nkn.fit import warn_user
+
+__all__ = ["TableColumns"]
+
+_DAY = pd.Timedelta(days=1)
+_MOST = 0.8  # fraction of a column's strings, above which a warning describes them
+_FEW = 10  # strings that may all differ without a warning
+_LOOKED_AT = 200  # distinct strings that are checked for dates
+_DATE = r"\d[-/. ]\w+[-/. ]\d"
+
+
+@dataclass(frozen=True, eq=False)
+class TableColumns:
+    """Converts the columns of a data frame that do not hold numbers.
+
+    Dates become days since the first date of the fit, durations days, and categories codes.
+    """
+
+    first: dict[Any, pd.Timestamp | None]  # first date in UTC by column; None for durations
+    categories: dict[Any, pd.Index]  # by column, in the order of their codes
+
+    @classmethod
+    def of(cls, X: Any) -> TableColumns:
+        """Find the columns in a data frame; other tables have none."""
+        first: dict[Any, pd.Timestamp | None] = {}
+        categories = {}
+        for column in X if isinstance(X, pd.DataFrame) else ():
+            kind = _kind(X[column])
+            if kind:
+                first[column] = _dates(X[column]).min() if kind == "dates" else None
+            elif _is_categorical(X[column]):
+                found = _plain(X[column].dropna()).unique()
+                ordered = sorted(found, key=lambda v: (str(v), repr(v)))
+                categories[column] = pd.Index(ordered, dtype=object)
+        return cls(first, categories)
+
+    def mask(self, X: Any) -> np.ndarray:
+        """Mask ``D`` of the columns of categories, empty if the table has none."""
+        if not self.categories:
+            return np.zeros(0, dtype=bool)
+        return np.array([column in self.categories for column in X.columns])
+
+    def __call__(self, X: Any) -> Any:
+        """Convert the columns of a table; missing values become NaN.
+
+        A category that is not in the fit gets a code of its own, so that the kernel treats it as
+        different from all others.
+
+        Raises:
+            TypeError: ``X`` is not a data frame.
+            ValueError: A column no longer holds dates or durations.
+        """
+        if not self.first and not self.categories:
+            return X
+        if not isinstance(X, pd.DataFrame):
+            raise TypeError(
+                f"The columns {[*self.first, *self.categories]} hold dates, durations or "
+                f"categories: X must be a data frame as in fit, got {type(X).__name__}."
+            )
+        converted = X.copy()
+        for column in X:  # scikit-learn's check of the names finds missing columns later
+            if column in self.first:
+                converted[column] = self._days(X[column])
+            elif column in self.categories:
+                converted[column] = self._codes(X[column])
+        return converted
+
+    def _days(self, values: pd.Series) -> np.ndarray:
+        first = self.first[values.name]
+        wanted = "durations" if first is None else "dates"
+        if not values.notna().any():
+            return np.full(len(values), np.nan)
+        if _kind(values) != wanted:
+            raise ValueError(
+                f"The column {values.name!r} must hold {wanted} as in fit, got {values.dtype}: "
+                f"convert it by pandas.to_{'timedelta' if first is None else 'datetime'}."
+            )
+        times = pd.to_timedelta(values) if first is None else _dates(values) - first
+        return (times / _DAY).to_numpy(float)
+
+    def _codes(self, values: pd.Series) -> np.ndarray:
+        known, found = self.categories[values.name], _plain(values)
+        seen, missing = known.get_indexer(found), found.isna()
+        codes = np.where(missing, np.nan, seen)
+        new = (seen < 0) & ~missing
+        codes[new] = len(known) + pd.factorize(found[new])[0]
+        return codes
+
+    def warn_of_other_kinds(self, X: Any) -> None:
+        """Warn of categories whose strings are probably numbers, dates or names of rows."""
+        for column in self.categories:
+            if isinstance(X[column].dtype, pd.CategoricalDtype):
+                continue
+            found = X[column].dropna().astype(str)
+            strings = found.drop_duplicates()
+            numbers = pd.to_numeric(strings, errors="coerce").notna()
+            some = strings[:_LOOKED_AT]
+            dates = some[some.str.contains(_DATE)]
+            dates = pd.to_datetime(dates, format="mixed", errors="coerce").dropna()
+            if numbers.mean() >= _MOST:
+                what = f"most of its strings are numbers, and {strings[~numbers].iloc[0]!r} is not"
+                advice = f"pandas.to_numeric(X[{column!r}], errors='coerce') makes gaps of others"
+            elif len(dates) >= _MOST * len(some):
+                what = f"its strings are dates such as {some.iloc[0]!r}"
+                advice = f"pandas.to_datetime(X[{column!r}], format='mixed', errors='coerce') "
+                advice += "makes them dates, with dayfirst=True if the day comes first"
+            elif len(strings) >= _MOST * len(found) and len(found) >= _FEW:
+                what = f"nearly all of its strings differ, such as {some.iloc[0]!r}"
+                advice = "drop it if they name rows, or extract numbers from them"
+            else:
+                continue
+            warn_user(f"Column {column!r} is used as categories, but {what}: {advice}.")
+
+
+def _kind(values: pd.Series) -> str:
+    """``"dates"``, ``"durations"`` or, for other values, an empty string."""
+    kind = values.dtype
+    if pd.api.types.is_datetime64_any_dtype(kind) or isinstance(kind, pd.PeriodDtype):
+        return "dates"
+    if pd.api.types.is_timedelta64_dtype(kind):
+        return "durations"
+    if not pd.api.types.is_object_dtype(kind):
+        return ""
+    found = pd.api.types.infer_dtype(values, skipna=True)
+    names = {"dates": ("date", "datetime", "datetime64", "period"), "durations": ("timedelta",)}
+    return next((name for name, words in names.items() if found in words), "")
+
+
+def _dates(values: pd.Series) -> pd.Series:
+    """Dates in UTC; dates without a time zone are taken as UTC."""
+    if pd.api.types.infer_dtype(values, skipna=True) == "period":
+        values = pd.Series(pd.PeriodIndex(values).to_timestamp(), index=values.index)
+    return pd.to_datetime(values, utc=True)
+
+
+def _is_categorical(values: pd.Series) -> bool:
+    kind = values.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        return True
+    if not (pd.api.types.is_object_dtype(kind) or pd.api.types.is_string_dtype(kind)):
+        return False
+    present = values.dropna()
+    are_strings = all(isinstance(value, str | bool | np.bool_) for value in present)
+    return are_strings and len(present) > 0 and not holds_numbers(present.to_frame())
+
+
+def _plain(column: pd.Series) -> pd.Index:
+    """Values as objects, with None for all kinds of missing values."""
+    values = column.astype(object)
+    return pd.Index(values.where(column.notna(), None), dtype=object)
