@@ -129,7 +129,7 @@ ROWS = re.findall(
     re.MULTILINE,
 )
 PAGES = {f"{module}.rst": module_page(module, re.findall(r"`(\w+)`", c)) for module, c in ROWS}
-rewrite(DOCS / "reference" / "modules", "[!g]*.rst", PAGES)
+rewrite(DOCS / "reference" / "modules", "*.rst", PAGES)  # autosummary adds one for each name
 
 
 # Terms of the field, as entries of the index of the page that each leads to: the search shows them.
@@ -155,9 +155,9 @@ def plain_markdown(app, name, source):
     links, and so are files of the repository outside of docs.
     """
     text = source[0]
-    entries = "\n".join(f"single: {term}" for term in TERMS.get(name, ()))
-    if entries:
-        text = re.sub(r"(?m)^(# .*)$", rf"\1\n\n```{{index}}\n{entries}\n```", text, count=1)
+    if name in TERMS:
+        entries = ".. index::\n" + "".join(f"   single: {term}\n" for term in TERMS[name])
+        text = re.sub(r"(?m)^(# .*)$", rf"\1\n\n```{{eval-rst}}\n{entries}```", text, count=1)
     if name.endswith("index") and not name.startswith("reference"):
         pages = re.findall(r"^- \*{0,2}\[[^\]]*\]\((\w+)\.(?:md|ipynb)\)", text, re.MULTILINE)
         text += tree(pages) if pages else ""
