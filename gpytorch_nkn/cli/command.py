@@ -111,8 +111,7 @@ _TEXTS = (
     (
         "--date-format",
         "FORMAT",
-        "how times are written, such as %%d.%%m.%%y; excel for Excel's serial dates, unix for "
-        "time since 1970",
+        "how times are written, such as %%d.%%m.%%y",
     ),
     ("--sep", "CHAR", r"separator of cells, a character or a regular expression such as \t"),
     ("--encoding", "NAME", "such as latin-1 (default: inferred)"),

@@ -11,16 +11,13 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from gpytorch_nkn.datasets.csv_table import main_kind
-from gpytorch_nkn.datasets.written_cells import (
-    END,
+from gpytorch_nkn.datasets.csv_cells import counted, quoted
+from gpytorch_nkn.datasets.csv_times import (
+    INTERVAL_END,
     MONTH,
-    counted,
-    english,
     is_compact,
-    is_missing,
-    kind,
-    listed,
+    kinds,
+    main_kind,
     read_times,
 )
 
@@ -30,14 +27,12 @@ __all__ = [
     "find_target",
     "find_times",
     "joined",
-    "selected",
-    "turned",
+    "melted",
     "unused",
     "with_rows",
 ]
 
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
-_UNTOLD = 0.2  # fraction of these that names of series may leave
 _PARTS = {  # of times: names, and the largest numbers that tell them without a name
     "year": ("year|yr|yyyy", range(1500, 2200)),
     "month": ("month|mon|mm", [12]),
@@ -54,22 +49,19 @@ _CHAINS = [  # columns that tell the time together, the preferred first
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
     for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
 ] + [("date", "day"), ("year", "month"), ("year", "quarter"), ("year", "week"), ("year",)]
-_COLUMNS_OF_TIMES = {  # names of columns that are turned into rows
-    "month": rf"{MONTH}[a-z]*\.?",
-    "year": r"(?:1[5-9]|2[01])\d\d",
-    "quarter": "q ?[1-4]|[1-4]q",
-    "day": r"(?:day|d)?[ _]?\d\d?",
-    "hour": r"(?:hour|he|h)?[ _]?\d\d?|\d\d?:\d\d(?::00)?(?:-\d\d:\d\d)?",
+_MONTH_NAME = rf"(?i:{MONTH}[a-z]*\.?)"
+_MELTED = {  # names of columns that become rows, and how many there must be
+    "month": (_MONTH_NAME, 2),
+    "year": (r"(?:1[5-9]|2[01])\d\d", 2),
+    "quarter": ("(?i:q ?[1-4]|[1-4]q)", 2),
+    "day": (r"(?i:day|d)?[ _]?(?:[12]?\d|3[01])", 28),
+    "hour": (r"(?i:hour|he|h)?[ _]?\d\d?|\d\d?:\d\d(?::00)?(?:-\d\d:\d\d)?", 12),
+    "date": ("", 2),
 }
-_TOTAL = re.compile(r"(?:grand )?(?:total|sum|mean|average|avg\.?|all)s?", re.I)
-_TIME_NAMES = re.compile(
-    "t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
+_TOTAL = r"(?i:(?:grand )?(?:total|sum|mean|average|all)s?)"
+_TIME_NAMES = (
+    "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour)"
 )
-
-
-def check_column(frame: pd.DataFrame, name: str, option: str) -> None:
-    if name not in frame:
-        raise ValueError(f"There is no {option} column {name!r}; the columns are {_all(frame)}.")
 
 
 def _all(names: Iterable[str]) -> str:
@@ -77,52 +69,36 @@ def _all(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def selected(frame: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
-    """The rows in which columns have the given values."""
-    for name, value in where.items():
-        check_column(frame, name, "where")
-        if not (frame[name] == value).any():
-            known = listed(frame[name].unique())
-            raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
-        frame = frame[frame[name] == value]
-    return frame
+def check_column(frame: pd.DataFrame, name: str, option: str) -> None:
+    """Raise an error if there is no such column."""
+    if name not in frame:
+        raise ValueError(f"There is no {option} column {name!r}; the columns are {_all(frame)}.")
 
 
-def turned(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None, list[str]]:
-    """The table with columns of months, years, hours, ... as rows, which these are, and notices.
-
-    Rows and columns of totals and means are left out.
-    """
-    for part in (*_COLUMNS_OF_TIMES, "date"):
-        pattern = _COLUMNS_OF_TIMES.get(part, "")
-        names = [n for n in frame if re.fullmatch(pattern, english(n.lower())) or kind(n) == part]
-        if part == "hour" and len(names) == 12 and all(name.isdigit() for name in names):
-            part = "month"
+def melted(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None, list[str]]:
+    """The table with columns of months, years, hours, ... as rows, which these are, and notices."""
+    names = frame.columns.to_series()
+    is_number = np.array([main_kind(frame[name]) == "number" for name in frame], bool)
+    is_date = kinds(names) == "date"
+    for part, (pattern, least) in _MELTED.items():
+        found = names[is_number & (names.str.fullmatch(pattern) | (is_date & (part == "date")))]
+        if len(found) < least:
+            continue
+        first = names.index.get_loc(found.iloc[0])
+        is_abroad = part == "month" and 3 < len(found) < 12 <= is_number[first:].sum()
+        found = names.iloc[first : first + 12] if is_abroad else found
+        is_month = is_abroad or (part == "hour" and [*found] == [str(i) for i in range(1, 13)])
+        part = "month" if is_month else part
+        others = [name for name in frame if name not in set(found)]
+        is_total = frame[others].apply(lambda column: column.str.fullmatch(_TOTAL)).any(axis=1)
+        frame = frame[~is_total | is_total.all()]
+        long = frame.melt(others, [*found], part, f"value by {part}", ignore_index=False)
+        if is_month:
+            long[part] = long[part].map({name: str(i + 1) for i, name in enumerate(found)})
         elif part == "day":
-            days = [int(re.sub(r"\D", "", name)) for name in names]
-            names = names if days == [*range(1, len(days) + 1)] and 28 <= len(days) <= 31 else []
-        elif part == "month" and 3 < len(names) < 12:  # others are in another language
-            first = frame.columns.get_loc(names[0])
-            months = dict(zip(frame.columns[first : first + 12], range(1, 13), strict=False))
-            names = list(months) if len(months) == 12 else names
-        names = [name for name in names if main_kind(frame[name]) == "number"]
-        if len(names) > (11 if part == "hour" else 1):
-            notices = [f"Columns of {part}s are turned into rows."]
-            others = [name for name in frame if name not in names and not _TOTAL.fullmatch(name)]
-            is_total = frame[others].apply(lambda c: c.str.fullmatch(_TOTAL)).any(axis=1)
-            is_total &= not is_total.all()
-            for what, count in (
-                ("column", frame.shape[1] - len(names) - len(others)),
-                ("row", int(is_total.sum())),
-            ):
-                notices += [f"{counted(count, what)} of totals or means left out."] * bool(count)
-            frame = frame[~is_total]
-            long = frame.melt(others, names, part, f"value by {part}", ignore_index=False)
-            month = re.compile(_COLUMNS_OF_TIMES["month"] + r"|\d\d?")
-            is_told = all(month.fullmatch(english(name.lower())) for name in names)
-            if part in ("month", "day") and not is_told:
-                long[part] = long[part].map({name: str(i + 1) for i, name in enumerate(names)})
-            return long.sort_index(kind="stable"), part, notices
+            long[part] = long[part].str.extract(r"(\d+)")[0]
+        notice = f"Columns of {part}s are turned into rows."
+        return long.sort_index(kind="stable"), part, [notice]
     return frame, None, []
 
 
@@ -130,8 +106,8 @@ def with_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str]:
     """The table with a column that counts rows, from below if dates fall, and a notice."""
     numbers, order = np.arange(len(frame)), "first to the last row"
     for column in [column for column in frame if main_kind(frame[column]) == "date"]:
-        cells = frame[column][~is_missing(frame[column])]
         with suppress(ValueError):
+            cells = frame[column][frame[column] != ""]
             times = read_times(cells, dayfirst=None, date_format=None, decimal=None)[0]
             if len(times) > 1 and (np.diff(times) <= np.timedelta64(0)).all():
                 numbers, order = numbers[::-1], f"last to the first row, as {column!r} falls"
@@ -140,33 +116,29 @@ def with_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str]:
 
 def _part(cells: pd.Series) -> tuple[str, bool]:
     """Which part of a time a column holds, and whether its name says so; "" for none."""
-    cells = cells[~is_missing(cells)]
+    cells, found = cells[cells != ""], main_kind(cells)
     words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
-    if (found := main_kind(cells)) in ("date", "clock"):
-        return found, True
+    if found in ("date", "clock") or cells.empty:
+        return found.replace("text", ""), True
+    if cells.str.fullmatch(_MONTH_NAME).all():
+        return "month", True
     parts = cells.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
-    if cells.empty or parts[1].isna().any():
-        if len(cells) and (
-            cells.str.lower().map(english).str.fullmatch(_COLUMNS_OF_TIMES["month"]).all()
-        ):
-            return "month", True
-        rises = found == "number" and pd.to_numeric(cells, errors="coerce").is_monotonic_increasing
+    if parts[1].isna().any():
         if "time" in words and cells.str.fullmatch(r"\d{6}").all():
             return "clock", True
+        rises = found == "number" and pd.to_numeric(cells, errors="coerce").is_monotonic_increasing
         has_name = re.search("dat|time|day|week|month|period", words)
-        is_date = is_compact(cells) or cells.str.fullmatch(r"[2-7]\d{4}").all()  # serial
-        return ("date" if (rises or has_name) and is_date else "", True)
-    n = parts[1].astype(int)
+        return ("date" if (rises or has_name) and is_compact(cells) else "", True)
+    n, mark = parts[1].astype(int), _MARKS.get(parts[0].iloc[0].upper())
+    by_name, by_size = [], []
     for part, (names, largest) in _PARTS.items():
-        is_named = bool(re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words))
-        is_named = is_named or _MARKS.get(parts[0].iloc[0].upper()) == part
+        is_named = re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words) or mark == part
         if is_named and (part != "year" or n.min() >= 1500) and n.max() <= max(largest):
-            return part, True
-    for part, (_, largest) in _PARTS.items():
-        is_part = (n.min() >= 1500 and n.is_monotonic_increasing) if part == "year" else n.min() < 2
-        if is_part and n.max() in largest:
-            return part, False
-    return "", False
+            by_name.append((part, True))
+        is_year = n.min() >= 1500 and n.is_monotonic_increasing
+        if (is_year if part == "year" else n.min() < 2) and n.max() in largest:
+            by_size.append((part, False))
+    return [*by_name, *by_size, ("", False)][0]
 
 
 def find_times(frame: pd.DataFrame, times: Sequence[str], target: str | None) -> dict[str, str]:
@@ -184,14 +156,13 @@ def find_times(frame: pd.DataFrame, times: Sequence[str], target: str | None) ->
         columns.setdefault(found[name][0], name)
     dates = [name for name, (part, _) in found.items() if part == "date"]
     columns |= {"date": min(dates, key=lambda name: frame.duplicated(name).sum())} if dates else {}
-
     ranks = {}  # by rows at repeated times, and whether names say what columns hold
     for chain in _CHAINS:
         if all(part in columns for part in chain):
-            count = frame.duplicated([columns[part] for part in chain]).sum()
+            excess = frame.duplicated([columns[p] for p in chain]).sum() - _REPEATED * len(frame)
             is_named = all(found[columns[part]][1] for part in chain)
-            if count <= _REPEATED * len(frame) or is_named:
-                ranks[chain] = max(count - _REPEATED * len(frame), 0), not is_named
+            if excess <= 0 or is_named:
+                ranks[chain] = max(excess, 0), not is_named
     best = min(ranks, key=lambda chain: ranks[chain], default=())
     if best and best != ("year",):
         return {part: columns[part] for part in best}
@@ -203,18 +174,18 @@ def _rising(frame: pd.DataFrame, target: str | None) -> str:
     names = [name for name in frame if name != target]
     numbers = [name for name in names if main_kind(frame[name]) == "number"]
     if len(numbers) + (target is not None) < 2:
-        named = [name for name in names if _TIME_NAMES.fullmatch(name.lower())]
+        named = [name for name in names if re.fullmatch(_TIME_NAMES, name)]
         return (named or [name for name in names if name not in numbers] or names)[0]
 
-    def rank(name: str) -> tuple[bool, ...]:
-        gaps = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna().diff()
-        gaps = gaps.iloc[1:]
-        rises, is_named = (gaps > 0).all() or (gaps < 0).all(), _has_time_name(frame[name])
-        is_equal = rises and np.allclose(gaps, gaps.iloc[:1].sum(), atol=0)
-        return is_named or rises, is_named and rises, is_named, is_equal
+    def regularity(name: str) -> int:
+        """2 for equal steps, 1 for steps of one sign, else 0."""
+        values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
+        steps = values.diff().iloc[1:]
+        return ((steps > 0).all() or (steps < 0).all()) * (1 + (steps.nunique() <= 1))
 
-    best = max(numbers, key=rank)  # the first of these
-    if not rank(best)[0]:
+    rank = {name: (_has_time_name(frame[name]), regularity(name)) for name in numbers}
+    best = max(numbers, key=rank.__getitem__)  # the first of these
+    if not any(rank[best]):
         raise ValueError(
             f"Which column holds the time? None holds dates, and none of {_all(numbers)} rises "
             "from row to row: name it by time (--time), or say time='rows' (--time rows) to count "
@@ -228,9 +199,8 @@ def find_target(frame: pd.DataFrame, times: Sequence[str]) -> str:
     others = [name for name in frame if name not in times]
     if len(others) != 1:
         others = [name for name in others if name and main_kind(frame[name]) == "number"]
-        for is_like in (_has_time_name, _is_constant, _counts_rows):
-            plain = [name for name in others if not is_like(frame[name])]
-            others = plain or others
+        others = [name for name in others if not _has_time_name(frame[name])] or others
+        others = [name for name in others if frame[name].nunique() > 1] or others
     if len(others) != 1:
         raise ValueError(
             f"Which column is the target? The columns are {_all(frame)}; name it by target "
@@ -241,36 +211,18 @@ def find_target(frame: pd.DataFrame, times: Sequence[str]) -> str:
 
 def _has_time_name(cells: pd.Series) -> bool:
     part, is_named = _part(cells)
-    return (part != "" and is_named) or bool(_TIME_NAMES.fullmatch(str(cells.name).lower()))
+    return (part != "" and is_named) or bool(re.fullmatch(_TIME_NAMES, str(cells.name)))
 
 
-def _is_constant(cells: pd.Series) -> bool:
-    return cells.nunique() == 1
-
-
-def _counts_rows(cells: pd.Series) -> bool:
-    steps = pd.to_numeric(cells, errors="coerce").diff().iloc[1:]
-    return len(steps) > 1 and bool((steps == 1).all())
-
-
-def joined(
-    frame: pd.DataFrame, columns: Mapping[str, str], dayfirst: bool | None = None
-) -> tuple[pd.Series, list[str]]:
-    """One column of times from those of years, months, hours, ..., and notices.
-
-    Hours 1 to 24 and periods such as 1 to 48 are dated to their starts. Days with an hour more or
-    less have its clock times twice or not at all.
-    """
+def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, list[str]]:
+    """Columns of years, months, hours, ... as one column of times, and notices."""
     if len(columns) == 1:
         return frame[next(iter(columns.values()))], []
     notices, text = [], pd.Series("", frame.index)
     for part, name in columns.items():
         cells = frame[name].str.replace(r"\.0$", "", regex=True)
         digits = cells.str.extract(r"(\d+)")[0]
-        if part == "date" and cells.str.fullmatch(r"[2-7]\d{4}").all():
-            days = pd.to_datetime(cells.astype(int), unit="D", origin="1899-12-30")  # Excel's
-            text = days.dt.strftime("%Y-%m-%d")
-        elif part in ("date", "year"):
+        if part in ("date", "year"):
             text = cells
         elif part == "doy":
             text += "-" + digits.str.zfill(3)
@@ -280,65 +232,59 @@ def joined(
             text += "-" + cells
         elif part in ("month", "quarter", "week"):
             mark = cells.str[0].where(cells.str.match("[MQWmqw]"), part[0])
-            text += "-" + (mark + digits).fillna(cells)
+            text += "-" + (mark + digits).where(digits.notna(), cells)
         elif part == "minute":
             text = text.str.replace(r":\d\d$", ":", regex=True) + digits.str.zfill(2)
         elif part != "hour" or digits.isna().any() or cells.str.contains("[.:]").any():
-            text += " " + cells.str.replace(END, "", regex=True)
+            text += " " + cells.str.replace(INTERVAL_END, "", regex=True)
         else:
-            n = digits.astype(int)
-            minutes = n // 100 * 60 + n % 100  # of 1330
-            if n.max() <= 100:
-                per_day = next(p for p in (24, 48, 96) if n.max() <= p + p // 24)
-                first = int(n.min() > 0 and (n.max() >= 24 or per_day > 24))
-                minutes = (n - first) * (1440 // per_day)
-                told = f"{name!r} counts from 1, {1440 // per_day} minutes each; times are starts."
-                notices += [told] * first
-                extra, last = per_day // 24, n.groupby(text).transform("max") - first + 1
-                is_long = (last > per_day) & (first > 0 or per_day > 24)
-                is_short = (last == per_day - extra) & (first > 0) & _can_change(text, dayfirst)
-                change = 60 if per_day == 48 else 120  # in Britain, and elsewhere
-                minutes -= 60 * (is_long & (minutes >= change + 60))
-                minutes += 60 * (is_short & (minutes >= change))
-                for days, is_so, what in (
-                    (is_long, per_day + extra, "is there twice"),
-                    (is_short, per_day - extra, "is missing"),
-                ):
-                    if days.any():
-                        notices.append(
-                            f"{counted(text[days].nunique(), 'day')} with {is_so} values in "
-                            f"{name!r} as clocks change: the hour from {change // 60}:00 {what}."
-                        )
+            minutes, told = _minutes(digits.astype(int), text)
+            notices += [f"{name!r} {what}" for what in told]
             text += minutes.map(lambda m: f" {m // 60}:{m % 60:02}")
     return text.str.strip().rename(" ".join(columns.values())), notices
 
 
-def _can_change(dates: pd.Series, dayfirst: bool | None) -> pd.Series:
-    """Whether days are Sundays of months in which clocks are set forward."""
-    with suppress(ValueError):
-        days = read_times(dates, dayfirst=dayfirst, date_format=None, decimal=None)[0]
-        if days.dtype.kind == "M":
-            stamps = pd.DatetimeIndex(days.astype("datetime64[s]"))
-            return pd.Series((stamps.weekday == 6) & stamps.month.isin([3, 9, 10]), dates.index)
-    return pd.Series(False, dates.index)
+def _minutes(n: pd.Series, days: pd.Series) -> tuple[pd.Series, list[str]]:
+    """Minutes from midnight of hours, periods of a day (1 to 48) or 1330, and notices.
+
+    Hours 1 to 24 and periods are dated to their starts. In days of 23 or 25 hours, clocks are set
+    at 2:00.
+    """
+    if n.max() > 100:
+        return n // 100 * 60 + n % 100, []
+    per_day = next(p for p in (24, 48, 96) if n.max() <= p + p // 24)
+    first = int(n.min() > 0 and (n.max() >= 24 or per_day > 24))
+    minutes = (n - first) * (1440 // per_day)
+    notices = [f"counts from 1, {1440 // per_day} minutes each; times are starts."] * first
+    count = n.groupby(days).transform("max") - first + 1
+    is_whole = (n.groupby(days).transform("size") == count) & ~days.isin(days.iloc[[0, -1]])
+    for hours, limit in ((1, 180), (-1, 120)):
+        changed = is_whole & (24 * count == (24 + hours) * per_day)
+        minutes -= 60 * hours * (changed & (minutes >= limit))
+        if changed.any():
+            what = "there twice" if hours > 0 else "missing"
+            notices.append(
+                f"has {counted(days[changed].nunique(), 'day')} of {24 + hours} hours as clocks "
+                f"change: the hour from 2:00 is {what}."
+            )
+    return minutes, notices
 
 
 def check_one_series(
     frame: pd.DataFrame, x: np.ndarray, times: Sequence[str], target: str, *, named: bool
 ) -> None:
     """Raise an error for a file of several series, which one or two columns name."""
-    repeated, limit = int(pd.Series(x).duplicated().sum()), _REPEATED * len(x)
-    others = [
-        c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3
-    ]
-    for group in [*combinations(others, 1), *combinations(others, 2)] if repeated >= limit else []:
+    repeated = int(pd.Series(x).duplicated().sum())
+    ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
+    ids = ids if repeated >= _REPEATED * len(x) else []
+    for group in [*combinations(ids, 1), *combinations(ids, 2)]:
         keys = frame[list(group)]
-        if keys.assign(**{"the time": x}).duplicated().sum() <= _UNTOLD * repeated:
+        if keys.assign(**{"the time": x}).duplicated().sum() <= 0.2 * repeated:
             where = keys.iloc[0].to_dict()
             options = " ".join(f"--where {shlex.quote('='.join(pair))}" for pair in where.items())
             raise ValueError(
                 f"The file seems to hold {len(keys.drop_duplicates())} series, named by "
-                f"{listed(group)}: choose one by where={where} ({options})."
+                f"{quoted(group)}: choose one by where={where} ({options})."
             )
     count = pd.Series(x).value_counts()
     is_date = x.dtype.kind == "M" or 1500 <= x.min() <= x.max() < 2200
@@ -347,29 +293,22 @@ def check_one_series(
         raise ValueError(
             f"{count.iloc[0]} rows have the time {count.index[0]}: name all columns that tell the "
             f"time (such as {again} --time COL), choose the rows of one series by where (--where "
-            f"COL=VALUE), or name {listed(times)} by time ({again}) to use all rows."
+            f"COL=VALUE), or name {quoted(times)} by time ({again}) to use all rows."
         )
 
 
 def unused(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
-    """Notices on columns that may be covariates, or name series that follow each other."""
-    notices = []
-    others = [name for name in frame if name not in taken and frame[name].nunique() > 1]
-    found = {name: main_kind(frame[name]) for name in others}
-    full = [c for c in others if found[c] == "number" and not is_missing(frame[c]).any()]
-    full = [c for c in full if not (_has_time_name(frame[c]) or _counts_rows(frame[c]))]
-    if full:
-        options = " ".join(map(shlex.quote, full))
-        notices.append(
-            f"Columns of numbers that are not used: {listed(full)}; if they are known for the "
-            f"future, name them by covariates (--covariates {options})."
-        )
-    for name in [name for name in others if found[name] == "text"]:
-        count = frame[name].nunique()
-        if (frame[name] != frame[name].shift()).sum() == count <= len(frame) / 3:
-            option = shlex.quote(f"{name}={frame[name].iloc[0]}")
-            notices.append(
-                f"All rows are one series, though {name!r} has {count} values; --where {option} "
-                "reads those of one."
-            )
-    return notices
+    """A notice on columns that may be covariates, if there are any."""
+    full = [
+        name
+        for name in frame.columns.difference(taken, sort=False)
+        if frame[name].nunique() > 1
+        and main_kind(frame[name]) == "number"
+        and not ((frame[name] == "").any() or _has_time_name(frame[name]))
+    ]
+    options = " ".join(map(shlex.quote, full))
+    notice = (
+        f"Columns of numbers that are not used: {quoted(full)}; if they are known for the future, "
+        f"name them by covariates (--covariates {options})."
+    )
+    return [notice] * bool(full)

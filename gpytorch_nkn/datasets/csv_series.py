@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,40 +34,37 @@ def read_time_series(
 ) -> TimeSeries:
     """Read a series from a text file; nothing is held out.
 
-    The options have pandas' names. What is not given is inferred from all rows and said in the
+    The options have pandas' names. What is not given is inferred from the file and said in the
     notices; what is ambiguous raises an error that names the option. Rows are sorted by time;
-    rows without a value are left out.
+    rows without a value are dropped.
 
     - Times are numbers or dates of one format (``30/09/2001 18:00``, ``Sep 2001``, ``2001Q3``,
-      ``2001-W36``, ``20010930``), of intervals the starts, in one column or in several (year and
-      month, date and hour or period of the day). Months, years, days or hours as columns become
-      rows. Names of months may be German, French, Spanish or Italian. Where hours of a day are
-      counted, days of clock changes have an hour twice or not at all.
+      ``2001-W36``, ``20010930``), in one column or in several (year and month, date and hour or
+      period of the day). Columns of months, years, days or hours become rows. Intervals are dated
+      to their starts.
     - Numbers may have decimal commas, thousands separators, units and marks (``12.4*``); K, M and B
-      beside plain numbers are thousands, millions and billions, and ``<3`` is read as 3.
+      beside plain numbers are thousands, millions and billions.
     - Text is in UTF-8, UTF-16 or cp1252, may be packed by gzip or zip, and is split at tabs,
-      semicolons, bars, commas or spaces. Lines that are no data are left out.
+      semicolons, bars, commas or spaces. Lines without numbers are dropped.
 
     Args:
         path: The file.
-        time: Name of the time column, or of several that tell it together; ``"rows"`` counts the
-            rows.
+        time: Name of the time column, or names of several that tell it together; ``"rows"`` counts
+            the rows.
         target: Name of the target column; None means the only other one with numbers.
-        covariates: Names of columns of numbers that are known for the future, too. Rows without a
+        covariates: Names of columns of numbers that are also known for the future. Rows without a
             target after the last one with a target are the future.
-        future: A second file with rows of the future: times and covariates, in columns of the same
-            names.
+        future: A second file with future rows: times and covariates, in columns of the same names.
         where: Columns and their values in the rows to read, for files of several series.
         sep: Separator of cells, a character or a regular expression.
         encoding: Encoding of the text.
         header: Index of the line with names of columns, after ``skiprows``; None for no names.
-        skiprows: Lines to leave out at the top.
+        skiprows: Lines to skip at the top.
         decimal: Decimal mark, "." or ",".
         na_values: More strings or numbers that stand for missing values; rows without a time are
-            left out.
+            dropped.
         dayfirst: Whether ``01/02/2001`` is in February.
-        date_format: Format of times as in :func:`pandas.to_datetime`, or "excel" for Excel's
-            serial dates or "unix" for time since 1970.
+        date_format: Format of times as in :func:`pandas.to_datetime`.
 
     Raises:
         ImportError: pandas is not installed.
@@ -78,20 +74,42 @@ def read_time_series(
     try:
         import pandas as pd
 
-        from gpytorch_nkn.datasets import csv_columns, written_cells
+        from gpytorch_nkn.datasets import csv_columns
+        from gpytorch_nkn.datasets.csv_cells import (
+            counted,
+            find_sentinels,
+            is_missing,
+            quoted,
+            read_numbers,
+        )
         from gpytorch_nkn.datasets.csv_table import read_table
+        from gpytorch_nkn.datasets.csv_times import kinds, read_times
     except ImportError as error:
         raise ImportError(
             f"Series from files need pandas: pip install 'gpytorch_nkn[estimators]' ({error})."
         ) from error
-    path = Path(path)
-    layout = partial(read_table, sep=sep, encoding=encoding, header=header, skiprows=skiprows)
-    frame, sep, notices = layout(path)
-    frame = csv_columns.selected(frame, where or {})
+
+    def read(path: Path, where: Mapping[str, str]) -> tuple[pd.DataFrame, str, list[str]]:
+        """The rows of one series, with empty cells where values are missing."""
+        frame, found_sep, notices = read_table(
+            path, sep=sep, encoding=encoding, header=header, skiprows=skiprows
+        )
+        for name, value in where.items():
+            csv_columns.check_column(frame, name, "where")
+            if not (frame[name] == value).any():
+                known = quoted(frame[name].unique())
+                raise ValueError(
+                    f"There is no row with {value!r} in the column {name!r}, but {known}."
+                )
+            frame = frame[frame[name] == value]
+        return frame.mask(frame.apply(is_missing, na_values=na_values), ""), found_sep, notices
+
+    path, where = Path(path), where or {}
+    frame, found_sep, notices = read(path, where)
     times = [time] if isinstance(time, str) else list(time or ())
     part = None
     if target is None:
-        frame, part, told = csv_columns.turned(frame)
+        frame, part, told = csv_columns.melted(frame)
         notices += told
         if part is not None:
             times += [part] if times else []
@@ -113,82 +131,78 @@ def read_time_series(
         )
     times = list(columns.values())
     target = csv_columns.find_target(frame, times) if target is None else target
-    if len({*times, target, *covariates}) < len(times) + 1 + len(covariates):
+    taken = [*times, target, *covariates]
+    if len(set(taken)) < len(taken):
         raise ValueError(
-            f"time, target and covariates must be different columns, got "
-            f"{written_cells.listed([*times, target, *covariates])}."
+            f"time, target and covariates must be different columns, got {quoted(taken)}."
         )
     if future is not None:
         if not covariates:
             raise ValueError("future has values of covariates: name them (--covariates), too.")
-        more = layout(Path(future))[0]
+        more = read(Path(future), {})[0]
         for column in (*times, *covariates):
             csv_columns.check_column(more, column, "future")
-        more = csv_columns.selected(more, {c: v for c, v in (where or {}).items() if c in more})
+        for name in where.keys() & set(more):
+            more = more[more[name] == where[name]]
         frame = pd.concat([frame, more.reindex(columns=frame.columns, fill_value="")])
-    gaps = frame[[*times, target, *covariates]].apply(written_cells.is_missing, na_values=na_values)
-    if gaps[target].all():
+    if (frame[target] == "").all():
         raise ValueError(f"{path} has no values in the column {target!r}.")
-    if len(times) > 1 and gaps[times[0]].any():  # merged cells
-        frame[times[0]] = frame[times[0]].mask(gaps[times[0]]).ffill().fillna("")
-        gaps[times[0]] = frame[times[0]] == ""
+    if len(times) > 1 and (frame[times[0]] == "").any():  # merged cells
+        frame[times[0]] = frame[times[0]].replace("", None).ffill().fillna("")
         notices.append(f"Empty cells of {times[0]!r} take the value above.")
-    kinds = [written_cells.kind(cell) for cell in frame[times[0]].iloc[-100:]]
-    below = next((i for i, kind in enumerate(kinds[::-1]) if kind != "text"), 0)
-    untimed = gaps[times].any(axis=1)
-    untimed |= (np.arange(len(frame)) >= len(frame) - below) & (date_format is None)
-    lost = frame[untimed & ~gaps[target]]
+    is_time = kinds(frame[times[0]].iloc[-100:]) != "text"
+    words_below = int(is_time[::-1].argmax())
+    untimed = (frame[times] == "").any(axis=1)
+    untimed |= (np.arange(len(frame)) >= len(frame) - words_below) & (date_format is None)
+    known, missing = frame[target] != "", int((frame[target] == "").sum())
+    lost = frame[untimed & known]
     if len(lost):
-        text = written_cells.listed([", ".join(filter(None, lost.iloc[0]))])
-        notices.append(f"{written_cells.counted(len(lost))} without a time left out ({text}).")
-    missing, known = int(gaps[target].sum()), ~gaps[target] & ~untimed
-    later = ~known & ~untimed & ~gaps[list(covariates)].any(axis=1) & bool(covariates)
-    frame, known = frame[known | later], known[known | later].to_numpy()
-    cells, time_notices = csv_columns.joined(frame, columns, dayfirst)
+        text = quoted([", ".join(filter(None, lost.iloc[0]))])
+        notices.append(f"{counted(len(lost))} without a time dropped ({text}).")
+    is_future = bool(covariates) and (frame[list(covariates)] != "").all(axis=1)
+    frame = frame[~untimed & (known | is_future)]
+    cells, time_notices = csv_columns.joined(frame, columns)
     is_kept = ~cells.isin(list(na_values))  # of several columns, such as 2001-02-30
-    frame, cells, known = frame[is_kept], cells[is_kept], known[is_kept.to_numpy()]
+    frame, cells = frame[is_kept], cells[is_kept]
+    known = (frame[target] != "").to_numpy()
     if len(times) > 1 and time is None:
-        names = written_cells.listed(times)
-        time_notices.insert(0, f"Times are read from the columns {names}.")
-    x, zone, read_notices = written_cells.read_times(
-        cells, dayfirst=dayfirst, date_format=date_format, decimal=decimal
-    )
-    time_notices += read_notices
-    y, y_notices = written_cells.read_numbers(frame[target][known], decimal=decimal, sep=sep)
+        time_notices.insert(0, f"Times are read from the columns {quoted(times)}.")
+    x, zone, told = read_times(cells, dayfirst=dayfirst, date_format=date_format, decimal=decimal)
+    time_notices += told
+    y = np.full(len(x), np.nan)
+    y[known], y_notices = read_numbers(frame[target][known], decimal=decimal, sep=found_sep)
     values = {}
     for column in covariates:
-        empty = written_cells.is_missing(frame[column], na_values)
+        empty = frame[column] == ""
         if empty.any():
             raise ValueError(
                 f"Line {empty.idxmax()}: the covariate {column!r} has no value; fill it in, or "
                 "leave the column out of covariates (--covariates)."
             )
-        values[column] = written_cells.read_numbers(frame[column], decimal=decimal, sep=sep)[0]
+        values[column] = read_numbers(frame[column], decimal=decimal, sep=found_sep)[0]
     beside = pd.DataFrame(values, index=range(len(x)))
     order = np.argsort(x, kind="stable")
     now, ahead = order[known[order]], order[~known[order]]
     ahead = ahead[x[ahead] > x[now[-1]]]
     if missing > len(ahead):
-        rows = written_cells.counted(missing - len(ahead))
-        notices.append(f"{rows} without a value of {target!r} left out.")
-    notices += [*y_notices, *written_cells.find_sentinels(y, target), *time_notices]
+        rows = counted(missing - len(ahead))
+        notices.append(f"{rows} without a value of {target!r} dropped.")
+    notices += [*y_notices, *find_sentinels(y[now], target), *time_notices]
     if (np.diff(now) < 0).any():
         notices.append("Rows are sorted by time.")
     if repeated := len(now) - np.unique(x[now]).size:
         csv_columns.check_one_series(frame[known], x[known], times, target, named=time is not None)
-        rows = written_cells.counted(repeated)
+        rows = counted(repeated)
         notices.append(f"{rows} at the time of an earlier row; all rows are used.")
-    notices += csv_columns.unused(frame[known], [*times, target, *covariates])
-    position = np.cumsum(known) - 1  # in y
     return TimeSeries(
         name=Path(path.name.removesuffix(".gz").removesuffix(".zip")).stem,
         x=x[now],
-        y=y[position[now]],
+        y=y[now],
         test=np.zeros(len(now), dtype=bool),
         x_label=str(cells.name) or "time",
         y_label=target or "value",
         zone=zone,
-        notices=tuple(notices),
+        notices=(*notices, *csv_columns.unused(frame[known], taken)),
         covariates=beside.iloc[now].reset_index(drop=True) if covariates else None,
         future_x=x[ahead] if covariates else None,
         future_covariates=beside.iloc[ahead].reset_index(drop=True) if covariates else None,

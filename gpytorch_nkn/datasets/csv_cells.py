@@ -1,0 +1,168 @@
+"""Cells of text files: missing values, numbers, codes of missing values (needs pandas)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterable
+
+import numpy as np
+import pandas as pd
+
+__all__ = [
+    "counted",
+    "drop_advice",
+    "find_sentinels",
+    "is_missing",
+    "number_masks",
+    "quoted",
+    "read_numbers",
+]
+
+_MISSING = r"(?i:[-\u2013\u2014\u2026.:?*]*|n/?a|nan|none|null|nil|nat|#n/a.*|<na>|: ?[a-z]{1,3})"
+_NUMBER = (  # sign, mark, digits, closing sign, mark: -5, EUR 5, (1,234.5), 3-, 12.4*, 5 %, 15(b)
+    r"^(?P<sign>[(+-]?) ?(?P<before>[A-Za-z]{0,3}[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|[<>~*]|) ?"
+    r"(?P<digits>[+-]?(?:\d[\d., ']*|[.,]\d+)(?:[eE][+-]?\d+)?)(?P<end>[-)]?) ?"
+    r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)$"
+)
+_STYLES = {  # by the decimal mark; the other mark may separate thousands
+    mark: rf"[+-]?(?:[1-9]\d?\d?(?:{other}\d\d\d?)*{other}\d{{3}}|\d*)(?:{own}\d*)?(?:[eE].+)?"
+    for mark, own, other in ((".", r"\.", ","), (",", ",", r"\."))
+}
+_SCALES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9}
+_CODE = re.compile(r"-?(?:9{2,}(?:\.9+)?|8{3,}|[1-9]0{2,}|32768|1)")  # of missing values
+
+
+def quoted(texts: Iterable[object]) -> str:
+    """Strings in quotes, shortened, the first ten if there are more."""
+    full = list(map(str, texts))
+    short = [repr(text if len(text) <= 40 else f"{text[:37]}...") for text in full[:10]]
+    return ", ".join(short) + (", ..." if len(full) > 10 else "")
+
+
+def counted(count: int, what: str = "row") -> str:
+    """Number and noun."""
+    return f"{count} {what}" + "s" * (count != 1)
+
+
+def is_missing(cells: pd.Series, na_values: Collection[str] = ()) -> pd.Series:
+    """Mask of the cells without a value: empty, NA, NaN, null, -, ., ?, or as given."""
+    missing = cells.str.fullmatch(_MISSING) | cells.isin(list(na_values))
+    codes = pd.to_numeric(pd.Series(list(na_values), dtype=str), errors="coerce").dropna()
+    return missing | pd.to_numeric(cells, errors="coerce").isin(codes) if len(codes) else missing
+
+
+def drop_advice(bad: pd.Series) -> str:
+    """Advice on cells that cannot be read."""
+    cells = list(bad.unique())
+    if len(cells) > 50:
+        return f"correct the {len(bad.unique())} different cells like this in the file"
+    options = " ".join(f"--na-values={shlex.quote(cell)}" for cell in cells)
+    return f"drop such rows by na_values={cells} ({options})"
+
+
+def _parsed(cells: pd.Series) -> pd.DataFrame:
+    """Groups of ``_NUMBER``, and a mask of what fits by the decimal mark."""
+    found = cells.str.extract(_NUMBER)
+    digits = found["digits"].str.replace(r"(?<=\d)[ '](?=\d{3})", "", regex=True).str.strip()
+    fits = {mark: digits.str.fullmatch(style) == True for mark, style in _STYLES.items()}  # noqa: E712
+    return found.assign(digits=digits, **fits)
+
+
+def number_masks(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Masks of the numbers, and of those without units and marks."""
+    found = _parsed(cells)
+    is_number = found["."] | found[","]
+    return is_number, is_number & (found["before"] + found["after"] == "")
+
+
+def read_numbers(
+    cells: pd.Series, *, decimal: str | None = None, sep: str = ","
+) -> tuple[np.ndarray, list[str]]:
+    """Numbers ``N`` of a column of strings, and notices.
+
+    A comma before three digits separates thousands if other cells have no comma, and is ambiguous
+    if all cells have this form; so are points in files with semicolons.
+
+    Raises:
+        ValueError: A cell is not a finite number, or the decimal mark is ambiguous.
+    """
+    if decimal not in (None, ".", ","):
+        raise ValueError(f"decimal must be '.' or ',', got {decimal!r}.")
+    name, unique = cells.name, pd.Series(cells.unique(), dtype=str)
+    found = _parsed(unique)
+    digits = found["digits"].fillna("")
+    if decimal is None:
+        decimal = "," if found[","].sum() > found["."].sum() else "."
+        seen = next((mark for mark in ",." if digits.str.contains(mark, regex=False).any()), "")
+        if found["."].equals(found[","]) and (seen == "," or (seen and sep == ";")):
+            is_everywhere = digits.str.contains(seen, regex=False).all()
+            decimal = "," if is_everywhere == (seen == ",") else "."
+            if is_everywhere and (seen == ".") == (sep == ";"):
+                raise ValueError(
+                    f"Numbers such as {unique[0]!r} in the column {name!r} have a decimal mark or "
+                    "a thousands separator: say decimal='.' or decimal=',' (--decimal . or "
+                    "--decimal ,)."
+                )
+    plain = digits.str.replace("." if decimal == "," else ",", "", regex=False)
+    plain = plain.str.replace(decimal, ".", regex=False).where(found[decimal])
+    values = plain.astype(float)
+    bad = cells[cells.isin(unique[~np.isfinite(values)])]
+    if len(bad):
+        raise ValueError(
+            f"Line {bad.index[0]}: the column {name!r} must hold numbers, got "
+            f"{quoted(bad.unique())}; {drop_advice(bad)}, or name another column (--target)."
+        )
+    values *= np.where((found["sign"] + found["end"]).isin(["()", "-"]), -1.0, 1.0)
+    notices, marks = [], found["before"] + found["after"]
+    scaled = values * found["after"].map(_SCALES).fillna(1.0)
+    if decimal == "," and digits.str.contains(",").any():
+        notices.append(f"Numbers of {name!r} have decimal commas.")
+    several = found["after"][found["after"].isin(_SCALES)].nunique() > 1
+    if several or _spread(scaled) < _spread(values):
+        values = scaled
+        notices.append(f"K, M and B in {name!r} are thousands, millions and billions.")
+    elif marks.nunique() > 1:
+        marked = cells[cells.isin(unique[marks != ""])]
+        notices.append(
+            f"{counted(len(marked), 'value')} of {name!r} with a mark, such as "
+            f"{marked.iloc[0]!r}: marks are dropped, values are kept."
+        )
+    elif marks.any():
+        notices.append(f"Values of {name!r} are in {marks[0]}.")
+    return cells.map(dict(zip(unique, values, strict=True))).to_numpy(float), notices
+
+
+def _spread(values: pd.Series) -> float:
+    """Standard deviation of the logarithms of sizes."""
+    return float(np.log(values.abs()[values != 0]).std()) if len(values) > 1 else 0.0
+
+
+def find_sentinels(values: np.ndarray, name: str) -> list[str]:
+    """A notice on values that may stand for missing ones, if there are any.
+
+    Such a value is a usual code (-99, 9999, ...) or an end of the range that recurs. It is farther
+    from the other values than these are from each other, or the only negative whole number.
+    """
+    unique, counts = np.unique(values, return_counts=True)
+    codes = np.array([f"{value:.12g}" for value in unique])
+    suspect = np.zeros(unique.size, bool)
+    suspect[[0, -1]] = True
+    suspect |= [bool(_CODE.fullmatch(code)) for code in codes]
+    suspect &= (counts > 1) | [bool(re.fullmatch(r"-?99+(\.9+)?", code)) for code in codes]
+    for _ in range(unique.size):
+        others = unique[~suspect]
+        if not suspect.any() or others.size < 2 or 2 * counts[suspect].sum() >= values.size:
+            return []
+        low, high = others[[0, -1]]
+        is_far = np.maximum(low - unique, unique - high) > high - low
+        is_only_negative = (low >= 0) & (unique < 0) & (unique == np.round(unique))
+        if (is_far | is_only_negative)[suspect].all():
+            break
+        suspect &= is_far | is_only_negative
+    found = [f"{counted(int(counts[i]))} with {codes[i]}" for i in np.flatnonzero(suspect)]
+    options = " ".join(f"--na-values={code}" for code in codes[suspect])
+    return [
+        f"{name!r} has {', '.join(found)}, far from the others; if missing values are written so, "
+        f"say na_values={codes[suspect].tolist()} ({options})."
+    ]
