@@ -13,7 +13,7 @@ __all__ = ["FeatureSumKernel"]
 
 
 class FeatureSumKernel(FeatureKernel):
-    """The sum of kernels of finitely many features, which are put side by side.
+    """Sum of kernels of finitely many features, which are concatenated.
 
     Args:
         *kernels: The kernels.
@@ -26,26 +26,23 @@ class FeatureSumKernel(FeatureKernel):
 
     @property
     def feature_dim(self) -> int:  # type: ignore[override]
-        """Number of features of all."""
+        """Number of features of all kernels."""
         return sum(kernel.feature_dim for kernel in self._parts)
 
     @property
     def leaves_rest(self) -> bool:  # type: ignore[override]
-        """Whether one of them does."""
+        """Whether a kernel omits a part of its variance."""
         return any(kernel.leaves_rest for kernel in self._parts)
 
     @property
     def is_stationary(self) -> bool:
-        """Whether all are."""
+        """Whether all kernels are stationary."""
         return all(kernel.is_stationary for kernel in self._parts)
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor:
-        """Sum of what they leave out; see :class:`FeatureKernel`."""
+        """Sum of the parts that the features omit; see :class:`FeatureKernel`."""
         rests = [kernel.rest(x, diag=diag) for kernel in self._parts if kernel.leaves_rest]
-        total = rests[0]
-        for rest in rests[1:]:
-            total = total + rest
-        return total
+        return sum(rests[1:], rests[0])
 
     def _features(self, x: Tensor) -> Tensor:
         values = [kernel._features(x) for kernel in self._parts]

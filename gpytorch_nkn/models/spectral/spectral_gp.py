@@ -1,4 +1,4 @@
-"""A GP whose kernel learns pairs of frequencies, for many rows or beside an RBF kernel."""
+"""GP with a kernel that learns pairs of frequencies, beside an RBF kernel or alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from gpytorch.priors import Prior
 from linear_operator import to_dense, to_linear_operator
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
@@ -37,53 +36,45 @@ from gpytorch_nkn.models.structure import check_columns
 
 __all__ = ["SpectralGP"]
 
-_MAX_DENSE = 2000  # rows up to which an exact RBF kernel is cheap
-# Numbers of pairs: a share of the rows, or of the rows per column.
+_MAX_DENSE = 2000  # largest number of rows with an exact RBF kernel
+# Numbers of pairs: a fraction of the rows, or of the rows per column, and its limits.
 _DENSE = (0.05, 5, 50)
 _LOW_RANK = (0.2, 50, 300)
-_DEVIATION = 0.3  # of a normal prior around the frequencies at the start
-_DIFFERENCE = 0.1  # and of half the differences, around zero
+_FREQUENCY_STD = 0.3  # standard deviation of the prior around the initial frequencies
+_DIFFERENCE_STD = 0.1  # standard deviation of the prior of half the differences
 
 
 class SpectralGP(ExactBaseGP):
-    r"""GP with a :class:`.NonStationarySpectralKernel` beside an RBF kernel, for SingleTaskGP.
+    r"""GP with a :class:`.NonStationarySpectralKernel` added to an RBF kernel.
 
-    Up to 2000 rows it is exact, with one pair of frequencies per 20 rows (5 to 50). Beyond, with
-    one per five rows and column (50 to 300), the RBF kernel is at inducing points (VFE), and all
-    takes :math:`O(n (m + R)^2)` time without a matrix of the data, in training and prediction.
-    The pairs start from the spectral density of the RBF kernel and have a say only as far as they
-    predict held-out rows better (:func:`fit_spectral_gp`).
+    Up to 2000 rows it is exact, with one pair of frequencies per 20 rows (5 to 50). For more rows,
+    with one pair per five rows and column (50 to 300), the RBF kernel uses m inducing points (VFE).
+    Training and prediction then take :math:`O(n (m + R)^2)` time without a matrix of the data. The
+    pairs start from the spectral density of the RBF kernel, and :func:`fit_spectral_gp` keeps them
+    if they improve predictions of held-out rows. Several outputs are independent, each with its
+    own kernel.
 
-    Data, noise, mean and transforms are those of :class:`botorch.models.SingleTaskGP`; several
-    outputs are modelled independently, each with a kernel of its own.
+    Use it for tables of thousands of rows, where learned frequencies across columns predict better
+    than an RBF kernel with inducing points. With fewer rows the gain is small. Learning frequencies
+    matters more than pairing them (``stationary=True``).
 
     Args:
         train_X: Inputs ``... x n x d``, best in the unit cube.
         train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Known variances of the noise ``... x n x m``; ``None`` infers one level.
+        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one level.
         num_features: Number ``R`` of pairs; ``None`` for the numbers above.
-        inducing_points: Their number ``m``, at which the RBF kernel is with more than 2000 rows.
-        rbf: ``False`` leaves the RBF kernel away: the model is of low rank for any number of rows.
-        stationary, learn_envelopes, correlation, frequency_prior, difference_prior, seed: Of the
-            :class:`.NonStationarySpectralKernel`. ``"auto"`` is a deviation of 0.1 for differences,
-            which a stationary kernel has not; for frequencies it is 0.3 up to 2000 rows, and no
-            prior beyond.
-        likelihood: Default: Gaussian, with BoTorch's prior on the noise.
-        mean_module: Default: a constant.
-        outcome_transform: Default: standardise; ``None`` for none.
-        input_transform: Applied to the inputs, e.g. ``Normalize(d)``.
+        inducing_points: Number ``m`` of inducing points for more than 2000 rows.
+        rbf: ``False`` omits the RBF kernel; the model then has low rank for any number of rows.
+        stationary: Use single frequencies instead of pairs.
+        seed: Determines the initial frequencies and inducing points.
+        likelihood, mean_module, outcome_transform, input_transform: As in
+            :class:`botorch.models.SingleTaskGP`.
 
-    ``fit_gpytorch_mll`` trains it by :func:`fit_spectral_gp` and takes the options of that; with an
-    optimiser, a closure or any other option of BoTorch's it does as with every other model.
-
-    For what: tables of thousands of rows, where learned frequencies, in any direction across
-    columns, predict better than an RBF kernel at inducing points. With fewer rows there is little
-    to win. Learning the frequencies is what counts: that they come in pairs changes little, and for
-    a frequency that changes with the place a few pairs whose envelopes are even about the centre
-    are no help.
+    ``fit_gpytorch_mll`` trains it by :func:`fit_spectral_gp` and takes that function's options, or
+    by BoTorch's optimisers if it gets options of BoTorch.
 
     Raises:
-        ValueError: A number has no meaning, or the data do not fit.
+        ValueError: An option is invalid, or the data do not fit.
 
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning; Lázaro-Gredilla et al.
     (2010), Sparse Spectrum Gaussian Process Regression.
@@ -106,10 +97,6 @@ class SpectralGP(ExactBaseGP):
         inducing_points: int = 300,
         rbf: bool = True,
         stationary: bool = False,
-        learn_envelopes: bool = False,
-        correlation: float = 0.98,
-        frequency_prior: Prior | float | str | None = "auto",
-        difference_prior: Prior | float | str | None = "auto",
         seed: int = 0,
         likelihood: Likelihood | None = None,
         mean_module: Mean | None = None,
@@ -129,27 +116,16 @@ class SpectralGP(ExactBaseGP):
         num_data = self.train_targets.size(-1)
         dense = rbf and num_data <= _MAX_DENSE
         if num_features is None:
-            share, fewest, most = _DENSE if dense else _LOW_RANK
+            fraction, fewest, most = _DENSE if dense else _LOW_RANK
             per_column = num_data if dense else num_data / num_columns
-            num_features = min(max(round(share * per_column), fewest), most)
-        for name, prior in (("frequency", frequency_prior), ("difference", difference_prior)):
-            if isinstance(prior, str) and prior != "auto":
-                raise ValueError(
-                    f"{name}_prior must be 'auto', a prior, a number or None, got {prior!r}."
-                )
-        if isinstance(frequency_prior, str):
-            frequency_prior = _DEVIATION if dense else None
-        if isinstance(difference_prior, str):
-            difference_prior = None if stationary else _DIFFERENCE
+            num_features = min(max(round(fraction * per_column), fewest), most)
         batch_shape = self._aug_batch_shape
         kernel: FeatureKernel = NonStationarySpectralKernel(
             num_features,
             num_columns,
             stationary=stationary,
-            learn_envelopes=learn_envelopes,
-            correlation=correlation,
-            frequency_prior=frequency_prior,
-            difference_prior=difference_prior,
+            frequency_prior=_FREQUENCY_STD if dense else None,
+            difference_prior=None if stationary else _DIFFERENCE_STD,
             seed=seed,
             batch_shape=batch_shape,
         )
@@ -164,7 +140,7 @@ class SpectralGP(ExactBaseGP):
             self.covar_module.prediction_strategy = BatchPredictionStrategy  # of the parts, too
         elif rbf:
             points = select_inducing_points(inputs, inducing_points, seed=seed)
-            if self._num_outputs > 1 and points.dim() > 2:  # the outputs share them
+            if self._num_outputs > 1 and points.dim() > 2:  # the outputs share the points
                 points = points.unsqueeze(-3)
             points = points.expand(*batch_shape, *points.shape[-2:])
             base = InducingFeatureKernel(self.make_rbf_kernel(), points, learned=True)
@@ -180,14 +156,14 @@ class SpectralGP(ExactBaseGP):
         return kernel.kernels[1] if is_sum else kernel
 
     def make_rbf_kernel(self) -> ScaleKernel:
-        """An RBF kernel as it would stand beside the pairs."""
+        """Make an RBF kernel for the model's data."""
         shape, columns = self._aug_batch_shape, self.spectral_kernel.input_dim
         kernel = RBFKernel(ard_num_dims=columns, batch_shape=shape)
         return ScaleKernel(kernel, batch_shape=shape).to(self.train_targets)
 
     @property
     def rbf_kernel(self) -> ScaleKernel | None:
-        """The RBF kernel beside it, if there is one."""
+        """The RBF kernel, if the model has one."""
         kernel = self.covar_module
         if isinstance(kernel, AdditiveKernel):
             return kernel.kernels[0]
@@ -198,7 +174,7 @@ class SpectralGP(ExactBaseGP):
         return self.train_targets.size(-1) if dense else self.covar_module.feature_dim
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """The prior at inputs ``... x n x d``, whose density knows that its rank is low."""
+        """Prior at inputs ``... x n x d``, whose density uses the low rank."""
         if isinstance(self.covar_module, FeatureSumKernel):
             reject_loo_cv(self)
         dense = isinstance(self.covar_module, AdditiveKernel) and x.requires_grad
@@ -218,16 +194,13 @@ class SpectralGP(ExactBaseGP):
             return super().get_fantasy_model(*args, **kwargs)
 
     def _values(self, one: Tensor, two: Tensor) -> Tensor:
-        # part by part: linear_operator factorises a dense matrix to which low rank is added
+        # the sum of dense parts, because linear_operator factorises dense plus low-rank matrices
         return sum(to_dense(kernel(one, two)) for kernel in self.covar_module.kernels)
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """As the base class; of low rank, the training data are not looked at.
-
-        The weights of the features hold all that predictions need of them.
-        """
+        """As the base class; for low rank the weights of the features replace the training data."""
         (train,), (test,) = train_inputs, test_inputs
         if isinstance(self.covar_module, AdditiveKernel):
             return (*self._test_prior(train, test, self._values)[:-1], LowRankNormal)

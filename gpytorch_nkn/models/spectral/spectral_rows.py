@@ -1,4 +1,4 @@
-"""Exact GPs of some of the rows of a model, and densities of the rows that they leave out."""
+"""Exact GPs of some rows of a model, and densities of the held-out rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Rows", "RowsGP"]
 
 
 class Rows:
-    """Inputs ``... x n x d`` and targets ``... x n`` of a model, as its kernel sees them.
+    """Transformed inputs ``... x n x d`` and targets ``... x n`` of a model.
 
-    The variances of the noise are ``... x n``, or ``None`` if it is to be learned.
+    Noise variances are ``... x n``, or ``None`` to infer the noise.
     """
 
     def __init__(self, x: Tensor, y: Tensor, noise: Tensor | None = None):
@@ -34,7 +34,7 @@ class Rows:
         return self.y.size(-1)
 
     def likelihood(self, likelihood: Likelihood) -> Likelihood:
-        """The one given; with noise known row by row, one of these rows that shares its parts."""
+        """The given likelihood or, for known noise, a likelihood of these rows."""
         if self.noise is None:
             return likelihood
         made = FixedNoiseGaussianLikelihood(self.noise)
@@ -43,14 +43,14 @@ class Rows:
 
 
 class RowsGP(PartsGP):
-    """An exact GP of some rows. It shares its parts with the model that they come from."""
+    """Exact GP of some rows, which shares kernel, mean and likelihood with a model."""
 
     def __init__(self, rows: Rows, kernel: Kernel, mean: Mean, likelihood: Likelihood):
         super().__init__(rows.x, rows.y, kernel, mean, rows.likelihood(likelihood))
         self.rows = rows
 
     def noise_of(self, rows: Rows) -> Tensor:
-        """Variances of the noise ``... x n`` of any rows."""
+        """Noise variances ``... x n`` of any rows."""
         if rows.noise is not None:
             return rows.noise + self.likelihood.second_noise
         assert isinstance(self.likelihood, GaussianLikelihood)
@@ -58,7 +58,7 @@ class RowsGP(PartsGP):
 
     @torch.no_grad()
     def log_density(self, rows: Rows) -> Tensor:
-        """Log densities ``... x v`` of rows that the GP has not seen, one by one."""
+        """Log densities ``... x v`` of held-out rows, each by itself."""
         features = feature_function(self.covar_module)
         center = self.mean_module(rows.x)
         if features is None or features(rows.x[..., :1, :]).size(-1) >= len(self.rows):
@@ -69,8 +69,8 @@ class RowsGP(PartsGP):
             weights, factor = low_rank_posterior(features, self.rows.x, residual, noise)
             phi = features(rows.x).double()
             mean = (phi @ weights.unsqueeze(-1)).squeeze(-1)
-            spread = torch.linalg.solve_triangular(factor, phi.mT, upper=False)
-            variance = spread.square().sum(-2)
+            white = torch.linalg.solve_triangular(factor, phi.mT, upper=False)
+            variance = white.square().sum(-2)
         rest = None if features is None else rest_function(self.covar_module, diag=True)
         if rest is not None:
             variance = variance + rest(rows.x)
@@ -79,7 +79,7 @@ class RowsGP(PartsGP):
         return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
 
     def _dense(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Means, without that of the prior, and variances ``... x v``."""
+        """Posterior minus prior means, and variances ``... x v``."""
         own = self.covar_module(self.rows.x).to_dense()
         between = self.covar_module(rows.x, self.rows.x).to_dense()
         prior = self.covar_module(rows.x, diag=True)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import AdditiveKernel
-from gpytorch.priors import NormalPrior
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
@@ -29,7 +28,7 @@ def gp(rbf, m=1, n=30, batch_shape=(), **options):
     """A model whose parameters have moved, of data with noise."""
     x, y = data(m, n, 2, batch_shape)
     y = y + 0.2 * torch.randn_like(y)
-    options = {"num_features": 4, "correlation": 0.3, "inducing_points": 8} | options
+    options = {"num_features": 4, "inducing_points": 8} | options
     model = make(x, y, rbf=rbf, **options)
     if rbf != "points":
         return moved(model, batch_shape)
@@ -89,7 +88,7 @@ def test_posterior_and_predictions_are_those_of_dense_algebra(rbf, m, batch_shap
     if "train_Yvar" in options:
         level = options["train_Yvar"]
         options["train_Yvar"] = level * (1 + torch.rand(*batch_shape, 30, m))
-    model = gp(rbf, m, 30, batch_shape, outcome_transform=None, learn_envelopes=True, **options)
+    model = gp(rbf, m, 30, batch_shape, outcome_transform=None, **options)
     test = torch.rand(*batch_shape, 5, 2)
     posterior = model.posterior(test)
     mean, variance = model.predict(test)
@@ -146,19 +145,14 @@ def test_which_kernels_it_has():
 @BOTH
 def test_options_reach_the_kernel(rbf):
     x, y = data(2, 20, 3)
-    options = {"num_features": 6, "learn_envelopes": True, "correlation": 0.5, "seed": 3}
-    priors = {"frequency_prior": NormalPrior(0.0, 2.0), "difference_prior": 0.7}
-    kernel = SpectralGP(x, y, rbf=rbf, **options, **priors).spectral_kernel
-    expected = NonStationarySpectralKernel(6, 3, correlation=0.5, seed=3)
-    assert kernel.batch_shape == (2,) and kernel.envelope_phases.requires_grad
+    kernel = SpectralGP(x, y, rbf=rbf, num_features=6, seed=3).spectral_kernel
+    expected = NonStationarySpectralKernel(6, 3, seed=3)
+    assert kernel.batch_shape == (2,)
     for element in range(2):
         torch.testing.assert_close(kernel.frequencies[element], expected.frequencies)
-    assert kernel.frequency_prior.scale == 2.0 and (kernel.difference_prior.scale == 0.7).all()
     stationary = SpectralGP(x, y, rbf=rbf, stationary=True).spectral_kernel
     names = [name for name, *_ in stationary.named_priors()]
     assert stationary.stationary and names == ["frequency_prior"] * rbf
-    plain = SpectralGP(x, y, rbf=rbf, frequency_prior=None, difference_prior=None)
-    assert not list(plain.spectral_kernel.named_priors())
     default = SpectralGP(x, y, rbf=rbf).spectral_kernel
     assert (default.difference_prior.scale == 0.1).all()
     assert hasattr(default, "frequency_prior") == rbf
@@ -196,10 +190,6 @@ def test_predictions_need_no_matrix_of_the_data(m, known):
     ("options", "error", "message"),
     [
         ({"num_features": 0}, ValueError, "num_features must be at least 1, got 0"),
-        ({"correlation": 1.0}, ValueError, "correlation must be"),
-        ({"frequency_prior": -1.0}, ValueError, "must be positive, got -1.0"),
-        ({"difference_prior": "wide"}, ValueError, "difference_prior must be"),
-        ({"stationary": True, "learn_envelopes": True}, ValueError, "no envelopes"),
         ({"bandwidth": 1.0}, TypeError, "bandwidth"),
     ],
 )
