@@ -23,7 +23,7 @@ from gpytorch_nkn import bo, fit, models
 from gpytorch_nkn.fit import Recipe, fit_best_of, fit_in_stages, options_of
 from gpytorch_nkn.models import TRAINERS, NKNSingleTaskGP
 from gpytorch_nkn.models.sparse import fit_sparse, fit_variational
-from gpytorch_nkn.models.spectral import fit_spectral, spectral_training
+from gpytorch_nkn.models.spectral import fit_spectral
 from tests.fit.models import rbf_model
 from tests.global_state import unchanged
 from tests.models.registry import CASES, case_of
@@ -33,7 +33,7 @@ from tests.models.registry import CASES, case_of
 def short_starts():
     """Few iterations also where no option says how many."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (fit_sparse, spectral_training):
+        for module in (fit_sparse, fit_spectral):
             patch.setattr(module, "Recipe", lambda **_: Recipe(adam_steps=0, lbfgs_iterations=4))
         patch.setattr(fit_spectral, "_INDUCING", 3)
         patch.setattr(fit_variational, "_SUBSET_ITERATIONS", 3)

@@ -158,7 +158,7 @@ def variational(inputs, y, train_Yvar=None, **options):
 
 def spectral(inputs, y, train_Yvar=None, *, rbf=True, **options):
     """With a dense RBF kernel, one at inducing points as with many rows, or none."""
-    options = {"num_features": 4, "correlation": 0.3, "inducing_points": 6} | options
+    options = {"num_features": 4, "inducing_points": 6} | options
     with mock.patch.object(spectral_gp, "_MAX_DENSE", 0 if rbf == "points" else 2000):
         return SpectralGP(inputs, y, train_Yvar, rbf=bool(rbf), **options)
 

@@ -321,7 +321,7 @@ class _State:
     def take(self, gp: CollapsedGP) -> None:
         """Set the distribution to the optimum for Gaussian observations."""
         with torch.no_grad():
-            statistics, noise = gp.statistics(), gp.noise_variance()
+            statistics, noise = gp.statistics(), gp.noise_variance().detach()
         gram, cross = statistics.gram / noise[..., None, None], statistics.cross / noise[..., None]
         self.step(gram, cross, 1.0)
 
@@ -450,7 +450,7 @@ class _Gaussian(_State):
             return
         try:
             with torch.no_grad():
-                statistics, noise = self.gp.statistics(), self.gp.noise_variance()
+                statistics, noise = self.gp.statistics(), self.gp.noise_variance().detach()
                 value = (statistics.bound(noise) + self.log_prior()).item()
         except NotPSDError:
             if self.best.state is None:
