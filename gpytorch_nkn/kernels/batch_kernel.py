@@ -1,4 +1,4 @@
-"""Batch expansion and batch indexing that reach every part of a composite kernel."""
+"""Base class of kernels, with batch expansion and indexing of all parts."""
 
 from __future__ import annotations
 
@@ -29,13 +29,29 @@ K = TypeVar("K", bound=Kernel)
 
 
 class BatchKernel(Kernel):
-    """A kernel whose batch can be expanded and indexed, whatever its parts and its columns.
+    """Kernel whose batch can be expanded and indexed, with all of its parts.
 
-    GPyTorch's own ``kernel[i]`` indexes the ``active_dims`` too, and its ``expand_batch`` ties the
-    entries of the batch to one memory. The copies that both return have parameters of their own.
-    Every ``forward`` takes ``last_dim_is_batch=True``, with which GPyTorch's
-    ``AdditiveStructureKernel`` and its like ask for the matrix of each column.
+    ``expand_batch`` and ``kernel[i]`` return copies with independent parameters. GPyTorch's
+    ``kernel[i]`` also indexes ``active_dims``, and batch entries of its ``expand_batch`` share
+    memory. Every ``forward`` accepts ``last_dim_is_batch=True``, with which GPyTorch's
+    ``AdditiveStructureKernel`` requests one matrix per column.
+
+    Raises:
+        TypeError: An argument is unknown, or the kernel has no lengthscale to constrain.
     """
+
+    def __init__(
+        self,
+        ard_num_dims: int | None = None,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+        lengthscale_prior: Prior | None = None,
+        lengthscale_constraint: Interval | None = None,
+    ):
+        lengthscale = lengthscale_prior, lengthscale_constraint
+        if not self.has_lengthscale and lengthscale != (None, None):
+            raise TypeError(f"{type(self).__name__} has no lengthscale.")
+        super().__init__(ard_num_dims, batch_shape, active_dims, *lengthscale)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -43,31 +59,63 @@ class BatchKernel(Kernel):
             cls.forward = _by_columns(cls.forward)
 
     def expand_batch(self: K, *sizes: torch.Size | tuple[int, ...] | int) -> K:
-        """Return a copy of the kernel, all of whose parts carry the given batch shape."""
+        """Return a copy of the kernel whose parts all have the given batch shape."""
         one = sizes[0] if len(sizes) == 1 else sizes
         batch_shape = torch.Size([one] if isinstance(one, int) else one)  # type: ignore[arg-type]
         if batch_shape == self.batch_shape:
             return self
-        return expand_kernel_batch(self._alone(), batch_shape)
+        return expand_kernel_batch(self, batch_shape)
 
     def __getitem__(self: K, index: Any) -> K:
         """Return a copy of the kernel with its batch indexed; itself if it has no batch."""
-        return self if not self.batch_shape else index_kernel_batch(self._alone(), index)
-
-    def _alone(self: K) -> K:
-        """The kernel as one that holds all of its parts, where it only refers to some."""
-        return self
+        return self if not self.batch_shape else index_kernel_batch(self, index)
 
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
     ) -> BatchPredictionStrategy:
-        """As in GPyTorch, also for fantasies of a batch in a batch of one."""
+        """Return a strategy that also supports fantasies of a batch in a batch of one."""
         return BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
-    def add_constrained(self, name: str, shape: Sequence[int], constraint: Interval | None) -> None:
-        """Register ``raw_<name>``, zeros under a constraint; positive where that is ``None``."""
+    def add_constrained(
+        self,
+        name: str,
+        shape: Sequence[int],
+        constraint: Interval | None,
+        start: float | Tensor | None = None,
+        *,
+        positive: bool = True,
+    ) -> None:
+        """Register ``raw_<name>`` with a constraint and a start value for the attribute ``name``.
+
+        Args:
+            name: Name of an attribute made by :func:`constrained`.
+            shape: Shape of the parameter.
+            constraint: ``None`` for positive or, with ``positive=False``, any real values.
+            start: Value that broadcasts to the shape; ``None`` for raw values of zero.
+            positive: Whether values are positive where ``constraint`` is ``None``.
+
+        Raises:
+            ValueError: ``start`` violates the constraint, is not finite, or has another shape.
+        """
         self.register_parameter(f"raw_{name}", nn.Parameter(torch.zeros(shape)))
-        self.register_constraint(f"raw_{name}", Positive() if constraint is None else constraint)
+        if constraint is None and positive:
+            constraint = Positive()
+        if constraint is not None:
+            self.register_constraint(f"raw_{name}", constraint)
+        if start is None:
+            return
+        start = torch.as_tensor(start).detach()
+        sizes = zip(start.shape[::-1], tuple(shape)[::-1], strict=False)
+        if start.dim() > len(shape) or any(got not in (1, want) for got, want in sizes):
+            raise ValueError(
+                f"{name} must be a number or of shape {tuple(shape)}, got {tuple(start.shape)}."
+            )
+        raw = start if constraint is None else constraint.inverse_transform(start)
+        if not bool(raw.isfinite().all()):
+            limits = "" if constraint is None else f" and within {constraint}"
+            limits = " and positive" if isinstance(constraint, Positive) else limits
+            raise ValueError(f"{name} must be finite{limits}, got {start.tolist()}.")
+        self.initialize(**{name: start.expand(shape)})
 
     def add_prior(
         self,
@@ -76,15 +124,17 @@ class BatchKernel(Kernel):
         attribute: str,
         location: Tensor | None = None,
     ) -> None:
-        """Register a prior on an attribute, by functions that pickle; ``None`` is no prior.
+        """Register a prior on an attribute; ``None`` for no prior.
 
-        With a location, a number is the deviation of a normal prior around it.
+        With ``location``, a number is the standard deviation of a normal prior around it.
         """
         if prior is None:
             return
         if location is not None and isinstance(prior, float | int) and not isinstance(prior, bool):
             if not 0 < prior < math.inf:
-                raise ValueError(f"The deviation of a prior must be positive, got {prior}.")
+                raise ValueError(
+                    f"{name} is a standard deviation, which must be positive, got {prior}."
+                )
             prior = NormalPrior(location, torch.full_like(location, prior))
         if not isinstance(prior, Prior):
             raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
@@ -101,7 +151,7 @@ def _set(kernel: Kernel, value: Any, attribute: str) -> None:
 
 
 def constrained(name: str, meaning: str) -> Any:
-    """A property, the value that ``raw_<name>`` of a kernel stands for, constrained or not."""
+    """Create a property for the constrained value of ``raw_<name>``."""
 
     def read(kernel: Kernel) -> Tensor:
         raw: Any = kernel._parameters[f"raw_{name}"]
@@ -118,7 +168,7 @@ def constrained(name: str, meaning: str) -> Any:
 
 
 def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Let ``forward`` return one matrix per column, ``... x D x N x M``, if asked to."""
+    """Add ``last_dim_is_batch`` to ``forward``: one matrix per column, ``... x D x N x M``."""
 
     @wraps(forward)
     def each(
@@ -135,11 +185,10 @@ def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
             own = part is not self and getattr(part, "active_dims", None) is not None
             if isinstance(part, Kernel) and (own or (part.ard_num_dims or 1) > 1):
                 raise ValueError(
-                    "last_dim_is_batch=True evaluates a kernel at every column alone, but "
-                    f"{type(part).__name__} has active_dims or several lengthscales. Make the "
-                    "kernel for one column."
+                    "last_dim_is_batch=True needs a kernel for one column, but "
+                    f"{type(part).__name__} has active_dims or several lengthscales."
                 )
-        # The columns come first, so that they broadcast with the batch of the kernel.
+        # columns first: they broadcast with the batch of the kernel
         ones = (slice(None), *[None] * len(self.batch_shape))
         left, right = (x.mT.unsqueeze(-1).movedim(-3, 0)[ones] for x in (x1, x2))
         values = to_dense(forward(self, left, right, diag=diag, **params))
@@ -149,10 +198,7 @@ def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
-    """Return a copy of a kernel all of whose parts have the batch shape.
-
-    GPyTorch's own ``expand_batch`` does not reach kernels in a ModuleList.
-    """
+    """Return a copy of a kernel whose parts all have the batch shape, also in a ModuleList."""
     try:
         fits = torch.broadcast_shapes(kernel.batch_shape, batch_shape) == batch_shape
     except RuntimeError:
@@ -164,21 +210,21 @@ def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
         )
 
     def expand(value: Tensor, old: torch.Size) -> Tensor:
-        # clone: entries that share memory cannot be updated in place by an optimiser
+        # clone: an optimiser cannot update entries that share memory in place
         return value.expand(*batch_shape, *value.shape[len(old) :]).clone()
 
     return _map_batch(kernel, batch_shape, expand)
 
 
 def index_kernel_batch(kernel: K, index: Any) -> K:
-    """Return a copy of a kernel whose batch is indexed, in all of its parts."""
+    """Return a copy of a kernel with the batch of all of its parts indexed."""
     batch_shape = kernel.batch_shape
-    # The entry numbers that the index picks: indexing these can never touch event dimensions.
+    # index entry numbers: this cannot reach event dimensions
     index = tuple(_on_cpu(i) for i in index) if isinstance(index, tuple) else _on_cpu(index)
     entries = torch.arange(batch_shape.numel()).view(batch_shape)[index]
 
     def select(value: Tensor, old: torch.Size) -> Tensor:
-        event_shape = value.shape[len(old) :]  # a part's batch may be smaller than the kernel's
+        event_shape = value.shape[len(old) :]  # parts may have a smaller batch than the kernel
         flat = value.expand(*batch_shape, *event_shape)
         flat = flat.reshape(batch_shape.numel(), *event_shape)
         picked = flat[entries.flatten().to(value.device)]
@@ -195,23 +241,23 @@ def _map_batch(
     kernel: K, batch_shape: torch.Size, function: Callable[[Tensor, torch.Size], Tensor]
 ) -> K:
     new_kernel = deepcopy(kernel)
-    done: set[int] = set()  # a parameter may be shared by several parts
+    done: set[int] = set()  # parts may share parameters
     for module in new_kernel.modules():
         if not isinstance(module, Kernel | Layer):
             continue
         old = module._batch_shape
-        if isinstance(module, ScaleKernel):  # without a shape of its own it takes its base's
+        if isinstance(module, ScaleKernel):  # its batch shape includes that of its base kernel
             old = module.raw_outputscale.shape
         for parameter in module.parameters(recurse=False):
             if id(parameter) not in done and parameter.shape[: len(old)] == old:
                 parameter.data = function(parameter.data, old)
                 done.add(id(parameter))
         for name, buffer in list(module.named_buffers(recurse=False)):
-            # A buffer of a kernel without batch (active_dims, a grid) belongs to all of the batch.
+            # buffers of a kernel without batch (active_dims, a grid) serve the whole batch
             if name != "active_dims" and len(old) and buffer.shape[: len(old)] == old:
                 setattr(module, name, function(buffer, old))
         for constraint in module.children():
-            if isinstance(constraint, Interval) and len(old):  # bounds may differ in a batch
+            if isinstance(constraint, Interval) and len(old):  # bounds may differ by batch entry
                 for name, bound in list(constraint.named_buffers(recurse=False)):
                     if bound.dim() > len(old) and bound.shape[: len(old)] == old:
                         setattr(constraint, name, function(bound, old))

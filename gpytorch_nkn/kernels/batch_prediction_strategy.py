@@ -17,13 +17,13 @@ __all__ = ["BatchPredictionStrategy"]
 
 
 class BatchPredictionStrategy(DefaultPredictionStrategy):
-    """GPyTorch's strategy for batches of GPs, which predicts once for entries that are the same.
+    """Prediction strategy for batches of GPs that computes equal entries once.
 
     Attributes:
-        frozen: The model's kernels with the values of their parameters, once asked for.
-        first: Indices ``K`` of batch entries that differ; None if there are no copies. With copies,
-            covariances that come in may be those of these entries alone.
-        inverse: Which of them each entry ``B`` of the batch equals.
+        frozen: Cached kernels of the model with fixed parameter values.
+        first: Indices ``K`` of the distinct batch entries; None if all are distinct. Otherwise
+            covariances may be given for these entries only.
+        inverse: For each entry ``B`` of the batch, its index in ``first``.
     """
 
     first: Tensor | None = None
@@ -37,10 +37,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
         return {**self.__dict__, "frozen": {}}  # formulas cannot be pickled
 
     def look_for_copies(self, members: Tensor) -> None:
-        """Find batch entries with the same kernel, numbered by ``members`` ``B``, and data.
-
-        Noise and means may have been set apart by hand, and targets by fantasies.
-        """
+        """Find batch entries with equal kernels, numbered by ``members`` ``B``, and equal data."""
         if members.dim() != 1:
             return
         numbers, inverse = members.unique(return_inverse=True)
@@ -59,21 +56,21 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
     @property
     @cached(name="roots")
     def _roots(self) -> Tensor:
-        """Roots ``K x n x n`` of the inverses of entries that differ."""
+        """Roots ``K x n x n`` of the inverses of the distinct entries."""
         return to_dense(self.covar_cache)[self.first]
 
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
     ) -> tuple[Tensor, Any]:
-        """Means ``... x B x q`` and covariances ``... x B x q x q``.
+        """Return means ``... x B x q`` and covariances ``... x B x q x q``.
 
         Args:
             test_mean: Prior means ``... x B x q``.
-            test_test_covar: Prior covariances ``... x K x q x q``, or of all entries.
-            test_train_covar: Those with the training inputs, ``... x K x q x n``.
+            test_test_covar: Prior covariances of distinct or all entries, ``... x K x q x q``.
+            test_train_covar: Covariances with the training inputs, ``... x K x q x n``.
         """
         first, inverse = self.first, self.inverse
-        if isinstance(test_test_covar, DelayedMatrix):  # which GPyTorch evaluates up to 4,096 rows
+        if isinstance(test_test_covar, DelayedMatrix):  # GPyTorch evaluates it up to 4,096 rows
             covariance = self.exact_predictive_covar(test_test_covar, test_train_covar)
             return self.exact_predictive_mean(test_mean, test_train_covar), covariance
         if first is None or inverse is None or test_train_covar.size(-3) != len(first):
@@ -88,7 +85,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
         return test_mean + means.index_select(-2, inverse), to_linear_operator(covariance)
 
     def exact_predictive_mean(self, test_mean: Tensor, test_train_covar: Any) -> Tensor:
-        """Mean ``... x q`` for covariances ``... x q x n`` with the training inputs."""
+        """Return the mean ``... x q`` for covariances ``... x q x n`` with the training inputs."""
         cache = self.mean_cache  # GPyTorch drops the middle dimension of f x 1 x b
         if cache.dim() != 4 or settings.observation_nan_policy.value() != "ignore":
             return super().exact_predictive_mean(test_mean, test_train_covar)
@@ -97,10 +94,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
     def _exact_predictive_covar_inv_quad_form_root(
         self, precomputed_cache: Any, test_train_covar: Any
     ) -> Any:
-        """Covariances ``... x q x n`` times a root ``b x n x n`` of the training precision.
-
-        A product of broadcast batches would copy the root for each of many single points.
-        """
+        """Multiply covariances ``... x q x n`` by a root ``b x n x n``, without copies of it."""
         if precomputed_cache.dim() != 3 or test_train_covar.dim() != 4:
             return super()._exact_predictive_covar_inv_quad_form_root(
                 precomputed_cache, test_train_covar

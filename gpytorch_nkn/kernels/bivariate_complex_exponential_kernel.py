@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from gpytorch.priors import Prior
 from torch import Tensor, nn
@@ -18,22 +20,21 @@ class BivariateComplexExponentialKernel(ComplexKernel):
         k(x, x') = \psi(x)\, \overline{\psi(x')}, \qquad
         \psi(x) = \tfrac{1}{2} \bigl(e^{i \omega^\top x} + e^{i \omega'^\top x}\bigr)
 
-    It is a valid complex kernel as the outer product of one feature. It is the symmetrised
-    spectral unit of Yaglom's theorem before the real part is taken; with
-    :math:`\omega = \omega'` it becomes the stationary :class:`ComplexExponentialKernel`. Its
-    diagonal :math:`|\psi(x)|^2 = \cos^2((\omega - \omega')^\top x / 2)` is not constant.
+    A valid complex kernel as the outer product of one feature: the symmetrised spectral unit of
+    Yaglom's theorem. With :math:`\omega = \omega'` it is the stationary
+    :class:`ComplexExponentialKernel`. Its diagonal
+    :math:`|\psi(x)|^2 = \cos^2((\omega - \omega')^\top x / 2)` is not constant.
 
     Args:
-        ard_num_dims: Number of input columns ``D`` with a pair of frequencies each; ``None``
-            shares one pair among all columns.
-        batch_shape: Shape of the batch of independent kernels.
-        active_dims: Input columns that the kernel sees; ``None`` means all of them.
         frequency_prior: Prior on both frequencies, ``... x 2 x D``.
+        **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in
+            :class:`gpytorch.kernels.Kernel`; ``ard_num_dims=None`` shares one pair of frequencies
+            among all columns.
 
     Attributes:
         frequencies: :math:`\omega` and :math:`\omega'`, ``... x 2 x D``, in radians per unit of
-            the input. They start at 1 and 1.1: equal ones would have equal gradients for ever,
-            and far apart ones make the diagonal fall off quickly.
+            the input. They start at 1 and 1.1: equal frequencies would stay equal, and for
+            distant frequencies the diagonal decays quickly.
 
     Raises:
         TypeError: ``frequency_prior`` is not a GPyTorch prior.
@@ -44,24 +45,15 @@ class BivariateComplexExponentialKernel(ComplexKernel):
 
     is_stationary = False
 
-    def __init__(
-        self,
-        *,
-        ard_num_dims: int | None = None,
-        batch_shape: torch.Size | None = None,
-        active_dims: tuple[int, ...] | None = None,
-        frequency_prior: Prior | None = None,
-    ):
-        super().__init__(
-            ard_num_dims=ard_num_dims, batch_shape=batch_shape, active_dims=active_dims
-        )
+    def __init__(self, *, frequency_prior: Prior | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
         start = torch.tensor([1.0, 1.1]).unsqueeze(-1)
-        shape = (*self.batch_shape, 2, ard_num_dims or 1)
+        shape = (*self.batch_shape, 2, self.ard_num_dims or 1)
         self.register_parameter("frequencies", nn.Parameter(start.expand(shape).clone()))
         self.add_prior("frequency_prior", frequency_prior, "frequencies")
 
     def complex_values(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-        """Complex values; see :class:`ComplexKernel` for shapes."""
+        """Return complex values; see :class:`ComplexKernel` for shapes."""
         feature1 = self._feature(x1)
         feature2 = self._feature(x2).conj()
         if diag:

@@ -1,4 +1,4 @@
-"""Non-stationary spectral mixture: pairs of frequencies that are correlated."""
+"""Non-stationary spectral mixture with pairs of correlated frequencies."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gpytorch_nkn.kernels.distances import squared_distances
 
 __all__ = ["BivariateSpectralMixtureKernel"]
 
-_GOLDEN = (math.sqrt(5) - 1) / 2  # multiples of it, modulo one, never come close to each other
+_GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples modulo one are spread evenly over [0, 1]
 _START_CORRELATION = 0.9
-_TINY = 1e-12  # keeps the gradient of the root finite where a correlation is set to zero
+_TINY = 1e-12  # lower limit of correlations, whose square root needs a finite gradient
 
 
 class BivariateSpectralMixtureKernel(BatchKernel):
@@ -32,40 +32,39 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         \psi_q(x) &= \tfrac{1}{2} [\cos \omega_q^\top \bar x + \cos \omega_q'^\top \bar x,\;
             \sin \omega_q^\top \bar x + \sin \omega_q'^\top \bar x]
 
-    The exponent is that of :math:`(1 - \rho_{qd})(\bar x_d^2 + \bar x_d'^2) +
-    \rho_{qd} (\bar x_d - \bar x'_d)^2`: a function of :math:`x` times the same one of
-    :math:`x'`, times an RBF kernel where :math:`\rho \ge 0`. With an inner product and
-    :math:`w \ge 0` this makes the sum a valid kernel in any dimension.
+    The exponent contains :math:`(1 - \rho_{qd})(\bar x_d^2 + \bar x_d'^2) +
+    \rho_{qd} (\bar x_d - \bar x'_d)^2`. For :math:`\rho \ge 0` it is an RBF kernel times a
+    function of :math:`x` times the same function of :math:`x'`. With an inner product and
+    :math:`w \ge 0` the sum is a valid kernel in any dimension.
 
-    It is the transform :math:`\int\!\int e^{i (u^\top \bar x - v^\top \bar x')} S(u, v)` of a
-    mixture of Gaussians around the four pairs of :math:`\omega_q` and :math:`\omega_q'` and their
-    negatives, with the standard deviation :math:`s_{qd}` in both frequencies and the correlation
-    :math:`\rho_{qd}` between them. Published forms have a width for each of the two
-    frequencies; for different widths they are not symmetric in :math:`x` and :math:`x'`, hence no
-    kernels, and for a negative correlation not positive semi-definite. With :math:`\rho = 1` and
-    :math:`\omega = \omega'` a component is :class:`SpectralComponentKernel` of lengthscale
-    :math:`1 / s`; with smaller correlations functions die out away from :math:`c`, over
-    the length :math:`1 / (s \sqrt{1 - \rho})`.
+    The kernel is the transform :math:`\int\!\int e^{i (u^\top \bar x - v^\top \bar x')} S(u, v)`
+    of Gaussians around the four pairs of :math:`\pm\omega_q` and :math:`\pm\omega_q'`. Both
+    frequencies have the standard deviation :math:`s_{qd}`; their correlation is
+    :math:`\rho_{qd}`. Published forms have two different widths, which makes them asymmetric in
+    :math:`x` and :math:`x'`, hence invalid. With :math:`\rho = 1` and :math:`\omega = \omega'` a
+    component is a :class:`SpectralComponentKernel` of lengthscale :math:`1 / s`. With smaller
+    correlations functions decay away from :math:`c` over the length
+    :math:`1 / (s \sqrt{1 - \rho})`.
 
     Args:
         num_mixtures: Number of components ``Q``.
-        ard_num_dims: Number of input columns ``D`` with parameters of their own; ``None`` shares
-            those of one column among all columns.
-        batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
         weight_prior, scale_prior, correlation_prior, frequency_prior: Priors on the attributes.
-        weight_constraint, scale_constraint: Constraints; positive where they are ``None``.
-        correlation_constraint: Constraint within 0 and 1, which are the bounds of ``None``.
+        weight_constraint, scale_constraint: Constraints; ``None`` for positive.
+        correlation_constraint: Constraint within 0 and 1; ``None`` for these bounds.
         learn_center: Train the centre too.
+        **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in
+            :class:`gpytorch.kernels.Kernel`; ``ard_num_dims=None`` shares the parameters of one
+            column among all columns.
 
     Attributes:
         mixture_weights: :math:`w`, ``... x Q``, the variances at the centre; they start at 1 / Q.
         mixture_scales: :math:`s`, ``... x Q x D``, in radians per unit of the input.
         correlations: :math:`\rho`, ``... x Q x D``.
         frequencies: :math:`\omega` and :math:`\omega'`, ``... x Q x 2 x D``, in radians per unit
-            of the input. Every component starts elsewhere, and the two of a pair start near each
-            other: equal ones would have equal gradients for ever.
-        center: :math:`c`, ``... x 1 x D``, in units of the input; starts at 0. Values depend on
-            it, as the origin is where all waves are in phase.
+            of the input. The two frequencies of a pair start near each other, but not equal:
+            equal frequencies would stay equal.
+        center: :math:`c`, ``... x 1 x D``, in units of the input, where all waves are in phase;
+            starts at 0.
 
     Raises:
         TypeError: A prior is not a GPyTorch prior.
@@ -95,9 +94,6 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         self,
         num_mixtures: int = 4,
         *,
-        ard_num_dims: int | None = None,
-        batch_shape: torch.Size | None = None,
-        active_dims: tuple[int, ...] | None = None,
         weight_prior: Prior | None = None,
         weight_constraint: Interval | None = None,
         scale_prior: Prior | None = None,
@@ -106,6 +102,7 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         correlation_constraint: Interval | None = None,
         frequency_prior: Prior | None = None,
         learn_center: bool = False,
+        **kwargs: Any,
     ):
         if num_mixtures < 1:
             raise ValueError(f"num_mixtures must be at least 1, got {num_mixtures}.")
@@ -116,11 +113,9 @@ class BivariateSpectralMixtureKernel(BatchKernel):
             raise ValueError(
                 f"correlation_constraint must lie within 0 and 1, got {correlation_constraint}."
             )
-        super().__init__(
-            ard_num_dims=ard_num_dims, batch_shape=batch_shape, active_dims=active_dims
-        )
+        super().__init__(**kwargs)
         self.num_mixtures = num_mixtures
-        columns = ard_num_dims or 1
+        columns = self.ard_num_dims or 1
         shape = (*self.batch_shape, num_mixtures, columns)
         self.add_constrained("weights", shape[:-1], weight_constraint)
         self.add_constrained("scales", shape, scale_constraint)
@@ -140,15 +135,12 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         self.add_prior("frequency_prior", frequency_prior, "frequencies")
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+        """Return values ``... x N x M`` (``... x N`` with ``diag``)."""
         # ... x 1 x N x D beside parameters ... x Q x 1 x D
         x1, x2 = ((x - self.center).unsqueeze(-3) for x in (x1, x2))
         width = self.mixture_scales * self.correlations.clamp_min(_TINY).sqrt()
-        squared = squared_distances(
-            x1 * width.unsqueeze(-2),
-            x2 * width.unsqueeze(-2),
-            diag=diag,
-        )  # ... x Q x N x M
+        left, right = (x * width.unsqueeze(-2) for x in (x1, x2))
+        squared = squared_distances(left, right, diag)  # ... x Q x N x M
         left, right = (self._features(x) for x in (x1, x2))
         left = left * self.mixture_weights[..., None, None]
         if diag:
@@ -159,10 +151,9 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         return values.sum(-2 if diag else -3)
 
     def _features(self, x: Tensor) -> Tensor:
-        """Envelope times psi, ``... x Q x N x 2``.
+        """Return the envelope times psi, ``... x Q x N x 2``.
 
-        The sum of two waves is one wave of their mean frequency whose amplitude is the cosine of
-        half of their difference.
+        The sum of two waves has their mean frequency; half of their difference modulates it.
         """
         first, second = self.frequencies.split(1, dim=-2)  # each ... x Q x 1 x D
         rate = self.mixture_scales.square() * (1 - self.correlations) / 2
@@ -174,7 +165,7 @@ class BivariateSpectralMixtureKernel(BatchKernel):
 
 
 def _start_frequencies(num_mixtures: int, columns: int) -> Tensor:
-    """Pairs of frequencies ``Q x 2 x D`` of sizes between 0.2 and 1, in different directions."""
+    """Return pairs of frequencies ``Q x 2 x D`` between 0.2 and 1, in different directions."""
     count = torch.arange(1, num_mixtures * columns + 1, dtype=torch.float64)
     size = 0.2 + 0.8 * (count * _GOLDEN).frac().view(num_mixtures, columns)
     odd = torch.arange(num_mixtures).unsqueeze(-1) * torch.arange(columns) % 2

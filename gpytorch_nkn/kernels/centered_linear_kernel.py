@@ -1,6 +1,8 @@
-"""Linear kernel around a centre."""
+"""Linear kernel with a centre."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from gpytorch.constraints import Interval
@@ -20,17 +22,16 @@ class CenteredLinearKernel(FormulaKernel):
 
     .. math:: k(x, x') = \sum_d v_d\, (x_d - c_d)(x'_d - c_d)
 
-    An inner product of features, hence valid. With the centre at the mean of the inputs the
-    functions average to zero over the data: the kernel has no constant part, and what a network
-    learns about the level stays apart from what it learns about the slope.
+    An inner product of features, hence valid. With the centre at the mean of the inputs,
+    functions average to zero over the data: the slope does not affect the level.
 
     Args:
-        ard_num_dims: Number of input columns with a variance and a centre each; ``None`` shares
-            one of each among all columns.
-        batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
         variance_prior: Prior on the variance, ``... x 1 x D``.
-        variance_constraint: Constraint on the variance; positive where it is ``None``.
+        variance_constraint: Constraint on the variance; ``None`` for positive.
         learn_center: Train the centre too.
+        **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in
+            :class:`gpytorch.kernels.Kernel`; ``ard_num_dims=None`` shares one variance and one
+            centre among all columns.
 
     Attributes:
         center: :math:`c`, ``... x 1 x D``, in units of the input; starts at 0. Set it with
@@ -50,17 +51,13 @@ class CenteredLinearKernel(FormulaKernel):
     def __init__(
         self,
         *,
-        ard_num_dims: int | None = None,
-        batch_shape: torch.Size | None = None,
-        active_dims: tuple[int, ...] | None = None,
         variance_prior: Prior | None = None,
         variance_constraint: Interval | None = None,
         learn_center: bool = False,
+        **kwargs: Any,
     ):
-        super().__init__(
-            ard_num_dims=ard_num_dims, batch_shape=batch_shape, active_dims=active_dims
-        )
-        shape = (*self.batch_shape, 1, ard_num_dims or 1)
+        super().__init__(**kwargs)
+        shape = (*self.batch_shape, 1, self.ard_num_dims or 1)
         self.add_constrained("variance", shape, variance_constraint)
         self.register_parameter("center", nn.Parameter(torch.zeros(shape), learn_center))
         self.add_prior("variance_prior", variance_prior, "variance")

@@ -1,4 +1,4 @@
-"""Kernels that follow each other in time."""
+"""Kernel with change points."""
 
 from __future__ import annotations
 
@@ -12,47 +12,42 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.kernels.step_kernel import (
-    StepKernel,
-    add_steps,
-    logistic_step,
-)
+from gpytorch_nkn.kernels.step_kernel import StepKernel, logistic_step
 
 __all__ = ["ChangePointKernel", "change_point_products"]
 
 
 class ChangePointKernel(BatchKernel):
-    r"""One kernel ahead of a learned place, another behind it; more of them with more places.
+    r"""Different kernels before and after learned change points.
 
     .. math:: k(x, x') = (1 - s(x))\, k_1(x, x')\, (1 - s(x')) + s(x)\, k_2(x, x')\, s(x'),
         \qquad s(x) = \frac{1}{1 + e^{-(x_d - l) / w}}
 
-    Sums and products of valid kernels are valid. The functions of both kernels are independent
-    of each other: a small width forgets at the change point what was before. With :math:`K`
-    kernels and sorted locations :math:`l_1 \le \dots \le l_{K-1}`, the :math:`i`-th one has the
-    factor :math:`s_{i-1}(x) (1 - s_i(x))`, a window, at both inputs.
+    Sums and products of valid kernels are valid. The functions of the kernels are independent:
+    with a small width, data before a change point do not affect predictions after it. With
+    :math:`K` kernels and sorted locations :math:`l_1 \le \dots \le l_{K-1}`, the window of the
+    :math:`i`-th kernel is :math:`s_{i-1}(x) (1 - s_i(x))`.
 
-    Start values from data (:func:`gpytorch_nkn.initialization.initialize_from_data`, and so
-    ``fit_best_of``) put the locations where the targets change most. Trained otherwise, start
-    them there yourself: a change point far from the true one finds nothing to move by.
+    :func:`gpytorch_nkn.initialization.initialize_from_data`, hence ``fit_best_of``, starts the
+    locations where the targets change most. With other trainers set the start yourself: far from
+    the true change point the gradient is nearly zero.
 
     Args:
-        kernels: Two or more kernels in the order of the places, over the input columns that
-            their own ``active_dims`` name. The same one may come several times.
+        kernels: Two or more kernels in the order of the input, with ``active_dims`` of their own.
+            The same kernel may appear several times.
         location: :math:`l`, a number or ``... x 1 x (K - 1)``, in units of the input.
-        width: :math:`w`, positive, in the same shapes; GPflow's steepness is its inverse.
-        switch_dim: The column :math:`d` along which kernels change, among those that the kernel
-            sees.
+        width: :math:`w`, positive, of the same shape; the inverse of GPflow's steepness.
+        switch_dim: Index :math:`d` of the column along which kernels change, counted among
+            ``active_dims``.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
-        location_prior, width_prior: Priors; ``None`` for none.
-        location_constraint: Such as an :class:`~gpytorch.constraints.Interval` within the data;
-            ``None`` for any real number.
-        width_constraint: ``None`` for positive.
+        location_prior, width_prior: Priors; ``None`` for no prior.
+        location_constraint, width_constraint: Constraints; ``None`` for any real location, and
+            for a positive width.
 
     Raises:
         TypeError: A part is not a kernel.
-        ValueError: There are fewer than two kernels, a location is not finite, a width not
-            positive, or ``switch_dim`` is no column.
+        ValueError: There are fewer than two kernels, a location or width violates its constraint,
+            or ``switch_dim`` is not the index of a column.
 
     Example:
         >>> import gpytorch
@@ -76,12 +71,12 @@ class ChangePointKernel(BatchKernel):
 
     Reference: Saatci, Turner and Rasmussen (2010), Gaussian Process Change Point Models; Lloyd et
     al. (2014), Automatic Construction and Natural-Language Description of Nonparametric
-    Regression Models. The formula is that of GPflow's ``ChangePoints``.
+    Regression Models. The formula equals GPflow's ``ChangePoints``.
     """
 
     is_stationary = False
-    location = constrained("location", "Where the changes are, ``... x 1 x (K - 1)``.")
-    width = constrained("width", "How wide the changes are, ``... x 1 x (K - 1)``.")
+    location = constrained("location", "Locations of the changes, ``... x 1 x (K - 1)``.")
+    width = constrained("width", "Widths of the changes, ``... x 1 x (K - 1)``.")
 
     def __init__(
         self,
@@ -100,37 +95,38 @@ class ChangePointKernel(BatchKernel):
             if not isinstance(kernel, Kernel):
                 raise TypeError(f"Parts must be gpytorch.kernels.Kernel, got {kernel!r}.")
         if len(kernels) < 2:
-            raise ValueError(f"A change needs at least two kernels, got {len(kernels)}.")
+            raise ValueError(f"A change point needs at least two kernels, got {len(kernels)}.")
         if not isinstance(switch_dim, int) or switch_dim < 0:
-            raise ValueError(f"switch_dim must be the number of a column, got {switch_dim!r}.")
+            raise ValueError(f"switch_dim must be the index of a column, got {switch_dim!r}.")
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.switch_dim = switch_dim
         self.kernels = nn.ModuleList(kernels)
-        add_steps(
-            self, len(kernels) - 1, location, width,
-            location_prior, location_constraint, width_prior, width_constraint,
-        )  # fmt: skip
+        shape = (*self.batch_shape, 1, len(kernels) - 1)
+        self.add_constrained("location", shape, location_constraint, location, positive=False)
+        self.add_constrained("width", shape, width_constraint, width)
+        self.add_prior("location_prior", location_prior, "location")
+        self.add_prior("width_prior", width_prior, "width")
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+        """Return values ``... x N x M`` (``... x N`` with ``diag``)."""
         left, right = self._windows(x1), self._windows(x2)  # each ... x N x K
         total: Tensor | float = 0.0
-        for place, kernel in enumerate(self.kernels):
+        for index, kernel in enumerate(self.kernels):
             values = kernel_values(kernel, x1, x2, diag, **params)
-            ahead, behind = left[..., place], right[..., place]
+            window1, window2 = left[..., index], right[..., index]
             if diag:
-                total = total + ahead * values * behind
+                total = total + window1 * values * window2
             else:
-                total = total + ahead.unsqueeze(-1) * values * behind.unsqueeze(-2)
+                total = total + window1.unsqueeze(-1) * values * window2.unsqueeze(-2)
         assert isinstance(total, Tensor)
         return total
 
     def _windows(self, x: Tensor) -> Tensor:
-        """Factors ``... x N x K`` of the kernels."""
+        """Return the window of each kernel, ``... x N x K``."""
         location, width = self._sorted()
         if self.switch_dim >= x.size(-1):
             raise ValueError(
-                f"switch_dim={self.switch_dim} is none of the {x.size(-1)} input columns."
+                f"switch_dim={self.switch_dim} is out of range for {x.size(-1)} input columns."
             )
         times = x[..., self.switch_dim, None]
         after = logistic_step(times, location, width)
@@ -139,28 +135,28 @@ class ChangePointKernel(BatchKernel):
         return torch.cat([one, after], -1) * torch.cat([before, one], -1)
 
     def _sorted(self) -> tuple[Tensor, Tensor]:
-        """Locations in their order, and their widths."""
+        """Return sorted locations and their widths."""
         location, order = self.location.sort(-1)
         return location, self.width.gather(-1, order)
 
 
 def change_point_products(kernel: ChangePointKernel) -> list[list[Kernel]]:
-    """The products of kernels that a change point kernel is the sum of; steps are copies."""
+    """Return products of kernels whose sum is the change point kernel; steps are copies."""
     location, width = (value.detach() for value in kernel._sorted())
 
-    def step(side: Literal["before", "after"], place: int) -> Kernel:
-        made = StepKernel(side, batch_shape=location.shape[:-2], active_dims=(kernel.switch_dim,))
-        made.to(location)
-        made.initialize(location=location[..., [place]])
-        made.width = width[..., [place]]
-        return made
+    def step(side: Literal["before", "after"], index: int) -> Kernel:
+        result = StepKernel(side, batch_shape=location.shape[:-2], active_dims=(kernel.switch_dim,))
+        result.to(location)
+        result.initialize(location=location[..., [index]])
+        result.width = width[..., [index]]
+        return result
 
     last = len(kernel.kernels) - 1
     return [
         [
             part,
-            *([step("after", place - 1)] if place else []),
-            *([step("before", place)] if place < last else []),
+            *([step("after", index - 1)] if index else []),
+            *([step("before", index)] if index < last else []),
         ]
-        for place, part in enumerate(kernel.kernels)
+        for index, part in enumerate(kernel.kernels)
     ]

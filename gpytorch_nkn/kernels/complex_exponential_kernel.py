@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from gpytorch.priors import Prior
 from torch import Tensor, nn
@@ -17,15 +19,14 @@ class ComplexExponentialKernel(ComplexKernel):
     .. math:: k(x, x') = \exp\bigl(i\, \mu^\top (x - x')\bigr)
 
     It is the rank-one Hermitian :math:`\phi(x) \overline{\phi(x')}` with
-    :math:`\phi(x) = \exp(i \mu^\top x)`, hence valid, and stationary. On its own it stands for
-    its real part :math:`\cos(\mu^\top (x - x'))`.
+    :math:`\phi(x) = \exp(i \mu^\top x)`, hence valid, and stationary. Outside of a network it
+    has the values of its real part :math:`\cos(\mu^\top (x - x'))`.
 
     Args:
-        ard_num_dims: Number of input columns ``D`` with a frequency each; ``None`` shares one
-            frequency among all columns.
-        batch_shape: Shape of the batch of independent kernels.
-        active_dims: Input columns that the kernel sees; ``None`` means all of them.
         frequency_prior: Prior on the frequencies ``... x 1 x D``; frequencies may be negative.
+        **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in
+            :class:`gpytorch.kernels.Kernel`; ``ard_num_dims=None`` shares one frequency among all
+            columns.
 
     Attributes:
         frequency: :math:`\mu` ``... x 1 x D``, in radians per unit of the input; starts at 1.
@@ -38,23 +39,14 @@ class ComplexExponentialKernel(ComplexKernel):
 
     is_stationary = True
 
-    def __init__(
-        self,
-        *,
-        ard_num_dims: int | None = None,
-        batch_shape: torch.Size | None = None,
-        active_dims: tuple[int, ...] | None = None,
-        frequency_prior: Prior | None = None,
-    ):
-        super().__init__(
-            ard_num_dims=ard_num_dims, batch_shape=batch_shape, active_dims=active_dims
-        )
-        shape = (*self.batch_shape, 1, ard_num_dims or 1)
+    def __init__(self, *, frequency_prior: Prior | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        shape = (*self.batch_shape, 1, self.ard_num_dims or 1)
         self.register_parameter("frequency", nn.Parameter(torch.ones(shape)))
         self.add_prior("frequency_prior", frequency_prior, "frequency")
 
     def complex_values(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-        """Complex values; see :class:`ComplexKernel` for shapes."""
+        """Return complex values; see :class:`ComplexKernel` for shapes."""
         phase1 = phase(x1, self.frequency)
         phase2 = phase(x2, self.frequency)
         if diag:

@@ -1,4 +1,4 @@
-"""What complex-valued kernels have in common."""
+"""Base class of complex-valued kernels."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ __all__ = ["ComplexKernel"]
 class ComplexKernel(BatchKernel):
     r"""A complex-valued Hermitian kernel.
 
-    On its own, or inside GPyTorch's kernels, it stands for its real part, which is a valid real
-    kernel (Sun et al. 2018, lemma 6). As a primitive of a
-    :class:`~gpytorch_nkn.kernels.NeuralKernelNetwork` its complex values run through the network
-    and the real part is taken at the output only, which represents more kernels.
+    Outside of a network, calls return the real part, which is a valid real kernel (Sun et al.
+    2018, lemma 6). A :class:`~gpytorch_nkn.kernels.NeuralKernelNetwork` passes complex values
+    through its layers and takes the real part of the output, which represents more kernels.
 
-    Parameters are real tensors and complex numbers arise inside the evaluation only: a complex
-    parameter would be silently cast by ``.double()``.
+    Parameters are real: ``.double()`` would silently cast a complex parameter.
     """
 
     def complex_values(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-        """Complex values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
+        """Return values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
         raise NotImplementedError
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Real part of the kernel, ``... x N x M`` (``... x N`` with ``diag``)."""
+        """Return the real part of the kernel, ``... x N x M`` (``... x N`` with ``diag``)."""
         return self.complex_values(x1, x2, diag=diag).real
 
 
@@ -39,5 +37,5 @@ def unit_phasor(angle: Tensor) -> Tensor:
 
 
 def phase(x: Tensor, frequency: Tensor) -> Tensor:
-    """Angles ``frequency . x`` in radians, ``... x N``."""
+    """Return angles ``frequency . x`` in radians, ``... x N``."""
     return (x * frequency).sum(-1)

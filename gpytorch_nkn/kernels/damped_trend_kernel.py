@@ -1,4 +1,4 @@
-"""Trends whose slope wanders and is forgotten."""
+"""Damped trends."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpytorch_nkn.kernels.walk_kernel import WalkKernel, in_order, walk_formula
 
 __all__ = ["DampedTrendKernel"]
 
-# Powers 3 to 19 of the series of x - (1 - exp(-x)) - (1 - exp(-x))^2 / 2 around zero.
+# Coefficients of powers 3 to 19 of the series of x - (1 - exp(-x)) - (1 - exp(-x))^2 / 2.
 _SERIES = [(-1) ** n * (2**n - 2) / math.factorial(n + 1) for n in range(2, 19)]
 _SERIES_UP_TO = 0.5
 
 
 def _variance(time: Tensor) -> Tensor:
-    """The integral of (1 - exp(-s))^2 up to a time; the plain formula cancels near zero."""
+    """Integrate (1 - exp(-s))^2 from 0 to ``time``, by a series near zero against cancellation."""
     small = time < _SERIES_UP_TO
     near, far = torch.where(small, time, 0.0), torch.where(small, 1.0, time)
     series = torch.zeros_like(near)
@@ -35,7 +35,7 @@ def _covariance(a: Tensor, b: Tensor, lengthscale: Tensor) -> Tensor:
 
 
 class DampedTrendKernel(WalkKernel):
-    r"""Trends whose slope wanders and is forgotten (integrated Ornstein-Uhlenbeck process).
+    r"""Damped trends (integrated Ornstein-Uhlenbeck process).
 
     .. math::
         k(x, x') = \frac{\ell^3}{u^3} \Bigl(m - e - \frac{e^2}{2}
@@ -44,21 +44,18 @@ class DampedTrendKernel(WalkKernel):
 
     with :math:`a = \max(x - o, 0)` and :math:`b = \max(x' - o, 0)`: the covariance of
     :math:`\int_0^a v(t)\, dt` for a slope that starts at zero and obeys
-    :math:`dv = -v\, dt / \ell + u^{-3/2}\, dw`, hence valid. The response to noise a time
-    :math:`t` ago is :math:`\ell\, (1 - e^{-t / \ell})`, and the integral of the product of two of
-    them over the noise is the formula. The best forecast goes on in the last direction, less and
-    less, and levels off after a few :math:`\ell`. For long lengthscales this is
-    :class:`gpytorch_nkn.kernels.IntegratedWienerKernel`, and for short ones
+    :math:`dv = -v\, dt / \ell + u^{-3/2}\, dw`, hence valid. The response to noise after a time
+    :math:`t` is :math:`\ell\, (1 - e^{-t / \ell})`. The best forecast continues the last slope
+    and levels off after a few :math:`\ell`. The limit of long lengthscales is
+    :class:`gpytorch_nkn.kernels.IntegratedWienerKernel`, and that of short lengthscales is
     :class:`gpytorch_nkn.kernels.WienerKernel` times :math:`\ell^2 u^{-2}`.
 
     Args:
         origin, unit, batch_shape, active_dims: As in :class:`gpytorch_nkn.kernels.WienerKernel`.
-            From data, the unit makes the variance one at the last input for the lengthscale at the
-            start.
         lengthscale_prior, lengthscale_constraint: As in :class:`gpytorch.kernels.Kernel`.
 
     Attributes:
-        lengthscale: :math:`\ell`, ``... x 1 x 1``: how long a slope lasts.
+        lengthscale: :math:`\ell`, ``... x 1 x 1``: decay time of a slope.
 
     Raises:
         ValueError: ``unit`` is not positive, or there are several input columns.

@@ -1,4 +1,4 @@
-"""Any kernel times a learned positive semi-definite factor of low rank, entry by entry."""
+"""A kernel times a learned positive semi-definite factor of low rank."""
 
 from __future__ import annotations
 
@@ -20,55 +20,52 @@ from gpytorch_nkn.kernels.network import kernel_values
 
 __all__ = ["DataAdaptiveHadamardKernel", "cluster_centers"]
 
-_MAX_ROWS = 20_000  # a random subset of more rows stands for all, to find anchors
-_ITERATIONS = 25  # later ones hardly move the anchors
-_JITTER = 1e-4  # on the diagonal of k_g(Z, Z), relative to its mean
-_START_DEVIATION = 0.1  # of the weights: at zero their gradient is zero
+_MAX_ROWS = 20_000  # for the clustering; larger data are subsampled
+_ITERATIONS = 25  # of k-means; more of them hardly change the anchors
+_JITTER = 1e-4  # relative to the mean of the diagonal of k_g(Z, Z)
+_START_STD = 0.1  # of the weights, whose gradient is zero at zero
 
 
 class DataAdaptiveHadamardKernel(BatchKernel):
-    r"""A base kernel times a factor that is learned with it and starts near one.
+    r"""A base kernel times a learned factor that starts near one.
 
     .. math::
         k(x, x') = k_0(x, x') \bigl(1 + g(x)^\top g(x')\bigr), \qquad
         g(x) = A^\top L^{-1} k_g(Z, x), \qquad L L^\top = k_g(Z, Z)
 
     for ``M`` anchors ``Z`` and weights ``A`` of rank ``R``. The second factor is a sum of inner
-    products, so the product is valid by Schur's theorem, and with :math:`A = 0` it is the base
-    kernel. Its prior is that of
+    products, so the product is valid by Schur's theorem. With :math:`A = 0` it is the base
+    kernel. It is the covariance of
 
     .. math:: f(x) = f_0(x) + \sum_{r=1}^{R} g_r(x) f_r(x)
 
-    with independent :math:`f_0, \dots, f_R` of the base kernel: an amplitude that varies with the
-    input (rank 1), and regions that are less correlated (rank 2 and more). Far from all anchors
-    :math:`g` is zero. With normal weights of standard deviation :math:`\sigma`, as under
-    ``weight_prior``, each :math:`g_r` is a Gaussian process with kernel :math:`\sigma^2 k_g` at the
-    anchors.
+    with independent :math:`f_0, \dots, f_R` of the base kernel. Rank 1 varies the amplitude;
+    higher ranks also reduce the correlation between regions. Far from all anchors :math:`g` is
+    zero. With normal weights of standard deviation :math:`\sigma` (``weight_prior``) each
+    :math:`g_r` is a Gaussian process with kernel :math:`\sigma^2 k_g` at the anchors.
 
-    It is best trained from a base kernel that has been trained alone (a copy of it, lest it
-    change): the few weights need no restarts. Leave-one-out density chooses well among several
-    such kernels (``fit_best_of(..., criterion="loo")``).
+    Train the base kernel first and start from a copy of it: the weights then need no restarts.
+    Choose among several such kernels by ``fit_best_of(..., criterion="loo")``.
 
     Args:
         base_kernel: Any kernel of one output.
-        anchors: ``M x D``, in the columns that this kernel sees (or ``... x M x D``, one set for
-            each element of a batch). See :meth:`from_data`.
+        anchors: ``M x D`` in the columns that this kernel sees, or ``... x M x D`` with one set
+            per batch entry. See :meth:`from_data`.
         rank: Number ``R`` of columns of the weights.
-        factor_kernel: :math:`k_g`. By default an RBF kernel with a lengthscale per column,
-            :math:`\sqrt{D}` standard deviations of the anchors, which is not trained: factors that
-            vary faster overfit small data. Give the base kernel itself, without its ScaleKernels,
-            to share its lengthscales.
-        weight_prior: Prior on the weights; a number is the standard deviation of a normal one
-            around zero, ``None`` is no prior.
-        seed: Of the weights at the start, which are normal with standard deviation 0.1.
-        batch_shape: By default that of the parts.
+        factor_kernel: :math:`k_g`; ``None`` for an RBF kernel with fixed lengthscales of
+            :math:`\sqrt{D}` standard deviations of the anchors, because shorter ones overfit small
+            data. Pass the base kernel without its ScaleKernels to share its lengthscales.
+        weight_prior: Prior on the weights. A number is the standard deviation of a normal prior
+            around zero; ``None`` for no prior.
+        seed: Of the start weights, which are normal with standard deviation 0.1.
+        batch_shape: Batch shape; ``None`` broadcasts the batch shapes of the parts.
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
-        TypeError: A part is not a kernel, a prior is not a GPyTorch prior (or number), or the rank
-            is no integer.
-        ValueError: Anchors are no finite matrix, or a number is not positive. On evaluation:
-            inputs have another number of columns than the anchors, or the base kernel has several
+        TypeError: A part is not a kernel, a prior is not a GPyTorch prior or number, or the rank
+            is not an integer.
+        ValueError: Anchors are not a finite matrix, or a number is not positive. On evaluation:
+            the number of columns differs from the anchors', or the base kernel has several
             outputs.
 
     Attributes:
@@ -112,13 +109,13 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         self.rank = rank
         anchors = anchors.expand(*batch_shape, *anchors.shape[-2:]).clone()
         self.factor_kernel = _default_kernel(anchors) if factor_kernel is None else factor_kernel
-        # What is not trained is one, too: a buffer would not say where its batch ends.
+        # batch expansion recognises the batch dimensions of parameters, not of buffers
         self.register_parameter("anchors", nn.Parameter(anchors, requires_grad=False))
         generator = torch.Generator().manual_seed(seed)
         start = normal((anchors.size(-2), rank), generator)
-        start = (_START_DEVIATION * start).to(anchors).expand(*batch_shape, *start.shape)
+        start = (_START_STD * start).to(anchors).expand(*batch_shape, *start.shape)
         self.register_parameter("weights", nn.Parameter(start.clone()))
-        # One distribution per weight: a sample of a single one would make all columns alike.
+        # one distribution per weight: a sample of a scalar one would make all columns equal
         zeros = torch.zeros_like(start[(0,) * len(batch_shape)])
         self.add_prior("weight_prior", weight_prior, "weights", zeros)
 
@@ -134,41 +131,33 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         active_dims: tuple[int, ...] | None = None,
         **options: Any,
     ) -> DataAdaptiveHadamardKernel:
-        """Make a kernel whose anchors are the centres of clusters of inputs.
+        """Create a kernel whose anchors are cluster centres of the inputs.
 
         Args:
-            base_kernel: As for the class, as are the others.
-            train_X: Inputs ``N x D``, with all columns, scaled as the kernel will see them.
-            num_anchors: Number of clusters; fewer, if there are fewer distinct rows.
+            base_kernel, rank, seed, active_dims, options: As for the class.
+            train_X: Inputs ``N x D`` with all columns, scaled as for training.
+            num_anchors: Largest number of clusters; distinct rows are the anchors if there are
+                not more.
 
         Raises:
-            ValueError: ``train_X`` is no finite matrix, or the number of anchors is below one.
+            ValueError: ``train_X`` is not a finite matrix, or ``num_anchors`` is below one.
         """
         selected = train_X if active_dims is None else train_X[..., list(active_dims)]
         anchors = _kmeans_anchors(selected, num_anchors, seed)
         return cls(base_kernel, anchors, rank, seed=seed, active_dims=active_dims, **options)
 
     def factors(self, x: Tensor) -> Tensor:
-        r"""Values of :math:`g`, of which the learned factor is :math:`1 + g(x)^\top g(x')`.
-
-        Inputs ``... x N x D`` have the columns that the kernel sees; values are ``... x N x R``.
-        """
+        r"""Return :math:`g(x)`, ``... x N x R``, at ``... x N x D`` (the selected columns)."""
         if x.size(-1) != self.anchors.size(-1):
             raise ValueError(
-                f"Expected inputs of {self.anchors.size(-1)} columns, those of the anchors, got "
-                f"shape {tuple(x.shape)}."
+                f"Inputs must have {self.anchors.size(-1)} columns, as the anchors, got shape "
+                f"{tuple(x.shape)}."
             )
         values = kernel_values(self.factor_kernel, x, self.anchors)
         return values @ self._coefficients()
 
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        **params,
-    ) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Return values ``... x N x M`` (``... x N`` with ``diag``)."""
         g1 = self.factors(x1)
         g2 = g1 if are_same(x1, x2) else self.factors(x2)
         values = kernel_values(self.base_kernel, x1, x2, diag, **params)
@@ -180,7 +169,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         return values * (1 + ((g1 * g2).sum(-1) if diag else g1 @ g2.mT))
 
     def _coefficients(self) -> Tensor:
-        r""":math:`L^{-\top} A`, ``... x M x R``: a solve of ``M`` rows, however many the inputs."""
+        r"""Return :math:`L^{-\top} A`, ``... x M x R``, by one solve with ``M`` rows."""
         covar = kernel_values(self.factor_kernel, self.anchors, self.anchors)
         scale = covar.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         unit = torch.eye(covar.size(-1), dtype=covar.dtype, device=covar.device)
@@ -189,15 +178,11 @@ class DataAdaptiveHadamardKernel(BatchKernel):
 
 
 def _kmeans_anchors(x: Tensor, num_anchors: int, seed: int) -> Tensor:
-    """Centres of clusters of rows, columns scaled to unit variance.
-
-    At most so many, ``M x D``; all distinct rows, if these are not more. The global random state is
-    left alone.
-    """
+    """Return at most ``num_anchors`` cluster centres or all distinct rows, ``M x D``."""
     if x.dim() != 2 or 0 in x.shape or not bool(x.isfinite().all()):
-        raise ValueError(f"Inputs must be a finite matrix N x D, got shape {tuple(x.shape)}.")
+        raise ValueError(f"train_X must be a finite matrix N x D, got shape {tuple(x.shape)}.")
     if num_anchors < 1:
-        raise ValueError(f"At least one anchor is needed, got num_anchors={num_anchors}.")
+        raise ValueError(f"num_anchors must be at least 1, got num_anchors={num_anchors}.")
     rows, counts = np.unique(x.detach().double().cpu().numpy(), axis=0, return_counts=True)
     if len(rows) > num_anchors:
         limit = max(_MAX_ROWS, num_anchors)
@@ -209,13 +194,15 @@ def _kmeans_anchors(x: Tensor, num_anchors: int, seed: int) -> Tensor:
 
 
 def cluster_centers(rows: np.ndarray, counts: np.ndarray, number: int, seed: int) -> np.ndarray:
-    """Centres of clusters of distinct rows that stand for so many each, columns scaled alike."""
-    from sklearn.cluster import KMeans  # takes a second to import
+    """Return k-means centres of distinct rows with these counts, columns scaled to unit variance.
+
+    The global random state does not change.
+    """
+    from sklearn.cluster import KMeans  # slow to import
 
     location = np.average(rows, axis=0, weights=counts)
     scale = np.sqrt(np.average((rows - location) ** 2, axis=0, weights=counts))
-    # rounding leaves constant columns a scale of their own
-    scale[scale <= 1e-9 * np.abs(rows).max(axis=0)] = 1.0
+    scale[scale <= 1e-9 * np.abs(rows).max(axis=0)] = 1.0  # constant columns, up to rounding
     means = KMeans(number, n_init=1, max_iter=_ITERATIONS, random_state=seed)
     means.fit((rows - location) / scale, sample_weight=counts)
     return means.cluster_centers_ * scale + location
@@ -245,10 +232,10 @@ def _check(rank: int, **kernels: Kernel | None) -> None:
 
 
 def _default_kernel(anchors: Tensor) -> RBFKernel:
-    """An RBF kernel whose lengthscales are ``sqrt(D)`` standard deviations of the anchors."""
-    spread = anchors.std(-2, keepdim=True, correction=0)
-    spread = torch.where(spread > 1e-6 * anchors.abs().amax(), spread, 1.0)
+    """Return an RBF kernel with lengthscales of ``sqrt(D)`` standard deviations of the anchors."""
+    std = anchors.std(-2, keepdim=True, correction=0)
+    std = torch.where(std > 1e-6 * anchors.abs().amax(), std, 1.0)
     kernel = RBFKernel(ard_num_dims=anchors.size(-1), batch_shape=anchors.shape[:-2]).to(anchors)
-    kernel.lengthscale = math.sqrt(anchors.size(-1)) * spread  # ... x 1 x D
+    kernel.lengthscale = math.sqrt(anchors.size(-1)) * std  # ... x 1 x D
     kernel.raw_lengthscale.requires_grad_(False)
     return kernel

@@ -1,4 +1,4 @@
-"""Distances, and functions of them, that can be differentiated twice where inputs are equal."""
+"""Distances and functions of them that are twice differentiable at equal inputs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ __all__ = [
 
 
 def squared_distances(x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
-    """Squared Euclidean distances ``... x N x M`` (``... x N`` with ``diag``).
+    """Return squared Euclidean distances ``... x N x M`` (``... x N`` with ``diag``).
 
-    Values below the rounding error of their terms are zero, which does not cut the derivatives:
-    these are those of the polynomial everywhere.
+    Values below their rounding error are set to zero, their derivatives are not.
     """
     if diag:
         return (x1 - x2).square().sum(-1)
     if x1.size(-1) == 1:
         return (x1 - x2.mT).square()
-    center = x1.mean(-2, keepdim=True).detach()  # differences of squares are exact near zero only
+    center = x1.mean(-2, keepdim=True).detach()  # differences of large squares cancel
     x1, x2 = x1 - center, x2 - center
     norms = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1, keepdim=True).mT
     square = norms - 2 * x1 @ x2.mT
@@ -37,9 +36,10 @@ def squared_distances(x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
 
 
 def distances(x1: Tensor, x2: Tensor) -> Tensor:
-    """Euclidean distances ``... x N x M``, with the slope zero where they are zero.
+    """Return Euclidean distances ``... x N x M``.
 
-    The second derivative by the inputs is infinite there.
+    At equal inputs the gradient is zero, and the second derivative with respect to inputs is
+    infinite.
     """
     difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     square = difference.square().sum(-1)
@@ -49,9 +49,9 @@ def distances(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def may_be_differentiated(*inputs: Tensor) -> bool:
-    """Whether derivatives by the inputs may be wanted, of backward or of forward mode.
+    """Whether derivatives with respect to inputs may follow, in backward or forward mode.
 
-    While operations are traced, too: the trace is for other inputs, of which nothing is known.
+    Also true during tracing, because a trace must hold for any inputs.
     """
     return (
         torch.jit.is_tracing()
@@ -62,9 +62,9 @@ def may_be_differentiated(*inputs: Tensor) -> bool:
 
 
 def are_same(x1: Tensor, x2: Tensor) -> bool:
-    """Whether inputs are one and the same, so that what is computed of one may stand for both.
+    """Whether results for one input can be used for the other.
 
-    Inputs that are equal but may be differentiated one by one have derivatives of their own.
+    Equal inputs with separate derivatives are not the same.
     """
     return x1 is x2 or (
         x1.shape == x2.shape and not may_be_differentiated(x1, x2) and torch.equal(x1, x2)
@@ -72,42 +72,41 @@ def are_same(x1: Tensor, x2: Tensor) -> bool:
 
 
 def kink(difference: Tensor) -> Tensor:
-    r"""The part of :math:`\lVert u \rVert` for ``... x D`` differences that autograd leaves out.
+    r"""Return zeros with the infinite second derivative of :math:`\lVert u \rVert` at zero.
 
-    It is zero, and so is its slope, but its second derivative is infinite where :math:`u = 0`, as
-    far as :math:`u` changes; a lengthscale, which does not change a zero, has the derivative zero.
+    The argument ``... x D`` is the difference :math:`u`. Values and gradients are zero, as are
+    derivatives with respect to a lengthscale, which does not change a difference of zero.
     """
     largest = torch.finfo(difference.dtype).max
     equal = (difference == 0).all(-1, keepdim=True)
-    # Two factors whose product overflows: not before the second derivative multiplies them.
+    # only the second derivative multiplies both factors, and the product overflows
     only_equal = torch.where(equal, difference, 0.0) * largest**0.8
     return only_equal.square().sum(-1) * largest**0.5
 
 
 def matern32_of(square: Tensor) -> Tensor:
-    """Matern-3/2 kernel of three times the squared distances."""
+    """Return the Matern-3/2 kernel for three times the squared distances."""
     near, small, root = _split(square, 0.5)
     return torch.where(near, 1 - small / 2, (1 + root) * (-root).exp())
 
 
 def matern52_of(square: Tensor) -> Tensor:
-    """Matern-5/2 kernel of five times the squared distances."""
+    """Return the Matern-5/2 kernel for five times the squared distances."""
     near, small, root = _split(square, 0.25)
     far = (1 + root + square / 3) * (-root).exp()
     return torch.where(near, 1 - small / 6 + small.square() / 24, far)
 
 
 def cosine_of(square: Tensor) -> Tensor:
-    """Cosine of the roots."""
+    """Return the cosine of square roots."""
     near, small, root = _split(square, 0.25)
     return torch.where(near, 1 - small / 2 + small.square() / 24, root.cos())
 
 
 def _split(square: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Where roots are below a power of the rounding error, the squares there, roots elsewhere.
+    """Return where roots are below a power of the rounding error, squares there, roots elsewhere.
 
-    There a series takes the place of a function of the root: the derivatives of a root grow
-    without bound, and cancel in exact numbers only.
+    Near zero a series replaces functions of the root, whose derivatives are unbounded.
     """
     near = square < torch.finfo(square.dtype).eps ** (2 * power)
     return near, torch.where(near, square, 0.0), torch.where(near, 1.0, square).sqrt()

@@ -1,4 +1,4 @@
-"""Kernels of a product over groups of columns, one per group."""
+"""Checks of product kernels with one factor per group of columns."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from torch import Tensor
 
 __all__ = ["check_factors", "is_small"]
 
-_MAX_ENTRIES = 2**26  # of a matrix that is written out, where that saves work
+_MAX_ENTRIES = 2**26  # of a dense matrix that is cheaper than its operator
 
 
 def is_small(num_entries: int, work: int) -> bool:
-    """Whether a matrix is as cheap as a product with its operator, or will be factorised."""
+    """Whether a matrix should be dense: for its Cholesky factor or to save work."""
     return num_entries <= max(settings.max_cholesky_size.value() ** 2, min(work, _MAX_ENTRIES))
 
 
 def check_factors(kernels: Sequence[Kernel], inputs: Sequence[Tensor]) -> list[Kernel]:
-    """One kernel per group of columns, each for inputs ``n x c`` of its own columns only.
+    """Return one kernel per group of columns, each for inputs ``n x c`` of its own group.
 
     Raises:
-        TypeError: Something is no kernel, or there is one kernel in place of a list.
+        TypeError: An entry is not a kernel, or a kernel replaces the list.
         ValueError: Numbers of kernels and groups differ, or ``active_dims`` exceed the columns.
         NotImplementedError: A kernel has several outputs per input.
     """
     if isinstance(kernels, Kernel):
         raise TypeError(
-            f"Give one kernel for each of {len(inputs)} groups of columns, got one "
-            f"{type(kernels).__name__}."
+            f"kernels must be a list with one kernel for each of {len(inputs)} groups of columns, "
+            f"got one {type(kernels).__name__}."
         )
     kernels = list(kernels)
     for kernel in kernels:
@@ -44,12 +44,13 @@ def check_factors(kernels: Sequence[Kernel], inputs: Sequence[Tensor]) -> list[K
             dims = part.active_dims
             if dims is not None and int(dims.max()) >= x.size(-1):
                 raise ValueError(
-                    f"kernels[{number}] has active_dims {tuple(dims.tolist())}, but sees the "
-                    f"{x.size(-1)} column(s) of its own group only, counted from 0."
+                    f"active_dims of kernels[{number}] must be among the {x.size(-1)} column(s) "
+                    f"of its own group, counted from 0, got {tuple(dims.tolist())}."
                 )
         outputs = kernel.num_outputs_per_input(x, x)
         if outputs != 1:
             raise NotImplementedError(
-                f"{type(kernel).__name__} has {outputs} outputs per input; factors have one."
+                f"Factors must have one output per input, got {outputs} for "
+                f"{type(kernel).__name__}."
             )
     return kernels

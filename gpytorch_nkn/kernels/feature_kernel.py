@@ -1,4 +1,4 @@
-"""Kernels that are inner products of finitely many features."""
+"""Base class of kernels that are inner products of finitely many features."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ __all__ = ["FeatureKernel"]
 class FeatureKernel(BatchKernel):
     r"""A kernel :math:`k(x, x') = \phi(x)^\top \phi(x')`, valid as an inner product.
 
-    Values are linear operators of low rank: an exact GP trains, predicts and samples in the space
-    of the features.
+    Values are linear operators of low rank: an exact GP trains, predicts and samples in feature
+    space.
 
     Attributes:
         feature_dim: Number of features.
-        leaves_rest: The features stand for another kernel, and :meth:`rest` is what they leave out.
+        leaves_rest: Whether the features approximate a kernel, with the remainder :meth:`rest`.
     """
 
     feature_dim: int
     leaves_rest = False
 
     def features(self, x: Tensor, *, selected: bool = False) -> Tensor:
-        """Features ``... x N x feature_dim`` whose inner products are the kernel.
+        """Return features ``... x N x feature_dim`` whose inner products are the kernel.
 
-        ``selected`` says that the inputs have the columns in ``active_dims`` alone.
+        With ``selected`` the inputs contain only the columns in ``active_dims``.
         """
         if self.active_dims is not None and not selected:
             x = x.index_select(-1, self.active_dims)
         return self._features(x)
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor:
-        """Prior covariance (``diag``: variances) that features leave out of what they stand for."""
+        """Return the prior covariance (``diag``: variances) that the features do not represent."""
         raise NotImplementedError
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
-        """Values ``... x N x M`` as a linear operator (``... x N``, a tensor, with ``diag``)."""
+        """Return a linear operator ``... x N x M`` (a tensor ``... x N`` with ``diag``)."""
         left = self._features(x1)
         same = are_same(x1, x2)
         right = left if same else self._features(x2)
@@ -62,7 +62,7 @@ class FeatureKernel(BatchKernel):
         return RootLinearOperator(left)
 
     def prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood):
-        """Predictions in the space of the features."""
+        """Return a strategy that predicts in feature space."""
         return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def _features(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Predictions of exact GPs in the space of the features of their kernel."""
+"""Predictions of exact GPs in the feature space of their kernel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["FeaturePredictionStrategy", "feature_function", "rest_function"]
 
 
 def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
-    """Features of a :class:`FeatureKernel`, in ScaleKernels or not; ``None`` for other kernels."""
+    """Return the features of a :class:`FeatureKernel`, scaled or not; ``None`` for others."""
     inner, scales = unwrap_scales(kernel)
     if not hasattr(inner, "feature_dim"):
         return None
@@ -43,7 +43,7 @@ def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
 
 
 def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] | None:
-    """Prior covariance (``diag``: variances) that its features leave out, ``None`` for nothing."""
+    """Return the covariance (``diag``: variances) that features do not represent, if any."""
     inner, scales = unwrap_scales(kernel)
     if not inner.leaves_rest:
         return None
@@ -59,12 +59,11 @@ def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] |
 
 
 class FeaturePredictionStrategy(LinearPredictionStrategy):
-    """GPyTorch's strategy for linear kernels, without the features of all data in memory.
+    """GPyTorch's strategy for linear kernels, with features evaluated in chunks of rows.
 
-    Features are evaluated in chunks of rows, unless gradients flow through the caches
-    (``gpytorch.settings.detach_test_caches``, or training data that need gradients, as those of
-    fantasies). Missing observations (``gpytorch.settings.observation_nan_policy``) affect neither
-    means nor variances.
+    Without ``gpytorch.settings.detach_test_caches``, and for fantasies whose data require
+    gradients, all features are evaluated together. Missing observations
+    (``gpytorch.settings.observation_nan_policy``) affect neither means nor variances.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
         train_labels: Tensor,
         likelihood: Likelihood,
     ):
-        # past the base class, which evaluates all features
+        # skip the parent's constructor, which evaluates all features
         DefaultPredictionStrategy.__init__(
             self, train_inputs, train_prior_dist, train_labels, likelihood
         )
@@ -82,7 +81,7 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
     ) -> tuple[Tensor, LinearOperator]:
-        """Mean and covariance at inputs, with the prior covariance that features leave out."""
+        """Return mean and covariance, including the covariance that features do not represent."""
         mean, covariance = super().exact_prediction(test_mean, test_test_covar, test_train_covar)
         if isinstance(test_test_covar, LazyEvaluatedKernelTensor):
             rest = rest_function(test_test_covar.kernel, diag=False)
@@ -90,7 +89,7 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
                 covariance = covariance + to_linear_operator(rest(test_test_covar.x1))
         small = covariance.size(-1) <= settings.max_cholesky_size.value()
         if small and isinstance(covariance, RootLinearOperator):
-            # BoTorch takes the root that an operator has for its Cholesky factor, a square one.
+            # BoTorch assumes that the root of an operator is square
             root = covariance.root.to_dense()
             covariance = MatmulLinearOperator(root, root.mT)
         return mean, covariance
@@ -100,7 +99,7 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
     def mean_covar_cache(self) -> tuple[Tensor, Tensor]:
         """Posterior mean ``... x P x 1`` of the weights and Cholesky factor of their precision."""
         operator: Any = self.train_prior_dist.lazy_covariance_matrix
-        assert isinstance(operator, LazyEvaluatedKernelTensor)  # for which GPyTorch asks kernels
+        assert isinstance(operator, LazyEvaluatedKernelTensor)
         features = feature_function(operator.kernel)
         assert features is not None
         residual = self.train_labels - self.train_prior_dist.mean
@@ -109,8 +108,7 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
             missing = self.train_labels.isnan()
             residual = residual.masked_fill(missing, 0.0)
             noise = noise.masked_fill(missing, torch.inf)
-        # Data of fantasies depend on candidates. GPyTorch computes this as soon as they are made,
-        # whether gradients will be asked for or not.
+        # GPyTorch computes this cache for all fantasies, whose data may depend on candidates
         fantasies = operator.x1.requires_grad or self.train_labels.requires_grad
         if settings.detach_test_caches.on() and not fantasies:
             mean, factor = low_rank_posterior(features, operator.x1, residual, noise)

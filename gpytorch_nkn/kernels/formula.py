@@ -1,4 +1,4 @@
-"""How the values of a primitive kernel follow from inputs and parameters."""
+"""Formulas of primitive kernels."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Formula:
     """Values of a kernel as a function of inputs and parameters.
 
     Args:
-        values: ``values(x1, x2, *parameters)`` gives ``... x m x n`` values, by operations that can
-            be differentiated twice, for the columns ``... x m x d`` and ``... x n x d`` that the
-            kernel sees and its parameters ``... x 1 x d`` (or ``... x 1 x 1``), in the order of
-            its row in the catalogue. On the diagonal of a symmetric matrix ``x1 is x2``.
-        fast: The same values in fewer operations, which can be differentiated once.
-        code: Number of the formula in ``evaluation/cpp/native_plan.h``; networks with a formula
-            that has none are evaluated in Python.
-        derived: A number that is computed once per matrix from the first parameter and stands
-            behind the parameters.
-        derived_slope: Its derivative, from the first parameter and the number itself.
-        max_columns: Largest number of columns for which the formula holds.
+        values: ``values(x1, x2, *parameters)`` returns ``... x m x n`` values by twice
+            differentiable operations. Inputs ``... x m x d`` and ``... x n x d`` have the columns
+            that the kernel sees. Parameters ``... x 1 x d`` or ``... x 1 x 1`` come in the order
+            of the kernel's spec. In blocks on the diagonal of a symmetric matrix ``x1 is x2``.
+        fast: The same values in fewer operations that are differentiable once.
+        code: Number of the formula in ``evaluation/cpp/native_plan.h``; without a code networks
+            are evaluated in Python.
+        derived: Computes a number from the first parameter, once per matrix. The number is
+            appended to the parameters.
+        derived_slope: Derivative of ``derived``, from the first parameter and the number.
+        max_columns: Largest number of columns for which the formula is valid.
     """
 
     values: Callable[..., Tensor]
@@ -45,7 +45,7 @@ Points = tuple[Tensor, Tensor, Sequence[Tensor]]
 
 
 def _scaled(x1: Tensor, x2: Tensor, *parameters: Tensor) -> Points:
-    """Inputs in units of the last parameter, the lengthscale, and the other parameters."""
+    """Return inputs divided by the last parameter, the lengthscale, and other parameters."""
     *others, lengthscale = parameters
     left = x1 / lengthscale
     return left, left if x1 is x2 else x2 / lengthscale, others
@@ -59,15 +59,16 @@ def stationary(
     points: Callable[..., Points] = _scaled,
     **options: Any,
 ) -> Formula:
-    """The formula of a function of the squared distance.
+    """Create the formula of a function of the squared distance.
 
     Args:
-        of_square: ``of_square(square, *others)``, entry by entry, of squared distances in units
-            of the lengthscale (the last parameter) and the parameters before it.
-        with_slope: The value and its derivative at squared distances, which it may overwrite; in
-            place of autograd where a first derivative is enough.
-        values: What takes its place where a second derivative may be wanted.
-        points: The points whose distances count, and the other parameters.
+        of_square: ``of_square(square, *others)``, elementwise, from squared distances in units of
+            the lengthscale (the last parameter) and the other parameters.
+        with_slope: Returns the value and its derivative with respect to squared distances, which
+            it may overwrite. Replaces autograd for first derivatives.
+        values: Replaces ``of_square`` for second derivatives.
+        points: Maps inputs and parameters to points, whose distances are used, and other
+            parameters.
         options: Further fields of :class:`Formula`.
     """
 
@@ -85,7 +86,7 @@ def stationary(
 
 
 class _Square(Function):
-    """Squared distances ``... x m x n`` in one product, differentiable once."""
+    """Squared distances ``... x m x n`` by one matrix product, differentiable once."""
 
     @staticmethod
     def forward(ctx: Any, x1: Tensor, x2: Tensor) -> Tensor:
@@ -100,7 +101,7 @@ class _Square(Function):
 
 
 class _Stationary(Function):
-    """A function of the squared distances whose slope is written out."""
+    """Function of the squared distances with an explicit derivative."""
 
     @staticmethod
     def forward(ctx: Any, x1: Tensor, x2: Tensor, with_slope: Callable) -> Tensor:
@@ -116,7 +117,7 @@ class _Stationary(Function):
 
 
 def _centered(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    """Inputs less the mean, for differences of squares are exact near zero only."""
+    """Subtract the mean from inputs, because differences of large squares cancel."""
     center = x1.mean(-2, keepdim=True)
     left = x1 - center
     return left, left if x1 is x2 else x2 - center
@@ -125,20 +126,20 @@ def _centered(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
 def _square(x1: Tensor, x2: Tensor) -> Tensor:
     if x1.size(-1) == 1:
         return (x1 - x2.mT).square_()
-    # |a|^2 - 2 a b + |b|^2, with ones beside the squares
+    # |a|^2 - 2 a b + |b|^2 as one product
     norms1 = x1.square().sum(-1, keepdim=True)
     norms2 = norms1 if x1 is x2 else x2.square().sum(-1, keepdim=True)
     left = torch.cat([-2 * x1, norms1, torch.ones_like(norms1)], -1)
     right = torch.cat([x2, torch.ones_like(norms2), norms2], -1)
     square = (left @ right.mT).clamp_min_(0.0)
-    if x1 is x2:  # rounding there would be magnified by a square root
+    if x1 is x2:  # a square root would magnify rounding errors
         square.diagonal(dim1=-2, dim2=-1).zero_()
     return square
 
 
 def _square_gradients(x1: Tensor, x2: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of the weighted sum of squared distances; weights may be overwritten."""
-    if x1 is x2:  # no distance: what is left of it would be rounding
+    """Return gradients of the weighted sum of squared distances; overwrites the weights."""
+    if x1 is x2:  # exact distances of zero
         weights.diagonal(dim1=-2, dim2=-1).zero_()
     with_ones1, with_ones2 = (torch.cat([x, torch.ones_like(x[..., :1])], -1) for x in (x1, x2))
     of_rows, of_columns = weights @ with_ones2, weights.mT @ with_ones1

@@ -1,4 +1,4 @@
-"""Kernels whose values are those of a formula."""
+"""Base class of kernels with a formula."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["FormulaKernel", "formula_values"]
 
 
 class FormulaKernel(BatchKernel):
-    """A kernel whose values are stated by a formula, which serves every path of evaluation.
+    """Kernel with one formula for all evaluation paths.
 
     Attributes:
         formula: Values as a function of inputs and parameters.
-        parameter_names: The parameters, ``... x 1 x D``, in the order of the formula.
+        parameter_names: Names of parameters ``... x 1 x D`` in the order of the formula.
     """
 
     formula: Formula
     parameter_names: tuple[str, ...] = ("lengthscale",)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+        """Return values ``... x N x M`` (``... x N`` with ``diag``)."""
         formula, columns = self.formula, x1.size(-1)
         if formula.max_columns is not None and columns > formula.max_columns:
             raise ValueError(
-                f"{type(self).__name__} is for one input column, got {columns}: choose one with "
+                f"{type(self).__name__} is for one input column, got {columns}: choose one by "
                 "active_dims."
             )
         parameters = [getattr(self, name) for name in self.parameter_names]
@@ -39,11 +39,11 @@ class FormulaKernel(BatchKernel):
 def formula_values(
     formula: Formula, parameters: Sequence[Tensor], x1: Tensor, x2: Tensor, diag: bool
 ) -> Tensor:
-    """Values of a formula for parameters ``... x 1 x D``; with ``diag`` at pairs of inputs."""
+    """Return values of a formula for parameters ``... x 1 x D``; with ``diag`` for input pairs."""
     if formula.derived is not None:
         parameters = [*parameters, formula.derived(parameters[0])]
     if not diag:
         return formula.values(x1, x2, *parameters)
-    left = x1.unsqueeze(-2)  # a matrix 1 x 1 for each row
+    left = x1.unsqueeze(-2)  # one 1 x 1 matrix per row
     right = left if x1 is x2 else x2.unsqueeze(-2)
     return formula.values(left, right, *(p.unsqueeze(-3) for p in parameters))[..., 0, 0]

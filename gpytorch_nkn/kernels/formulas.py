@@ -14,12 +14,12 @@ __all__ = ["COSINE", "LINEAR", "MATERN", "PERIODIC", "RATIONAL_QUADRATIC", "RBF"
 
 
 def rbf(square: Tensor) -> Tensor:
-    """Values of an RBF kernel at squared distances."""
+    """Return values of an RBF kernel at squared distances."""
     return (-0.5 * square).exp()
 
 
 def rbf_with_slope(square: Tensor) -> tuple[Tensor, Tensor]:
-    """Values of an RBF kernel and their slopes."""
+    """Return values and derivatives of an RBF kernel at squared distances."""
     value = square.mul_(-0.5).exp_()
     return value, -0.5 * value
 
@@ -76,9 +76,9 @@ COSINE = stationary(lambda square: cosine_of(math.pi**2 * square))
 def turns(
     x1: Tensor, x2: Tensor, lengthscale: Tensor, period: Tensor, *others: Tensor
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Points on circles, one for each column, that are run through once in a period.
+    """Map each column to a circle, such that one period is one turn.
 
-    The squared distance of two of them is ``4 sum sin^2(pi (x - x') / p) / l``.
+    Squared distances of points are ``4 sum sin^2(pi (x - x') / p) / l``.
     """
     rate, radius = 2 * math.pi / period, lengthscale.rsqrt()
     center = x1.mean(-2, keepdim=True).detach()
@@ -95,7 +95,7 @@ PERIODIC = stationary(rbf, with_slope=rbf_with_slope, points=turns, code=5)
 
 
 def linear(x1: Tensor, x2: Tensor, variance: Tensor, center: Tensor | float = 0.0) -> Tensor:
-    """Inner products of inputs less a center, ``sum v (x - c) (x' - c)``."""
+    """Return inner products of centred inputs, ``sum v (x - c) (x' - c)``."""
     return ((x1 - center) * variance) @ (x2 - center).mT
 
 

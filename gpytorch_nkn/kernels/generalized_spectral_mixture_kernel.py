@@ -1,4 +1,4 @@
-"""Spectral mixture whose weights, lengthscales and frequencies vary with the input."""
+"""Spectral mixture with input-dependent weights, lengthscales and frequencies."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gpytorch_nkn.kernels.distances import squared_distances
 
 __all__ = ["GeneralizedSpectralMixtureKernel"]
 
-_START_VARIATION = 0.1  # of the last layer's weights: it starts near a stationary mixture
-_SHORTEST = 1e-6  # lengthscale; softplus itself can underflow to zero, whose ratios are undefined
+_START_SCALE = 0.1  # of the last layer, for a nearly stationary mixture at the start
+_MIN_LENGTHSCALE = 1e-6  # softplus can underflow to zero
 
 
 class GeneralizedSpectralMixtureKernel(BatchKernel):
-    r"""Sum of :math:`Q` waves whose amplitude, lengthscale and phase are functions of the input.
+    r"""Sum of :math:`Q` waves with input-dependent amplitude, lengthscale and phase.
 
     .. math::
         k(x, x') = \sum_{q=1}^{Q} w_q(x)\, w_q(x')
@@ -30,28 +30,27 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
             \exp\Bigl(-\frac{\lVert x - x' \rVert^2}{\ell_q(x)^2 + \ell_q(x')^2}\Bigr)
             \cos 2\pi \bigl(\mu_q(x)^\top x - \mu_q(x')^\top x'\bigr)
 
-    A network computes :math:`w_q`, :math:`\ell_q` and :math:`\mu_q`. The factors are a function of
-    :math:`x` times the same one of :math:`x'`, the Gibbs kernel in :math:`D` dimensions and the
-    cosine of a difference of phases: each is a valid kernel whatever the functions are, hence so
-    is the sum.
+    A neural network computes :math:`w_q`, :math:`\ell_q` and :math:`\mu_q`. The factors are a
+    function of :math:`x` times the same function of :math:`x'`, the Gibbs kernel in :math:`D`
+    dimensions and the cosine of a phase difference. Each is a valid kernel for any functions,
+    hence so is the sum.
 
-    :math:`\mu_q(x)` is not the frequency that one sees at :math:`x`: that is the gradient of the
-    phase :math:`\mu_q(x)^\top x`, which is :math:`\mu_q(x) + J_q(x)^\top x` with the Jacobian
-    :math:`J_q` of :math:`\mu_q`. Away from the origin a small change of :math:`\mu_q` is a large
-    one of the phase, so inputs are best standardised.
+    The local frequency at :math:`x` is not :math:`\mu_q(x)` but the gradient of the phase,
+    :math:`\mu_q(x) + J_q(x)^\top x` with the Jacobian :math:`J_q` of :math:`\mu_q`. Standardise
+    inputs: far from the origin small changes of :math:`\mu_q` change the phase a lot.
 
     Args:
         num_mixtures: Number of components ``Q``.
         input_dim: Number of input columns ``D``.
-        hidden: Widths of the network's hidden layers of tanh units.
-        seed: Of the network's start values, which are drawn by a generator of their own.
+        hidden: Widths of the hidden layers of tanh units.
+        seed: Of the generator of the network's start values.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
         ValueError: A size is below one.
 
-    Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 4; there
-    the functions are Gaussian processes.
+    Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 4, with
+    Gaussian processes in place of the network.
     """
 
     is_stationary = False
@@ -77,7 +76,7 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
         self._register_network((input_dim, *hidden, num_mixtures * (input_dim + 2)), seed)
 
     def _register_network(self, widths: Sequence[int], seed: int) -> None:
-        # Parameters of the kernel itself, not of a module: copies by batch_shape reach them.
+        # parameters of the kernel, because batch expansion does not reach other modules
         generator = torch.Generator().manual_seed(seed)
         self.num_layers = len(widths) - 1
         for layer, (fan_in, fan_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
@@ -86,14 +85,14 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
                 draws = uniform(shape, generator)
                 start = (2 * draws - 1) / math.sqrt(fan_in)
                 if layer == self.num_layers - 1:
-                    start = _START_VARIATION * start
+                    start = _START_SCALE * start
                     if name == "bias":
                         start = start + _start_values(self.num_mixtures, widths[0]).flatten()
                 start = start.to(torch.get_default_device(), torch.get_default_dtype())
                 self.register_parameter(f"{name}_{layer}", nn.Parameter(start))
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+        """Return values ``... x N x M`` (``... x N`` with ``diag``)."""
         w1, ell1, phase1 = self._components(x1)  # each ... x N x Q
         w2, ell2, phase2 = self._components(x2)  # each ... x M x Q
         sq_dist = squared_distances(x1, x2, diag).unsqueeze(-1)
@@ -105,29 +104,29 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
         return (w1 * w2 * gibbs * torch.cos(phase1 - phase2)).sum(-1)
 
     def components(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        r"""Weights, lengthscales and frequencies at the inputs.
+        r"""Return weights, lengthscales and frequencies at the inputs.
 
         Args:
-            x: Inputs ``... x N x D``, of the columns that the kernel sees.
+            x: Inputs ``... x N x D`` with the columns that the kernel sees.
 
         Returns:
             :math:`w` and :math:`\ell`, each ``... x N x Q``, and :math:`\mu`, ``... x N x Q x D``,
             in cycles per unit of the input.
         """
         raw = self._network(x)
-        return softplus(raw[..., 0]), softplus(raw[..., 1]).clamp_min(_SHORTEST), raw[..., 2:]
+        lengthscale = softplus(raw[..., 1]).clamp_min(_MIN_LENGTHSCALE)
+        return softplus(raw[..., 0]), lengthscale, raw[..., 2:]
 
     def _components(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         weight, lengthscale, frequency = self.components(x)
         return weight, lengthscale, 2 * math.pi * (frequency * x.unsqueeze(-2)).sum(-1)
 
     def _network(self, x: Tensor) -> Tensor:
-        """Raw values ``... x N x Q x (D + 2)``."""
+        """Return raw values ``... x N x Q x (D + 2)``."""
         input_dim = self.weight_0.size(-1)
         if x.size(-1) != input_dim:
             raise RuntimeError(
-                f"The kernel was made for input_dim={input_dim}, got inputs of shape "
-                f"{tuple(x.shape)}."
+                f"Inputs must have input_dim={input_dim} columns, got shape {tuple(x.shape)}."
             )
         for layer in range(self.num_layers):
             weight, bias = getattr(self, f"weight_{layer}"), getattr(self, f"bias_{layer}")
@@ -137,7 +136,7 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
 
 @on_cpu()
 def _start_values(num_mixtures: int, input_dim: int) -> Tensor:
-    """Raw values ``Q x (D + 2)``: variances of 1 / Q, lengthscales of 1, frequencies apart."""
+    """Return raw values ``Q x (D + 2)``: variances 1 / Q, lengthscales 1, distinct frequencies."""
     weight = inv_softplus(torch.tensor(1 / math.sqrt(num_mixtures), dtype=torch.float64))
     lengthscale = inv_softplus(torch.tensor(1.0, dtype=torch.float64))
     size = 0.3 * torch.arange(1, num_mixtures + 1, dtype=torch.float64) / num_mixtures

@@ -1,4 +1,4 @@
-"""Covariances of a function and its partial derivatives, of any kernel."""
+"""Covariances of a function and its partial derivatives, for any kernel."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class GradientKernel(BatchKernel):
         \operatorname{cov}\bigl(\partial_a f(x), \partial_b f(x')\bigr)
             = \frac{\partial^2 k(x, x')}{\partial x_a\, \partial x'_b}
 
-    Values and order are those of :class:`gpytorch.kernels.RBFKernelGrad`, for any kernel that can
-    be differentiated twice: the value at a point comes first, then its derivatives by each column.
-    Use it with ``gpytorch.means.ConstantMeanGrad`` and a ``MultitaskGaussianLikelihood`` of
-    ``D + 1`` tasks. It is valid as the covariance of the derivatives of a Gaussian process.
+    It generalises :class:`gpytorch.kernels.RBFKernelGrad` to any twice differentiable kernel, with
+    the same order: the value at a point, then its derivatives with respect to each column. It is
+    valid as the covariance of the derivatives of a Gaussian process. Use it with
+    ``gpytorch.means.ConstantMeanGrad`` and a ``MultitaskGaussianLikelihood`` of ``D + 1`` tasks.
 
     Args:
-        base_kernel: The kernel of the function, such as a :class:`.NeuralKernelNetwork`; columns
-            outside of its ``active_dims`` have derivatives that are zero.
+        base_kernel: Kernel of the function, such as a :class:`.NeuralKernelNetwork`. Derivatives
+            with respect to columns outside of its ``active_dims`` are zero.
 
     Raises:
-        ValueError: In evaluation, if the functions of the kernel have no derivatives.
+        ValueError: On evaluation, if functions of the kernel have no derivatives.
 
     Reference: Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, section 9.4.
     """
@@ -43,19 +43,19 @@ class GradientKernel(BatchKernel):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """Batch shape of the kernel of the function."""
+        """Batch shape of the base kernel."""
         return self.base_kernel.batch_shape
 
     @batch_shape.setter
     def batch_shape(self, shape: torch.Size) -> None:
-        """Of no effect: the shape is that of the part."""
+        """Do nothing: the base kernel has the batch shape."""
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
         """Return ``D + 1``."""
         return x1.size(-1) + 1
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Values ``... x (N (D + 1)) x (M (D + 1))`` for inputs ``... x N x D``."""
+        """Return values ``... x (N (D + 1)) x (M (D + 1))`` for inputs ``... x N x D``."""
         if diag:
             blocks = self._blocks(x1, x2)
             return blocks.diagonal(dim1=-2, dim2=-1).flatten(-2)
@@ -66,17 +66,15 @@ class GradientKernel(BatchKernel):
         return blocks.transpose(-3, -2).flatten(-2).flatten(-3, -2)
 
     def _blocks(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Covariances ``... x P x (D + 1) x (D + 1)`` of pairs of points ``... x P x D``."""
+        """Return covariances ``... x P x (D + 1) x (D + 1)`` of pairs of points ``... x P x D``."""
         shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
         wanted = torch.is_grad_enabled()
         with torch.enable_grad():
-            left, right = (
-                x.expand(*shape, *x.shape[-2:]).clone()
-                if x.requires_grad
-                else x.expand(*shape, *x.shape[-2:]).clone().requires_grad_()
-                for x in (x1, x2)
-            )
-            # a kernel that does not depend on inputs, a constant, is connected to them
+            left, right = (x.expand(*shape, *x.shape[-2:]).clone() for x in (x1, x2))
+            for x in (left, right):
+                if not x.requires_grad:
+                    x.requires_grad_()
+            # connects a constant kernel to the inputs
             value = kernel_values(self.base_kernel, left, right, diag=True)
             value = value + 0 * (left * right).sum(-1)
             slopes, of_right = grad(value.sum(), (left, right), create_graph=True)
@@ -90,11 +88,11 @@ class GradientKernel(BatchKernel):
 
 
 def check_has_derivatives(values: Tensor, kernel: Any) -> None:
-    """Raise a ValueError unless covariances of derivatives are finite."""
+    """Raise a ValueError unless the covariances of derivatives are finite."""
     if not values.isfinite().all():
         raise ValueError(
             "The second derivatives of the kernel must be finite, got infinite ones for "
-            f"{type(kernel).__name__}. They are infinite with primitives whose functions have no "
-            "derivative: gpytorch.kernels.MaternKernel with nu=0.5 and WienerKernel. Take a "
-            "smoother one, such as MaternKernel with nu=2.5 or IntegratedWienerKernel."
+            f"{type(kernel).__name__}. Functions of MaternKernel with nu=0.5 and of WienerKernel "
+            "have no derivative. Take a smoother one, such as MaternKernel with nu=2.5 or "
+            "IntegratedWienerKernel."
         )

@@ -1,4 +1,4 @@
-"""Any kernel on inputs each of whose columns is bent by a learned curve."""
+"""Kernel on inputs that are warped by learned curves."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gpytorch_nkn.kernels.network import kernel_values
 
 __all__ = ["InputWarpKernel", "kumaraswamy"]
 
-_EDGE = 1e-4  # from an end of [0, 1], within which a curve is a straight line: slopes are finite
+_EDGE = 1e-4  # distance from 0 and 1 within which the curve is linear, for finite slopes
 
 
 def kumaraswamy(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Distribution function of Kumaraswamy on [0, 1], the identity outside; broadcasts."""
+    """Return the Kumaraswamy distribution function on [0, 1], the identity outside."""
     inside = x.clamp(_EDGE, 1 - _EDGE)
     rest = (b * (-(a * inside.log()).expm1()).log()).exp()  # (1 - x^a)^b
     curve = torch.where(x < _EDGE, (1 - rest) * (x / _EDGE), 1 - rest)
@@ -30,38 +30,37 @@ def kumaraswamy(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 class InputWarpKernel(BatchKernel):
-    r"""Another kernel on inputs in [0, 1], each column of which is bent by a curve.
+    r"""A kernel on inputs in [0, 1] whose columns are warped by learned curves.
 
     .. math:: k(x, x') = k_0(w(x), w(x')), \qquad
         w_d(x) = 1 - (1 - x_d^{a_d})^{b_d}
 
-    A valid kernel, as any is on transformed inputs. What varies fast near one end of a column and
-    slowly near the other, as over a learning rate, is stationary on a bent scale. The curve is the
-    distribution function of Kumaraswamy, with the shapes of that of a beta distribution: a
-    logarithm (:math:`a < 1`), an exponential (:math:`a > 1, b = 1`), and S in both directions.
-    Outside of [0, 1] it is the identity; for :math:`10^{-4}` at both ends it is straight, so that
-    slopes are finite there.
+    A kernel on transformed inputs is valid. Warping makes a function stationary that varies faster
+    near one end of a column, as over a learning rate. The Kumaraswamy distribution function is
+    similar to that of a beta distribution: a logarithm (:math:`a < 1`), an exponential
+    (:math:`a > 1, b = 1`) or an S-shaped curve. It is the identity outside of [0, 1], and linear
+    within :math:`10^{-4}` of both ends, for finite slopes.
 
-    BoTorch's input transform ``Warp`` has the same curve for a whole model. Here parts of a
-    kernel may have curves of their own, and a network below is trained in closed form.
+    BoTorch's input transform ``Warp`` applies the same curve to a whole model. This kernel can
+    warp the inputs of single parts of a kernel.
 
     Args:
         base_kernel: The kernel :math:`k_0`.
-        ard_num_dims: Input columns.
-        columns: Those that are bent; ``None`` for all. Codes of categories must not be.
-        concentration1: Start value of :math:`a`, positive; a number or ``... x 1 x C``.
-        concentration0: Start value of :math:`b`.
-        concentration1_prior, concentration0_prior: Priors; ``None`` for none. Snoek et al. have
-            log-normal ones with median 1, whose mode is below: a maximum a posteriori then
-            stretches both ends where the data say nothing, and needs
-            ``log_normal_prior(1.0, 0.75)`` of :mod:`gpytorch_nkn.layers`, with mode 1.
+        ard_num_dims: Number of input columns.
+        columns: Indices of warped columns; ``None`` for all. Do not warp categorical columns.
+        concentration1, concentration0: Start values of :math:`a` and :math:`b`, positive numbers
+            or ``... x 1 x C``.
+        concentration1_prior, concentration0_prior: Priors; ``None`` for no prior. For maximum a
+            posteriori estimates use ``log_normal_prior(1.0, 0.75)`` of :mod:`gpytorch_nkn.layers`,
+            with mode 1. Log-normal priors with median 1 (Snoek et al.) have a lower mode and
+            stretch both ends without evidence.
         concentration1_constraint, concentration0_constraint: ``None`` for positive.
-        batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; the default of
-            ``batch_shape`` is that of the base kernel.
+        batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; ``batch_shape=None`` for
+            the batch shape of the base kernel.
 
     Raises:
-        TypeError: ``base_kernel`` is no kernel, or ``columns`` are no numbers.
-        ValueError: A column does not exist, or a start value is not positive or has another shape.
+        TypeError: ``base_kernel`` is not a kernel, or ``columns`` are not integers.
+        ValueError: A column does not exist, or a start value is not positive or has a wrong shape.
         NotImplementedError: The base kernel has several outputs per input.
 
     Example:
@@ -71,7 +70,7 @@ class InputWarpKernel(BatchKernel):
         tensor([[0.0000, 0.5000, 1.0000]], grad_fn=<...>)
 
     Reference: Snoek, Swersky, Zemel and Adams (2014), Input Warping for Bayesian Optimization of
-    Non-Stationary Functions, with the curve that BoTorch has.
+    Non-Stationary Functions, with BoTorch's curve.
     """
 
     is_stationary = False
@@ -97,9 +96,11 @@ class InputWarpKernel(BatchKernel):
             raise TypeError(f"base_kernel must be a gpytorch.kernels.Kernel, got {base_kernel!r}.")
         given = range(ard_num_dims) if columns is None else columns
         if not isinstance(given, Sequence) or not all(type(column) is int for column in given):
-            raise TypeError(f"columns must be numbers of columns, got {given!r}.")
+            raise TypeError(f"columns must be a sequence of integers, got {given!r}.")
         if not all(-ard_num_dims <= column < ard_num_dims for column in given):
-            raise ValueError(f"columns must be some of {ard_num_dims}, got {list(given)}.")
+            raise ValueError(
+                f"columns must be indices of {ard_num_dims} columns, got {list(given)}."
+            )
         batch_shape = base_kernel.batch_shape if batch_shape is None else batch_shape
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.base_kernel = base_kernel
@@ -110,44 +111,33 @@ class InputWarpKernel(BatchKernel):
             ("concentration1", concentration1, concentration1_prior, concentration1_constraint),
             ("concentration0", concentration0, concentration0_prior, concentration0_constraint),
         ):
-            self.add_constrained(name, shape, constraint)
-            value = torch.as_tensor(value).detach()
-            if not bool((value.isfinite() & (value > 0)).all()):
-                raise ValueError(f"{name} must be finite and positive, got {value.tolist()}.")
-            if value.dim() and value.shape != shape[-value.dim() :]:
-                raise ValueError(
-                    f"{name} must be a number or of shape {shape}, got {tuple(value.shape)}."
-                )
-            self.initialize(**{name: value.expand(shape)})
+            self.add_constrained(name, shape, constraint, value)
             self.add_prior(f"{name}_prior", prior, name)
 
     def warp(self, x: Tensor, a: Tensor | None = None, b: Tensor | None = None) -> Tensor:
-        """The bent inputs ``... x N x D``, by the kernel's exponents ``... x 1 x C`` or others."""
+        """Return warped inputs ``... x N x D``; ``a`` and ``b`` replace the kernel's exponents."""
         if x.size(-1) != self.num_columns:
-            raise ValueError(
-                f"x must have {self.num_columns} columns, got the shape {tuple(x.shape)}."
-            )
+            raise ValueError(f"x must have {self.num_columns} columns, got shape {tuple(x.shape)}.")
         a = self.concentration1 if a is None else a
         b = self.concentration0 if b is None else b
         if len(self.columns) == self.num_columns:
             return kumaraswamy(x, a, b)
-        bent = kumaraswamy(x[..., self.columns], a, b)
-        whole = x.expand(*bent.shape[:-1], self.num_columns).to(bent.dtype)
-        return whole.index_copy(
-            -1, torch.tensor(self.columns, dtype=torch.long, device=x.device), bent
-        )
+        warped = kumaraswamy(x[..., self.columns], a, b)
+        columns = torch.tensor(self.columns, dtype=torch.long, device=x.device)
+        x = x.expand(*warped.shape[:-1], self.num_columns).to(warped.dtype)
+        return x.index_copy(-1, columns, warped)
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
-        """One; kernels of gradients would have them by bent inputs."""
+        """Return 1: derivatives by a GradientKernel would be with respect to warped inputs."""
         if self.base_kernel.num_outputs_per_input(x1, x2) != 1:
             raise NotImplementedError(
                 "base_kernel must have one output per input, got a "
-                f"{type(self.base_kernel).__name__}: put this kernel into it."
+                f"{type(self.base_kernel).__name__}: make this kernel the base kernel of it."
             )
         return 1
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+        """Return values ``... x N x M`` (``... x N`` with ``diag``)."""
         left = self.warp(x1)
         right = left if are_same(x1, x2) else self.warp(x2)
         return kernel_values(self.base_kernel, left, right, diag, **params)

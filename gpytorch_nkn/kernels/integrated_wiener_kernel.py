@@ -1,4 +1,4 @@
-"""Trends whose slope is a random walk."""
+"""Local linear trends."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ def _covariance(a: Tensor, b: Tensor) -> Tensor:
 
 
 class IntegratedWienerKernel(WalkKernel):
-    r"""Trends whose slope is a random walk (integrated Wiener process, local linear trend).
+    r"""Local linear trends, whose slope is a random walk (integrated Wiener process).
 
     .. math:: k(x, x') = \Bigl(\frac{m^3}{3} + |a - b| \frac{m^2}{2}\Bigr) / u^3,
         \qquad m = \min(a, b),\; a = \max(x - o, 0),\; b = \max(x' - o, 0)
 
-    The covariance of :math:`\int_0^a w(t)\, dt` for a Wiener process :math:`w`, hence valid;
-    functions have one derivative, and their mean between data is a cubic spline. The best
-    forecast goes on in the last direction, and the variance of its error grows as the cube of the
-    horizon. Level and slope are zero at the origin :math:`o` and ahead of it: add a constant and
-    a linear kernel where they are not.
+    The covariance of :math:`\int_0^a w(t)\, dt` for a Wiener process :math:`w`, hence valid.
+    Functions have one derivative, and the posterior mean is a cubic spline. The best forecast
+    continues the last slope; the variance of its error grows with the cube of the horizon. Level
+    and slope are zero up to the origin :math:`o`: add constant and linear kernels if needed.
 
     Args:
-        origin, unit, batch_shape, active_dims: As in :class:`gpytorch_nkn.kernels.WienerKernel`.
-            The unit is the time after which the variance is 1/3.
+        origin, unit, batch_shape, active_dims: As in :class:`gpytorch_nkn.kernels.WienerKernel`,
+            but the variance is 1/3 after one unit.
 
     Raises:
         ValueError: ``unit`` is not positive, or there are several input columns.

@@ -1,4 +1,4 @@
-"""Products of one kernel per group of columns that know the grid of their inputs."""
+"""Product of one kernel per group of columns, with Kronecker structure on a grid."""
 
 from __future__ import annotations
 
@@ -26,33 +26,31 @@ __all__ = ["KroneckerKernel"]
 
 
 class KroneckerKernel(BatchKernel):
-    r"""Product of one kernel per group of columns, with the matrix of a grid in factors.
+    r"""Product of one kernel per group of columns, with Kronecker structure on a grid.
 
     .. math:: k(x, x') = \prod_p k_p(x_p, x'_p)
 
-    Products of kernels are kernels. All cells of the grid in C order, the last group fastest,
-    have the matrix :math:`K_1 \otimes \dots \otimes K_P`, for which GPyTorch uses eigenvalues of
-    the factors; any others of its cells, in any order and repeated if you like, have rows and
-    columns of it. Beyond ``gpytorch.settings.max_cholesky_size`` inputs these are not written
-    out, unless that is less work than a product with the factors: solves are by conjugate
-    gradients. Values at any other inputs are exact as well, and dense; cells without an
-    observation that are to be predicted may be in the grid.
+    Products of kernels are kernels. For all cells of the grid in C order the matrix is
+    :math:`K_1 \otimes \dots \otimes K_P`, whose eigenvalues GPyTorch computes from the factors.
+    For any selection of cells, repeated or not, the matrix has rows and columns of this product.
+    Beyond ``gpytorch.settings.max_cholesky_size`` inputs it is a linear operator, solved by
+    conjugate gradients, unless a dense matrix is less work. Values at other inputs are exact and
+    dense. The grid may contain cells without observations.
 
-    For a process on one grid with Gaussian noise, :class:`gpytorch_nkn.models.KroneckerGridGP` is
-    faster; this kernel is for other models, likelihoods and sums of kernels.
+    For one grid with Gaussian noise :class:`gpytorch_nkn.models.KroneckerGridGP` is faster; this
+    kernel is for other models, likelihoods and sums of kernels.
 
     Args:
         kernels: One kernel per group of columns, each for inputs ``... x n x c_p``.
         coordinates: Coordinates of the grid, one tensor ``n_p`` or ``n_p x c_p`` per group, in any
-            order and with any spacing. Inputs have the columns of the groups side by side.
-        active_dims: Input columns that the kernel sees; ``None`` means all of them.
-
-    Inputs are on the grid where they equal its coordinates up to rounding.
+            order and with any spacing. Inputs, whose columns are those of all groups, are on the
+            grid if they equal its coordinates up to rounding.
+        active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
-        TypeError: Something is not a kernel.
+        TypeError: An entry of ``kernels`` is not a kernel.
         ValueError: The numbers of kernels and groups differ, or coordinates are not finite or not
-            distinct. On evaluation: inputs have another number of columns.
+            distinct. On evaluation: the number of input columns is wrong.
 
     Reference: Saatci (2011), Scalable Inference for Structured Gaussian Process Models, chapter 5.
 
@@ -82,11 +80,11 @@ class KroneckerKernel(BatchKernel):
 
     @property
     def is_stationary(self) -> bool:
-        """True if all factors are stationary."""
+        """Whether all factors are stationary."""
         return all(kernel.is_stationary for kernel in self.kernels)
 
     def cells(self) -> Tensor:
-        """Inputs of all cells of the grid in C order, ``n_1 ... n_P x D``."""
+        """Return the inputs of all cells of the grid in C order, ``n_1 ... n_P x D``."""
         coordinates = self.coordinates
         rows = torch.cartesian_prod(
             *(torch.arange(len(part), device=part.device) for part in coordinates)
@@ -97,11 +95,11 @@ class KroneckerKernel(BatchKernel):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
-        """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
+        """Return values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
         columns = self._grid.columns()
         if x1.size(-1) != columns[-1].stop:
             raise ValueError(
-                f"Expected inputs of {columns[-1].stop} columns, those of the coordinates, "
+                f"Inputs must have {columns[-1].stop} columns, as the coordinates, "
                 f"got {x1.size(-1)}."
             )
         if not diag:
@@ -115,11 +113,11 @@ class KroneckerKernel(BatchKernel):
         return values
 
     def _structured(self, x1: Tensor, x2: Tensor, params: dict) -> LinearOperator | None:
-        """The matrix by its factors, or ``None`` where that is not possible or not worth it."""
-        if x1.requires_grad or x2.requires_grad:  # the factors are of the coordinates
+        """Return the matrix as an operator of its factors; ``None`` if dense is better."""
+        if x1.requires_grad or x2.requires_grad:  # the factors depend on coordinates only
             return None
         size = self._grid.num_cells()
-        work = size * sum(len(part) for part in self.coordinates)  # of a product with a vector
+        work = size * sum(map(len, self.coordinates))  # of a product with a vector
         large = not is_small(x1.size(-2) * x2.size(-2), work)
         if not large and (x1.size(-2), x2.size(-2)) != (size, size):
             return None
@@ -155,18 +153,18 @@ class KroneckerKernel(BatchKernel):
 
 
 class _Grid(nn.Module):
-    """Coordinates; in a module that is no kernel, for a batch of kernels has one grid."""
+    """Coordinates of the grid, in a separate module because they have no batch."""
 
     def __init__(self, coordinates: Sequence[Tensor]):
         super().__init__()
         if len(coordinates) == 0:
-            raise ValueError("A grid needs the coordinates of at least one group, got none.")
+            raise ValueError("coordinates must contain at least one tensor, got none.")
         self._number = len(coordinates)
         for number, part in enumerate(coordinates):
             part = part[:, None] if part.dim() == 1 else part
             if part.dim() != 2 or part.numel() == 0 or not part.isfinite().all():
                 raise ValueError(
-                    f"coordinates[{number}] must be finite numbers n or n x c, got "
+                    f"coordinates[{number}] must be a finite tensor n or n x c, got "
                     f"shape {tuple(part.shape)}."
                 )
             if not part.is_floating_point():
@@ -174,28 +172,28 @@ class _Grid(nn.Module):
             distinct = len(part.unique(dim=0))
             if distinct < len(part):
                 raise ValueError(
-                    f"coordinates[{number}] must be distinct, got {distinct} different ones "
-                    f"of {len(part)}."
+                    f"coordinates[{number}] must be distinct, got {len(part)} with {distinct} "
+                    "different values."
                 )
             self.register_buffer(f"coordinates_{number}", part.detach().clone())
 
     def coordinates(self) -> list[Tensor]:
-        """Coordinates of each group, ``n_p x c_p``."""
+        """Return the coordinates of each group, ``n_p x c_p``."""
         return [getattr(self, f"coordinates_{number}") for number in range(self._number)]
 
     def columns(self) -> list[slice]:
-        """Input columns of each group."""
+        """Return the input columns of each group."""
         widths = [part.size(-1) for part in self.coordinates()]
         return [slice(end - n, end) for end, n in zip(accumulate(widths), widths, strict=True)]
 
     def num_cells(self) -> int:
-        """Number of cells of the grid."""
+        """Return the number of cells of the grid."""
         return math.prod(map(len, self.coordinates()))
 
     def find(self, x: Tensor) -> Tensor | None:
-        """Numbers ``... x N`` of the cells in C order, or ``None`` if one is not on the grid.
+        """Return indices ``... x N`` of cells in C order; ``None`` if an input is not on the grid.
 
-        Inputs that are the same throughout the batch have no batch dimensions.
+        Inputs that are equal throughout the batch have indices without batch dimensions.
         """
         first = x.flatten(0, -3)[0] if x.dim() > 2 and x.size(0) else x
         if x.dim() > 2 and bool((x == first).all()):
@@ -210,15 +208,13 @@ class _Grid(nn.Module):
 
 
 def _find_rows(table: Tensor, x: Tensor) -> Tensor | None:
-    """Numbers of the rows of a table ``n x c`` that equal the rows ``... x N x c``, if all do."""
+    """Return the indices of rows ``... x N x c`` in a table ``n x c``, if it has all of them."""
     keys = torch.zeros(len(table), dtype=torch.long, device=x.device)
     wanted = torch.zeros(x.shape[:-1], dtype=torch.long, device=x.device)
     for column, value in zip(table.unbind(-1), x.unbind(-1), strict=True):
         levels, codes = column.unique(sorted=True, return_inverse=True)
         value = value.contiguous()
-        above = torch.searchsorted(levels, value).clamp(
-            1 if len(levels) > 1 else 0, len(levels) - 1
-        )
+        above = torch.searchsorted(levels, value).clamp(min(1, len(levels) - 1), len(levels) - 1)
         below = (above - 1).clamp_min(0)
         nearest = torch.where(value - levels[below] < levels[above] - value, below, above)
         rounding = 4 * torch.finfo(x.dtype).eps * levels.abs().max()
@@ -226,5 +222,5 @@ def _find_rows(table: Tensor, x: Tensor) -> Tensor | None:
             return None
         keys, wanted = keys * len(levels) + codes, wanted * len(levels) + nearest
     keys, order = keys.sort()
-    place = torch.searchsorted(keys, wanted).clamp_max(len(keys) - 1)
-    return order[place] if bool((keys[place] == wanted).all()) else None
+    index = torch.searchsorted(keys, wanted).clamp_max(len(keys) - 1)
+    return order[index] if bool((keys[index] == wanted).all()) else None

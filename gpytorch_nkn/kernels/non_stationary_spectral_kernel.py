@@ -1,9 +1,9 @@
-"""Kernel of spectral features whose frequencies come in pairs, non-stationary."""
+"""Non-stationary kernel of spectral features with pairs of frequencies."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from gpytorch.constraints import Interval
@@ -21,7 +21,7 @@ _FEATURES: tuple[_Features, ...] = get_args(_Features)
 
 
 class NonStationarySpectralKernel(FeatureKernel):
-    r"""Inner product of spectral features over pairs of frequencies, of low rank.
+    r"""Low-rank inner product of spectral features of frequency pairs.
 
     .. math::
         k(x, x') = \psi(x)^\top \psi(x'), \qquad
@@ -31,53 +31,46 @@ class NonStationarySpectralKernel(FeatureKernel):
         \end{pmatrix}, \qquad z = (x - c) / \ell
 
     for ``R`` pairs, with an output scale :math:`s`, a centre :math:`c` and lengthscales
-    :math:`\ell`; valid as an inner product. Pairs drawn from a density are a Monte Carlo estimate
-    of Yaglom's representation with that density, made symmetric. With the mean
-    :math:`m = (\omega + \omega') / 2` and half the difference
-    :math:`\delta = (\omega - \omega') / 2` of a pair it is
+    :math:`\ell`; valid as an inner product. Pairs drawn from a density give a Monte Carlo estimate
+    of Yaglom's representation, symmetrised. With the mean :math:`m = (\omega + \omega') / 2` and
+    half the difference :math:`\delta = (\omega - \omega') / 2` of a pair the kernel is
 
     .. math::
         k(x, x') = \frac{s}{R} \sum_j \cos(\delta_j^\top z) \cos(\delta_j^\top z')
             \cos\bigl(m_j^\top (z - z')\bigr),
 
-    waves times envelopes that depend on the place, by which functions have other frequencies here
-    than there. The diagonal :math:`s\, \mathrm{mean}_j \cos^2(\delta_j^\top z)` is ``s`` at the
-    centre; far from it, half of that for pairs that are not equal. These envelopes are symmetric
-    about the centre. With ``learn_envelopes`` they have phases,
-    :math:`\cos(\delta_j^\top z + \beta_j)`, by which a function may be smooth on one side and rough
-    on the other: :math:`\beta_j` is added to :math:`\omega_j^\top z` and taken from
-    :math:`{\omega'_j}^\top z`.
+    a sum of waves with input-dependent envelopes. The diagonal
+    :math:`s\, \mathrm{mean}_j \cos^2(\delta_j^\top z)` is ``s`` at the centre and about half of
+    that far from it. Envelopes are symmetric about the centre, unless ``learn_envelopes`` gives
+    them phases, :math:`\cos(\delta_j^\top z + \beta_j)`: then functions can be smooth on one side
+    and rough on the other.
 
     Training, prediction and sampling of an exact GP take :math:`O(N R^2)` time and
-    :math:`O(N R)` memory, for values are linear operators of low rank. It is for many data and for
-    frequencies that change with the place; with few data, frequencies that are free fit the noise:
-    see :func:`gpytorch_nkn.models.fit_spectral_gp`, which guards against it.
+    :math:`O(N R)` memory. The kernel is for many data with input-dependent frequencies; with few
+    data, free frequencies overfit. :func:`gpytorch_nkn.models.fit_spectral_gp` regularises them.
 
     Args:
         num_features: Number ``R`` of pairs.
         input_dim: Number of input columns ``D``.
-        features: ``"psi"`` as above, ``2R`` features. ``"phi"``:
-            :math:`\phi_j(x) = \sqrt{s / 2R}\, (\cos(\omega_j^\top z + b_j) +
-            \cos({\omega'_j}^\top z + b_j))`, ``R`` features with random phases, whose inner
-            product is that of :math:`\psi` in expectation over the phases.
-        learn_frequencies: Frequencies are parameters; otherwise they stay as they are drawn.
-        stationary: One frequency per feature, :math:`\omega' = \omega`: random Fourier features.
-        learn_envelopes: Train the phases of the envelopes, too; otherwise they stay at 0, the
-            paper's. Not with ``stationary``.
-        correlation: Of the frequencies of a pair at the start, each of which is standard normal
-            (an RBF kernel's). 0 draws them independently, as the paper does; equal ones (1) would
-            have equal gradients for ever. Without effect where ``stationary``.
-        seed: Of the frequencies and phases; every element of a batch has the same.
-        ard: A lengthscale per column; otherwise one for all.
-        learn_lengthscale: Lengthscales are trained; otherwise they stay.
-        batch_shape, active_dims, lengthscale_prior, lengthscale_constraint: As in
-            :class:`gpytorch.kernels.Kernel`.
-        outputscale_prior, outputscale_constraint: On ``s``, as in
-            :class:`gpytorch.kernels.ScaleKernel`.
-        frequency_prior: Prior on the mean frequencies; a number is the deviation of a normal one
-            around those of the start.
-        difference_prior: Prior on the half differences; a number is the deviation of a normal one
-            around zero.
+        features: ``"psi"`` for the ``2R`` features above. ``"phi"`` for ``R`` features with random
+            phases, :math:`\phi_j(x) = \sqrt{s / 2R}\, (\cos(\omega_j^\top z + b_j) +
+            \cos({\omega'_j}^\top z + b_j))`, whose expected inner product is the same.
+        learn_frequencies: Train the frequencies.
+        stationary: Use random Fourier features, with :math:`\omega' = \omega`.
+        learn_envelopes: Train the phases of the envelopes; otherwise they are 0, as in the paper.
+            Not with ``stationary``.
+        correlation: Correlation in [0, 1) of the two frequencies at the start, each standard
+            normal. The paper uses 0; equal frequencies would stay equal.
+        seed: Of the frequencies and phases, which are equal in all batch entries.
+        ard: Use one lengthscale per column.
+        learn_lengthscale: Train the lengthscales.
+        outputscale_prior, outputscale_constraint: Prior and constraint of ``s``.
+        frequency_prior: Prior on the mean frequencies; a number is the standard deviation of a
+            normal prior around the start values.
+        difference_prior: Prior on the half differences; a number is the standard deviation of a
+            normal prior around zero.
+        **kwargs: ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
+            ``lengthscale_constraint`` as in :class:`gpytorch.kernels.Kernel`.
 
     Attributes:
         mean_frequencies: :math:`m`, ``... x R x D``, in radians per lengthscale.
@@ -85,17 +78,17 @@ class NonStationarySpectralKernel(FeatureKernel):
         phases: :math:`b`, ``... x R``, of ``"phi"`` only.
         envelope_phases: :math:`\beta`, ``... x R``, unless ``stationary``; they start at 0.
         center: ``... x 1 x D``, in units of the input; starts at 0 and is not trained. Set it to
-            the middle of the data with ``kernel.initialize(center=...)``.
+            the centre of the data by ``kernel.initialize(center=...)``.
 
     Raises:
-        TypeError: A prior is not a GPyTorch prior (or number), or a count is no integer.
-        ValueError: A count or a deviation is not positive, ``correlation`` is not in [0, 1),
-            ``features`` is neither name, or a stationary kernel is to have envelopes that are
-            learned, or a prior on differences.
+        TypeError: A prior is not a GPyTorch prior or number, or a count is not an integer.
+        ValueError: A count or standard deviation is not positive, ``correlation`` is not in
+            [0, 1), or ``features`` is unknown. Also if a stationary kernel has
+            ``learn_envelopes`` or ``difference_prior``.
 
-    Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, equations 5 and 6. Its
-    :math:`\phi` has independent phases for :math:`\omega` and :math:`\omega'`. The mixed terms
-    then vanish in expectation, and what is left is stationary; the phases must be shared.
+    Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, equations 5 and 6. Their
+    :math:`\phi` has independent phases for :math:`\omega` and :math:`\omega'`, which makes the
+    expected kernel stationary; here both share a phase.
     """
 
     has_lengthscale = True
@@ -103,7 +96,7 @@ class NonStationarySpectralKernel(FeatureKernel):
     half_differences: Tensor
     envelope_phases: Tensor
     phases: Tensor
-    outputscale = constrained("outputscale", "Value at the centre, ``...``; it starts at 1.")
+    outputscale = constrained("outputscale", "Variance at the centre, ``...``; it starts at 1.")
 
     def __init__(
         self,
@@ -118,14 +111,11 @@ class NonStationarySpectralKernel(FeatureKernel):
         seed: int = 0,
         ard: bool = True,
         learn_lengthscale: bool = True,
-        batch_shape: torch.Size | None = None,
-        active_dims: tuple[int, ...] | None = None,
-        lengthscale_prior: Prior | None = None,
-        lengthscale_constraint: Interval | None = None,
         outputscale_prior: Prior | None = None,
         outputscale_constraint: Interval | None = None,
         frequency_prior: Prior | float | None = None,
         difference_prior: Prior | float | None = None,
+        **kwargs: Any,
     ):
         for name, value in (("num_features", num_features), ("input_dim", input_dim)):
             if not isinstance(value, int) or isinstance(value, bool):
@@ -138,16 +128,10 @@ class NonStationarySpectralKernel(FeatureKernel):
             raise ValueError(f"correlation must be at least 0 and below 1, got {correlation}.")
         if stationary and (learn_envelopes or difference_prior is not None):
             raise ValueError(
-                "A stationary kernel has no differences and no envelopes: learn_envelopes must be "
-                "False and difference_prior None."
+                "stationary=True needs learn_envelopes=False and difference_prior=None, got "
+                f"learn_envelopes={learn_envelopes} and difference_prior={difference_prior}."
             )
-        super().__init__(
-            ard_num_dims=input_dim if ard else None,
-            batch_shape=batch_shape,
-            active_dims=active_dims,
-            lengthscale_prior=lengthscale_prior,
-            lengthscale_constraint=lengthscale_constraint,
-        )
+        super().__init__(ard_num_dims=input_dim if ard else None, **kwargs)
         self.num_features = num_features
         self.input_dim = input_dim
         self.feature_map = features
@@ -155,12 +139,12 @@ class NonStationarySpectralKernel(FeatureKernel):
         self.raw_lengthscale.requires_grad_(learn_lengthscale)
         draws = normal((num_features, 2 * input_dim + 1), torch.Generator().manual_seed(seed))
         draws = draws.to(self.raw_lengthscale.device)
-        correlation = 1.0 if stationary else correlation  # each of a pair has variance one
+        correlation = 1.0 if stationary else correlation  # both frequencies have unit variance
         mean = math.sqrt((1 + correlation) / 2) * draws[:, :input_dim]
         difference = math.sqrt((1 - correlation) / 2) * draws[:, input_dim:-1]
 
         def parameter(start: Tensor, trained: bool) -> nn.Parameter:
-            # What is not trained is one, too: a buffer would not say where its batch ends.
+            # batch expansion recognises the batch dimensions of parameters, not of buffers
             start = start.expand(*self.batch_shape, *start.shape).to(self.raw_lengthscale).clone()
             return nn.Parameter(start, trained)
 
@@ -173,17 +157,16 @@ class NonStationarySpectralKernel(FeatureKernel):
             phases = 2 * math.pi * torch.special.ndtr(draws[:, -1])
             self.register_parameter("phases", parameter(phases, False))
         self.register_parameter("center", parameter(torch.zeros(1, input_dim), False))
-        self.add_constrained("outputscale", self.batch_shape, outputscale_constraint)
-        if outputscale_constraint is None:
-            self.outputscale = 1.0
-        around = mean.to(self.raw_lengthscale)
+        start = 1.0 if outputscale_constraint is None else None
+        self.add_constrained("outputscale", self.batch_shape, outputscale_constraint, start)
+        mean = mean.to(self.raw_lengthscale)
         self.add_prior("outputscale_prior", outputscale_prior, "outputscale")
-        self.add_prior("frequency_prior", frequency_prior, "mean_frequencies", around)
-        self.add_prior("difference_prior", difference_prior, "half_differences", 0 * around)
+        self.add_prior("frequency_prior", frequency_prior, "mean_frequencies", mean)
+        self.add_prior("difference_prior", difference_prior, "half_differences", 0 * mean)
 
     @property
     def is_stationary(self) -> bool:
-        """Whether values depend on differences alone, not with random phases."""
+        """Whether values depend on differences of inputs only; false with random phases."""
         return self.stationary and self.feature_map == "psi"
 
     @property
@@ -200,7 +183,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         if not self.stationary:
             self.initialize(half_differences=(first - second) / 2)
         elif not torch.equal(first, second):
-            raise ValueError("The frequencies of a pair of a stationary kernel must be equal.")
+            raise ValueError("The two frequencies of a stationary kernel must be equal.")
         self.initialize(mean_frequencies=(first + second) / 2)
 
     @property
@@ -216,15 +199,14 @@ class NonStationarySpectralKernel(FeatureKernel):
     def _features(self, x: Tensor) -> Tensor:
         if x.size(-1) != self.input_dim:
             raise ValueError(
-                f"Expected inputs of {self.input_dim} columns, got shape {tuple(x.shape)}."
+                f"Inputs must have {self.input_dim} columns, got shape {tuple(x.shape)}."
             )
         z = (x - self.center) / self.lengthscale
         amplitude = (self.outputscale / self.num_features).sqrt().view(*self.batch_shape, 1, 1)
-        mean = self.mean_frequencies
-        difference = None if self.stationary else self.half_differences
-        angle = z @ mean.mT
-        if difference is not None:
-            amplitude = amplitude * (z @ difference.mT + self.envelope_phases.unsqueeze(-2)).cos()
+        angle = z @ self.mean_frequencies.mT
+        if not self.stationary:
+            envelope = z @ self.half_differences.mT + self.envelope_phases.unsqueeze(-2)
+            amplitude = amplitude * envelope.cos()
         if self.feature_map == "phi":
             return math.sqrt(2) * amplitude * (angle + self.phases.unsqueeze(-2)).cos()
         return torch.cat([amplitude * angle.cos(), amplitude * angle.sin()], -1)

@@ -1,4 +1,4 @@
-"""Products of kernels over the columns, interpolated from a grid (KISS-GP)."""
+"""Product of one kernel per column, interpolated from a grid (KISS-GP)."""
 
 from __future__ import annotations
 
@@ -24,40 +24,38 @@ from gpytorch_nkn.kernels.network import kernel_values
 
 __all__ = ["SeparableGridInterpolationKernel"]
 
-_MIN_SIZE = 4  # points that cubic interpolation takes
+_MIN_SIZE = 4  # points that cubic interpolation uses per axis
 
 
 class SeparableGridInterpolationKernel(BatchKernel):
-    r"""Kernel of one factor per input column, interpolated between the points of a grid.
+    r"""Product of one kernel per input column, interpolated between the points of a grid.
 
     .. math:: k(x, x') \approx w(x)^\top (K_1 \otimes \dots \otimes K_D)\, w(x')
 
     :math:`K_d` is the matrix of the d-th kernel at the points of the d-th axis, and :math:`w(x)`
     has the :math:`4^D` weights of cubic convolution around x. A product with :math:`W K W^\top`
-    takes time linear in the number of inputs. The error is of third order in the spacing
-    everywhere on the grid: with an RBF kernel up to 0.1 where the spacing is the lengthscale,
-    0.012 at half of it, 0.0011 at a quarter. The factors may be any kernels; sizes, bounds and
-    lengthscales may differ, for which :class:`gpytorch.kernels.GridInterpolationKernel` is wrong
-    in two dimensions and more.
+    takes time linear in the number of inputs. The error is of third order in the spacing: for an
+    RBF kernel at most 0.1 if the spacing is one lengthscale, 0.012 if half, 0.0011 if a quarter.
+    Kernels, sizes and bounds may differ between axes;
+    :class:`gpytorch.kernels.GridInterpolationKernel` is wrong for different axes.
+
+    Up to ``gpytorch.settings.max_cholesky_size`` inputs the values are a tensor, beyond that an
+    InterpolatedLinearOperator. Its predictions by conjugate gradients need a smaller
+    ``eval_cg_tolerance`` than GPyTorch's default of 0.01.
 
     Args:
         kernels: One kernel per column, each for inputs ``... x n x 1``.
-        grid_sizes: Number of points on each axis, at least 4; one number stands for all axes.
+        grid_sizes: Number of points on each axis, at least 4; one number for all axes.
         grid_bounds: First and last point of each axis. See :meth:`from_data`.
-        active_dims: Input columns that the kernel sees; ``None`` means all of them.
+        active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Attributes:
-        grid: The points of each axis, evenly spaced.
-
-    Up to ``gpytorch.settings.max_cholesky_size`` inputs the values are a tensor, beyond that an
-    InterpolatedLinearOperator, whose predictions by conjugate gradients need a smaller
-    ``eval_cg_tolerance`` than GPyTorch's default of 0.01.
+        grid: The evenly spaced points of each axis.
 
     Raises:
-        TypeError: Something is not a kernel.
+        TypeError: An entry of ``kernels`` is not a kernel.
         ValueError: The numbers of kernels, sizes and bounds differ, or a size or bound is wrong.
-            On evaluation: inputs are outside of the grid or not numbers, or have another number of
-            columns.
+            On evaluation: inputs are outside of the grid or NaN, or have a wrong number of columns.
 
     Reference: Wilson and Nickisch (2015), Kernel Interpolation for Scalable Structured Gaussian
     Processes (KISS-GP). Keys (1981), Cubic Convolution Interpolation for Digital Image Processing.
@@ -72,7 +70,7 @@ class SeparableGridInterpolationKernel(BatchKernel):
         torch.Size([5, 5])
     """
 
-    is_stationary = False  # the error depends on the distance from the points
+    is_stationary = False  # the interpolation error depends on the input
 
     def __init__(
         self,
@@ -86,9 +84,11 @@ class SeparableGridInterpolationKernel(BatchKernel):
         bounds = [(float(low), float(high)) for low, high in grid_bounds]
         sizes = [grid_sizes] * len(bounds) if isinstance(grid_sizes, int) else list(grid_sizes)
         if len(sizes) != len(bounds) or not bounds:
-            raise ValueError(f"Expected one size per axis, got {sizes} for the bounds {bounds}.")
+            raise ValueError(
+                f"grid_sizes must have one entry per axis, got {sizes} for grid_bounds={bounds}."
+            )
         if any(int(size) != size or size < _MIN_SIZE for size in sizes):
-            raise ValueError(f"grid_sizes must be integers from {_MIN_SIZE} on, got {sizes}.")
+            raise ValueError(f"grid_sizes must be integers of at least {_MIN_SIZE}, got {sizes}.")
         for low, high in bounds:
             if not low < high or low == -float("inf") or high == float("inf"):
                 raise ValueError(f"grid_bounds must be finite and increase, got {bounds}.")
@@ -105,20 +105,18 @@ class SeparableGridInterpolationKernel(BatchKernel):
         margin: float = 0.1,
         active_dims: tuple[int, ...] | None = None,
     ) -> SeparableGridInterpolationKernel:
-        """Kernel with a grid that holds the given inputs.
+        """Create a kernel with a grid that contains the given inputs.
 
         Args:
             kernels, active_dims: As in the constructor.
-            x: Inputs ``... x N x D``, all that it must hold: training and test inputs, or training
-                inputs with a margin.
-            grid_sizes: As in the constructor. By default about as many points in all as there
-                are inputs, with equal numbers on the axes, at least 8 and at most 512. The
-                spacing should be at most half of the lengthscale, a quarter with little noise.
-            margin: Part of the range of each column that the grid goes beyond it on either side.
+            x: Inputs ``... x N x D``: training and test inputs, or training inputs with a margin.
+            grid_sizes: As in the constructor; ``None`` for about as many grid points as inputs,
+                between 8 and 512 on each axis. The spacing should be at most half of the
+                lengthscale, with little noise a quarter.
+            margin: Fraction of the range of each column by which the grid extends it on each side.
 
         Raises:
-            ValueError: The inputs are not a matrix of finite numbers, ``margin`` is negative, or
-                as in the constructor.
+            ValueError: Inputs are not finite, ``margin`` is negative, or as in the constructor.
         """
         if x.dim() < 2 or x.numel() == 0 or not x.isfinite().all():
             raise ValueError(f"x must be finite inputs ... x N x D, got shape {tuple(x.shape)}.")
@@ -130,7 +128,7 @@ class SeparableGridInterpolationKernel(BatchKernel):
         low, high = rows.amin(0), rows.amax(0)
         width = torch.where(high > low, high - low, torch.ones_like(low))
         bounds = torch.stack([low - margin * width, high + margin * width], -1)
-        # a column of one value needs a grid, too
+        # constant columns
         bounds = torch.where((high > low)[:, None], bounds, torch.stack([low - 0.5, low + 0.5], -1))
         if grid_sizes is None:
             grid_sizes = min(512, max(8, round(len(rows) ** (1 / rows.size(-1)))))
@@ -139,11 +137,11 @@ class SeparableGridInterpolationKernel(BatchKernel):
 
     @property
     def grid(self) -> tuple[Tensor, ...]:
-        """Points of each axis, ``n_d``."""
+        """Return the points of each axis, ``n_d``."""
         return tuple(axis.squeeze(-1) for axis in self.grid_columns())
 
     def grid_columns(self) -> list[Tensor]:
-        """Points of each axis as inputs of its kernel, ``n_d x 1``."""
+        """Return the points of each axis as inputs of its kernel, ``n_d x 1``."""
         bounds = self._axes.bounds
         return [
             torch.linspace(low, high, size, dtype=bounds.dtype, device=bounds.device)[:, None]
@@ -153,10 +151,10 @@ class SeparableGridInterpolationKernel(BatchKernel):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
-        """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
+        """Return values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
         if x1.size(-1) != len(self.kernels):
             raise ValueError(
-                f"Expected inputs of {len(self.kernels)} column(s), one per kernel, got "
+                f"Inputs must have {len(self.kernels)} column(s), one per kernel, got "
                 f"{x1.size(-1)}."
             )
         weights1 = self._weights(x1)
@@ -165,7 +163,7 @@ class SeparableGridInterpolationKernel(BatchKernel):
             kernel_values(kernel, axis.to(x1), axis.to(x1), **params)
             for kernel, axis in zip(self.kernels, self.grid_columns(), strict=True)
         ]
-        # A trace cannot hold linear_operator's shapes.
+        # linear operators cannot be traced
         small = diag or torch.jit.is_tracing() or self._is_small(x1.size(-2), x2.size(-2))
         if not small:
             return _interpolated(factors, weights1, weights2)
@@ -178,25 +176,24 @@ class SeparableGridInterpolationKernel(BatchKernel):
         return is_small(num_rows * num_columns, work)
 
     def _weights(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Numbers of the points around each coordinate, ``... x N x 4``, and their weights."""
+        """Return indices of the points around each coordinate, ``... x N x 4``, and weights."""
         result: list[tuple[Tensor, Tensor]] = []
         bounds, sizes = self._axes.bounds.tolist(), self._axes.sizes.tolist()
         for column, (low, high), size in zip(x.unbind(-1), bounds, sizes, strict=True):
-            slack = 1e-3 * (high - low) / (size - 1)  # rounding, for which cubics are as good
+            slack = 1e-3 * (high - low) / (size - 1)  # for rounding errors
             if not ((column >= low - slack) & (column <= high + slack)).all():
                 number = len(result)
                 raise ValueError(
                     f"Inputs must be on the grid: column {number} has values from "
                     f"{column.min().item():.6g} to {column.max().item():.6g}, and its axis goes "
-                    f"from {low:.6g} to {high:.6g}. Give grid_bounds that hold all inputs, or a "
-                    "larger margin."
+                    f"from {low:.6g} to {high:.6g}. Use wider grid_bounds or a larger margin."
                 )
             result.append(_cubic_weights(column, low, high, size))
         return result
 
 
 class _Axes(nn.Module):
-    """Bounds and sizes; in a module that is no kernel, for a batch of kernels has one grid."""
+    """Bounds and sizes of the axes, in a separate module because they have no batch."""
 
     bounds: Tensor
     sizes: Tensor
@@ -208,7 +205,7 @@ class _Axes(nn.Module):
 
 
 def _cubic_weights(x: Tensor, low: float, high: float, size: int) -> tuple[Tensor, Tensor]:
-    """Points that surround coordinates, ``... x 4``, and their weights by cubic convolution."""
+    """Return the four points around coordinates, ``... x 4``, and their interpolation weights."""
     position = (x - low) * ((size - 1) / (high - low))
     cell = position.detach().floor().clamp(0, size - 2)
     t = position - cell
@@ -216,7 +213,7 @@ def _cubic_weights(x: Tensor, low: float, high: float, size: int) -> tuple[Tenso
     left = ((3 * t - 5) * t * t + 2) / 2
     right = ((4 - 3 * t) * t + 1) * t / 2
     after = (t - 1) * t * t / 2
-    # at the ends the cubic f(-1) = 4 f(0) - 6 f(1) + 4 f(2) - f(3) stands for the point beyond
+    # the cubic f(-1) = 4 f(0) - 6 f(1) + 4 f(2) - f(3) extrapolates beyond the ends
     inner = torch.stack([before, left, right, after], -1)
     first = torch.stack([left + 4 * before, right - 6 * before, after + 4 * before, -before], -1)
     last = torch.stack([-after, before + 4 * after, left - 6 * after, right + 4 * after], -1)
@@ -227,7 +224,7 @@ def _cubic_weights(x: Tensor, low: float, high: float, size: int) -> tuple[Tenso
 
 
 def _values(factor: Tensor, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> Tensor:
-    """Interpolated values of one factor ``... x N x M``."""
+    """Return interpolated values of one factor, ``... x N x M``."""
     left_matrix, right_matrix = (
         weights.new_zeros(*weights.shape[:-1], factor.size(-1)).scatter_add(-1, indices, weights)
         for indices, weights in (left, right)
@@ -236,7 +233,7 @@ def _values(factor: Tensor, left: tuple[Tensor, Tensor], right: tuple[Tensor, Te
 
 
 def _diagonal(factor: Tensor, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> Tensor:
-    """Interpolated values of one factor at pairs of inputs, ``... x N``."""
+    """Return interpolated values of one factor at pairs of inputs, ``... x N``."""
     rows, columns = left[0].unsqueeze(-1), right[0].unsqueeze(-2)  # ... x N x 4 x 1, ... x 1 x 4
     weights = left[1].unsqueeze(-1) * right[1].unsqueeze(-2)
     entries = rows * factor.size(-1) + columns
@@ -252,7 +249,7 @@ def _interpolated(
     left: list[tuple[Tensor, Tensor]],
     right: list[tuple[Tensor, Tensor]],
 ) -> InterpolatedLinearOperator:
-    """The operator; the first axis is the slowest in the grid and in the indices alike."""
+    """Return the operator for a grid in C order (the last axis varies fastest)."""
     operators = [to_linear_operator(factor) for factor in factors]
     base = KroneckerProductLinearOperator(*operators) if len(factors) > 1 else operators[0]
     sizes = [factor.size(-1) for factor in factors]

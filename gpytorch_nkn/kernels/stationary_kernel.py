@@ -1,4 +1,4 @@
-"""Functions of the distance, for kernels of one's own."""
+"""Base class of user-defined stationary kernels."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["StationaryKernel"]
 
 
 class StationaryKernel(FormulaKernel):
-    r"""A function of the distance in units of the lengthscale, for kernels of your own.
+    r"""Base class for stationary kernels of your own.
 
     .. math:: k(x, x') = f\Bigl(\sum_d (x_d - x'_d)^2 / \ell_d^2\Bigr)
 
-    A subclass states :math:`f` as ``of_square``, by operations that can be differentiated twice,
-    also at zero; whether that is a valid kernel is up to it.
+    A subclass defines :math:`f` as ``of_square``, by operations that are twice differentiable,
+    also at zero, and is responsible for positive semi-definiteness.
 
     Args:
-        **kwargs: As in :class:`gpytorch.kernels.Kernel`: ``ard_num_dims``, ``batch_shape``,
-            ``active_dims``, ``lengthscale_prior``, ``lengthscale_constraint``.
+        **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
+            ``lengthscale_constraint`` as in :class:`gpytorch.kernels.Kernel`.
 
     Example:
         >>> class CauchyKernel(StationaryKernel):
@@ -41,5 +41,5 @@ class StationaryKernel(FormulaKernel):
 
     @staticmethod
     def of_square(square: Tensor) -> Tensor:
-        """Values at squared distances, entry by entry."""
+        """Return values at squared distances, elementwise."""
         raise NotImplementedError

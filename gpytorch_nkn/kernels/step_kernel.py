@@ -1,4 +1,4 @@
-"""Steps up or down at a learned place, which switch other kernels on and off."""
+"""Logistic steps at a learned location, which switch other kernels on and off."""
 
 from __future__ import annotations
 
@@ -8,87 +8,56 @@ from typing import Literal
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
-from torch import Tensor, nn
+from torch import Tensor
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
+from gpytorch_nkn.kernels.batch_kernel import constrained
 from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
 
-__all__ = ["StepKernel", "add_steps", "logistic_step"]
+__all__ = ["StepKernel", "logistic_step"]
 
 _SIDES = {"before": -1.0, "after": 1.0}
-_FAR = 700.0  # widths from a step at which it is over, in any floating point format
+_FAR = 700.0  # distance in widths beyond which the step is 0 or 1 in any floating point format
 
 
 def logistic_step(x: Tensor, location: Tensor, width: Tensor, sign: float = 1.0) -> Tensor:
-    """Logistic function of (x - location) / width, or of its negative; finite for any width."""
-    apart = x - location
-    far = apart.abs() > _FAR * width
-    # twice where: what is not chosen must be finite for its gradient to be none
-    within = torch.where(far, 0.0, apart) / width
-    return torch.sigmoid(sign * torch.where(far, _FAR * apart.sign(), within))
-
-
-def add_steps(
-    kernel: BatchKernel,
-    count: int,
-    location: float | Tensor,
-    width: float | Tensor,
-    location_prior: Prior | None,
-    location_constraint: Interval | None,
-    width_prior: Prior | None,
-    width_constraint: Interval | None,
-) -> None:
-    """Give a kernel the parameters ``location`` and ``width``, ``... x 1 x count``.
-
-    Raises:
-        ValueError: A location is not finite, or a width not positive.
-    """
-    shape = (*kernel.batch_shape, 1, count)
-    kernel.register_parameter("raw_location", nn.Parameter(torch.zeros(shape)))
-    if location_constraint is not None:
-        kernel.register_constraint("raw_location", location_constraint)
-    kernel.add_constrained("width", shape, width_constraint)
-    for name, value in (("location", location), ("width", width)):
-        value = torch.as_tensor(value).detach()
-        if not bool(value.isfinite().all()) or (name == "width" and not bool((value > 0).all())):
-            kind = "finite" if name == "location" else "finite and positive"
-            raise ValueError(f"{name} must be {kind}, got {value.tolist()}.")
-        kernel.initialize(**{name: value.expand(shape)})
-    kernel.add_prior("location_prior", location_prior, "location")
-    kernel.add_prior("width_prior", width_prior, "width")
+    """Logistic function of ``sign * (x - location) / width``, finite for any width."""
+    distance = x - location
+    far = distance.abs() > _FAR * width
+    # an unused branch must be finite, too, for its gradient to be zero
+    near = torch.where(far, 0.0, distance) / width
+    return torch.sigmoid(sign * torch.where(far, _FAR * distance.sign(), near))
 
 
 class StepKernel(FormulaKernel):
-    r"""Switch that goes on (or off) at a learned place, for products with other kernels.
+    r"""Step at a learned location, which switches other kernels on or off in products.
 
     .. math:: k(x, x') = s(x)\, s(x'), \qquad s(x) = \frac{1}{1 + e^{-(x - l) / w}}
 
     with :math:`1 - s` in place of :math:`s` for ``side="before"``. An inner product of one
-    feature, hence valid. Alone it is a shift of level at :math:`l`; times another kernel it keeps
-    what that kernel says to one side, and two of them keep it to a window. As primitives of a
-    network, steps give change points whose parts the network finds;
-    :class:`gpytorch_nkn.kernels.ChangePointKernel` passes from one given kernel to the next.
+    feature, hence valid. The kernel itself is a level shift at :math:`l`. A product with one step
+    restricts another kernel to one side, a product with two steps to a window. With steps as
+    primitives a network learns which kernels change;
+    :class:`gpytorch_nkn.kernels.ChangePointKernel` connects given kernels.
 
-    Start values from data (:func:`gpytorch_nkn.initialization.initialize_from_data`, and so
-    ``fit_best_of`` and the estimators) put the location where the targets change most.
+    :func:`gpytorch_nkn.initialization.initialize_from_data`, hence ``fit_best_of`` and the
+    estimators, starts the location where the targets change most.
 
     Args:
-        side: ``"after"`` for one behind the location and zero ahead of it; ``"before"`` for the
-            reverse.
+        side: ``"after"`` for values near one above the location and near zero below it;
+            ``"before"`` for the reverse.
         location: :math:`l`, a number or ``... x 1 x 1``, in units of the input.
-        width: :math:`w`, a positive number or ``... x 1 x 1``, in units of the input: three
-            quarters of the step lie within two widths of its middle. GPflow's steepness is its
-            inverse.
+        width: :math:`w`, a positive number or ``... x 1 x 1``, in units of the input. Three
+            quarters of the step lie within two widths of its centre. The inverse of GPflow's
+            steepness.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; one input column.
-        location_prior, width_prior: Priors; ``None`` for none.
-        location_constraint: Such as an :class:`~gpytorch.constraints.Interval` within the data;
-            ``None`` for any real number.
-        width_constraint: ``None`` for positive.
+        location_prior, width_prior: Priors; ``None`` for no prior.
+        location_constraint, width_constraint: Constraints; ``None`` for any real location, and
+            for a positive width.
 
     Raises:
-        ValueError: ``side`` is neither, a location is not finite or a width not positive, or
-            there are several input columns.
+        ValueError: ``side`` is unknown, the location or width violates its constraint, or there
+            are several input columns.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -101,8 +70,8 @@ class StepKernel(FormulaKernel):
 
     is_stationary = False
     parameter_names = ("location", "width")
-    location = constrained("location", "Where the step is, ``... x 1 x 1``.")
-    width = constrained("width", "How wide the step is, ``... x 1 x 1``.")
+    location = constrained("location", "Location of the step, ``... x 1 x 1``.")
+    width = constrained("width", "Width of the step, ``... x 1 x 1``.")
 
     def __init__(
         self,
@@ -121,14 +90,15 @@ class StepKernel(FormulaKernel):
             raise ValueError(f"side must be 'before' or 'after', got {side!r}.")
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.side = side
-        add_steps(
-            self, 1, location, width,
-            location_prior, location_constraint, width_prior, width_constraint,
-        )  # fmt: skip
+        shape = (*self.batch_shape, 1, 1)
+        self.add_constrained("location", shape, location_constraint, location, positive=False)
+        self.add_constrained("width", shape, width_constraint, width)
+        self.add_prior("location_prior", location_prior, "location")
+        self.add_prior("width_prior", width_prior, "width")
 
     @property
     def formula(self) -> Formula:  # type: ignore[override]
-        """The formula of the side."""
+        """Formula of the side."""
         return _FORMULAS[self.side]
 
 

@@ -1,4 +1,4 @@
-"""What kernels of processes that start at an origin and add up noise have in common."""
+"""Base class of kernels of random walks and trends."""
 
 from __future__ import annotations
 
@@ -16,24 +16,17 @@ __all__ = ["WalkKernel", "in_order", "start_walk", "walk_formula"]
 
 
 class WalkKernel(FormulaKernel):
-    r"""Covariance of noise that is added up from an origin on.
+    r"""Covariance of filtered white noise that starts at an origin.
 
     .. math:: k(x, x') = u^{-p} \int_0^{\min(a, b)} g(a - s)\, g(b - s)\, ds,
         \qquad a = \max(x - o, 0),\; b = \max(x' - o, 0)
 
     An inner product of functions of :math:`s`, hence valid for every response :math:`g`. A
-    subclass states the integral as ``covariance(a, b)`` and the power :math:`p` of time in it.
-
-    Args:
-        origin: Where the process starts, a number or ``... x 1 x 1``; ``None`` is 0 until start
-            values are taken from data.
-        unit: The unit of time, a positive number or ``... x 1 x 1``; ``None`` is 1 until start
-            values are taken from data.
-        batch_shape, active_dims, lengthscale_prior, lengthscale_constraint: As in
-            :class:`gpytorch.kernels.Kernel`.
+    subclass defines the integral as ``covariance(a, b)`` and the power :math:`p` of time in it.
+    The arguments are documented in :class:`gpytorch_nkn.kernels.WienerKernel`.
 
     Raises:
-        TypeError: A prior or constraint is for a lengthscale that there is not.
+        TypeError: A kernel without lengthscale gets a prior or constraint for it.
         ValueError: ``unit`` is not positive, or a number is not finite.
     """
 
@@ -58,8 +51,6 @@ class WalkKernel(FormulaKernel):
             lengthscale_prior=lengthscale_prior,
             lengthscale_constraint=lengthscale_constraint,
         )
-        if not self.has_lengthscale and (lengthscale_prior or lengthscale_constraint):
-            raise TypeError(f"{type(self).__name__} has no lengthscale.")
         if unit is not None and not bool((torch.as_tensor(unit) > 0).all()):
             raise ValueError(f"unit must be positive, got {unit!r}.")
         self._given = frozenset(n for n, v in (("origin", origin), ("unit", unit)) if v is not None)
@@ -77,19 +68,19 @@ class WalkKernel(FormulaKernel):
 
 
 def in_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The earlier and the later of two times, one of each where they are equal.
+    """Return the earlier and the later of two times.
 
-    The derivatives of a function of both are right there if they are continuous; those of
-    ``torch.minimum`` are shared among the two, which is wrong for second derivatives.
+    For equal times ``torch.minimum`` would share the derivative between both, which makes second
+    derivatives wrong.
     """
     first = a < b
     return torch.where(first, a, b), torch.where(first, b, a)
 
 
 def start_walk(kernel: WalkKernel, x: Tensor) -> None:
-    """The origin a typical step ahead of the inputs ``N x 1``; variance one at the last of them.
+    """Start the origin one median step before the inputs ``N x 1``, with unit variance at the end.
 
-    What was given when the kernel was made stays.
+    Values that were given to the constructor do not change.
     """
     times = x.detach().flatten().unique()  # sorted
     step = times.diff().median() if len(times) > 1 else times.new_ones(())
@@ -105,11 +96,12 @@ def start_walk(kernel: WalkKernel, x: Tensor) -> None:
 
 
 def walk_formula(covariance: Callable[..., Tensor], power: int, code: int) -> Formula:
-    """The formula of a walk, whose response may have a lengthscale.
+    """Create the formula of a walk.
 
     Args:
-        covariance: Of times ``a`` and ``b`` since the origin; a lengthscale comes behind them.
-        power: Power of time in it, the lengthscale's included.
+        covariance: Function of times ``a`` and ``b`` since the origin, and of the lengthscale if
+            there is one.
+        power: Power of time in the covariance, including that of the lengthscale.
         code: Number of the compiled formula.
     """
 

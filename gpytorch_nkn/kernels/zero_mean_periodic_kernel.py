@@ -23,7 +23,7 @@ def _of_square(square: Tensor, factor: Tensor) -> Tensor:
 
 
 def _zero_mean_factor(lengthscale: Tensor) -> Tensor:
-    """``1 / (1 - exp(-z) I0(z))`` for ``z = 1 / lengthscale``, exact where z is small too."""
+    """Return ``1 / (1 - exp(-z) I0(z))`` for ``z = 1 / lengthscale``, accurate for small z."""
     z = lengthscale.reciprocal()
     small = z < 0.05
     tiny = torch.where(small, z, 0.01)
@@ -37,7 +37,7 @@ def _zero_mean_factor(lengthscale: Tensor) -> Tensor:
 
 
 def _zero_mean_slope(lengthscale: Tensor, factor: Tensor) -> Tensor:
-    """Derivative of 1 / (1 - exp(-z) I0(z)) by the lengthscale 1 / z."""
+    """Return the derivative of :func:`_zero_mean_factor` with respect to the lengthscale."""
     z = lengthscale.reciprocal()
     return factor.square() * (torch.special.i0e(z) - torch.special.i1e(z)) * z.square()
 
@@ -49,20 +49,17 @@ class ZeroMeanPeriodicKernel(FormulaKernel):
         k(x, x') = \prod_d \frac{\exp(z_d \cos \theta_d) - I_0(z_d)}{\exp(z_d) - I_0(z_d)},
         \qquad \theta_d = \frac{2 \pi (x_d - x'_d)}{p_d},\; z_d = 1 / \ell_d
 
-    The numerator is MacKay's periodic kernel less its mean over a period: dropping the constant
-    term of a Fourier series whose coefficients :math:`2 I_n(z) > 0` are positive keeps the
-    kernel valid, and so do the product over dimensions and the scaling to :math:`k(x, x) = 1`.
-    The plain kernel tends to a constant as the lengthscale grows, which hides what a network
-    has learned; this one tends to the cosine. The lengthscale means what it means in
-    :class:`gpytorch.kernels.PeriodicKernel` (not squared).
+    The numerator is MacKay's periodic kernel minus its mean over a period. Without the constant
+    term its Fourier series still has positive coefficients :math:`2 I_n(z)`, hence the kernel is
+    valid; so are the product over dimensions and the scaling to :math:`k(x, x) = 1`. For long
+    lengthscales MacKay's kernel tends to a constant, this kernel to the cosine. The lengthscale
+    is not squared, as in :class:`gpytorch.kernels.PeriodicKernel`.
 
     Args:
-        ard_num_dims: Number of input columns with a lengthscale and a period each; ``None``
-            shares one of each among all columns.
         period_length_prior: Prior on the period, ``... x 1 x D``.
-        period_length_constraint: Constraint on the period; positive where it is ``None``.
-        batch_shape, active_dims, lengthscale_prior, lengthscale_constraint: As in
-            :class:`gpytorch.kernels.Kernel`.
+        period_length_constraint: Constraint on the period; ``None`` for positive.
+        **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
+            ``lengthscale_constraint`` as in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
         TypeError: ``period_length_prior`` is not a GPyTorch prior.
@@ -85,27 +82,17 @@ class ZeroMeanPeriodicKernel(FormulaKernel):
     def __init__(
         self,
         *,
-        ard_num_dims: int | None = None,
-        batch_shape: torch.Size | None = None,
-        active_dims: tuple[int, ...] | None = None,
-        lengthscale_prior: Prior | None = None,
-        lengthscale_constraint: Interval | None = None,
         period_length_prior: Prior | None = None,
         period_length_constraint: Interval | None = None,
+        **kwargs: Any,
     ):
-        super().__init__(
-            ard_num_dims=ard_num_dims,
-            batch_shape=batch_shape,
-            active_dims=active_dims,
-            lengthscale_prior=lengthscale_prior,
-            lengthscale_constraint=lengthscale_constraint,
-        )
-        shape = (*self.batch_shape, 1, ard_num_dims or 1)
+        super().__init__(**kwargs)
+        shape = (*self.batch_shape, 1, self.ard_num_dims or 1)
         self.add_constrained("period_length", shape, period_length_constraint)
         self.add_prior("period_length_prior", period_length_prior, "period_length")
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``)."""
+        """Return values ``... x N x M`` (``... x N`` with ``diag``)."""
         parameters = self.lengthscale, self.period_length
         product: Tensor | None = None
         for column in range(x1.size(-1)):

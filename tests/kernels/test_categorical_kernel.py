@@ -102,10 +102,10 @@ def test_categories_add_to_and_multiply_the_other_columns():
 @pytest.mark.parametrize(
     ("cat_dims", "error", "message"),
     [
-        ([1.0], TypeError, r"numbers of columns, got \(1.0,\)"),
-        ([3], ValueError, r"columns of 3, got \(3,\)"),
-        ([-4], ValueError, r"columns of 3, got \(-4,\)"),
-        ([0, -3], ValueError, r"must differ, got \(0, -3\)"),
+        ([1.0], TypeError, r"must be integers, got \(1.0,\)"),
+        ([3], ValueError, r"indices of 3 columns, got \(3,\)"),
+        ([-4], ValueError, r"indices of 3 columns, got \(-4,\)"),
+        ([0, -3], ValueError, r"must be distinct, got \(0, -3\)"),
     ],
 )
 def test_wrong_columns_are_refused(cat_dims, error, message):

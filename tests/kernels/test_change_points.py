@@ -97,15 +97,19 @@ def test_bad_arguments():
         StepKernel(width=-1.0)
     with pytest.raises(ValueError, match="location must be finite, got nan"):
         StepKernel(location=math.nan)
+    with pytest.raises(ValueError, match=r"location must be finite and within Interval\(.*got 3"):
+        StepKernel(location=3.0, location_constraint=Interval(0.0, 2.0))
+    with pytest.raises(ValueError, match=r"location must be a number or of shape \(1, 1\), got \(2,\)"):
+        StepKernel(location=torch.tensor([1.0, 2.0]))
     with pytest.raises(ValueError, match="for one input column, got 2: choose one"):
         StepKernel()(torch.rand(3, 2)).to_dense()
     with pytest.raises(ValueError, match="at least two kernels, got 1"):
         ChangePointKernel(RBFKernel())
     with pytest.raises(TypeError, match=r"gpytorch\.kernels\.Kernel, got 3"):
         ChangePointKernel(RBFKernel(), 3)
-    with pytest.raises(ValueError, match="switch_dim must be the number of a column, got -1"):
+    with pytest.raises(ValueError, match="switch_dim must be the index of a column, got -1"):
         ChangePointKernel(RBFKernel(), RBFKernel(), switch_dim=-1)
-    with pytest.raises(ValueError, match="switch_dim=2 is none of the 1 input columns"):
+    with pytest.raises(ValueError, match="switch_dim=2 is out of range for 1 input columns"):
         ChangePointKernel(RBFKernel(), RBFKernel(), switch_dim=2)(torch.rand(3, 1)).to_dense()
 
 

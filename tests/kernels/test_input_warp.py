@@ -96,10 +96,10 @@ def test_training_finds_the_curve():
 def test_errors():
     with pytest.raises(TypeError, match="base_kernel must be a gpytorch.kernels.Kernel"):
         InputWarpKernel(torch.nn.Linear(1, 1), 2)
-    with pytest.raises(ValueError, match="columns must be some of 3"):
+    with pytest.raises(ValueError, match="columns must be indices of 3"):
         bent(columns=[3])
     for columns in (3, [0.5]):
-        with pytest.raises(TypeError, match="columns must be numbers of columns"):
+        with pytest.raises(TypeError, match="columns must be a sequence of integers"):
             bent(columns=columns)
     with pytest.raises(ValueError, match=r"a number or of shape \(1, 3\), got \(2,\)"):
         bent(concentration1=torch.ones(2))

@@ -166,13 +166,13 @@ def test_pairs_can_be_set():
         (ValueError, "correlation must be at least 0 and below 1", (2, 1), {"correlation": 1.0}),
         (
             ValueError,
-            "no differences and no envelopes",
+            "learn_envelopes=True",
             (2, 1),
             {"stationary": True, "learn_envelopes": True},
         ),
         (TypeError, "frequency_prior must be a", (2, 1), {"frequency_prior": "normal"}),
-        (ValueError, "deviation of a prior must be positive", (2, 1), {"frequency_prior": 0.0}),
-        (ValueError, "no differences", (2, 1), {"stationary": True, "difference_prior": 1.0}),
+        (ValueError, "standard deviation, which must be positive", (2, 1), {"frequency_prior": 0.0}),
+        (ValueError, "stationary=True needs", (2, 1), {"stationary": True, "difference_prior": 1.0}),
         (TypeError, "outputscale_prior must be a", (2, 1), {"outputscale_prior": "gamma"}),
     ],
 )

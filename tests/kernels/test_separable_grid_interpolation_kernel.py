@@ -238,15 +238,15 @@ def test_inputs_outside_of_the_grid_are_refused(value, shown):
 @pytest.mark.parametrize(
     "kernels, sizes, bounds, error, message",
     [
-        ([RBFKernel()], [10, 10], [(0, 1)], ValueError, r"one size per axis, got \[10, 10\]"),
-        ([], [], [], ValueError, "one size per axis"),
-        ([RBFKernel()], 3, [(0, 1)], ValueError, r"from 4 on, got \[3\]"),
+        ([RBFKernel()], [10, 10], [(0, 1)], ValueError, r"one entry per axis, got \[10, 10\]"),
+        ([], [], [], ValueError, "one entry per axis"),
+        ([RBFKernel()], 3, [(0, 1)], ValueError, r"at least 4, got \[3\]"),
         ([RBFKernel()], [7.5], [(0, 1)], ValueError, r"integers .*7.5"),
         ([RBFKernel()], 10, [(1, 1)], ValueError, r"increase, got \[\(1.0, 1.0\)\]"),
         ([RBFKernel()], 10, [(0, float("nan"))], ValueError, "finite and increase"),
         ([RBFKernel()], 10, [(0, float("inf"))], ValueError, "finite and increase"),
         ([RBFKernel()], 10, [(0, 1), (0, 1)], ValueError, "each of 2 groups.*got 1"),
-        ([RBFKernel(active_dims=(1,))] * 2, 10, [(0, 1)] * 2, ValueError, r"active_dims \(1,\)"),
+        ([RBFKernel(active_dims=(1,))] * 2, 10, [(0, 1)] * 2, ValueError, r"active_dims .* got \(1,\)"),
         (["rbf"], 10, [(0, 1)], TypeError, "got 'rbf'"),
         (
             RBFKernel(),
