@@ -20,7 +20,7 @@ from torch import Tensor
 from gpytorch_nkn.initialization.assign import assign, assign_weight
 from gpytorch_nkn.initialization.axis_spectrum import AxisSpectrum, axis_spectrum
 from gpytorch_nkn.initialization.distances import median_distances
-from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel, row_of
+from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel, spec_of
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Linear
 
@@ -174,9 +174,9 @@ def _start(
         edge = float(x.abs().amax().square())
         if edge > 0:
             assign(part, "variance", torch.full_like(part.variance, _LINEAR / edge))
-    row = row_of(part)
-    if row is not None and row.start is not None and x.size(-1) == 1:
-        row.start(part, x)
+    spec = spec_of(part)
+    if spec is not None and spec.start is not None and x.size(-1) == 1:
+        spec.start(part, x)
 
 
 def _start_mixture(

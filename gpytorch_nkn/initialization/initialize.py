@@ -31,7 +31,7 @@ from gpytorch_nkn.kernels import (
     NonStationarySpectralKernel,
     SpectralComponentKernel,
     StepKernel,
-    row_of,
+    spec_of,
 )
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Linear
@@ -164,9 +164,9 @@ def initialize_from_data(
                 if name == "outputscale" and _is_only_variance(part, scaled):
                     value = value * _variance(target)
                 assign(part, name, value)
-        row = row_of(part)
-        if row is not None and row.start is not None:
-            row.start(part, x[:, columns])
+        spec = spec_of(part)
+        if spec is not None and spec.start is not None:
+            spec.start(part, x[:, columns])
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     drawn = {id(layer) for network in convex for layer in network.layers}
     for module in kernel.modules():

@@ -13,7 +13,6 @@ from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
 )
 from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
-from gpytorch_nkn.kernels.catalogue import ROWS as ROWS
 from gpytorch_nkn.kernels.categorical_kernel import (
     CategoricalKernel,
     categorical_columns as categorical_columns,
@@ -44,18 +43,19 @@ from gpytorch_nkn.kernels.gradient_kernel import (
 )
 from gpytorch_nkn.kernels.input_warp_kernel import InputWarpKernel
 from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
-from gpytorch_nkn.kernels.kernel_row import (
-    KernelRow,
-    own_row as own_row,
+from gpytorch_nkn.kernels.kernel_spec import (
+    KernelSpec,
+    own_spec as own_spec,
     register,
     role_of as role_of,
-    row_of as row_of,
-    row_of_values as row_of_values,
     short_name as short_name,
+    spec_of as spec_of,
+    spec_of_values as spec_of_values,
 )
 from gpytorch_nkn.kernels.kronecker_kernel import KroneckerKernel
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
+from gpytorch_nkn.kernels.registry import SPECS as SPECS
 from gpytorch_nkn.kernels.separable_grid_interpolation_kernel import (
     SeparableGridInterpolationKernel,
 )
@@ -80,7 +80,7 @@ __all__ = [
     "GradientKernel",
     "InputWarpKernel",
     "IntegratedWienerKernel",
-    "KernelRow",
+    "KernelSpec",
     "KroneckerKernel",
     "NeuralKernelNetwork",
     "NonStationarySpectralKernel",

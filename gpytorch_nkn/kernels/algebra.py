@@ -1,4 +1,4 @@
-"""Exact rules for products and sums of kernels of one family, and their simpler counterparts."""
+"""Exact products and sums of kernels of one class, and conversion to GPyTorch kernels."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from torch import Tensor
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
 __all__ = [
-    "alone",
     "cosine_of_exponential",
+    "gpytorch_linear",
+    "gpytorch_periodic",
     "linear_per_column",
     "multiply_matern",
     "multiply_periodic",
@@ -27,14 +28,13 @@ __all__ = [
     "periodic_terms",
     "rbf_for_rational_quadratic",
     "same_columns",
-    "stock_linear",
-    "stock_periodic",
     "unit_linear",
+    "unit_variance",
 ]
 
 
 def unit_linear(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
-    """Variance ``...`` of a linear kernel over one column, and the kernel with variance one."""
+    """Return the variance ``...`` of a linear kernel over one column, and a unit-variance copy."""
     if not _is_single(kernel, kernel.variance):
         return None
     unit = _unconstrained(kernel)
@@ -42,17 +42,17 @@ def unit_linear(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
     return kernel.variance.detach()[..., 0, 0], unit
 
 
-def alone(kernel: Kernel) -> tuple[Tensor, Kernel]:
-    """One, and the kernel: it has no variance, and those with equal parameters are one kernel."""
+def unit_variance(kernel: Kernel) -> tuple[Tensor, Kernel]:
+    """Return one and the kernel, for kernels without a variance parameter."""
     like = next(kernel.parameters())
     return like.new_ones(kernel.batch_shape), kernel
 
 
 def periodic_terms(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
-    """Constant part ``...`` of a periodic kernel, and the kernel of the rest, scaled to one.
+    """Return the constant part ``...`` of a periodic kernel, and the zero-mean periodic kernel.
 
-    MacKay's kernel is c + (1 - c) k with c = exp(-z) I0(z), z = 1 / lengthscale, and k without
-    a mean over a period (Lloyd et al. 2014, appendix A).
+    MacKay's kernel is c + (1 - c) k with c = exp(-z) I0(z), z = 1 / lengthscale, and the zero-mean
+    kernel k (Lloyd et al. 2014, appendix A).
     """
     if not _is_single(kernel, kernel.lengthscale):
         return None
@@ -64,23 +64,23 @@ def periodic_terms(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
 
 
 def linear_per_column(kernel: Kernel) -> list[Kernel] | None:
-    """A linear kernel over several columns as one per column, whose sum it is; None for one."""
+    """Split a linear kernel over several columns into a sum of one per column; None for one."""
     columns = _columns(kernel)
     if columns is None or len(columns) == 1:
         return None
     parts = []
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         part = type(kernel)(batch_shape=kernel.batch_shape, active_dims=(column,))
         part.to(kernel.variance)
-        part.variance = _entry(kernel.variance, place)
+        part.variance = _entry(kernel.variance, index)
         if hasattr(kernel, "center"):
-            part.initialize(center=_entry(kernel.center, place))
+            part.initialize(center=_entry(kernel.center, index))
         parts.append(part)
     return parts
 
 
 def multiply_rbf(first: Kernel, second: Kernel) -> Kernel | None:
-    """exp(-d^2 / 2 l^2): precisions add, column by column."""
+    """Multiply kernels exp(-d^2 / 2 l^2) by adding their precisions per column."""
     columns = _columns(first), _columns(second)
     if columns[0] == columns[1]:
         merged = columns[0]
@@ -90,8 +90,8 @@ def multiply_rbf(first: Kernel, second: Kernel) -> Kernel | None:
     else:
         assert columns[0] is not None and columns[1] is not None
         merged = tuple(sorted({*columns[0], *columns[1]}))
-        precision = _spread(_precision(first), columns[0], merged)
-        precision = precision + _spread(_precision(second), columns[1], merged)
+        precision = _scatter(_precision(first), columns[0], merged)
+        precision = precision + _scatter(_precision(second), columns[1], merged)
     width = precision.size(-1)
     batch_shape = precision.shape[:-2]
     kernel = RBFKernel(
@@ -103,7 +103,7 @@ def multiply_rbf(first: Kernel, second: Kernel) -> Kernel | None:
 
 
 def _unconstrained(kernel: Kernel) -> Kernel:
-    """A copy that takes any positive parameters; what is derived may leave the bounds."""
+    """Return a copy whose parameters may have any positive values."""
     copy = deepcopy(kernel)
     for name, _, constraint in kernel.named_parameters_and_constraints():
         if constraint is not None and type(constraint) is not Positive:
@@ -120,14 +120,14 @@ def _precision(kernel: Kernel) -> Tensor:
     return value if columns is None else value.expand(*value.shape[:-1], len(columns))
 
 
-def _spread(precision: Tensor, own: tuple[int, ...], merged: tuple[int, ...]) -> Tensor:
+def _scatter(precision: Tensor, own: tuple[int, ...], merged: tuple[int, ...]) -> Tensor:
     result = precision.new_zeros(*precision.shape[:-1], len(merged))
-    places = torch.tensor([merged.index(column) for column in own], device=precision.device)
-    return result.index_add_(-1, places, precision)  # a column may come twice
+    indices = torch.tensor([merged.index(column) for column in own], device=precision.device)
+    return result.index_add_(-1, indices, precision)  # active_dims may repeat a column
 
 
 def multiply_periodic(first: Kernel, second: Kernel) -> Kernel | None:
-    """exp(-2 sin^2(pi d / p) / l): for one period, 1 / l adds."""
+    """Multiply kernels exp(-2 sin^2(pi d / p) / l) with equal periods by adding 1 / l."""
     if not same_columns(first, second) or not _equal(first.period_length, second.period_length):
         return None
     return _with_added_rates(first, second)
@@ -140,7 +140,7 @@ def _with_added_rates(first: Kernel, second: Kernel) -> Kernel:
 
 
 def multiply_matern(first: Kernel, second: Kernel) -> Kernel | None:
-    """exp(-d / l): 1 / l adds in one dimension; for the other smoothnesses there is no rule."""
+    """Multiply one-dimensional kernels exp(-d / l) by adding 1 / l; None for other smoothness."""
     single = _is_single(first, first.lengthscale) and _is_single(second, second.lengthscale)
     if not (first.nu == second.nu == 0.5 and single and same_columns(first, second)):
         return None
@@ -148,7 +148,7 @@ def multiply_matern(first: Kernel, second: Kernel) -> Kernel | None:
 
 
 def multiply_rational_quadratic(first: Kernel, second: Kernel) -> Kernel | None:
-    """(1 + d^2 / 2 a l^2)^-a: exponents add where a l^2 is the same."""
+    """Multiply kernels (1 + d^2 / 2 a l^2)^-a with equal a l^2 by adding the exponents."""
     if not same_columns(first, second):
         return None
     tails = [k.alpha.detach()[..., None] * k.lengthscale.detach().square() for k in (first, second)]
@@ -161,25 +161,25 @@ def multiply_rational_quadratic(first: Kernel, second: Kernel) -> Kernel | None:
 
 
 def same_columns(first: Kernel, second: Kernel) -> bool:
-    """Whether two kernels of one family see the same columns with as many parameters."""
+    """Whether two kernels of one class have equal columns and shapes of parameters."""
     shapes = [[tuple(p.shape) for p in kernel.parameters()] for kernel in (first, second)]
     return _columns(first) == _columns(second) and shapes[0] == shapes[1]
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:
-    """Whether they differ by rounding only, as what is set and read again does."""
+    """Whether tensors are equal up to the rounding of constraints."""
     return torch.allclose(first, second, rtol=32 * torch.finfo(first.dtype).eps, atol=0.0)
 
 
 def _is_single(kernel: Kernel, parameter: Tensor) -> bool:
-    """Whether it sees one column, and is known to."""
+    """Whether ``active_dims`` restricts the kernel to one column."""
     columns = _columns(kernel)
     return parameter.size(-1) == 1 and columns is not None and len(columns) == 1
 
 
-def _entry(parameter: Tensor, place: int) -> Tensor:
-    """One column of a parameter that may be shared by all."""
-    return parameter.detach()[..., [place if parameter.size(-1) > 1 else 0]]
+def _entry(parameter: Tensor, index: int) -> Tensor:
+    """Return one column of a parameter, which columns may share."""
+    return parameter.detach()[..., [index if parameter.size(-1) > 1 else 0]]
 
 
 def _columns(kernel: Kernel) -> tuple[int, ...] | None:
@@ -191,7 +191,7 @@ def period_of_periodic(kernel: Any) -> Tensor:
 
 
 def period_of_cosine(kernel: Any) -> Tensor:
-    """cos(pi d / p), whose period is 2 p."""
+    """Return the period 2 p of cos(pi d / p)."""
     return 2 * kernel.period_length.detach()
 
 
@@ -199,35 +199,35 @@ def period_of_exponential(kernel: Any) -> Tensor:
     return 2 * math.pi / kernel.frequency.detach().abs()
 
 
-def stock_periodic(kernel: Any, zero_mean: bool) -> Kernel:
-    """With its constant part, unless ``zero_mean`` keeps it as it is."""
-    made = ZeroMeanPeriodicKernel if zero_mean else PeriodicKernel
-    stock = made(ard_num_dims=kernel.lengthscale.size(-1)).to(kernel.lengthscale)
-    stock.lengthscale = kernel.lengthscale.detach()
-    stock.period_length = kernel.period_length.detach()
-    return stock
+def gpytorch_periodic(kernel: Any, zero_mean: bool) -> Kernel:
+    """Return MacKay's kernel, with its constant part, or a copy with ``zero_mean``."""
+    cls = ZeroMeanPeriodicKernel if zero_mean else PeriodicKernel
+    result = cls(ard_num_dims=kernel.lengthscale.size(-1)).to(kernel.lengthscale)
+    result.lengthscale = kernel.lengthscale.detach()
+    result.period_length = kernel.period_length.detach()
+    return result
 
 
-def stock_linear(kernel: Any, zero_mean: bool) -> Kernel:
-    """Of one column with the fixed variance one: the scale is that of the term."""
+def gpytorch_linear(kernel: Any, zero_mean: bool) -> Kernel:
+    """Return a linear kernel, with fixed unit variance for one column (scaled by its term)."""
     width = kernel.variance.size(-1)
-    stock = LinearKernel(ard_num_dims=width if width > 1 else None).to(kernel.variance)
-    stock.variance = kernel.variance.detach() if width > 1 else 1.0
-    stock.raw_variance.requires_grad_(width > 1)
-    return stock
+    result = LinearKernel(ard_num_dims=width if width > 1 else None).to(kernel.variance)
+    result.variance = kernel.variance.detach() if width > 1 else 1.0
+    result.raw_variance.requires_grad_(width > 1)
+    return result
 
 
 def cosine_of_exponential(kernel: Any, zero_mean: bool) -> Kernel | None:
-    """The cosine of GPyTorch, which is one of the distance: for one frequency only."""
+    """Return GPyTorch's cosine kernel, a function of the distance, for one frequency only."""
     if kernel.frequency.numel() > 1:
         return None
-    stock = CosineKernel().to(kernel.frequency)
-    stock.period_length = math.pi / kernel.frequency.detach().abs().clamp_min(1e-6)
-    return stock
+    result = CosineKernel().to(kernel.frequency)
+    result.period_length = math.pi / kernel.frequency.detach().abs().clamp_min(1e-6)
+    return result
 
 
 def rbf_for_rational_quadratic(kernel: Any) -> list[Kernel]:
-    """Of its lengthscale, and of a shorter one: heavy tails fall far within their lengthscale."""
+    """Return RBF kernels with the same and a shorter lengthscale, nearer to heavy tails."""
     kernels = []
     for length in (1.0, 0.2):
         smooth = RBFKernel(ard_num_dims=kernel.ard_num_dims).to(kernel.lengthscale)

@@ -29,7 +29,7 @@ class StationaryKernel(FormulaKernel):
         ...     @staticmethod
         ...     def of_square(square):
         ...         return 1 / (1 + square)
-        >>> register(KernelRow(CauchyKernel, "CAUCHY", {"lengthscale": "lengthscale"}))
+        >>> register(KernelSpec(CauchyKernel, "CAUCHY", {"lengthscale": "lengthscale"}))
     """
 
     has_lengthscale = True

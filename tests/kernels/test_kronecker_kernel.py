@@ -166,7 +166,12 @@ def test_large_grids_stay_factors():
         (["rbf"], [torch.rand(3)], TypeError, "got 'rbf'"),
         ([RBFKernel(active_dims=(1,))], [torch.rand(3)], ValueError, r"active_dims .* got \(1,\)"),
         (RBFKernel(), [torch.rand(3)], TypeError, "got one RBFKernel"),
-        ([MultitaskKernel(RBFKernel(), 2)], [torch.rand(3)], NotImplementedError, "one output per input, got 2"),
+        (
+            [MultitaskKernel(RBFKernel(), 2)],
+            [torch.rand(3)],
+            NotImplementedError,
+            "one output per input, got 2",
+        ),
     ],
 )
 def test_wrong_arguments(kernels, coordinates, error, message):

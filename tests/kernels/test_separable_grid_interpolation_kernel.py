@@ -246,7 +246,13 @@ def test_inputs_outside_of_the_grid_are_refused(value, shown):
         ([RBFKernel()], 10, [(0, float("nan"))], ValueError, "finite and increase"),
         ([RBFKernel()], 10, [(0, float("inf"))], ValueError, "finite and increase"),
         ([RBFKernel()], 10, [(0, 1), (0, 1)], ValueError, "each of 2 groups.*got 1"),
-        ([RBFKernel(active_dims=(1,))] * 2, 10, [(0, 1)] * 2, ValueError, r"active_dims .* got \(1,\)"),
+        (
+            [RBFKernel(active_dims=(1,))] * 2,
+            10,
+            [(0, 1)] * 2,
+            ValueError,
+            r"active_dims .* got \(1,\)",
+        ),
         (["rbf"], 10, [(0, 1)], TypeError, "got 'rbf'"),
         (
             RBFKernel(),

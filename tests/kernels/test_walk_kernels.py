@@ -153,12 +153,12 @@ def test_words():
         return words_of(expand(kernel, torch.rand(5, 1), split=False).terms[0], units)
 
     assert words(walk) == "a random walk"
-    assert words(ScaleKernel(trend)) == "a trend whose slope wanders"
+    assert words(ScaleKernel(trend)) == "a local linear trend"
     smooth = RBFKernel().initialize(lengthscale=2.0)
     assert words(walk * smooth) == "a random walk times variation over 2.00"
     cycle = PeriodicKernel().initialize(period_length=12.0)
     assert words(trend * cycle) == "a cycle of 12.0, whose shape wanders"
-    assert words(walk * trend) == "a trend whose slope wanders times a random walk"
+    assert words(walk * trend) == "a local linear trend times a random walk"
 
 
 def test_covariates_of_a_forecast_have_terms_of_their_own():

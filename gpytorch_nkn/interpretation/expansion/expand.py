@@ -34,7 +34,7 @@ from gpytorch_nkn.interpretation.expansion.terms import (
 )
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp, source_of
 from gpytorch_nkn.interpretation.units import Units
-from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, own_row
+from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, own_spec
 from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["expand", "expand_source", "with_posterior_shares"]
@@ -155,9 +155,9 @@ class _Builder:
             return result
         if isinstance(kernel, NeuralKernelNetwork):
             return self._of_network(kernel, columns)
-        row = own_row(kernel)
-        if row is not None and row.products is not None:
-            return self._of_products(kernel, row.products, columns)
+        spec = own_spec(kernel)
+        if spec is not None and spec.products is not None:
+            return self._of_products(kernel, spec.products, columns)
         return self._atom(kernel, columns, is_complex=False)
 
     def _of_products(

@@ -15,9 +15,9 @@ from gpytorch_nkn.kernels import (
     ComplexExponentialKernel,
     NeuralKernelNetwork,
     role_of,
-    row_of,
     same_columns,
     short_name,
+    spec_of,
 )
 from gpytorch_nkn.layers import Product
 
@@ -79,14 +79,14 @@ def name_of(kernel: Kernel) -> str:
 
 def period_of(kernel: Kernel) -> Tensor | None:
     """Periods ``... x 1 x D`` of a kernel that repeats; None for any other."""
-    row = row_of(kernel)
-    return None if row is None or row.period is None else row.period(kernel)
+    spec = spec_of(kernel)
+    return None if spec is None or spec.period is None else spec.period(kernel)
 
 
 def lengthscale_of(kernel: Kernel) -> Tensor | None:
     """Lengthscales ``... x 1 x D`` of a smooth kernel; None for any other."""
-    row = row_of(kernel)
-    return row.first(kernel, "lengthscale") if row is not None and row.role == "smooth" else None
+    spec = spec_of(kernel)
+    return spec.first(kernel, "lengthscale") if spec is not None and spec.role == "smooth" else None
 
 
 def window_of(factors: Sequence[Kernel]) -> tuple[float, float]:

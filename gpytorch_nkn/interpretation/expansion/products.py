@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.expansion.factors import columns_of
-from gpytorch_nkn.kernels import own_row, short_name
+from gpytorch_nkn.kernels import own_spec, short_name
 
 __all__ = ["ProductRules", "combine", "rewrite"]
 
@@ -107,12 +107,12 @@ class ProductRules:
 
 def combine(kernel: Kernel, other: Kernel) -> Kernel | None:
     """The product of two kernels as one of the same family, exactly; None if there is none."""
-    row = own_row(kernel)
-    known = row is not None and row.multiply is not None and type(kernel) is type(other)
-    return row.multiply(kernel, other) if known else None  # type: ignore[union-attr,misc]
+    spec = own_spec(kernel)
+    known = spec is not None and spec.multiply is not None and type(kernel) is type(other)
+    return spec.multiply(kernel, other) if known else None  # type: ignore[union-attr,misc]
 
 
 def rewrite(kernel: Kernel, rule: str) -> Any:
     """What a rule of the catalogue makes of a kernel: ``unit``, ``terms`` or ``columns``."""
-    make = getattr(own_row(kernel), rule, None)
+    make = getattr(own_spec(kernel), rule, None)
     return None if make is None else make(kernel)

@@ -43,7 +43,7 @@ from gpytorch_nkn.interpretation.expansion.stock_kernels import (
 from gpytorch_nkn.interpretation.expansion.terms import Term
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
 from gpytorch_nkn.interpretation.units import Units, three_digits
-from gpytorch_nkn.kernels import role_of, row_of
+from gpytorch_nkn.kernels import role_of, spec_of
 from gpytorch_nkn.linalg import gaussian_negative_log_likelihood
 
 __all__ = ["Simplification", "simplify", "words_of"]
@@ -353,7 +353,7 @@ def words_of(term: Term, units: Units) -> str:
     )
     if others or (walks and not cycles):
         named = [*others, *walks]
-        phrases = [getattr(row_of(factor), "words", None) for factor in named]
+        phrases = [getattr(spec_of(factor), "words", None) for factor in named]
         rest = tuple(factor for factor in term.factors if factor not in named)
         if rest:
             phrases.append(words_of(replace(term, factors=rest), units))
@@ -385,8 +385,8 @@ def _scale(kernels: list[Any], units: Units) -> str:
     for kernel in kernels:
         label = label_of(kernel, units)
         lengths = label[label.rindex("(") + 1 : -1]
-        row = row_of(kernel)
-        how = "over" if row is None or row.words is None else row.words
+        spec = spec_of(kernel)
+        how = "over" if spec is None or spec.words is None else spec.words
         parts.append(f"{how} {lengths}{_columns([kernel], units)}")
     return " and ".join(parts)
 

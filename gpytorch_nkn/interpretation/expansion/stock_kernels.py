@@ -18,7 +18,7 @@ from gpytorch.kernels import (
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of
-from gpytorch_nkn.kernels import NeuralKernelNetwork, own_row, role_of, row_of
+from gpytorch_nkn.kernels import NeuralKernelNetwork, own_spec, role_of, spec_of
 from gpytorch_nkn.layers import Layer, Linear, Product
 
 __all__ = [
@@ -61,10 +61,10 @@ def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel 
 
     One that sees all columns says so by ``active_dims=None``; ``zero_mean`` leaves periodic ones.
     """
-    columns, row = columns_of(kernel), row_of(kernel)
+    columns, spec = columns_of(kernel), spec_of(kernel)
     stock: Kernel | None
-    if row is not None and row.stock is not None:
-        stock = row.stock(kernel, zero_mean)
+    if spec is not None and spec.to_gpytorch is not None:
+        stock = spec.to_gpytorch(kernel, zero_mean)
         if stock is None:
             return None
     elif type(kernel).__module__.partition(".")[0] == "gpytorch":
@@ -124,8 +124,8 @@ def shorter(part: Part) -> Iterator[Part]:
         others = part.factors[:place] + part.factors[place + 1 :]
         if others:
             yield replace(part, factors=others)
-        row = own_row(factor)
-        for simple in () if row is None or row.simpler is None else row.simpler(factor):
+        spec = own_spec(factor)
+        for simple in () if spec is None or spec.simpler is None else spec.simpler(factor):
             yield replace(part, factors=(*others, simple))
         for narrower in _narrower(factor):
             yield replace(part, factors=(*others, narrower))

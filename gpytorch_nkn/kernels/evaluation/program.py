@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel, ProductKernel, ScaleKernel
 
 from gpytorch_nkn.kernels.evaluation.parameter_vector import ParameterVector, Slot
 from gpytorch_nkn.kernels.formula import Formula
-from gpytorch_nkn.kernels.kernel_row import own_row
+from gpytorch_nkn.kernels.kernel_spec import own_spec
 from gpytorch_nkn.layers import Operation, operation_of
 from gpytorch_nkn.linalg import broadcast_batch_shapes
 
@@ -127,23 +127,23 @@ def _describe_base(
 ) -> Primitive | None:
     if type(kernel) is ProductKernel:
         return _describe_product(kernel, dims, vector)
-    row = own_row(kernel)
-    formula = None if row is None else row.formula_of(kernel)
-    if row is None or formula is None or is_hooked(kernel) or not dims:
+    spec = own_spec(kernel)
+    formula = None if spec is None else spec.formula_of(kernel)
+    if spec is None or formula is None or is_hooked(kernel) or not dims:
         return None
     if formula.max_columns is not None and len(dims) > formula.max_columns:
         return None
     # One number or one for each column; where not, the kernel itself says what is wrong.
-    sizes = {_raw(kernel, name).size(-1) for name, event_dims in row.layout if event_dims == 2}
+    sizes = {_raw(kernel, name).size(-1) for name, event_dims in spec.layout if event_dims == 2}
     size = sizes.pop() if sizes else 1
     if sizes or (size != 1 and not size == len(dims) == kernel.ard_num_dims):
         return None
     slots = [
         vector.add(kernel, name, size if event_dims == 2 else 1, event_dims)
-        for name, event_dims in row.layout
+        for name, event_dims in spec.layout
     ]
     if formula.derived is not None:
-        first = getattr(kernel, row.layout[0][0])
+        first = getattr(kernel, spec.layout[0][0])
         slots.append(vector.add_derived(formula.derived(first)[..., 0, 0]))
     return Primitive(formula, dims, tuple(slots), None)
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from gpytorch_nkn.kernels.distances import may_be_differentiated
 from gpytorch_nkn.kernels.evaluation import is_hooked
 from gpytorch_nkn.kernels.formula_kernel import formula_values
-from gpytorch_nkn.kernels.kernel_row import own_row
+from gpytorch_nkn.kernels.kernel_spec import own_spec
 from gpytorch_nkn.layers import Layer
 
 __all__ = ["check_parts", "kernel_values", "part_batch_shape", "select_columns"]
@@ -85,13 +85,13 @@ def _smooth_values(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor
     """
     if not type(kernel).__module__.startswith("gpytorch.") or is_hooked(kernel):
         return None
-    row = own_row(kernel)
-    formula = None if row is None else row.formula_of(kernel)
-    if row is None or formula is None or kernel.ard_num_dims not in (None, x1.size(-1)):
+    spec = own_spec(kernel)
+    formula = None if spec is None else spec.formula_of(kernel)
+    if spec is None or formula is None or kernel.ard_num_dims not in (None, x1.size(-1)):
         return None
     parameters = [
         getattr(kernel, name)[(..., *[None] * (2 - dims), *[slice(None)] * dims)]
-        for name, dims in row.layout
+        for name, dims in spec.layout
     ]
     return formula_values(formula, parameters, x1, x2, diag)
 

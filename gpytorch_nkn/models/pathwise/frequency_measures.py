@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, row_of_values
+from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, spec_of_values
 from gpytorch_nkn.kernels.measures import Draws, Measure, RandomFeatures, allocated, flat, uniforms
 from gpytorch_nkn.layers import Operation, operation_of
 
@@ -85,15 +85,15 @@ def _measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measur
 
 def _primitive_measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measure:
     """The measure of a primitive kernel; that of a ComplexKernel is complex."""
-    row = row_of_values(kernel)
-    if row is None or row.measure is None:
+    spec = spec_of_values(kernel)
+    if spec is None or spec.measure is None:
         raise NotImplementedError(
             f"No random features are known for {type(kernel).__name__}. Draw from the posterior "
             "at points with model.posterior(X).rsample(), or choose among candidates with "
             "botorch.generation.MaxPosteriorSampling."
         )
     parameters = []
-    for name, event_dims in row.layout:
+    for name, event_dims in spec.layout:
         value = flat(getattr(kernel, name), event_dims, batch_shape)
         value = value.squeeze(-1) if event_dims == 1 else value
         if event_dims == 2:
@@ -105,7 +105,7 @@ def _primitive_measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size)
                 )
             value = value.expand(-1, len(columns))
         parameters.append(value)
-    return row.measure(kernel, columns, batch_shape, *parameters)
+    return spec.measure(kernel, columns, batch_shape, *parameters)
 
 
 def _network_measure(

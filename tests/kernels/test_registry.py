@@ -23,22 +23,22 @@ from gpytorch_nkn.interpretation import decompose, expand, report
 from gpytorch_nkn.interpretation.expansion import words_of
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import (
-    ROWS,
+    SPECS,
     CenteredLinearKernel,
     DampedTrendKernel,
     Formula,
     IntegratedWienerKernel,
-    KernelRow,
+    KernelSpec,
     NeuralKernelNetwork,
     SpectralComponentKernel,
     StationaryKernel,
     StepKernel,
     WienerKernel,
     ZeroMeanPeriodicKernel,
-    kernel_row,
+    kernel_spec,
     register,
-    row_of,
     short_name,
+    spec_of,
 )
 from gpytorch_nkn.kernels.measures import rational_quadratic
 from gpytorch_nkn.layers import Linear, Product
@@ -63,7 +63,7 @@ def cauchy_measure(kernel, columns, batch_shape, lengthscale):
     return rational_quadratic(kernel, columns, batch_shape, alpha.double(), width)
 
 
-CAUCHY = KernelRow(
+CAUCHY = KernelSpec(
     CauchyKernel,
     "CAUCHY",
     {"lengthscale": "lengthscale"},
@@ -93,7 +93,7 @@ def walk_values(x1, x2, origin):
     return torch.minimum(x1, x2.mT).sub(origin).clamp_min(0)
 
 
-WALK = KernelRow(
+WALK = KernelSpec(
     WalkKernel,
     "WALK",
     {"origin": "center"},
@@ -105,7 +105,7 @@ WALK = KernelRow(
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch):
-    monkeypatch.setattr(kernel_row, "_ROWS", dict(kernel_row._ROWS))
+    monkeypatch.setattr(kernel_spec, "_REGISTRY", dict(kernel_spec._REGISTRY))
     register(CAUCHY)
     register(WALK)
 
@@ -201,7 +201,7 @@ def test_a_subclass_has_the_words_of_its_base_and_its_own_values():
         pass
 
     x = torch.rand(6, 1)
-    assert row_of(Twice()).role == "smooth" and short_name(Twice()) == "Twice"
+    assert spec_of(Twice()).role == "smooth" and short_name(Twice()) == "Twice"
     spectral_features(NeuralKernelNetwork([Same()], []), num_inputs=1, num_outputs=2)
     with pytest.raises(NotImplementedError, match="No random features are known for Twice"):
         spectral_features(NeuralKernelNetwork([Twice()], []), num_inputs=1, num_outputs=2)
@@ -211,8 +211,8 @@ def test_a_subclass_has_the_words_of_its_base_and_its_own_values():
 
 def test_only_classes_of_kernels_are_registered():
     with pytest.raises(TypeError, match="subclass of gpytorch.kernels.Kernel, got <class 'int'>"):
-        register(KernelRow(int, "INT"))
-    with pytest.raises(TypeError, match="row must be a KernelRow, got 3"):
+        register(KernelSpec(int, "INT"))
+    with pytest.raises(TypeError, match="spec must be a KernelSpec, got 3"):
         register(3)
 
 
@@ -228,7 +228,7 @@ def test_words_of_a_row_are_checked(fields, message):
         pass
 
     with pytest.raises(ValueError, match=message):
-        register(KernelRow(Own, "OWN", **fields))
+        register(KernelSpec(Own, "OWN", **fields))
     assert short_name(Own()) == "Own"
 
 
@@ -248,7 +248,7 @@ PRESETS = {
 def test_every_primitive_of_a_preset_has_a_full_row(name):
     for kernel in PRESETS[name].primitives:
         base = kernel.base_kernel if isinstance(kernel, ScaleKernel) else kernel
-        row = kernel_row.own_row(base)
+        row = kernel_spec.own_spec(base)
         assert row is not None and row.parameters and row.measure is not None
         assert row.role is not None or row.words is not None
         formula = row.formula_of(base)
@@ -259,11 +259,11 @@ def test_every_primitive_of_a_preset_has_a_full_row(name):
 
 
 def test_classes_and_codes_are_there_once():
-    assert len({row.cls for row in ROWS}) == len(ROWS)
+    assert len({row.cls for row in SPECS}) == len(SPECS)
     kernels = [RBFKernel(), RQKernel(), PeriodicKernel(), LinearKernel(), CenteredLinearKernel()]
     kernels += [ZeroMeanPeriodicKernel(), SpectralComponentKernel()]
     kernels += [WienerKernel(), IntegratedWienerKernel(), DampedTrendKernel()]
     kernels += [StepKernel("before"), StepKernel("after")]
     kernels += [MaternKernel(nu=nu) for nu in (0.5, 1.5, 2.5)]
-    codes = [kernel_row.own_row(kernel).formula_of(kernel).code for kernel in kernels]
+    codes = [kernel_spec.own_spec(kernel).formula_of(kernel).code for kernel in kernels]
     assert sorted(codes) == list(range(len(kernels)))  # as cpp/native_plan.h numbers them

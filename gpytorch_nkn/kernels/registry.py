@@ -1,18 +1,14 @@
-"""The catalogue of kernels: one row for each class of which the package knows more than values.
+"""Registry of kernels, with one spec per class.
 
-A row says how a kernel is called, which parameters it has and of what kind, from which spectral
-measure random features are drawn, and what reports and expansions say and do with it;
-:class:`gpytorch_nkn.kernels.kernel_row.KernelRow` lists the
-fields. All but the class and the name may be left out: a kernel of which nothing else is known
-takes part in networks by its values, and in expansions under its name.
+A :class:`gpytorch_nkn.kernels.KernelSpec` contains a kernel's name, parameters, spectral measure
+and algebra. Only the class and the name are required: other kernels also work in networks, by
+their values, and in expansions, under their name.
 
-To add a kernel, write its class with its :class:`gpytorch_nkn.kernels.formula.Formula` in a file of
-its own, and add a row here.
-A kernel of your own is entered by ``gpytorch_nkn.kernels.register(KernelRow(MyKernel, ...))``.
+To add a kernel to the package, write its class with its :class:`gpytorch_nkn.kernels.Formula` in a
+file of its own, and add a spec here. Users call ``gpytorch_nkn.kernels.register``.
 
-What counts for subclasses: the formula, exact products and the name are those of the very
-class; random features also those of a base class whose ``forward`` is inherited; role, words and
-periods those of the nearest base class that has a row.
+Subclasses inherit role, words and period from the nearest base class with a spec, and the spectral
+measure if they also inherit ``forward``. They do not inherit formula, products and name.
 """
 
 from __future__ import annotations
@@ -50,7 +46,7 @@ from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
 )
 from gpytorch_nkn.kernels.input_warp_kernel import InputWarpKernel
 from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
-from gpytorch_nkn.kernels.kernel_row import KernelRow, register
+from gpytorch_nkn.kernels.kernel_spec import KernelSpec, register
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
@@ -59,7 +55,7 @@ from gpytorch_nkn.kernels.walk_kernel import start_walk
 from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
-__all__ = ["ROWS"]
+__all__ = ["SPECS"]
 
 
 def _matern_name(kernel: Kernel) -> str:
@@ -79,14 +75,14 @@ def _step_name(kernel: Kernel) -> str:
 
 
 def _start_at_mean(kernel: Kernel, x: Tensor) -> None:
-    """The origin of waves at the mean of the inputs."""
+    """Set the centre to the mean of the inputs."""
     center = x.mean(0).to(kernel.center)
     center = center if kernel.center.size(-1) > 1 else center.mean(-1, keepdim=True)
     kernel.initialize(center=center.expand_as(kernel.center))
 
 
-ROWS = (
-    KernelRow(
+SPECS = (
+    KernelSpec(
         RBFKernel,
         "RBF",
         {"lengthscale": "lengthscale"},
@@ -96,7 +92,7 @@ ROWS = (
         measure=measures.rbf,
         multiply=algebra.multiply_rbf,
     ),
-    KernelRow(
+    KernelSpec(
         MaternKernel,
         _matern_name,
         {"lengthscale": "lengthscale"},
@@ -106,7 +102,7 @@ ROWS = (
         measure=measures.matern,
         multiply=algebra.multiply_matern,
     ),
-    KernelRow(
+    KernelSpec(
         RQKernel,
         "RQ",
         {"alpha": "exponent", "lengthscale": "lengthscale"},
@@ -117,7 +113,7 @@ ROWS = (
         multiply=algebra.multiply_rational_quadratic,
         simpler=algebra.rbf_for_rational_quadratic,
     ),
-    KernelRow(
+    KernelSpec(
         PeriodicKernel,
         "PER",
         {"lengthscale": "shape", "period_length": "period"},
@@ -128,16 +124,16 @@ ROWS = (
         multiply=algebra.multiply_periodic,
         terms=algebra.periodic_terms,
     ),
-    KernelRow(
+    KernelSpec(
         ZeroMeanPeriodicKernel,
         "PER",
         {"lengthscale": "shape", "period_length": "period"},
         role="periodic",
         measure=partial(measures.periodic, zero_mean=True),
         period=algebra.period_of_periodic,
-        stock=algebra.stock_periodic,
+        to_gpytorch=algebra.gpytorch_periodic,
     ),
-    KernelRow(
+    KernelSpec(
         LinearKernel,
         "LIN",
         {"variance": "variance"},
@@ -146,9 +142,9 @@ ROWS = (
         measure=measures.Linear,
         unit=algebra.unit_linear,
         columns=algebra.linear_per_column,
-        stock=algebra.stock_linear,
+        to_gpytorch=algebra.gpytorch_linear,
     ),
-    KernelRow(
+    KernelSpec(
         CenteredLinearKernel,
         "LIN",
         {"variance": "variance", "center": "center"},
@@ -156,83 +152,83 @@ ROWS = (
         measure=measures.Linear,
         unit=algebra.unit_linear,
         columns=algebra.linear_per_column,
-        stock=algebra.stock_linear,
+        to_gpytorch=algebra.gpytorch_linear,
     ),
-    KernelRow(
+    KernelSpec(
         CategoricalKernel,
         "CAT",
-        {"lengthscale": "shape"},  # no distance of the inputs
+        {"lengthscale": "shape"},  # not in units of the input
         words="an effect of categories",
     ),
-    KernelRow(
+    KernelSpec(
         SpectralComponentKernel,
         "SC",
         {"lengthscale": "lengthscale", "frequency": "frequency"},
-        words="waves whose phase is lost over a while",
+        words="quasi-periodic waves",
         measure=measures.spectral_component,
     ),
-    KernelRow(
+    KernelSpec(
         WienerKernel,
         "WIE",
         {"origin": "center", "unit": "lengthscale"},
         role="walk",
         words="a random walk",
         start=start_walk,
-        unit=algebra.alone,
+        unit=algebra.unit_variance,
     ),
-    KernelRow(
+    KernelSpec(
         IntegratedWienerKernel,
         "IWIE",
         {"origin": "center", "unit": "lengthscale"},
         role="walk",
-        words="a trend whose slope wanders",
+        words="a local linear trend",
         start=start_walk,
-        unit=algebra.alone,
+        unit=algebra.unit_variance,
     ),
-    KernelRow(
+    KernelSpec(
         DampedTrendKernel,
         "DAMP",
         {"origin": "center", "unit": "lengthscale", "lengthscale": "lengthscale"},
         role="walk",
-        words="a trend whose slope wanders and is forgotten",
+        words="a damped trend",
         start=start_walk,
-        unit=algebra.alone,
+        unit=algebra.unit_variance,
     ),
-    KernelRow(
+    KernelSpec(
         StepKernel,
         _step_name,
         {"location": "center", "width": "lengthscale"},
         role="step",
         words="a shift of level",
-        unit=algebra.alone,
+        unit=algebra.unit_variance,
     ),
-    KernelRow(ChangePointKernel, "CP", products=change_point_products),
-    KernelRow(
+    KernelSpec(ChangePointKernel, "CP", products=change_point_products),
+    KernelSpec(
         CosineKernel,
         "COS",
         {"period_length": "period"},
         formula=formulas.COSINE,
         period=algebra.period_of_cosine,
     ),
-    KernelRow(
+    KernelSpec(
         ComplexExponentialKernel,
         "COS",
         {"frequency": "frequency"},
         measure=measures.complex_exponential,
         period=algebra.period_of_exponential,
-        stock=algebra.cosine_of_exponential,
+        to_gpytorch=algebra.cosine_of_exponential,
     ),
-    KernelRow(ConstantKernel, "CONST", {"constant": "constant"}, measure=measures.Constant),
-    KernelRow(PolynomialKernel, _polynomial_name),
-    KernelRow(SpectralMixtureKernel, "SM"),
-    KernelRow(BivariateComplexExponentialKernel, "BCEXP"),
-    KernelRow(BivariateSpectralMixtureKernel, "BSM", start=_start_at_mean),
-    KernelRow(GeneralizedSpectralMixtureKernel, "GSM"),
-    KernelRow(NonStationarySpectralKernel, "NSS", measure=measures.Pairs, start=_start_at_mean),
-    KernelRow(DataAdaptiveHadamardKernel, "DANK"),
-    KernelRow(InputWarpKernel, "WARP"),
-    KernelRow(NeuralKernelNetwork, "NKN"),
+    KernelSpec(ConstantKernel, "CONST", {"constant": "constant"}, measure=measures.Constant),
+    KernelSpec(PolynomialKernel, _polynomial_name),
+    KernelSpec(SpectralMixtureKernel, "SM"),
+    KernelSpec(BivariateComplexExponentialKernel, "BCEXP"),
+    KernelSpec(BivariateSpectralMixtureKernel, "BSM", start=_start_at_mean),
+    KernelSpec(GeneralizedSpectralMixtureKernel, "GSM"),
+    KernelSpec(NonStationarySpectralKernel, "NSS", measure=measures.Pairs, start=_start_at_mean),
+    KernelSpec(DataAdaptiveHadamardKernel, "DANK"),
+    KernelSpec(InputWarpKernel, "WARP"),
+    KernelSpec(NeuralKernelNetwork, "NKN"),
 )
 
-for _row in ROWS:
-    register(_row)
+for _spec in SPECS:
+    register(_spec)
