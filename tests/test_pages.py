@@ -61,6 +61,18 @@ def test_python_blocks_run_in_order_in_one_namespace(path, blocks, tmp_path, mon
                 exec(compile("\n" * (line - 1) + code, str(path), "exec"), namespace)
 
 
+@pytest.mark.parametrize("path", sorted(DOCS.glob("start/[!i]*.md")), ids=lambda path: path.name)
+def test_first_pages_show_what_their_code_prints(path):
+    """`python docs/figures/start.py` writes it below each block."""
+    blocks = re.split(
+        r"^```(\w*)\n(.*?)^```\n", path.read_text(encoding="utf-8"), flags=re.M | re.S
+    )
+    kinds = [*zip(blocks[1::3], blocks[2::3], strict=True), ("", "")]
+    for (kind, code), (next_kind, output) in zip(kinds, kinds[1:], strict=False):
+        if kind == "python" and re.search(r"^ {0,4}print\(", code, re.MULTILINE):
+            assert next_kind == "text" and output and "..." not in output.splitlines(), code
+
+
 @pages_with("bash")
 def test_commands_in_bash_blocks_exist(path, blocks):
     targets = re.findall(r"^([a-z][\w-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE)

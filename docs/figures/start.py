@@ -1,9 +1,14 @@
-"""The pictures of docs/start, each drawn from what the code of its page has computed.
+"""The outputs and pictures of docs/start, out of what the code of each page computes.
+
+Below every block of code that prints, its page shows what it printed.
 
 Run ``python docs/figures/start.py [PAGE ...]`` in the root of the repository.
 """
 
+import re
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import gpytorch
@@ -88,10 +93,23 @@ def table(page):
 if __name__ == "__main__":
     pages = [forecast, model, botorch, grid, table]
     for draw in [page for page in pages if page.__name__ in sys.argv[1:] or not sys.argv[1:]]:
-        text = (FIGURES.parent / "start" / f"{draw.__name__}.md").read_text(encoding="utf-8")
+        path = FIGURES.parent / "start" / f"{draw.__name__}.md"
+        text = path.read_text(encoding="utf-8")
         namespace = {"__name__": "__main__"}
         for _, code in fenced(text, "python"):
-            exec(code, namespace)
+            with redirect_stdout(StringIO()) as printed:
+                exec(code, namespace)
+            block, old = f"```python\n{code}```\n", r"(?:\n```text\n.*?```\n)?"
+            lines = [line.rstrip() for line in printed.getvalue().splitlines()]
+            new = "\n```text\n" + "\n".join(lines) + "\n```\n" if lines else ""
+            text = re.sub(
+                re.escape(block) + old,
+                lambda _, shown=block + new: shown,
+                text,
+                count=1,
+                flags=re.DOTALL,
+            )
+        path.write_text(text, encoding="utf-8")
         figure = draw(namespace)
         for ax in figure.axes:
             ax.spines[["top", "right"]].set_visible(False)
