@@ -1,4 +1,4 @@
-"""Kernels to start from: scikit-learn's by name, GPyTorch's, or any function of two tables."""
+"""Base kernels: scikit-learn's by name, GPyTorch's, or functions of two tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpytorch_nkn.fit import check_number
 
 __all__ = ["BaseKernel", "GPyTorchGram", "check_gram", "make_base_kernel"]
 
-# Positive semi-definite kernels with the arguments that they have beside gamma.
+# Positive semi-definite kernels with their arguments other than gamma.
 _NAMED: dict[str, dict[str, float]] = {
     "rbf": {},
     "laplacian": {},
@@ -26,9 +26,9 @@ _NAMED: dict[str, dict[str, float]] = {
     "chi2": {},
 }
 _WITHOUT_GAMMA = ("linear", "cosine")
-_BLOCK = 2**22  # entries of a Gram matrix that are computed at once
-_CHECKED = 1000  # rows whose Gram matrix is decomposed
-_NEGATIVE = 1e-6  # of the largest eigenvalue, below which one is negative
+_BLOCK = 2**22  # entries of a Gram matrix in one block
+_CHECKED = 1000  # rows of the Gram matrix that is decomposed in the check
+_NEGATIVE = 1e-6  # tolerance of negative eigenvalues
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class BaseKernel:
             options = dict(_NAMED[self.function])
             if self.function not in _WITHOUT_GAMMA:
                 options["gamma"] = self.gamma
-            if self.function == "rbf":  # whose squared distances lose digits far from zero
+            if self.function == "rbf":  # squared distances lose digits far from zero
                 middle = right.mean(axis=0)
                 left, right = left - middle, right - middle
             with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -62,13 +62,13 @@ class BaseKernel:
 
     @property
     def width(self) -> float | None:
-        """Length over which a kernel falls, ``None`` of those that do not fall with distance."""
+        """Width of a kernel that decreases with the distance; ``None`` for other kernels."""
         if self.function == "rbf":
             return float((2.0 * self.gamma) ** -0.5)
         return 1.0 / self.gamma if self.function == "laplacian" else None
 
     def widened(self, factor: float) -> BaseKernel:
-        """The same with its :attr:`width` times a factor."""
+        """The kernel with its :attr:`width` times a factor."""
         power = 2 if self.function == "rbf" else 1
         return replace(self, gamma=self.gamma / factor**power)
 
@@ -86,7 +86,7 @@ class GPyTorchGram:
 
     def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Gram matrix ``M x N`` between tables ``M x D`` and ``N x D``."""
-        # Copies: kernels take equal inputs by identity, and arrays may be read-only.
+        # Copies: arrays may be read-only, and kernels compare inputs by identity.
         x2 = torch.tensor(right, dtype=torch.float64)
         step = max(1, _BLOCK // max(len(right), 1))
         with torch.inference_mode(False), torch.no_grad():
@@ -102,7 +102,7 @@ def make_base_kernel(
     X: np.ndarray,
     gamma: float | str,
 ) -> BaseKernel:
-    """The base kernel of an estimator; training inputs ``n x D`` give the rules of ``gamma``."""
+    """The base kernel of an estimator, with ``gamma`` from training inputs ``n x D``."""
     function: Any = kernel
     if isinstance(kernel, Kernel):
         function = GPyTorchGram(kernel)
@@ -121,13 +121,15 @@ def make_base_kernel(
         with np.errstate(over="ignore", invalid="ignore"):
             variance = float(X.var()) if gamma == "scale" else 1.0
         if not np.isfinite(variance):
-            raise ValueError(f"X holds values that are too large, up to {np.abs(X).max():g}.")
+            raise ValueError(
+                f"X must have a finite variance, got values up to {np.abs(X).max():g}."
+            )
         gamma = 1.0 / (X.shape[1] * variance) if variance > 0 else 1.0
     return BaseKernel(function, float(gamma))
 
 
 def check_gram(gram: np.ndarray) -> None:
-    """Check that a Gram matrix is symmetric and, by some rows, has no negative eigenvalue."""
+    """Raise an error unless a Gram matrix is symmetric and positive semi-definite."""
     scale = float(np.abs(gram).max())
     if not np.allclose(gram, gram.T, rtol=0.0, atol=1e-8 * scale):
         i, j = divmod(int(np.abs(gram - gram.T).argmax()), len(gram))

@@ -15,8 +15,8 @@ from gpytorch_nkn.fit import as_finished
 
 __all__ = ["ClusteredKernel", "Clusters", "fit_clusters"]
 
-_KMEANS_ROWS = 20_000  # random rows that k-means is run on
-_DENSE = 8_000  # rows of the SVM's Gram matrix (0.5 GB)
+_KMEANS_ROWS = 20_000  # random rows for k-means
+_DENSE = 8_000  # largest Gram matrix of the SVM (0.5 GB)
 
 
 class Clusters:
@@ -32,7 +32,7 @@ class Clusters:
         self.rows = [np.flatnonzero(labels == cluster) for cluster in range(len(used))]
 
     def assign(self, inputs: np.ndarray) -> np.ndarray:
-        """Cluster of each input, ``N x D`` to ``N``: that of the nearest centroid."""
+        """Nearest centroid ``N`` of inputs ``N x D``."""
         return pairwise_distances_argmin(inputs, self.centers)
 
 
@@ -43,10 +43,10 @@ class ClusteredKernel(LearnedKernel):
         \tilde k(x, x') = k(x, x') \begin{cases}
             F_c(x, x') & c(x) = c(x') = c \\ 1 & \text{otherwise} \end{cases}
 
-    with ``c(x)`` the nearest centroid: ``F = 11' + blockdiag(E_c)`` with positive semi-definite
-    ``E_c = F_c - 11'``. By lemma 5 of the paper it is the solution of its problem (20) with
-    ``tau = 0``: entries between clusters do not enter there and cost least at one. Features of a
-    cluster have columns of their own, so ``F = 1 + k f f'`` as in :class:`SmoothExtension`.
+    where ``c(x)`` is the nearest centroid: ``F = 11' + blockdiag(E_c)`` with positive semi-definite
+    ``E_c = F_c - 11'``. By lemma 5 of the paper it solves problem (20) with ``tau = 0``, in which
+    entries between clusters are optimal at one. Features of different clusters are in different
+    columns, so ``F = 1 + k f f'`` as in :class:`SmoothExtension`.
     """
 
     def __init__(
@@ -102,14 +102,17 @@ def fit_clusters(
 ) -> tuple[ClusteredKernel, FittedSVMs, np.ndarray]:
     """Learn factors inside clusters, then the SVMs.
 
-    The SVMs see all rows up to a number that fits into memory, otherwise the support vectors of
-    the SVMs of the clusters (Hsieh, Si and Dhillon, 2014) before other rows. (The paper's theorem
-    7, which would screen rows exactly, does not hold as printed: with ``eta`` large no row can
-    meet (21).)
+    The SVMs use as many rows as fit into memory: first the support vectors of the SVMs of the
+    clusters (Hsieh, Si and Dhillon, 2014), then other rows. (The paper's theorem 7, which would
+    screen rows exactly, does not hold as printed: for large ``eta`` no row can satisfy (21).)
 
-    ``share`` is ``eta`` of a cluster over the squared norm of its dual variables; where it is
-    ``None`` all have the given ``eta``, infinite for ``F = 1``. The SVM takes rows in an order:
-    some of every class, then all. Returns the kernel, the SVMs, and the rows that these have seen.
+    Args:
+        share: ``eta`` of a cluster relative to the squared norm of its dual variables; ``None`` for
+            the given ``eta`` (infinite for ``F = 1``) in all clusters.
+        order: Rows in the order of their use: some of every class, then all.
+
+    Returns:
+        The kernel, the SVMs, and the rows of the SVMs.
     """
     kept = np.arange(len(table))
     extensions: list[SmoothExtension | None] = [None] * len(clusters.rows)
@@ -132,7 +135,7 @@ def fit_clusters(
 def _learn_cluster(
     shared: tuple, inputs: np.ndarray, blocks: Sequence[Block]
 ) -> tuple[SmoothExtension | None, np.ndarray]:
-    """The factor of one cluster, and which of its rows are support vectors."""
+    """The factor of one cluster, and the mask of its support vectors."""
     base, share, eta = shared
     blocks = [block for block in blocks if len(block.rows) and np.ptp(block.targets) > 0.0]
     if not blocks:

@@ -1,23 +1,19 @@
-"""What data-adaptive classification and regression have in common: options, fit, predictions."""
+"""Base class of data-adaptive classification and regression."""
 
 from __future__ import annotations
 
 import math
-import re
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from textwrap import indent
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gpytorch_nkn._devices import OnCPU
 from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel, check_gram, make_base_kernel
 from gpytorch_nkn.estimators.dank.clusters import ClusteredKernel, Clusters, fit_clusters
 from gpytorch_nkn.estimators.dank.dank_selection import (
@@ -33,72 +29,72 @@ from gpytorch_nkn.estimators.dank.dual import Block, hadamard_factor, threshold_
 from gpytorch_nkn.estimators.dank.extension import LearnedKernel, reciprocal_neighbours
 from gpytorch_nkn.estimators.dank.relevance import RelevanceKernel
 from gpytorch_nkn.estimators.dank.svm import FittedSVMs, learn_svms, plain_svms
+from gpytorch_nkn.estimators.estimator import Estimator
 from gpytorch_nkn.estimators.table_input import check_numeric
 from gpytorch_nkn.fit import check_counts, check_number, warn_of_size
 
 __all__ = ["FOLDS", "BaseDANK"]
 
-FOLDS = 5  # of comparisons
-_ETA_ROWS = 500  # that eta is chosen with
-_PAIRS = 45  # of 10 classes: factors of more are not compared
-_CHECKED_ROWS = 1000  # of a kernel that need not be definite
-_CONFIRMED_ROWS = 3000  # that relevances must be better with
-_WHOLE = 3000  # rows up to which all are in one cluster by default
-_USUAL_ROWS = 20_000
-_CLUSTER = 1500  # rows of a cluster beyond, on average
-_CHUNK = 2**22  # entries of a Gram matrix that are computed at once in predictions
-_LARGEST = 1e100  # of numbers whose squares are needed
+FOLDS = 5  # of cross-validation
+_ETA_ROWS = 500  # rows for the choice of eta
+_PAIRS = 45  # largest number of pairs of classes for which factors are compared (10 classes)
+_CHECKED_ROWS = 1000  # rows for the check that a function is positive semi-definite
+_CONFIRMED_ROWS = 3000  # rows for the confirmation of relevances
+_WHOLE = 3000  # largest number of rows in one cluster by default
+_USUAL_ROWS = 20_000  # above which a warning names an alternative
+_CLUSTER = 1500  # mean number of rows in a cluster
+_CHUNK = 2**22  # entries of a Gram matrix in memory during predictions
+_LARGEST = 1e100  # largest number whose square is needed
 
-# Sections that the docstrings of both estimators include.
-_SHARED = {
-    "shared arguments": """
-kernel: Base kernel: a name of scikit-learn's (``"rbf"``, ``"laplacian"``, ``"linear"``,
-    ``"poly"`` of degree 3, ``"cosine"``, ``"chi2"``), a positive semi-definite function of two
-    tables ``M x D`` and ``N x D`` that returns ``M x N``, a GPyTorch kernel with its present
-    hyperparameters, or ``"precomputed"``: ``X`` is the Gram matrix ``n x n`` then, and kernel
-    values with the training rows ``M x n`` in predictions.
-gamma: Of named kernels: a number, ``"scale"`` for ``1 / (D var(X))``, ``"auto"`` for
+
+class BaseDANK(Estimator):
+    """Fit and predictions for any kind of targets."""
+
+    _shared_text: ClassVar[dict[str, str]] = {
+        "shared arguments": """
+kernel: Base kernel: a name of scikit-learn (``"rbf"``, ``"laplacian"``, ``"linear"``, ``"poly"`` of
+    degree 3, ``"cosine"``, ``"chi2"``), a positive semi-definite function of two tables
+    ``M x D`` and ``N x D`` that returns ``M x N``, a GPyTorch kernel with its current
+    hyperparameters, or ``"precomputed"``: ``X`` is then the Gram matrix ``n x n``, and in
+    predictions kernel values with the training rows ``M x n``.
+gamma: Parameter of named kernels: a number, ``"scale"`` for ``1 / (D var(X))``, ``"auto"`` for
     ``1 / D``.
-eta: Weight of ``F``'s distance from ones: a number; ``"norm"``, the paper's: the squared
-    norm of the dual variables of the SVM with the base kernel; or ``"cv"``: that times
-    1, ``n^-1/2``, ``1 / n``, ``0.1 / n``, ``0.01 / n``, or infinity (``F_s = 1``), by
-    held-out rows (of more than 10 classes it is infinity). Infinity is a number.
-tau: Weight of the nuclear norm of ``F``, relative to ``eta``; 0.01 in the paper. It sets the
-    rank of ``F``, predictions with 0 and 0.01 are alike, and 0 needs no eigenvalues.
-relevance: ``"cv"`` learns the relevance factor from a random part of many rows, and keeps it
-    if held-out rows say so; ``None`` does not. It needs several columns, at most 10 classes,
-    inputs, and the smooth extension.
-extension: ``"smooth"`` as above, or ``"reciprocal"``, the paper's: a new row has the column
-    of ``F`` of its reciprocal nearest neighbour. That is no kernel: it depends on what is
-    predicted together, and acts as a vote of neighbours.
-n_clusters: Clusters to learn factors in: 1 learns one with the Gram matrix of all rows;
-    ``"auto"`` takes one up to 3000 rows, and as many as give 1500 rows each beyond. With
-    clusters ``F = 11' + blockdiag(E_c)``, and one SVM sees up to 8000 rows: all, or support
+eta: Weight of the distance of ``F`` from ones: a number (possibly infinite); ``"norm"`` as in
+    the paper: the squared norm of the dual variables of the SVM with the base kernel; or
+    ``"cv"``: that norm times 1, ``n^-1/2``, ``1 / n``, ``0.1 / n``, ``0.01 / n`` or infinity
+    (``F_s = 1``), by held-out rows (infinity for more than 10 classes).
+tau: Weight of the nuclear norm of ``F`` relative to ``eta``; 0.01 in the paper. It determines
+    the rank of ``F``, hardly changes predictions, and 0 needs no eigenvalues.
+relevance: ``"cv"`` learns the relevance factor from a random subset of many rows, and keeps it
+    if it predicts held-out rows better; ``None`` does not. It needs inputs of several columns,
+    at most 10 classes, and the smooth extension.
+extension: ``"smooth"`` as above, or ``"reciprocal"`` as in the paper: a new row has the column
+    of ``F`` of its reciprocal nearest neighbour. That is not a kernel, because it depends on
+    the rows that are predicted together.
+n_clusters: Clusters in which factors are learned: 1 for one factor from the Gram matrix of all
+    rows; ``"auto"`` for 1 up to 3000 rows, and clusters of 1500 rows on average for more. With
+    clusters ``F = 11' + blockdiag(E_c)``, and one SVM uses up to 8000 rows: all, or support
     vectors of the clusters.
-random_state: Of folds and clusters: a seed, a NumPy random state, or ``None`` for other
-    ones each time.
+random_state: Seed of folds and clusters, or NumPy random state; ``None`` for a random seed.
 """,
-    "shared attributes": """
+        "shared attributes": """
 support_: Training rows with a dual coefficient.
-dual_coef_, intercept_: Signed dual coefficients, SVMs by ``support_``, and intercepts.
-eta_: The weight used, infinite for ``F_s = 1``, NaN where it differs between clusters.
-C_: ``C`` of the SVM; with a widened base kernel it is larger than that given.
-relevances_: Weights ``D`` of the columns, ``w``. They are no importances: that of a column in
-    which a function is nearly linear is small.
-relevance_kernel_: The kernel with relevances; ``None`` if the base kernel stays.
+dual_coef_, intercept_: Signed dual coefficients (SVMs by ``support_``) and intercepts.
+eta_: The weight in use, infinite for ``F_s = 1``, NaN if it differs between clusters.
+C_: ``C`` of the SVM, which is larger than the argument for a widened base kernel.
+relevances_: Weights ``D`` of the columns, ``w``. They are not feature importances: the weight of
+    a column in which the function is nearly linear is small.
+relevance_kernel_: The kernel with relevances; ``None`` for the base kernel.
 factor_: Root ``G`` of the learned ``F = G G'``, ``n x rank``.
 n_iter_: Steps of the dual problem with a factor, or 1.
-cv_results_: The candidates, a :class:`~gpytorch_nkn.estimators.Candidate` each, with its
-    gain over the kernel before it and the standard error of that.
+cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`, with the gain
+    over the previous kernel and its standard error.
 """,
-}
-
-
-class BaseDANK(OnCPU, BaseEstimator):
-    """Fitting and predicting, whatever the targets are."""
+    }
+    _private_state = ("_svms", "_kernel", "_fitted_tau", "_is_gram")
 
     _paths: ClassVar[tuple[Path, ...]]
-    _max_rows: ClassVar[int]  # to learn relevances from
+    _max_rows: ClassVar[int]  # largest number of rows for relevances
     C: float
     kernel: Any
     gamma: float | str
@@ -109,22 +105,6 @@ class BaseDANK(OnCPU, BaseEstimator):
     n_clusters: int | str
     random_state: Any
     n_features_in_: int
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Put the shared parts into the docstring."""
-        super().__init_subclass__(**kwargs)
-        if cls.__doc__ is not None:  # with its indentation, or without it from Python 3.13 on
-            cls.__doc__ = re.sub(
-                r"^( *)<(shared \w+)>$",
-                lambda found: indent(_SHARED[found[2]].strip(), found[1]),
-                cls.__doc__,
-                flags=re.MULTILINE,
-            )
-
-    def _set_options(self, arguments: dict[str, Any]) -> None:
-        """Keep what ``__init__`` was called with: its local variables."""
-        for name in self._get_param_names():
-            setattr(self, name, arguments[name])
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the kernel and the SVMs.
@@ -143,10 +123,10 @@ class BaseDANK(OnCPU, BaseEstimator):
                 type(self).__name__,
                 len(table),
                 _USUAL_ROWS,
-                "the SVM sees support vectors of clusters of some 1,500 rows; "
+                "the SVM uses support vectors of clusters of about 1,500 rows; "
                 f"{type(self).__name__.replace('DANK', 'ASKL')} learns from all rows in minutes.",
             )
-            table = table.copy()  # predictions need it as it is now
+            table = table.copy()  # predictions need the present values
             self._fitted_tau, self._is_gram = self.tau, self._is_precomputed
             self._fit(table, target)
         except BaseException:
@@ -155,36 +135,33 @@ class BaseDANK(OnCPU, BaseEstimator):
         return self
 
     def learned_kernel(self, X: ArrayLike, Y: ArrayLike | None = None) -> np.ndarray:
-        """Gram matrix ``M x N`` of the learned kernel, for any use of it.
+        """Gram matrix ``M x N`` of the learned kernel.
 
-        ``SVC(kernel=fitted.learned_kernel)`` takes it as it is, with the ``C`` of ``C_``; other
-        learners take it as precomputed.
+        Use it as ``SVC(kernel=fitted.learned_kernel, C=fitted.C_)``, or as a precomputed kernel.
 
         Args:
             X: Rows ``M x D``.
-            Y: Rows ``N x D``; ``None`` for those of the first argument.
+            Y: Rows ``N x D``; ``None`` for ``X``.
         """
         check_is_fitted(self)
         if self._is_gram or self._svms.factor is not None:
             raise ValueError(
                 "learned_kernel needs inputs in place of kernel='precomputed', and "
-                "extension='smooth', as 'reciprocal' is no kernel."
+                "extension='smooth', because 'reciprocal' is not a kernel."
             )
         left = self._rows("X", X)
         return self._kernel(left, left if Y is None else self._rows("Y", Y))
 
     @property
     def factor_(self) -> np.ndarray:
-        """Root ``G`` of the learned factor ``F = G G'`` between training rows, ``n x rank``.
-
-        It is that of the dual problem, before it is extended.
+        """Root ``G`` of the factor ``F = G G'`` of the dual problem, ``n x rank``.
 
         Raises:
             AttributeError: The SVMs were fitted in clusters.
         """
         check_is_fitted(self)
         if isinstance(self._kernel, ClusteredKernel):
-            raise AttributeError("factor_ exists for n_clusters=1 only.")
+            raise AttributeError("factor_ needs n_clusters=1, got several clusters.")
         rows, learned = self._kernel.rows, self._svms.learned
         if learned is None:
             return np.ones((len(rows), 1))
@@ -204,7 +181,7 @@ class BaseDANK(OnCPU, BaseEstimator):
 
     @abstractmethod
     def _blocks(self, target: np.ndarray, cost: float) -> list[Block]:
-        """SVMs for encoded targets of all rows or some, at a factor of ``C``."""
+        """SVMs for encoded targets, with ``C`` times a factor."""
 
     @abstractmethod
     def _losses(self, outputs: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -212,11 +189,11 @@ class BaseDANK(OnCPU, BaseEstimator):
 
     @abstractmethod
     def _folds(self, target: np.ndarray) -> list[Fold]:
-        """Rows to train with and to predict, for every part of cross-validation."""
+        """Rows of the training and held-out rows of each fold."""
 
     @abstractmethod
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
-        """So many rows, drawn at random."""
+        """Random rows."""
 
     _num_svms: int = 1
 
@@ -225,17 +202,17 @@ class BaseDANK(OnCPU, BaseEstimator):
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
     def _random(self) -> np.random.RandomState:
-        """A random state, not NumPy's own, which stays as it is."""
+        """A random state other than NumPy's global one."""
         if self.random_state is None:
             return np.random.RandomState()
         return check_random_state(self.random_state)
 
     def _some(self, target: np.ndarray, most: int) -> np.ndarray:
-        """All rows, or a random sample."""
+        """All rows, or a random sample of ``most`` rows."""
         return np.arange(len(target)) if len(target) <= most else self._sample(target, most)
 
     def _fit(self, table: np.ndarray, target: np.ndarray) -> None:
-        """Relevances first, then the factor: in clusters, or with all rows at once."""
+        """Learn relevances, and then the factor, in clusters or with all rows."""
         base = self._base_kernel(table, target)
         clusters = self._number_of_clusters(len(table))
         self.cv_results_: list[Candidate] = []
@@ -249,7 +226,7 @@ class BaseDANK(OnCPU, BaseEstimator):
         fit(table, target, base if learned is None else learned, cost, clusters)
 
     def _base_kernel(self, table: np.ndarray, target: np.ndarray) -> BaseKernel | None:
-        """The base kernel; ``None`` where the table is its Gram matrix."""
+        """The base kernel; ``None`` if the table is its Gram matrix."""
         if self._is_precomputed:
             rows, columns = table.shape
             if rows != columns:
@@ -265,7 +242,7 @@ class BaseDANK(OnCPU, BaseEstimator):
     def _learn_relevance(
         self, base: BaseKernel, table: np.ndarray, target: np.ndarray
     ) -> tuple[RelevanceKernel | None, float]:
-        """Kernel with relevances, or ``None``, and the factor of ``C`` for it."""
+        """Kernel with relevances (or ``None``), and its factor of ``C``."""
         rows = self._some(target, self._max_rows)
         known, labels = table[rows], target[rows]
         folds = self._folds(labels)
@@ -304,9 +281,9 @@ class BaseDANK(OnCPU, BaseEstimator):
     def _eta_share(
         self, gram: Callable[[np.ndarray], np.ndarray], target: np.ndarray, cost: float
     ) -> float | None:
-        """``eta`` over its norm, by held-out rows of a sample; ``None`` for infinity or a number.
+        """``eta`` relative to the squared norm of the dual variables, by held-out rows.
 
-        ``gram`` makes the Gram matrix of some rows.
+        ``None`` for infinity or a given number; ``gram`` returns the Gram matrix of some rows.
         """
         if self.eta == "norm":
             return 1.0
@@ -327,7 +304,7 @@ class BaseDANK(OnCPU, BaseEstimator):
         """Learn in clusters, without the Gram matrix of all rows."""
         random = self._random()
         clusters = Clusters(table, number, random)
-        rows = max(clusters.rows, key=len)  # that eta is chosen with
+        rows = max(clusters.rows, key=len)  # for the choice of eta
         inputs = table[rows]
         share = self._eta_share(lambda i: kernel(inputs[i], inputs[i]), target[rows], cost)
         eta = math.inf if isinstance(self.eta, str) else float(self.eta)
@@ -337,19 +314,13 @@ class BaseDANK(OnCPU, BaseEstimator):
         self._keep(*fit_clusters(table, blocks, kernel, clusters, share, eta, order))
 
     def _keep(self, kernel: LearnedKernel, svms: FittedSVMs, rows: np.ndarray) -> None:
-        """Store what predictions need, and the public attributes."""
+        """Set the attributes of the fit."""
         self._kernel, self._svms = kernel, svms
         used = svms.signed.any(axis=1)
         self.support_ = rows[used]
         self.dual_coef_ = svms.signed[used].T
         self.intercept_ = svms.intercepts
         self.n_iter_ = max(1, svms.steps)
-
-    def _forget(self) -> None:
-        """Drop what another fit left."""
-        private = ("_svms", "_kernel", "_fitted_tau", "_is_gram")
-        for name in [name for name in vars(self) if name.endswith("_") or name in private]:
-            delattr(self, name)
 
     def _rows(self, name: str, values: ArrayLike) -> np.ndarray:
         """Checked rows for predictions."""
@@ -375,7 +346,7 @@ class BaseDANK(OnCPU, BaseEstimator):
         return np.concatenate([svms.outputs(cross) for cross in crosses])
 
     def _check_options(self) -> None:
-        """Raise an error for options without a meaning."""
+        """Raise an error if an option is invalid."""
         if self.extension not in ("smooth", "reciprocal"):
             raise ValueError(f"extension must be 'smooth' or 'reciprocal', got {self.extension!r}.")
         if self.relevance not in ("cv", None):
@@ -388,11 +359,11 @@ class BaseDANK(OnCPU, BaseEstimator):
         check_number("eta", self.eta, positive=True, infinite=True, words=("cv", "norm"))
 
     def _number_of_clusters(self, count: int) -> int:
-        """Clusters of so many rows to learn factors in, if options allow them."""
+        """Number of clusters for a number of rows."""
         number: Any = self.n_clusters
         whole = self._is_precomputed or self.extension == "reciprocal" or self.tau > 0
         if self.tau >= 2 * count:
-            raise ValueError(f"tau must be below 2 n = {2 * count}, where F is 0: {self.tau}.")
+            raise ValueError(f"tau must be below 2 n = {2 * count}, got {self.tau}: F would be 0.")
         if number == "auto":
             number = 1 if whole or count <= _WHOLE else math.ceil(count / _CLUSTER)
         if number > count:

@@ -23,15 +23,14 @@ from gpytorch_nkn.estimators.table_input import check_numeric
 
 __all__ = ["DANKClassifier"]
 
-_REPEATS = 2  # of the comparison
+_REPEATS = 2  # of the folds
 _PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003)
 
 
 class DANKClassifier(ClassifierMixin, BaseDANK):
     r"""Support vector classification whose kernel is adapted to the data.
 
-    The base kernel is multiplied, entry by entry, with a factor that is learned together with the
-    SVM:
+    The base kernel is multiplied by a factor that is learned together with the SVM:
 
     .. math::
         \tilde k(x, x') = k(x, x')\, F(x, x'), \qquad
@@ -39,24 +38,24 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
             - \tfrac{1}{2} \alpha^\top Y (F \circ K) Y \alpha
             + \eta \lVert F - 11^\top \rVert_F^2 + \tau \eta \lVert F \rVert_*
 
-    The paper's ``F`` is a matrix, in closed form for any ``alpha``. Here it is extended to a
-    function ``F_s``: dual coefficients are smoothed by kernel ridge regression, and the SVM is
-    trained once more with the kernel that this gives, so training and prediction see one kernel.
+    The paper's ``F`` is a matrix with a closed form for any ``alpha``. Here it is extended to a
+    function ``F_s``: kernel ridge regression smooths the dual coefficients, and the SVM is trained
+    again with the resulting kernel, so that training and prediction use the same kernel.
 
-    A second factor, which is not the paper's, is learned before:
+    A second factor, which is not in the paper, is learned first:
     ``F_w(x, x') = exp(-sum_d w_d |x_d - x'_d| / 2)``, a minimiser of the same maximum with a
-    penalty on ``w``. Most gains in benchmarks/RESULTS.md come from it. Base kernels of 1, 2 and 4
-    times the width are tried with it, with ``C`` times their square.
+    penalty on ``w``. Most gains in benchmarks/RESULTS.md come from it. Candidates have base kernels
+    of 1, 2 and 4 times the width, with ``C`` times the square of this factor.
 
-    Each factor stays only if held-out rows say so, by more than a standard error over two
-    rounds of 5 folds; otherwise this is ``sklearn.svm.SVC``. Tune ``C`` and ``gamma`` with
-    ``SVC``, which is faster, and then learn the factors with these values. With more than two
-    classes SVMs of all pairs share one ``F``, hence one kernel.
+    Each factor is kept only if it predicts held-out rows better by more than a standard error, over
+    two rounds of 5 folds; without factors the model is ``sklearn.svm.SVC``. Tune ``C`` and
+    ``gamma`` with ``SVC``, which is faster, and then learn the factors. With more than two classes
+    the SVMs of all pairs share one ``F``, hence one kernel.
 
     Args:
-        C: Bound of dual variables.
-        class_weight: Factors of ``C`` of the classes, or ``"balanced"``. Errors count by them where
-            kernels are compared, too.
+        C: Bound of the dual variables.
+        class_weight: Factors of ``C`` by class, or ``"balanced"``. They also weight the errors in
+            comparisons of kernels.
         <shared arguments>
 
     Attributes:
@@ -99,8 +98,8 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Values ``M`` for two classes, positive for the second; otherwise ``M x K``.
 
-        Those of more classes are votes of the SVMs of all pairs, plus a number between -1/3
-        and 1/3 that grows with the sum of their values, as in scikit-learn's ``SVC``.
+        For more classes the values are votes of the SVMs of all pairs, plus a number between -1/3
+        and 1/3 that increases with the sum of their values, as in scikit-learn's ``SVC``.
         """
         outputs = self._outputs(X)
         return outputs[:, 0] if len(self.classes_) == 2 else _votes(outputs, len(self.classes_))
@@ -139,7 +138,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         count = min(FOLDS, int(counts.max()))
         if len(target) < 2 * FOLDS or count < 2:
             return []
-        # Rows that are the only ones of their class must stay: no SVM lacks a class.
+        # A row that is the only one of its class is never held out.
         rows = np.flatnonzero(counts[target] > 1)
         splitter = RepeatedStratifiedKFold(
             n_splits=count, n_repeats=_REPEATS, random_state=self._random()
@@ -150,7 +149,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         return [(np.setdiff1d(np.arange(len(target)), part), part) for part in held_out]
 
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
-        """Random rows, two of every class at least."""
+        """Random rows, at least two of every class."""
         order = self._random().permutation(len(target))
         codes = range(len(self.classes_))
         needed = np.concatenate([order[target[order] == code][:2] for code in codes])

@@ -19,14 +19,13 @@ from gpytorch_nkn.estimators.table_input import check_numeric
 
 __all__ = ["DANKRegressor"]
 
-_LARGEST = 1e100  # squares are needed
+_LARGEST = 1e100  # largest target: its square must be finite
 
 
 class DANKRegressor(RegressorMixin, BaseDANK):
     r"""Epsilon-insensitive support vector regression whose kernel is adapted to the data.
 
-    The base kernel is multiplied, entry by entry, with a factor that is learned together with the
-    SVM:
+    The base kernel is multiplied by a factor that is learned together with the SVM:
 
     .. math::
         \max_{\hat\alpha, \check\alpha} \min_{F \succeq 0}
@@ -38,24 +37,24 @@ class DANKRegressor(RegressorMixin, BaseDANK):
     with ``0 <= alpha <= C`` and ``1's = 0`` (the paper's (22) has ``y's = 0``, a slip). See
     :class:`~gpytorch_nkn.estimators.DANKClassifier` for how ``F`` is extended to new rows.
 
-    A second factor, which is not the paper's, is learned before:
+    A second factor, which is not in the paper, is learned first:
     ``F_w(x, x') = exp(-sum_d w_d (x_d - x'_d)^2 / 2)``, with several penalties and widths of the
     base kernel, absolute differences, and sums with the base kernel.
 
-    Each factor stays only if held-out rows of 5 folds say so, by more than a standard error.
-    With neither this is ``sklearn.svm.SVR``. Tune ``C``, ``gamma`` and ``epsilon`` with ``SVR``,
-    which is faster, and then learn the factors with these values. ``C`` and ``epsilon`` are in
-    units of the targets: standardise them (``sklearn.compose.TransformedTargetRegressor``).
+    Each factor is kept only if it predicts held-out rows better by more than a standard error, over
+    5 folds; without factors the model is ``sklearn.svm.SVR``. Tune ``C``, ``gamma`` and ``epsilon``
+    with ``SVR``, which is faster, and then learn the factors. ``C`` and ``epsilon`` are in units of
+    the targets: standardise them (``sklearn.compose.TransformedTargetRegressor``).
 
     Args:
-        C: Bound of dual variables.
-        epsilon: Half width of the tube in which errors do not count.
+        C: Bound of the dual variables.
+        epsilon: Half width of the tube of errors without a loss.
         <shared arguments>
 
     Attributes:
         <shared attributes>
 
-    Targets that all lie within the tube have no dual coefficients: the prediction is a constant.
+    If all targets are within the tube, predictions are constant.
 
     Example:
         >>> import numpy as np

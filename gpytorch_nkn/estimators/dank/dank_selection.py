@@ -1,4 +1,4 @@
-"""Which learned kernels to keep, by held-out rows."""
+"""Selection of learned kernels by held-out rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from gpytorch_nkn.estimators.dank.svm import learn_svms, plain_svms
 from gpytorch_nkn.fit import as_finished
 
 __all__ = [
-    "Blocks",
     "Candidate",
     "Fold",
     "Path",
@@ -29,52 +28,52 @@ __all__ = [
     "learn_relevances",
 ]
 
-Blocks = Callable[[np.ndarray, float], list[Block]]
 Fold = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Path:
-    """Relevances to try, from one base kernel."""
+    """Candidate relevances from one base kernel."""
 
     widening: float  # factor of the width of the base kernel
     cost: float  # factor of C
     power: int  # of differences, 1 or 2
     penalties: tuple[float, ...]  # falling
-    skipped: int = 0  # leading penalties that only lead to the others
+    skipped: int = 0  # leading penalties that only serve as starts
     shares: tuple[float, ...] = (1.0,)  # weights in a sum with the base kernel
     max_iter: int = 20  # for each penalty
 
     def members(self) -> list[tuple[int, float]]:
-        """Index of the penalty, and weight, of each candidate."""
+        """Index of the penalty, and weight in the sum, of each candidate."""
         numbers = range(self.skipped, len(self.penalties))
         return [(number, share) for number in numbers for share in self.shares]
 
 
 @dataclass(frozen=True)
 class Task:
-    """Rows to learn from, and the SVMs for them."""
+    """Rows, their SVMs and folds."""
 
     gram: np.ndarray  # of the base kernel, n x n
     target: np.ndarray  # encoded
-    blocks: Blocks  # makes SVMs of encoded targets and a factor of C
-    losses: Callable[[np.ndarray, np.ndarray], np.ndarray]  # by row, of decision values
-    folds: Sequence[Fold]  # rows to train with, and to predict
+    blocks: Callable[
+        [np.ndarray, float], list[Block]
+    ]  # makes SVMs from encoded targets and a factor of C
+    losses: Callable[[np.ndarray, np.ndarray], np.ndarray]  # of decision values, by row
+    folds: Sequence[Fold]  # training rows and held-out rows
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel that was compared with the one before it.
+    """A candidate kernel and its held-out loss.
 
     Attributes:
-        stage: ``"relevance"`` or ``"eta"``. The second starts from the kernel that the first one
-            chose, whose relevances have seen all rows, so mean losses are too good there, for all
-            candidates alike.
-        params: Parameters by name; empty for the kernel to start from.
-        mean_loss: Over held-out rows: fraction of wrong classes, or mean squared error.
-        gain: Mean loss of the kernel to start from, less this one.
+        stage: ``"relevance"`` or ``"eta"``. The second stage starts from the kernel of the first,
+            whose relevances were learned from all rows: all its losses are optimistic.
+        params: Parameters by name; empty for the initial kernel.
+        mean_loss: Fraction of wrong classes, or mean squared error, of held-out rows.
+        gain: Mean loss of the initial kernel minus the mean loss of this kernel.
         error: Standard error of the gain.
-        weight: Of the kernel in the result.
+        weight: Weight of the kernel in the result.
     """
 
     stage: str
@@ -91,9 +90,10 @@ def learn_relevances(
     table: np.ndarray,
     paths: Sequence[Path],
 ) -> tuple[RelevanceKernel | None, float, list[Candidate]]:
-    """The kernel with relevances that predicts held-out rows best, if better than the base kernel.
+    """Learn the kernel with relevances that predicts held-out rows best.
 
-    Returns the kernel, or ``None`` for the base kernel; the factor of ``C``; all candidates.
+    Returns the kernel (``None`` if the base kernel is as good), the factor of ``C``, and all
+    candidates.
     """
     paths = [path for path in paths if path.widening == 1.0 or base.width is not None]
     wide = [base if path.widening == 1.0 else base.widened(path.widening) for path in paths]
@@ -108,13 +108,8 @@ def learn_relevances(
     members = [(trial, *member) for trial in trials for member in trial[0].members()]
     weights = choose(losses)
     names = [
-        {
-            "relevance_penalty": path.penalties[number],
-            "power": path.power,
-            "widening": path.widening,
-            "cost": path.cost,
-            "relevance_share": share,
-        }
+        {"relevance_penalty": path.penalties[number], "relevance_share": share}
+        | {name: getattr(path, name) for name in ("power", "widening", "cost")}
         for (path, _, _), number, share in members
     ]
     candidates = _list_candidates("relevance", losses, names, weights)
@@ -129,9 +124,9 @@ def learn_relevances(
 
 
 def choose(losses: np.ndarray, least: float = 1.0) -> np.ndarray:
-    """All of the weight for the kernel with the least loss, if its gain is significant.
+    """Weights that select the kernel with the least loss, if its gain is significant.
 
-    Losses are kernels by rows, that to start from first; ``least`` is in standard errors.
+    Losses are kernels by rows, the initial kernel first; ``least`` is in standard errors.
     """
     best = int(np.argmin(losses.mean(axis=1)))
     differences = losses[0] - losses[best]
@@ -141,10 +136,7 @@ def choose(losses: np.ndarray, least: float = 1.0) -> np.ndarray:
 
 
 def confirm(task: Task, gram: np.ndarray, cost: float) -> bool:
-    """Whether a kernel learned from some rows is better than the base kernel with more.
-
-    Its Gram matrix is that of the rows of the task; ``cost`` is the factor of ``C`` with it.
-    """
+    """Whether a kernel with a Gram matrix and factor of ``C`` is better than the base kernel."""
     losses = [
         _by_row([_fold_losses(task, g, c, fold)[None] for fold in task.folds], task.folds, len(g))
         for g, c in ((task.gram, 1.0), (gram, cost))
@@ -155,10 +147,10 @@ def confirm(task: Task, gram: np.ndarray, cost: float) -> bool:
 def choose_eta(
     task: Task, shares: Sequence[float], cost: float
 ) -> tuple[int | None, list[Candidate]]:
-    """``eta`` over the squared norm of dual variables, by held-out rows, with a factor of ``C``.
+    """Choose ``eta`` relative to the squared norm of the dual variables, by held-out rows.
 
-    Factors are learned with the smooth extension and without a threshold, which only sets the rank.
-    Returns the index of the best share, or ``None`` for ``F = 1``, and all candidates.
+    Factors have the smooth extension and no threshold, which would only change the rank. Returns
+    the index of the best share (``None`` for ``F = 1``), and all candidates.
     """
     found = _parallel(_eta_losses, (task, shares, cost), [(fold,) for fold in task.folds])
     losses = _by_row(found, task.folds, len(task.target))
@@ -172,14 +164,10 @@ def choose_eta(
 def _list_candidates(
     stage: str, losses: np.ndarray, names: Sequence[dict[str, Any]], weights: np.ndarray
 ) -> list[Candidate]:
-    candidates = []
-    for name, row, weight in zip([{}, *names], losses, weights, strict=True):
-        gains = losses[0] - row
-        error = float(np.sqrt(np.sum(gains**2))) / len(gains)
-        candidates.append(
-            Candidate(stage, name, float(row.mean()), float(gains.mean()), error, float(weight))
-        )
-    return candidates
+    gains = losses[0] - losses
+    errors = np.sqrt((gains**2).sum(1)) / gains.shape[1]
+    numbers = np.stack([losses.mean(1), gains.mean(1), errors, weights], 1).tolist()
+    return [Candidate(stage, name, *row) for name, row in zip([{}, *names], numbers, strict=True)]
 
 
 def _by_row(parts: Sequence[np.ndarray], folds: Sequence[Fold], count: int) -> np.ndarray:
@@ -205,7 +193,7 @@ Trial = tuple[Path, BaseKernel, float]
 def _path(
     task: Task, table: np.ndarray, trial: Trial, rows: np.ndarray, stop: int
 ) -> list[np.ndarray]:
-    """Relevances for the first penalties of a path."""
+    """Relevances for the first ``stop`` penalties of a path."""
     path, kernel, scale = trial
     inputs = table[rows]
     return relevance_path(
@@ -234,14 +222,14 @@ def _path_losses(
 
 
 def _eta_losses(shared: tuple[Task, Sequence[float], float], fold: Fold) -> np.ndarray:
-    """Losses of held-out rows: of the base kernel, then of each value of ``eta``."""
+    """Losses of held-out rows for the base kernel, then for each value of ``eta``."""
     task, shares, cost = shared
     known, held_out = fold
     gram, cross = task.gram[np.ix_(known, known)], task.gram[np.ix_(held_out, known)]
     blocks, truth = task.blocks(task.target[known], cost), task.target[held_out]
     plain = plain_svms(gram, blocks, quick=True)
     found = [task.losses(plain.outputs(cross), truth)]
-    if not plain.norm:  # nothing is a support vector, so nothing is learned
+    if not plain.norm:  # no support vectors, hence no factor
         return np.stack(found * (1 + len(shares)))
     spectrum = eigh(gram)
     for share in shares:
@@ -253,7 +241,7 @@ def _eta_losses(shared: tuple[Task, Sequence[float], float], fold: Fold) -> np.n
 
 
 def _scale(kernel: BaseKernel, power: int, table: np.ndarray) -> float:
-    """Scale of differences to a power, in units of which penalties of relevances are."""
+    """Scale of differences to a power, the unit of the penalties of relevances."""
     if power == 1:
         return float(np.median(pdist(table, "cityblock"))) / 4.0 or 1.0
     if kernel.width is not None:

@@ -23,17 +23,17 @@ __all__ = [
     "threshold_root",
 ]
 
-_GROWTH, _DECAY = 2.0, 0.9  # of the step constant, per step
-_PATIENCE = 5  # steps with hardly any rise, before the end
-_LANCZOS_SIZE = 200  # smaller matrices are decomposed in full
-_FEW_BLOCKS = 2  # up to so many SVMs multiply without an n x n product
+_GROWTH, _DECAY = 2.0, 0.9  # factors of the step constant per step
+_PATIENCE = 5  # steps over which the rise is measured
+_LANCZOS_SIZE = 200  # below which matrices are decomposed in full
+_FEW_BLOCKS = 2  # largest number of SVMs that need no n x n product
 
 
 @dataclass(frozen=True)
 class Block:
     """Dual variables ``u`` (``m``) of one SVM: ``0 <= u <= upper``, ``signs' u = 0``.
 
-    Each belongs to one of the training ``rows``; signed dual coefficients are sums of
+    Each variable belongs to one of the training ``rows``. Signed dual coefficients are sums of
     ``signs * u`` over a row. ``epsilon`` is ``None`` for classification.
     """
 
@@ -45,27 +45,27 @@ class Block:
 
     @property
     def count(self) -> int:
-        """Number of rows; a row of a regression has two variables."""
+        """Number of rows; in regression a row has two variables."""
         return len(self.rows) if self.epsilon is None else len(self.rows) // 2
 
     @property
     def targets(self) -> np.ndarray:
-        """Labels 1 and -1, or the targets of a regression, of each row."""
+        """Labels 1 and -1, or targets of a regression, of the rows."""
         if self.epsilon is None:
             return self.signs
         return self.linear[: self.count] + self.epsilon
 
     def restricted(self, rows: np.ndarray) -> Block:
-        """The same SVM with some rows only, in increasing order, renumbered from 0."""
+        """The SVM with some rows in increasing order, renumbered from 0."""
         kept = np.isin(self.rows, rows)
         numbers = np.searchsorted(rows, self.rows[kept])
         return Block(numbers, self.signs[kept], self.linear[kept], self.upper[kept], self.epsilon)
 
 
 def classification_blocks(codes: np.ndarray, num_classes: int, upper: np.ndarray) -> list[Block]:
-    """SVMs of all pairs of classes ``n``, signed as in ``sklearn.svm.SVC``.
+    """SVMs of all pairs of classes, signed as in ``sklearn.svm.SVC``.
 
-    The first class of a pair is positive; with two classes in all, the second.
+    The first class of a pair is positive; with only two classes, the second.
     """
     blocks = []
     for first, second in combinations(range(num_classes), 2):
@@ -77,7 +77,7 @@ def classification_blocks(codes: np.ndarray, num_classes: int, upper: np.ndarray
 
 
 def regression_blocks(targets: np.ndarray, epsilon: float, upper: np.ndarray) -> list[Block]:
-    """The SVM of epsilon-insensitive regression of ``n`` targets: two variables for each row."""
+    """The SVM of epsilon-insensitive regression of ``n`` targets, two variables for each row."""
     rows = np.tile(np.arange(len(targets)), 2)
     signs = np.repeat([1.0, -1.0], len(targets))
     linear = np.concatenate([targets, -targets]) - epsilon
@@ -91,7 +91,7 @@ def hadamard_factor(gram: np.ndarray, signed: np.ndarray, eta: float, tau: float
         F = J_{\tau / 2}\bigl(11^\top + \Gamma\bigr), \qquad
         \Gamma = \tfrac{1}{4 \eta} \sum_p s_p s_p^\top \circ K
 
-    where ``J`` lowers eigenvalues by ``tau / 2``, down to 0: equation (9) of the paper.
+    where ``J`` reduces eigenvalues by ``tau / 2``, at most to 0: equation (9) of the paper.
     """
     factor = 1.0 + (signed @ signed.T) * gram / (4.0 * eta)
     if tau:
@@ -101,7 +101,7 @@ def hadamard_factor(gram: np.ndarray, signed: np.ndarray, eta: float, tau: float
 
 
 def threshold_root(matrix: np.ndarray, threshold: float) -> np.ndarray:
-    """``V diag(w - threshold)^(1/2)`` of a symmetric matrix, its eigenvalues ``w`` falling."""
+    """``V diag(w - threshold)^(1/2)`` of a symmetric matrix, for decreasing eigenvalues ``w``."""
     size = len(matrix)
     number = 8
     while threshold and size >= _LANCZOS_SIZE and number <= size // 8:
@@ -117,7 +117,7 @@ def threshold_root(matrix: np.ndarray, threshold: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class DualPoint:
-    """Dual variables ``m`` of all blocks, with the objective and its gradient there."""
+    """Dual variables ``m`` of all blocks, with their objective and gradient."""
 
     variables: np.ndarray
     signed: np.ndarray  # n x P, a column for each block
@@ -128,15 +128,15 @@ class DualPoint:
 def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarray) -> np.ndarray:
     """Nearest point of ``{u : 0 <= u <= upper, signs' u = 0}``, exactly.
 
-    It is ``clip(point - t signs, 0, upper)`` for a root ``t`` of ``signs' u(t)``, which falls
-    piecewise linearly in ``t``. (The paper clips and projects onto the hyperplane in turn, which
-    does not end in the nearest point.)
+    It is ``clip(point - t signs, 0, upper)`` for a root ``t`` of ``signs' u(t)``, which decreases
+    piecewise linearly in ``t``. (Alternate clipping and projection onto the hyperplane, as in the
+    paper, does not converge to the nearest point.)
     """
     reach = float(np.abs(point).max() + upper.max())
     root = brentq(lambda t: signs @ np.clip(point - t * signs, 0.0, upper), -reach, reach)
     projected = np.clip(point - root * signs, 0.0, upper)
     free = (projected > 0) & (projected < upper)
-    if free.any():  # a step of Newton, exact on a linear piece
+    if free.any():  # a Newton step, exact on a linear piece
         root += (signs @ projected) / free.sum()
         projected = np.clip(point - root * signs, 0.0, upper)
     return projected
@@ -150,8 +150,8 @@ class DualProblem:
             - \tfrac{1}{2} s_p^\top (F \circ K) s_p\bigr]
             + \eta \lVert F - 11^\top \rVert_F^2 + \tau \eta \lVert F \rVert_*
 
-    with a block ``p`` for each SVM, and ``s_p`` its signed dual coefficients. All blocks share
-    one ``F``, hence one kernel.
+    with a block ``p`` and signed dual coefficients ``s_p`` for each SVM. All blocks share one
+    ``F``, hence one kernel.
 
     Args:
         gram: Gram matrix ``K``, ``n x n``, symmetric positive semi-definite.
@@ -224,11 +224,9 @@ def maximize(
 ) -> tuple[DualPoint, int]:
     """Maximise the dual objective by Nesterov's accelerated projected gradients.
 
-    The step constants of the paper's theorems 4 and 10 are for the worst case: backtracking finds
-    larger steps. Momentum is reset when it points downhill.
-
-    It stops when the objective rises by less than ``tol`` of it in some steps. Returns the best
-    point and the number of steps.
+    Backtracking finds larger steps than the worst-case constants of the paper's theorems 4 and 10.
+    Momentum is reset when it points downhill. The search stops when the relative rise of the
+    objective over five steps is below ``tol``. Returns the best point and the number of steps.
 
     Reference: Nesterov (1983), A method of solving a convex programming problem with convergence
     rate O(1/k^2); O'Donoghue and Candes (2015), Adaptive Restart for Accelerated Gradient Schemes.
@@ -257,7 +255,7 @@ def maximize(
 
 
 def _ascend(problem: DualProblem, point: DualPoint, constant: float) -> tuple[DualPoint, float]:
-    """A projected gradient step whose quadratic model bounds the objective from below."""
+    """A projected gradient step whose quadratic model is a lower bound of the objective."""
     while True:
         target = problem.project(point.variables + point.gradient / constant)
         move = target - point.variables

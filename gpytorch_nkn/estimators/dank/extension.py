@@ -1,4 +1,4 @@
-"""The learned factor at inputs other than those of the training."""
+"""Extension of the learned factor to new inputs."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ __all__ = ["LearnedKernel", "SmoothExtension", "reciprocal_neighbours"]
 
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-# Ridge penalties relative to the mean of the diagonal of K.
-_PENALTIES = 10.0 ** np.arange(-3.0, 3.5, 0.5)
-_DECOMPOSED = 1000  # rows up to which held-out rows are all predicted
+_PENALTIES = 10.0 ** np.arange(-3.0, 3.5, 0.5)  # ridges relative to the mean diagonal of K
+_DECOMPOSED = 1000  # largest number of rows for leave-one-out errors
 
 
 class SmoothExtension:
-    r"""The learned factor as a kernel function: dual coefficients are smoothed.
+    r"""The learned factor as a kernel function, by smoothed dual coefficients.
 
     With ``tau = 0`` the learned factor is
-    ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``. A new input only lacks its signed dual
-    coefficients. Kernel ridge regression with the base kernel predicts them:
+    ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``. Kernel ridge regression with the base
+    kernel predicts the signed dual coefficients of new inputs:
 
     .. math::
         F(x, x') = 1 + \frac{k(x, x')}{4 \eta} \sum_p \hat s_p(x) \hat s_p(x')
 
-    for training inputs, too. Products and sums of kernels are kernels, so ``F`` and ``F k`` are
-    positive semi-definite on any inputs, whatever ``s`` is. The ridge is that which predicts
-    held-out coefficients best; if none is better than zero, ``s`` is zero and ``F`` is one.
+    and those of training inputs. Products and sums of kernels are kernels, so ``F`` and ``F k`` are
+    positive semi-definite for any ``s``. The ridge minimises the leave-one-out error of the
+    coefficients; if no ridge is better than zero coefficients, ``F`` is one.
 
-    With ``tau > 0`` eigenfunctions of this ``F`` whose eigenvalues (on the training inputs) are
-    below ``tau / 2`` are dropped, the others lowered: Nystroem's formula extends them.
+    With ``tau > 0`` the eigenvalues of this ``F`` on the training inputs are reduced by
+    ``tau / 2``, at most to 0, and Nystroem's formula extends the eigenfunctions.
 
-    It is that of ``K`` (``n x n``) and ``s`` (``n x P``); ``spectrum`` has the eigenvalues and
-    eigenvectors of ``K``, if they are known.
+    Args:
+        gram: ``K``, ``n x n``.
+        signed: ``s``, ``n x P``.
+        eta, tau: Weights of the dual problem.
+        spectrum: Eigenvalues and eigenvectors of ``K``, if known.
     """
 
     def __init__(
@@ -49,7 +51,6 @@ class SmoothExtension:
         tau: float,
         spectrum: tuple[np.ndarray, np.ndarray] | None = None,
     ):
-        # The ridge is relative to the mean of the diagonal of K.
         self.ridge_, smooth = _smooth(gram, signed, spectrum)
         self.coefficients_ = smooth / (2.0 * math.sqrt(eta))
         self._maps: np.ndarray | None = None
@@ -67,14 +68,14 @@ class SmoothExtension:
         return math.isinf(self.ridge_)
 
     def features(self, cross: np.ndarray) -> np.ndarray:
-        """Features of inputs, ``M x P`` or ``M x rank``, given ``k`` with training rows."""
+        """Features ``M x P`` or ``M x rank``, given ``k`` with training rows ``M x n``."""
         smooth = cross @ self.coefficients_
         if self._maps is None:
             return smooth
         return (1.0 + (smooth @ self._training.T) * cross) @ self._maps
 
     def factor(self, gram: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """``F`` between inputs, ``M x N``, by ``k`` between them and features of both."""
+        """``F`` between inputs ``M x N``, from ``k`` and the features of both."""
         inner = left @ right.T
         return inner if self._maps is not None else 1.0 + inner * gram
 
@@ -113,8 +114,8 @@ def _smooth(
     best, ridge = float(np.sum(sample**2)), math.inf
     for penalty in scale * _PENALTIES:
         shares = penalty / (values + penalty)
-        left_out = (vectors @ (shares[:, None] * rotated)) / (vectors**2 @ shares)[:, None]
-        error = float(np.sum(left_out**2))
+        held_out = (vectors @ (shares[:, None] * rotated)) / (vectors**2 @ shares)[:, None]
+        error = float(np.sum(held_out**2))
         if error < best * (1.0 - 1e-9):
             best, ridge = error, penalty / scale
     if math.isinf(ridge):
@@ -129,8 +130,8 @@ def reciprocal_neighbours(distances: np.ndarray) -> np.ndarray:
     """The paper's partner among the training rows of each new row, equation (11).
 
     If new row ``j`` is the r-th neighbour of training row ``i`` among the new rows, and ``i`` the
-    s-th of ``j`` among the training rows, the partner makes ``1 / (r s)`` largest. The distances
-    are those between training and new rows, ``n x M``.
+    s-th of ``j`` among the training rows, the partner maximises ``1 / (r s)``. Distances are
+    between training and new rows, ``n x M``.
     """
     among_training, among_new = (rankdata(distances, "ordinal", axis=axis) for axis in (0, 1))
     return np.argmin(among_new * among_training, axis=0)

@@ -1,4 +1,4 @@
-"""A learned factor that narrows the kernel along the inputs that matter."""
+"""Relevance factor: a learned factor that narrows the kernel along relevant inputs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gpytorch_nkn.estimators.dank.svm import solve_svms
 __all__ = ["RelevanceKernel", "relevance_factor", "relevance_path"]
 
 _CUBE = 2**24  # differences in memory, 128 MB
-_COLUMNS = 100  # with relevances, at most
+_COLUMNS = 100  # largest number of columns with relevances
 
 
 @dataclass(frozen=True)
 class RelevanceKernel:
-    r"""A kernel that is narrowed along the inputs that matter, in a sum with the base kernel.
+    r"""Sum of a kernel that is narrower along relevant inputs and the base kernel.
 
     .. math::
         a\, k_m(x, x') \exp\Bigl(-\tfrac{1}{2} \sum_d w_d |x_d - x'_d|^p\Bigr) + (1 - a)\, k(x, x')
@@ -61,21 +61,27 @@ def relevance_path(
     max_iter: int,
     tol: float = 1e-3,
 ) -> list[np.ndarray]:
-    r"""Relevances that are learned with the SVMs, for falling penalties.
+    r"""Learn relevances together with the SVMs, for decreasing penalties.
 
     .. math::
         \min_{w \ge 0} \; \frac{J(w)}{J(0)} + \lambda \rho \sum_d w_d, \qquad
         J(w) = \max_u \sum_p \bigl[c_p^\top u_p - \tfrac{1}{2} s_p^\top (F_w \circ K) s_p\bigr]
 
-    as the learned factor of the paper is the minimiser of the same maximum, with another set of
-    factors and another penalty. The penalty, linear in ``w``, makes relevances of inputs that do
-    not help exactly zero. By Danskin's theorem the gradient of ``J`` is that at the SVMs' solution.
-    Of many columns those take part whose relevance has the steepest descent at 0. L-BFGS-B starts
-    each penalty where the one before ended. ``J`` is not convex in ``w``; the result is a minimum
-    near ``w = 0``.
+    The learned factor of the paper minimises the same maximum over another set of factors with
+    another penalty. The penalty is linear in ``w``, so that relevances of irrelevant inputs are
+    exactly zero. By Danskin's theorem the gradient of ``J`` is the gradient at the SVMs' solution.
+    Of many columns only those with the steepest descent at 0 are used. L-BFGS-B starts each penalty
+    at the previous solution. ``J`` is not convex; the result is a minimum near ``w = 0``.
 
-    There is a ``w`` (``D``) for each penalty ``lambda``, with at most ``max_iter`` iterations. The
-    ``scale`` is ``rho``, in units of the differences to their ``power``; ``tol`` is that of SVMs.
+    Args:
+        penalties: Values of ``lambda``.
+        scale: ``rho``, in units of the differences to their power.
+        power: Of the differences, 1 or 2.
+        max_iter: Iterations for each penalty.
+        tol: Tolerance of the SVMs.
+
+    Returns:
+        Relevances ``w`` (``D``) for each penalty.
     """
     problem = DualProblem(gram, blocks)
     used = np.arange(rows.shape[1])

@@ -18,12 +18,12 @@ from gpytorch_nkn.estimators.dank.extension import SmoothExtension
 
 __all__ = ["FittedSVMs", "learn_svms", "plain_svms", "solve_svms"]
 
-_TOL = 1e-3  # of the optimality conditions, scikit-learn's default
+_TOL = 1e-3  # tolerance of the optimality conditions, scikit-learn's default
 _CACHE = 500  # MB
 _MAX_STEPS = 10_000_000
-_FACTOR_TOL, _FACTOR_STEPS = 1e-6, 100  # of the factor's dual problem
-_QUICK_TOL, _QUICK_STEPS = 1e-5, 50  # where values of eta are compared
-_LEAST_ETA = 1e-12  # relative to the squared norm of the dual variables
+_FACTOR_TOL, _FACTOR_STEPS = 1e-6, 100  # of the dual problem with a factor
+_QUICK_TOL, _QUICK_STEPS = 1e-5, 50  # in comparisons of eta
+_LEAST_ETA = 1e-12  # least eta relative to the squared norm of the dual variables
 
 
 def solve_svms(
@@ -31,8 +31,8 @@ def solve_svms(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Dual variables ``m`` and intercepts ``P`` of SVMs with a Gram matrix ``n x n``.
 
-    They are one SVM, or those of all pairs of classes. The tolerance is in units of labels or of
-    the standard deviation of targets; ``quick`` bounds the steps with a near singular kernel.
+    There is one block, or one for each pair of classes. The tolerance is in units of labels or of
+    the standard deviation of targets; ``quick`` limits the steps for a nearly singular kernel.
     """
     steps = 5_000 + 100 * len(gram) if quick else _MAX_STEPS
     if len(blocks) > 1:
@@ -41,7 +41,7 @@ def solve_svms(
     count, targets, machine = block.count, block.targets, SVC()
     if block.epsilon is not None:
         machine, tol = SVR(epsilon=block.epsilon), tol * (float(np.std(targets)) or 1.0)
-    elif np.ptp(targets) == 0.0:  # one class alone
+    elif np.ptp(targets) == 0.0:  # only one class
         return np.zeros(count), targets[:1]
     _train(machine, gram, targets, block.upper[:count], tol, steps)
     signed = np.zeros(count)
@@ -83,9 +83,9 @@ def _train(
     tol: float,
     steps: int,
 ) -> None:
-    machine.random_state = 0  # otherwise drawn from NumPy's global random state
+    machine.random_state = 0  # not NumPy's global random state
     machine.set_params(kernel="precomputed", tol=tol, cache_size=_CACHE, max_iter=steps)
-    # Validation takes many times as long as the training of a small SVM.
+    # Validation takes longer than the training of a small SVM.
     with (
         config_context(assume_finite=True, skip_parameter_validation=True),
         warnings.catch_warnings(),
@@ -112,7 +112,7 @@ class FittedSVMs:
         return float(self.variables @ self.variables)
 
     def outputs(self, cross: np.ndarray) -> np.ndarray:
-        """Decision values ``M x P``, by the base kernel with training rows, ``M x n``."""
+        """Decision values ``M x P``, from the base kernel with training rows ``M x n``."""
         if self.extension is not None and not self.extension.is_trivial:
             features = self.extension.features(cross)
             cross = cross * self.extension.factor(cross, features, self.extension.features_)
@@ -136,14 +136,14 @@ def learn_svms(
     quick: bool = False,
     spectrum: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> FittedSVMs:
-    """Learn a factor from dual variables ``m``, extend it, and train SVMs with that kernel.
+    """Learn a factor from dual variables ``m``, extend it, and train SVMs with the kernel.
 
-    ``quick`` takes fewer steps; ``spectrum`` has the eigenvalues and eigenvectors of ``gram``, if
-    they are known.
+    ``quick`` takes fewer steps; ``spectrum`` holds the eigenvalues and eigenvectors of ``gram``, if
+    known.
     """
     least = _LEAST_ETA * float(start @ start)
     if eta < least:
-        raise ValueError(f"eta must be at least {least:g} here, for F to be computed; got {eta:g}.")
+        raise ValueError(f"eta must be at least {least:g} for a finite F, got {eta:g}.")
     problem = DualProblem(gram, blocks, eta, tau)
     tol, steps = (_QUICK_TOL, _QUICK_STEPS) if quick else (_FACTOR_TOL, _FACTOR_STEPS)
     point, count = maximize(problem, start, tol=tol, max_iter=steps)
