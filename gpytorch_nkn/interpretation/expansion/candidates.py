@@ -1,4 +1,4 @@
-"""Products that may be worth a place in a simple kernel."""
+"""Candidate products for a simple kernel."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gpytorch_nkn.kernels import role_of
 __all__ = ["find_candidates", "product_key"]
 
 _SAMPLE = 200  # inputs over which variation is measured
-_GROUPS = 60  # largest groups, among which those that vary most are looked for
-_PERIOD_STEP = math.log(1.1)  # periods closer than this count as one
+_GROUPS = 60  # largest groups of terms that are considered
+_PERIOD_STEP = math.log(1.1)  # periods closer than this are equal
 
 
 def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ...]:
-    """Products that stand for groups of terms that have a counterpart.
+    """Return at most ``count`` products of GPyTorch's kernels for the largest groups of terms.
 
-    In this order, until there are enough: every different factor alone, the groups themselves,
-    products of fewer factors; each by falling variation.
+    First come single factors, then the groups, then products of fewer factors, each by falling
+    variation.
     """
     expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), split=zero_mean)
     terms = expansion.terms
@@ -37,8 +37,8 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
     sample = gp.inputs[:: -(-gp.inputs.size(0) // _SAMPLE)]
     diagonals, variations = _variations(groups, sample)
     leading = []
-    for place in variations.argsort(descending=True, stable=True).tolist():
-        part = _part(groups[place][0], float(diagonals[place]), sample, zero_mean)
+    for i in variations.argsort(descending=True, stable=True).tolist():
+        part = _part(groups[i][0], float(diagonals[i]), sample, zero_mean)
         if part is not None:
             leading.append(part)
     if not leading:
@@ -60,10 +60,10 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
 
 
 def _variations(groups: Sequence[Sequence[Term]], sample: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean diagonals of the groups, and how much their functions vary over the inputs.
+    """Mean diagonals of the groups, and their shares of the expected variance over the inputs.
 
-    That is the mean of two fractions: of the expected variance, and of the expected variance about
-    a trend, because slow terms would hide cycles that a reader sees at once.
+    The shares average those of the variance and of the variance about a trend, because slow terms
+    would hide visible cycles.
     """
     matrices = evaluate_groups(groups, sample, sample)
     diagonals = matrices.diagonal(dim1=-1, dim2=-2).mean(-1)
@@ -80,7 +80,7 @@ def _variations(groups: Sequence[Sequence[Term]], sample: Tensor) -> tuple[Tenso
 
 
 def product_key(factors: Sequence[Kernel]) -> tuple[object, ...]:
-    """What a product is made of: families, columns and periods."""
+    """Return families, columns and periods of a product."""
     return tuple(sorted(_factor_key(factor) for factor in factors))
 
 
@@ -93,7 +93,7 @@ def _factor_key(kernel: Kernel) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
 
 
 def _part(term: Term, size: float, sample: Tensor, zero_mean: bool) -> Part | None:
-    """A product with the term's hyperparameters, and the size of its group."""
+    """A product with the term's hyperparameters and the mean diagonal of its group."""
     factors = [as_stock(factor, sample.size(-1), zero_mean) for factor in term.factors]
     if any(factor is None for factor in factors):
         return None
@@ -101,26 +101,26 @@ def _part(term: Term, size: float, sample: Tensor, zero_mean: bool) -> Part | No
     return _resized(part, size, sample)
 
 
-def _resized(part: Part, size: float, sample: Tensor) -> Part:
-    """The weight with which the mean of the diagonal is ``size``."""
+@torch.no_grad()
+def _size(factors: Sequence[Kernel], sample: Tensor) -> float:
+    """Mean diagonal of a product."""
     diagonal = sample.new_ones(sample.size(0))
-    with torch.no_grad():
-        for factor in part.factors:
-            diagonal = diagonal * to_dense(factor(sample, diag=True))
-    weight = size / max(float(diagonal.mean()), 1e-12)
+    for factor in factors:
+        diagonal = diagonal * to_dense(factor(sample, diag=True))
+    return float(diagonal.mean())
+
+
+def _resized(part: Part, size: float, sample: Tensor) -> Part:
+    """The part with a mean diagonal of ``size``."""
+    weight = size / max(_size(part.factors, sample), 1e-12)
     return replace(part, weight=max(weight, 1e-6))
 
 
 def _sub_products(part: Part, sample: Tensor) -> Iterator[Part]:
-    """Products of fewer of the factors, one less first."""
-    with torch.no_grad():
-        size = part.weight * float(
-            torch.stack([to_dense(f(sample, diag=True)) for f in part.factors]).prod(0).mean()
-            if part.factors
-            else 1.0
-        )
+    """Products of fewer of the factors, longest first."""
+    size = part.weight * _size(part.factors, sample)
     level = [part.factors]
     while level and len(level[0]) > 1:
-        level = [f[:place] + f[place + 1 :] for f in level for place in range(len(f))]
+        level = [f[:i] + f[i + 1 :] for f in level for i in range(len(f))]
         for factors in level:
             yield _resized(Part(1.0, factors), size, sample)

@@ -1,4 +1,4 @@
-"""The few terms of a kernel that matter, refitted as a kernel of GPyTorch's own classes."""
+"""The most important terms of a kernel, refitted as a kernel of GPyTorch's own classes."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ from gpytorch_nkn.linalg import gaussian_negative_log_likelihood
 
 __all__ = ["Simplification", "simplify", "words_of"]
 
-_BLOCKS = 8
-_SHORT, _LONG, _LAST = 12, 60, 300  # iterations of L-BFGS
+_BLOCKS = 8  # of cross-validation
+_SHORT, _LONG, _LAST = 12, 60, 300  # iterations of L-BFGS: all trials, finalists, final refit
 _FINALISTS = 3  # short fits that are continued
 _GAIN = 1e-3  # smallest improvement in nats
 
@@ -66,9 +66,8 @@ def simplify(
 
     Candidates are the groups of terms of the expansion (:func:`expand`) that vary most over the
     data, with the hyperparameters of their leading terms, and products of fewer of their factors.
-    Each step adds the candidate that improves the criterion most after all hyperparameters, the
-    mean and the noise have been refitted; then terms, factors, input columns and exponents are
-    dropped as long as that improves the criterion. The criterion is BIC: the log marginal
+    Each step adds the candidate that improves BIC most after a refit of all hyperparameters; then
+    it drops terms, factors, input columns and exponents while that improves BIC, the log marginal
     likelihood less :math:`\tfrac p2 \log n` for p free hyperparameters.
 
     The new kernel has no priors; priors on the model's mean and noise stay.
@@ -76,12 +75,12 @@ def simplify(
     Args:
         model: A fitted ExactGP with a Gaussian likelihood (SingleTaskGP too, whose transforms
             and likelihood are kept), the record of a fit, or an estimator of this package, whose
-            best restart is taken. It stays as it is.
+            best restart is used. It does not change.
         max_terms: Largest number of terms.
-        max_candidates: Largest number of products that are tried.
+        max_candidates: Largest number of candidate products.
         zero_mean: Keep periodic kernels without their constant part
-            (:class:`gpytorch_nkn.kernels.ZeroMeanPeriodicKernel`). Terms are told apart better, as
-            GPyTorch's PER times RBF holds an RBF too, but the kernel then needs this package.
+            (:class:`gpytorch_nkn.kernels.ZeroMeanPeriodicKernel`). Terms separate better, as
+            GPyTorch's PER times RBF contains an RBF, but the kernel then needs this package.
         progress: Show a progress bar, if standard error is a terminal.
 
     Returns:
@@ -89,9 +88,9 @@ def simplify(
         kernel so far.
 
     Raises:
-        TypeError: The model is none of these, or its likelihood is not Gaussian; or a number is
-            not an integer.
-        ValueError: An option has no meaning, no term has a counterpart in GPyTorch, or as for
+        TypeError: The model is none of these, its likelihood is not Gaussian, or a number is not
+            an integer.
+        ValueError: An option is out of range, no term has a counterpart in GPyTorch, or as for
             :func:`decompose`.
         NotImplementedError: The model is a batch or has several outputs.
 
@@ -102,7 +101,7 @@ def simplify(
     gp = fitted_gp(model)
     if gp.targets.dim() > 1 or gp.inputs.dim() > 2 or gp.kernel.batch_shape:
         raise NotImplementedError(
-            "simplify takes one output without a batch, got targets of shape "
+            "simplify needs one output without a batch, got targets of shape "
             f"{tuple(gp.targets.shape)} and a kernel of batch shape {tuple(gp.kernel.batch_shape)}."
         )
     candidates = find_candidates(gp, max_candidates, zero_mean)
@@ -116,19 +115,19 @@ def simplify(
 
 @dataclass(frozen=True, eq=False)
 class Simplification:
-    """What :func:`gpytorch_nkn.interpretation.simplify` found."""
+    """Result of :func:`gpytorch_nkn.interpretation.simplify`."""
 
-    #: A sum of products of GPyTorch's own classes, fitted, without priors, over inputs as the
-    #: kernel of the model sees them. It works and pickles without this package.
+    #: Fitted sum of products of GPyTorch's own classes without priors, over inputs as the model's
+    #: kernel sees them. It works and pickles without this package.
     kernel: Kernel
-    model: ExactGP  #: a copy of the given model with this kernel, refitted, in eval mode
-    terms: tuple[Term, ...]  #: of the kernel by falling share, with labels in units of the data
-    parts: tuple[Term, ...]  #: with the constants of periodic kernels apart, and posterior shares
-    bic: float  #: log marginal likelihood less p / 2 log n, by which terms were chosen
-    #: Held-out log density in nats per point (of 8 blocks for one input column, else of single
-    #: points), with fixed hyperparameters.
+    model: ExactGP  #: a refitted copy of the given model with this kernel, in eval mode
+    terms: tuple[Term, ...]  #: terms by falling share, with labels in units of the data
+    parts: tuple[Term, ...]  #: with separate constants of periodic kernels, and posterior shares
+    bic: float  #: log marginal likelihood less p / 2 log n
+    #: Held-out log density in nats per point with fixed hyperparameters: of 8 blocks for one input
+    #: column, else leave-one-out.
     log_density: float
-    network_log_density: float  #: that of the given model
+    network_log_density: float  #: likewise, of the given model
     interrupted: bool  #: by Ctrl-C
     noise: float  #: standard deviation in units of the targets
     units: Units  #: of the labels
@@ -151,7 +150,7 @@ class Simplification:
                 lines.append(f"{share:>8} of the fit  {words_of(term, self.units)}")
         mean = type(self.model.mean_module).__name__
         if mean != "ZeroMean":
-            lines.append(f"The mean of the model, a {mean}, is not part of the kernel.")
+            lines.append(f"The model's mean function, a {mean}, is not part of the kernel.")
         kind = "Cross-validation in blocks" if len(self.units.names) == 1 else "Leave-one-out"
         change = f"lost {self.loss:.3f}" if self.loss >= 0 else f"gained {-self.loss:.3f}"
         lines.append(
@@ -159,17 +158,17 @@ class Simplification:
             f"given model {self.network_log_density:.3f}: {change}."
         )
         if self.interrupted:
-            lines.append("The search was interrupted; this is the best that it had found.")
+            lines.append("The search was interrupted; this is the best kernel up to then.")
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """A fitted kernel on the way: the parts, and the model whose kernel is their network."""
+    """Fitted parts, and the model whose kernel is their network."""
 
     parts: tuple[Part, ...]
     model: ExactGP
-    value: float = -math.inf
+    value: float = -math.inf  # BIC in nats, higher is better
 
 
 class _Search:
@@ -181,22 +180,21 @@ class _Search:
         others = [p for name, p in base.named_parameters() if not name.startswith("covar_module.")]
         self.num_others = sum(p.numel() for p in others if p.requires_grad)
         if type(base.likelihood) is GaussianLikelihood:
-            # The first kernels explain less than the network did: with its noise they would
-            # start by following every point.
+            # The first kernels explain less than the network: with its noise they would overfit.
             noise = base.likelihood.noise.detach()
             raw = base.likelihood.noise_covar.raw_noise
             if raw.requires_grad and gp.targets.numel() > 1:
                 with suppress(RuntimeError):  # bounds may forbid it
                     base.likelihood.noise = noise.clamp_min(0.1 * float(gp.targets.var()))
         transform = getattr(base, "input_transform", None)
-        if transform is not None:  # terms are those over the inputs as they are transformed now
+        if transform is not None:  # terms are over the inputs as they are transformed now
             transform.requires_grad_(False)
         self.start = _State((), base)
         self.best: _State | None = None
         self.first: _State | None = None  # best fit of all, accepted or not
 
     def run(self, max_terms: int) -> None:
-        """Add and drop terms, then refit to the end."""
+        """Add and drop terms, then refit until convergence."""
         for _ in range(2):  # dropped terms may make room for others
             before = self.best
             while self._add_one(max_terms):
@@ -216,7 +214,7 @@ class _Search:
         return True
 
     def _add_one(self, max_terms: int) -> bool:
-        """Add the best candidate, with no more factors than it needs; False if none improves."""
+        """Add the best candidate with no more factors than it needs; False if none improves."""
         state = self.start if self.best is None else self.best
         if len(state.parts) >= max_terms:
             return False
@@ -226,9 +224,9 @@ class _Search:
             for part in self.candidates
             if part.num_parameters > 1 or product_key(part.factors) not in taken
         )
-        if found is None and self.best is None:
-            raise ValueError("No kernel of the candidates could be fitted to the data.")
         if found is None:
+            if self.best is None:
+                raise ValueError("No kernel of the candidates could be fitted to the data.")
             return False
         new = found
         while found is not None:
@@ -244,14 +242,14 @@ class _Search:
         better = True
         while better and self.best is not None:
             state, trials = self.best, []
-            for place, part in enumerate(state.parts):
-                rest = state.parts[:place] + state.parts[place + 1 :]
+            for i, part in enumerate(state.parts):
+                rest = state.parts[:i] + state.parts[i + 1 :]
                 trials += [(state, rest)] if rest else []
                 trials += [(state, (*rest, other)) for other in shorter(part)]
             better = self._accept(self._best_of(trials))
 
     def _best_of(self, trials: Iterable[tuple[_State, Sequence[Part]]]) -> _State | None:
-        """The best after a short fit of all and a long one of the best of them."""
+        """Return the best after a short fit of all and a long one of the finalists."""
         short = sorted(self._fit_all(trials, _SHORT), key=lambda state: -state.value)
         finalists = [(state, state.parts) for state in short[:_FINALISTS]]
         return max(self._fit_all(finalists, _LONG), key=lambda state: state.value, default=None)
@@ -276,25 +274,19 @@ class _Search:
         try:
             flat = FlatParameters(model)
             try:
-                lbfgs(flat, iterations, _nothing)
+                lbfgs(flat, iterations, lambda: None)
             finally:
                 flat.release()
             learned = fitted_parts(network, parts)
-            return _State(learned, model, self._evaluate(model, learned))
-        except (ArithmeticError, RuntimeError, ValueError):  # a matrix that has no factor, say
+            with torch.no_grad():
+                mean, covariance = noisy_prior(model)
+                loss = gaussian_negative_log_likelihood(covariance, model.train_targets - mean)
+        except (ArithmeticError, RuntimeError, ValueError):  # such as a failed factorisation
             return _State(tuple(parts), model)
-
-    def _evaluate(self, model: ExactGP, parts: Sequence[Part]) -> float:
-        """BIC in nats, as a log evidence: higher is better."""
-        with torch.no_grad():
-            mean, covariance = noisy_prior(model)
-            loss = gaussian_negative_log_likelihood(covariance, model.train_targets - mean)
-        count = self.num_others + sum(part.num_parameters for part in parts)
-        return -float(loss) - 0.5 * count * math.log(model.train_targets.numel())
-
-
-def _nothing() -> None:
-    """Callback of the steps."""
+        count = self.num_others + sum(part.num_parameters for part in learned)
+        return _State(
+            learned, model, -float(loss) - 0.5 * count * math.log(model.train_targets.numel())
+        )
 
 
 def _finish(found: _State | None, gp: FittedGP, interrupted: bool) -> Simplification:
@@ -306,7 +298,7 @@ def _finish(found: _State | None, gp: FittedGP, interrupted: bool) -> Simplifica
     source = Source(kernel, gp.inputs, gp.units)
     refitted = fitted_gp(model)
     return Simplification(
-        kernel=stock_sum(found.parts, gp.targets),  # one of its own, apart from the model's
+        kernel=stock_sum(found.parts, gp.targets),  # a copy that the model does not share
         model=model,
         terms=expand_source(source, split=False).terms,
         parts=with_posterior_shares(expand_source(source), refitted).terms,
@@ -331,7 +323,7 @@ def _log_density(model: ExactGP, gp: FittedGP) -> float:
 
 
 def words_of(term: Term, units: Units) -> str:
-    """A term in a phrase.
+    """Return a phrase for a term.
 
     Example:
         >>> from gpytorch.kernels import PeriodicKernel, ScaleKernel
@@ -341,35 +333,34 @@ def words_of(term: Term, units: Units) -> str:
         >>> words_of(expand(kernel, split=False).terms[0], Units.plain(1))
         'a cycle of 12.0'
     """
-    steps = [factor for factor in term.factors if role_of(factor) == "step"]
+
+    def rest_of(*groups: list[Kernel]) -> Term | None:
+        kept = tuple(f for f in term.factors if not any(f in group for group in groups))
+        return replace(term, factors=kept) if kept else None
+
+    smooth, cycles, linear, walks, steps, others = (
+        [factor for factor in term.factors if role_of(factor) == role]
+        for role in ("smooth", "periodic", "linear", "walk", "step", None)
+    )
     if steps:
-        rest = tuple(factor for factor in term.factors if factor not in steps)
-        what = words_of(replace(term, factors=rest), units) + "," if rest else "a shift of level"
+        rest = rest_of(steps)
+        what = f"{words_of(rest, units)}," if rest else "a shift of level"
         column = (columns_of(steps[0]) or (0,))[0]
         return f"{what} {window_text(*window_of(steps), units, column)}"
-    smooth, cycles, linear, walks, others = (
-        [factor for factor in term.factors if role_of(factor) == role]
-        for role in ("smooth", "periodic", "linear", "walk", None)
-    )
     if others or (walks and not cycles):
-        named = [*others, *walks]
-        phrases = [getattr(spec_of(factor), "words", None) for factor in named]
-        rest = tuple(factor for factor in term.factors if factor not in named)
-        if rest:
-            phrases.append(words_of(replace(term, factors=rest), units))
+        phrases = [getattr(spec_of(factor), "words", None) for factor in (*others, *walks)]
+        if rest := rest_of(others, walks):
+            phrases.append(words_of(rest, units))
         return term.label if None in phrases else " times ".join(map(str, phrases))
-    degree = {0: "", 1: "linear", 2: "quadratic", 3: "cubic"}.get(
-        len(linear), f"degree-{len(linear)}"
-    )
+    degrees = {1: "linear", 2: "quadratic", 3: "cubic"}
+    degree = degrees.get(len(linear), f"degree-{len(linear)}")
     where = _columns(linear, units)
     if cycles:
         periods = [(f, period_of(f)) for f in cycles]
         lengths = [units.length(p, (columns_of(f) or (0,))[0]) for f, p in periods if p is not None]
         text = f"a cycle of {' times one of '.join(lengths)}{_columns(cycles, units)}"
-        if smooth:
-            text += f", whose shape drifts {_scale(smooth, units)}"
-        if walks:
-            text += ", whose shape wanders"
+        text += f", whose shape drifts {_scale(smooth, units)}" if smooth else ""
+        text += ", whose shape follows a random walk" if walks else ""
         if linear:
             text += f"{' and' if smooth else ','} whose amplitude grows as a {degree} function"
             text += where
@@ -392,7 +383,7 @@ def _scale(kernels: list[Any], units: Units) -> str:
 
 
 def _columns(kernels: list[Any], units: Units) -> str:
-    """Which columns are meant, where there are several."""
+    """Names of the columns, if the data have several."""
     if len(units.names) == 1 or not kernels:
         return ""
     seen = {c for k in kernels for c in columns_of(k) or range(len(units.names))}

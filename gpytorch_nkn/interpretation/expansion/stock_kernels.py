@@ -21,26 +21,19 @@ from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork, own_spec, role_of, spec_of
 from gpytorch_nkn.layers import Layer, Linear, Product
 
-__all__ = [
-    "Part",
-    "as_network",
-    "as_stock",
-    "fitted_parts",
-    "shorter",
-    "stock_sum",
-]
+__all__ = ["Part", "as_network", "as_stock", "fitted_parts", "shorter", "stock_sum"]
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A weight times a product of GPyTorch's kernels; of no kernel for a constant."""
+    """A weight times a product of GPyTorch's kernels, or of none for a constant."""
 
     weight: float  # positive
-    factors: tuple[Kernel, ...]  # without priors; a linear one of one column has the variance one
+    factors: tuple[Kernel, ...]  # without priors; a linear one of one column has variance one
 
     @property
     def num_parameters(self) -> int:
-        """Free hyperparameters, the weight included; a flat direction is none."""
+        """Number of free hyperparameters, without the redundant scale of a linear factor."""
         counts = [
             sum(p.numel() for p in factor.parameters() if p.requires_grad)
             for factor in self.factors
@@ -57,9 +50,9 @@ class Part:
 
 
 def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel | None:
-    """A kernel of GPyTorch with the same hyperparameters and no prior; None if there is none.
+    """Return GPyTorch's kernel of the same hyperparameters without priors, or None.
 
-    One that sees all columns says so by ``active_dims=None``; ``zero_mean`` leaves periodic ones.
+    ``zero_mean`` keeps periodic kernels without a constant part.
     """
     columns, spec = columns_of(kernel), spec_of(kernel)
     stock: Kernel | None
@@ -69,7 +62,11 @@ def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel 
             return None
     elif type(kernel).__module__.partition(".")[0] == "gpytorch":
         stock = deepcopy(kernel)
-        _forget_priors(stock)
+        for module in stock.modules():
+            priors = getattr(module, "_priors", {})
+            for name in list(priors):
+                module._modules.pop(name, None)
+            priors.clear()
     else:
         return None
     whole = columns is None or columns == tuple(range(input_dim))
@@ -78,79 +75,9 @@ def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel 
 
 
 def stock_sum(parts: Sequence[Part], like: Tensor) -> Kernel:
-    """The sum of the parts in GPyTorch's classes, with dtype and device of ``like``; a copy."""
+    """Return a copy of the sum in GPyTorch's classes, with dtype and device of ``like``."""
     kernels = [_stock_product(part).to(like) for part in parts]
     return kernels[0] if len(kernels) == 1 else AdditiveKernel(*kernels)
-
-
-def as_network(parts: Sequence[Part], like: Tensor) -> NeuralKernelNetwork:
-    """A network of the same value, whose weights and factors are what a fit of it trains.
-
-    Networks are evaluated and differentiated several times as fast as GPyTorch's sums and
-    products. A first layer that is not trained hands every product its factors, and ones where
-    it has fewer than others.
-    """
-    primitives = [deepcopy(factor) for part in parts for factor in part.factors]
-    if not primitives:
-        one = ConstantKernel().to(like)
-        one.constant = torch.ones(1).to(like)
-        one.raw_constant.requires_grad_(False)
-        parts, primitives = [replace(part, factors=(one,)) for part in parts], [one] * len(parts)
-    width = max(len(part.factors) for part in parts)
-    last = Linear(len(parts), 1, bias=False).to(like)
-    last.weight = torch.tensor([[part.weight for part in parts]], dtype=torch.float64)
-    layers: list[Layer] = [last]
-    if any(len(part.factors) != 1 for part in parts):
-        layers = [_hand_out(parts, len(primitives), width).to(like), *layers]
-        if width > 1:
-            layers.insert(1, Product(width * len(parts), len(parts)))
-    return NeuralKernelNetwork(primitives, layers).to(like)
-
-
-def fitted_parts(network: NeuralKernelNetwork, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The parts of :func:`as_network` with what it has learned since."""
-    last = network.layers[-1]
-    assert isinstance(last, Linear)
-    learned = iter([deepcopy(kernel) for kernel in network.primitives])
-    result = []
-    for weight, part in zip(last.weight.detach()[0].tolist(), parts, strict=True):
-        result.append(Part(weight, tuple(next(learned) for _ in part.factors)))
-    return tuple(result)
-
-
-def shorter(part: Part) -> Iterator[Part]:
-    """Products that are simpler by one factor, one input column or one exponent."""
-    for place, factor in enumerate(part.factors):
-        others = part.factors[:place] + part.factors[place + 1 :]
-        if others:
-            yield replace(part, factors=others)
-        spec = own_spec(factor)
-        for simple in () if spec is None or spec.simpler is None else spec.simpler(factor):
-            yield replace(part, factors=(*others, simple))
-        for narrower in _narrower(factor):
-            yield replace(part, factors=(*others, narrower))
-
-
-def _narrower(kernel: Kernel) -> Iterator[Kernel]:
-    """The kernel without each of its columns, if it has a parameter for each of them."""
-    width = kernel.ard_num_dims or 1
-    if width == 1 or role_of(kernel) is None:
-        return
-    columns = columns_of(kernel) or tuple(range(width))
-    for place in range(width):
-        kept = [other for other in range(width) if other != place]
-        copy = deepcopy(kernel)
-        copy.ard_num_dims = len(kept) if len(kept) > 1 else None
-        copy.active_dims = torch.tensor([columns[other] for other in kept], device=kernel.device)
-        for name, parameter in kernel.named_parameters(recurse=False):
-            if parameter.size(-1) == width and parameter.dim() > 1:
-                trained = parameter.requires_grad
-                value = parameter.detach()[..., kept].clone()
-                setattr(copy, name, torch.nn.Parameter(value, trained))
-        if isinstance(copy, LinearKernel) and len(kept) == 1:
-            copy.variance = 1.0
-            copy.raw_variance.requires_grad_(False)
-        yield copy
 
 
 def _stock_product(part: Part) -> Kernel:
@@ -159,7 +86,7 @@ def _stock_product(part: Part) -> Kernel:
         constant.constant = torch.tensor([part.weight], dtype=torch.float64)
         return constant
     factors = [deepcopy(factor) for factor in part.factors]
-    if len(factors) == 1 and isinstance(factors[0], LinearKernel):  # it has a scale of its own
+    if len(factors) == 1 and isinstance(factors[0], LinearKernel):  # its variance is the weight
         linear = factors[0]
         linear.variance = part.weight * linear.variance.detach()
         linear.raw_variance.requires_grad_(True)
@@ -170,24 +97,66 @@ def _stock_product(part: Part) -> Kernel:
     return scaled
 
 
-def _hand_out(parts: Sequence[Part], count: int, width: int) -> Linear:
-    layer = Linear(count, width * len(parts)).double()
-    weight, bias = torch.zeros(width * len(parts), count), torch.zeros(width * len(parts))
-    place = 0
-    for number, part in enumerate(parts):
-        for slot in range(width):
-            if slot < len(part.factors):
-                weight[number * width + slot, place] = 1.0
-                place += 1
-            else:
-                bias[number * width + slot] = 1.0
-    layer.weight, layer.bias = weight, bias
-    return layer.requires_grad_(False)
+def as_network(parts: Sequence[Part], like: Tensor) -> NeuralKernelNetwork:
+    """Return a network of the same value, to train the weights and the factors.
+
+    Networks are several times as fast as GPyTorch's sums and products.
+    """
+    one = ConstantKernel().to(like)
+    one.constant = torch.ones(1).to(like)
+    one.raw_constant.requires_grad_(False)
+    groups = [part.factors or (one,) for part in parts]
+    primitives = [deepcopy(factor) for group in groups for factor in group]
+    last = Linear(len(parts), 1, bias=False).to(like)
+    last.weight = torch.tensor([[part.weight for part in parts]], dtype=torch.float64)
+    layers: list[Layer] = [last]
+    if len(primitives) > len(parts):
+        layers.insert(0, Product(len(primitives), len(parts), groups=list(map(len, groups))))
+    return NeuralKernelNetwork(primitives, layers).to(like)
 
 
-def _forget_priors(kernel: Kernel) -> None:
-    for module in kernel.modules():
-        priors = getattr(module, "_priors", {})
-        for name in list(priors):
-            module._modules.pop(name, None)
-        priors.clear()
+def fitted_parts(network: NeuralKernelNetwork, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts of :func:`as_network` with their trained parameters."""
+    last = network.layers[-1]
+    assert isinstance(last, Linear)
+    learned = iter([deepcopy(kernel) for kernel in network.primitives])
+    result = []
+    for weight, part in zip(last.weight.detach()[0].tolist(), parts, strict=True):
+        factors = tuple(next(learned) for _ in part.factors or (None,))
+        result.append(Part(weight, factors if part.factors else ()))
+    return tuple(result)
+
+
+def shorter(part: Part) -> Iterator[Part]:
+    """Yield products that are simpler by one factor, one input column or one exponent."""
+    for i, factor in enumerate(part.factors):
+        others = part.factors[:i] + part.factors[i + 1 :]
+        if others:
+            yield replace(part, factors=others)
+        spec = own_spec(factor)
+        for simple in () if spec is None or spec.simpler is None else spec.simpler(factor):
+            yield replace(part, factors=(*others, simple))
+        for narrower in _narrower(factor):
+            yield replace(part, factors=(*others, narrower))
+
+
+def _narrower(kernel: Kernel) -> Iterator[Kernel]:
+    """The kernel without each of its columns, if it has a parameter per column."""
+    width = kernel.ard_num_dims or 1
+    if width == 1 or role_of(kernel) is None:
+        return
+    columns = columns_of(kernel) or tuple(range(width))
+    for dropped in range(width):
+        kept = [column for column in range(width) if column != dropped]
+        copy = deepcopy(kernel)
+        copy.ard_num_dims = len(kept) if len(kept) > 1 else None
+        copy.active_dims = torch.tensor([columns[k] for k in kept], device=kernel.device)
+        for name, parameter in kernel.named_parameters(recurse=False):
+            if parameter.size(-1) == width and parameter.dim() > 1:
+                trained = parameter.requires_grad
+                value = parameter.detach()[..., kept].clone()
+                setattr(copy, name, torch.nn.Parameter(value, trained))
+        if isinstance(copy, LinearKernel) and len(kept) == 1:
+            copy.variance = 1.0
+            copy.raw_variance.requires_grad_(False)
+        yield copy
