@@ -1,6 +1,6 @@
 """Models and kernels of this package in Ax; needs ax-platform.
 
-Importing this module makes them known to Ax. The whole of it, as a strategy for Ax's client::
+Importing this module registers them with Ax. A search with Ax's client::
 
     from ax.api.client import Client
     from ax.api.configs import RangeParameterConfig
@@ -19,10 +19,10 @@ Importing this module makes them known to Ax. The whole of it, as a strategy for
         for trial, point in client.get_next_trials(max_trials=1).items():
             client.complete_trial(trial, {"loss": (point["x"] - 1) ** 2 + point["y"] ** 4})
 
-:func:`report_client` then says how the search went.
+:func:`report_client` describes the search.
 
-In a strategy of your own, the surrogate is one of these ``ModelConfig``. Numbers of columns and
-batch shapes come from the data; options are plain values, so that Ax can store them::
+A strategy of your own names the surrogate in a ``ModelConfig``. Input dimensions and batch shapes
+come from the data; options are plain values that Ax can store::
 
     ModelConfig(botorch_model_class=NKNSingleTaskGP, model_options={"structure": "regression"})
     ModelConfig(
@@ -31,12 +31,11 @@ batch shapes come from the data; options are plain values, so that Ax can store 
         covar_module_options={"structure": "additive", "wiring": "Linear4-Product2-Linear1"},
     )
 
-The first is trained by :func:`gpytorch_nkn.bo.fit_bo_model`, the second by BoTorch. The structure
-of a kernel is a name as :class:`.NKNSingleTaskGP` takes it (default: ``"optimization"``, here with
-a variance of one, as BoTorch's own default kernel has), beside options of the preset it stands for.
-:class:`.StructureEnsembleGP` is known to Ax, too.
+:func:`gpytorch_nkn.bo.fit_bo_model` trains the first, BoTorch the second. ``structure`` is a name
+as for :class:`.NKNSingleTaskGP` (default: ``"optimization"`` with a variance of one, as BoTorch's
+own default kernel), beside options of the preset. :class:`.StructureEnsembleGP` is registered, too.
 
-Import this module before a stored experiment is loaded, too: Ax finds classes by name.
+Import this module also before a stored experiment is loaded: Ax finds classes by name.
 """
 
 try:

@@ -28,13 +28,12 @@ _SAMPLED = (MCAcquisitionFunction, MultiObjectiveMCAcquisitionFunction)
 class EnsembleAcquisition(Acquisition):
     """Ax's acquisition for the models of this package.
 
-    A :class:`.StructureEnsembleGP` receives the direction of each outcome: Ax models outcomes that
-    are to be minimised, or bounded from above, as they are. BoTorch's default number of draws is
-    divided among the members of an ensemble; a ``sampler`` or ``mc_samples`` among the options of
-    the acquisition function goes before. In search spaces without discrete parameters half of the
-    starting points are coordinate sweeps of the best points
-    (:func:`gpytorch_nkn.bo.coordinate_sweep_initial_conditions`), unless the options of the
-    optimiser have an ``ic_generator``.
+    A :class:`.StructureEnsembleGP` receives the direction of each outcome, because Ax does not
+    change the sign of outcomes that are minimised. The members of an ensemble share BoTorch's
+    default number of draws, unless ``sampler`` or ``mc_samples`` is an option of the acquisition
+    function. In search spaces without discrete parameters half of the starting points are
+    :func:`coordinate sweeps <gpytorch_nkn.bo.coordinate_sweep_initial_conditions>` of the best
+    points, unless the options of the optimiser have an ``ic_generator``.
 
     For ``GeneratorSpec(generator_kwargs={"acquisition_class": EnsembleAcquisition, ...})``.
     """
@@ -52,8 +51,8 @@ class EnsembleAcquisition(Acquisition):
         members = [part.num_members for part in parts if isinstance(part, StructureEnsembleGP)]
         kind: Any = botorch_acqf_class
         is_sampled = issubclass(kind, _SAMPLED) and not issubclass(kind, OneShotAcquisitionFunction)
-        is_told = {"sampler", "mc_samples"} & set(botorch_acqf_options)
-        if is_sampled and not is_told and len(members) == len(parts):
+        is_given = {"sampler", "mc_samples"} & set(botorch_acqf_options)
+        if is_sampled and not is_given and len(members) == len(parts):
             number = max(1, kind._default_sample_shape.numel() // max(members))
             sampler = SobolQMCNormalSampler(torch.Size([number]))
             botorch_acqf_options = {**botorch_acqf_options, "sampler": sampler}
@@ -62,7 +61,7 @@ class EnsembleAcquisition(Acquisition):
         )
 
     def _directions(self) -> list[bool]:
-        """Whether each outcome shall be large; true for one that nothing is said of."""
+        """Whether large values of each outcome are good; true by default."""
         weights = self._objective_weights
         wanted = weights.reshape(-1, weights.size(-1)).sum(0)
         if self._outcome_constraints is not None:  # A y <= b
@@ -71,7 +70,7 @@ class EnsembleAcquisition(Acquisition):
         return (wanted >= 0).tolist()
 
     def optimize(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Candidates, their acquisition values and weights; arguments are those of the base."""
+        """Return candidates, acquisition values and weights; the arguments are the base's."""
         options = dict(kwargs.get("optimizer_options") or {})
         incumbent = self._incumbent()
         if incumbent is not None and "ic_generator" not in options:
@@ -81,13 +80,13 @@ class EnsembleAcquisition(Acquisition):
         return super().optimize(*args, **kwargs)
 
     def _incumbent(self) -> Tensor | None:
-        """Points to sweep from, best first, or ``None`` where sweeps make no sense."""
+        """Points to sweep from, best first, or ``None`` for spaces without sweeps."""
         space = self.search_space_digest
         if space.ordinal_features or space.categorical_features:
             return None
         if isinstance(self.acqf, OneShotAcquisitionFunction | MultiOutputAcquisitionFunction):
             return None
-        # acquisition functions for noisy outcomes keep the points that may be best
+        # baseline of acquisition functions for noisy outcomes
         points = getattr(self.acqf, "X_baseline", self.X_observed)
         if points is None or len(points) == 0:
             return None

@@ -1,4 +1,4 @@
-"""Constraints on sums of outcomes, past the transforms of Ax."""
+"""Constraints on sums of outcomes, protected from the transforms of Ax."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class _Joint(ScalarizedOutcomeConstraint):
-    """A constraint on several outcomes, of the class by which Ax's functions know one."""
+    """A constraint on several outcomes, in the class that Ax's functions check for."""
 
     def __init__(self, constraint: OutcomeConstraint):
         OutcomeConstraint.__init__(
@@ -39,8 +39,8 @@ class _Joint(ScalarizedOutcomeConstraint):
 class JointConstraints(Transform):
     """Keeps constraints on sums of outcomes, such as ``"cost + 2 * weight <= 3"``.
 
-    Ax (1.3) takes such a constraint for one on its first outcome, and with a baseline for a share
-    of that outcome alone. First among the transforms of outcomes.
+    Ax (1.3) applies such a constraint to its first outcome only, also relative to a baseline. This
+    transform comes first among those of outcomes.
     """
 
     no_op_for_experiment_data = True
@@ -51,16 +51,16 @@ class JointConstraints(Transform):
         adapter: Adapter | None = None,
         fixed_features: ObservationFeatures | None = None,
     ) -> OptimizationConfig:
-        """The same with every constraint on several outcomes as such."""
+        """Return the config with constraints on several outcomes as such."""
         return with_joint_constraints(optimization_config)
 
 
 class JointConstraintsAtLast(JointConstraints):
-    """The same after Ax's standardisation, which makes such constraints anew."""
+    """The same after Ax's standardisation, which replaces such constraints."""
 
 
 class JointWinsorize(Winsorize):
-    """Ax's, without a cut where the bound is one on a sum."""
+    """Ax's Winsorize, without cutoffs for outcomes in a bounded sum."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -69,7 +69,7 @@ class JointWinsorize(Winsorize):
 
 
 class JointBilogY(BilogY):
-    """Ax's, for outcomes in no sum: a sum of logarithms would not be the one that is bounded."""
+    """Ax's BilogY for outcomes in no sum, because a sum of logarithms is another sum."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -78,7 +78,7 @@ class JointBilogY(BilogY):
 
 
 def with_joint_constraints(config: Any) -> Any:
-    """The same config, changed: constraints on several outcomes are known as such."""
+    """Mark constraints on several outcomes as such, in place."""
     config.outcome_constraints = [
         _Joint(one) if len(one.metric_names) > 1 else one for one in config.outcome_constraints
     ]
@@ -86,7 +86,7 @@ def with_joint_constraints(config: Any) -> Any:
 
 
 def transforms() -> list[type[Transform]]:
-    """Those of Ax for mixed columns, with constraints on sums of outcomes."""
+    """Return Ax's transforms for mixed inputs, with constraints on sums of outcomes."""
     ours: dict[Any, list[type[Transform]]] = {
         Derelativize: [JointConstraints, Derelativize],
         Winsorize: [JointWinsorize],
@@ -97,7 +97,7 @@ def transforms() -> list[type[Transform]]:
 
 
 def _joint_outcomes(adapter: Adapter | None) -> set[str]:
-    """Outcomes that are in a constraint on several."""
+    """Outcomes in a constraint on several outcomes."""
     config = None if adapter is None else adapter._optimization_config
     constraints = () if config is None else config.outcome_constraints
     joint = (one.metric_signatures for one in constraints if len(one.metric_names) > 1)

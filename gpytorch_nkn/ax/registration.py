@@ -1,4 +1,4 @@
-"""Models, kernels and transforms made known to Ax, and the arguments that it makes for them."""
+"""Registration of models, kernels and transforms with Ax, and arguments of their constructors."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def _model_arguments(
     search_space_digest: SearchSpaceDigest,
     **context: Any,
 ) -> dict[str, Any]:
-    """Arguments of the constructor: those of a SingleTaskGP, and the model options as they are.
+    """Arguments of the constructor: those of a SingleTaskGP, and the model options.
 
-    Ax looks for transforms among the positional arguments only, where a SingleTaskGP has them.
+    Ax finds transforms only among positional arguments, as a SingleTaskGP has them.
     """
     if model_config.covar_module_class is not None:
         raise UserInputError(
@@ -87,7 +87,7 @@ def _network_arguments(
     **options: Any,
 ) -> dict[str, Any]:
     """Arguments of the constructor, from the name and the options of a preset."""
-    if "primitives" in options:  # no plain data, but what the constructor takes
+    if "primitives" in options:  # arguments of the constructor
         return {**options, "active_dims": active_dims}
     # Ax's own defaults, as for a kernel with one lengthscale per column
     found = covar_module_argparse(
@@ -115,7 +115,7 @@ def _network_arguments(
 
 
 def register() -> None:
-    """Make everything known to Ax; again does no harm."""
+    """Register all classes with Ax; a second call has no effect."""
     submodel_input_constructor.register(_MODELS)(_model_arguments)
     covar_module_argparse.register(NeuralKernelNetwork)(_network_arguments)
     register_acquisition(EnsembleAcquisition)

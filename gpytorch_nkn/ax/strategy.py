@@ -31,25 +31,23 @@ def make_generation_strategy(
     optimizer_options: Mapping[str, Any] | None = None,
     seed: int | None = None,
 ) -> GenerationStrategy:
-    """Strategy for Ax: quasi-random points first, then those that a model of this package picks.
+    """Return a strategy for Ax: quasi-random points, then points chosen by a model.
 
-    Objectives, constraints and the acquisition function are Ax's business: logarithmic noisy
-    expected improvement, of the hypervolume with several objectives. Every outcome has a model of
-    its own. Choices that are not ordered are categories to the model (``cat_dims``), ordered ones,
-    fractions such as 0.1 and integers are numbers. Ax trains models afresh for each trial, without
-    a warm start. The centre of the search space, which Ax's own strategy tries first, is not tried:
-    attach it as a trial if you want it.
+    Ax handles objectives, constraints and the acquisition function: log noisy expected improvement,
+    of the hypervolume for several objectives. Each outcome has its own model, trained from scratch
+    for each trial. Unordered choices are categories of the model (``cat_dims``); ordered choices
+    and integers are numbers. Unlike Ax's own strategy, this one does not evaluate the centre of the
+    search space: attach it as a trial if you want it.
 
     A constraint on a sum of outcomes (``"cost + 2 * weight <= 3"``) holds for the sum. Ax's own
-    strategies (1.3) take it for one on the first outcome, and so does
-    ``client.get_best_parameterization``: :func:`report_client` names the best that keeps it.
+    strategies (1.3) and ``client.get_best_parameterization`` apply it to the first outcome;
+    :func:`report_client` names the best trial that satisfies it.
 
     Args:
         structure: Name of a structure of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, or
-            ``"averaged"`` for :class:`gpytorch_nkn.models.StructureEnsembleGP`, which averages
-            over several.
-        initialization_trials: Number of quasi-random trials, at least 1. Trials that the
-            experiment has already count; half of them must be completed before the model starts.
+            ``"averaged"`` for :class:`gpytorch_nkn.models.StructureEnsembleGP`.
+        initialization_trials: Number of quasi-random trials, at least 1, including existing trials;
+            half of them must be completed before the model starts.
         optimizer_options: Options of BoTorch's ``optimize_acqf``, such as
             ``{"num_restarts": 8, "raw_samples": 256}``.
         seed: Determines the quasi-random points.

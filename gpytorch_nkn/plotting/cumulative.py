@@ -1,4 +1,4 @@
-"""The share of the variance that is explained as parts are added."""
+"""Share of the variance explained by components, added one by one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_cumulative"]
 
 _PALE = "#c3d3e6"
-_MOST = 1.05  # largest share that is not a percentage
+_MOST = 1.05  # larger shares are percentages
 _CHARACTERS = 38  # per line of a label
 _SIZE = 8.5  # points
 
@@ -30,21 +30,21 @@ def plot_cumulative(
     errors: ArrayLike | None = None,
     error_label: str = "mean absolute error,\ncross-validated",
 ) -> Axes:
-    """Draw the share of the variance explained by the first part, the first two, and so on.
+    """Draw the share of the variance that the first part explains, the first two, and so on.
 
-    One bar per part, from top to bottom: pale is the share of the parts before, blue the gain of
-    this one, and an orange outline the loss where the share falls.
+    Each bar shows the share of the parts above in pale blue, and the gain of this part in blue or
+    its loss as an orange outline.
 
     Args:
-        ax: Axes to draw on; about 0.4 inches of height per part look good.
-        labels: Names ``J`` of the parts in the order in which they are added.
-        explained: Shares ``J`` of the variance after each part, fractions of 1.
-        errors: Errors ``J`` after each part, shown in a column at the right.
+        ax: Axes to draw on, with about 0.4 inches of height per part.
+        labels: Names ``J`` of the parts in their order.
+        explained: Shares ``J`` of the variance after each part, as fractions of 1.
+        errors: Errors ``J`` after each part, for a column at the right.
         error_label: Head of that column, with the unit.
 
     Raises:
-        ValueError: The lengths differ, there is no part, a number is not finite, or a share is
-            above 1 (in percent, perhaps).
+        ValueError: The lengths differ, there is no part, a number is not finite, or a share
+            exceeds 1.
     """
     explained = as_array("explained", explained)
     if len(labels) != explained.size:
@@ -71,7 +71,7 @@ def plot_cumulative(
     ax.grid(False, axis="y")
     ax.set_yticks(rows, names, fontsize=_SIZE)
     ax.tick_params(axis="y", length=0)
-    room = 0.13 if errors is None else 0.24  # for the text of a full bar
+    room = 0.13 if errors is None else 0.24  # for the percentage of a full bar
     ax.set(ylim=(rows[-1] + 0.6, -0.6), xlim=(min(0.0, 1.1 * explained.min()), 1 + room))
     tick_percents(ax.xaxis)
     if errors is not None:
@@ -79,7 +79,6 @@ def plot_cumulative(
         for row, error in enumerate(as_array("errors", errors, shape=explained.shape).tolist()):
             text = f"{error:.0f}" if 1000 <= abs(error) < 1e6 else f"{error:.3g}"
             ax.text(1.2, row, text, transform=across, ha="right", va="center", fontsize=_SIZE)
-        ax.text(
-            1.2, 1.01, error_label, transform=ax.transAxes, ha="right", fontsize=8, color=GRAY
-        )  # fmt: skip
+        head: Any = {"transform": ax.transAxes, "ha": "right", "fontsize": 8, "color": GRAY}
+        ax.text(1.2, 1.01, error_label, **head)
     return ax

@@ -1,4 +1,4 @@
-"""A forecast next to the data it was learned from."""
+"""A forecast and the data before it."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def plot_forecast(
     y_label: str = "value",
     title: str = "",
 ) -> Axes:
-    """Draw training data, held-out data, the mean, its band and where the forecast begins.
+    """Draw training data, held-out data, and a forecast with its intervals.
 
     Args:
         ax: Axes to draw on.
         x: Times ``M`` of the forecast, numbers or ``datetime64``, sorted.
         mean: Means or medians ``M``.
-        lower: Lower ends ``M`` of the band, or ``L x M`` of several.
+        lower: Lower ends ``M`` of the prediction interval, or ``L x M`` of several.
         upper: Upper ends, likewise.
-        train: Times and values ``N`` that the model was fitted to.
-        test: Times and values ``T`` that were held out.
-        level: Probability of the band, or ``L`` of several, for the legend.
+        train: Training times and values ``N``.
+        test: Held-out times and values ``T``.
+        level: Probability of the interval, or ``L`` of several, for the legend.
         x_label: Label of the time axis, with its unit.
         y_label: Label of the value axis, with its unit.
         title: Title, above the legend.
 
     Raises:
-        ValueError: The lengths of the forecast's parts differ, or there is no training data.
+        ValueError: Lengths differ, or there is no training data.
     """
     x, mean = np.asarray(x), np.asarray(mean)
     lower, upper = np.atleast_2d(lower), np.atleast_2d(upper)
@@ -69,22 +69,22 @@ def plot_forecast(
         or not (len(levels), *x.shape) == lower.shape == upper.shape
     ):
         raise ValueError(
-            "x, mean, lower and upper must be vectors of one length (several bands one above the "
-            f"other, with a level each), got shapes {x.shape}, {mean.shape}, {lower.shape} and "
-            f"{upper.shape} for {len(levels)} levels."
+            "x, mean, lower and upper must be vectors of one length, the ends with a row per "
+            f"level, got shapes {x.shape}, {mean.shape}, {lower.shape} and {upper.shape} for "
+            f"{len(levels)} levels."
         )
     if train_x.size == 0 or train_x.shape != train_y.shape:
         raise ValueError(
             "train must hold times and values of one length, at least one, got shapes "
             f"{train_x.shape} and {train_y.shape}."
         )
-    if x.size == 1:  # a line of one point is none: a quarter of a step to both sides
+    if x.size == 1:  # one point becomes a line of half a step
         moments = x.astype("datetime64[ms]") if x.dtype.kind == "M" else x
         steps = np.diff(np.unique(train_x.astype(moments.dtype)))
         side = steps[-1:] / 4 if steps.size else np.zeros(1)
         x = np.concatenate([moments - side, moments + side])
         mean, lower, upper = mean.repeat(2), lower.repeat(2, axis=1), upper.repeat(2, axis=1)
-    for depth, k in enumerate(np.argsort(levels)[::-1]):  # the wide ones first
+    for depth, k in enumerate(np.argsort(levels)[::-1]):  # wide ones first
         draw_band(ax, x, lower[k], upper[k], levels[k], depth=depth)
     ax.plot(x, mean, color=BLUE, linewidth=1.4, label="forecast", zorder=3)
     draw_points(ax, train_x, train_y, color=GRAY, label="training data", front=True)

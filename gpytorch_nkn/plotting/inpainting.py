@@ -1,4 +1,4 @@
-"""A filled image: its holes, its fills, and their standard deviations."""
+"""An inpainted image: its holes, interpolants, and standard deviations."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["draw_uncertainty", "plot_inpainting"]
 
 Given = TypeVar("Given")
 
-_PALE = 0.25  # contrast of the known cells below the standard deviations
-_FEW_EDGES = 100  # of cells: small holes, of which each has an outline
+_PALE = 0.25  # contrast of known cells in the picture of standard deviations
+_FEW_EDGES = 100  # edges of cells up to which all holes have outlines
 
 
 def plot_inpainting(
@@ -30,18 +30,18 @@ def plot_inpainting(
 ) -> Given:
     """Draw an image with its holes, the filled image and the standard deviations.
 
-    Missing cells are orange in the first picture, or have an outline of that colour (none where
-    they are scattered). Black and white are the least and the largest known value; of colours 0
-    and 1, or 0 and 255 if a known value is above 1.
+    Missing cells are orange in the first picture; elsewhere holes have orange outlines unless they
+    are scattered. Black and white are the smallest and largest known value; of colours 0 and 1, or
+    0 and 255 if a known value exceeds 1.
 
     Args:
         axes: Three Axes, four with ``truth``, as a sequence or an array of any shape.
-        result: What :func:`gpytorch_nkn.grids.inpaint` gives: the image ``filled`` without holes
-            (``H x W``, or with a dimension of channels), its standard deviations
-            ``std`` and the booleans ``missing``, of one shape.
+        result: Result of :func:`gpytorch_nkn.grids.inpaint`: the image ``filled`` (``H x W``, or
+            with a dimension of channels), its standard deviations ``std`` and the booleans
+            ``missing``, of one shape.
         truth: The image without holes, of the same shape; drawn last.
-        channel_axis: Which dimension holds the three colours; ``None`` for gray images.
-        label: Label of the colour bar, with its unit. It shows the root mean square of colours.
+        channel_axis: Dimension of the three colours; None for gray images.
+        label: Label of the colour bar, with its unit. It shows the root mean square over colours.
 
     Raises:
         TypeError: Something in ``axes`` is not an Axes, or an array holds no numbers.
@@ -81,14 +81,14 @@ def plot_inpainting(
     titles = "with holes", "filled", "uncertainty", "truth"
     for ax, title in zip(flat, titles, strict=False):
         put_title(ax, title)
-        ax.set_anchor("N")  # in one row, although there is a bar below one of them
+        ax.set_anchor("N")  # in one row, despite the bar below one of them
     return axes
 
 
 def draw_uncertainty(
     ax: Axes, whole: np.ndarray, std: np.ndarray, hole: np.ndarray, label: str
 ) -> None:
-    """Draw deviations ``H x W x C`` in the holes of a pale image ``H x W x 3`` from 0 to 1."""
+    """Draw standard deviations ``H x W x C`` in the holes of a pale image ``H x W x 3``."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -100,7 +100,7 @@ def draw_uncertainty(
 
 
 def _draw_picture(ax: Axes, picture: np.ndarray, hole: np.ndarray | None = None) -> None:
-    """Draw an image without a frame, with an outline of its holes unless they are scattered."""
+    """Draw an image without frame, with outlines of its holes unless they are scattered."""
     ax.imshow(picture)
     if hole is not None:
         padded = np.pad(hole, 1)  # closes the lines at the borders

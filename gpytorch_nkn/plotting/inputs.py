@@ -1,4 +1,4 @@
-"""Inputs of a kernel that lie on a line."""
+"""Inputs of a kernel along one column."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class InputLine:
-    """Inputs of which one column varies; the kernel sees ``(place - offset) / scale``."""
+    """Inputs of which one column varies; the kernel sees ``(x - offset) / scale``."""
 
-    place: np.ndarray  # values N of that column in the user's units, sorted, in float64
+    x: np.ndarray  # sorted values N of that column in the user's units, in float64
     column: int
-    fixed: Tensor  # a row 1 x D of the inputs with the other columns, in the kernel's precision
+    fixed: Tensor  # a row 1 x D with the values of the other columns, in the kernel's dtype
     offset: float
     scale: float
 
-    def at(self, place: np.ndarray) -> Tensor:
-        """Inputs ``M x D`` as the kernel takes them, at places ``M`` in the user's units."""
-        inputs = self.fixed.repeat(len(place), 1)
+    def at(self, x: np.ndarray) -> Tensor:
+        """Inputs ``M x D`` of the kernel for values ``M`` in the user's units."""
+        inputs = self.fixed.repeat(len(x), 1)
         # standardised in float64: years or days leave a float32 few digits
-        inputs[:, self.column] = torch.as_tensor((place - self.offset) / self.scale).to(inputs)
+        inputs[:, self.column] = torch.as_tensor((x - self.offset) / self.scale).to(inputs)
         return inputs
 
 
 def check_kernel(kernel: Kernel) -> None:
-    """Refuse what is no kernel, or a batch of them."""
+    """Raise for objects that are not a single kernel."""
     if not isinstance(kernel, Kernel):
         raise TypeError(f"A gpytorch.kernels.Kernel is needed, got {type(kernel).__name__}.")
     if len(kernel.batch_shape):
@@ -54,7 +54,7 @@ def check_kernel(kernel: Kernel) -> None:
 
 
 def check_positive(name: str, value: float) -> None:
-    """Refuse what is no positive number."""
+    """Raise ValueError unless a number is positive and finite."""
     if not 0 < value < math.inf:
         raise ValueError(f"{name} must be a positive number, got {value}.")
 
@@ -90,7 +90,7 @@ def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1
 def kernel_values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
     """Values ``N x M`` of a kernel with one output, without gradients."""
     with torch.no_grad():
-        # A network of one unit: GPyTorch's own sum with a linear kernel factorises matrices.
+        # a network of one unit, because GPyTorch's sum with a linear kernel factorises matrices
         values = NeuralKernelNetwork([kernel], []).unit_values(x1, x2)[0].squeeze(-3)
     values = values.real if values.is_complex() else values
     if values.shape != (len(x1), len(x2)):

@@ -1,4 +1,4 @@
-"""A kernel in pictures: its values around some points, or functions drawn from it."""
+"""Values of a kernel around some points, or functions drawn from its prior."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def plot_kernel(
             drawn from the prior with mean zero.
         origins: Values of the varying column ``S``; the quarter points of its range by default.
         samples: Number of functions.
-        seed: Determines the functions; the global random state is left as it was.
-        x_offset: The kernel is evaluated at ``(x - x_offset) / x_scale``; a forecaster, say, has
-            ``x_offset_`` and ``x_scale_``, which for dates are days since 1970.
-        x_scale: Likewise; positive.
+        seed: Seed of the functions; the global random state does not change.
+        x_offset: The kernel is evaluated at ``(x - x_offset) / x_scale``. A forecaster has
+            ``x_offset_`` and ``x_scale_``, for dates in days since 1970.
+        x_scale: Positive.
         x_label: Label of the horizontal axis, with its unit.
 
     Raises:
@@ -69,10 +69,10 @@ def plot_kernel(
     else:
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}.")
-        draws = _sample(kernel, line.at(line.place), samples, seed).numpy()
+        draws = _sample(kernel, line.at(line.x), samples, seed).numpy()
         for number in range(samples):
             color = PALETTE[number % len(PALETTE)]
-            ax.plot(line.place, draws[:, number], color=color, linewidth=1.3)
+            ax.plot(line.x, draws[:, number], color=color, linewidth=1.3)
         finish(ax, x_label, "functions from the prior")
     ax.margins(x=0.01)
     return ax
@@ -80,19 +80,19 @@ def plot_kernel(
 
 def _draw_slices(ax: Axes, kernel: Kernel, line: InputLine, origins: ArrayLike | None) -> None:
     if origins is None:
-        origins = np.quantile(line.place[[0, -1]], [0.25, 0.5, 0.75])
+        origins = np.quantile(line.x[[0, -1]], [0.25, 0.5, 0.75])
     values = as_array("origins", origins)
     points = line.at(values)
-    slices = kernel_values(kernel, line.at(line.place), points).cpu().numpy()
+    slices = kernel_values(kernel, line.at(line.x), points).cpu().numpy()
     peaks = kernel_values(kernel, points, points).diagonal().cpu().numpy()
     if slices.min() < 0:
         ax.axhline(0, color=GRAY, linewidth=0.6)
-    step = float(np.ptp(line.place)) / 100
+    step = float(np.ptp(line.x)) / 100
     for number, origin in enumerate(values):
         color = PALETTE[number % len(PALETTE)]
         label = f"$x_0$ = {np.round(origin, max(0, -math.floor(math.log10(step)))):.12g}"
         style = _STYLES[number % len(_STYLES)]
-        ax.plot(line.place, slices[:, number], style, color=color, linewidth=1.5, label=label)
+        ax.plot(line.x, slices[:, number], style, color=color, linewidth=1.5, label=label)
         ax.plot([origin], [peaks[number]], "o", color=color, markersize=5, label="_x0")
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["plot_hadamard_factor"]
 
 _COLORS = "RdBu_r"  # diverging, white in the middle
-_FEW_GROUPS = 12  # as many have labels of their own
-_NARROWEST = 1e-6  # half width of the scale of colours
+_FEW_GROUPS = 12  # largest number of groups with labels
+_NARROWEST = 1e-6  # smallest limit
 
 
 def plot_hadamard_factor(
@@ -27,7 +27,7 @@ def plot_hadamard_factor(
     limit: float | None = None,
     label: str = "row",
 ) -> Axes:
-    """Draw the entries of a factor that multiplies a Gram matrix: white is 1, no change.
+    """Draw the entries of a factor that multiplies a Gram matrix; white is 1, no change.
 
     Args:
         ax: Axes to draw on; a colour bar is added beside them.
@@ -35,9 +35,9 @@ def plot_hadamard_factor(
             two Gram matrices.
         sort_by: Values ``N`` to sort the rows by, classes or numbers. Up to twelve different ones
             are marked as groups.
-        limit: The scale of colours goes from ``1 - limit`` to ``1 + limit``; by default it just
-            holds the entry that is farthest from 1. Give the same to compare figures.
-        label: What the rows are.
+        limit: Colours range from ``1 - limit`` to ``1 + limit``; default: the largest distance of
+            an entry from 1. Use one value to compare figures.
+        label: Name of the rows.
 
     Raises:
         TypeError: ``factor`` does not hold numbers.

@@ -1,4 +1,4 @@
-"""A network of kernels, drawn with the kernel of every unit."""
+"""A network of kernels with a slice of every unit's kernel."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["kernel_name", "plot_network"]
 
 _ROWS = 201  # inputs over which variances are averaged
-_POINTS = 401  # of a thumbnail
-_SWINGS = 12  # that a thumbnail shows at most
-_ORIGIN = 0.35  # place of x0 within the range
-_FINE = 4_000  # points by which swings are counted
-_WIDTH, _HEIGHT = 0.5, 0.76  # of a thumbnail, where layers and units stand one unit apart
-_SMALLEST = 0.02  # relative contribution of a line that is drawn
+_POINTS = 401  # points of a thumbnail
+_SWINGS = 12  # largest number of oscillations in a thumbnail
+_ORIGIN = 0.35  # position of x0 within the range
+_FINE = 4_000  # points for counting oscillations
+_WIDTH, _HEIGHT = 0.5, 0.76  # size of a thumbnail, relative to the distance of layers and units
+_SMALLEST = 0.02  # smallest relative contribution with a line
 _PAST, _FRAME = PALETTE[2], "#9aa5b1"
 
 
@@ -44,25 +44,23 @@ def plot_network(
 ) -> Axes:
     """Draw a network from the primitives at the left to the output at the right.
 
-    Every unit is a thumbnail of its kernel ``k(x, x0)`` (the real part of complex units), scaled to
-    its own largest value; a thin line marks zero where there are negative values. All thumbnails
-    run over the range of ``x``, or, where a unit swings more than 12 times over the range, over a
-    window of it. The origin ``x0`` lies at 35 % of the range: in the middle of centred data linear
-    kernels vanish. Lines into a sum are as strong as their contribution, the weight times the mean
-    variance ``k(x, x)`` of the incoming unit; below 2 % of the largest they are not drawn. A
-    multiplication sign joins the lines into a product. Sums whose weights and constant sum to one
-    are headed ``simplex``.
+    Every unit is a thumbnail of its kernel ``k(x, x0)`` (real part), scaled to its largest value,
+    with a thin line at zero if there are negative values. Thumbnails run over the range of ``x``,
+    or over a window if a unit oscillates more than 12 times in the range. The origin ``x0`` lies at
+    35 % of the range, because linear kernels vanish in the middle of centred data. Lines into a sum
+    are as strong as their contribution, the weight times the mean variance ``k(x, x)`` of the
+    incoming unit; lines below 2 % of the strongest are left out. A multiplication sign joins the
+    lines into a product. Sums whose weights and constant sum to one have the head ``simplex``.
 
     Args:
-        ax: Axes to draw on; its frame and ticks are removed. About 0.6 inches of height per unit
-            of the widest layer look good.
-        network: A network without batch dimensions and with one output per input, in a ScaleKernel
-            or not.
+        ax: Axes to draw on, with about 0.6 inches of height per unit of the widest layer; its frame
+            and ticks are removed.
+        network: A network without batch dimensions and with one output per input, possibly in
+            ScaleKernels.
         x: Inputs ``N x D`` (or ``N`` for one column) in any order, such as the training inputs.
-            Variances are averaged over them, and thumbnails run from their smallest to their
-            largest values, all columns together. By default all columns run from -2 to 2.
-        names: Names of the input columns, for primitives that see some of them only; the column
-            numbers, from 0, by default.
+            Variances are averaged over them; thumbnails run from the smallest to the largest
+            values, all columns together. Default: from -2 to 2 in all columns.
+        names: Names of the input columns, for primitives that see only some; default: numbers.
 
     Raises:
         TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` does not hold numbers.
@@ -84,7 +82,7 @@ def plot_network(
 
 
 def _without_scales(kernel: Any) -> NeuralKernelNetwork:
-    """The network within ScaleKernels, which sees their columns."""
+    """The network inside ScaleKernels, with their columns."""
     network, scales = unwrap_scales(kernel)
     if not isinstance(network, NeuralKernelNetwork):
         raise TypeError(f"plot_network draws a NeuralKernelNetwork, got {type(network).__name__}.")
@@ -97,7 +95,7 @@ def _without_scales(kernel: Any) -> NeuralKernelNetwork:
 
 
 def _labels(network: NeuralKernelNetwork, names: Sequence[str] | None) -> list[str]:
-    """Short names of the primitives, whose columns count within those of the network."""
+    """Short names of the primitives with the names of their columns."""
     outer = None if network.active_dims is None else network.active_dims.tolist()
 
     def column_name(column: int) -> str:
@@ -109,12 +107,12 @@ def _labels(network: NeuralKernelNetwork, names: Sequence[str] | None) -> list[s
 
 
 def kernel_name(kernel: Kernel, column_name: Callable[[int], str]) -> str:
-    """Such as ``RBF``, or ``PER (month)`` for a kernel of some columns; scales are not named."""
+    """Return ``RBF``, or ``PER (month)`` for a kernel of some columns, without scales."""
     name, columns = short_name(kernel), kernel.active_dims
     if isinstance(kernel, ScaleKernel):
         name = kernel_name(kernel.base_kernel, column_name)
         if kernel.base_kernel.active_dims is not None:
-            return name  # GPyTorch gives the columns of its part to a ScaleKernel
+            return name  # a ScaleKernel has the columns of its base kernel
     elif type(kernel) in (AdditiveKernel, ProductKernel):
         sign = " + " if isinstance(kernel, AdditiveKernel) else " \N{MULTIPLICATION SIGN} "
         name = sign.join(kernel_name(part, column_name) for part in kernel.kernels)
@@ -125,7 +123,7 @@ def kernel_name(kernel: Kernel, column_name: Callable[[int], str]) -> str:
 
 
 def _input_dim(kernel: Kernel) -> int:
-    """Smallest number of input columns that a kernel can be evaluated with."""
+    """Smallest number of input columns that a kernel accepts."""
     if kernel.active_dims is not None:
         return int(kernel.active_dims.max()) + 1
     parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part is not kernel]
@@ -166,16 +164,16 @@ def _unit_values(network: NeuralKernelNetwork, x1: Tensor, x2: Tensor) -> list[T
 
 @dataclass(eq=False)
 class _Stage:
-    """The units of one layer: how much they count, and where they are drawn."""
+    """The units of one layer: their importance, and their positions in the figure."""
 
     head: str
-    # Which stages come in, and the contributions U x C of their units, as fractions of them all
-    # (of a product: where its factors are). With a skip connection there are two.
+    # numbers of the incoming stages (two with a skip connection) and relative contributions U x C
+    # of their units; for a product, which units are its factors
     inputs: list[tuple[int, np.ndarray]]
     importance: np.ndarray  # fractions U of the output
     is_product: bool = False
     values: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # U x N of k(x, x0)
-    left: float = 0.0  # edges of the thumbnails, their height, and how far down each unit is
+    left: float = 0.0  # edges and height of the thumbnails, and vertical positions U
     right: float = 0.0
     height: float = 0.0
     middles: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -200,9 +198,9 @@ def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[_Stage]:
 
 
 def _rate_units(stages: list[_Stage]) -> None:
-    """Rate units from the output backwards.
+    """Compute the importance of units, backwards from the output.
 
-    A factor counts as much as its product, and what comes into a sum by its share of it.
+    A factor has that of its product, a summand its share of the sum.
     """
     stages[-1].importance += 1.0
     for stage in reversed(stages):
@@ -222,12 +220,12 @@ def _head(layer: Layer) -> str:
 def _add_thumbnails(
     network: NeuralKernelNetwork, stages: list[_Stage], low: Tensor, high: Tensor
 ) -> None:
-    """Slices of all units, over a window narrow enough for the fastest of those that count."""
+    """Compute slices of all units, over a window that fits the fastest important unit."""
 
     def slices(width: float, count: int) -> list[np.ndarray]:
         ramp = torch.linspace(0, 1, count, dtype=torch.float64, device="cpu")
-        places = _ORIGIN * (1 - width) + width * ramp
-        path = (low.double().cpu() + places.unsqueeze(-1) * (high - low).double().cpu()).to(low)
+        positions = _ORIGIN * (1 - width) + width * ramp
+        path = (low.double().cpu() + positions.unsqueeze(-1) * (high - low).double().cpu()).to(low)
         origin = (low + _ORIGIN * (high - low)).unsqueeze(0)
         return [v[..., 0].numpy() for v in _unit_values(network, path, origin)]
 
@@ -243,7 +241,7 @@ def _add_thumbnails(
 
 
 def _contributions(layer: Layer, variances: np.ndarray) -> np.ndarray:
-    """Contributions ``O x C`` of the incoming units, as fractions of them all and the constant."""
+    """Contributions ``O x C`` of the incoming units, as fractions of the sum with the constant."""
     constants = np.zeros(layer.out_features)
     if isinstance(layer, Linear):
         shares = layer.weight.detach().double().cpu().numpy() * variances
@@ -261,7 +259,7 @@ def _contributions(layer: Layer, variances: np.ndarray) -> np.ndarray:
 
 
 def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
-    """Draw layers from left to right, the primitives with their labels."""
+    """Draw layers from left to right, and labels of the primitives."""
     rows = max(len(stage.importance) for stage in stages)
     width, height = size_in_points(ax)
     left, right = -0.6 * _WIDTH, len(stages) - 1 + 0.6 * _WIDTH
@@ -269,12 +267,12 @@ def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
     ax.set_axis_off()
     ax.set(xlim=(left, right), ylim=(rows, 0))
     size = float(np.clip(0.27 * per_row, 5.5, 9.0))
-    for number, stage in enumerate(stages):  # thumbnails grow a little where there are few
+    for number, stage in enumerate(stages):  # small layers have larger thumbnails
         room = rows / len(stage.importance)
         growth = min(room, 1.7) ** 0.5
         half = 0.5 * _WIDTH * min(growth, 1.15)
         stage.left, stage.right = number - half, number + half
-        # not taller than wide, whatever the shape of the axes
+        # at most as tall as wide, for any shape of the axes
         stage.height = min(_HEIGHT * growth, 1.8 * half * per_column / per_row)
         stage.middles = (np.arange(len(stage.importance)) + 0.5) * room
         if stage.inputs:
@@ -287,7 +285,7 @@ def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
 
 
 def _write(ax: Axes, text: str, place: Any, offset: tuple[float, float], size: float) -> None:
-    """A text on that side of a place to which the offset, in points, leads."""
+    """Write a text beside a position, in the direction of the offset in points."""
     ax.annotate(
         text,
         place,
@@ -301,7 +299,7 @@ def _write(ax: Axes, text: str, place: Any, offset: tuple[float, float], size: f
 
 
 def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage) -> None:
-    """Lines into the units of a stage, the strongest on top; those past the layers are green."""
+    """Draw lines into the units of a stage, the strongest on top; skip connections are green."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgba
 

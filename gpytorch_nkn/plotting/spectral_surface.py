@@ -1,4 +1,4 @@
-"""Where the power of a kernel lies: over pairs of frequencies, and over place and frequency."""
+"""Spectral density of a kernel over pairs of frequencies, and over position and frequency."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["expected_spectrogram", "plot_local_spectrum", "plot_spectral_surface", "spectral_bumps"]
 
-_FINE = 60  # deviations of the smoothing within the largest frequency
+_FINE = 60  # largest frequency in standard deviations of the smoothing
 _CELLS = 301
-_PLACES, _FREQUENCIES = 161, 160
+_POSITIONS, _FREQUENCIES = 161, 160
 _FINEST = 1200  # points of the grid on which kernels are evaluated
-_REACH = 8.0  # deviations of the squared window, where the window is 1e-7 of its peak
-_MOST_POWER = 0.995  # of it lies below the largest frequency that is drawn by default
+_REACH = 8.0  # standard deviations of the squared window, where the window is 1e-7 of its peak
+_MOST_POWER = 0.995  # share of the power below the largest frequency by default
 
 
 def plot_spectral_surface(
@@ -42,25 +42,23 @@ def plot_spectral_surface(
 ) -> Axes:
     r"""Draw the spectral density of a non-stationary kernel over pairs of frequencies.
 
-    By Yaglom's theorem a kernel is :math:`k(x, x') = \int\!\int e^{2 \pi i (u x - v x')}
-    S(u, v)\, du\, dv` with a density that is symmetric in :math:`(u, v)` and under a change of both
-    signs. A stationary kernel has all of it on the diagonal, which is dotted. A mass at the
-    distance :math:`d` from the diagonal (:math:`u - v = d`) makes the variance beat once per
-    :math:`1 / d`.
+    By Yaglom's theorem :math:`k(x, x') = \int\!\int e^{2 \pi i (u x - v x')} S(u, v)\, du\, dv`
+    with a density that is symmetric in :math:`(u, v)` and under a change of both signs. A
+    stationary kernel has all its mass on the dotted diagonal. Mass at :math:`u - v = d` makes the
+    variance oscillate with the period :math:`1 / d`.
 
-    A pair of frequencies of a :class:`.NonStationarySpectralKernel` is four masses of equal size,
+    A pair of frequencies of a :class:`.NonStationarySpectralKernel` has four equal masses,
     :math:`(\omega, \omega')`, :math:`(\omega', \omega)`, :math:`(\omega, \omega)` and
-    :math:`(\omega', \omega')`, and their negatives, smoothed by a Gaussian whose deviation is a
-    60th of the largest frequency; of ``"phi"`` it is the expectation over the phases. A component
-    of a :class:`.BivariateSpectralMixtureKernel` has Gaussians in their places. Of complex masses
-    the modulus is drawn.
+    :math:`(\omega', \omega')`, and their negatives, smoothed by a Gaussian with a standard
+    deviation of a 60th of the largest frequency; for ``"phi"`` masses are expectations over the
+    phases. A component of a :class:`.BivariateSpectralMixtureKernel` has Gaussians there. The
+    figure shows the modulus of complex masses.
 
     Args:
         ax: Axes to draw on; a colour bar is added beside them.
-        kernel: One of these kernels, in ScaleKernels or not, without batch dimensions.
-        column: Number of the input column, of those that the kernel sees. The density is that
-            along a line through the centre on which this column varies.
-        max_frequency: Largest frequency, in cycles per unit; by default nearly all masses show.
+        kernel: One of these kernels without batch dimensions, possibly in ScaleKernels.
+        column: Number of the input column that varies, among those that the kernel sees.
+        max_frequency: Largest frequency in cycles per unit; by default nearly all mass is below it.
         x_label: The unit of the input in the singular, such as ``year``.
 
     Raises:
@@ -94,10 +92,10 @@ def plot_spectral_surface(
 def spectral_bumps(
     kernel: Kernel, column: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Gaussians of a kernel's spectral density, whose masses add up to its value at the centre.
+    """Return Gaussians of a kernel's spectral density, whose masses sum to its value at the centre.
 
-    Centres ``B x 2`` in cycles per unit of the kernel's inputs, masses ``B``, deviations ``B``
-    (0 for points) in both frequencies, and correlations ``B``.
+    They have centres ``B x 2`` in cycles per unit of the kernel's inputs, masses ``B``, standard
+    deviations ``B`` (0 for points) in both frequencies, and correlations ``B``.
     """
     check_kernel(kernel)
     factor = 1.0
@@ -168,10 +166,9 @@ def plot_local_spectrum(
     x_label: str = "x",
     unit: str = "unit of x",
 ) -> Axes:
-    r"""Draw which frequencies functions drawn from a kernel have where: for any kernel.
+    r"""Draw the expected local spectrum of functions with a covariance :math:`k`, for any kernel.
 
-    Drawn is the expected power of a Fourier transform within a Gaussian window :math:`g` around
-    the place,
+    The expected power of a Fourier transform in a Gaussian window :math:`g` around a position is
 
     .. math::
         P(x, f) = 2\, \mathrm{E} \Bigl| \int g(u - x) h(u) e^{-2 \pi i f u} du \Bigr|^2
@@ -179,20 +176,20 @@ def plot_local_spectrum(
               \int \mathcal{N}(u; x, \tau^2)\, k(u + t/2, u - t/2)\, du\, dt
 
     for functions :math:`h` with the covariance :math:`k`: its Wigner-Ville transform, smoothed over
-    places by :math:`\tau`, the deviation of :math:`g^2`, and over frequencies by
-    :math:`1 / 4 \pi \tau`. The integral of :math:`P` over the frequencies from 0 is the variance
-    around the place. A stationary kernel has the same column everywhere, its spectral density.
+    positions by :math:`\tau`, the standard deviation of :math:`g^2`, and over frequencies by
+    :math:`1 / 4 \pi \tau`. The integral of :math:`P` over the frequencies from 0 is the local
+    variance. For a stationary kernel :math:`P` is its spectral density at every position.
 
     Args:
         ax: Axes to draw on; a colour bar is added beside them.
         kernel: A kernel without batch dimensions and with one output per input.
-        x: Inputs ``N``, or ``N x D`` of which one column varies, whose range is drawn. Beyond
-            both ends the kernel is evaluated over eight deviations of the window, too.
+        x: Inputs ``N``, or ``N x D`` of which one column varies, whose range is drawn. The kernel
+            is also evaluated within eight standard deviations of the window beyond both ends.
         window: :math:`\tau`, in your units; a 24th of the range by default.
-        max_frequency: Largest frequency, in cycles per unit; by default that below which nearly all
-            power lies.
+        max_frequency: Largest frequency in cycles per unit; by default nearly all power is below
+            it.
         x_offset: The kernel is evaluated at ``(x - x_offset) / x_scale``.
-        x_scale: Likewise; positive.
+        x_scale: Positive.
         x_label: Label of the horizontal axis, with its unit.
         unit: The unit of ``x`` in the singular, such as ``year``.
 
@@ -202,19 +199,19 @@ def plot_local_spectrum(
     Raises:
         TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
         ValueError: The kernel has a batch shape, not exactly one column of ``x`` varies,
-            ``window``, ``max_frequency`` or ``x_scale`` is not positive, they ask for more than
-            4,800 places at which to evaluate the kernel, or a value is not finite.
+            ``window``, ``max_frequency`` or ``x_scale`` is not positive, they need more than
+            4,800 evaluations of the kernel, or a value is not finite.
 
     Reference: Martin and Flandrin (1985), Wigner-Ville spectral analysis of nonstationary
     processes.
     """
     line = line_of_inputs(kernel, x, x_offset, x_scale)
-    low, high = line.place[[0, -1]]
+    low, high = line.x[[0, -1]]
     window = (high - low) / 24 if window is None else window
     check_positive("window", window)
-    places = np.linspace(low, high, _PLACES)
-    frequencies, power = expected_spectrogram(kernel, line, places, window, max_frequency)
-    _draw_image(ax, places, frequencies, power, f"power per (cycle per {unit})")
+    positions = np.linspace(low, high, _POSITIONS)
+    frequencies, power = expected_spectrogram(kernel, line, positions, window, max_frequency)
+    _draw_image(ax, positions, frequencies, power, f"power per (cycle per {unit})")
     finish(ax, x_label, f"frequency (cycles per {unit})")
     return ax
 
@@ -222,31 +219,30 @@ def plot_local_spectrum(
 def expected_spectrogram(
     kernel: Kernel,
     line: InputLine,
-    places: np.ndarray,
+    positions: np.ndarray,
     window: float,
     max_frequency: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies ``F`` from 0, and expected power ``F x P`` of functions at even places ``P``."""
-    low, high = places[0] - _REACH * window, places[-1] + _REACH * window
+    """Return frequencies ``F`` from 0, and expected power ``F x P`` at even positions ``P``."""
+    low, high = positions[0] - _REACH * window, positions[-1] + _REACH * window
     count = _FINEST
     if max_frequency is not None:
         check_positive("max_frequency", max_frequency)
-        # Waves up to twice that frequency must not pass for slower ones.
+        # frequencies up to twice that must not alias
         count = max(count, math.ceil(4 * max_frequency * (high - low)))
     count = max(count, math.ceil(3 * (high - low) / window))
     if count > 4 * _FINEST:
         raise ValueError(
-            f"The kernel would have to be evaluated at {count} places, of which {4 * _FINEST} are "
-            f"the most: window={window:.4g} is too small or max_frequency={max_frequency} too "
-            "large for the range of x."
+            f"Expected at most {4 * _FINEST} positions for the range of x, got {count}: "
+            f"window={window:.4g} is too small or max_frequency={max_frequency} too large."
         )
     grid = np.linspace(low, high, count)
     step = grid[1] - grid[0]
     covariance = kernel_values(kernel, line.at(grid), line.at(grid)).double().cpu().numpy()
     lags = min(count, math.ceil(2 * _REACH * window / step))
-    smoothed = np.empty((lags, len(places)))  # covariance at a lag, averaged around each place
-    # Middles of pairs at an even lag are on the grid, those at an odd lag halfway between.
-    offsets = [(grid + shift - places[:, None]) / window for shift in (0.0, step / 2)]
+    smoothed = np.empty((lags, len(positions)))  # covariance at a lag, averaged around each place
+    # midpoints of pairs are on the grid for even lags, halfway between for odd ones
+    offsets = [(grid + shift - positions[:, None]) / window for shift in (0.0, step / 2)]
     norm = step / (window * math.sqrt(2 * math.pi))
     weights = [np.exp(-0.5 * offset**2) * norm for offset in offsets]
     for lag in range(lags):
@@ -254,7 +250,7 @@ def expected_spectrogram(
         around = weights[lag % 2][:, first : first + count - lag]
         taper = math.exp(-0.125 * (lag * step / window) ** 2)
         smoothed[lag] = taper * (around @ covariance.diagonal(lag))
-    smoothed[0] /= 2  # the other lags stand for two, of either sign
+    smoothed[0] /= 2  # other lags count twice, for both signs
     if max_frequency is None:
         max_frequency = _largest_frequency(smoothed, step)
     frequencies = np.linspace(0, max_frequency, _FREQUENCIES)
@@ -263,18 +259,18 @@ def expected_spectrogram(
 
 
 def _largest_frequency(smoothed: np.ndarray, step: float) -> float:
-    """Frequency below which nearly all power lies, of that which the grid resolves."""
+    """Frequency below which nearly all power lies that the grid resolves."""
     frequencies = np.linspace(0, 0.5 / step, 4 * len(smoothed))
     waves = np.cos(2 * math.pi * step * np.outer(frequencies, np.arange(len(smoothed))))
     power = (waves @ smoothed.sum(1)).clip(0)
     if not power.sum() > 0:
-        raise ValueError("The kernel is zero at all frequencies: there is nothing to draw.")
+        raise ValueError("The spectrum of the kernel must not vanish, got zero at all frequencies.")
     share = power.cumsum() / power.sum()
     return float(1.1 * frequencies[max(int(np.searchsorted(share, _MOST_POWER)), 1)])
 
 
 def _draw_image(ax: Axes, x: np.ndarray, y: np.ndarray, values: np.ndarray, label: str) -> None:
-    """Draw values ``Y x X`` in colours that show weak ones, too, with their bar."""
+    """Draw values ``Y x X`` on a square-root scale of colours, with a bar."""
     from matplotlib.colors import PowerNorm
 
     norm = PowerNorm(0.5, 0.0, float(values.max()) or 1.0)

@@ -64,7 +64,7 @@ def test_a_report_is_in_the_units_and_the_words_of_the_experiment(told, few_step
     values = np.array([told_loss(point) for point in points[:6]])
     cut = found.values < values - 1e-6  # those that are far worse
     np.testing.assert_allclose(found.values[~cut], values[~cut])
-    assert cut.sum() <= 1 and any("cut off 1" in line for line in found.summary) == cut.any()
+    assert cut.sum() <= 1 and any("winsorised 1 of" in line for line in found.summary) == cut.any()
     assert not found.maximize and found.best == values.argmin() and found.num_initial == 5
     best = f"Evaluation {values.argmin() + 1}"
     assert f"{best} of 6 has the lowest loss, 10" in found.summary[0]
@@ -132,7 +132,7 @@ def test_a_report_is_on_one_of_several_outcomes(structure, reported, few_steps):
         assert found.feasible.tolist() == kept.tolist()
         assert found.values[found.best] == pytest.approx(own.max() if maximize else own.min())
         other = {"loss": "cost", "cost": "loss"}[outcome]
-        assert f"This is on {outcome} alone, whatever {other} came to." in found.summary
+        assert f"This report ignores the values of {other}." in found.summary
         assert bool(found.structures) == (structure == "averaged")
     for outcome in (None, "size"):
         with pytest.raises(ValueError, match=rf"objectives \['loss', 'cost'\], got {outcome!r}"):
@@ -210,5 +210,5 @@ def test_a_report_that_cannot_be_made_is_refused(told, monkeypatch):
         return found
 
     monkeypatch.setattr(StandardizeY, "transform_experiment_data", bent)
-    with pytest.raises(NotImplementedError, match=r"more to 'loss' than .*'StandardizeY'"):
+    with pytest.raises(NotImplementedError, match=r"'loss' winsorised and .*'StandardizeY'"):
         report_client(told_client)
