@@ -270,95 +270,39 @@ def report_search(
         influence = None
         if x.shape[1] > 1:
             influence = effects_of(processes, x, units, _SLICES, seed=seed)
-        varied = [0] if influence is None else [e.columns[0] for e in influence.main]
-        grids = [_line(np.append(x[:, k], chosen[:, k]), ends[:, k], k, units) for k in varied]
-        lines = []
-        for k, grid in zip(varied, grids, strict=True):
-            lines.append(np.repeat(chosen[:1] if len(chosen) else x[[best]], len(grid), 0))
-            lines[-1][:, k] = grid
-        mean, std = _beliefs(model, np.concatenate([x, chosen, *lines]))
-        mean, std = y_offset + y_scale * mean, abs(y_scale) * std
-        heights = None if acquisition is None else _heights(model, acquisition, lines)
-    known = len(x) + len(chosen)
-    slices, stop = [], known
-    for k, grid in zip(varied, grids, strict=True):
-        part = slice(stop, stop := stop + len(grid))
-        slices.append(
-            SearchSlice(
-                name=units.names[k],
-                column=k,
-                grid=grid,
-                levels=units.levels(k, grid),
-                mean=mean[part],
-                lower=mean[part] - Z95 * std[part],
-                upper=mean[part] + Z95 * std[part],
-                acquisition=None if heights is None else heights[part.start - known :][: len(grid)],
-                best=float(x[best, k]),
-                best_mean=float(mean[best]),
-                candidates=chosen[:, k],
-                candidate_means=mean[len(x) : known],
-            )
+        mean, std = _beliefs(model, np.concatenate([x, chosen]), y_offset, y_scale)
+        grids = {
+            k: _line(np.append(x[:, k], chosen[:, k]), ends[:, k], k, units)
+            for k in ([0] if influence is None else [e.columns[0] for e in influence.main])
+        }
+        anchor = chosen[0] if len(chosen) else x[best]
+        lines = np.concatenate([_varied(anchor, k, grid) for k, grid in grids.items()])
+        curves = list(_beliefs(model, lines, y_offset, y_scale))
+        curves += [] if acquisition is None else [_heights(model, acquisition, lines)]
+    stops = np.cumsum([len(grid) for grid in grids.values()])[:-1]
+    parts = [np.split(curve, stops) for curve in curves]
+    slices = [
+        SearchSlice(
+            name=units.names[k],
+            column=k,
+            grid=grid,
+            levels=units.levels(k, grid),
+            mean=part[0],
+            lower=part[0] - Z95 * part[1],
+            upper=part[0] + Z95 * part[1],
+            acquisition=part[2] if len(part) > 2 else None,
+            best=float(x[best, k]),
+            best_mean=float(mean[best]),
+            candidates=chosen[:, k],
+            candidate_means=mean[len(x) :],
         )
-    spans, whole = 0.1 * (ends[1] - ends[0]), (x % 1 == 0).all(0)
-
-    def point(row: np.ndarray, order: Sequence[int]) -> str:
-        parts = [_coordinate(row[k], k, spans[k], bool(whole[k]), units) for k in order]
-        more = len(parts) - _NAMED
-        return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
-
-    expected = [expectation(*pair) for pair in zip(mean[:known], std[:known], strict=True)]
-    order = [*varied, *(k for k in range(x.shape[1]) if k not in varied)]
-    # a single outlier does not hide the differences of the others
-    change = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
-    first = None  # the best initial value is reported unless it is the best of all
-    if num_initial and best >= num_initial:
-        known_first = so_far[num_initial - 1]
-        first = "" if np.isnan(known_first) else _value_text(known_first, change)
-    structures = dict(getattr(model, "structure_weights", {}))
-    weights = sorted(structures.items(), key=lambda item: -item[1])
-    skill = _skill(values, left_out.mean)
-    summary = say_all(
-        "search",
-        number=len(values),
-        best=best + 1,
-        kept=int(kept.sum()),
-        extreme="highest" if maximize else "lowest",
-        outcome=outcome,
-        value=_value_text(values[best], change),
-        where=point(x[best], range(x.shape[1])),
-        initial=num_initial,
-        first=first,
-        since=len(values) - 1 - best,
-        regret=None if optimum is None else f"{max(sign * (optimum - values[best]), 0.0):.3g}",
-        ahead=[
-            (point(row, order), text)
-            for row, text in zip(chosen[:_CANDIDATES], expected[len(x) :], strict=False)
-        ],
-        further=max(len(chosen) - _CANDIDATES, 0),
-        at_best=expected[best],
-        trained=bool(getattr(model, "is_trained", True)),
-        structures=listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
-        has_effects=influence is not None,
-        skill=skill,
-    )
-    if influence is not None:
-        summary += describe_effects(influence, units, lowest_first=not maximize)
-    z = ahead.z_scores[max(num_initial, 1) :]  # the first value has none before it
-    bias = float(z.mean()) if len(z) else 0.0
-    leans = len(z) > 0 and abs(bias) > Z95 / np.sqrt(len(z))
-    checks = say_all(
-        "search_checks",
-        inside=int((np.abs(z) <= Z95).sum()),
-        number=len(z),
-        bias=f"{abs(bias):.2g}",
-        towards=("higher" if bias > 0 else "lower") if leans else "",
-        skill=skill,
-    )
-    return SearchReport(
+        for (k, grid), *part in zip(grids.items(), *parts, strict=True)
+    ]
+    found = SearchReport(
         title=title,
         outcome=outcome,
-        summary=tuple(summary),
-        checks=(*checks, *describe_left_out(left_out)),
+        summary=(),
+        checks=(),
         x=x,
         values=values,
         maximize=maximize,
@@ -367,12 +311,21 @@ def report_search(
         best=best,
         feasible=kept,
         candidates=chosen,
-        structures=structures,
+        structures=dict(getattr(model, "structure_weights", {})),
         ahead=ahead,
         left_out=left_out,
         effects=influence,
         slices=tuple(slices),
     )
+    skill = _skill(values, left_out.mean)
+    expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
+    point = _Point(units, 0.1 * (ends[1] - ends[0]), (x % 1 == 0).all(0))
+    trained = bool(getattr(model, "is_trained", True))
+    summary = _summary(found, so_far, expected, point, skill, trained)
+    if influence is not None:
+        summary += describe_effects(influence, units, lowest_first=not maximize)
+    checks = [*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_left_out(left_out)]
+    return replace(found, summary=tuple(summary), checks=tuple(checks))
 
 
 def _check_model(model: Any) -> None:
@@ -409,20 +362,26 @@ def _line(values: np.ndarray, ends: np.ndarray, column: int, units: Units) -> np
     return positions(values, _GRID, ends) if known is None else np.union1d(values, list(known))
 
 
-def _beliefs(model: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation ``A`` of the function at points ``A x D``."""
+def _varied(point: np.ndarray, column: int, values: np.ndarray) -> np.ndarray:
+    """Copies ``A x D`` of a point with one column set to values ``A``."""
+    points = np.repeat(point[None], len(values), 0)
+    points[:, column] = values
+    return points
+
+
+def _beliefs(
+    model: Any, points: np.ndarray, offset: float, scale: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation ``A`` of the function at points ``A x D``, as values."""
     posterior = model.posterior(torch.as_tensor(points).to(model.train_targets).unsqueeze(-2))
     mean = getattr(posterior, "mixture_mean", posterior.mean)
     variance = getattr(posterior, "mixture_variance", posterior.variance)
     mean, variance = (part.reshape(-1).double().cpu().numpy() for part in (mean, variance))
-    return mean, np.sqrt(variance.clip(0))
+    return offset + scale * mean, abs(scale) * np.sqrt(variance.clip(0))
 
 
-def _heights(
-    model: Any, acquisition: Callable[[Tensor], Tensor], lines: Sequence[np.ndarray]
-) -> np.ndarray:
+def _heights(model: Any, acquisition: Callable[[Tensor], Tensor], points: np.ndarray) -> np.ndarray:
     """Values ``A`` of the acquisition function at points ``A x D``, logarithms undone."""
-    points = np.concatenate(lines)
     found = acquisition(torch.as_tensor(points).to(model.train_targets).unsqueeze(-2))
     if found.shape != (len(points),):
         raise ValueError(
@@ -437,6 +396,88 @@ def _heights(
         return np.exp(heights - (highest if np.isfinite(highest) else 0.0))
 
 
+@dataclass(frozen=True)
+class _Point:
+    """Writes points by the units of the columns, digits ``D`` and whole numbers ``D``."""
+
+    units: Units
+    changes: np.ndarray
+    whole: np.ndarray
+
+    def __call__(self, point: np.ndarray, order: Sequence[int]) -> str:
+        parts = [self._coordinate(float(point[k]), k) for k in order]
+        more = len(parts) - _NAMED
+        return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
+
+    def _coordinate(self, value: float, column: int) -> str:
+        levels = self.units.levels(column, np.array([value]))
+        text = rounded(value, self.changes[column]) if levels is None else levels[0]
+        if levels is None and self.whole[column] and value % 1 == 0 and abs(value) < 1e15:
+            text = f"{value:.0f}"
+        return f"{self.units.names[column]} = {text}"
+
+
+def _summary(
+    found: SearchReport,
+    so_far: np.ndarray,
+    expected: Sequence[str],
+    point: _Point,
+    skill: float,
+    trained: bool,
+) -> list[str]:
+    values, best, number = found.values, found.best, len(found.values)
+    order = [] if found.effects is None else [e.columns[0] for e in found.effects.main]
+    order += [k for k in range(found.x.shape[1]) if k not in order]
+    # a single outlier does not hide the differences of the others
+    change = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
+    first, regret = None, None  # the best initial value is reported unless it is the best of all
+    if found.num_initial and best >= found.num_initial:
+        value = so_far[found.num_initial - 1]
+        first = "" if np.isnan(value) else _value_text(value, change)
+    if found.optimum is not None:
+        distance = (found.optimum - values[best]) * (1 if found.maximize else -1)
+        regret = f"{max(distance, 0.0):.3g}"
+    weights = sorted(found.structures.items(), key=lambda item: -item[1])
+    return say_all(
+        "search",
+        number=number,
+        best=best + 1,
+        kept=int(found.feasible.sum()),
+        extreme="highest" if found.maximize else "lowest",
+        outcome=found.outcome,
+        value=_value_text(values[best], change),
+        where=point(found.x[best], range(found.x.shape[1])),
+        initial=found.num_initial,
+        first=first,
+        since=number - 1 - best,
+        regret=regret,
+        ahead=[
+            (point(row, order), text)
+            for row, text in zip(found.candidates[:_CANDIDATES], expected[number:], strict=False)
+        ],
+        further=max(len(found.candidates) - _CANDIDATES, 0),
+        at_best=expected[best],
+        trained=trained,
+        structures=listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
+        has_effects=found.effects is not None,
+        skill=skill,
+    )
+
+
+def _checks(z: np.ndarray, skill: float) -> list[str]:
+    """Sentences on one-step-ahead errors of evaluations that the model chose, and on its skill."""
+    bias = float(z.mean()) if len(z) else 0.0
+    leans = len(z) > 0 and abs(bias) > Z95 / np.sqrt(len(z))
+    return say_all(
+        "search_checks",
+        inside=int((np.abs(z) <= Z95).sum()),
+        number=len(z),
+        bias=f"{abs(bias):.2g}",
+        towards=("higher" if bias > 0 else "lower") if leans else "",
+        skill=skill,
+    )
+
+
 def _skill(values: np.ndarray, left_out: np.ndarray) -> float:
     """Share of the variance that leave-one-out predictions explain; 0 for the others' mean."""
     size = values.size
@@ -447,11 +488,3 @@ def _skill(values: np.ndarray, left_out: np.ndarray) -> float:
 def _value_text(value: float, change: float) -> str:
     """A value with two digits of its own, even if it is small beside the differences."""
     return rounded(value, max(min(change, abs(value)), _TINY * change))
-
-
-def _coordinate(value: float, column: int, span: float, whole: bool, units: Units) -> str:
-    levels = units.levels(column, np.array([value]))
-    text = rounded(value, span) if levels is None else levels[0]
-    if levels is None and whole and value % 1 == 0 and abs(value) < 1e15:
-        text = f"{value:.0f}"
-    return f"{units.names[column]} = {text}"
