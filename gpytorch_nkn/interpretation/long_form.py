@@ -1,4 +1,4 @@
-"""A model of correlated tasks as a model of one output, whose inputs name the task."""
+"""Models of correlated tasks as models of one output with the task as an input."""
 
 from __future__ import annotations
 
@@ -40,12 +40,9 @@ __all__ = ["LongFormGP", "long_form"]
 
 
 class LongFormGP(GPyTorchModel, ExactGP):
-    """An exact GP over inputs ``N x (D + 1)``, one column of which holds the task.
+    """An exact GP over inputs ``N x (D + 1)`` with a column of the task.
 
-    Attributes:
-        units: Names of the columns and tasks, and one offset and scale for the targets of all
-            tasks.
-        task_column: Number of the column that holds the task.
+    ``units`` names columns and tasks, and has one offset and scale for the targets of all tasks.
     """
 
     _num_outputs = 1
@@ -68,7 +65,7 @@ class LongFormGP(GPyTorchModel, ExactGP):
 
     @property
     def noise(self) -> Tensor:
-        """Variances ``N`` of the noise at the training inputs, in eval mode."""
+        """Noise variances ``N`` at the training inputs, in eval mode."""
         noise: Any = self.likelihood.noise
         if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
             return noise
@@ -83,13 +80,12 @@ class LongFormGP(GPyTorchModel, ExactGP):
 
 @torch.no_grad()
 def long_form(model: ExactGP) -> ExactGP:
-    """Return a model of correlated tasks in long form; any other model as it is.
+    """Return a model of correlated tasks in long form; other models are returned unchanged.
 
-    The long form has the same posterior. Its kernel is a sum of products with GPyTorch's
-    IndexKernel over the column of the task. Models of correlated tasks are BoTorch's MultiTaskGP
-    and KroneckerMultiTaskGP, models with a MultitaskGaussianLikelihood, and models with an
-    integer index of the task as second input, whose kernel is ``covar_module`` times an
-    IndexKernel of the model.
+    The long form has the same posterior and a kernel of products with GPyTorch's IndexKernel.
+    Models of correlated tasks are BoTorch's MultiTaskGP and KroneckerMultiTaskGP, and models with a
+    MultitaskGaussianLikelihood. So are models whose second input is the integer index of the task,
+    with ``covar_module`` times an IndexKernel of the model as kernel.
 
     Raises:
         NotImplementedError: The model is a batch, or its prior is not that of such a kernel with
@@ -106,7 +102,7 @@ def long_form(model: ExactGP) -> ExactGP:
             "Expected one data set N x D of correlated tasks, got a batch of the shape "
             f"{tuple(model.train_inputs[0].shape)}."
         )
-    model = copy_model(model).train()  # where BoTorch's models hold inputs as given
+    model = copy_model(model).train()  # BoTorch's models hold untransformed inputs in train mode
     assert model.train_inputs is not None
     rows, kernel = model.train_inputs[0], model.covar_module
     column = rows.size(-1)
@@ -132,14 +128,14 @@ def long_form(model: ExactGP) -> ExactGP:
     noise = _noise(model.likelihood, values)
     if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
         likelihood: Likelihood = FixedNoiseGaussianLikelihood(noise * factors[tasks].square())
-    else:  # whose index is the value of the task, as the column of inputs holds it
+    else:  # its index is the value of the task
         likelihood = HadamardGaussianLikelihood(
             values[-1] + 1, noise_constraint=Positive(), task_feature_index=column
         ).to(rows)
         likelihood.noise = torch.ones_like(likelihood.noise).index_copy(
             0, torch.tensor(values, device=rows.device), noise * factors.square()
         )
-    beside = [place for place in range(inputs.size(-1)) if place != column]
+    beside = [other for other in range(inputs.size(-1)) if other != column]
     whole = isinstance(model, MultiTaskGP)
     long = LongFormGP(
         inputs,
@@ -166,12 +162,12 @@ def _task_kernel(model: ExactGP) -> IndexKernel:
 
 
 def _noise(likelihood: Likelihood, values: list[int]) -> Tensor:
-    """Variances of the noise: one per task, or per row where they are known."""
+    """Noise variances per task, or per row if they are fixed."""
     if isinstance(likelihood, HadamardGaussianLikelihood):
         if not 0 <= values[0] <= values[-1] < likelihood.num_tasks:
             raise NotImplementedError(
-                "BoTorch's MultiTaskGP has no noise for tasks with other values than 0, 1, ..., "
-                f"got {values}: number the tasks from 0, or take NKNMultiTaskGP."
+                "BoTorch's MultiTaskGP has noise only for tasks 0, 1, ..., got "
+                f"{values}: number the tasks from 0, or take NKNMultiTaskGP."
             )
         return likelihood.noise[values]
     if not isinstance(likelihood, MultitaskGaussianLikelihood):
@@ -179,8 +175,8 @@ def _noise(likelihood: Likelihood, values: list[int]) -> Tensor:
         return noise.expand(len(values)) if noise.numel() == 1 else noise
     if likelihood.has_task_noise and likelihood.rank:
         raise NotImplementedError(
-            "Noise that is correlated between tasks has no long form: take a "
-            f"MultitaskGaussianLikelihood of rank 0, got rank {likelihood.rank}."
+            "Expected noise that is independent between tasks, a MultitaskGaussianLikelihood of "
+            f"rank 0, got rank {likelihood.rank}."
         )
     parts = [likelihood.noise] if likelihood.has_global_noise else []
     parts += [likelihood.task_noises] if likelihood.has_task_noise else []
@@ -201,7 +197,7 @@ def _units(model: ExactGP, column: int, values: list[int], offset: float, scale:
 
 
 def _converted(kernel: Kernel, beside: Tensor, column: int, factors: Tensor) -> Kernel:
-    """A kernel of tasks over inputs with a column of the task; outputs scaled by factors ``T``."""
+    """Kernel over inputs with a column of the task, whose outputs are scaled by factors ``T``."""
     if isinstance(kernel, IndexKernel):
         return _index_kernel(kernel, column, factors)
     if isinstance(kernel, MultitaskKernel):
@@ -248,7 +244,7 @@ def _over(kernel: Kernel, columns: Tensor) -> Kernel:
 
 
 def _index_kernel(kernel: IndexKernel, column: int, factors: Tensor) -> IndexKernel:
-    """GPyTorch's kernel of the same values (BoTorch's is normalised), scaled by factors ``T``."""
+    """GPyTorch's IndexKernel (BoTorch's is normalised), scaled by factors ``T``."""
     factor, extra = kernel.covar_factor.detach(), kernel.var.detach()
     plain = factor[..., 0, :].square().sum(-1) + extra[..., 0]
     norm = (plain / to_dense(kernel.covar_matrix)[..., 0, 0]).unsqueeze(-1)
@@ -267,13 +263,13 @@ def _check_same_prior(model: ExactGP, long: LongFormGP, factors: Tensor) -> None
     same = torch.allclose(own, expected, rtol=1e-4, atol=1e-5 * float(size))
     if not same or float(shifted.abs().max()) > 1e-4 * float(size) ** 0.5:
         raise NotImplementedError(
-            "The prior of the model's forward is not that of its mean_module and its kernels of "
-            "inputs and tasks."
+            "Expected a forward whose prior has the model's mean_module and its kernels of inputs "
+            "and tasks, got another prior."
         )
 
 
 class _TaskInputs(InputTransform):
-    """The input transform of a model, and indices in place of the values of tasks."""
+    """The input transform of a model, with indices for the values of tasks."""
 
     transform_on_train = transform_on_eval = transform_on_fantasize = True
     values: Tensor
@@ -302,7 +298,7 @@ class _TaskInputs(InputTransform):
 
 
 class TaskMean(Mean):
-    """The mean of a model of tasks at inputs that name the task."""
+    """The mean function of a model of tasks, at inputs with a column of the task."""
 
     factors: Tensor
     shifts: Tensor

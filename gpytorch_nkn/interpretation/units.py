@@ -1,4 +1,4 @@
-"""The data's own units; numbers, lengths of time and periods as people and JSON write them."""
+"""Units of the data, and text for numbers, lengths of time and periods."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _WORDS = {
     "seconds": ("s", "second", "seconds"),
     "milliseconds": ("ms", "millisecond", "milliseconds"),
 }
-#: Length in years of the units of time that are understood.
+#: Length in years of the known units of time.
 YEARS = {word: _SIZES[unit] for unit, words in _WORDS.items() for word in words}
 
 _LADDER = ("yr", "days", "hours", "minutes", "seconds", "milliseconds")
-_LEAST, _MOST = 0.95, 1000.0  # of a unit, before another one is taken
+_LEAST, _MOST = 0.95, 1000.0  # range of numbers of one unit of time
 _NAMED = {
     "yearly": 1.0,
     "half-yearly": 0.5,
@@ -58,15 +58,15 @@ _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
     "October", "November", "December",
 )  # fmt: skip
-_HOURS = 4.0  # days of a typical distance from the mean, below which the hour matters
+_HOURS = 4.0  # standard deviation of times in days below which dates have hours
 _LARGE = {"million": 1e6, "billion": 1e9, "trillion": 1e12}
 _LARGEST = 1e300
-_NEAR = 0.01  # relative distance at which a period has the name
+_NEAR = 0.01  # relative tolerance of a named period
 
 
 @dataclass(frozen=True)
 class Units:
-    """What a model's inputs and targets mean: data = offset + scale * value in the model."""
+    """Units of inputs and targets: data = offset + scale * value in the model."""
 
     x_offset: np.ndarray = field(default_factory=lambda: np.zeros(1))  # per input column D
     x_scale: np.ndarray = field(default_factory=lambda: np.ones(1))
@@ -77,35 +77,35 @@ class Units:
     y_name: str = "y"
     y_unit: str = ""
     link: Any = None  # transform of the targets: name, noun, forward, inverse, log_slope
-    affine: bool = True  # otherwise lengths are those of the transformed inputs
-    # names of the codes of columns that hold categories, by number of the column
+    affine: bool = True  # else lengths are in units of the transformed inputs
+    # names of the codes of categories, by column
     categories: Mapping[int, Mapping[float, str]] = field(default_factory=dict)
-    # dates M of the first column's values M in the model; None for numbers
+    # maps values M of the first column in the model to dates; None for numbers
     to_dates: Callable[[np.ndarray], np.ndarray] | None = None
 
     @classmethod
     def plain(cls, input_dim: int) -> Units:
-        """The model's units themselves."""
-        names = ("x",) if input_dim == 1 else tuple(f"x{place}" for place in range(input_dim))
+        """Units of a model without transforms."""
+        names = ("x",) if input_dim == 1 else tuple(f"x{column}" for column in range(input_dim))
         return cls(x_offset=np.zeros(input_dim), x_scale=np.ones(input_dim), names=names)
 
     @property
     def log_targets(self) -> bool:
-        """The model is one of the logarithm of the targets."""
+        """Whether the model is on the logarithm of the targets."""
         return self.link is not None and self.link.name == "log"
 
     def of_model(self, what: str) -> str:
-        """In words, what the model has of the targets, which are called ``what``."""
+        """Name the transform of ``what``, such as "the logarithm of the targets"."""
         return what if self.link is None else f"the {self.link.noun} of {what}"
 
     def original(self, values: np.ndarray) -> np.ndarray:
-        """Targets that the model has as values of any shape, such that they can be drawn."""
+        """Undo the transform of targets of any shape, clipped so that they can be drawn."""
         if self.link is None:
             return values
         return np.clip(self.link.inverse(values), -_LARGEST, _LARGEST)
 
     def named(self, columns: Sequence[str] | None) -> Units:
-        """The same with other names of the columns; None leaves them."""
+        """Return units with other names of the columns; None keeps them."""
         if columns is None:
             return self
         is_names = isinstance(columns, Sequence) and not isinstance(columns, str)
@@ -118,11 +118,10 @@ class Units:
     def with_categories(
         self, categories: Mapping[str, Sequence[str] | Mapping[float, str]] | None, x: np.ndarray
     ) -> Units:
-        """The same with the names of the codes of some columns; None leaves them.
+        """Return units with names of codes by the name of the column; None keeps them.
 
-        Args:
-            categories: By the name of the column the names of codes 0, 1, ..., or by code.
-            x: Data ``N x D``, of whose codes each must have a name.
+        Names are a sequence for codes 0, 1, ..., or a mapping from codes. Each code in the data
+        ``x`` (``N x D``) needs a name.
         """
         if not (categories is None or isinstance(categories, Mapping)):
             raise TypeError(
@@ -140,32 +139,32 @@ class Units:
                 raise ValueError(
                     f"categories of {column!r} must be different names, got {given!r}."
                 )
-            place = self.names.index(column)
-            unknown = sorted(set(x[:, place].tolist()) - set(named))
+            number = self.names.index(column)
+            unknown = sorted(set(x[:, number].tolist()) - set(named))
             if unknown:
                 raise ValueError(
                     f"categories of {column!r} must name all codes 0, 1, ... of the data, got "
                     f"{len(named)} names and the code {unknown[-1]:.10g}."
                 )
-            known[place] = named
+            known[number] = named
         return replace(self, categories=known)
 
     def levels(self, column: int, codes: np.ndarray) -> tuple[str, ...] | None:
-        """Names of codes ``A`` of a column of categories; None for a column of numbers."""
+        """Return names of codes ``A`` of a column of categories; None for numbers."""
         known = self.categories.get(column)
         if known is None:
             return None
         return tuple(known.get(code, f"{code:.10g}") for code in codes.tolist())
 
     def length(self, values: Tensor, column: int = 0) -> str:
-        """A length along a column as text; from the smallest to the largest of several."""
+        """Write a length along a column, or the range of several."""
         lengths = values.detach().double().cpu().numpy() * self.x_scale[column]
         unit = self.x_unit if column == 0 else ""
         ends = [length_text(float(end), unit) for end in (lengths.min(), lengths.max())]
         return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
-    def place(self, value: float, column: int = 0) -> str:
-        """A place along a column, given in units of the model, as text: a number or a date."""
+    def position(self, value: float, column: int = 0) -> str:
+        """Write a position along a column, given in units of the model, as a number or a date."""
         if self.to_dates is not None and column == 0:
             return self._date(value)
         scale = float(self.x_scale[column])
@@ -183,13 +182,13 @@ class Units:
 
 
 def period_name(period: float, unit: str) -> str:
-    """Such as ``yearly`` for a period in a unit of time; empty if it has no name."""
+    """Return the name of a period in a unit of time, such as ``yearly``, or an empty string."""
     years = period * YEARS.get(unit, math.nan)
     return next((name for name, own in _NAMED.items() if abs(years / own - 1) < _NEAR), "")
 
 
 def length_text(value: float, unit: str) -> str:
-    """A length with its unit; one of time in another unit where its number would be odd."""
+    """Write a length with its unit, for a time in the unit that gives a readable number."""
     years = YEARS.get(unit)
     if years is not None and math.isfinite(value) and not _LEAST <= value < _MOST:
         for other in _LADDER:
@@ -200,14 +199,14 @@ def length_text(value: float, unit: str) -> str:
 
 
 def singular(unit: str) -> str:
-    """One unit, after the word "per"."""
+    """Return the singular of a unit."""
     if unit in YEARS and unit.endswith("s") and len(unit) > 2:
         return unit[:-1]
     return unit or "unit of time"
 
 
 def three_digits(value: float) -> str:
-    """Three digits, written out where that is not too long."""
+    """Write a number with three significant digits, without exponent if that is short."""
     value = float(value)
     if not math.isfinite(value):
         return f"{value}"
@@ -215,7 +214,7 @@ def three_digits(value: float) -> str:
 
 
 def rounded(value: float, change: float) -> str:
-    """A number with as many digits as tell apart what differs by a hundredth of ``change``."""
+    """Write a number with the digits that resolve a hundredth of ``change``."""
     value, change = float(value), abs(float(change))
     if not (change > 0 and math.isfinite(change) and math.isfinite(value)):
         return three_digits(value)
@@ -236,18 +235,18 @@ def rounded(value: float, change: float) -> str:
 
 
 def expectation(mean: float, std: float) -> str:
-    """Mean and standard deviation, with two digits of the second unless it is next to nothing."""
+    """Write mean and standard deviation, with two digits of the latter unless it is tiny."""
     return f"{rounded(mean, max(std, 1e-4 * abs(mean)))} ± {rounded(std, std)}"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Such as ``a, b and c``."""
+    """Join names, as in ``a, b and c``."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def percent(value: float) -> str:
-    """A share with one digit, or what tells it apart from nothing and from everything."""
+    """Write a share with one decimal, or a bound if that would round to 0 or 100 %."""
     if 0 < abs(value) < 0.0005:
         return "less than 0.1 %"
     if 0.9995 < value < 1:
@@ -256,7 +255,7 @@ def percent(value: float) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A record, or a tree of values, as JSON knows it; what is no finite number becomes None."""
+    """Return a dataclass or tree of values as JSON types; non-finite numbers become None."""
     if is_dataclass(value):
         return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, dict):

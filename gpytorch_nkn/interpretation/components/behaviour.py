@@ -1,4 +1,4 @@
-"""What the terms of a kernel over one input say of a series, in numbers."""
+"""Roles of the terms of a kernel over time: trend, cycle, variation."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from gpytorch_nkn.kernels import role_of
 
 __all__ = ["Behaviour", "Geometry", "Role", "behaviours_of", "roles_of"]
 
-_DISTANCES = 401  # at which correlations are looked at
-_NEAR = (0.125, 0.25, 0.5, 1.0)  # steps, at which they are looked at as well
-_STILL = 1e-6  # fall of the correlation over the data from which on something varies
-_SLOW = 0.25  # spans: smooth variation of this correlation length is part of the trend
-_DRIFT = 0.5  # cycles by which two periods may drift apart over the data and still be one
-_HARMONICS = 3  # a cycle and its half and third are one; a cycle in ten is another
-_TAKES_OVER = 0.25  # of a harmonic's importance that its fundamental period must have
+_DISTANCES = 401  # number of distances at which correlations are evaluated
+_NEAR = (0.125, 0.25, 0.5, 1.0)  # further distances in steps
+_STILL = 1e-6  # decrease of the correlation over the data below which a term is constant
+_SLOW = 0.25  # correlation length in spans from which smooth variation is part of the trend
+_DRIFT = 0.5  # cycles by which equal periods may drift apart over the data
+_HARMONICS = 3  # highest harmonic that belongs to a cycle
+_TAKES_OVER = 0.25  # least importance of a fundamental period, relative to its harmonics
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Range of the inputs and median distance of neighbours, in units of the kernel."""
+    """Span of the inputs and median distance of neighbours, in units of the kernel."""
 
     span: float
     step: float
 
     @classmethod
     def of(cls, inputs: Tensor) -> Geometry:
-        """Of inputs ``... x N x 1``."""
+        """Geometry of inputs ``... x N x 1``."""
         values = inputs.reshape(-1).unique()
         steps = values.diff()
         span = float(values[-1] - values[0])
@@ -49,13 +49,13 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """Periods and lengths of the functions of one term, in units of the kernel."""
+    """Periods and correlation lengths of one term, in units of the kernel."""
 
-    periods: tuple[float, ...]  # above two steps, below the span, shortest first
-    length: float  # at which smooth and longer periodic factors fall to exp(-1/2), or infinity
-    relative_length: float  # at which they have fallen by 39 % of their fall over the data
+    periods: tuple[float, ...]  # between two steps and the span, shortest first
+    length: float  # distance at which smooth and slow factors decrease to exp(-1/2), or infinity
+    relative_length: float  # distance of 39 % of their decrease over the data
     degree: int  # number of linear factors
-    walks: bool  # it is a random walk
+    walks: bool  # whether a factor is a random walk
     others: tuple[str, ...]  # names of factors of other families
 
 
@@ -65,17 +65,17 @@ class Role:
 
     kind: str
     period: float | None = None  # of a cycle, in units of the kernel
-    begin: float = -math.inf  # where steps begin and end it
+    begin: float = -math.inf  # location of the steps that begin and end it
     end: float = math.inf
 
     @property
     def is_window(self) -> bool:
-        """Whether it has a beginning or an end."""
+        """Whether steps begin or end it."""
         return math.isfinite(self.begin) or math.isfinite(self.end)
 
 
 def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
-    """What the factors of each term say together."""
+    """Return the behaviour of each term."""
     distances = geometry.span * torch.linspace(0, 1, _DISTANCES, dtype=torch.float64, device="cpu")
     near = geometry.step * torch.tensor(_NEAR, dtype=torch.float64, device="cpu")
     distances = torch.cat([distances, near]).unique()
@@ -89,7 +89,7 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
             period = None if repeats is None else float(repeats.mean())
             if period is not None and period < geometry.span:
                 periods.append(period)
-            elif period is not None or role_of(factor) in ("smooth", "walk"):  # nothing comes back
+            elif period is not None or role_of(factor) in ("smooth", "walk"):  # no full cycle
                 walks |= role_of(factor) == "walk"
                 if id(factor) not in curves:
                     curves[id(factor)] = _correlation(factor, distances)
@@ -101,7 +101,7 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
             else:
                 others.append(name_of(factor))
         seen = sorted({p for p in periods if p >= 2 * geometry.step})
-        if any(p < 2 * geometry.step for p in periods):  # an alias: no cycle that can be seen
+        if any(p < 2 * geometry.step for p in periods):  # aliased, so no visible cycle
             curve = curve * (distances == 0)
         lengths = _fall(curve, distances)
         behaviours.append(Behaviour(tuple(seen), *lengths, degree, walks, tuple(others)))
@@ -111,7 +111,7 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
 def _correlation(kernel: Kernel, distances: Tensor) -> Tensor:
     """Correlation at distances along the first column, averaged over a batch.
 
-    Of a walk, those of its last value, a span after its origin, with the values before.
+    For a random walk, correlation of the value one span after its origin with earlier values.
     """
     like = next(kernel.parameters())
     columns = 1 + max(columns_of(kernel) or (0,))
@@ -128,7 +128,7 @@ def _correlation(kernel: Kernel, distances: Tensor) -> Tensor:
 
 
 def _fall(curve: Tensor, distances: Tensor) -> tuple[float, float]:
-    """Distances at which a curve has fallen to exp(-1/2), and as far of its whole fall."""
+    """Distances at which a curve decreases to exp(-1/2), and to that part of its whole decrease."""
     level = math.exp(-0.5)
     (low,) = torch.nonzero(curve <= level, as_tuple=True)
     length = float(distances[low[0]]) if low.numel() else math.inf
@@ -144,9 +144,9 @@ def roles_of(
     geometry: Geometry,
     importance: Callable[[list[list[Term]]], list[float]] | None = None,
 ) -> list[Role]:
-    """The part that each term over one column belongs to.
+    """Return the role of each term over time.
 
-    How much groups of terms matter (``importance``, by default their shares) decides on periods.
+    The importance of groups of terms, by default their shares, determines fundamental periods.
     """
     behaviours = behaviours_of(terms, geometry)
     periods = _fundamental_periods(terms, behaviours, geometry, importance or _total_shares)
@@ -155,7 +155,7 @@ def roles_of(
 
 
 def _in_window(role: Role, term: Term) -> Role:
-    """The role with the ends that steps give it; steps alone shift the level, as a trend does."""
+    """Add the ends of steps to a role; a product of steps only shifts the level of the trend."""
     if all(role_of(factor) == "step" for factor in term.factors):
         return Role("trend") if term.factors else role
     begin, end = window_of(term.factors)
@@ -170,7 +170,7 @@ def _role(behaviour: Behaviour, geometry: Geometry, periods: dict[float, float])
         return Role("cycle", min(cycles))
     if behaviour.walks:
         return Role("trend")
-    # beside a linear factor what does not vary stays visible; alone only what varies does
+    # without a linear factor, only the varying part of a term is visible
     length = behaviour.length if behaviour.degree else behaviour.relative_length
     if length < _SLOW * geometry.span:
         return Role("variation")
@@ -188,7 +188,7 @@ def _fundamental_periods(
     geometry: Geometry,
     importance: Callable[[list[list[Term]]], list[float]],
 ) -> dict[float, float]:
-    """For every period the one that it counts as: equal but for a drift, or a harmonic of it."""
+    """Map every period to its fundamental: an equal period up to a drift, or of a harmonic."""
     members: dict[float, list[Term]] = {}
     for term, behaviour in zip(terms, behaviours, strict=True):
         for period in _cycles(behaviour):
@@ -196,7 +196,7 @@ def _fundamental_periods(
     if not members:
         return {}
     sizes = dict(zip(members, _total_shares(list(members.values())), strict=True))
-    # of periods that differ by a drift the one with the largest share stands for all
+    # the largest share leads periods that are equal up to a drift
     leaders: dict[float, list[Term]] = {}
     for period in sorted(members, key=lambda p: -sizes[p]):
         leader = next((p for p in leaders if _same(p, period, geometry, harmonics=1)), period)
@@ -206,7 +206,7 @@ def _fundamental_periods(
     for leader in sorted(leaders, reverse=True):
         if any(_same(p, leader, geometry) for p in fundamentals):
             continue
-        # a longer period is the cycle's own only if it carries a good part of it
+        # a longer period is fundamental only if it is important itself
         harmonics = [p for p in leaders if p < leader and _same(leader, p, geometry)]
         if all(matters[leader] >= _TAKES_OVER * matters[p] for p in harmonics):
             fundamentals.append(leader)
@@ -217,11 +217,11 @@ def _fundamental_periods(
 
 
 def _cycles(behaviour: Behaviour) -> list[float]:
-    """Periods that repeat: what forgets within a period repeats nothing."""
+    """Periods within the correlation length; shorter-lived ones do not repeat."""
     return [period for period in behaviour.periods if behaviour.length >= period]
 
 
 def _same(leader: float, period: float, geometry: Geometry, harmonics: int = _HARMONICS) -> bool:
-    """Whether a cycle of ``period`` repeats with ``leader`` too, over all of the data."""
+    """Whether ``period`` is ``leader`` or one of its harmonics over all of the data."""
     repeats = max(1, round(leader / period))
     return repeats <= harmonics and abs(repeats / leader - 1 / period) * geometry.span < _DRIFT

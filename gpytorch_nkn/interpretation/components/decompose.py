@@ -1,4 +1,4 @@
-"""Which components there are, and in which order they matter."""
+"""Components of a posterior, in order of importance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BY: tuple[By, ...] = get_args(By)
 _FOLDS = 10
 _TERMS, _COLUMN_TERMS = 10_000, 1000
 _EXACT = 1e-10  # dropped share below which the terms are the whole kernel
-_SURE = 3.0  # standard errors by which errors must fall for a component to predict something
+_SURE = 3.0  # standard errors by which a component must lower the error to be significant
 
 
 def decompose(
@@ -43,32 +43,30 @@ def decompose(
 ) -> Decomposition:
     """Split the posterior of a fitted Gaussian process into additive components.
 
-    The kernel is a sum of terms (:func:`gpytorch_nkn.interpretation.expand`), terms that belong
-    together make a component, and the posterior is the sum of the components' posteriors, exactly.
-    Periodic kernels are split into a constant and a part without one, so that the level does not
-    leak into cycles.
+    The kernel is a sum of terms (:func:`gpytorch_nkn.interpretation.expand`). Related terms form a
+    component, and the posterior is exactly the sum of the components' posteriors. Periodic kernels
+    are split into a constant and a part without one, which keeps the level out of cycles.
 
     Args:
         model: A fitted ExactGP with a Gaussian likelihood (SingleTaskGP too), the record of a fit,
             or an estimator of this package.
         by: Terms of one component share a ``"role"`` in a series (trend, cycle by period, smooth
-            variation; covariates have components of their own) or the input ``"columns"`` on which
-            they depend (main effects, effects of pairs, ...). ``"auto"`` is ``"role"`` for one
-            input column and for a forecaster, and ``"columns"`` for several.
-        max_components: Largest number of components; those that vary least become one. Default: 8,
-            and with ``"columns"`` enough for every column alone and four more, but at most 24.
-        max_terms: Of the expansion; default 10,000, and with ``"columns"`` 1,000.
+            variation, effect of covariates), or the input ``"columns"`` on which they depend.
+            ``"auto"`` is ``"role"`` for one input column or a forecaster, else ``"columns"``.
+        max_components: Largest number of components; the smallest are merged. Default: 8, and with
+            ``"columns"`` the number of columns plus four if that is larger, at most 24.
+        max_terms: As for ``expand``; default 10,000, and with ``"columns"`` 1,000.
         columns: Names of the input columns, for labels.
 
     Returns:
-        The components, in the order in which they lower the error of prediction in 10-fold
-        cross-validation with fixed hyperparameters (contiguous blocks for one input column);
-        sets of columns by falling share in the variance of the posterior mean, as effects are;
-        with explained variances, errors and flags, and their posterior at any inputs.
+        Components with explained variances and errors, and their posterior at any inputs. Their
+        order lowers the error of 10-fold cross-validation with fixed hyperparameters fastest
+        (contiguous blocks for a series). Sets of columns are ordered by their share in the
+        variance of the posterior mean.
 
     Raises:
         TypeError: The model is none of these, or its likelihood is not Gaussian.
-        ValueError: An option has no meaning, there is no training data, the outcome transform is
+        ValueError: An option is out of range, there is no training data, the outcome transform is
             not affine, or the model's covariance is not that of its ``covar_module``.
     """
     gp = fitted_gp(model)
@@ -82,7 +80,7 @@ def decompose_gp(
     max_terms: int | None = None,
     expansions: dict[int, Expansion] | None = None,
 ) -> Decomposition:
-    """As :func:`decompose`; ``expansions`` are those that there are, by their ``max_terms``."""
+    """As :func:`decompose`; ``expansions`` holds known expansions by ``max_terms``."""
     if by not in _BY:
         raise ValueError(f"by must be one of {', '.join(map(repr, _BY))}, got {by!r}.")
     input_dim = gp.inputs.size(-1)
@@ -101,7 +99,7 @@ def decompose_gp(
         expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
     components = _components(expansion, by, gp)
     if expansion.dropped > max(_EXACT, 100 * torch.finfo(gp.inputs.dtype).eps):
-        components.append(Component("what was pruned", (), is_rest=True))
+        components.append(Component("pruned terms", (), is_rest=True))
     return _ordered(components, gp, max_components, by_share=by == "columns")
 
 
@@ -115,9 +113,9 @@ def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
 
 
 def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
-    """Trend, cycles, variation; the level and the mean function belong to the trend.
+    """Components by role: trend (with the level and the mean function), cycles, variation.
 
-    Terms of covariates make an effect of these, which may change over time.
+    Terms of covariates are effects, which may change over time.
     """
     others = [term for term in terms if _covariates(term)]
     terms = [term for term in terms if not _covariates(term)]
@@ -147,7 +145,7 @@ def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
 
 
 def _covariates(term: Term) -> frozenset[int]:
-    """Columns beside time on which a term depends."""
+    """Columns other than time on which a term depends."""
     return (term.columns or frozenset()) - {0}
 
 
@@ -168,7 +166,7 @@ def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:
 def _ordered(
     parts: list[Component], gp: FittedGP, max_components: int, by_share: bool
 ) -> Decomposition:
-    """Components in order; those that vary least together."""
+    """Order components, and merge the smallest."""
     solver = gp.posterior
     blocks = _blocks(gp.time if gp.is_series else gp.inputs)
     weights = torch.cat([solver.alpha.unsqueeze(-1), solver.alpha_without(blocks)], dim=-1)
@@ -176,23 +174,23 @@ def _ordered(
     own = values[..., 0] - own * (solver.alpha / solver.precision.diagonal(dim1=-1, dim2=-2))
     values = torch.cat([values, own.unsqueeze(-1)], dim=-1)  # each point held out, last
     mean = gp.mean.unsqueeze(-1)
-    for place, part in enumerate(parts):
+    for k, part in enumerate(parts):
         if part.has_mean:
-            values[place] += mean
+            values[k] += mean
     spread = values[..., 0].var(-1, correction=0).reshape(len(parts), -1).mean(-1)
-    # what holds the mean function or what was pruned stays itself
+    # components with the mean function or pruned terms are not merged
     small = [
-        int(place) for place in spread.argsort(descending=True)
-        if not (parts[place].has_mean or parts[place].is_rest)
+        int(k) for k in spread.argsort(descending=True)
+        if not (parts[k].has_mean or parts[k].is_rest)
     ]  # fmt: skip
     small = small[max(0, max_components - (len(parts) - len(small)) - 1) :]
     if len(small) > 1:
-        kept = [place for place in range(len(parts)) if place not in small]
-        terms = [term for place in small for term in parts[place].terms]
+        kept = [k for k in range(len(parts)) if k not in small]
+        terms = [term for k in small for term in parts[k].terms]
         terms.sort(key=lambda term: -term.mean_share())
         rest = Component(f"{len(small)} smaller components", tuple(terms))
         values = torch.cat([values[kept], values[small].sum(0, keepdim=True)])
-        parts = [*(parts[place] for place in kept), rest]
+        parts = [*(parts[k] for k in kept), rest]
     fitted = values[..., 0]
     level = fitted.mean(-1, keepdim=True)
     centered = fitted - level
@@ -204,7 +202,7 @@ def _ordered(
     scale = torch.as_tensor(gp.units.y_scale, dtype=targets.dtype, device=targets.device)
     scale = scale.unsqueeze(-1)
 
-    # with the level of the fit, so that the errors of all components are those of the model
+    # with the level of the fit, so that all components together have the model's errors
     leveled = gp.targets - level.sum(0)
 
     def misses(order: list[int]) -> Tensor:
@@ -218,21 +216,21 @@ def _ordered(
     varies = variance > gp.targets.square().mean(-1) * torch.finfo(targets.dtype).eps ** 2
     shares = np.array(_shares(fitted))
     while len(order) < len(parts):
-        waiting = [place for place in range(len(parts)) if place not in order]
+        waiting = [k for k in range(len(parts)) if k not in order]
         if by_share:
-            lasting = [bool(parts[place].columns) for place in waiting]  # then rests and the level
-            order.append(max(zip(lasting, shares[waiting], waiting, strict=True))[-1])
+            known = [bool(parts[k].columns) for k in waiting]  # rests and the level come last
+            order.append(max(zip(known, shares[waiting], waiting, strict=True))[-1])
         else:
-            means = [float(misses([*order, place])[0].mean()) for place in waiting]
+            means = [float(misses([*order, k])[0].mean()) for k in waiting]
             order.append(waiting[int(np.argmin(means))])
         errors.append(float(misses(order)[0].mean()))
         left = (targets - centered[order].sum(0)).square().mean(-1) / variance
         explained.append(float(torch.where(varies, 1 - left, 0.0).mean()))
     whole = misses(order)
-    without = [misses([other for other in order if other != place]) for place in order]
+    without = [misses([other for other in order if other != k]) for k in order]
     negligible = [not any(map(_falls, before, whole)) for before in without]
     return Decomposition(
-        components=tuple(parts[place] for place in order),
+        components=tuple(parts[k] for k in order),
         explained=np.array(explained),
         errors=np.array(errors),
         shares=shares[order],
@@ -242,7 +240,7 @@ def _ordered(
 
 
 def _shares(fitted: Tensor) -> list[float]:
-    """Covariance of each part ``J x ... x N`` with the sum of all, over the variance of the sum."""
+    """Covariance of each part ``J x ... x N`` with their sum, over the variance of the sum."""
     centered = fitted - fitted.mean(-1, keepdim=True)
     whole = centered.sum(0)
     tiny = torch.finfo(whole.dtype).tiny
@@ -251,7 +249,7 @@ def _shares(fitted: Tensor) -> list[float]:
 
 
 def _falls(before: Tensor, after: Tensor) -> bool:
-    """Whether errors of the same points have become smaller beyond chance."""
+    """Whether errors of the same points are significantly smaller."""
     drops = (before - after).flatten()
     spread = float(drops.std()) / max(1, drops.numel()) ** 0.5 if drops.numel() > 1 else 0.0
     return float(drops.mean()) > _SURE * spread
@@ -260,7 +258,7 @@ def _falls(before: Tensor, after: Tensor) -> bool:
 def _products(parts: list[Component], gp: FittedGP, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Training matrices of the components times vectors, ``J x ... x N x R``.
 
-    Also the diagonals ``J x ... x N`` of the matrices times the inverse of the whole.
+    Second are the diagonals ``J x ... x N`` of these matrices times the inverse of their sum.
     """
     groups, precision = [part.terms for part in parts], gp.posterior.precision
     products: list[list[Tensor]] = [[] for _ in parts]
@@ -272,15 +270,15 @@ def _products(parts: list[Component], gp: FittedGP, weights: Tensor) -> tuple[Te
         torch.stack(torch.broadcast_tensors(*(torch.cat(part, dim) for part in found)))
         for found, dim in ((products, -2), (diagonals, -1))
     )
-    for place, part in enumerate(parts):
+    for k, part in enumerate(parts):
         if part.is_rest:
-            values[place] += gp.covariance @ weights - values.sum(0)
-            own[place] += (gp.covariance * precision).sum(-1) - own.sum(0)
+            values[k] += gp.covariance @ weights - values.sum(0)
+            own[k] += (gp.covariance * precision).sum(-1) - own.sum(0)
     return values, own
 
 
 def _blocks(inputs: Tensor) -> list[Tensor]:
-    """Ten contiguous blocks along one column; without an order, every tenth point."""
+    """Ten contiguous blocks along one column; without an order, blocks of every tenth point."""
     n = inputs.size(-2)
     folds = min(_FOLDS, n)
     if inputs.size(-1) > 1:

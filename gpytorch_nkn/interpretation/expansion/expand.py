@@ -39,8 +39,8 @@ from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["expand", "expand_source", "with_posterior_shares"]
 
-_TOLERANCE = 1e-12  # share of every unit, below which terms are dropped
-_SAMPLE = 256  # inputs by which monomials are compared on the way
+_TOLERANCE = 1e-12  # share of every unit below which terms are dropped
+_SAMPLE = 256  # inputs over which intermediate monomials are compared
 
 
 def expand(
@@ -58,33 +58,33 @@ def expand(
     .. math:: k(x, x') = \sum_t w_t \prod_{p} k_p(x, x')^{e_{tp}}, \qquad w_t \ge 0
 
     Networks are polynomials of their primitives with non-negative coefficients (theorem 3 of the
-    paper), and so are sums, products and scaled kernels. The coefficients come from arithmetic of
-    polynomials, layer by layer, and are exact but for pruned terms: below a share of 1e-12 of
-    every unit, beyond ``max_terms``, and the tail of exponentials.
+    paper), and so are sums, products and scaled kernels. The coefficients are computed layer by
+    layer and are exact but for pruned terms: below a share of 1e-12 of every unit, beyond
+    ``max_terms``, and the tail of exponentials.
 
     Args:
         kernel: A kernel, or a fitted model that has one: an ExactGP (SingleTaskGP too), or an
             estimator of this package.
         x: Inputs ``... x N x D`` over which shares are averaged, in the units that the model
-            takes; default: the training inputs of a model. A bare kernel does without if its
-            diagonal is the same everywhere.
-        max_terms: Largest number of terms, on the way and in the end.
-        merge: Products of kernels of one family become one kernel where that is exact, such as
-            products of RBF kernels, and of periodic ones with the same period.
-        split: Periodic kernels over one column become a constant and a periodic kernel without
-            constant part, and a linear kernel over several columns that stands alone becomes one
-            per column; both are exact.
+            takes; default: the training inputs of a model. A kernel with a constant diagonal needs
+            none.
+        max_terms: Largest number of terms, also of intermediate polynomials.
+        merge: Merge products of kernels of one family where that is exact: products of RBF kernels,
+            or of periodic ones with the same period.
+        split: Split periodic kernels over one column into a constant and a part without one, and a
+            linear kernel over several columns into one per column, if it is the only factor.
         columns: Names of the input columns, for labels.
-        posterior: For a fitted model, give each term its share in the variance of the posterior
-            mean at the training inputs, too; the cost is that of a matrix per term.
+        posterior: Give each term of a fitted model its share in the variance of the posterior mean
+            at the training inputs, which takes a matrix per term.
 
     Returns:
-        The terms by falling share, and what was dropped.
+        The terms by falling share, and the share of dropped ones.
 
     Raises:
-        TypeError: Neither a kernel nor a model with one, or ``max_terms`` is no integer.
-        ValueError: A bare kernel whose diagonal varies came without ``x``, ``x`` does not fit,
-            the kernel has several outputs per input, or an option has no meaning.
+        TypeError: ``kernel`` is neither a kernel nor a model with one, or ``max_terms`` is not an
+            integer.
+        ValueError: The diagonal of a kernel varies and ``x`` is missing, ``x`` has a wrong shape,
+            the kernel has several outputs per input, or an option is out of range.
         NotImplementedError: A network has a layer of an unknown kind.
 
     Reference: Sun et al. (2018), theorem 3 and appendix I.4.
@@ -117,7 +117,7 @@ def expand_source(
 
 
 class _Builder:
-    """Polynomials over the elementary kernels that are met on the way."""
+    """Polynomials over elementary kernels, which are collected in ``atoms``."""
 
     def __init__(self, source: Source, max_terms: int):
         self.source = source
@@ -131,18 +131,18 @@ class _Builder:
         self.atoms: list[Kernel] = []
         self.is_complex: list[bool] = []
         self._diagonals: list[Tensor] = []  # each ... x S
-        self._places: dict[object, int] = {}
+        self._indices: dict[object, int] = {}
         self._products: dict[int, list[list[Kernel]]] = {}
         self.bounds = Bounds(self._sizes, max_terms, _TOLERANCE)
 
     def of(self, kernel: Kernel, columns: Columns) -> Polynomials:
-        """Polynomial of a kernel whose own columns are picked among ``columns``."""
+        """Polynomial of a kernel that selects its columns among ``columns``."""
         return self._of_base(kernel, _pick(columns, kernel))
 
     def _of_base(self, kernel: Kernel, columns: Columns) -> Polynomials:
         """Polynomial of a kernel that sees these columns."""
         if type(kernel) is ScaleKernel:
-            # it has selected the columns of its base kernel, which does not do so again
+            # the scale has already selected the columns of its base kernel
             return self._of_base(kernel.base_kernel, columns).scale(kernel.outputscale)
         if type(kernel) is ConstantKernel:
             return constant(kernel.constant)
@@ -163,7 +163,7 @@ class _Builder:
     def _of_products(
         self, kernel: Kernel, rule: Callable[[Kernel], list[list[Kernel]]], columns: Columns
     ) -> Polynomials:
-        if id(kernel) not in self._products:  # kept: kernels are told apart by their identity
+        if id(kernel) not in self._products:  # kept, because kernels differ by their identity
             self._products[id(kernel)] = rule(kernel)
         parts = []
         for first, *others in self._products[id(kernel)]:
@@ -184,7 +184,7 @@ class _Builder:
         layers: list[Any] = list(network.layers)
         for number, layer in enumerate(layers, start=1):
             if network.skip and number == len(network.layers):
-                stage = stack([stage, primitives])  # as the network itself puts them
+                stage = stack([stage, primitives])  # the network's order
             operation = operation_of(layer)
             if operation is Operation.SUMS:
                 stage = stage.linear(layer.weight, layer.bias)
@@ -204,36 +204,33 @@ class _Builder:
         return self._take_real_part(stage.prune(self.bounds))
 
     def _take_real_part(self, polynomial: Polynomials) -> Polynomials:
-        """Every product of complex kernels becomes one real kernel."""
+        """Replace every product of complex kernels by one real kernel."""
         exponents = polynomial.exponents
-        places = [place for place in range(exponents.shape[1]) if self.is_complex[place]]
-        if not exponents[:, places].any():
+        indices = [i for i in range(exponents.shape[1]) if self.is_complex[i]]
+        if not exponents[:, indices].any():
             return polynomial
         real = exponents.copy()
-        real[:, places] = 0
-        for number, powers in enumerate(exponents[:, places].tolist()):
+        real[:, indices] = 0
+        for number, powers in enumerate(exponents[:, indices].tolist()):
             if any(powers):
-                place = self._real_atom(places, powers)
-                real = np.pad(real, ((0, 0), (0, max(0, place + 1 - real.shape[1]))))
-                real[number, place] += 1
+                i = self._real_atom(indices, powers)
+                real = np.pad(real, ((0, 0), (0, max(0, i + 1 - real.shape[1]))))
+                real[number, i] += 1
         return Polynomials(real, polynomial.weights)
 
-    def _real_atom(self, places: list[int], powers: list[int]) -> int:
-        key = ("real", *(pair for pair in zip(places, powers, strict=True) if pair[1]))
-        if key not in self._places:
-            factors = [
-                self.atoms[place]
-                for place, power in zip(places, powers, strict=True)
-                for _ in range(power)
-            ]
-            self._places[key] = self._add(real_part(factors), is_complex=False)
-        return self._places[key]
+    def _real_atom(self, indices: list[int], powers: list[int]) -> int:
+        used = [(i, power) for i, power in zip(indices, powers, strict=True) if power]
+        key = ("real", *used)
+        if key not in self._indices:
+            factors = [self.atoms[i] for i, power in used for _ in range(power)]
+            self._indices[key] = self._add(real_part(factors), is_complex=False)
+        return self._indices[key]
 
     def _atom(self, kernel: Kernel, columns: Columns, is_complex: bool) -> Polynomials:
         key = (id(kernel), columns, is_complex)
-        if key not in self._places:
-            self._places[key] = self._add(on_columns(kernel, columns), is_complex)
-        return monomial(self._places[key], self.like)
+        if key not in self._indices:
+            self._indices[key] = self._add(on_columns(kernel, columns), is_complex)
+        return monomial(self._indices[key], self.like)
 
     def _add(self, kernel: Kernel, is_complex: bool) -> int:
         if self.source.inputs is None and not kernel.is_stationary:
@@ -251,16 +248,16 @@ class _Builder:
         count = len(exponents)
         batch = torch.broadcast_shapes(*[d.shape[:-1] for d in self._diagonals], torch.Size())
         used = [
-            place
-            for place in range(exponents.shape[1])
-            if exponents[:, place].any() and bool((self._diagonals[place] != 1).any())
+            i
+            for i in range(exponents.shape[1])
+            if exponents[:, i].any() and bool((self._diagonals[i] != 1).any())
         ]
-        if not used:  # correlations, as most kernels are
+        if not used:  # all kernels are correlations
             return self.like.new_ones(*batch, count)
         product = self.like.new_ones(*batch, count, self.sample.size(-2))
-        for place in used:
-            powers = torch.as_tensor(exponents[:, place].astype(np.int64)).to(product)
-            product *= self._diagonals[place].unsqueeze(-2) ** powers.unsqueeze(-1)
+        for i in used:
+            powers = torch.as_tensor(exponents[:, i].astype(np.int64)).to(product)
+            product *= self._diagonals[i].unsqueeze(-2) ** powers.unsqueeze(-1)
         return product.mean(-1)
 
     def products(
@@ -272,7 +269,7 @@ class _Builder:
         weights = polynomial.weights[..., 0, :]
         for number, row in enumerate(polynomial.exponents):
             (used,) = np.nonzero(row)
-            powers = [(self.atoms[place], int(row[place])) for place in used]
+            powers = [(self.atoms[i], int(row[i])) for i in used]
             for factors, share in algebra.parts(powers):
                 key = tuple(sorted(id(factor) for factor in factors))
                 weight = weights[..., number] * share
@@ -295,7 +292,7 @@ class _Builder:
                     diagonals[id(factor)] = factor(inputs, diag=True)
                 diagonal = diagonal * diagonals[id(factor)]
             weight = weight.expand(batch)
-            share = weight * diagonal.mean(-1) / total.where(total > 0, 1)  # a kernel may vanish
+            share = weight * diagonal.mean(-1) / total.where(total > 0, 1)  # the kernel may be zero
             found.append((weight, factors, share))
         found.sort(key=lambda part: -float(part[2].mean()))
         labels = labels_of((factor for _, factors, _ in found for factor in factors), units)
@@ -322,11 +319,11 @@ def _check_fit(kernel: Kernel, inputs: Tensor) -> None:
 
 
 def _pick(columns: Columns, kernel: Kernel) -> Columns:
-    """Columns of the input that a kernel sees among those that come in."""
+    """Columns of the input that a kernel selects among ``columns``."""
     if kernel.active_dims is None:
         return columns
     picked = tuple(kernel.active_dims.tolist())
-    return picked if columns is None else tuple(columns[place] for place in picked)
+    return picked if columns is None else tuple(columns[i] for i in picked)
 
 
 def _sample_inputs(source: Source) -> Tensor:
@@ -335,7 +332,7 @@ def _sample_inputs(source: Source) -> Tensor:
         if rows <= _SAMPLE:
             return source.inputs
         chosen = permutation(rows, torch.Generator().manual_seed(0))[:_SAMPLE]
-        # the ends of every column, where what hardly ever varies does
+        # the ends of every column, because a column may rarely vary
         columns = source.inputs.reshape(-1, rows, source.inputs.size(-1))
         ends = torch.cat([columns.argmin(1), columns.argmax(1)]).flatten().cpu()
         return source.inputs[..., torch.cat([chosen, ends]).unique().to(columns.device), :]
@@ -353,9 +350,9 @@ def with_posterior_shares(expansion: Expansion, gp: FittedGP) -> Expansion:
 
     .. math:: \mathrm{cov}(m_t, m) / \mathrm{var}(m), \qquad m_t = w_t K_t\, \alpha
 
-    over the training inputs, where m is the posterior mean less the mean function; averaged over
-    outputs. Shares add up to one but for what was dropped, and are negative for terms that move
-    against the others.
+    over the training inputs, where m is the posterior mean less the mean function, averaged over
+    outputs. Shares sum to one but for dropped terms; a term that moves against the others has a
+    negative share.
     """
     alpha = gp.posterior.alpha.unsqueeze(-1)
     groups = [[term] for term in expansion.terms]

@@ -1,4 +1,4 @@
-"""Kernels that a product is made of: exact rules for products of them, and their short names."""
+"""Factors of products: their columns, periods, names and labels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FEW = 4  # columns that are named one by one
 
 
 def on_columns(kernel: Kernel, columns: Columns) -> Kernel:
-    """Copy of a kernel that sees these columns of the input itself; ``None`` means all."""
+    """Return a copy of a kernel that sees these columns of the input; None means all."""
     copy = deepcopy(kernel)
     device = kernel.device if any(True for _ in kernel.parameters()) else None
     copy.active_dims = None if columns is None else torch.tensor(columns, device=device)
@@ -47,7 +47,7 @@ def on_columns(kernel: Kernel, columns: Columns) -> Kernel:
 
 
 def columns_of(kernel: Kernel) -> Columns:
-    """Columns that a kernel sees, ``None`` for all of them."""
+    """Return the columns that a kernel sees, None for all."""
     if kernel.active_dims is not None:
         return tuple(kernel.active_dims.tolist())
     if not isinstance(kernel, NeuralKernelNetwork):
@@ -58,7 +58,7 @@ def columns_of(kernel: Kernel) -> Columns:
 
 
 def real_part(kernels: Sequence[Kernel]) -> Kernel:
-    """Real part of the product of complex kernels."""
+    """Return the real part of a product of complex kernels."""
     if len(kernels) == 1:
         return kernels[0]
     first = kernels[0]
@@ -71,29 +71,26 @@ def real_part(kernels: Sequence[Kernel]) -> Kernel:
 
 
 def name_of(kernel: Kernel) -> str:
-    """Short name of its family in the literature's words."""
+    """Return the short name of a kernel's family."""
     if isinstance(kernel, NeuralKernelNetwork) and len(kernel.layers) == 1:  # see real_part
         return f"Re({'*'.join(name_of(part) for part in kernel.primitives)})"
     return short_name(kernel)
 
 
 def period_of(kernel: Kernel) -> Tensor | None:
-    """Periods ``... x 1 x D`` of a kernel that repeats; None for any other."""
+    """Return periods ``... x 1 x D`` of a periodic kernel, else None."""
     spec = spec_of(kernel)
     return None if spec is None or spec.period is None else spec.period(kernel)
 
 
 def lengthscale_of(kernel: Kernel) -> Tensor | None:
-    """Lengthscales ``... x 1 x D`` of a smooth kernel; None for any other."""
+    """Return lengthscales ``... x 1 x D`` of a smooth kernel, else None."""
     spec = spec_of(kernel)
     return spec.first(kernel, "lengthscale") if spec is not None and spec.role == "smooth" else None
 
 
 def window_of(factors: Sequence[Kernel]) -> tuple[float, float]:
-    """Where the steps of a product begin and end it, infinite where they do not.
-
-    Locations are in units of the kernel, averaged over a batch.
-    """
+    """Return where steps begin and end a product, in units of the kernel, or infinity."""
     begin, end = -math.inf, math.inf
     for factor in factors:
         if role_of(factor) == "step":
@@ -106,35 +103,35 @@ def window_of(factors: Sequence[Kernel]) -> tuple[float, float]:
 
 
 def window_text(begin: float, end: float, units: Units, column: int = 0) -> str:
-    """Such as ``from March 1998 on``; empty where it has neither end."""
-    first, last = (units.place(p, column) if math.isfinite(p) else "" for p in (begin, end))
+    """Return text such as ``from March 1998 on``, empty without ends."""
+    first, last = (units.position(p, column) if math.isfinite(p) else "" for p in (begin, end))
     if first and last:
         return f"between {first} and {last}"
     return f"from {first} on" if first else f"until {last}" if last else ""
 
 
 def label_of(kernel: Kernel, units: Units) -> str:
-    """Name, columns and hyperparameters in the data's units: ``PER(1.00 yr)``, ``RBF[x1](3.4)``."""
+    """Return name, columns and hyperparameters in units of the data: ``RBF[x1](3.4)``."""
     columns = columns_of(kernel)
-    places = columns if columns is not None else tuple(range(len(units.x_scale)))
+    seen = columns if columns is not None else tuple(range(len(units.x_scale)))
     which = ""
     if len(units.x_scale) > 1 and columns is not None:
-        names = [units.names[place] for place in places]
+        names = [units.names[column] for column in seen]
         which = f"[{', '.join(names) if len(names) <= _FEW else f'{len(names)} columns'}]"
     if role_of(kernel) == "step":
-        ends = {units.place(float(v), places[0]) for v in kernel.location.detach().flatten()}
+        ends = {units.position(float(v), seen[0]) for v in kernel.location.detach().flatten()}
         return f"{name_of(kernel)}{which}({' to '.join(sorted(ends))})"
     values = period_of(kernel)
     if role_of(kernel) == "smooth":
         values = lengthscale_of(kernel)
     if values is None:
         return name_of(kernel) + which
-    values = values[..., 0, :].expand(*values.shape[:-2], len(places))
-    parts = [units.length(values[..., i], place) for i, place in enumerate(places)]
+    values = values[..., 0, :].expand(*values.shape[:-2], len(seen))
+    parts = [units.length(values[..., i], column) for i, column in enumerate(seen)]
     if len(set(parts)) == 1:
         parts = parts[:1]
     elif len(parts) > _FEW:
-        scales = values.new_tensor(units.x_scale[list(places)])
+        scales = values.new_tensor(units.x_scale[list(seen)])
         lengths = (values * scales).flatten()
         parts = [f"{three_digits(float(lengths.min()))} to {three_digits(float(lengths.max()))}"]
     return f"{name_of(kernel)}{which}({', '.join(parts)})"

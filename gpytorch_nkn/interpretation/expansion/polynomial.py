@@ -1,4 +1,4 @@
-"""Polynomials with non-negative coefficients, as a network multiplies and adds them."""
+"""Arithmetic of polynomials with non-negative coefficients."""
 
 from __future__ import annotations
 
@@ -12,32 +12,29 @@ from torch import Tensor
 
 __all__ = ["Bounds", "Polynomials", "constant", "monomial", "stack"]
 
-_MAX_PAIRS = 4_000_000  # of monomials that are multiplied at once
-_CHUNK = 50_000  # monomials whose size is computed at once
-_ORDERS = 60  # of the series of an exponential, at most
+_MAX_PAIRS = 4_000_000  # largest number of products of monomials
+_CHUNK = 50_000  # monomials per evaluation of sizes
+_ORDERS = 60  # largest order of the series of an exponential
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Which monomials are dropped on the way."""
+    """Rules by which monomials are dropped."""
 
     size: Callable[[np.ndarray], Tensor]  # mean diagonals ... x M of monomials M x A
     max_terms: int
-    tolerance: float  # share of every unit, below which monomials are dropped
+    tolerance: float  # share of every unit below which monomials are dropped
 
 
 @dataclass(frozen=True)
 class Polynomials:
-    """Several polynomials over common monomials.
+    """Several polynomials over common monomials."""
 
-    Exponents ``M x A`` have a row per monomial; coefficients ``... x U x M`` are not negative.
-    """
-
-    exponents: np.ndarray
-    weights: Tensor
+    exponents: np.ndarray  # M x A, a row per monomial
+    weights: Tensor  # ... x U x M, not negative
 
     def linear(self, weight: Tensor, bias: Tensor | None) -> Polynomials:
-        """Combinations with weights ``... x O x U``, plus constants ``... x O``."""
+        """Linear combinations with weights ``... x O x U``, plus constants ``... x O``."""
         mixed = Polynomials(self.exponents, weight @ self.weights)
         if bias is None:
             return mixed
@@ -47,11 +44,11 @@ class Polynomials:
         )
 
     def scale(self, factor: Tensor) -> Polynomials:
-        """All of them times ``...``."""
+        """Multiply all by a factor ``...``."""
         return Polynomials(self.exponents, self.weights * factor[..., None, None])
 
     def total(self) -> Polynomials:
-        """The sum of all of them, as one."""
+        """Sum of all, as one polynomial."""
         return Polynomials(self.exponents, self.weights.sum(-2, keepdim=True))
 
     def product(self, groups: Sequence[int], bounds: Bounds) -> Polynomials:
@@ -61,7 +58,7 @@ class Polynomials:
         parts, order = [], []
         for size in sorted(set(groups)):
             units = (sizes == size).nonzero().flatten()
-            rows = [self.weights[..., starts[units] + place, :] for place in range(size)]
+            rows = [self.weights[..., starts[units] + i, :] for i in range(size)]
             result, *others = [Polynomials(self.exponents, row) for row in rows]
             for factor in others:
                 result = result.times(factor, bounds)
@@ -71,7 +68,7 @@ class Polynomials:
         return Polynomials(whole.exponents, whole.weights[..., torch.cat(order).argsort(), :])
 
     def times(self, other: Polynomials, bounds: Bounds) -> Polynomials:
-        """Products one by one."""
+        """Elementwise products."""
         left, right = _to_width(self, other)
         if len(left.exponents) * len(right.exponents) > _MAX_PAIRS:
             half = math.isqrt(_MAX_PAIRS)
@@ -82,7 +79,7 @@ class Polynomials:
         return _merge(exponents, weights).prune(bounds)
 
     def power_series(self, coefficients: tuple[float, ...], bounds: Bounds) -> Polynomials:
-        """A polynomial of each, by Horner's scheme."""
+        """Polynomial of each, by Horner's scheme."""
         units = self.weights.shape[:-1]
         result = constant(self.weights.new_full(units, coefficients[-1]))
         for coefficient in reversed(coefficients[:-1]):
@@ -91,9 +88,9 @@ class Polynomials:
         return result
 
     def exponential(self, bounds: Bounds) -> Polynomials:
-        r"""Power series of :math:`e^p = e^{p_0} \sum_m (p - p_0)^m / m!`, with its constant apart.
+        r"""Power series of :math:`e^p = e^{p_0} \sum_m (p - p_0)^m / m!` about the constant part.
 
-        It ends where a term is below the tolerance of what has come together.
+        It ends when a term is below the tolerance relative to the sum.
         """
         is_constant = torch.as_tensor(~self.exponents.any(axis=1))
         start = (self.weights * is_constant.to(self.weights)).sum(-1).exp()
@@ -112,7 +109,7 @@ class Polynomials:
         return (self.weights * bounds.size(self.exponents).unsqueeze(-2)).sum(-1)
 
     def prune(self, bounds: Bounds) -> Polynomials:
-        """Without monomials that matter to none of them, and at most so many."""
+        """Drop negligible monomials, and the smallest beyond the maximum number."""
         sizes = torch.cat(
             [
                 bounds.size(self.exponents[start : start + _CHUNK])
@@ -129,7 +126,7 @@ class Polynomials:
             kept = torch.zeros_like(kept).index_fill(0, order, True)
         if bool(kept.all()):
             return self
-        kept = kept if bool(kept.any()) else largest >= largest.max()  # all of them are zero
+        kept = kept if bool(kept.any()) else largest >= largest.max()  # all are zero
         return Polynomials(self.exponents[kept.cpu().numpy()], self.weights[..., kept])
 
 
@@ -139,14 +136,14 @@ def constant(weights: Tensor) -> Polynomials:
 
 
 def monomial(variable: int, like: Tensor) -> Polynomials:
-    """One variable, with weights of the dtype and device of ``like``."""
+    """One variable, with dtype and device of ``like``."""
     exponents = np.zeros((1, variable + 1), dtype=np.uint16)
     exponents[0, variable] = 1
     return Polynomials(exponents, torch.ones(1, 1, dtype=like.dtype, device=like.device))
 
 
 def stack(parts: list[Polynomials]) -> Polynomials:
-    """Several of them side by side, over the monomials of all."""
+    """Concatenate polynomials over the union of their monomials."""
     parts = _to_width(*parts)
     batch_shape = torch.broadcast_shapes(*[part.weights.shape[:-2] for part in parts])
     units = sum(part.weights.size(-2) for part in parts)
@@ -161,7 +158,7 @@ def stack(parts: list[Polynomials]) -> Polynomials:
 
 
 def stack_sum(left: Polynomials, right: Polynomials) -> Polynomials:
-    """Sums one by one."""
+    """Elementwise sums."""
     left, right = _to_width(left, right)
     exponents = np.concatenate([left.exponents, right.exponents])
     return _merge(exponents, _cat([left.weights, right.weights]))
@@ -173,7 +170,7 @@ def _cat(parts: list[Tensor]) -> Tensor:
 
 
 def _to_width(*parts: Polynomials) -> list[Polynomials]:
-    """The same, with a column for every variable that one of them has."""
+    """Pad exponents to the largest number of variables."""
     width = max(part.exponents.shape[1] for part in parts)
     return [
         Polynomials(np.pad(p.exponents, ((0, 0), (0, width - p.exponents.shape[1]))), p.weights)
@@ -182,7 +179,7 @@ def _to_width(*parts: Polynomials) -> list[Polynomials]:
 
 
 def _merge(exponents: np.ndarray, weights: Tensor) -> Polynomials:
-    """Monomials that are equal become one."""
+    """Merge equal monomials."""
     first, inverse = _unique_rows(exponents)
     if len(first) == len(exponents):
         return Polynomials(exponents, weights)
@@ -192,9 +189,9 @@ def _merge(exponents: np.ndarray, weights: Tensor) -> Polynomials:
 
 
 def _unique_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of different rows, in order of appearance in a sort, and the number of each row.
+    """Indices of the first of equal rows, and the group of each row.
 
-    Rows are told apart by a hash, which is far quicker than by themselves, and compared then.
+    Rows are grouped by a hash, which is much faster than sorting rows, and then compared.
     """
     multipliers = np.random.default_rng(0).integers(1, 2**63, rows.shape[1], dtype=np.uint64)
     keys = (rows.astype(np.uint64) * (multipliers | np.uint64(1))).sum(axis=1, dtype=np.uint64)

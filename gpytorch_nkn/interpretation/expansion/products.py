@@ -16,9 +16,9 @@ __all__ = ["ProductRules", "combine", "rewrite"]
 
 
 class ProductRules:
-    """Rules by which products are brought into their final form; equal ones share their kernels.
+    """Merges and splits products as :func:`gpytorch_nkn.interpretation.expand` describes.
 
-    What they merge and split is told in :func:`gpytorch_nkn.interpretation.expand`.
+    Equal products share their kernels.
     """
 
     def __init__(self, merge: bool, split: bool):
@@ -28,7 +28,7 @@ class ProductRules:
         self._splits: dict[object, Any] = {}
 
     def parts(self, powers: list[tuple[Kernel, int]]) -> list[tuple[list[Kernel], Tensor | float]]:
-        """Products, each with its share of the weight, whose sum is the product of the powers."""
+        """Products with their shares of the weight, whose sum is the product of the powers."""
         factors: list[Kernel] = []
         scale: Tensor | float = 1.0
         for kernel, power in powers:
@@ -64,7 +64,7 @@ class ProductRules:
         return parts
 
     def _unit(self, kernel: Kernel) -> tuple[Tensor | float, Kernel]:
-        """Linear kernels of one column differ by a variance only; walks and steps may be equal."""
+        """Variance of a kernel, and one kernel for all that are equal but for the variance."""
         made = self._cached(kernel, "unit")
         if made is None:
             return 1.0, kernel
@@ -85,10 +85,10 @@ class ProductRules:
     def _include(self, factors: list[Kernel], new: Kernel) -> None:
         """Multiply one more kernel into a product."""
         if self.merge:
-            for place, old in enumerate(factors):
+            for i, old in enumerate(factors):
                 merged = self._combined(old, new)
                 if merged is not None:
-                    factors[place] = merged
+                    factors[i] = merged
                     return
         factors.append(new)
 
@@ -106,13 +106,13 @@ class ProductRules:
 
 
 def combine(kernel: Kernel, other: Kernel) -> Kernel | None:
-    """The product of two kernels as one of the same family, exactly; None if there is none."""
+    """Return the product of two kernels if it is exactly one kernel of their family, else None."""
     spec = own_spec(kernel)
     known = spec is not None and spec.multiply is not None and type(kernel) is type(other)
     return spec.multiply(kernel, other) if known else None  # type: ignore[union-attr,misc]
 
 
 def rewrite(kernel: Kernel, rule: str) -> Any:
-    """What a rule of the catalogue makes of a kernel: ``unit``, ``terms`` or ``columns``."""
+    """Apply a rule of the kernel's spec, ``unit``, ``terms`` or ``columns``; None without it."""
     make = getattr(own_spec(kernel), rule, None)
     return None if make is None else make(kernel)

@@ -17,8 +17,8 @@ from gpytorch_nkn.interpretation.units import Units
 
 __all__ = ["Expansion", "Term"]
 
-_STRIP_BYTES = 2**28  # of matrices of factors that are held at once
-_SHOWN = 8  # terms that are printed
+_STRIP_BYTES = 2**28  # memory for matrices of factors
+_SHOWN = 8  # printed terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,20 +26,18 @@ class Term:
     """A weight times a product of kernels."""
 
     weight: float | Tensor  #: non-negative; a tensor of the batch shape for a batch of kernels
-    #: Kernels of the product, each on columns of the input itself (``active_dims``), powers
-    #: repeated; none for a constant.
+    #: Kernels of the product on columns of the input (``active_dims``), with repeated powers; none
+    #: for a constant.
     factors: tuple[Kernel, ...]
-    share: float | Tensor  #: of the mean diagonal of the whole kernel over the inputs
-    #: In short words, with hyperparameters in units of the data; kernels that would read alike are
-    #: numbered, the one of the largest term first.
+    share: float | Tensor  #: of the kernel's mean diagonal over the inputs
+    #: Short name with hyperparameters in units of the data; kernels with equal labels are numbered.
     label: str
-    posterior_share: float | None = (
-        None  #: of the variance of the posterior mean at training inputs
-    )
+    #: Share of the variance of the posterior mean at training inputs.
+    posterior_share: float | None = None
 
     @property
     def kernel(self) -> Kernel:
-        """The product, without the weight, as a kernel of its own; a copy of what was learned."""
+        """A copy of the product without the weight, as a kernel."""
         if not self.factors:
             one = ConstantKernel().double()
             one.constant = torch.ones(1, dtype=torch.float64)
@@ -49,12 +47,12 @@ class Term:
 
     @property
     def signature(self) -> tuple[str, ...]:
-        """What the product is made of, the sorted families of the factors with their columns."""
+        """Sorted families of the factors with their columns."""
         return tuple(sorted(_family(factor) for factor in self.factors))
 
     @property
     def columns(self) -> frozenset[int] | None:
-        """Input columns on which the product depends; None if the number of columns is unknown."""
+        """Input columns on which the product depends; None if unknown."""
         seen = [columns_of(factor) for factor in self.factors]
         if None in seen:
             return None
@@ -75,7 +73,7 @@ class Expansion:
     batch_shape: torch.Size  #: of the kernel
 
     def evaluate(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Sum of all terms ``... x N x M`` for inputs ``... x N x D``, as the kernel takes them."""
+        """Return the sum of all terms ``... x N x M`` at inputs ``... x N x D`` of the kernel."""
         return evaluate_groups([self.terms], x1, x1 if x2 is None else x2)[0]
 
     def __str__(self) -> str:
@@ -88,7 +86,7 @@ class Expansion:
 
 
 def group_terms(terms: Sequence[Term], keys: Sequence[object]) -> list[tuple[Term, ...]]:
-    """Terms with equal keys together; groups, and the terms of each, by falling share."""
+    """Group terms by their keys; groups, and the terms of each, are sorted by falling share."""
     members: dict[object, list[Term]] = {}
     for term, key in zip(terms, keys, strict=True):
         members.setdefault(key, []).append(term)
@@ -99,7 +97,7 @@ def group_terms(terms: Sequence[Term], keys: Sequence[object]) -> list[tuple[Ter
 def evaluate_groups(
     groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool = False
 ) -> Tensor:
-    """Sum of the terms of each group, ``J x ... x N x M`` (``J x ... x N`` with ``diag``)."""
+    """Return the sums of the groups, ``J x ... x N x M`` (``J x ... x N`` with ``diag``)."""
     strips = list(evaluate_strips(groups, x1, x2, diag))
     return torch.cat(strips, dim=-1 if diag else -2)
 
@@ -107,7 +105,7 @@ def evaluate_groups(
 def evaluate_strips(
     groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool = False
 ) -> Iterator[Tensor]:
-    """As :func:`evaluate_groups`, in strips of the rows of ``x1`` that bound the memory."""
+    """Yield :func:`evaluate_groups` in strips of the rows of ``x1`` that bound the memory."""
     for start, stop in _strips(groups, x1, x2, diag, 2 * len(groups)):
         part2 = x2[..., start:stop, :] if diag else x2
         each = list(_evaluate_strip(groups, x1[..., start:stop, :], part2, diag))
@@ -117,9 +115,9 @@ def evaluate_strips(
 def evaluate_each(
     groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor
 ) -> Iterator[tuple[int, slice, Tensor]]:
-    """The sum of the terms of one group after another, of which there may be thousands.
+    """Yield number, rows and matrix ``... x n x M`` of one group after another.
 
-    Yields the number of the group, and rows ``... x n x M`` of its matrix with their indices.
+    There may be thousands of groups.
     """
     for start, stop in _strips(groups, x1, x2, False, 2):
         rows = x1[..., start:stop, :]
@@ -130,7 +128,7 @@ def evaluate_each(
 def _strips(
     groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool, more: int
 ) -> Iterator[tuple[int, int]]:
-    """Rows from and to, so few that the factors in use and ``more`` matrices fit into memory."""
+    """Ranges of rows for which the factors in use and ``more`` matrices fit into memory."""
     last = _last_uses(groups)
     alive: set[int] = set()
     most = 0
@@ -138,7 +136,7 @@ def _strips(
         alive |= {id(factor) for term in group for factor in term.factors}
         most = max(most, len(alive))
         alive = {key for key in alive if last[key] > number}
-    # few factors in up to thousands of terms, and the batch shape of a kernel takes long
+    # each factor once, because batch shapes are slow and terms are many
     factors = {id(f): f for group in groups for term in group for f in term.factors}
     shapes = {factor.batch_shape for factor in factors.values()}
     batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], *shapes)
@@ -149,7 +147,7 @@ def _strips(
 
 
 def _last_uses(groups: Sequence[Sequence[Term]]) -> dict[int, int]:
-    """The last group that has a factor, by its identity."""
+    """Last group that contains each factor, by identity."""
     return {id(f): n for n, group in enumerate(groups) for term in group for f in term.factors}
 
 
@@ -157,7 +155,7 @@ def _last_uses(groups: Sequence[Sequence[Term]]) -> dict[int, int]:
 def _evaluate_strip(
     groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool
 ) -> Iterator[Tensor]:
-    """The sum of each group; every different factor is evaluated once, and kept while needed."""
+    """Yield the sum of each group; factors are evaluated once and kept while needed."""
     last, values = _last_uses(groups), dict[int, Tensor]()
     tail = x1.shape[-2:-1] if diag else torch.Size([x1.size(-2), x2.size(-2)])
     least = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]) + tail
@@ -176,7 +174,7 @@ def _evaluate_strip(
 
 
 def labels_of(factors: Iterable[Kernel], units: Units) -> dict[int, str]:
-    """Short words for every different factor, by identity; those alike are numbered: ``LIN#2``."""
+    """Return labels of the factors by identity; equal labels are numbered, as ``LIN#2``."""
     different = {id(factor): factor for factor in factors}
     plain = {key: label_of(factor, units) for key, factor in different.items()}
     alike, seen = Counter(plain.values()), Counter[str]()
@@ -191,7 +189,7 @@ def labels_of(factors: Iterable[Kernel], units: Units) -> dict[int, str]:
 def make_term(
     weight: Tensor, factors: Sequence[Kernel], share: Tensor, labels: Mapping[int, str]
 ) -> Term:
-    """A term with its label; plain numbers where there is no batch."""
+    """Return a term with its label; weight and share are numbers without a batch."""
     ordered = sorted(factors, key=lambda factor: (name_of(factor), labels[id(factor)]))
     counts = Counter(id(factor) for factor in ordered)
     parts = []
@@ -210,5 +208,5 @@ def _family(kernel: Kernel) -> str:
 
 
 def _tensor(value: float | Tensor) -> Tensor:
-    """In double precision, whatever the default is."""
+    """The value as a float64 tensor."""
     return torch.as_tensor(value, dtype=torch.float64)

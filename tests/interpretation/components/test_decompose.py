@@ -164,7 +164,7 @@ def test_what_is_pruned_is_a_component(max_terms):
     model = series_model(kernel=small_network())
     decomposition = check_model(model, NEW, max_terms=max_terms)
     rest = [part for part in decomposition.components if part.is_rest]
-    assert len(rest) == 1 and rest[0].name == "what was pruned"
+    assert len(rest) == 1 and rest[0].name == "pruned terms"
     sample = decomposition.sample(NEW, 2).sum(1)
     assert bool(sample.isfinite().all())
 
