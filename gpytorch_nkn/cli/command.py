@@ -1,4 +1,4 @@
-"""The command ``gpytorch-nkn``: its options, which part of it runs, and how faults end it."""
+"""The command ``gpytorch-nkn``: its options and its exit codes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,13 @@ __all__ = ["main"]
 _COMMANDS = {"demo": run_forecast, "forecast": run_forecast, "inpaint": run_inpaint}
 _DEMO_BUDGET = 60.0
 _KERNELS = ("texture", "spectral_mixture", "periodic", "rbf")  # gpytorch_nkn.grids.STRUCTURES
-_HORIZON_HELP = (
-    "train on everything and forecast N future steps (of the median step; with covariates the next "
-    "N rows), no scores"
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with arguments, or those of the process, and return the exit code.
+    """Run the command with arguments (default: those of the process) and return the exit code.
 
-    That is 0, 1 if training failed, 2 if the file or the options are wrong, 130 after Ctrl-C before
-    there was anything to write.
+    It is 0 on success, 1 if training failed, 2 if the file or the options are wrong, and 130 after
+    Ctrl-C before there is a result.
     """
     try:
         args = _make_parser().parse_args(argv)
@@ -64,73 +60,69 @@ def _make_parser() -> argparse.ArgumentParser:
         description="Learn the structure of a time series and forecast it, or that of an image and "
         "fill its holes.",
     )
-    parser.add_argument(
-        "--version",
-        action=_Version,
-        nargs=0,
-        help="show the version and how networks are evaluated, and exit",
-    )
+    text = "show the version and how networks are evaluated, and exit"
+    parser.add_argument("--version", action=_Version, nargs=0, help=text)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     about = (
         "Learn a series from a CSV file and forecast it. Writes forecast.csv (median, standard "
-        "deviation, 95 % band), forecast.png and summary.json. Times are numbers or dates "
-        "(2001-09-30, 30/09/2001, 2001-09, Sep 2001, 2001Q3, 2001-W36, with times of day), with "
-        "gaps and irregular steps allowed; rows without a value are left out. What was understood "
-        "of the file is noted. By default the last tenth of the time span is held out, and "
-        "the forecast of it is scored next to the seasonal naive rule. With "
-        "--covariates, rows without a target at the end of the file (or rows of --future) are the "
-        "future, and are forecast."
+        "deviation, 95 % band), forecast.png and summary.json. Times are numbers or dates; gaps "
+        "and irregular steps are allowed. Notes tell what was inferred from the file. By default "
+        "the last tenth of the time span is held out, and its forecast is scored beside the "
+        "seasonal naive rule. With --covariates, rows without a target at the end of the file (or "
+        "rows of --future) are the future, and are forecast."
     )
     forecast = commands.add_parser("forecast", help="forecast a CSV file", description=about)
     forecast.add_argument("file", type=Path, metavar="FILE.csv")
     _add_file_options(forecast)
     part = forecast.add_mutually_exclusive_group()
-    part.add_argument(
-        "--test-fraction",
-        type=_fraction,
-        metavar="F",
-        help="hold out the last part of the time span and score its forecast (default: 0.1)",
-    )
-    part.add_argument("--horizon", type=_positive_int, metavar="N", help=_HORIZON_HELP)
-    _add_common_options(forecast, out="forecast", budget=None)
+    text = "hold out the last part of the time span and score its forecast (default: 0.1)"
+    part.add_argument("--test-fraction", type=_fraction, metavar="F", help=text)
+    text = "learn from all rows and forecast N future steps (with covariates, the next N rows)"
+    part.add_argument("--horizon", type=_positive_int, metavar="N", help=text)
+    _add_forecast_options(forecast, out="forecast", budget=None)
 
     about = (
         "Forecast the last ten years of the monthly Mauna Loa CO2 series, which comes with "
         "statsmodels: the command `forecast` on a series that needs no file."
     )
     demo = commands.add_parser("demo", help="forecast the Mauna Loa CO2 series", description=about)
-    _add_common_options(demo, out="demo", budget=_DEMO_BUDGET)
-    _add_inpaint(commands)
+    _add_forecast_options(demo, out="demo", budget=_DEMO_BUDGET)
+
+    about = (
+        "Fill the missing pixels of an image by a Gaussian process whose kernel is learned per "
+        "dimension, combined with smooth fills. It is for scratches, text and holes in textures; "
+        "it cannot restore objects in large holes of photographs. Writes filled.png, "
+        "uncertainty.png (the standard deviation), inpaint.npz (mean, std, mask; 0 is black and 1 "
+        "is white) and summary.json. Pixels that are not black in the mask are missing; without a "
+        "mask, the transparent ones. Ctrl-C ends the training and writes the best result so far."
+    )
+    inpaint = commands.add_parser("inpaint", help="fill the holes of an image", description=about)
+    add = inpaint.add_argument
+    add("file", type=Path, metavar="IMAGE", help="PNG, JPEG, ...")
+    add(
+        "--mask", type=Path, metavar="IMAGE", help="image of the same size, not black where missing"
+    )
+    text = "kernel of each dimension: texture (the default), spectral_mixture, periodic or rbf"
+    add("--kernel", default="texture", choices=_KERNELS, metavar="NAME", help=text)
+    text = "starts of the training (default: 3 for a texture with holes, else 1)"
+    add("--restarts", type=_positive_int, metavar="R", help=text)
+    _add_training_options(inpaint, out="inpaint", budget=None)
     return parser
 
 
-# Options of the file that take one string: name, placeholder, help.
-_TEXTS = (
-    ("--target", "COL", "target column (default: the only other one with numbers)"),
-    (
-        "--date-format",
-        "FORMAT",
-        "how times are written, such as %%d.%%m.%%y",
-    ),
-    ("--sep", "CHAR", r"separator of cells, a character or a regular expression such as \t"),
-    ("--encoding", "NAME", "such as latin-1 (default: inferred)"),
-)
-
-
 def _add_file_options(parser: argparse.ArgumentParser) -> None:
-    """What read_time_series takes under the same names."""
+    """The options of read_time_series, under the same names."""
     add = parser.add_argument
-    for name, metavar, text in _TEXTS:
-        add(name, metavar=metavar, help=text)
+    add("--target", metavar="COL", help="target column (default: the only other one with numbers)")
     text = (
-        "time column (default: the first of dates, or numbers that rise); repeated, such as for "
-        "year and month, the columns that tell the time together; rows counts the rows"
+        "time column (default: the first of dates, or numbers that rise); repeat it for columns "
+        "that tell the time together, such as year and month; rows counts the rows"
     )
     add("--time", action="append", metavar="COL", help=text)
     text = (
-        "columns of numbers that help to forecast and are known for the future, too: in rows "
-        "without a target after the last one with a target, or in --future"
+        "columns of numbers that are also known for the future: in rows without a target after the "
+        "last one with a target, or in --future"
     )
     add("--covariates", nargs="+", default=[], metavar="COL", help=text)
     text = "a second file with future rows: times and covariates in columns of the same names"
@@ -139,59 +131,42 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
     add("--where", type=_pair, action="append", default=[], metavar="COL=VALUE", help=text)
     text = "whether 01/02/2001 is in February (default: inferred from all dates)"
     add("--dayfirst", action=argparse.BooleanOptionalAction, help=text)
+    add("--date-format", metavar="FORMAT", help="how times are written, such as %%d.%%m.%%y")
     text = "decimal mark, a point or a comma (default: inferred)"
     add("--decimal", choices=(".", ","), metavar="MARK", help=text)
     text = "one more text or number that stands for missing values (repeatable)"
     add("--na-values", action="append", default=[], metavar="TEXT", help=text)
+    text = r"separator of cells, a character or a regular expression such as \t"
+    add("--sep", metavar="CHAR", help=text)
+    add("--encoding", metavar="NAME", help="such as latin-1 (default: inferred)")
     text = "index of the line with names of columns, or none (default: inferred)"
     add("--header", type=_header, default="infer", metavar="N", help=text)
-    text = "lines to leave out at the top"
-    add("--skiprows", type=_natural_int, default=0, metavar="N", help=text)
+    add("--skiprows", type=_natural_int, default=0, metavar="N", help="lines to skip at the top")
 
 
-def _add_inpaint(commands: argparse._SubParsersAction) -> None:
-    about = (
-        "Fill the missing pixels of an image with what the rest of it tells, by a Gaussian process "
-        "whose kernel is learned per dimension, mixed with smooth fills as they did on left-out "
-        "blocks: for scratches, text and holes in textures; of large holes in photographs it "
-        "knows levels, not objects. Writes filled.png, uncertainty.png (the standard "
-        "deviation), inpaint.npz (mean, std, mask; 0 is black and 1 is white) and summary.json. "
-        "Missing are the pixels that are not black in the mask, an image of the same size; without "
-        "a mask, the transparent ones. Ctrl-C ends the training, and what there is is written."
-    )
-    inpaint = commands.add_parser("inpaint", help="fill the holes of an image", description=about)
-    add = inpaint.add_argument
-    add("file", type=Path, metavar="IMAGE", help="PNG, JPEG, ...")
-    add("--mask", type=Path, metavar="IMAGE", help="what is missing is not black")
-    text = "kernel of each dimension: texture (the default), spectral_mixture, periodic or rbf"
-    add("--kernel", default="texture", choices=_KERNELS, metavar="NAME", help=text)
-    text = "starts of the training (default: 3 for a texture with holes, else 1)"
-    add("--restarts", type=_positive_int, metavar="R", help=text)
-    _add_training_options(inpaint, out="inpaint", budget=None)
-
-
-def _add_common_options(parser: argparse.ArgumentParser, *, out: str, budget: float | None) -> None:
+def _add_forecast_options(
+    parser: argparse.ArgumentParser, *, out: str, budget: float | None
+) -> None:
     _add_training_options(parser, out=out, budget=budget)
     add = parser.add_argument
-    text, levels = "how many structures are tried", ("fast", "default", "best")
-    add("--quality", choices=levels, default="default", help=text)
+    text = "how many structures are tried"
+    add("--quality", choices=("fast", "default"), default="default", help=text)
     text = (
         "periods: durations such as 7D, 24h, 30min, 1Y for dates; numbers are steps, or for times "
         "that are numbers their units (default: days, weeks and years, from the time axis)"
     )
     add("--season", nargs="+", metavar="P", help=text)
-    text = "write a page on what was found: components in words and figures, model checking"
+    text = "write a page on the learned structure: components in words and figures, model checks"
     add("--report", type=Path, metavar="FILE.html", help=text)
-    text = "what one unit of time is called in the report, such as yr"
-    add("--time-unit", metavar="UNIT", help=text)
-    add("--target-unit", metavar="UNIT", help="what one unit of the target is called there")
+    add("--time-unit", metavar="UNIT", help="name of the unit of time in the report, such as yr")
+    add("--target-unit", metavar="UNIT", help="name of the unit of the target in the report")
     text = (
         "what is modelled of the target (default: it, its square root and its logarithm where "
         "these exist; it and its log odds between two bounds)"
     )
     kinds = ("auto", "identity", "log", "log1p", "sqrt", "logit")
     add("--transform", choices=kinds, default="auto", help=text)
-    text = "between which all targets lie, such as 0 100 for percentages (inf for none)"
+    text = "limits of all targets, such as 0 100 for percentages (inf for none)"
     add("--bounds", type=float, nargs=2, metavar=("LOWER", "UPPER"), help=text)
     text = "auto excludes outliers from the training, keep uses them (default: auto)"
     add("--outliers", choices=("auto", "keep"), default="auto", help=text)
@@ -204,7 +179,7 @@ def _add_training_options(
 ) -> None:
     add = parser.add_argument
     add("--seed", type=_natural_int, default=0, metavar="S", help="default: 0")
-    text = f"folder that the files go to (default: {out})"
+    text = f"folder of the files that are written (default: {out})"
     add("--out", type=Path, default=Path(out), metavar="DIR", help=text)
     text = f"end the training after so many seconds (default: {budget or 'no limit'})"
     add("--budget", type=_positive_float, default=budget, metavar="SECONDS", help=text)

@@ -1,10 +1,9 @@
-"""What all commands share: errors of one line, folders, settings, versions."""
+"""What all commands share: errors in one line, notes, folders, summaries."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import re
 import tempfile
@@ -21,37 +20,28 @@ from gpytorch_nkn import __version__
 
 __all__ = [
     "UserError",
-    "is_smoke_test",
     "literal",
     "make_folder",
     "new_axes",
     "notes",
     "options_of_command",
-    "settings",
-    "versions",
     "write_summary",
 ]
 
-_SMOKE_VARIABLE = "GPYTORCH_NKN_SMOKE"
 _OPTIONS = "bounds|budget|covariates|future|horizon|outliers|quality|seasons|transform"
 _LIBRARIES = ("torch", "gpytorch", "botorch", "linear_operator", "numpy", "scipy")
 
 
 class UserError(Exception):
-    """What ends the command with one line: a fault in the file or in the options has code 2."""
+    """Ends the command with one line; errors in the file or the options have code 2."""
 
     def __init__(self, message: object, *, code: int = 2):
         super().__init__(message)
         self.code = code
 
 
-def is_smoke_test() -> bool:
-    """True if the environment asks for runs that are as short as can be."""
-    return os.environ.get(_SMOKE_VARIABLE) == "1"
-
-
 def make_folder(path: Path) -> None:
-    """Make a folder with those above it, in which files can be made; the error is one line."""
+    """Make a folder and its parents, and check that files can be written there."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -61,7 +51,7 @@ def make_folder(path: Path) -> None:
 
 
 def new_axes(size: tuple[float, float]) -> Any:
-    """Axes of a figure of a size in inches in the style of reports; None without matplotlib."""
+    """Axes of a figure in the style of reports, its size in inches; None without matplotlib."""
     try:
         from matplotlib import style
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -91,7 +81,7 @@ def notes() -> Iterator[list[str]]:
 
 
 def options_of_command(message: object) -> str:
-    """A message in one line, in which options of Python are those of the command."""
+    """A message in one line, with Python's options written as those of the command."""
 
     def option(match: re.Match) -> str:
         values = re.sub(r"[(),'\[\]]", " ", match[2]).split()
@@ -102,21 +92,16 @@ def options_of_command(message: object) -> str:
 
 
 def literal(text: str) -> str:
-    """A text that is no formula."""
+    """Text that matplotlib does not read as a formula."""
     return text.replace("$", r"\$")
 
 
-def settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of a call, as JSON can hold them."""
-    return {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()}
-
-
-def versions(more: Sequence[str] = ()) -> dict[str, str]:
-    """Versions of this package, of Python and of the libraries that matter, and of ``more``."""
-    found = {"gpytorch_nkn": __version__, "python": platform.python_version()}
-    return found | {name: metadata.version(name) for name in (*_LIBRARIES, *more)}
-
-
-def write_summary(folder: Path, content: dict[str, Any]) -> None:
-    """Write ``summary.json`` to a folder."""
-    (folder / "summary.json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+def write_summary(
+    args: argparse.Namespace, content: dict[str, Any], libraries: Sequence[str] = ()
+) -> None:
+    """Write ``summary.json`` with the options of a call and the versions that it ran with."""
+    versions = {"gpytorch_nkn": __version__, "python": platform.python_version()}
+    versions |= {name: metadata.version(name) for name in (*_LIBRARIES, *libraries)}
+    settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()}
+    content = {"settings": settings, "seed": args.seed, "versions": versions} | content
+    (args.out / "summary.json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")

@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import time
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,11 @@ import numpy as np
 
 from gpytorch_nkn.cli.common import (
     UserError,
-    is_smoke_test,
     literal,
     make_folder,
     new_axes,
     notes,
     options_of_command,
-    settings,
-    versions,
     write_summary,
 )
 from gpytorch_nkn.datasets import TimeSeries, load_co2, read_time_series
@@ -35,7 +33,6 @@ __all__ = ["run_forecast"]
 _HISTORY = 20  # spans of the forecast that the figure shows before it
 _TEST_FRACTION = 0.1
 _SEASONS = {1.0: "day", 7.0: "week", 365.2425: "year"}  # names of lengths in days
-_NO_MATPLOTLIB = "a report needs matplotlib: pip install 'gpytorch_nkn[plot]'"
 
 
 def run_forecast(args: argparse.Namespace) -> None:
@@ -48,8 +45,6 @@ def _run(args: argparse.Namespace, told: list[str]) -> None:
     from gpytorch_nkn.estimators import TimeAxis
 
     started = time.perf_counter()
-    if is_smoke_test():
-        args.quality, args.steps = "fast", args.steps or 20
     series = _load(args)
     for notice in series.notices:
         print(f"Note: {notice}")
@@ -82,9 +77,6 @@ def _run(args: argparse.Namespace, told: list[str]) -> None:
         rows = {"total": int(series.y.size), "train": int(train.sum()), "forecast": len(new_x)}
         summary = {
             "series": series.name,
-            "settings": settings(args),
-            "seed": args.seed,
-            "versions": versions(),
             "notices": [*series.notices, *told],
             "rows": rows,
             "time": {"first": series.texts(series.index[:1])[0], "last": ahead[-1]},
@@ -92,7 +84,7 @@ def _run(args: argparse.Namespace, told: list[str]) -> None:
             "results": scores,
             "seconds": round(time.perf_counter() - started, 2),
         }
-        write_summary(args.out, summary)
+        write_summary(args, summary)
     except OSError as error:
         raise UserError(f"cannot write to {args.out}: {error.strerror}") from None
     print(_outlook(table, series.y_label) if observed is None else _compared(scores))
@@ -106,19 +98,16 @@ def _run(args: argparse.Namespace, told: list[str]) -> None:
 
 
 def _prepare_report(path: Path) -> None:
-    """End the command before the training if there could be no report."""
+    """End the command before the training if there can be no report."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise UserError(_NO_MATPLOTLIB)
+        raise UserError("a report needs matplotlib: pip install 'gpytorch_nkn[plot]'")
     if path.is_dir():
         raise UserError(f"cannot write {path}: it is a folder")
     make_folder(path.parent)
 
 
 def _write_report(
-    args: argparse.Namespace,
-    series: TimeSeries,
-    forecaster: NKNForecaster,
-    task: _Task,
+    args: argparse.Namespace, series: TimeSeries, forecaster: NKNForecaster, task: _Task
 ) -> None:
     from gpytorch_nkn.interpretation import report
 
@@ -140,8 +129,6 @@ def _write_report(
             progress=not args.no_progress,
         )
         made.save(args.report)
-    except ImportError:
-        raise UserError(_NO_MATPLOTLIB) from None
     except OSError as error:
         raise UserError(f"cannot write {args.report}: {error.strerror}") from None
     except (MemoryError, RuntimeError, ValueError) as error:
@@ -151,25 +138,11 @@ def _write_report(
 
 
 def _load(args: argparse.Namespace) -> TimeSeries:
+    options = {k: v for k, v in vars(args).items() if k in signature(read_time_series).parameters}
     try:
         if args.command == "demo":
             return load_co2()
-        return read_time_series(
-            args.file,
-            time=args.time,
-            target=args.target,
-            covariates=args.covariates,
-            future=args.future,
-            where=dict(args.where),
-            dayfirst=args.dayfirst,
-            date_format=args.date_format,
-            decimal=args.decimal,
-            na_values=args.na_values,
-            sep=args.sep,
-            encoding=args.encoding,
-            header=args.header,
-            skiprows=args.skiprows,
-        )
+        return read_time_series(args.file, **options | {"where": dict(args.where)})
     except OSError as error:
         path = error.filename or args.file
         raise UserError(f"cannot read {path}: {error.strerror}") from None
@@ -195,18 +168,28 @@ class _Task:
 
 
 def _split(series: TimeSeries, axis: TimeAxis, args: argparse.Namespace) -> _Task:
-    x = series.index
+    """Hold out the end of a series, or forecast what follows it."""
+    x, known, test = series.index, len(series.future_index), series.test
     if series.y.size < 3:
         raise UserError(f"a series needs at least 3 rows with a value, got {series.y.size}")
     if x.nunique() < 3:
         raise UserError(f"at least 3 different times are needed, got {x.nunique()}")
     if np.ptp(series.y) == 0:
         raise UserError(f"the target {series.y_label!r} is constant ({series.y[0]:g})")
-    test = series.test
     if args.command == "forecast":
-        known = len(series.future_index)
         if args.horizon is not None or (known and args.test_fraction is None):
-            return _future(series, axis, args.horizon or known)
+            horizon, all_rows = args.horizon or known, np.ones(x.size, bool)
+            if series.future_covariates is None:
+                return _Task(all_rows, axis.next(horizon), None, None)
+            if known < horizon:
+                fewer = f", or ask for --horizon {known}" if known else ""
+                raise UserError(
+                    f"a forecast of {horizon} steps needs the covariates of {horizon} rows after "
+                    f"{series.texts(x[-1:])[0]}, got {known}: add rows without a target to the "
+                    f"file, or name a second file by --future{fewer}"
+                )
+            later = series.future_covariates.iloc[:horizon]
+            return _Task(all_rows, series.future_index[:horizon], None, later)
         fraction = args.test_fraction or _TEST_FRACTION
         clock = axis.numbers(x)
         test = clock > clock[0] + (1 - fraction) * (clock[-1] - clock[0])
@@ -218,31 +201,12 @@ def _split(series: TimeSeries, axis: TimeAxis, args: argparse.Namespace) -> _Tas
             )
         if np.ptp(series.y[~test]) == 0:
             raise UserError(f"the target {series.y_label!r} is constant before the held-out part")
-    beside = None if series.covariates is None else series.covariates[test]
-    return _Task(~test, x[test], series.y[test], beside)
-
-
-def _future(series: TimeSeries, axis: TimeAxis, horizon: int) -> _Task:
-    """All rows, and the steps that follow them."""
-    train = np.ones(series.y.size, bool)
-    if series.covariates is None:
-        return _Task(train, axis.next(horizon), None, None)
-    assert series.future_covariates is not None
-    known = len(series.future_index)
-    if known < horizon:
-        fewer = f", or ask for --horizon {known}" if known else ""
-        last = series.texts(series.index[-1:])[0]
-        raise UserError(
-            f"a forecast of {horizon} steps needs the covariates of {horizon} rows after {last}, "
-            f"got {known}: add rows without a target to the file, or name a second file by "
-            f"--future{fewer}"
-        )
-    later = series.future_covariates.iloc[:horizon]
-    return _Task(train, series.future_index[:horizon], None, later)
+    covariates = None if series.covariates is None else series.covariates[test]
+    return _Task(~test, x[test], series.y[test], covariates)
 
 
 def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForecaster:
-    from gpytorch_nkn.estimators import NKNForecaster
+    from gpytorch_nkn.estimators import NKNForecaster, TimeAxis
     from gpytorch_nkn.fit import Recipe
 
     recipe = None
@@ -252,7 +216,7 @@ def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForeca
     known = None if series.covariates is None else series.covariates[task.train]
     forecaster = NKNForecaster(
         quality=args.quality,
-        seasons="auto" if args.season is None else _periods(args.season, x),
+        seasons="auto" if args.season is None else _periods(args.season, TimeAxis.of(x)),
         transform=args.transform,
         bounds=args.bounds,
         horizon=len(task.times),
@@ -276,21 +240,15 @@ def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForeca
     return forecaster
 
 
-def _periods(texts: list[str], x: pd.Index) -> list[float | str]:
-    """Seasons as the forecaster takes them: durations as they are, numbers in steps of dates."""
-    from gpytorch_nkn.estimators import TimeAxis
-
-    axis = TimeAxis.of(x)
-    unit = axis.step if axis.has_dates else 1.0
-    return [float(text) * unit if _is_number(text) else text for text in texts]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _periods(texts: list[str], axis: TimeAxis) -> list[float | str]:
+    """Seasons for the forecaster: durations unchanged, numbers of steps in days for dates."""
+    periods: list[float | str] = []
+    for text in texts:
+        try:
+            periods.append(float(text) * (axis.step if axis.has_dates else 1.0))
+        except ValueError:
+            periods.append(text)
+    return periods
 
 
 def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
@@ -315,37 +273,31 @@ def _forecast_all(
     found = forecaster.predict_distribution(task.times, covariates=task.covariates)
     median, low, high = (found.quantile(level) for level in (0.5, 0.025, 0.975))
     table = pd.DataFrame({"median": median, "std": found.std(), "lower95": low, "upper95": high})
-    table["observed"] = np.nan if task.observed is None else task.observed
-    scores: dict[str, dict[str, float]] = {"NKN": {}}
-    if task.observed is not None:
-        density = found.log_density(task.observed)
-        scores["NKN"] = forecast_scores(
-            task.observed, mean=median, lower=low, upper=high, log_density=density
+    y, scores = task.observed, {}
+    table["observed"] = np.nan if y is None else y
+
+    def add(name: str, forecast: Any, mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        scores[name] = (
+            {}
+            if y is None
+            else forecast_scores(
+                y, mean=mean, lower=low, upper=high, log_density=forecast.log_density(y)
+            )
         )
-    scores["NKN"]["seconds"] = round(time.perf_counter() - start, 2)
-    if task.observed is None:
-        return table, scores
-    start = time.perf_counter()
-    past = forecaster.observed_
-    x, new = (forecaster.time_axis_.numbers(times) for times in (past.index, task.times))
-    naive = seasonal_naive_forecast(x, past.to_numpy(), new, seasons=forecaster.seasons_)
-    low, high = naive.interval()
-    density = naive.log_density(task.observed)
-    scores["seasonal naive"] = {
-        **forecast_scores(
-            task.observed, mean=naive.mean, lower=low, upper=high, log_density=density
-        ),
-        "seconds": round(time.perf_counter() - start, 2),
-    }
+        scores[name]["seconds"] = round(time.perf_counter() - start, 2)
+
+    add("NKN", found, median, low, high)
+    if y is not None:
+        start = time.perf_counter()
+        past = forecaster.observed_
+        x, new = (forecaster.time_axis_.numbers(times) for times in (past.index, task.times))
+        naive = seasonal_naive_forecast(x, past.to_numpy(), new, seasons=forecaster.seasons_)
+        add("seasonal naive", naive, naive.mean, *naive.interval())
     return table, scores
 
 
 def _draw(
-    path: Path,
-    series: TimeSeries,
-    forecaster: NKNForecaster,
-    task: _Task,
-    table: pd.DataFrame,
+    path: Path, series: TimeSeries, forecaster: NKNForecaster, task: _Task, table: pd.DataFrame
 ) -> bool:
     """Draw the forecast; False if matplotlib is missing."""
     ax = new_axes((9, 4.5))
@@ -357,12 +309,15 @@ def _draw(
     order = np.argsort(ahead, kind="stable")
     begin = ahead.min() - _HISTORY * max(np.ptp(ahead), ahead.min() - past[task.train].max())
     shown = task.train & (past >= begin)
-    new_x = _drawn(task.times)
+    x, new_x = (
+        (times.tz_localize(None) if getattr(times, "tz", None) else times).to_numpy()
+        for times in (series.index, task.times)
+    )
     plot_forecast(
         ax,
         new_x[order],
         *table[["median", "lower95", "upper95"]].to_numpy()[order].T,
-        train=(_drawn(series.index[shown]), series.y[shown]),
+        train=(x[shown], series.y[shown]),
         test=None if task.observed is None else (new_x, task.observed),
         x_label=literal(f"{series.x_label} ({series.zone})" if series.zone else series.x_label),
         y_label=literal(series.y_label),
@@ -370,12 +325,6 @@ def _draw(
     )
     ax.figure.savefig(path)
     return True
-
-
-def _drawn(times: pd.Index) -> np.ndarray:
-    """Times as matplotlib takes them, by the clock of their zone."""
-    zoned = getattr(times, "tz", None) is not None
-    return (times.tz_localize(None) if zoned else times).to_numpy()
 
 
 def _compared(scores: dict[str, dict[str, float]]) -> str:

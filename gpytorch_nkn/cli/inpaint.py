@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from gpytorch_nkn.cli.common import (
-    UserError,
-    is_smoke_test,
-    literal,
-    make_folder,
-    new_axes,
-    settings,
-    versions,
-    write_summary,
-)
+from gpytorch_nkn.cli.common import UserError, literal, make_folder, new_axes, write_summary
 from gpytorch_nkn.datasets import ImageFile, read_image, read_mask
 
 if TYPE_CHECKING:
@@ -29,15 +20,12 @@ __all__ = ["run_inpaint"]
 
 Read = TypeVar("Read")
 
-_SMOKE_BUDGET = 1.0  # seconds
 _INCHES = 5.0  # of the longer side
 
 
 def run_inpaint(args: argparse.Namespace) -> None:
     """Fill an image and write the files of it; a UserError ends the command."""
     started = time.perf_counter()
-    if is_smoke_test():
-        args.restarts, args.budget = 1, args.budget or _SMOKE_BUDGET
     image = _read(read_image, args.file)
     mask, notices = _missing(image, args.mask)
     make_folder(args.out)
@@ -71,9 +59,6 @@ def run_inpaint(args: argparse.Namespace) -> None:
             "image": {"file": str(args.file), "width": width, "height": height}
             | {"channels": channels, "bits": image.bits},
             "missing": count,
-            "settings": settings(args),
-            "seed": args.seed,
-            "versions": versions(("pillow",)),
             "notices": [*image.notices, *notices],
             "interrupted": result.interrupted,
             "std": {"typical": typical, "largest": float(std[mask].max())},
@@ -82,7 +67,7 @@ def run_inpaint(args: argparse.Namespace) -> None:
                 "total": round(time.perf_counter() - started, 2),
             },
         }
-        write_summary(args.out, content)
+        write_summary(args, content, ["pillow"])
     except OSError as error:
         raise UserError(f"cannot write to {args.out}: {error.strerror or error}") from None
     print(
