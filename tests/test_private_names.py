@@ -26,7 +26,6 @@ IMPORTED = {
 # Attributes that are read from objects of theirs, and what has them.
 READ = {
     "_C": "torch",
-    "_SubParsersAction": "argparse",
     "_add_other_terms": "gpytorch.mlls.ExactMarginalLogLikelihood",
     "_added_loss_terms": "gpytorch.Module",
     "_botorch_acqf_class": "ax.generators.torch.botorch_modular.generator.BoTorchGenerator",

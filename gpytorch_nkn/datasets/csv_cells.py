@@ -19,7 +19,9 @@ __all__ = [
     "read_numbers",
 ]
 
-_MISSING = r"(?i:[-\u2013\u2014\u2026.:?*]*|n/?a|nan|none|null|nil|nat|#n/a.*|<na>|: ?[a-z]{1,3})"
+_MISSING = (
+    r"(?i:[-\u2013\u2014\u2026.:?*]*|n/?a|n/e|nan|none|null|nil|nat|#n/a.*|<na>|: ?[a-z]{1,3})"
+)
 _NUMBER = (  # sign, mark, digits, closing sign, mark: -5, EUR 5, (1,234.5), 3-, 12.4*, 5 %, 15(b)
     r"^(?P<sign>[(+-]?) ?(?P<before>[A-Za-z]{0,3}[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|[<>~*]|) ?"
     r"(?P<digits>[+-]?(?:\d[\d., ']*|[.,]\d+)(?:[eE][+-]?\d+)?)(?P<end>[-)]?) ?"

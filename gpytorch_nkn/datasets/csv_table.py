@@ -10,6 +10,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from gpytorch_nkn.datasets.csv_cells import counted, quoted
@@ -44,20 +45,28 @@ def read_table(
     lines[:skiprows] = [""] * min(skiprows, len(lines))
     if told := re.fullmatch("sep=(.)", lines[0]) if lines else None:  # as Excel writes it
         sep, lines[0] = sep or told[1], ""
-    lines = ["" if re.match("#(?!n/a)", line, re.I) else line for line in lines]
-    sample = [re.sub('"[^"]*"', "", line) for line in lines if line][:_SAMPLE]
+    is_comment = [bool(re.match("#(?!n/a)", line, re.I)) for line in lines]
+    plain = [re.sub('"[^"]*"', "", line) for line in lines]
+    sample = [line for line, is_so in zip(plain, is_comment, strict=True) if line and not is_so]
+    sample = sample[:_SAMPLE]
     if not sample:
         raise ValueError(f"{path} is empty.")
 
-    def agreement(pattern: str) -> float:
+    def usual(pattern: str) -> tuple[int, int]:
+        """Number of lines with the usual number of cells, and this number."""
         widths = [len(re.split(pattern, line)) for line in sample]
-        usual = max(set(widths), key=lambda width: (widths.count(width), width))
-        return widths.count(usual) if usual > 1 else 0
+        width = max(set(widths), key=lambda width: (widths.count(width), width))
+        return widths.count(width) if width > 1 else 0, width
 
-    sep = max(_SEPARATORS, key=agreement) if sep is None else sep
+    if sep is None:
+        sep = max(_SEPARATORS, key=lambda pattern: usual(pattern)[0])
     sep = {r"\t": "\t", r"\|": "|"}.get(sep, sep)
+    pattern = re.escape(sep) if len(sep) == 1 else sep
     try:
-        pattern = re.escape(sep) if len(sep) == 1 else sep
+        first, width = plain.index(sample[0]), usual(pattern)[1]
+        for i in np.flatnonzero(is_comment):  # the header may be a comment
+            text = lines[i].lstrip("# ")
+            lines[i] = text if i < first and len(re.split(pattern, text)) == width else ""
         cells = pd.read_csv(
             io.StringIO("\n".join(lines)),
             sep=sep,

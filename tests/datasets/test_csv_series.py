@@ -276,6 +276,8 @@ FILES = {  # text, options, first and last time, number, first and last value
     "blank lines": ("\n\nt,y\n\n1,2\n\n2,3\n\n", {}, 1, 2, 2, 2, 3),
     "comments": ("# a, b, c\n# d\nt,y\n1,2\n# e\n2,3\n", {}, 1, 2, 2, 2, 3),
     "header in a comment": ("# from x\n#t,y\n1,2\n2,3\n", {}, 1, 2, 2, 2, 3),
+    "buoys": ("#YY MM DD hh mm WTMP\n#yr mo dy hr mn degC\n2024 2 1 0 0 5\n2024 2 1 1 0 6\n", {},
+        "2024-02-01T00:00:00", "2024-02-01T01:00:00", 2, 5, 6),
     "preamble, padded": ("World Bank,,\nUpdated,2024-01-05,\n,,\nt,y,\n1,2,\n2,3,\n", {}, 1, 2, 2,
         2, 3),
     "preamble, as wide": ("Source,World Bank\nt,y\n1,2\n2,3\n", {"header": 1}, 1, 2, 2, 2, 3),
