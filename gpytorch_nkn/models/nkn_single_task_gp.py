@@ -47,6 +47,7 @@ class NKNSingleTaskGP(ExactBaseGP):
             - ``"additive"``, ``"regression"``, ``"tabular"``: the presets of these names.
             - ``"columns"``, ``"spectral"``: :meth:`.NeuralKernelNetwork.tabular` with
               ``columns=True``, a kernel per column, or ``spectral=4``, frequencies across columns.
+            - ``"isotropic"``: the same with ``ard=False``, one lengthscale for all columns.
             - ``"time_series"``, ``"texture"``: the presets of these names, for one input column.
             - ``"paper"``: the network of the paper's section 5.3: ``"additive"`` without priors,
               for maximum likelihood.

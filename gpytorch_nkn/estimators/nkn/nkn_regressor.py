@@ -100,13 +100,15 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             - ``"columns"``: the same with ``columns=True``, a kernel per column;
             - ``"additive"``: :meth:`.NeuralKernelNetwork.additive`;
             - ``"spectral"``: ``"tabular"`` with ``spectral=4``, frequencies across columns;
+            - ``"isotropic"``: ``"tabular"`` with ``ard=False``, one lengthscale for all columns;
             - ``"rbf"``, ``"matern"``: one RBF or Matern-5/2 kernel over all columns;
             - ``"regression"``: :meth:`.NeuralKernelNetwork.regression`, as in the paper;
             - all others of :class:`gpytorch_nkn.models.NKNSingleTaskGP`.
 
             ``"auto"`` is the first three up to 2000 rows, and ``"tabular"`` and ``"spectral"`` for
-            more. It omits ``"columns"`` above 25 columns, and is ``"tabular"`` alone for 1 column
-            or more than 50. Below 500 rows it includes ``"rbf"`` and ``"matern"``.
+            more. It omits ``"columns"`` above 25 columns. For one column it is ``"tabular"`` alone,
+            above 50 columns ``"tabular"`` and ``"isotropic"``. Below 500 rows it includes
+            ``"rbf"`` and ``"matern"``.
         restarts: Starts of every network.
         y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
             ``"logit"``, as in :class:`.NKNForecaster`. ``"auto"`` uses logarithms or square roots

@@ -151,6 +151,8 @@ def named_structures(
                 names += ["spectral"]
             else:
                 names += ["columns"] * (input_dim <= _MANY_COLUMNS) + ["additive"]
+        elif input_dim > _TOO_MANY_COLUMNS:
+            names += ["isotropic"]
         if num_rows < _FEW_ROWS:
             names += ["rbf", "matern"]
         return {name: name for name in names}

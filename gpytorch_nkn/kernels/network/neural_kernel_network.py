@@ -249,6 +249,7 @@ class NeuralKernelNetwork(BatchKernel):
         cat_dims: Iterable[int] | None = None,
         columns: bool = False,
         spectral: int = 0,
+        ard: bool = True,
         wiring: str = PAPER_WIRING,
         priors: bool = True,
         batch_shape: torch.Size | None = None,
@@ -267,13 +268,15 @@ class NeuralKernelNetwork(BatchKernel):
             columns: Add one RBF per column, with one RBF and one Matern-5/2 over all of them.
             spectral: Add so many components of a spectral mixture, which see directions across
                 columns; with few rows they fit the noise.
+            ard: Give every column a lengthscale of its own. One lengthscale for all columns suits
+                many columns and few rows.
             wiring, priors, batch_shape, active_dims: See :meth:`time_series`.
 
         The paper's network for this purpose is :meth:`regression`; ``benchmarks/RESULTS.md`` has
         both side by side.
         """
         options = presets.make_options(wiring, priors, batch_shape=batch_shape)
-        parts = presets.tabular(input_dim, cat_dims, columns, spectral, options)
+        parts = presets.tabular(input_dim, cat_dims, columns, spectral, ard, options)
         return cls._preset(parts, input_dim, active_dims, skip=True)
 
     @classmethod

@@ -79,6 +79,7 @@ class _Columns(NamedTuple):
 
     continuous: tuple[int, ...]
     categorical: tuple[int, ...]
+    ard: bool = True
 
     def only(self, column: int) -> dict:
         """Arguments of a kernel over one column."""
@@ -98,7 +99,8 @@ class _Columns(NamedTuple):
         if self._is_alone:  # such a kernel also takes any number of columns one by one
             return {}
         every = len(columns) == len(self.continuous) + len(self.categorical)
-        return {"ard_num_dims": len(columns), **({} if every else {"active_dims": columns})}
+        number = {"ard_num_dims": len(columns)} if self.ard else {}
+        return {**number, **({} if every else {"active_dims": columns})}
 
     @property
     def _is_alone(self) -> bool:
@@ -148,7 +150,7 @@ def paper(name: str, input_dim: int, cat_dims: Iterable[int] | None, options: _O
         primitives.append(_scaled(_categorical(options, **columns.of_categories), options))
     for make, count in _PAPER[name]:
         primitives += _joint(make, count, columns, options)
-    return _finish(primitives, options)
+    return _finish(primitives, input_dim, options)
 
 
 def tabular(
@@ -156,10 +158,11 @@ def tabular(
     cat_dims: Iterable[int] | None,
     columns: bool,
     spectral: int,
+    ard: bool,
     options: _Options,
 ) -> Parts:
     """RBF, Matern-5/2, rational quadratic and linear over all columns, and more on request."""
-    split = _check_columns(input_dim, cat_dims)
+    split = _check_columns(input_dim, cat_dims)._replace(ard=ard)
     if not isinstance(spectral, int) or spectral < 0:
         raise ValueError(f"spectral must be a number of components, got {spectral!r}.")
     primitives = _categories(split, options)
@@ -168,7 +171,8 @@ def tabular(
     for column in split.continuous if columns else ():
         primitives += _copies(RBFKernel, 1, options, **split.only(column))
     for number in range(spectral if split.continuous else 0):
-        (kernel,) = _copies(SpectralComponentKernel, 1, options, **split.of_numbers)
+        own = split._replace(ard=True).of_numbers
+        (kernel,) = _copies(SpectralComponentKernel, 1, options, **own)
         signs = (-1.0) ** (number * torch.arange(len(split.continuous)))  # directions that differ
         kernel.initialize(frequency=(1 + number / 2) * signs * kernel.frequency.detach())
         primitives.append(kernel)
@@ -181,8 +185,8 @@ def tabular(
     for kernel in (part for primitive in primitives for part in primitive.modules()):
         # distances over several columns grow as the root of their number
         if getattr(kernel, "has_lengthscale", False) and not isinstance(kernel, CategoricalKernel):
-            kernel.lengthscale = math.sqrt(kernel.ard_num_dims or 1) * kernel.lengthscale
-    return _finish(primitives, options, skip=True)
+            kernel.lengthscale = math.sqrt(_width(kernel, input_dim)) * kernel.lengthscale
+    return _finish(primitives, input_dim, options, skip=True)
 
 
 def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
@@ -193,7 +197,7 @@ def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) 
         primitives += _copies(RBFKernel, 1, options, **columns.only(column))
     # Hidden constants of 1 are the mode of their priors and the value in starts from data: near a
     # sum of its primitives training finds additive structure, near a product of all it does not.
-    return _finish(primitives, options, hidden_bias=1.0)
+    return _finish(primitives, input_dim, options, hidden_bias=1.0)
 
 
 def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
@@ -360,6 +364,11 @@ def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs
     return kernels
 
 
+def _width(kernel: Kernel, input_dim: int) -> int:
+    """Number of columns of a kernel."""
+    return input_dim if kernel.active_dims is None else len(kernel.active_dims)
+
+
 def _scaled(kernel: Kernel, options: _Options) -> Kernel:
     if options.variances:
         kernel = ScaleKernel(kernel, batch_shape=options.batch_shape)
@@ -369,6 +378,7 @@ def _scaled(kernel: Kernel, options: _Options) -> Kernel:
 
 def _finish(
     primitives: list[Kernel],
+    input_dim: int,
     options: _Options,
     *,
     hidden_bias: float = 0.01,
@@ -381,7 +391,7 @@ def _finish(
                 own = isinstance(part, CategoricalKernel)
                 if raw is not None and raw.requires_grad and not own:
                     if skip and name == "lengthscale":
-                        mode = mode * math.sqrt(raw.size(-1))
+                        mode = mode * math.sqrt(_width(part, input_dim))
                     prior = log_normal_prior(mode, scale)
                     part.register_prior(f"{name}_prior", prior, *prior_closures(name))
     layers = parse_wiring(
@@ -393,12 +403,14 @@ def _finish(
         hidden_bias=hidden_bias,
         skip=skip,
     )
-    _start_near_sum(primitives, layers, skip)
+    _start_near_sum(primitives, layers, input_dim, skip)
     return primitives, layers
 
 
 @torch.no_grad()
-def _start_near_sum(primitives: list[Kernel], layers: list[Layer], skip: bool) -> None:
+def _start_near_sum(
+    primitives: list[Kernel], layers: list[Layer], input_dim: int, skip: bool
+) -> None:
     """Weights and biases with which the network is near a weighted mean of its primitives.
 
     The variance is one at the centre and grows with the squared inputs at most. Of the units
@@ -408,15 +420,7 @@ def _start_near_sum(primitives: list[Kernel], layers: list[Layer], skip: bool) -
     collapse in the first steps of a model with latent inputs. With a skip connection the
     constant starts near its prior instead, which halves the evaluations of a fit.
     """
-    columns = 1 + max(
-        int(part.active_dims.max())
-        if part.active_dims is not None
-        else (part.ard_num_dims or 1) - 1
-        for kernel in primitives
-        for part in kernel.modules()
-        if isinstance(part, Kernel)
-    )
-    x = torch.tensor([[0.0], [_EDGE]]).expand(-1, columns)
+    x = torch.tensor([[0.0], [_EDGE]]).expand(-1, input_dim)
     first = torch.stack([kernel(x, diag=True) for kernel in primitives], -2)  # ... x P x 2
     values = first
     for number, layer in enumerate(layers):

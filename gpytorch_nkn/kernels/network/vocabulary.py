@@ -17,6 +17,7 @@ __all__ = ["NETWORKS", "check_word", "named_kernel", "named_network"]
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "additive": ("additive", {}),
     "columns": ("tabular", {"columns": True}),
+    "isotropic": ("tabular", {"ard": False}),
     "optimization": ("optimization", {}),
     "pairs": ("pairs", {}),
     "paper": ("additive", {"priors": False}),

@@ -42,6 +42,7 @@ STARTS = [
     ("texture", (), {}),
     ("pairs", (4,), {"cat_dims": [1]}),
     *[("tabular", (dim,), {"columns": True, "spectral": 2}) for dim in (1, 2, 20)],
+    ("tabular", (5,), {"ard": False, "columns": True, "spectral": 2, "cat_dims": [1]}),
     *[
         (name, (dim,), {"cat_dims": cat_dims})
         for name in ("regression", "tabular", "additive", "optimization")
@@ -101,7 +102,7 @@ def by_hand(network, x, y):
 @pytest.mark.parametrize(
     "name, args, dim, options",
     [(*preset.values, {"variances": v}) for preset in PRESETS for v in (False, True)]
-    + [("tabular", (3,), 3, options) for options in ({}, {"columns": True}, {"spectral": 2})]
+    + [("tabular", (3,), 3, options) for options in ({}, {"columns": True}, {"spectral": 2}, {"ard": False})]
     + [("optimization", (3,), 3, {}), ("optimization", (3,), 3, {"wiring": "Linear3-Linear1"})],
 )
 def test_value_at_the_start_equals_the_composition_by_hand(name, args, dim, options):
@@ -347,3 +348,10 @@ def test_priors_of_an_unbatched_preset_count_for_every_data_set(name, batch_shap
     after = network.state_dict()
     assert {k: v.shape for k, v in after.items()} == {k: v.shape for k, v in before.items()}
     assert not torch.equal(network(x).to_dense(), build(name, args, **options)(x).to_dense())
+
+
+def test_without_ard_every_kernel_has_one_lengthscale_and_the_network_is_isotropic():
+    network = NeuralKernelNetwork.tabular(3, ard=False).double()
+    assert all(part.lengthscale.numel() == 1 for part in network.primitives if part.has_lengthscale)
+    x, rotation = torch.randn(6, 3).double(), torch.linalg.qr(torch.randn(3, 3).double())[0]
+    torch.testing.assert_close(dense(network, x @ rotation, x @ rotation), dense(network, x, x))
