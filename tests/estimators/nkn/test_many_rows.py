@@ -200,5 +200,5 @@ def test_chunks_give_the_posterior_of_all_rows():
     ):
         with pytest.raises(ValueError, match=message):
             part.condition_on_chunks([chunk])
-    with pytest.raises(ValueError, match="At least one chunk"):
+    with pytest.raises(ValueError, match="at least one chunk"):
         part.condition_on_chunks([])
