@@ -35,6 +35,7 @@ WIRINGS = [
     "Product2-Linear2-Product1",
     "Linear8-Product4-Linear8-Product4-Linear4-Product2-Linear1",
 ]
+TABULAR = {"columns": True, "spectral": 2, "ard": False, "priors": True}
 # All presets, by name, positional arguments and options of their own.
 STARTS = [
     ("time_series", (), {}),
@@ -102,7 +103,7 @@ def by_hand(network, x, y):
 @pytest.mark.parametrize(
     "name, args, dim, options",
     [(*preset.values, {"variances": v}) for preset in PRESETS for v in (False, True)]
-    + [("tabular", (3,), 3, options) for options in ({}, {"columns": True}, {"spectral": 2}, {"ard": False})]
+    + [("tabular", (3,), 3, {name: v}) for name, v in TABULAR.items()]
     + [("optimization", (3,), 3, {}), ("optimization", (3,), 3, {"wiring": "Linear3-Linear1"})],
 )
 def test_value_at_the_start_equals_the_composition_by_hand(name, args, dim, options):
