@@ -1,4 +1,4 @@
-"""Mixtures of transformed normal distributions, and the predictions that estimators read off."""
+"""Mixtures of transformed normal distributions, and predictions from them."""
 
 from __future__ import annotations
 
@@ -17,30 +17,25 @@ from gpytorch_nkn.fit import check_number
 
 __all__ = ["MixturePredictions", "PredictiveMixture"]
 
-_HALVINGS = 64  # bisections between all floats: as many as a float has bits
-_NODES = 80  # of Gauss-Hermite quadrature
-_COUNTED = 256  # whole numbers whose probabilities are summed one by one
-_NARROW = 1e-5  # standard deviations below which a density is constant
+_HALVINGS = 64  # bisections between all floats: the number of bits of a float
+_NODES = 80  # nodes of Gauss-Hermite quadrature
+_COUNTED = 256  # whole numbers whose probabilities are summed exactly
+_NARROW = 1e-5  # width in standard deviations over which a density is constant
 
 
 @dataclass(frozen=True)
 class PredictiveMixture:
     """Distributions of ``M`` values: mixtures of transformed normal distributions.
 
-    A normal distribution that reaches beyond the bounds of its transform is truncated there. If
-    the bounds are closed, its mass beyond them lies on the bounds. Densities on closed bounds, and
-    of whole numbers where a transform has only these, are probabilities.
-
-    Attributes:
-        weights: Weights ``R`` of the components, of sum 1.
-        means, stds: Moments ``R x M`` of the Gaussians, on the scales of their transforms.
-        transforms: The transform of each component ``R``.
+    A normal distribution is truncated at the bounds of its transform. If the bounds are closed,
+    the mass beyond them is on the bounds instead. Densities on closed bounds, and of counts, are
+    probabilities.
     """
 
-    weights: np.ndarray
-    means: np.ndarray
-    stds: np.ndarray
-    transforms: tuple[Transform, ...]
+    weights: np.ndarray  # weights R of the components, of sum 1
+    means: np.ndarray  # means R x M of the Gaussians, on the scales of their transforms
+    stds: np.ndarray  # standard deviations R x M
+    transforms: tuple[Transform, ...]  # of the components R
 
     @np.errstate(under="ignore")  # of small densities
     def log_density(self, values: np.ndarray, resolution: float = 0.0) -> np.ndarray:
@@ -48,7 +43,7 @@ class PredictiveMixture:
 
         Args:
             values: ``M``.
-            resolution: What values are rounded to: return the log of the mean density over an
+            resolution: Rounding unit of the values: return the log of the mean density over an
                 interval of this width around each value.
         """
         with np.errstate(over="ignore"):
@@ -63,17 +58,17 @@ class PredictiveMixture:
         return logsumexp(logs - self._log_mass, axis=0, b=self.weights[:, None])
 
     def above(self, values: np.ndarray) -> np.ndarray:
-        """Probabilities ``M`` of more than values ``M``, precise where they are small."""
+        """Probabilities ``M`` above values ``M``, precise also if small."""
         return self._probability(self._scores(values), self._ends[1])
 
     def below(self, values: np.ndarray) -> np.ndarray:
-        """Probabilities ``M`` of at most values ``M``, precise where they are small."""
+        """Probabilities ``M`` of at most values ``M``, precise also if small."""
         return self._probability(self._ends[0], self._scores(values))
 
     @np.errstate(under="ignore")  # of small densities
     def quantile(self, probability: float) -> np.ndarray:
         """Quantiles ``M``, by bisection between all floats."""
-        # Components may lie hundreds of decades apart, so bisect the floats' order numbers.
+        # Components may be hundreds of decades apart, so bisect the ranks of floats.
         largest = np.full(self.means.shape[1], np.finfo(float).max)
         lower, upper = _order(-largest), _order(largest)
         for _ in range(_HALVINGS):
@@ -108,7 +103,7 @@ class PredictiveMixture:
         return rng.permutation(np.concatenate(drawn))
 
     def std(self) -> np.ndarray:
-        """Standard deviations ``M``, infinite where a log-normal component is very wide."""
+        """Standard deviations ``M``, infinite for a very wide log-normal component."""
         return self.moments()[1]
 
     @np.errstate(under="ignore")  # of small densities
@@ -118,8 +113,8 @@ class PredictiveMixture:
         """Means and standard deviations ``M``.
 
         Args:
-            limits: Lower and upper limits ``M`` on the scale of the transforms: values beyond
-                count as the limits. Values are then not rounded to whole numbers.
+            limits: Lower and upper limits ``M`` on the scale of the transforms, at which values
+                are clipped. Values are then not rounded to whole numbers.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             found = [self._moments(component, limits) for component in range(len(self.weights))]
@@ -192,7 +187,7 @@ class PredictiveMixture:
         high: np.ndarray,
         limits: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Values ``S x M`` of one component that is truncated at scores ``M``."""
+        """Values ``S x M`` of one component, truncated at scores ``M``."""
         if np.isfinite(low).any() or np.isfinite(high).any():
             with np.errstate(invalid="ignore"):
                 sign = np.where(low + high > 0, -1.0, 1.0)  # the tail in which logs are precise
@@ -207,23 +202,23 @@ class PredictiveMixture:
 
     @cached_property
     def _widths(self) -> np.ndarray:
-        """Standard deviations ``R x M``, with what the processes do not see."""
+        """Standard deviations ``R x M``, with the variance within intervals of counts."""
         lost = [[kind.lost_variance] for kind in self.transforms]
         return np.sqrt(self.stds**2 + lost) if np.any(lost) else self.stds
 
     @cached_property
     def _kinds(self) -> list[Transform]:
-        """The transforms that differ."""
+        """The different transforms."""
         return list(dict.fromkeys(self.transforms))
 
     def _by_component(self, of_kinds: list[np.ndarray]) -> np.ndarray:
-        """Rows of the components ``R``, or one row where all have one transform."""
+        """Rows of the components ``R``, or one row if all have one transform."""
         if len(of_kinds) == 1:
             return of_kinds[0][None]
         return np.stack([of_kinds[self._kinds.index(kind)] for kind in self.transforms])
 
     def _scores(self, values: np.ndarray, *, before: bool = False) -> np.ndarray:
-        """Scores ``R x M`` below which values, or what is less than these, lie."""
+        """Scores ``R x M`` of the upper ends of values, or of the ends before them."""
         scaled = self._by_component(
             [(kind.before if before else kind.position)(values) for kind in self._kinds]
         )
@@ -259,7 +254,7 @@ class PredictiveMixture:
 
 
 class MixturePredictions:
-    """Quantiles, intervals and log densities of an estimator that predicts mixtures."""
+    """Quantiles, intervals and log densities of estimators that predict mixtures."""
 
     def predict_distribution(self, x: Any, /, **inputs: Any) -> PredictiveMixture:
         """Distributions of new observations."""
@@ -311,13 +306,13 @@ class MixturePredictions:
         Args:
             x: As in :meth:`predict`.
             y: Observations ``M``.
-            resolution: What observations are rounded to, such as 0.1: the density is then the
-                probability of the interval of that width around each, divided by it.
+            resolution: Rounding unit of the observations, such as 0.1: the density is then the
+                probability of an interval of this width, divided by the width.
             **inputs: As in :meth:`predict_distribution`.
 
         Returns:
-            Natural logarithms ``M``, of densities per unit of the targets; of probabilities for
-            counts, and at a bound on which targets of the fit lie.
+            Natural logarithms ``M`` of densities per unit of the targets, or of probabilities for
+            counts and at a bound with targets of the fit.
         """
         if resolution is not None and not 0 < resolution < np.inf:
             raise ValueError(f"resolution must be positive and finite, got {resolution}.")
@@ -334,7 +329,7 @@ class MixturePredictions:
 def _log_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Log probabilities that a standard normal variable lies between two scores."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        swap = low + high > 0  # into the tail where small probabilities are precise
+        swap = low + high > 0  # to the tail in which small probabilities are precise
         low, high = np.where(swap, -high, low), np.where(swap, -low, high)
         if np.isneginf(low).all():
             return log_ndtr(high)
@@ -343,8 +338,8 @@ def _log_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 def _order(values: np.ndarray) -> np.ndarray:
-    """Integers in the order of floats ``M``, neighbours for neighbours."""
-    return _flipped((values + 0.0).view(np.int64))  # one zero of the two
+    """Ranks of floats ``M``: adjacent integers for adjacent floats."""
+    return _flipped((values + 0.0).view(np.int64))  # no negative zero
 
 
 def _of_order(numbers: np.ndarray) -> np.ndarray:
@@ -353,5 +348,5 @@ def _of_order(numbers: np.ndarray) -> np.ndarray:
 
 
 def _flipped(bits: np.ndarray) -> np.ndarray:
-    """Bits of negative floats without their sign count downwards."""
+    """Reverse the order of the bits of negative floats."""
     return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)

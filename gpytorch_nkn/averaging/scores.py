@@ -1,4 +1,4 @@
-"""Predictions of training targets that an exact GP has not seen, from one Cholesky factor."""
+"""Held-out predictions of training targets by an exact GP, from one Cholesky factor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["leave_one_out", "rolling_forecasts"]
 
 @torch.no_grad()
 def leave_one_out(model: ExactGP) -> tuple[Tensor, Tensor]:
-    """Mean and variance ``N`` (noise included) of each training target given all others.
+    """Leave-one-out means and variances ``N`` of the training targets, noise included.
 
     Raises:
         torch.linalg.LinAlgError: The covariance matrix is not positive definite.
@@ -30,18 +30,18 @@ def leave_one_out(model: ExactGP) -> tuple[Tensor, Tensor]:
 def rolling_forecasts(
     model: ExactGP, origins: Sequence[int], horizon: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Forecasts of training targets from all targets before an origin.
+    r"""Forecast training targets from all targets before each origin.
 
     .. math:: m = L_{o:o+h,\,:o}\, z_{:o}, \qquad \Sigma = L_{o:o+h,\,o:o+h} L_{o:o+h,\,o:o+h}^\top,
         \qquad z = L^{-1} r
 
     Args:
-        model: A trained GP, whose rows are in the order of time.
+        model: A trained GP with rows in the order of time.
         origins: First rows ``o`` of the forecasts.
         horizon: Rows ``h`` of each.
 
     Returns:
-        Rows, means and variances (noise included) of all forecasts, one after another.
+        Rows, means and variances (noise included) of all forecasts, concatenated.
 
     Raises:
         torch.linalg.LinAlgError: The covariance matrix is not positive definite.

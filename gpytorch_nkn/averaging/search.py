@@ -1,4 +1,4 @@
-"""Training of candidates: one after another or in processes, within one budget."""
+"""Training of candidates, in sequence or in processes, within one budget."""
 
 from __future__ import annotations
 
@@ -22,19 +22,12 @@ C = TypeVar("C")
 
 @dataclass
 class Trained(Generic[K, C]):
-    """What came of a candidate.
-
-    Attributes:
-        key: What was to be trained.
-        candidate: The trained candidate; None if it failed.
-        seconds: Wall time.
-        status: ``ok``, ``interrupted`` (trained as far as it got) or ``failed: ...``.
-    """
+    """Result of the training of a candidate."""
 
     key: K
-    candidate: C | None
-    seconds: float
-    status: str
+    candidate: C | None  # None after a failure
+    seconds: float  # wall time
+    status: str  # "ok", "interrupted" (trained up to Ctrl-C) or "failed: ..."
 
 
 def train_candidates(
@@ -46,23 +39,23 @@ def train_candidates(
     ready: Sequence[Trained[K, C]] = (),
     n_jobs: int = 1,
 ) -> list[Trained[K, C]]:
-    """Train candidates in the order of their keys, each within its part of the time left.
+    """Train candidates in the order of their keys, each within its part of the remaining time.
 
-    Ctrl-C and the end of the budget leave out the remaining candidates, if at least one has been
-    trained. A candidate that fails is recorded, and the others go on.
+    Once a candidate has been trained, Ctrl-C and the end of the budget skip the remaining ones.
+    Failures are recorded.
 
     Args:
-        train: Trains one candidate, given ``shared``, its key and seconds (``None`` for no limit).
-            With several processes, a function of a module. The candidate's attribute
-            ``interrupted`` says whether Ctrl-C ended its training.
-        keys: What to train.
+        train: Trains a candidate, given ``shared``, its key and seconds (``None`` for no limit).
+            Several processes need a function of a module. The candidate's attribute
+            ``interrupted`` is True if Ctrl-C ended its training.
+        keys: Keys of the candidates.
         session: Budget, Ctrl-C and progress bar.
         shared: First argument of ``train``; each process receives it once.
-        ready: Candidates that are trained already.
+        ready: Candidates that are already trained.
         n_jobs: Processes.
 
     Returns:
-        What came of the candidates that were reached, in the order of the keys.
+        Results of the candidates that were reached, in the order of the keys.
 
     Raises:
         KeyboardInterrupt: Ctrl-C came before any candidate was trained.

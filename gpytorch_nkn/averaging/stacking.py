@@ -13,8 +13,8 @@ __all__ = ["WIDTHS", "share_weights", "stack_predictions", "stacking_weights"]
 _STEPS, _ROUNDS = 500, 20
 _TOLERANCE = 1e-10  # change of a weight in one EM step
 
-# Factors of the standard deviation. The Dirichlet prior of their weights counts five points with
-# a factor of 1, and half a percent of all points spread over all factors.
+# Factors of the standard deviation. The Dirichlet prior of their weights has five counts of a
+# factor of 1, and half a percent of the number of points distributed over all factors.
 WIDTHS = 2.0 ** np.arange(-1.0, 3.5, 0.5)
 _POINTS_AS_PREDICTED = 5.0
 _EVENNESS_OF_WIDTHS = 0.005
@@ -22,29 +22,29 @@ _EVENNESS_OF_WIDTHS = 0.005
 
 @np.errstate(under="ignore")  # of small densities
 def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.ndarray:
-    r"""Return the weights under which a mixture predicts held-out data best.
+    r"""Return the weights with which a mixture predicts held-out data best.
 
     .. math::
         \max_{w \in \Delta} \; \frac1N \sum_{i} \log \sum_m w_m\, p_m(y_i \mid y_{-i})
         + \frac{\epsilon}{M} \sum_m \log w_m
 
-    The objective is concave and is maximised by expectation-maximisation. The second term, a
-    Dirichlet prior, keeps weights from zero: a model's lead on the data at hand may be chance.
+    Expectation-maximisation maximises the concave objective. The second term is a Dirichlet prior,
+    which keeps weights away from zero, because a model's lead on few data may be chance.
 
     Args:
-        log_densities: ``M x N``: log predictive density of each model at each point, from a
-            posterior that has not seen the point. Infinite or NaN values count as a density of 0.
+        log_densities: Held-out log predictive densities ``M x N`` of models at points. Infinite or
+            NaN values are a density of 0.
         evenness: The weight :math:`\epsilon` of the prior; 0 for stacking without one, large
             values give equal weights.
 
     Returns:
-        Weights ``M``, not negative, of sum 1. A model without a finite density gets 0.
+        Non-negative weights ``M`` of sum 1; 0 for a model without a finite density.
 
     Raises:
-        ValueError: The densities are no matrix, none is finite, or ``evenness`` is negative.
+        ValueError: The densities are not a matrix, none is finite, or ``evenness`` is negative.
 
     Reference: Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian
-    predictive distributions, equation 8. The prior is not theirs.
+    predictive distributions, equation 8. The prior is not in the paper.
     """
     logs = np.array(log_densities, dtype=float)
     if logs.ndim != 2 or logs.size == 0:
@@ -63,7 +63,7 @@ def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.
 
 @np.errstate(under="ignore")  # of small densities
 def _maximise(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Weights ``M`` of largest posterior for log densities ``M x N`` and prior counts ``M``."""
+    """Maximum a posteriori weights ``M`` for log densities ``M x N`` and prior counts ``M``."""
     densities = np.exp(logs - logs.max(0))
     total = logs.shape[1] + prior.sum()
     for _ in range(_STEPS):
@@ -93,23 +93,23 @@ def stack_predictions(
     evenness: float = 0.05,
     weights: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return weights of models and of widths under which held-out targets are predicted best.
+    r"""Return the weights of models and widths that predict held-out targets best.
 
     .. math:: p(y_i) = \sum_m w_m \sum_k s_k\, N(y_i \mid \mu_{mi}, c_k^2 \sigma_{mi}^2),
         \qquad c_k \in \{2^{-1}, 2^{-1/2}, \dots, 2^3\}
 
-    As :func:`stacking_weights`, with Gaussians of several widths in place of each prediction:
-    the noise of real tables is seldom normal. The prior keeps the widths near 1 for few targets.
+    In contrast to :func:`stacking_weights`, each prediction is a mixture of Gaussians of several
+    widths, because noise is seldom normal. The prior keeps the widths near 1 for few targets.
 
     Args:
         targets: ``N``.
-        means: ``M x N``: prediction of each target by each model, without having seen it.
+        means: Held-out predictions ``M x N`` of the targets by the models.
         variances: ``M x N``, noise included.
         evenness: See :func:`stacking_weights`.
-        weights: Weights ``M``, if only those of widths are to be learned; ``None`` learns both.
+        weights: Weights ``M``, to learn only the weights of widths; ``None`` to learn both.
 
     Returns:
-        Weights ``M``, and ``K`` of :data:`WIDTHS`, not negative, each of sum 1.
+        Non-negative weights ``M``, and ``K`` of :data:`WIDTHS`, each of sum 1.
 
     Raises:
         ValueError: As :func:`stacking_weights`.

@@ -1,4 +1,4 @@
-"""Monotone maps between targets and the scale on which a process models them."""
+"""Monotone transforms of the targets of a Gaussian process."""
 
 from __future__ import annotations
 
@@ -21,75 +21,68 @@ _NOUNS = {
     "logit": "log odds",
     "probit": "normal score",
 }
-_ANSCOMBE = 3 / 8  # of one count, added under a root
-_LARGEST = 10_000  # count with a cut point
-_PSEUDO_COUNTS = 5.0  # of the smooth distribution, beside the observed counts
-_FLAT = 1e-3  # of these, spread over all counts up to the largest: none is impossible
+_ANSCOMBE = 3 / 8  # added to counts under a root
+_LARGEST = 10_000  # largest count with a cut point
+_PSEUDO_COUNTS = 5.0  # weight of the smooth distribution, in observations
+_FLAT = 1e-3  # fraction of a flat distribution, so that no count up to the largest is impossible
 _TAIL = 1e-9  # probability of counts beyond the last cut point
 
 
 @dataclass(frozen=True)
 class Transform:
-    r"""A power of targets' distance from an origin, or a link of where they lie between two ends.
+    r"""A power or logarithm of the distance from an origin, or log odds between two ends.
 
     .. math:: z = (y - a)^\lambda, \qquad z = \log(y - a), \qquad z = \log\frac{y - a}{b - y}
 
-    Attributes:
-        name: One of :data:`TRANSFORMS`.
-        lower, upper: There are no targets beyond.
-        power: The power :math:`\lambda`; 0 for logarithms.
-        origin, end: The ends :math:`a` and :math:`b`, at or beyond the bounds.
-        closed: Targets lie on the bounds: what a process has beyond them does so, too.
-        whole: Targets are whole numbers, each with the probability of the interval of width 1
-            around it; bounds are closed.
+    Whole numbers have the probability of the interval of width 1 around them, and closed bounds.
     """
 
-    name: str = "identity"
-    lower: float = -np.inf
+    name: str = "identity"  # one of TRANSFORMS
+    lower: float = -np.inf  # bounds of the targets
     upper: float = np.inf
-    power: float = 1.0
-    origin: float = 0.0
-    end: float = np.inf
-    closed: bool = False
-    whole: bool = False
+    power: float = 1.0  # lambda; 0 for logarithms
+    origin: float = 0.0  # a, at or below the lower bound
+    end: float = np.inf  # b, at or above the upper bound
+    closed: bool = False  # whether the mass beyond the bounds is on the bounds
+    whole: bool = False  # whether targets are whole numbers
 
     @property
     def lost_variance(self) -> float:
-        """Mean variance, on the scale of the process, of what one target stands for."""
+        """Mean variance within the interval of a target, on the scale of the process."""
         return 0.0
 
     def reaching(self, largest: float) -> Transform:
-        """The same transform, which distinguishes values up to the largest."""
+        """The transform, extended to values up to ``largest``."""
         return self
 
     @property
     def is_identity(self) -> bool:
-        """It leaves targets as they are."""
+        """Whether targets are not transformed."""
         return self.power == 1
 
     @property
     def is_linear(self) -> bool:
-        """Whether it leaves targets as they are and has no bounds."""
+        """Whether targets are not transformed and have no bounds."""
         return self.is_identity and np.inf == self.upper == -self.lower
 
     @property
     def noun(self) -> str:
-        """Its name in a sentence."""
+        """Name in a sentence."""
         return _NOUNS[self.name]
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The bounds as the process counts them."""
+        """The bounds on the scale of the process."""
         lower, upper = self.forward(np.array([self.lower, self.upper])).tolist()
         return lower, upper
 
     def holds(self, values: np.ndarray) -> bool:
-        """Whether targets ``N`` can be modelled: they lie within the bounds, and map to numbers."""
+        """Whether targets ``N`` are within the bounds and have finite transforms."""
         inside = values.min() >= self.lower and values.max() <= self.upper
         return bool(inside and np.isfinite(self.log_slope(values)).all())
 
     def forward(self, values: np.ndarray) -> np.ndarray:
-        """What values of any shape are for the process; those beyond a bound count as the bound."""
+        """Transform values of any shape, clipped to the bounds."""
         values = np.clip(values, self.lower, self.upper)
         if self.is_identity:
             return values
@@ -101,7 +94,7 @@ class Transform:
             return link if self.end == np.inf else link - np.log(self.end - values)
 
     def position(self, values: np.ndarray) -> np.ndarray:
-        """For the process, where what is at most these values ends."""
+        """Upper ends of the intervals of values, on the scale of the process."""
         scaled = self.forward(np.floor(values) + 0.5 if self.whole else values)
         if not self.closed:
             return scaled
@@ -110,7 +103,7 @@ class Transform:
         )
 
     def before(self, values: np.ndarray) -> np.ndarray:
-        """For the process, where what is less than these values ends."""
+        """Lower ends of the intervals of values, on the scale of the process."""
         if self.whole or not self.closed:
             return self.position(np.ceil(values) - 1 if self.whole else values)
         scaled = self.forward(values)
@@ -119,7 +112,7 @@ class Transform:
         )
 
     def inverse(self, scaled: np.ndarray) -> np.ndarray:
-        """The values; the largest float instead of infinity, and none beyond the bounds."""
+        """Inverse transform, clipped to the bounds and to finite floats."""
         with np.errstate(over="ignore"):
             if self.is_identity:
                 values = scaled
@@ -134,10 +127,7 @@ class Transform:
         return np.clip(values, max(self.lower, -largest), min(self.upper, largest))
 
     def log_slope(self, values: np.ndarray) -> np.ndarray:
-        """Natural logarithms of the slope at values; minus infinity beyond the bounds.
-
-        So, too, at the origin of a power or a logarithm, where the slope is infinite.
-        """
+        """Logarithms of the slope at values; minus infinity beyond the bounds and at the origin."""
         inside = self._are_inside(values)
         if self.is_identity:
             return np.where(inside, 0.0, -np.inf)
@@ -152,34 +142,31 @@ class Transform:
         return np.where(inside, slope, -np.inf)
 
     def _are_inside(self, values: np.ndarray) -> np.ndarray:
-        """Whether there are targets of these values."""
+        """Whether values can be targets."""
         inside = (values >= self.lower) & (values <= self.upper)
         return inside & (np.floor(values) == values) if self.whole else inside
 
 
 @dataclass(frozen=True)
 class OrderedProbit(Transform):
-    r"""Scores of whole numbers: each stands for an interval of a normal variable.
+    r"""Scores of whole numbers, each of which is an interval of a normal variable.
 
     .. math:: P(y \le k) = \Phi(c_k), \qquad z = E[Z \mid c_{k-1} < Z \le c_k]
 
-    where :math:`Z` is standard normal: where nothing can be predicted, a process of zero mean has
-    the distribution that the cut points are made of.
-
-    Attributes:
-        cuts: The cut points :math:`c_k`, of the lower bound first.
+    where :math:`Z` is standard normal: far from the data, a process of zero mean has the
+    distribution from which the cut points were computed.
     """
 
-    cuts: tuple[float, ...] = ()
+    cuts: tuple[float, ...] = ()  # cut points c_k, from the lower bound on
 
     @classmethod
     def of(cls, values: np.ndarray, lower: float, upper: float) -> OrderedProbit:
-        """That of the smoothed empirical distribution of counts ``N`` between bounds."""
+        """Cut points from the smoothed empirical distribution of counts ``N`` between bounds."""
         cuts = _cuts((values - lower).astype(int))[: int(min(upper - lower, _LARGEST))]
         return cls("probit", lower, upper, 0.0, closed=True, whole=True, cuts=cuts)
 
     def reaching(self, largest: float) -> OrderedProbit:
-        """With cut points beyond twice a count, as those of a square root go on."""
+        """Extend the cut points to twice a count, like a square root."""
         known, count = len(self.cuts), int(2 * (largest - self.lower)) + 2
         if largest - self.lower < known:
             return self
@@ -189,19 +176,19 @@ class OrderedProbit(Transform):
         return replace(self, cuts=(*self.cuts, *more.tolist()))
 
     def forward(self, values: np.ndarray) -> np.ndarray:
-        """The scores of values of any shape."""
+        """Scores of values of any shape."""
         return self._scores[self._indices(values)]
 
     def position(self, values: np.ndarray) -> np.ndarray:
-        """The cut points at the upper ends of values."""
+        """Cut points at the upper ends of values."""
         return self._ends[self._indices(values) + 1 - (values < self.lower)]
 
     def inverse(self, scaled: np.ndarray) -> np.ndarray:
-        """The whole numbers in whose intervals scores lie."""
+        """Whole numbers whose intervals contain the scores."""
         return self.lower + np.searchsorted(self._ends[1:-1], scaled)
 
     def log_slope(self, values: np.ndarray) -> np.ndarray:
-        """Logarithms of the lengths of intervals; minus infinity at what is no such number."""
+        """Logarithms of the lengths of intervals; minus infinity for other values."""
         widths = np.diff(self._ends)
         logs = np.log(np.where(widths < np.inf, widths, 1.0))
         return np.where(self._are_inside(values), logs[self._indices(values)], -np.inf)
@@ -232,10 +219,10 @@ class OrderedProbit(Transform):
 def as_bounds(
     bounds: Sequence[float | None] | None, name: str = "bounds"
 ) -> tuple[float, float] | None:
-    """Bounds as two numbers, of which one may be infinite.
+    """Check bounds, and return them as two numbers, with infinity for ``None``.
 
     Raises:
-        ValueError: They are not two numbers, the first of them the smaller.
+        ValueError: They are not two increasing numbers.
     """
     if bounds is None:
         return None
@@ -260,24 +247,23 @@ def candidate_transforms(
     *,
     prefix: str = "",
 ) -> list[Transform]:
-    """Return the transforms that an option stands for.
+    """Return the candidate transforms of an option.
 
-    Where targets lie on a bound at which the transform or its slope is infinite, the origin is
-    moved beyond the bound: by 3/8 of the resolution for roots (Anscombe 1948), by the resolution
-    for ``"log1p"``, by half of it for ``"logit"``. The resolution of whole numbers is 1, that of
-    others the smallest distance of a target from the bound. Bounds with targets on them are closed.
-
-    Targets are counts if all are whole numbers and have a lower bound, which is whole, too.
+    If targets are on a bound at which the transform or its slope is infinite, the origin is moved
+    beyond the bound: by 3/8 of the resolution for roots (Anscombe 1948), by the resolution for
+    ``"log1p"``, by half of it for ``"logit"``. The resolution of whole numbers is 1, otherwise it
+    is the smallest distance of a target from the bound. Bounds with targets on them are closed.
+    Targets are counts if targets and lower bound are whole numbers.
 
     Args:
         option: One of :data:`TRANSFORMS`, or ``"auto"``.
         values: Targets ``N``.
-        bounds: Between which targets lie; ``None`` for 0 and infinity where the option asks for
-            targets that are not negative (``"auto"``: where they are so).
-        prefix: Of the names of option and bounds, in messages.
+        bounds: Bounds of the targets; ``None`` for 0 and infinity if the option needs non-negative
+            targets (``"auto"``: if they are not negative).
+        prefix: Prefix of the names of option and bounds in messages.
 
     Raises:
-        ValueError: Targets lie beyond the bounds, or the transform has no value for them.
+        ValueError: Targets are beyond the bounds, or the transform is not defined for them.
     """
     given = bounds is not None
     smallest, largest = float(values.min()), float(values.max())
@@ -334,7 +320,7 @@ def _transform(name: str, values: np.ndarray, lower: float, upper: float) -> Tra
 
 
 def _are_whole(values: np.ndarray, lower: float, upper: float) -> bool:
-    """Whether targets and their bounds are whole numbers, and there is a lower bound."""
+    """Whether targets and bounds are whole numbers and there is a lower bound."""
     ends = [lower] if np.isinf(upper) else [lower, upper]
     return bool(np.isfinite(lower) and (np.append(values, ends) % 1 == 0).all())
 
@@ -342,8 +328,8 @@ def _are_whole(values: np.ndarray, lower: float, upper: float) -> bool:
 def _cuts(counts: np.ndarray) -> tuple[float, ...]:
     """Normal scores of the distribution function of counts ``N``.
 
-    The distribution is the empirical one, smoothed by a hurdle model: zeros, and one plus a
-    negative binomial variable.
+    A hurdle model (zeros, and one plus a negative binomial variable) smooths the empirical
+    distribution.
     """
     positive, n = counts[counts > 0] - 1, len(counts)
     share = (positive.size + 0.5) / (n + 1)
@@ -359,7 +345,7 @@ def _cuts(counts: np.ndarray) -> tuple[float, ...]:
 
 
 def _resolution(values: np.ndarray, lower: float, upper: float) -> float:
-    """1 for whole numbers, else the smallest distance of a target from the bounds."""
+    """1 for whole numbers, otherwise the smallest distance of a target from the bounds."""
     if np.isinf(upper) and (values == np.round(values)).all():
         return 1.0
     distances = np.concatenate([values - lower, upper - values])

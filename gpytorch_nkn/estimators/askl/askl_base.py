@@ -1,20 +1,18 @@
-"""What the classifier and the regressor by spectral kernel learning have in common."""
+"""Base class of classification and regression with learned spectral kernels."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from gpytorch_nkn._devices import OnCPU
 from gpytorch_nkn.estimators.askl.askl_inputs import InputMap, choose_input_map
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
 from gpytorch_nkn.estimators.askl.askl_selection import (
@@ -25,17 +23,16 @@ from gpytorch_nkn.estimators.askl.askl_selection import (
 )
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
 from gpytorch_nkn.estimators.askl.askl_training import Objective
+from gpytorch_nkn.estimators.estimator import Estimator
 from gpytorch_nkn.estimators.table_input import check_numeric
 from gpytorch_nkn.fit import Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 
-__all__ = ["SpectralLearner", "describe_shared"]
+__all__ = ["SpectralLearner"]
 
-C = TypeVar("C", bound="SpectralLearner")
-
-_RATE = 0.05  # of the weights
-_MIN_ROWS = 10  # below which held-out rows say too little
-_USUAL_ROWS = 200_000
+_RATE = 0.05  # learning rate of the weights
+_MIN_ROWS = 10  # least number of rows for early stopping
+_USUAL_ROWS = 200_000  # above which there is a warning
 
 
 def _batch_size(count: int, dim: int) -> int:
@@ -44,93 +41,65 @@ def _batch_size(count: int, dim: int) -> int:
     return max(least, min(256, 2 ** int(math.log2(max(count, 100) / 100))))
 
 
-def describe_shared(cls: type[C]) -> type[C]:
-    """Put the arguments and attributes of :class:`SpectralLearner` into another docstring."""
-    if cls.__doc__ and SpectralLearner.__doc__:  # not with python -OO
-        arguments, attributes = SpectralLearner.__doc__.split("Args:")[1].split("Attributes:")
-        for part in (arguments, attributes):
-            cls.__doc__ = cls.__doc__.replace("{shared}", part.strip(), 1)
-    return cls
+class SpectralLearner(Estimator):
+    """Fit, features and diagnostics of ASKL for any kind of targets."""
 
+    _shared_text: ClassVar[dict[str, str]] = Estimator._shared_text | {
+        "shared arguments": """
+method: A row of table 1 of the paper:
 
-class SpectralLearner(OnCPU, BaseEstimator):
-    """Fitting, features and diagnostics of ASKL, for classes and for numbers.
+    - ``"SK"``: stationary (``Omega = Omega'``), fixed frequencies;
+    - ``"NSK"``: non-stationary, fixed frequencies;
+    - ``"SKL"``: stationary, learned frequencies;
+    - ``"NSKL"``: non-stationary, learned frequencies;
+    - ``"ASKL"``: ``"NSKL"`` with the trace norm and the norm of the features.
 
-    A subclass turns targets into what its loss takes, and outputs into predictions. Its docstring
-    gets the following by :func:`describe_shared`.
+    All but the last penalise the squared Frobenius norm of ``W``. A regression with ``"SK"`` or
+    ``"NSK"`` is a ridge regression on the features without any epoch.
+n_components: Number ``D`` of features.
+gamma: Parameter of the RBF kernel ``exp(-gamma r^2)`` whose frequencies are the start values: a
+    number, or ``"auto"`` for the value whose ridge regression on 800 rows has the least
+    leave-one-out error.
+weight_penalty: Factor of the norm of ``W``, ``lambda_1`` in the paper, in units of gradients
+    divided by their RMS (by Adam).
+feature_penalty: Factor of the mean squared norm of the features, ``lambda_2``, of ``"ASKL"`` only.
+max_iter: Largest number of epochs.
+early_stopping: Choose the number of epochs by held-out rows (five parts of 20 % in turn below 600
+    rows, three below 1000, otherwise one of 10 to 20 %), and then train on all rows (below
+    20,000). Ridge regression on the initial features is another candidate, and determines the
+    weights of a regression. ``False``, or fewer than 10 rows: train for ``max_iter`` epochs.
+budget: Wall time of the training in seconds, within which learning rates decrease; ``None`` for
+    no limit. The choice of scalings and ``gamma`` takes further seconds.
+""",
+        "shared attributes": """
+coef_, intercept_: Weights ``D x K`` and intercepts ``K``, in units of the targets.
+frequencies_, phases_: ``2 x D x d`` (or ``1 x D x d``) and ``D``, for scaled inputs.
+input_map_: Maps rows to scaled and weighted inputs, without constant columns.
+singular_values_, rank_: Singular values of the weights, and number of positive ones.
+loss_curve_: Mean training loss of each epoch of the last training, without penalties.
+validation_scores_: Scores of held-out rows after ridge regression, then after each cycle: minus
+    error rate and Brier score, or minus the scaled mean squared error.
+best_iteration_, n_iter_: Epochs of the selected parameters (0: ridge regression), and of all
+    trainings.
+gamma_: Parameter of the RBF kernel whose frequencies are the start values.
+""",
+    }
+    _private_state = ("_network",)
 
-    Args:
-        method: A row of the paper's table 1:
-
-            - ``"SK"``: stationary (``Omega = Omega'``), frequencies as drawn;
-            - ``"NSK"``: non-stationary, frequencies as drawn;
-            - ``"SKL"``: stationary, frequencies learned;
-            - ``"NSKL"``: non-stationary, frequencies learned;
-            - ``"ASKL"``: the same with the trace norm and the norm of the features.
-
-            All but the last penalise the squared Frobenius norm of ``W``. A regression with
-            ``"SK"`` or ``"NSK"`` is a ridge regression on the features, without any epoch.
-        n_components: Number ``D`` of features.
-        gamma: Of the RBF kernel ``exp(-gamma r^2)`` whose frequencies are the first: a number, or
-            ``"auto"`` for that whose ridge regression predicts held-out rows best, among 800 rows.
-        weight_penalty: Factor of the norm of ``W``, ``lambda_1`` of the paper, in units of
-            gradients that Adam has divided by their root mean square.
-        feature_penalty: Factor of the mean squared norm of features in the mini-batch,
-            ``lambda_2``, of ``"ASKL"`` only.
-        max_iter: Largest number of epochs.
-        early_stopping: Choose the number of epochs by held-out rows: five parts of 20 % in turn
-            below 600 rows, three below 1000, beyond one of 10 to 20 %; then train on all rows
-            (below 20,000). Ridge regression on the features to start from is another candidate, and
-            solves for the weights of a regression. ``False`` trains for ``max_iter`` epochs, as
-            fewer than 10 rows do.
-        budget: Wall time of the training in seconds; ``None`` for no limit. Learning rates fall
-            within it. The choice of scalings and ``gamma`` before it takes seconds.
-        device: Torch device, such as ``"cuda"``; ``None`` is the CPU. Pickles are on the CPU.
-        random_state: Seed, or NumPy random state; an integer makes fits reproducible.
-        progress: Show a progress bar on a terminal.
-
-    Attributes:
-        coef_, intercept_: Weights ``D x K`` and intercepts ``K``, in units of the targets.
-        frequencies_, phases_: ``2 x D x d`` (or ``1 x D x d``) and ``D``, for scaled inputs.
-        input_map_: Maps rows to scaled and weighted inputs, without constant columns.
-        singular_values_, rank_: Singular values of the weights, and number of positive ones.
-        loss_curve_: Mean training loss of each epoch, without penalties, of the last training.
-        validation_scores_: Scores of held-out rows: of the ridge regression, then of the end of
-            each cycle: minus error rate and Brier score, or minus the scaled mean squared error.
-        best_iteration_, n_iter_: Epochs of the kept parameters (0: ridge regression), and in all.
-        gamma_: Of the kernel whose frequencies are the first.
-    """
-
+    method: str
+    n_components: int
+    gamma: float | str
+    weight_penalty: float
+    feature_penalty: float
+    max_iter: int
+    early_stopping: bool
+    budget: float | None
+    device: str | None
+    random_state: int | np.random.RandomState | None
+    progress: bool
     n_features_in_: int
     input_map_: InputMap
     _network: SpectralNetwork
-
-    def __init__(
-        self,
-        method: Literal["SK", "NSK", "SKL", "NSKL", "ASKL"] = "ASKL",
-        *,
-        n_components: int = 2000,
-        gamma: float | Literal["auto"] = "auto",
-        weight_penalty: float = 1e-5,
-        feature_penalty: float = 1e-4,
-        max_iter: int = 80,
-        early_stopping: bool = True,
-        budget: float | None = None,
-        device: str | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        progress: bool = True,
-    ):
-        self.method = method
-        self.n_components = n_components
-        self.gamma = gamma
-        self.weight_penalty = weight_penalty
-        self.feature_penalty = feature_penalty
-        self.max_iter = max_iter
-        self.early_stopping = early_stopping
-        self.budget = budget
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
 
     @property
     @abstractmethod
@@ -143,19 +112,19 @@ class SpectralLearner(OnCPU, BaseEstimator):
 
     @abstractmethod
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Checked table, and encoded targets for the loss, ``N`` rows; their scales are learned."""
+        """Checked table and encoded targets for the loss, ``N`` rows."""
 
     @abstractmethod
     def _ridge_targets(self, encoded: np.ndarray) -> np.ndarray:
-        """Encoded targets for a ridge regression, float64 ``N x K``."""
+        """Targets of a ridge regression, float64 ``N x K``."""
 
     @abstractmethod
     def _first_intercept(self, encoded: np.ndarray) -> np.ndarray:
-        """Intercepts ``K`` to start from."""
+        """Initial intercepts ``K``."""
 
     @abstractmethod
     def _scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Scores ``N`` of outputs, the higher the better."""
+        """Scores ``N`` of outputs; higher is better."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn scalings, frequencies and weights.
@@ -164,7 +133,7 @@ class SpectralLearner(OnCPU, BaseEstimator):
             X: Rows ``N x d``.
             y: Classes or targets ``N``; for the regressor also ``N x K``.
 
-        Ctrl-C before the first step of training raises ``KeyboardInterrupt``; later, the best
+        Ctrl-C before the first training step raises ``KeyboardInterrupt``; later, the best
         parameters so far are kept, with a warning.
         """
         self._forget()
@@ -176,7 +145,7 @@ class SpectralLearner(OnCPU, BaseEstimator):
                     type(self).__name__,
                     len(table),
                     _USUAL_ROWS,
-                    "every epoch passes over all of them; a budget ends the training in time.",
+                    "every epoch uses all of them; a budget limits the time.",
                 )
             with torch.inference_mode(False), torch.no_grad():
                 self._fit(table, encoded)
@@ -186,7 +155,7 @@ class SpectralLearner(OnCPU, BaseEstimator):
         return self
 
     def _fit(self, table: np.ndarray, encoded: np.ndarray) -> None:
-        """Scalings, start values, and training."""
+        """Learn scalings, set start values, and train."""
         rng = check_random_state(self.random_state)
         method, loss = METHODS[self.method], self._loss_name
         ridge_targets = self._ridge_targets(encoded)
@@ -213,7 +182,7 @@ class SpectralLearner(OnCPU, BaseEstimator):
                 doubling_cycles(self.max_iter),
             )
         if held_out and not method.learned and loss == "squared_error":
-            cycles = []  # ridge regression on features that stay is all there is to learn
+            cycles = []  # ridge regression on fixed features needs no epochs
         inputs = np.ones((len(rows), rows.shape[1] + 1), dtype=np.float32)
         inputs[:, :-1] = rows
         x, y, z = (torch.from_numpy(part).to(device) for part in (inputs, encoded, ridge_targets))
@@ -231,13 +200,8 @@ class SpectralLearner(OnCPU, BaseEstimator):
         self.best_iteration_ = outcome.best_epoch
         self.n_iter_ = outcome.epochs
 
-    def _forget(self) -> None:
-        """Drop what another fit left."""
-        for name in [name for name in vars(self) if name.endswith("_") or name == "_network"]:
-            delattr(self, name)
-
     def _check_options(self) -> None:
-        """Raise an error for options without a meaning."""
+        """Raise an error if an option is invalid."""
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {list(METHODS)}, got {self.method!r}.")
         check_counts(1, n_components=self.n_components, max_iter=self.max_iter)
@@ -260,7 +224,7 @@ class SpectralLearner(OnCPU, BaseEstimator):
             raise ValueError(f"device={str(device)!r} cannot be used: {reason}") from error
 
     def features(self, X: ArrayLike) -> np.ndarray:
-        """The learned feature map ``M x D``; its inner products are the learned kernel.
+        """The learned feature map ``M x D``, whose inner products are the learned kernel.
 
         Outputs are ``features(X) @ coef_ + intercept_``.
         """
@@ -286,12 +250,12 @@ class SpectralLearner(OnCPU, BaseEstimator):
         """The learned kernel, for Gaussian processes.
 
         Args:
-            learn_frequencies: Let the training of a Gaussian process move them further; by
+            learn_frequencies: Let the training of a Gaussian process change the frequencies; by
                 default they are frozen (``requires_grad`` is ``False``).
 
         Returns:
-            A float64 kernel with :meth:`features` as its features and ``input_map_(X)`` as its
-            inputs. It has an output scale of its own, so it needs no ``ScaleKernel``.
+            A float64 kernel over ``input_map_(X)`` with the feature map :meth:`features`. It has an
+            output scale, so it needs no ``ScaleKernel``.
         """
         check_is_fitted(self, "input_map_")
         pairs = torch.from_numpy(self.frequencies_)

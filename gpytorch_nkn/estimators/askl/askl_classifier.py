@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner, describe_shared
+from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner
 from gpytorch_nkn.estimators.table_input import check_numeric
 
 __all__ = ["ASKLClassifier"]
@@ -23,13 +23,12 @@ _LOSSES = ("log_loss", "hinge")
 
 
 def _has_probabilities(estimator: Any) -> bool:
-    loss = getattr(estimator, "_trained_loss", estimator.loss)  # outputs are those of the fit
+    loss = getattr(estimator, "_trained_loss", estimator.loss)  # the loss of the fit
     if loss != "log_loss":
-        raise AttributeError(f"Probabilities come with loss='log_loss', not with loss={loss!r}.")
+        raise AttributeError(f"Probabilities need loss='log_loss', got loss={loss!r}.")
     return True
 
 
-@describe_shared
 class ASKLClassifier(ClassifierMixin, SpectralLearner):
     r"""Classification by automated spectral kernel learning: features and weights together.
 
@@ -39,25 +38,25 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
 
     minimises the mean loss plus ``weight_penalty`` times the trace norm of ``W`` plus
     ``feature_penalty`` times the mean squared norm of ``phi``, over ``W`` and the frequencies,
-    which start at those of an RBF kernel. Each step on a mini-batch is followed by a proximal one:
-    singular values of ``W`` shrink by ``weight_penalty`` times its learning rate.
-    ``phi(x)' phi(x')`` is a non-stationary kernel, whatever the frequencies are.
+    which start at the frequencies of an RBF kernel. A proximal step follows each step on a
+    mini-batch: singular values of ``W`` shrink by ``weight_penalty`` times its learning rate.
+    ``phi(x)' phi(x')`` is a non-stationary kernel for any frequencies. (Separate phases of
+    ``Omega'``, as in the paper, would make the expected kernel stationary.)
 
-    (The paper's phases of ``Omega'`` of their own make the expected kernel stationary.)
-
-    Nothing needs to be tuned. What regularises is the length of the training: learning rates fall
-    to zero in cycles that end after 5, 10, 20, 40, ... epochs, and held-out rows choose the best of
-    their ends, or ridge regression on the features to start from. The penalties change little.
+    Nothing needs to be tuned. Early stopping is the regularisation: learning rates decrease to zero
+    in cycles that end after 5, 10, 20, 40, ... epochs, and held-out rows select one of these ends
+    or ridge regression on the initial features. The penalties have little effect.
 
     Args:
-        loss: ``"log_loss"``, or ``"hinge"``, the paper's: one minus the lead of the right class.
-        {shared}
+        loss: ``"log_loss"``, or ``"hinge"`` as in the paper: one minus the margin of the class.
+        <shared arguments>
+        <shared computation>
 
     Attributes:
         classes_: The classes.
-        {shared}
+        <shared attributes>
 
-    Training computes in float32, predictions in float64.
+    Training is in float32, predictions are in float64.
 
     Example:
         >>> import numpy as np
@@ -69,6 +68,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning.
     """
 
+    loss: str
     classes_: np.ndarray
 
     def __init__(
@@ -87,11 +87,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         random_state: int | np.random.RandomState | None = None,
         progress: bool = True,
     ):
-        shared = dict(locals())
-        for name in ("self", "loss", "__class__"):
-            del shared[name]
-        super().__init__(**shared)
-        self.loss = loss
+        self._set_options(locals())
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Outputs ``M x K`` at rows ``M x d``; of two classes ``M``, second minus first."""
@@ -100,15 +96,12 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Classes ``M`` with the largest outputs."""
-        places = self._outputs(X).argmax(1)
-        return self.classes_[places]
+        codes = self._outputs(X).argmax(1)  # raises an error before the fit
+        return self.classes_[codes]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Probabilities ``M x K`` of the classes, the softmax of the outputs.
-
-        Only with ``loss="log_loss"``: outputs of the hinge loss are no probabilities.
-        """
+        """Class probabilities ``M x K``, the softmax of the outputs; needs ``loss="log_loss"``."""
         return softmax(self._outputs(X), axis=1)
 
     @available_if(_has_probabilities)
@@ -135,11 +128,11 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
                 raise
             kinds = sorted({type(label).__name__ for label in np.asarray(y, dtype=object).flat})
             raise ValueError(
-                f"y must hold labels of one kind without missing ones, got {', '.join(kinds)}."
+                f"y must hold labels of one type without missing labels, got {', '.join(kinds)}."
             ) from error
         if len(self.classes_) < 2:
             raise ValueError(
-                f"There must be two classes or more, got one class: {self.classes_.tolist()}."
+                f"y must have at least 2 classes, got 1 class: {self.classes_.tolist()}."
             )
         self._trained_loss = self._loss_name
         return table, codes.astype(np.int64)[:, None]

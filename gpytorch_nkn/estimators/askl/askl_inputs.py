@@ -1,4 +1,4 @@
-"""Columns of a table, made ready for spectral features."""
+"""Scalings of the columns of a table for spectral features."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from gpytorch_nkn.estimators.askl.leave_one_out import (
 __all__ = ["SCALINGS", "InputMap", "choose_input_map", "varies"]
 
 SCALINGS = ("standard", "common", "robust", "ranks")
-_KNEE = 3.0  # deviations from which on values are drawn in
-_NORMAL_RANGE = 1.349  # interquartile range of a normal distribution of deviation 1
-_RANK_SPREAD = 1.7  # largest value of a rank: a uniform distribution of deviation 1
+_KNEE = 3.0  # standard deviations, above which values are compressed
+_NORMAL_RANGE = 1.349  # interquartile range of a standard normal distribution
+_RANK_SPREAD = 1.7  # largest value of a rank, for unit variance
 _NUM_QUANTILES = 1000
-_MAX_RANKED = 100  # columns, beyond which ranks would be too many more
-_FARTHEST = 1e150  # deviations, beyond which values are all the same
-_ROUNDING = 4 * np.finfo(np.float64).eps  # of the range of a column to its largest value
+_MAX_RANKED = 100  # largest number of columns with ranks
+_FARTHEST = 1e150  # largest scaled value
+_ROUNDING = 4 * np.finfo(np.float64).eps  # largest relative range of a constant column
 
-_ROWS = 900  # that choose
-_LEAST_ROWS = 40  # below which they cannot
-_HANDICAP = 1.03  # of other scalings than the first
-_RELEVANCE_HANDICAP = 1.02
+_ROWS = 900  # largest number of rows for the choice
+_LEAST_ROWS = 40  # least number of rows for a choice
+_HANDICAP = 1.03  # factor of the error of other scalings than the first
+_RELEVANCE_HANDICAP = 1.02  # required relative gain of weights
 _GAMMAS = (2.0**-5, 2.0**-3, 2.0**-1, 2.0, 2.0**3)
-_LEAST_SLOPE = 1e-3  # of a column, over the mean of all
+_LEAST_SLOPE = 1e-3  # least squared slope of a column relative to the mean
 
 
 def varies(X: np.ndarray) -> np.ndarray:
-    """Which columns of ``N x D`` have a range above the rounding error of their values, ``D``."""
+    """Mask ``D`` of the columns of ``N x D`` whose range is above the rounding error."""
     with np.errstate(over="ignore"):
         return np.ptp(X, axis=0) > _ROUNDING * np.abs(X).max(0)
 
 
 def _deviation(columns: np.ndarray) -> np.ndarray:
-    """Standard deviations of columns that vary, also of those whose squares are too small."""
+    """Standard deviations of columns that vary, also if squares underflow."""
     with np.errstate(over="ignore", invalid="ignore"):
         deviation = columns.std(0)
     small = deviation < 1e-140
@@ -52,30 +52,29 @@ def _deviation(columns: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class InputMap:
-    """Columns of a table that vary, scaled, and weighted, as a network sees them.
+    """Scaled and weighted columns that vary, the inputs of a network.
 
     Scalings are:
 
-    - ``"standard"``: by mean and standard deviation; beyond 3 of these by the logarithm of the
-      excess; then standardised again. So outliers do not dominate the angles, which are linear in
-      the inputs.
-    - ``"robust"``: the same from median and interquartile range, or standard deviation if smaller;
-    - ``"ranks"``: by mean and standard deviation with bounded tails, with ranks as further columns;
-    - ``"common"``: by means, and one standard deviation for all columns, as for pixels.
+    - ``"standard"``: standardised, logarithmic beyond 3 standard deviations, and standardised
+      again, so that outliers do not dominate the angles, which are linear in the inputs;
+    - ``"robust"``: the same with median and interquartile range (or standard deviation if smaller);
+    - ``"ranks"``: standardised with bounded tails, and ranks as further columns;
+    - ``"common"``: one standard deviation for all columns, as for pixels.
     """
 
     scaling: str
     used: np.ndarray  # mask D of the columns that vary
-    centre: np.ndarray  # first offsets
-    spread: np.ndarray  # first scales
-    quantiles: np.ndarray  # of each column Q x d, for ranks; empty otherwise
-    offset: np.ndarray  # second offsets d, 2 d with ranks
+    centre: np.ndarray  # offsets before the compression
+    spread: np.ndarray  # scales before the compression
+    quantiles: np.ndarray  # Q x d for ranks; otherwise empty
+    offset: np.ndarray  # offsets after the compression, d, or 2 d with ranks
     scale: np.ndarray
     weight: np.ndarray
 
     @classmethod
     def of(cls, X: np.ndarray, scaling: str) -> InputMap:
-        """That of a table ``N x D``, with weights of one.
+        """Learn the scaling of a table ``N x D``, with unit weights.
 
         Raises:
             ValueError: Every column is constant, or values are too large.
@@ -129,7 +128,7 @@ class InputMap:
         return (z - self.offset) / self.scale * self.weight
 
     def _ranks(self, columns: np.ndarray) -> np.ndarray:
-        """Ranks from -1 to 1, of ties in the middle of theirs."""
+        """Ranks from -1 to 1; ties have their mean rank."""
         levels = np.linspace(-1, 1, len(self.quantiles))
         ranks = [
             np.interp(column, points, levels) - np.interp(-column, -points[::-1], levels)
@@ -139,13 +138,12 @@ class InputMap:
 
 
 def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomState) -> InputMap:
-    """The scaling and the weights of columns with which kernel ridge regression predicts best.
+    """Choose the scaling and the column weights by the errors of kernel ridge regression.
 
-    At most 900 rows choose, by closed forms for rows that are held out one by one: the scaling by
-    its mean error on two halves of them; the weights, powers of the slopes of a regression on the
-    first half, by their error on the second. Weights other than one, and other scalings than the
-    standard one, have to be better by 2 and 3 %. Targets ``N x K`` are standardised, or -1 and 1
-    for classes.
+    The errors are leave-one-out errors on two halves of at most 900 rows. Candidate weights are
+    powers of the slopes of a regression on the first half, with errors on the second half. Other
+    scalings than the standard one must be better by 3 %, weights by 2 %. Targets ``N x K`` are
+    standardised, or -1 and 1 for classes.
     """
     rows = rng.permutation(len(X))[:_ROWS]
     best, lowest, z = InputMap.of(X, "standard"), np.inf, torch.empty(0)
@@ -172,7 +170,7 @@ def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomSt
 
 
 def _weights(z: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-    """Fourth and square roots of the slopes, and those from what the fourth roots make of them."""
+    """Candidate weights: fourth and square roots of the slopes, in two rounds."""
     found: list[torch.Tensor] = []
     weight = torch.ones_like(z[0])
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Spectral features below a linear map, with gradients written out."""
+"""Linear map of spectral features, with closed-form gradients."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from torch import Tensor
 
 __all__ = ["LOSSES", "Loss", "SpectralNetwork"]
 
-_BLOCK = 2**18  # angles at a time on a CPU, which its second-level cache holds
-_DEVICE_BLOCK = 2**26  # and on a device
+_BLOCK = 2**18  # angles of a block on a CPU: they fit into the second-level cache
+_DEVICE_BLOCK = 2**26  # angles of a block on a device
 
-
-# Takes outputs M x K, which it overwrites by the gradient of the sum of the losses, and labels
-# M x 1 or targets M x K; returns that sum.
+# Returns the sum of losses of outputs M x K and labels M x 1 or targets M x K, and overwrites the
+# outputs with its gradient.
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -29,7 +28,7 @@ def _log_loss(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _hinge_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Crammer and Singer's: one minus the lead of the right class, clamped at zero."""
+    """Crammer and Singer's loss: one minus the margin of the right class, clamped at zero."""
     right = outputs.gather(1, labels)
     best, rival = outputs.scatter_(1, labels, -math.inf).max(1, keepdim=True)
     excess = best.sub_(right).add_(1.0)
@@ -61,10 +60,9 @@ class SpectralNetwork:
         \phi(x) = \sqrt{1/2D}\,[\cos(\Omega^\top x + b) + \cos(\Omega'^\top x + b)]
         \quad\text{or}\quad \sqrt{2/D}\,\cos(\Omega^\top x + b)
 
-    All parameters are views of one vector, blocks of rows are small enough for the cache, and
-    inputs have a last column of ones, which the phases multiply: time per step counts here.
-
-    Frequencies are ``T x D x d``, 1 or 2 of each feature, and have gradients if ``learned``.
+    For speed, all parameters are views of one vector, blocks of rows fit into the cache, and inputs
+    have a last column of ones, which the phases multiply. Frequencies are ``T x D x d``, 1 or 2 for
+    each feature, and have gradients if ``learned``.
 
     Attributes:
         values, gradient: ``W``, ``c``, frequencies and phases; the gradient of phases is zero.
@@ -88,7 +86,7 @@ class SpectralNetwork:
         self._set(torch.cat([head.float(), rows.float().reshape(-1)]).to(device))
 
     def _set(self, values: Tensor) -> None:
-        """Take a vector of parameters, and make views of it."""
+        """Set the vector of parameters and its views."""
         self.values = values
         self.weight, self.intercept, self.matrix = self._views(values)
         self.scale = math.sqrt((1 if self.terms == 2 else 4) / (2 * self.num_features))
@@ -104,7 +102,7 @@ class SpectralNetwork:
         return weight, intercept, rest.view(-1, self.terms * self.num_features)
 
     def __getstate__(self) -> dict:
-        """Parameters only, on the host."""
+        """Return the parameters on the CPU."""
         kept = ("terms", "num_features", "num_outputs", "learned")
         return {n: self.__dict__[n] for n in kept} | {"values": self.values.cpu().clone()}
 
@@ -124,12 +122,12 @@ class SpectralNetwork:
         return self.matrix[-1, : self.num_features]
 
     def release(self) -> None:
-        """Free the memory that training takes."""
+        """Release the memory of the training."""
         self.gradient = self.values.new_empty(0)
         self._angles = self._cosines = self.gradient
 
     def parts(self) -> list[tuple[Tensor, Tensor]]:
-        """Learned parameters with their gradients: those of the outputs, then frequencies."""
+        """Learned parameters with their gradients: weights and intercepts, then frequencies."""
         if len(self.gradient) != len(self.values):
             self.gradient = torch.zeros_like(self.values)
         head = len(self.values) - self.matrix.numel()
@@ -180,7 +178,7 @@ class SpectralNetwork:
             yield cosines.view(len(rows), self.terms, -1).sum(1).mul_(self.scale)
 
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs, features (without their scale) and angles, the last two in shared memory."""
+        """Outputs, unscaled features and angles; the last two reuse their memory."""
         if len(self._angles) < len(x):
             self._angles = self.values.new_empty(len(x), self.terms * self.num_features)
             self._cosines = torch.empty_like(self._angles)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
@@ -9,26 +11,26 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner, describe_shared
+from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner
 from gpytorch_nkn.estimators.askl.askl_inputs import varies
 from gpytorch_nkn.estimators.table_input import check_numeric, offset_and_scale
 
 __all__ = ["ASKLRegressor"]
 
 
-@describe_shared
 class ASKLRegressor(RegressorMixin, SpectralLearner):
     """Regression by automated spectral kernel learning: features and weights together.
 
-    As :class:`ASKLClassifier`, with the squared distance between outputs and standardised targets,
-    summed over several targets, as loss.
+    The method is that of :class:`ASKLClassifier`. The loss is the squared distance between outputs
+    and standardised targets, summed over several targets.
 
     Args:
-        {shared}
+        <shared arguments>
+        <shared computation>
 
     Attributes:
         y_offset_, y_scale_: Means and standard deviations ``K`` of the targets.
-        {shared}
+        <shared attributes>
 
     Example:
         >>> import numpy as np
@@ -42,6 +44,23 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
 
     y_offset_: np.ndarray
     y_scale_: np.ndarray
+
+    def __init__(
+        self,
+        method: Literal["SK", "NSK", "SKL", "NSKL", "ASKL"] = "ASKL",
+        *,
+        n_components: int = 2000,
+        gamma: float | Literal["auto"] = "auto",
+        weight_penalty: float = 1e-5,
+        feature_penalty: float = 1e-4,
+        max_iter: int = 80,
+        early_stopping: bool = True,
+        budget: float | None = None,
+        device: str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        progress: bool = True,
+    ):
+        self._set_options(locals())
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -1,4 +1,4 @@
-"""The length of a training, chosen by held-out rows."""
+"""Early stopping: the number of epochs, by held-out rows."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from gpytorch_nkn.fit import Session, warn_user
 __all__ = ["SpectralTask", "doubling_cycles", "held_out_parts", "train"]
 
 _FIRST_CYCLE = 5  # epochs
-_PATIENCE = 2  # cycles without a better score, of a single part
-_TOLERANCE = 0.5  # standard errors by which a longer training has to be better
-_RIDGE_ROWS = 20_000  # of a ridge regression
-_MAX_REFIT = 20_000  # rows, from which on those held out are not missed
-_FACTORS = 2.0 ** np.arange(-2, 6.1, 0.5)  # of the outputs of a ridge regression on classes
+_PATIENCE = 2  # cycles without a better score, if there is one held-out part
+_TOLERANCE = 0.5  # required gain of a longer training in standard errors
+_RIDGE_ROWS = 20_000  # largest number of rows of a ridge regression
+_MAX_REFIT = 20_000  # largest number of rows for a final training on all rows
+_FACTORS = 2.0 ** np.arange(-2, 6.1, 0.5)  # candidate factors of ridge outputs for classes
 
 
 def doubling_cycles(epochs: int) -> list[int]:
-    """Cycles at whose ends 5, 10, 20, 40, ... epochs have passed, and at last all of them."""
+    """Lengths of cycles that end after 5, 10, 20, 40, ... and finally all epochs."""
     totals = [0]
     while totals[-1] < epochs:
         totals.append(min(max(_FIRST_CYCLE, 2 * totals[-1]), epochs))
@@ -38,10 +38,10 @@ def doubling_cycles(epochs: int) -> list[int]:
 def held_out_parts(
     count: int, rng: np.random.RandomState, labels: np.ndarray | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Random rows to train on and rows to hold out, with the same shares of every class.
+    """Random training and held-out rows, stratified by class.
 
-    Five parts of 20 % are held out in turn below 600 rows, three below 1000; beyond, one of 1000
-    rows, but of 10 to 20 %. Every class has a row that is never held out.
+    Five parts of 20 % are held out in turn below 600 rows, three below 1000, otherwise one part of
+    1000 rows (10 to 20 %). One row of every class is never held out.
     """
     parts, fraction = 1, max(0.1, min(1000 / count, 0.2))
     if count < 1000:
@@ -56,19 +56,19 @@ def held_out_parts(
         first[order[starts]] = True
     free = order[~first[order]]
     number = min(round(parts * fraction * count), len(free))
-    places = ((np.arange(number) + rng.uniform()) * len(free) / max(number, 1)).astype(int)
+    chosen = ((np.arange(number) + rng.uniform()) * len(free) / max(number, 1)).astype(int)
     turns = np.arange(number) % parts
     pairs = []
     for part in range(min(parts, number)):
         held = np.zeros(count, dtype=bool)
-        held[free[places[turns == part]]] = True
+        held[free[chosen[turns == part]]] = True
         pairs.append((np.flatnonzero(~held), np.flatnonzero(held)))
     return pairs
 
 
 @dataclass(frozen=True, eq=False)
 class SpectralTask:
-    """Rows and targets to learn from."""
+    """Rows and targets of a training."""
 
     x: Tensor  # rows N x (d + 1), ones in the last column, float32
     targets: Tensor  # for the loss, N rows
@@ -77,7 +77,7 @@ class SpectralTask:
     scores: Callable[[Tensor, Tensor], Tensor]  # N, of outputs for targets; higher is better
 
     def rows(self, numbers: np.ndarray) -> SpectralTask:
-        """The same for some of the rows."""
+        """The task with some of the rows."""
         rows = torch.from_numpy(numbers).to(self.x.device)
         parts = self.x[rows], self.targets[rows], self.ridge_targets[rows]
         return SpectralTask(*parts, self.loss, self.scores)
@@ -92,15 +92,12 @@ def train(
     session: Session,
     rng: np.random.RandomState,
 ) -> Record:
-    """Train a network, for the number of cycles that predicts held-out rows best.
+    """Train a network for the number of cycles that predicts held-out rows best.
 
-    Another candidate is ridge regression on the features to start from, so that training is never
-    much worse than without. With the squared loss, ridge regression takes the place of the weights
-    at the end of cycles, too: features are learned in fewer epochs than it takes the weights to
-    follow. Then the network is trained on all rows, unless there are many.
-
-    ``held_out`` are rows to train on and to hold out, in turn; without any, all rows are trained on
-    for all cycles.
+    Ridge regression on the initial features is another candidate. With the squared loss, ridge
+    regression also sets the weights at the end of each cycle, because features converge faster than
+    weights. Then the network is trained on all rows, unless there are many. Without ``held_out``
+    (pairs of training and held-out rows), all rows are used for all cycles.
     """
     runs = _Runs(network, objective, task, cycles, held_out, session, rng)
     with runs.bar:
@@ -108,9 +105,9 @@ def train(
 
 
 def _choose(scores: np.ndarray) -> int:
-    """Number of the best candidate, or of an earlier cycle that is as good within the noise.
+    """Index of the best candidate, or of an earlier cycle that is not significantly worse.
 
-    Scores are ``C x N``, of the candidates at each row, the first without training.
+    Scores are ``C x N``, of candidates by row; the first candidate has no training.
     """
     best = int(scores.mean(1).argmax())
     for earlier in range(1, best):
@@ -121,7 +118,7 @@ def _choose(scores: np.ndarray) -> int:
 
 
 class _Runs:
-    """Trainings of one network from the same start, which share a budget and a bar."""
+    """Trainings of one network from the same start, with one budget and progress bar."""
 
     def __init__(
         self,
@@ -142,7 +139,7 @@ class _Runs:
         self.bar = session.bar(self._trainings * sum(cycles), "fit", "epoch")
 
     def select(self) -> Record:
-        """Train without held-out rows, in turn, and then on all of them."""
+        """Train without each held-out part in turn, and then on all rows."""
         task, network = self.task, self.network
         found: list[list[np.ndarray]] = []
         kept: tuple[Record, list[Tensor], Tensor] | None = None
@@ -178,7 +175,7 @@ class _Runs:
         return self.outcome(record, means)
 
     def outcome(self, record: Record, means: list[float]) -> Record:
-        """The record with mean scores and all epochs, and a warning of an interruption."""
+        """Add mean scores and the number of epochs to a record, and warn of an interruption."""
         if record.stopped == "interrupted":
             warn_user(
                 f"Interrupted after {self.epochs} epochs: the parameters of epoch "
@@ -188,7 +185,7 @@ class _Runs:
         return record
 
     def train(self, task: SpectralTask, cycles: Sequence[int], **options: Any) -> Record:
-        """One training, within its part of the budget."""
+        """Train once, within a part of the budget."""
         end = math.inf
         if self.session.budget is not None:
             end = time.monotonic() + self.session.seconds_left / self._trainings
@@ -202,10 +199,10 @@ class _Runs:
     def _validate(
         self, task: SpectralTask, held: SpectralTask
     ) -> tuple[Record, list[np.ndarray], list[Tensor]]:
-        """Train from the start, and leave the network at the best candidate.
+        """Train from the start, and set the network to the best candidate.
 
-        Returns the record, scores of held-out rows for each candidate, and, without a training on
-        all rows, its parameters.
+        Returns the record, scores of held-out rows for each candidate and, if there is no final
+        training on all rows, parameters of each candidate.
         """
         network, scores, states = self.network, [], []
 
@@ -219,7 +216,7 @@ class _Runs:
         network.values.copy_(self.start)
         self._ridge(task)
         first, candidate = score(network), network.values.clone()
-        network.values.copy_(self.start)  # a training from the ridge regression fits the noise
+        network.values.copy_(self.start)  # training from the ridge regression overfits
         patience = _PATIENCE if len(self.held_out) == 1 else None
         options = {"first": first, "close": self._close(task), "patience": patience}
         record = self.train(task, self.cycles, validate=score, **options)
@@ -229,17 +226,17 @@ class _Runs:
         return record, scores, states
 
     def _close(self, task: SpectralTask) -> Callable[[], object] | None:
-        """What ends a cycle: ridge regression on the features, where that minimises the loss."""
+        """Function at the end of a cycle: ridge regression, which minimises the squared loss."""
         return (lambda: self._ridge(task)) if task.loss == "squared_error" else None
 
     def _ridge(self, task: SpectralTask) -> None:
-        """Set the weights to a ridge regression on the present features."""
+        """Set the weights by ridge regression on the current features."""
         if len(task.x) > _RIDGE_ROWS:
             task = task.rows(np.sort(self.rng.choice(len(task.x), _RIDGE_ROWS, replace=False)))
         features = torch.cat(list(self.network.features_in_double(task.x[:, :-1].double())))
         ridge = ridge_by_left_out_rows(features, task.ridge_targets, self.rng)
         factor = 1.0
-        if task.loss != "squared_error":  # outputs for -1 and 1 have another scale
+        if task.loss != "squared_error":  # outputs for targets -1 and 1 have another scale
             targets, loss = task.targets[ridge.rows], LOSSES[task.loss]
             losses = [float(loss(ridge.left_out * factor, targets)) for factor in _FACTORS]
             factor = float(_FACTORS[np.argmin(losses)])

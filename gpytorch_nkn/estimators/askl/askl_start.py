@@ -1,4 +1,4 @@
-"""Start values of spectral features, from the data they see."""
+"""Start values of spectral features from the data."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge
 
 __all__ = ["METHODS", "Method", "start_network"]
 
-_MAX_ROWS = 800  # that choose gamma
-# Change of an angle by a step of Adam: small for noisy targets, larger for many columns.
+_MAX_ROWS = 800  # for the choice of gamma
+# Change of an angle per Adam step: small for noisy targets, larger for many columns.
 _REGRESSION_STEP, _CLASS_STEP, _FEW_COLUMNS = 0.15, 0.5, 100
 _APART = 0.3  # standard deviation of Omega' from Omega, in units of theirs
 
 
 class Method(NamedTuple):
-    """A row of the paper's table 1."""
+    """A row of table 1 of the paper."""
 
     stationary: bool
     learned: bool
@@ -49,9 +49,9 @@ def start_network(
     rng: np.random.RandomState,
     device: torch.device,
 ) -> tuple[SpectralNetwork, float, float]:
-    """Draw frequencies of an RBF kernel: a network, its ``gamma``, the frequencies' learning rate.
+    """Draw frequencies of an RBF kernel; return network, ``gamma``, learning rate of frequencies.
 
-    Rows ``N x d`` and targets ``N x K`` for ``gamma="auto"`` are float64, on the host.
+    Rows ``N x d`` and targets ``N x K`` are float64 on the CPU.
     """
     if len(x) > _MAX_ROWS:
         chosen = torch.from_numpy(rng.choice(len(x), _MAX_ROWS, replace=False))

@@ -18,14 +18,14 @@ from gpytorch_nkn.linalg import singular_value_threshold
 
 __all__ = ["Objective", "Record", "Trainer"]
 
-_EPSILON = 0.01  # of Adam, over the root of the number of features: stops where gradients vanish
+_EPSILON = 0.01  # epsilon of Adam times the root of the number of features
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Equation (4) of the paper, and how it is minimised."""
+    """Objective (4) of the paper and settings of its minimisation."""
 
-    loss: Loss  # its mean over the rows
+    loss: Loss  # averaged over the rows
     weight_penalty: float  # factor of the trace norm of W, or of its squared Frobenius norm
     trace_norm: bool
     feature_penalty: float  # factor of the mean squared norm of the features
@@ -35,19 +35,19 @@ class Objective:
 
 @dataclass
 class Record:
-    """The course of a training."""
+    """Record of a training."""
 
     losses: list[float] = field(default_factory=list)  # mean of each epoch, without penalties
-    cycles: int = 0  # that ended
+    cycles: int = 0  # finished cycles
     scores: list[float] = field(default_factory=list)  # at the end of each
-    best: int = 0  # cycle whose parameters are kept, from 1 on; 0 for those before the training
-    best_epoch: int = 0  # its last epoch
-    epochs: int = 0  # in all, those of other trainings included
+    best: int = 0  # number of the cycle with the selected parameters; 0 for the initial ones
+    best_epoch: int = 0  # last epoch of that cycle
+    epochs: int = 0  # number of epochs of all trainings
     stopped: str = ""  # "budget", "interrupted" or "diverged" if it ended early
 
 
 class Trainer:
-    """Moves a network by mini-batches: a step of Adam, then the proximal one."""
+    """Trains a network on mini-batches by steps of Adam and proximal steps."""
 
     def __init__(self, network: SpectralNetwork, objective: Objective, rng: np.random.RandomState):
         self.network, self.objective, self.rng = network, objective, rng
@@ -60,7 +60,7 @@ class Trainer:
         self.steps = 0
 
     def step(self, x: Tensor, targets: Tensor, factor: float = 1.0) -> Tensor:
-        """One step on a batch, with a factor of all learning rates; returns the sum of losses."""
+        """Do a step with a factor of all learning rates, and return the sum of the losses."""
         objective, network = self.objective, self.network
         total = network.add_gradient(
             x, targets, objective.loss, feature_penalty=objective.feature_penalty
@@ -85,10 +85,10 @@ class Trainer:
         factor: Callable[[float], float] = lambda share: 1.0,
         end: float = math.inf,
     ) -> float:
-        """One pass over the rows in random order, by batches of almost the same size.
+        """Pass over the rows in random order, in batches of nearly equal size.
 
-        Learning rates have a factor by the fraction of the epoch that has passed. Returns the mean
-        loss over the rows seen until ``end``, a time of the monotonic clock.
+        ``factor`` maps the fraction of the epoch to a factor of the learning rates. Returns the
+        mean loss over the rows until ``end``, a time of the monotonic clock.
         """
         order = torch.from_numpy(self.rng.permutation(len(x))).to(x.device)
         x, targets = x[order], targets[order]
@@ -117,25 +117,24 @@ class Trainer:
         end: float = math.inf,
         on_epoch: Callable[[], object] = lambda: None,
     ) -> Record:
-        """Cycles of epochs, in each of which the learning rates fall to zero along a cosine.
+        """Train in cycles, in which the learning rates decrease to zero along a cosine.
 
         Args:
             x: Rows ``N x (d + 1)``, ones in the last column.
             targets: Labels ``N x 1`` or targets ``N x K``.
             cycles: Numbers of epochs.
-            validate: Score, the higher the better; the parameters at the end of the best cycle are
-                kept, or those that the network came with if none is better than ``first``. Without
-                it the last are kept.
-            first: Score of the parameters that the network came with.
-            close: Changes the parameters at the end of a cycle to those that are scored and kept
-                (without ``validate``, at the end of the last). The next cycle starts from the
-                parameters before.
-            patience: Cycles without a better score after which to stop.
-            end: Time of the monotonic clock at which to stop, and to which the rates fall.
+            validate: Score of a network; higher is better. Selects the parameters at the end of the
+                best cycle, or the initial ones if no score is above ``first``. Without ``validate``
+                the last parameters are kept.
+            first: Score of the initial parameters.
+            close: Changes the parameters at the end of a cycle (without ``validate``, of the last
+                one) before they are scored. The next cycle starts from the unchanged parameters.
+            patience: Number of cycles without a better score, after which the training stops.
+            end: Time of the monotonic clock at which the training stops.
             on_epoch: Called after each epoch.
 
         Raises:
-            FloatingPointError: Values that are not finite came up in the first cycle.
+            FloatingPointError: Values became infinite or NaN in the first cycle.
             KeyboardInterrupt: Ctrl-C came before the first step.
         """
         values, record = self.network.values, Record()
@@ -173,11 +172,11 @@ class Trainer:
                 best.copy_(values)
                 record.best_epoch = len(record.losses)
         if record.stopped == "diverged":
-            text = f"Epoch {len(record.losses) + 1} led to values that are not finite"
+            text = f"Values became infinite or NaN in epoch {len(record.losses) + 1}"
             if not record.cycles:
                 raise FloatingPointError(f"{text}: lower weight_penalty, or rescale X.")
             warn_user(
-                f"{text}, and those of epoch {record.best_epoch} are kept.", ConvergenceWarning
+                f"{text}: the values of epoch {record.best_epoch} are kept.", ConvergenceWarning
             )
         values.copy_(best)
         return record
@@ -191,7 +190,7 @@ class Trainer:
         end: float,
         on_epoch: Callable[[], object],
     ) -> bool:
-        """Epochs along one cosine; returns whether all values stayed finite."""
+        """Train one cycle, and return whether all values are finite."""
         begin = time.monotonic()
         for done in range(length):
 

@@ -1,4 +1,4 @@
-"""Ridge regression with a penalty, and a kernel's scale, chosen by held-out rows."""
+"""Ridge regression with penalty and kernel width by leave-one-out errors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ __all__ = [
     "ridge_by_left_out_rows",
 ]
 
-GAMMAS = tuple(2.0**exponent for exponent in range(-5, 5))  # over the median squared distance
+GAMMAS = tuple(
+    2.0**exponent for exponent in range(-5, 5)
+)  # gamma times the median squared distance
 
 _PENALTIES = 10.0 ** np.arange(-7, 1.1, 0.5)  # per row
-_LEAST_PENALTY = 1e-5  # per row, where slopes are to be taken
-_LEAST_FREEDOM = 1e-10  # of a row that is left out, to divide by
-_MAX_ROWS = 4000  # that are left out one by one
+_LEAST_PENALTY = 1e-5  # per row, for slopes
+_LEAST_FREEDOM = 1e-10  # least divisor of a residual
+_MAX_ROWS = 4000  # largest number of rows for leave-one-out errors
 
 
 class KernelRidge(NamedTuple):
@@ -32,7 +34,7 @@ class KernelRidge(NamedTuple):
 
     gamma: float  # of the RBF kernel exp(-gamma r^2)
     penalty: float  # of the squared norm, per row
-    error: float  # mean squared error at held-out rows over the variance of the targets
+    error: float  # leave-one-out mean squared error over the variance of the targets
 
 
 class Ridge(NamedTuple):
@@ -40,14 +42,14 @@ class Ridge(NamedTuple):
 
     weight: Tensor  # D x K
     intercept: Tensor  # K
-    rows: Tensor  # numbers of the rows that were held out one by one
-    left_out: Tensor  # outputs at these rows without themselves
+    rows: Tensor  # numbers of the rows with leave-one-out outputs
+    left_out: Tensor  # leave-one-out outputs at these rows
 
 
 def _spectrum_beside_constants(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of a centred matrix, whose constants get a large eigenvalue.
+    """Eigenvalues and eigenvectors of a centred matrix, and a large eigenvalue of constants.
 
-    Left at zero, they would mix with the eigenvectors of small eigenvalues.
+    With an eigenvalue of zero, constants would mix with eigenvectors of small eigenvalues.
     """
     level = gram.diagonal().mean()
     values, vectors = torch.linalg.eigh(gram + level / len(gram))
@@ -62,11 +64,14 @@ def _left_out_residuals(
     penalties: Tensor,
     level: Tensor | None,
 ) -> Tensor:
-    """Residuals ``N x P x K`` of ridge regressions with an intercept at rows left out one by one.
+    """Leave-one-out residuals ``N x P x K`` of ridge regressions with an intercept.
 
-    Eigenvalues ``D`` and eigenvectors ``N x D`` are those of the centred product of features, or
-    kernel matrix; centred targets are projected on them, ``D x K``, with the ``rest`` ``N x K``
-    (``None`` for zero). ``level`` is the eigenvalue of constants, if they span all rows.
+    Args:
+        values, vectors: Eigenvalues ``D`` and eigenvectors ``N x D`` of the centred Gram matrix.
+        projected: Projection of the centred targets on the eigenvectors, ``D x K``.
+        rest: Centred targets minus their projection, ``N x K``; ``None`` for zero.
+        penalties: ``P``.
+        level: Eigenvalue of constants, if the eigenvectors span all rows.
     """
     count = len(vectors)
     remaining = penalties / (values.unsqueeze(1) + penalties)  # D x P
@@ -82,10 +87,10 @@ def _left_out_residuals(
 
 
 def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -> KernelRidge:
-    """The RBF kernel ridge regression, with an intercept, that predicts held-out rows best.
+    """The RBF kernel ridge regression, with an intercept, of least leave-one-out error.
 
-    Rows are ``N x d`` and targets ``N x K``, both float64; the cost is that of an eigenproblem of
-    this size for each gamma. Gammas are over the median squared distance of rows that differ.
+    Rows ``N x d`` and targets ``N x K`` are float64; each gamma needs an eigendecomposition. Gammas
+    are in units of the inverse median squared distance.
     """
     squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
     apart = squares[squares > 0]
@@ -108,9 +113,9 @@ def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -
 
 
 def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
-    """Mean squared slope ``d`` of a kernel ridge regression by each column, summed over outputs.
+    """Mean squared slope ``d`` of a kernel ridge regression in each column, summed over outputs.
 
-    Rows are ``N x d`` and targets ``N x K``, both float64.
+    Rows ``N x d`` and targets ``N x K`` are float64.
     """
     squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
     kernel = torch.exp(-settings.gamma * squares)
@@ -124,9 +129,9 @@ def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
 
 
 def ridge_by_left_out_rows(features: Tensor, targets: Tensor, rng: np.random.RandomState) -> Ridge:
-    """Ridge regression on features, with the penalty under which held-out rows are predicted best.
+    """Ridge regression on features, with the penalty of least leave-one-out error.
 
-    Features ``N x D`` and targets ``N x K`` are float64. Of many rows, random ones are held out.
+    Features ``N x D`` and targets ``N x K`` are float64. Many rows are subsampled for the errors.
     """
     chosen = torch.arange(len(targets), device=targets.device)
     if len(targets) > _MAX_ROWS:

@@ -153,10 +153,10 @@ def test_probabilities_follow_the_fitted_loss():
     ("make", "change", "error", "match"),
     [
         (classifier, lambda X, y: (sparse.csr_matrix(X), y), TypeError, "[Ss]parse"),
-        (classifier, lambda X, y: (X, y > 99), ValueError, "got one class"),
+        (classifier, lambda X, y: (X, y > 99), ValueError, "got 1 class"),
         (classifier, lambda X, y: (0 * X, y), ValueError, "All 2 columns of X are constant"),
         (classifier, lambda X, y: (X, X[:, 0]), ValueError, "Unknown label type: continuous"),
-        (classifier, lambda X, y: (X, np.array(["a", 1] * 20, object)), ValueError, "of one kind"),
+        (classifier, lambda X, y: (X, np.array(["a", 1] * 20, object)), ValueError, "of one type"),
         (regressor, lambda X, y: (X, 0 * y + 3), ValueError, r"targets are constant \(3\.0\)"),
         (regressor, lambda X, y: (X, np.where(y > 1, "a", "b")), ValueError, "must hold numbers"),
         (regressor, lambda X, y: (np.clip(X, -1, 1) * 1e308, y), ValueError, "too large"),
