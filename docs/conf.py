@@ -1,5 +1,6 @@
 """Sphinx's configuration: `make docs`."""
 
+import json
 import os
 import re
 import sys
@@ -106,6 +107,17 @@ def rewrite(folder, pattern, contents):
             (folder / name).write_bytes(content)
 
 
+def with_links(path):
+    """A notebook, with links below its title to the file and to Colab."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    repository = URLS["Repository"].removeprefix("https://github.com/")
+    colab = f"https://colab.research.google.com/github/{repository}/blob/main/tutorials/{path.name}"
+    links = f"{{download}}`Download the notebook <{path.name}>` · [open in Colab]({colab})"
+    title, *rest = "".join(notebook["cells"][0]["source"]).split("\n", 1)
+    notebook["cells"][0]["source"] = "\n".join([title, "", links, "", *rest])
+    return json.dumps(notebook).encode()
+
+
 def module_page(module, common):
     """The page of a module: its docstring and a line for each name, common names first."""
     names = import_module(f"gpytorch_nkn.{module}").__all__
@@ -121,7 +133,7 @@ def module_page(module, common):
 rewrite(
     DOCS / "tutorials",
     "*.ipynb",
-    {path.name: path.read_bytes() for path in (ROOT / "tutorials").glob("*.ipynb")},
+    {path.name: with_links(path) for path in (ROOT / "tutorials").glob("*.ipynb")},
 )
 ROWS = re.findall(
     r"^\| `gpytorch_nkn\.(\w+)` \|.*\| (.*) \|$",

@@ -9,7 +9,6 @@
 
 # %%
 import math
-import os
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -30,13 +29,10 @@ from gpytorch_nkn.plotting import (
 )
 
 plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
-SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer points and restarts
 BLUE, ORANGE = "#1f5fa8", "#d1580b"
 
 series = load_co2()
 dates, co2, past = series.x, series.y, ~series.test
-if SMOKE:
-    dates, co2, past = dates[240::4], co2[240::4], past[240::4]
 print(f"{past.sum()} months to learn from, {(~past).sum()} that nobody sees before the end")
 
 # %% [markdown]
@@ -48,7 +44,7 @@ print(f"{past.sum()} months to learn from, {(~past).sum()} that nobody sees befo
 forecaster = NKNForecaster(
     NeuralKernelNetwork.time_series(sparsity="l1"),
     transform="identity",
-    restarts=1 if SMOKE else 3,
+    restarts=3,
     random_state=1,
 )
 forecaster.fit(dates[past], co2[past])
@@ -151,8 +147,7 @@ plt.show()
 # kernel, refitted, that runs without this package.
 
 # %%
-options = {"max_terms": 1, "max_candidates": 2} if SMOKE else {}
-simple = simplify(forecaster, **options)
+simple = simplify(forecaster)
 print(simple)
 
 # %% [markdown]
@@ -204,7 +199,7 @@ y = truth + 0.1 * torch.randn(80, dtype=torch.float64)
 
 additive = NeuralKernelNetwork.additive(4, sparsity="l1").double()
 surrogate = SingleTaskGP(x, y.unsqueeze(-1), covar_module=additive)
-fit_best_of(surrogate, restarts=1 if SMOKE else 4, seed=0)
+fit_best_of(surrogate, restarts=4, seed=0)
 columns = ["a", "b", "c", "d"]
 print(expand(surrogate, columns=columns))
 
@@ -213,7 +208,7 @@ print(expand(surrogate, columns=columns))
 # and what do two of them do beyond that?
 
 # %%
-influence = effects(surrogate, columns=columns, samples=64 if SMOKE else 2048)
+influence = effects(surrogate, columns=columns)
 print(influence)
 
 # %% [markdown]
@@ -226,17 +221,16 @@ figure, panels = plt.subplots(1, 4, figsize=(12, 2.9), layout="constrained")
 plot_effects(panels, shown, y_label="effect on y")
 plt.show()
 
-# %%
+# %% tags=["remove-cell"]
 # The claims of this page.
-if not SMOKE:
-    trend, cycle = split.components[:2]
-    assert trend.role.kind == "trend" and cycle.role.kind == "cycle"
-    assert abs(cycle.role.period * split.gp.units.x_scale[0] - 1) < 0.02  # a year
-    assert split.errors[-1] < 0.3 * split.errors[0], split.errors
+trend, cycle = split.components[:2]
+assert trend.role.kind == "trend" and cycle.role.kind == "cycle"
+assert abs(cycle.role.period * split.gp.units.x_scale[0] - 1) < 0.02  # a year
+assert split.errors[-1] < 0.3 * split.errors[0], split.errors
 
-    assert simple.loss < 0.05 and len(simple.terms) <= 3, str(simple)
-    assert any("PER" in term.label for term in simple.terms), str(simple)
-    assert rmse["simple"] < 1.5 * rmse["network"], rmse
+assert simple.loss < 0.05 and len(simple.terms) <= 3, str(simple)
+assert any("PER" in term.label for term in simple.terms), str(simple)
+assert rmse["simple"] < 1.5 * rmse["network"], rmse
 
-    assert influence.pairs[0].columns == (1, 2) and influence.pairs[0].share > 0.2
-    assert influence.total_order[3] < 0.01, influence.total_order
+assert influence.pairs[0].columns == (1, 2) and influence.pairs[0].share > 0.2
+assert influence.total_order[3] < 0.01, influence.total_order

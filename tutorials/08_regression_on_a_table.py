@@ -6,7 +6,6 @@
 # truth. Both are predicted by boosted trees (LightGBM), too; at the end comes one where they win.
 
 # %%
-import os
 import time
 
 import matplotlib.pyplot as plt
@@ -19,16 +18,13 @@ from scipy.stats import loguniform, randint
 from sklearn.model_selection import RandomizedSearchCV, train_test_split
 
 from gpytorch_nkn.estimators import NKNRegressor
-from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import effects
 from gpytorch_nkn.metrics import interval_coverage
 from gpytorch_nkn.plotting import plot_calibration, plot_effects
 
 plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
-SMOKE = os.environ.get("GPYTORCH_NKN_SMOKE") == "1"  # set in tests: fewer rows and starts
 BLUE, ORANGE = "#1f5fa8", "#d1580b"
-SEED, ROWS = 0, 30 if SMOKE else 150
-OPTIONS = {"restarts": 1, "recipe": Recipe(0, lbfgs_iterations=5)} if SMOKE else {}
+SEED, ROWS = 0, 150
 
 # %% [markdown]
 # ## A table whose truth is known
@@ -68,7 +64,7 @@ X.head(3).round(1)
 # rows tell no more. Each has two starts.
 
 # %%
-network = NKNRegressor(random_state=SEED, **OPTIONS).fit(X, y)
+network = NKNRegressor(random_state=SEED).fit(X, y)
 mean, std = network.predict(X_new, return_std=True)
 lower, upper = network.predict_interval(X_new, level=0.95)
 coverage = interval_coverage(y_new, lower, upper)
@@ -118,14 +114,12 @@ choices = {
 
 def compare(X, y, X_new, y_new, *singles):
     """Scores of a mixture of networks, of single kernels, and of boosted trees."""
-    models = {"networks": NKNRegressor(random_state=SEED, **OPTIONS)}
+    models = {"networks": NKNRegressor(random_state=SEED)}
     for cls in singles:
         kernel = ScaleKernel(cls(ard_num_dims=X.shape[1]))
-        models[cls.__name__] = NKNRegressor(kernel, random_state=SEED, **OPTIONS)
+        models[cls.__name__] = NKNRegressor(kernel, random_state=SEED)
     models["LightGBM"] = trees()
-    models["LightGBM, tuned"] = RandomizedSearchCV(
-        trees(), choices, n_iter=2 if SMOKE else 30, random_state=SEED
-    )
+    models["LightGBM, tuned"] = RandomizedSearchCV(trees(), choices, n_iter=30, random_state=SEED)
     scores = {}
     for name, model in models.items():
         begin = time.perf_counter()
@@ -151,7 +145,7 @@ known.round(2)
 # columns together, beyond what each does alone? What follows reads `model_`, the largest member.
 
 # %%
-found = effects(network, samples=64 if SMOKE else 2048)
+found = effects(network)
 print(found)
 
 # %% [markdown]
@@ -206,7 +200,7 @@ real.round(2)
 # they are wide rather than wrong. `report` adds checks that need no such rows, in words.
 
 # %% mystnb={"image": {"alt": "Share of rows within intervals of each level, above the diagonal"}}
-levels = np.arange(0.05, 1, 0.3 if SMOKE else 0.05)
+levels = np.arange(0.05, 1, 0.05)
 inside = [interval_coverage(y_new, *network.predict_interval(X_new, level)) for level in levels]
 figure, axes = plt.subplots(figsize=(3.8, 3.4), layout="constrained")
 plot_calibration(axes, levels, inside, num_points=len(y_new))
@@ -219,7 +213,7 @@ plt.show()
 # for what is long and heavy, and at weekends.
 
 # %%
-size = 300 if SMOKE else 2500
+size = 2500
 ends = {"weight": 30, "length": 150, "distance": 900, "day": 7}
 parcels = pd.DataFrame({name: rng.uniform(0, end, size) for name, end in ends.items()})
 parcels["day"] = np.floor(parcels["day"])
@@ -236,16 +230,15 @@ steps.round(2)
 # seconds, which counts from some ten thousand rows on. Where functions are smooth, rows are
 # few, or intervals matter, networks are ahead, as above. The comparison costs a few lines. Make it.
 
-# %%
+# %% tags=["remove-cell"]
 # The claims of this page.
-if not SMOKE:
-    for name, scores in (("known", known), ("real", real)):
-        others = scores.drop(index="networks")
-        assert scores.loc["networks", "RMSE"] < others["RMSE"].min(), (name, scores)
-    assert known.loc["networks", "log density"] == known["log density"].max(), str(known)
-    assert steps["RMSE"].idxmin() == "LightGBM, tuned", str(steps)
-    assert network.y_transform_.name == "log"
+for name, scores in (("known", known), ("real", real)):
+    others = scores.drop(index="networks")
+    assert scores.loc["networks", "RMSE"] < others["RMSE"].min(), (name, scores)
+assert known.loc["networks", "log density"] == known["log density"].max(), str(known)
+assert steps["RMSE"].idxmin() == "LightGBM, tuned", str(steps)
+assert network.y_transform_.name == "log"
 
-    assert found.main[0].label == "temperature", str(found)
-    assert set(found.pairs[0].names) == {"temperature", "wind"}, str(found)
-    assert found.total_order[list(ranges).index("humidity")] < 0.02, str(found)
+assert found.main[0].label == "temperature", str(found)
+assert set(found.pairs[0].names) == {"temperature", "wind"}, str(found)
+assert found.total_order[list(ranges).index("humidity")] < 0.02, str(found)
