@@ -1,4 +1,4 @@
-"""Training of every structure of an ensemble, and their weights."""
+"""Training of the structures of an ensemble, and their stacking weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpytorch_nkn.models.common import PartsGP
 __all__ = ["fit_structure_ensemble_gp"]
 
 _ITERATIONS = 75
-_OF_CATEGORIES = 4  # times as many, for joint kernels of categories
+_OF_CATEGORIES = 4  # factor of the iterations with categorical columns
 
 
 @trains(StructureEnsembleGP)
@@ -39,32 +39,32 @@ def fit_structure_ensemble_gp(
     seed: int = 0,
     progress: bool = True,
 ) -> StructureEnsembleGP:
-    r"""Train every structure, and weigh them by how well their mixture predicts held-out points.
+    r"""Train every structure, and learn stacking weights from held-out predictions.
 
-    L-BFGS maximises the posterior of each structure's parameters from those that ``model`` has. The
-    weights maximise the leave-one-out log density of the mixture at these parameters, with a
-    prior that draws them together (:func:`gpytorch_nkn.averaging.stacking_weights`). In a loop a
-    new model is as good as one that goes on from the last parameters, so nothing is handed on.
+    L-BFGS maximises the posterior of each structure's parameters from the model's parameters. The
+    weights maximise the leave-one-out log density of the mixture, with a Dirichlet prior
+    (:func:`gpytorch_nkn.averaging.stacking_weights`). In a loop, train a new model each time; a
+    start from the last parameters does not improve it.
 
     Args:
         model: Model to train in place.
-        max_iterations: L-BFGS iterations of each structure; ``None`` for 75, or for 300 where
-            there are categorical columns.
-        prior_points: Pseudo-observations that all structures predict equally well: they shrink
-            the weights towards each other while there are few points. 0 for none.
+        max_iterations: L-BFGS iterations of each structure; ``None`` for 75, or 300 with
+            categorical columns.
+        prior_points: Pseudo-observations that all structures predict equally well. They shrink the
+            weights towards equal ones while there are few points. 0 for none.
         budget: Wall time in seconds; structures that it does not reach keep their parameters.
-        seed: As in other trainers; nothing is drawn.
+        seed: As in other trainers, without effect.
         progress: Show progress bars, if standard error is a terminal.
 
     Returns:
-        ``model``, in eval mode. Structures whose training failed have no weight, with a warning.
+        ``model``, in eval mode. Structures whose training failed get weight zero and a warning.
 
     Raises:
         TypeError: ``model`` is not a StructureEnsembleGP.
-        ValueError: ``model`` is a fantasy, or an option has no meaning.
+        ValueError: ``model`` is a fantasy, or an option is invalid.
         RuntimeError: The training of every structure failed.
-        KeyboardInterrupt: Ctrl-C came before any structure had taken a step; later it ends the
-            training with what was reached.
+        KeyboardInterrupt: Ctrl-C came before the first step; later it ends the training with the
+            best parameters so far.
     """
     check_counts(0, seed=seed)
     if max_iterations is not None:
@@ -125,7 +125,7 @@ def fit_structure_ensemble_gp(
 def _part(
     model: StructureEnsembleGP, number: int, x: Tensor, y: Tensor, noise: Tensor | None
 ) -> PartsGP:
-    """The GP of one structure, in training mode; its kernel is that of the model."""
+    """Return the GP of one structure, in training mode, with the model's kernel."""
     warp = model.warps[number]
     mean, likelihood = model.member_parts(model.part_values[number])
     if noise is not None:
@@ -137,15 +137,15 @@ def _part(
 
 
 def _values_of(part: PartsGP, model: StructureEnsembleGP) -> Tensor:
-    """Raw values of the parameters of which each structure has its own."""
+    """Return the raw values of the parameters that structures do not share."""
     own = [part.get_parameter(name).detach().flatten() for name in model.member_parameters()]
     return torch.cat([part.train_targets.new_empty(0), *own])
 
 
 def _leave_one_out(part: PartsGP, y: Tensor, noise: Tensor | None, warp: Tensor) -> Tensor:
-    """Leave-one-out log densities ``N`` of targets in their unit; -infinity if a solve fails.
+    """Return leave-one-out log densities ``N`` of the targets; -infinity if a solve fails.
 
-    Known noise has the unit of the targets, inferred noise that of the warp.
+    Known noise is on the scale of the targets, inferred noise on the scale of the warp.
     """
     try:
         mean, variance = leave_one_out(part)

@@ -1,4 +1,4 @@
-"""A GP that averages over structures instead of choosing one."""
+"""GP that averages over several kernel structures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = ["StructureEnsembleGP"]
 
 
 def _matern(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
-    """Matern-5/2 with the priors that were BoTorch's default until 2024, longer in many columns."""
+    """Matern-5/2 with BoTorch's priors until 2024, and longer lengthscales in many columns."""
 
     def make(ard_num_dims: int = 1, **columns: Any) -> Kernel:
         longer = max(1.0, ard_num_dims / 10)
@@ -57,13 +57,13 @@ def _matern(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
         kernel = MaternKernel(2.5, ard_num_dims=ard_num_dims, lengthscale_prior=prior, **columns)
         return kernel.initialize(lengthscale=longer * kernel.lengthscale.detach())
 
-    # a network, whose matrix and gradients have closed forms
+    # a network, for its closed-form gradients
     network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims))
     return ScaleKernel(network, outputscale_prior=GammaPrior(2.0, 0.15))
 
 
 def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
-    """RBF whose lengthscales grow with the number of columns, by the prior of BoTorch's default."""
+    """RBF with BoTorch's default prior, whose lengthscales grow with the number of columns."""
 
     def make(ard_num_dims: int = 1, **columns: Any) -> Kernel:
         prior = LogNormalPrior(2**0.5 + math.log(ard_num_dims) / 2, 3**0.5)
@@ -74,7 +74,7 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
             **columns,
         )
 
-    # Smooth functions of numbers and categories ask for large scales and uneven sums.
+    # Smooth functions of numbers and categories need large output scales and unequal weights.
     network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims, priors=not cat_dims))
     prior = None if cat_dims else LogNormalPrior(0.0, 1.0)
     return ScaleKernel(network, outputscale_prior=prior)
@@ -88,22 +88,22 @@ _STRUCTURES = (
     "rbf",
     "outcome-warped matern",
 )
-_BENDS = 0.75  # scale of the log-normal prior of the input warps' exponents, whose mode is 1
+_WARP_SCALE = 0.75  # scale of the log-normal prior, with mode 1, of input warps' exponents
 _PARTS = ("mean_module", "likelihood")
 
 
 class StructureEnsembleGP(ExactBaseGP):
-    r"""Exact GPs of several structures, mixed by how well each predicts left-out points.
+    r"""Mixture of exact GPs with several kernel structures, weighted by held-out predictions.
 
     .. math:: p(f \mid y) = \sum_k w_k\, p_k(f \mid y)
 
-    With some tens of points the likelihood does not identify the best kernel. Every structure is
-    trained, and stacking weights :math:`w_k` are learned from predictions of held-out points
-    (:func:`gpytorch_nkn.models.fit_structure_ensemble_gp`, or ``fit_gpytorch_mll``, which calls
-    it). Before training all weights are equal.
+    With tens of points the likelihood does not identify the best kernel.
+    :func:`gpytorch_nkn.models.fit_structure_ensemble_gp`, which ``fit_gpytorch_mll`` calls, trains
+    every structure and learns stacking weights :math:`w_k` from predictions of held-out points.
+    Before training all weights are equal.
 
     BoTorch gives the members of an ensemble equal weights in acquisition functions. Each structure
-    therefore gets members in proportion to its weight: the posterior is a
+    therefore has members in proportion to its weight: the posterior is a
     ``GaussianMixturePosterior`` with a batch dimension ``MCMC_DIM`` of ``num_members`` members. The
     members of a structure are evaluated once. A sampler needs only a ``num_members``-th of the
     draws of a single model.
@@ -111,38 +111,37 @@ class StructureEnsembleGP(ExactBaseGP):
     Args:
         train_X: Inputs ``N x D``, in the unit cube after ``input_transform``.
         train_Y: Targets ``N x 1``.
-        train_Yvar: Variances of the noise ``N x 1``; ``None`` learns one for each structure.
-        cat_dims: Columns of ``train_X`` that hold codes of categories, see
+        train_Yvar: Noise variances ``N x 1``; ``None`` infers one for each structure.
+        cat_dims: Columns of ``train_X`` with codes of categories, see
             :class:`gpytorch_nkn.models.NKNSingleTaskGP`. ``"rbf"`` and ``"matern"`` are then sums
-            and products of kernels of numbers and categories, as BoTorch's ``MixedSingleTaskGP``.
-        structures: Names or kernels without a batch shape, which are copied:
+            and products of kernels of numbers and categories, as in ``MixedSingleTaskGP``.
+        structures: Names, or kernels without a batch shape, which are copied:
 
-            - ``"rbf"``: RBF over all columns, with BoTorch's priors, which depend on their number
-              (Hvarfner et al. 2024), and an output scale.
-            - ``"matern"``: Matern-5/2 over all columns with gamma priors; from ten columns on
+            - ``"rbf"``: RBF over all columns, with an output scale and BoTorch's priors, which
+              depend on the number of columns (Hvarfner et al. 2024).
+            - ``"matern"``: Matern-5/2 over all columns with gamma priors. Above ten columns,
               lengthscales grow in proportion to their number.
             - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
               ``"optimization"``, near a sum of kernels of single columns, or ``"pairs"``.
-            - ``"input-warped "`` and one of these names: the same with learned input warping
+            - ``"input-warped "`` plus one of these names: the same with learned input warping
               (:class:`.InputWarpKernel`; Snoek et al. 2014), for functions that vary faster near
               one end of a column.
-            - ``"outcome-warped "`` and any of these: the same with an outcome warp that compresses
-              outcomes far below the best (or far above the least). Its members have the Gaussian
-              posterior with the median and the probability of improvement of the warp.
-        num_members: Members of the mixture, to which weights are rounded.
-        maximize: Larger targets are better, as everywhere in BoTorch; ``False`` where an objective
-            has a negative weight. Standard deviations of warped outcomes depend on it.
+            - ``"outcome-warped "`` plus any of these: the same with an outcome warp that compresses
+              outcomes far below the best (or far above the worst). Its members are Gaussian with
+              the warped posterior's median and probability of improvement.
+        num_members: Number of members, to which weights are rounded.
+        maximize: Whether larger targets are better, as in BoTorch; ``False`` if the objective has a
+            negative weight. Standard deviations of warped outcomes depend on it.
         outcome_transform: Linear transform of the targets; ``None`` for none.
         input_transform: Transform of the inputs, whose parameters are not trained.
 
     Raises:
-        MemoryError: The covariance matrices of so many rows do not fit into the memory that is
-            free; the message names models for more.
-        TypeError: A structure is neither a word nor a kernel.
-        ValueError: There is no structure, a word is not known, a kernel does not fit the columns,
-            or there are fewer members than structures.
-        NotImplementedError: There are several outputs (use one model each in a ``ModelListGP``),
-            batches of data sets, or an outcome transform that is not linear.
+        MemoryError: The covariance matrices do not fit into free memory.
+        TypeError: A structure is neither a name nor a kernel.
+        ValueError: There is no structure, a name is unknown, a kernel does not fit the columns, or
+            there are fewer members than structures.
+        NotImplementedError: There are several outputs (use a ``ModelListGP``), batches of data
+            sets, or an outcome transform that is not linear.
 
     Reference: Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian
     predictive distributions; Hvarfner, Hellsten and Nardi (2024), Vanilla Bayesian Optimization
@@ -223,7 +222,7 @@ class StructureEnsembleGP(ExactBaseGP):
         self.covar_module = StructureKernel(kernels, members)
         count = len(kernels)
         self.register_buffer("weights", torch.full((count,), 1 / count))
-        # of mean and likelihood of every structure, with or without members
+        # parameters of mean and likelihood of every structure, also without members
         self.register_buffer("part_values", self.member_values()[:1].repeat(count, 1))
         self.register_buffer("is_warped", torch.tensor(is_warped))
         self.register_buffer("warps", torch.tensor(IDENTITY, device=x.device).repeat(count, 1))
@@ -234,7 +233,7 @@ class StructureEnsembleGP(ExactBaseGP):
             given = transform
             transform = warp if given is None else ChainedOutcomeTransform(given=given, warp=warp)
         elif transform is None and train_Yvar is not None:
-            transform = ChainedOutcomeTransform()  # of nothing, for the hook
+            transform = ChainedOutcomeTransform()  # the identity, to register the hook
         if transform is not None:
             transform.register_forward_pre_hook(_check_outcomes, with_kwargs=True)
             self.outcome_transform = transform
@@ -242,7 +241,7 @@ class StructureEnsembleGP(ExactBaseGP):
         self.set_weights(self.weights)
 
     def _repeat_data(self, num_members: int) -> None:
-        """Set data, mean and likelihood of a batch of members, after SingleTaskGP's checks."""
+        """Repeat the data for a batch of members, with a mean and likelihood for each."""
         del self._subset_batch_dict
         batch_shape = torch.Size([num_members])
         self._input_batch_shape = self._aug_batch_shape = batch_shape
@@ -259,7 +258,7 @@ class StructureEnsembleGP(ExactBaseGP):
 
     @property
     def maximize(self) -> bool:
-        """Whether larger targets are better; may be set, after the training, too."""
+        """Whether larger targets are better; can be set at any time."""
         return self._maximize
 
     @maximize.setter
@@ -273,11 +272,11 @@ class StructureEnsembleGP(ExactBaseGP):
 
     @property
     def num_members(self) -> int:
-        """Members of the mixture."""
+        """Number of members of the mixture."""
         return self._aug_batch_shape[-1]
 
     def member_parameters(self) -> dict[str, nn.Parameter]:
-        """Parameters ``members x ...`` of mean and likelihood; all others are shared."""
+        """Parameters ``members x ...`` of mean and likelihood, which members do not share."""
         found = {}
         for root in _PARTS:
             module = getattr(self, root)
@@ -289,13 +288,13 @@ class StructureEnsembleGP(ExactBaseGP):
         return found
 
     def member_values(self) -> Tensor:
-        """Raw values ``members x P`` of the :meth:`member_parameters`, one after another."""
+        """Concatenated raw values ``members x P`` of the :meth:`member_parameters`."""
         values = [p.detach().reshape(len(p), -1) for p in self.member_parameters().values()]
         return torch.cat([self.train_targets.new_empty(self.num_members, 0), *values], -1)
 
     @torch.no_grad()
     def set_member_values(self, values: Tensor) -> None:
-        """Set the :meth:`member_values`; what is frozen stays."""
+        """Set the :meth:`member_values` of parameters that are not frozen."""
         for parameter, own in self._split(values):
             if parameter.requires_grad:
                 parameter.copy_(own)
@@ -309,7 +308,7 @@ class StructureEnsembleGP(ExactBaseGP):
         return mean, likelihood
 
     def _split(self, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        """The :meth:`member_parameters` with their parts of values ``entries x P``."""
+        """Yield the :meth:`member_parameters` with their parts of values ``entries x P``."""
         parameters = list(self.member_parameters().values())
         parts = values.split([p[0].numel() for p in parameters], -1)
         for parameter, part in zip(parameters, parts, strict=True):
@@ -332,7 +331,7 @@ class StructureEnsembleGP(ExactBaseGP):
 
     @property
     def structure_weights(self) -> dict[str, float]:
-        """The weight of each structure, before it is rounded to members."""
+        """Weight of each structure, before rounding to members."""
         return dict(zip(self.structures, self.weights.tolist(), strict=True))
 
     @torch.no_grad()
@@ -361,7 +360,7 @@ class StructureEnsembleGP(ExactBaseGP):
             if noise is not None:
                 self.likelihood.noise_covar.noise = noise.squeeze(-1)
         mode = self.training
-        self.train().train(mode)  # forgets what was computed with other members
+        self.train().train(mode)  # clears caches of other members
 
     def structure_values(self) -> Tensor:
         """Raw values ``K x P`` of the ``member_parameters`` of each structure.
@@ -374,8 +373,8 @@ class StructureEnsembleGP(ExactBaseGP):
             parameters = self.member_parameters().values()
             free = [p.requires_grad for p in parameters for _ in range(p[0].numel())]
             found = torch.where(torch.tensor(free).to(members.device), self.part_values, found)
-        for place in reversed(range(self.num_members)):
-            found[members[place]] = values[place]
+        for index in reversed(range(self.num_members)):
+            found[members[index]] = values[index]
         return found
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -385,13 +384,13 @@ class StructureEnsembleGP(ExactBaseGP):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def eval(self) -> Self:
-        """Set the mode; nothing is done, to hundreds of modules, if it is set."""
+        """Set eval mode; returns at once if it is set, to save time on hundreds of modules."""
         return super().eval() if self.training else self
 
     def common_data(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Inputs ``N x D``, targets ``N`` on the scale without warps, and their noise if known."""
+        """Inputs ``N x D``, targets ``N`` on the scale without warps, and known noise variances."""
         fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
-        x = self.train_inputs[0].flatten(0, -3)[0]  # those of fantasies have further dimensions
+        x = self.train_inputs[0].flatten(0, -3)[0]  # fantasies have further dimensions
         y = self.train_targets.flatten(0, -2)[0]
         noise = self.likelihood.noise_covar.noise.flatten(0, -2)[0] if fixed else None
         if (warp := self._member_warp) is not None:
@@ -400,11 +399,11 @@ class StructureEnsembleGP(ExactBaseGP):
                 noise = noise / warp_slope(y, warp.warps[0]).square()
         return x, y, noise
 
-    def on_common_scale(self, place: int, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """A member's mean on the scale of ``common_data``, and factors of its deviations."""
+    def on_common_scale(self, member: int, mean: Tensor) -> tuple[Tensor, Tensor]:
+        """A member's mean on the scale of ``common_data``, and factors of standard deviations."""
         if (warp := self._member_warp) is None:
             return mean, torch.ones_like(mean)
-        return secant(mean, warp.warps[place])
+        return secant(mean, warp.warps[member])
 
     def posterior(  # type: ignore[override]
         self,
@@ -439,20 +438,20 @@ class StructureEnsembleGP(ExactBaseGP):
         typical_noise: Tensor | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Return the ensemble with further observations, its members' parameters kept.
+        """Return the ensemble with further observations and the same parameters.
 
         Args:
-            X: Inputs ``... x q x D``, without a dimension for the members unless ``Y`` has as
-                many dimensions.
-            Y: Targets ``... x q x 1``, the same for all members, or ``... x members x q x 1``.
-            noise: Variances of the noise, where those of the training data are known, of the shape
-                of ``Y`` and, as in BoTorch, on the scale of the outcome transform; with an entry
-                for each member on that member's scale.
-            typical_noise: One variance on the scale of ``common_data``, in place of ``noise``.
+            X: Inputs ``... x q x D``, with a dimension of members only if ``Y`` has as many
+                dimensions.
+            Y: Targets ``... x q x 1`` for all members, or ``... x members x q x 1``.
+            noise: Variances of the noise, if those of the training data are known, of the shape
+                of ``Y`` and, as in BoTorch, on the scale of the outcome transform; entries for
+                each member are on that member's scale.
+            typical_noise: One variance on the scale of ``common_data``, instead of ``noise``.
             **kwargs: As in BoTorch.
 
         Raises:
-            ValueError: Shapes do not belong together, or values are not finite.
+            ValueError: Shapes do not fit, or values are not finite.
         """
         self._check_points(X, added=True)
         check_tensors(Y=Y)
@@ -484,9 +483,8 @@ class StructureEnsembleGP(ExactBaseGP):
     ) -> Self:
         """As in BoTorch; the members of fantasies are an ordinary batch dimension.
 
-        Acquisition functions that look ahead (``qKnowledgeGradient``) average over the members of
-        this model; with an ensemble of fantasies they would average twice. Known noise is taken
-        with its mean on the scale of the targets.
+        Look-ahead acquisition functions (``qKnowledgeGradient``) already average over the members
+        of this model. Known noise enters with its mean on the scale of the targets.
         """
         warp, noise = self._member_warp, self.common_data()[2]
         if observation_noise is None and X.numel() and warp is not None and noise is not None:
@@ -495,7 +493,7 @@ class StructureEnsembleGP(ExactBaseGP):
                 y, _ = given(y)
             means = warp(y)[0].squeeze(-1)
             observation_noise = self._warped_noise(means).unsqueeze(-1)
-            kwargs["typical_noise"] = noise.mean()  # of draws that are not known yet
+            kwargs["typical_noise"] = noise.mean()  # for all draws
         model = super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
         model._is_ensemble = False
         return model
@@ -509,7 +507,7 @@ class StructureEnsembleGP(ExactBaseGP):
     def _apply_noise(
         self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:
-        """As the base class; where noise is known, with its mean on the scale of the targets."""
+        """As the base class; known noise enters with its mean on the scale of the targets."""
         fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         if observation_noise is True and fixed and self._member_warp is not None:
             observation_noise = self._warped_noise(mvn.mean).unsqueeze(-1)
@@ -532,7 +530,7 @@ class StructureEnsembleGP(ExactBaseGP):
 
     @property
     def common_transform(self) -> OutcomeTransform | None:
-        """Of the targets to the scale of ``common_data``, which all members share."""
+        """Outcome transform to the scale of ``common_data``, which all members share."""
         transform = self._transform("given")
         return None if isinstance(transform, MemberWarp) else transform
 
@@ -550,7 +548,7 @@ class StructureEnsembleGP(ExactBaseGP):
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """As the base class, with each kernel evaluated once for all members that have it."""
+        """As the base class, with one evaluation of each kernel for all its members."""
         if kwargs:
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
@@ -566,8 +564,8 @@ class StructureEnsembleGP(ExactBaseGP):
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         raise NotImplementedError(
-            "Each structure is trained by itself and then weighed: closure, closure_kwargs and "
-            "optimizer_kwargs are not supported; see fit_structure_ensemble_gp."
+            "Each structure is trained by itself: closure, closure_kwargs and optimizer_kwargs are "
+            "not supported; use the options of fit_structure_ensemble_gp."
         )
 
 
@@ -590,9 +588,8 @@ def _check_outcomes(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     x = kwargs.get("X", args[2] if len(args) > 2 else None)
     if x is not None and args and x.dim() == 3 and args[0].dim() == 4:
         raise NotImplementedError(
-            "LogNoisyExpectedImprovement and NoisyExpectedImprovement are not available for "
-            "ensembles, whose members have fantasies of their own: take "
-            "qLogNoisyExpectedImprovement (qLogNEI), which averages over the members."
+            "LogNoisyExpectedImprovement and NoisyExpectedImprovement do not support ensembles: "
+            "use qLogNoisyExpectedImprovement (qLogNEI), which averages over the members."
         )
 
 
@@ -600,7 +597,7 @@ def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) 
     if isinstance(structure, str) and structure.startswith(_INPUTS):
         base = _kernel(structure.removeprefix(_INPUTS), num_columns, cat_dims)
         columns = [column for column in range(num_columns) if column not in cat_dims]
-        priors = {f"concentration{n}_prior": log_normal_prior(1.0, _BENDS) for n in (0, 1)}
+        priors = {f"concentration{n}_prior": log_normal_prior(1.0, _WARP_SCALE) for n in (0, 1)}
         return InputWarpKernel(base, num_columns, columns=columns, **priors)
     if isinstance(structure, str) and structure in _KERNELS:
         return _KERNELS[structure](num_columns, cat_dims)
@@ -614,22 +611,22 @@ def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) 
 
 
 def _names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:
-    """Names of the structures; the second of the same name is numbered 2."""
+    """Names of the structures; repeated names are numbered from 2."""
     words = [one if isinstance(one, str) else type(one).__name__ for one in structures]
-    before = [words[:place].count(word) for place, word in enumerate(words)]
+    before = [words[:index].count(word) for index, word in enumerate(words)]
     return tuple(f"{w} {n + 1}" if n else w for w, n in zip(words, before, strict=True))
 
 
 def _apportion(weights: Tensor, total: int) -> Tensor:
-    """Numbers of sum ``total`` in proportion to weights of sum one, by largest remainders.
+    """Round ``total`` times weights of sum one to integers, by largest remainders.
 
     Weights below half a member get none: a structure that predicts badly is often uncertain
     everywhere, and its acquisition function would dominate the average.
     """
-    shares = weights.double() * total
-    shares = shares * (shares >= min(0.5, float(shares.max())))
-    shares = shares * (total / shares.sum())
-    counts = shares.floor()
+    quotas = weights.double() * total
+    quotas = quotas * (quotas >= min(0.5, float(quotas.max())))
+    quotas = quotas * (total / quotas.sum())
+    counts = quotas.floor()
     rest = total - int(counts.sum())
-    counts[(shares - counts).topk(rest).indices] += 1
+    counts[(quotas - counts).topk(rest).indices] += 1
     return counts.long()

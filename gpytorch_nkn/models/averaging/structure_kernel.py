@@ -1,4 +1,4 @@
-"""A batch of kernels that differ in their structure."""
+"""Batch of kernels with different structures."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["StructureKernel"]
 class StructureKernel(BatchKernel):
     """One of several kernels for each entry of a batch.
 
-    A kernel is evaluated once for all entries that have it and the same inputs. Kernels have no
-    batch shapes; ``members``, of the batch shape, has the number of the kernel of each entry.
+    Entries with the same kernel and inputs share one evaluation. Kernels have no batch shapes;
+    ``members``, of the batch shape, holds the index of each entry's kernel.
     """
 
     members: Tensor
@@ -33,7 +33,7 @@ class StructureKernel(BatchKernel):
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
     ) -> BatchPredictionStrategy:
-        """One that predicts once for all entries of the batch that are the same."""
+        """Return a strategy that predicts once for equal entries of the batch."""
         made = BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
         made.look_for_copies(self.members)
         return made
@@ -71,9 +71,9 @@ class StructureKernel(BatchKernel):
         diag: bool = False,
         strategy: Any = None,
     ) -> Tensor:
-        """Values as those of ``forward``, of a batch of entries with these kernels.
+        """Values of ``forward`` for entries with the kernels ``members``.
 
-        ``strategy`` is the model's, which may keep the values of parameters.
+        ``strategy`` is the model's prediction strategy, which may cache parameter values.
         """
 
         def values(number: int, one: Tensor, two: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class StructureKernel(BatchKernel):
             return found.view(*shape, *found.shape[1:])
 
         numbers, inverse = members.unique(return_inverse=True)
-        entries = [(inverse == place).nonzero()[:, 0] for place in range(len(numbers))]
+        entries = [(inverse == index).nonzero()[:, 0] for index in range(len(numbers))]
         parts = [
             values(number, x1.index_select(-3, own), x2.index_select(-3, own))
             for number, own in zip(numbers.tolist(), entries, strict=True)
@@ -108,5 +108,5 @@ class StructureKernel(BatchKernel):
 
 
 def _is_shared(x: Tensor) -> bool:
-    """Whether all entries of the batch have these inputs, ``N x D`` or ``... x 1 x N x D``."""
+    """Whether all entries share the inputs, ``N x D`` or ``... x 1 x N x D``."""
     return x.dim() == 2 or x.size(-3) == 1
