@@ -198,7 +198,7 @@ def _(told):
     torch.testing.assert_close(deviations[1], deviations[2], rtol=1e-3, atol=1e-6)
 
 
-@advice("take qLogNoisyExpectedImprovement (qLogNEI)")
+@advice("use qLogNoisyExpectedImprovement (qLogNEI)")
 def _(told):
     model = models.StructureEnsembleGP(X, Y, torch.full_like(Y, 1e-4))
     with told():
@@ -404,7 +404,7 @@ def _(told):
     models.StructureEnsembleGP(X, Log()(Y)[0])
 
 
-@advice("see fit_structure_ensemble_gp")
+@advice("use the options of fit_structure_ensemble_gp")
 def _(told):
     model = models.StructureEnsembleGP(X, Y, structures=("rbf",))
     with told():
@@ -434,7 +434,7 @@ def _(told):
     model.set_train_data(X[:5], model.train_targets[:5], strict=False)
 
 
-@advice("call the model, or predict left-out rows by")
+@advice("call the model, or predict held-out rows by")
 def _(told):
     model = models.SparseNKNGP(X, Y, inducing_points=4).eval()
     with told():
@@ -461,7 +461,7 @@ def image_model(size=6, missing=0):
     return models.KroneckerGridGP([rows, rows], image, [RBFKernel(), RBFKernel()])
 
 
-@advice("make one of the grid with the new cells")
+@advice("make a model of the grid with the new cells")
 def _(told):
     model = image_model()
     with told():
@@ -471,7 +471,7 @@ def _(told):
     assert larger.grid_mean().shape == (7, 7)
 
 
-@advice("ask for fewer points at a time, or use predict or")
+@advice("pass fewer at a time, or use predict or")
 def _(told):
     model = image_model(missing=2)
     limit = mock.patch.object(kronecker_grid_gp, "_MAX_ELEMENTS", 300)
@@ -513,7 +513,7 @@ def _(told):
         qKnowledgeGradient(made, num_fantasies=2)(torch.rand(1, 3, 2, dtype=torch.float64))
 
 
-@advice("give the network active_dims if they are to be left out")
+@advice("give the network active_dims to omit them")
 def _(told):
     def make(**options):
         inner = NeuralKernelNetwork([RBFKernel(**options)], [Linear(1, 1)])

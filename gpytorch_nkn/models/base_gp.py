@@ -1,4 +1,4 @@
-"""The base classes of models: training, checks, predictions and outputs."""
+"""Base classes of models: training, checks, predictions and outputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from torch import Tensor
 from gpytorch_nkn.fit import check_counts, options_of
 from gpytorch_nkn.kernels import FeatureKernel, categorical_columns, check_codes, index_kernel_batch
 from gpytorch_nkn.layers import apply_to_base
-from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix, check_tensors
+from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix, check_finite, check_tensors
 from gpytorch_nkn.models.common import (
     check_codes_kept,
     check_training_data,
@@ -52,18 +52,18 @@ M = TypeVar("M", bound=Model)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-FEW_POINTS = 512  # up to this number joint covariances are computed at once
-_JOINED_ENTRIES = 100_000  # of inputs, up to which one call of a kernel costs less than two
-_CHUNK_ENTRIES = 4_000_000  # covariances in memory at a time: 32 MB, several times that in all
+FEW_POINTS = 512  # largest number of points whose joint covariance is computed at once
+_JOINED_ENTRIES = 100_000  # input entries up to which one call of a kernel is faster than two
+_CHUNK_ENTRIES = 4_000_000  # covariances of a chunk: 32 MB, several times that in total
 
-# The trainer of each class of models: a function of a model, whose options are keywords.
+# The trainer of each class of models: a function of a model with keyword options.
 TRAINERS: dict[type[Model], Callable[..., Any]] = {}
 
 
 def trains(
     model_class: type[M],
 ) -> Callable[[Callable[Concatenate[M, P], R]], Callable[Concatenate[M, P], R]]:
-    """Make a function the trainer of a class of models; it then rejects any other model."""
+    """Register a function as the trainer of a class of models; it then rejects other models."""
 
     def register(trainer: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
         @wraps(trainer)
@@ -84,7 +84,7 @@ def trains(
 
 
 class BaseGP:
-    """Training by the model's own trainer, checked points, predictions in chunks."""
+    """Model with its own trainer, checked points and predictions in chunks."""
 
     _num_columns: tuple[int, ...]
     _stock_options = frozenset(
@@ -105,15 +105,15 @@ class BaseGP:
         optimizer_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> MarginalLogLikelihood:
-        """Train the model for ``fit_gpytorch_mll``: by its trainer, or by BoTorch if asked to.
+        """Train the model in ``fit_gpytorch_mll``, by its trainer or by BoTorch's optimisers.
 
         Args:
             mll: Marginal log likelihood of this model.
             closure, closure_kwargs, optimizer_kwargs: As in BoTorch.
-            **kwargs: Options of the model's trainer, or BoTorch's.
+            **kwargs: Options of the model's trainer or of BoTorch.
 
         Raises:
-            TypeError: An option is neither, or there are some of both.
+            TypeError: An option is unknown, or options of both are given.
         """
         trainer = next(TRAINERS[c] for c in type(self).__mro__ if c in TRAINERS)
         own = options_of(trainer)
@@ -135,7 +135,7 @@ class BaseGP:
         return self._stock_fit(mll, **stock, **kwargs)
 
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
-        """Whether a marginal log likelihood is the one that the trainer of this model maximises."""
+        """Whether the trainer of this model maximises this marginal log likelihood."""
         plain = type(mll) is ExactMarginalLogLikelihood and mll.model is self
         return plain and mll.likelihood is mll.model.likelihood
 
@@ -144,14 +144,14 @@ class BaseGP:
         return _fit_fallback(mll, **options)
 
     def _check_points(self: Any, X: Tensor, added: bool = False, width: int | None = None) -> None:
-        """Reject points to predict at, or to be ``added`` to the data.
+        """Check points to predict at, or to be ``added`` to the data.
 
-        ``width`` is the number of columns of transformed points; ``None`` is before that.
+        ``width`` is the number of columns of transformed points; ``None`` for other points.
 
         Raises:
-            TypeError: The points are no tensor of real numbers.
-            ValueError: The points are not ``... x q x d``, or NaN or infinite. Points to predict at
-                may lack the columns that an input transform appends to them.
+            TypeError: The points are not a tensor of real numbers.
+            ValueError: The points are not ``... x q x d`` or not finite. Points to predict at may
+                lack columns that an input transform appends.
         """
         if not isinstance(X, Tensor) or X.is_complex():
             got = X.dtype if isinstance(X, Tensor) else type(X).__name__
@@ -160,12 +160,10 @@ class BaseGP:
         if X.dim() < 2 or (X.shape[-1:] != columns and (added or not self._are_appended(X))):
             expected = columns[0] if columns else "d"
             raise ValueError(f"X must be ... x q x {expected}, got the shape {tuple(X.shape)}.")
-        if not bool(X.isfinite().all()):
-            wrong = int((~X.isfinite()).sum())
-            raise ValueError(f"X must be finite, got {wrong} values that are NaN or infinite.")
+        check_finite(X=X)
 
     def _are_appended(self: Any, X: Tensor) -> bool:
-        """Whether the columns that points lack are appended (BoTorch's ``AppendFeatures``)."""
+        """Whether the input transform appends the missing columns (``AppendFeatures``)."""
         transform = getattr(self, "input_transform", None)
         if transform is None or transform.transform_on_train or X.size(-1) >= self._num_columns[0]:
             return False
@@ -177,7 +175,7 @@ class BaseGP:
         return super().posterior(X, *args, **kwargs)  # type: ignore[misc]
 
     def _chunk_width(self: Any) -> int:
-        """Numbers that the prediction at one point takes."""
+        """Number of covariances for the prediction at one point."""
         return self.train_targets.numel()
 
     @torch.no_grad()
@@ -189,7 +187,7 @@ class BaseGP:
         Args:
             X: Inputs ``... x q x d``.
             observation_noise: Add the variance of the noise.
-            chunk_size: Points at a time; ``None`` takes as many as need some 100 MB.
+            chunk_size: Points of a chunk; ``None`` for chunks of about 100 MB.
 
         Returns:
             Mean and variance ``... x q x m`` in the units of ``train_Y``.
@@ -204,7 +202,7 @@ class BaseGP:
         self._check_points(X)
         means, variances = [], []
         for part in X.split(chunk_size, dim=-2):
-            # q x ... x 1 x d, a batch of single points: there are no covariances then
+            # q x ... x 1 x d, a batch of single points without covariances
             single = part.movedim(-2, 0).unsqueeze(-2)
             posterior = self.posterior(single, observation_noise=observation_noise)
             means.append(posterior.mean.squeeze(-2).movedim(0, -2))
@@ -213,21 +211,21 @@ class BaseGP:
 
 
 class ExactModel(BaseGP):
-    """Predictions of an exact GP that are those of its present state, dtype and data.
+    """Exact GP whose transformed training inputs follow its state, dtype and data.
 
-    BoTorch transforms the training inputs once, in ``eval()``, and keeps them when a state is
-    loaded or the dtype changes.
+    BoTorch transforms the training inputs once, in ``eval()``, and does not update them when a
+    state is loaded or the dtype changes.
     """
 
     def keep_inputs_fresh(self: Any) -> None:
-        """Transform the inputs anew after a state has been loaded."""
-        # a hook, which is called for a model within another module, too
-        self.register_load_state_dict_post_hook(_transform_inputs_anew)
+        """Transform the inputs again after a state has been loaded."""
+        # a hook, which also runs if the model is a part of another module
+        self.register_load_state_dict_post_hook(_transform_inputs_again)
 
     def _apply(self: Any, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
         data = (*(self.train_inputs or ()), self.train_targets)
         if all(fn(one) is one for one in (*data, *self.parameters(), *self.buffers())):
-            return self  # acquisition functions call ``to`` each time: factorisations stay
+            return self  # keeps factorisations, as acquisition functions call ``to`` each time
         with self._inputs_as_given():
             super()._apply(fn, *args, **kwargs)  # type: ignore[misc]
         for prior in (part for part in self.modules() if isinstance(part, Prior)):
@@ -236,7 +234,7 @@ class ExactModel(BaseGP):
 
     @contextmanager
     def _inputs_as_given(self: Any) -> Iterator[None]:
-        """Give back the training inputs before their transform; transform them anew afterwards."""
+        """Revert the transform of the training inputs in a context."""
         transformed = self._has_transformed_inputs
         self._revert_to_original_inputs()
         self._clear_cache()
@@ -256,16 +254,16 @@ class ExactModel(BaseGP):
         return self.covar_module(x, diag=True)
 
     def _values(self: Any, one: Tensor, two: Tensor) -> Tensor:
-        """The kernel's matrix for inputs ``... x N x D`` and ``... x M x D``."""
+        """Kernel matrix of inputs ``... x N x D`` and ``... x M x D``."""
         return self.covar_module(one, two).to_dense()
 
     def _test_prior(
         self: Any, train: Tensor, test: Tensor, values: Callable[[Tensor, Tensor], Tensor]
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """The same for training inputs, test points and a function that returns a matrix.
+        """Prior mean and covariances, given a function of two inputs that returns a matrix.
 
-        A single call repeats the training inputs for every batch of test points; for many batches
-        two calls are cheaper. Covariances of many test points are evaluated lazily.
+        One call repeats the training inputs for every batch of test points; for many batches two
+        calls are cheaper. Covariances of many test points are lazy.
         """
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         if test.size(-2) > FEW_POINTS:
@@ -284,18 +282,18 @@ class ExactModel(BaseGP):
 
 
 class ExactBaseGP(ExactModel, SingleTaskGP):
-    """BoTorch's SingleTaskGP, with data that are checked whenever they are set.
+    """BoTorch's SingleTaskGP with checks of its data.
 
     Args:
         train_X: Inputs ``... x n x d``.
         train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Known variances of the noise ``... x n x m``; ``None`` infers one level.
-        cat_dims: Columns of ``train_X`` that hold codes of categories.
+        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one level.
+        cat_dims: Columns of ``train_X`` with codes of categories.
 
-    All others are as in BoTorch.
+    Other arguments are as in BoTorch.
 
     Raises:
-        TypeError: The data are no floating-point tensors, or a column's number is not an integer.
+        TypeError: The data are not floating-point tensors, or a column is not an integer.
         ValueError: The data do not fit each other, or ``cat_dims`` are not columns of codes.
     """
 
@@ -345,7 +343,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
 
         Args:
             training_data: Inputs, targets and, if known, noise variances.
-            categorical_features: The class's ``cat_dims``, by the name that BoTorch and Ax have.
+            categorical_features: The class's ``cat_dims``, under the name of BoTorch and Ax.
             **options: Further arguments of the constructor.
         """
         if categorical_features is not None:
@@ -358,8 +356,8 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         """As in BoTorch, for inputs ``... x q x d`` and outcomes ``... x q x m``.
 
         Raises:
-            TypeError: They are no floating-point tensors.
-            ValueError: Their numbers of rows differ, or a value is not finite.
+            TypeError: They are not floating-point tensors.
+            ValueError: Shapes do not fit, or a value is not finite.
         """
         self._check_points(X, added=True)
         check_tensors(Y=Y)
@@ -368,9 +366,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
                 f"Y must be ... x {X.size(-2)} x {self._num_outputs} for X of the shape "
                 f"{tuple(X.shape)}, got {tuple(Y.shape)}."
             )
-        if not bool(Y.isfinite().all()):
-            wrong = int((~Y.isfinite()).sum())
-            raise ValueError(f"Y must be finite, got {wrong} values that are NaN or infinite.")
+        check_finite(Y=Y)
         if noise is not None:
             kwargs["noise"] = noise
         return super().condition_on_observations(X, Y, **kwargs)
@@ -384,8 +380,8 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         """As in GPyTorch, for inputs ``... x n x d`` before their transform, targets ``... x n``.
 
         Raises:
-            ValueError: The numbers of rows differ, from each other or from what stays.
-            RuntimeError: ``strict`` is true, and a shape, type or device differs from before.
+            ValueError: The numbers of rows differ.
+            RuntimeError: ``strict`` is true, and a shape, type or device changes.
         """
         given = (inputs,) if isinstance(inputs, Tensor) else inputs
         x = (self.train_inputs if given is None else given)[0]
@@ -407,7 +403,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         posterior = super().posterior(X, *args, **kwargs)
         normal: Any = getattr(posterior, "distribution", None)
         covariance: Any = getattr(normal, "lazy_covariance_matrix", None)
-        if type(covariance) is BlockDiagLinearOperator:  # of outputs, which ModelListGP takes apart
+        if type(covariance) is BlockDiagLinearOperator:  # ModelListGP splits it by outputs
             blocks = BlockDiagonal(covariance.base_linear_op)
             posterior.distribution = type(normal)(posterior.mean, blocks, interleaved=False)
         return posterior
@@ -415,11 +411,11 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
     def _apply_noise(
         self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:
-        """Add jitter before the outcome transform, whatever the unit of the targets.
+        """Add jitter before the outcome transform.
 
-        GPyTorch adds its jitter in that unit, which may be too little at a training point. Where
-        BoTorch cannot factorise one of a batch of covariances (``qLogNoisyExpectedImprovement``),
-        it redraws all samples and compares values of different draws.
+        GPyTorch's jitter in the unit of the targets may be too small at a training point. If
+        BoTorch cannot factorise one covariance of a batch (``qLogNoisyExpectedImprovement``), it
+        draws all samples again and compares values of different draws.
         """
         if mvn.mean.size(-1) > 1 and not isinstance(self.covar_module, FeatureKernel):
             covariance = mvn.lazy_covariance_matrix
@@ -432,30 +428,29 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """As in GPyTorch, with one call of the kernel for few points: small matrices cost little
-        beside the call."""
+        """As in GPyTorch, with one call of the kernel for few points."""
         if kwargs or type(self).forward is not SingleTaskGP.forward:
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
         return self._test_prior(train, test, self._values)
 
     def subset_output(self, idcs: list[int]) -> Any:
-        """Return the model of some of the outputs only.
+        """Return the model of some of the outputs.
 
         Args:
-            idcs: Numbers of the outputs, from -m to m - 1.
+            idcs: Indices of the outputs, from -m to m - 1.
 
         Raises:
-            ValueError: An output does not exist, or none is asked for.
-            NotImplementedError: The mean or the likelihood is of a class whose parameters cannot be
-                assigned to the outputs.
+            ValueError: An output does not exist, or ``idcs`` is empty.
+            NotImplementedError: The class of the mean or likelihood does not tell which parameters
+                belong to which output.
         """
         idcs = normalize_indices(idcs, self._num_outputs) or []
         if not idcs:
-            raise ValueError("At least one output is needed, got none.")
+            raise ValueError("idcs must name at least one output, got none.")
         if self._num_outputs == 1:
             return super().subset_output(idcs)
-        # BoTorch does not reach kernels in lists: it subsets the rest
+        # BoTorch does not index kernels in lists, so it handles all but the kernel
         self._subset_batch_dict = _output_dimensions(self)
         kernel, self.covar_module = self.covar_module, None
         try:
@@ -464,13 +459,13 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
             self.covar_module = kernel
         outputs = idcs if len(idcs) > 1 else idcs[0]
         subset.covar_module = index_kernel_batch(kernel, (..., outputs))
-        if subset._original_train_inputs is not None:  # BoTorch leaves those of all outputs
+        if subset._original_train_inputs is not None:  # BoTorch does not index them
             subset._original_train_inputs = subset._original_train_inputs[..., outputs, :, :]
         return subset
 
 
-def _transform_inputs_anew(model: ExactModel, keys: Any) -> None:
-    """Do so after a state was loaded."""
+def _transform_inputs_again(model: ExactModel, keys: Any) -> None:
+    """Transform the training inputs after a state was loaded."""
     with model._inputs_as_given():
         pass
 
@@ -485,7 +480,7 @@ def event_dims(part: Module, name: str) -> int | None:
 
 
 def _output_dimensions(model: SingleTaskGP) -> dict[str, int]:
-    """The dimension, counted from the last, of the outputs in each parameter that has one."""
+    """Return the negative index of the output dimension of each parameter that has one."""
     found = {}
     for name, parameter in model.named_parameters():
         part = name.split(".")[0]
@@ -495,9 +490,9 @@ def _output_dimensions(model: SingleTaskGP) -> dict[str, int]:
         batch = parameter.shape[: parameter.dim() - (num_dims or 0)]
         if num_dims is None or (batch and batch[-1] != model._num_outputs):
             raise NotImplementedError(
-                f"Which of {name} belongs to which output is not known, of the shape "
-                f"{tuple(parameter.shape)}."
+                f"The output dimension of {name} with the shape {tuple(parameter.shape)} is "
+                "unknown: use one model per output in a ModelListGP."
             )
-        if batch:  # otherwise the outputs share it
+        if batch:  # the outputs do not share it
             found[name] = -1 - num_dims
     return found

@@ -1,4 +1,4 @@
-"""Checks of the data of models, their outcome transforms and their noise."""
+"""Checks of training data, default outcome transforms and likelihoods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import warn_user
 from gpytorch_nkn.layers import log_normal_prior
-from gpytorch_nkn.linalg import check_tensors
+from gpytorch_nkn.linalg import check_finite, check_tensors
 
 __all__ = [
     "PartsGP",
@@ -30,21 +30,18 @@ __all__ = [
     "reject_loo_cv",
 ]
 
-_NOISE_FLOOR = 1e-6  # of the variance of standardised targets: noise-free data remain solvable
+_NOISE_FLOOR = 1e-6  # smallest noise variance of standardised targets, for solvable systems
 _FLOOR_SHARE = 0.01  # largest negligible floor, as a fraction of the outcomes' standard deviation
-_BOTORCH_LEAST = 1e-8  # standard deviation from which on BoTorch's Standardize divides by it
-_ROUNDING = 10.0  # rounding errors, in units of the last digit, that a constant may have
+_BOTORCH_LEAST = 1e-8  # smallest standard deviation by which BoTorch's Standardize divides
+_ROUNDING = 10.0  # largest rounding error of a constant, in machine precisions
 
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None = None) -> None:
-    """Reject values that are NaN or infinite, and different numbers of rows.
-
-    Inputs are ``... x n x d``, outcomes and variances of their noise ``... x n x m``.
+    """Check inputs ``... x n x d``, and outcomes and noise variances ``... x n x m``.
 
     Raises:
-        TypeError: They are no floating-point tensors.
-        ValueError: Numbers of rows differ, there are no columns of inputs, or a value is not
-            finite.
+        TypeError: They are not floating-point tensors.
+        ValueError: Numbers of rows differ, inputs have no columns, or a value is not finite.
     """
     present = {"train_X": train_X, "train_Y": train_Y}
     if train_Yvar is not None:
@@ -52,10 +49,7 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
     check_tensors(**present)
     if train_X.dim() < 2:
         raise ValueError(f"train_X must be ... x n x d, got the shape {tuple(train_X.shape)}.")
-    for name, values in present.items():
-        if not bool(values.isfinite().all()):
-            wrong = int((~values.isfinite()).sum())
-            raise ValueError(f"{name} must be finite, got {wrong} values that are NaN or infinite.")
+    check_finite(**present)
     if train_Yvar is not None and train_Yvar.numel() and train_Yvar.min() < 0:
         raise ValueError(f"train_Yvar must hold variances, at least 0, got {train_Yvar.min():.4g}.")
     if all(v.dim() > 1 for v in present.values()):
@@ -65,11 +59,7 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
 
 
 def check_codes_kept(model: Any, train_X: Tensor) -> None:
-    """Reject input transforms that give several categories the same number.
-
-    Raises:
-        ValueError: A transform does, or moves or removes a column of categories.
-    """
+    """Raise a ValueError if the input transform merges categories or moves their column."""
     if not model.cat_dims:
         return
     transformed = model.transform_inputs(train_X)
@@ -86,10 +76,10 @@ def check_codes_kept(model: Any, train_X: Tensor) -> None:
 def outcome_transform_for(
     given: OutcomeTransform | _DefaultType | None, train_Y: Tensor
 ) -> OutcomeTransform | None:
-    """Return the given transform; by default one that standardises outcomes of any size.
+    """Return the given transform, or by default one that standardises outcomes of any size.
 
-    BoTorch's default does not scale outcomes with a standard deviation below 1e-8. Here only
-    outcomes ``... x n x m`` that differ by rounding are constant. Warns if GPyTorch's smallest
+    BoTorch's default does not scale outcomes with a standard deviation below 1e-8; this one does,
+    unless they differ by rounding alone. Outcomes are ``... x n x m``. Warns if GPyTorch's smallest
     variance is not negligible.
     """
     options: dict[str, Any] = {}
@@ -103,10 +93,10 @@ def outcome_transform_for(
         small = deviations[(deviations < floor**0.5 / _FLOOR_SHARE) & (deviations > least)]
         if small.numel() and (given is None or isinstance(given, _DefaultType | Standardize)):
             warn_user(
-                f"The outcomes have a standard deviation of {small.min():.1e}. Means are predicted "
-                f"as for any other, but GPyTorch's smallest variance, {floor:.0e}, makes small "
-                "standard deviations too wide: give train_Y in a larger unit, or predict under "
-                "gpytorch.settings.min_variance with smaller values."
+                f"The outcomes have a standard deviation of {small.min():.1e}. GPyTorch's smallest "
+                f"variance, {floor:.0e}, makes predicted standard deviations too large: give "
+                "train_Y in a larger unit, or predict under gpytorch.settings.min_variance with "
+                "smaller values."
             )
     if not isinstance(given, _DefaultType):
         return given
@@ -116,15 +106,16 @@ def outcome_transform_for(
 def check_likelihood(
     likelihood: GaussianLikelihood | None, train_Yvar: Tensor | None = None
 ) -> None:
-    """Raise a TypeError unless the likelihood is a GaussianLikelihood or None.
+    """Check that the likelihood is a GaussianLikelihood or None.
 
     Raises:
-        ValueError: Variances of the noise are known, and there is a likelihood that learns one.
+        TypeError: It is another likelihood.
+        ValueError: There is a likelihood although noise variances are known.
     """
     if likelihood is not None and train_Yvar is not None:
         raise ValueError(
-            f"Give likelihood or train_Yvar, got both: {type(likelihood).__name__} learns the "
-            "level of noise that train_Yvar knows."
+            f"Give likelihood or train_Yvar, got both: {type(likelihood).__name__} would infer the "
+            "noise variances that train_Yvar holds."
         )
     if likelihood is not None and type(likelihood) is not GaussianLikelihood:
         raise TypeError(
@@ -135,19 +126,19 @@ def check_likelihood(
 def reject_loo_cv(model: Any) -> None:
     """Raise in ``forward`` if BoTorch's ``loo_cv`` calls it.
 
-    Features at inducing points omit a part of the prior variances; standard deviations could be
-    half of the right ones. Other calls in eval mode use ``gpytorch.settings.prior_mode``.
+    Features at inducing points omit a part of the prior variances, and standard deviations could be
+    half of the correct ones. Other calls in eval mode use ``gpytorch.settings.prior_mode``.
     """
     if not model.training and settings.prior_mode.off():
         raise NotImplementedError(
             f"{type(model).__name__} with inducing points has no prior in closed form in eval "
-            "mode, on which loo_cv relies: call the model, or predict left-out rows by "
+            "mode, which loo_cv needs: call the model, or predict held-out rows by "
             "botorch.cross_validation.batch_cross_validation."
         )
 
 
 class PartsGP(ExactGP):
-    """An exact GP of the given kernel, mean and likelihood."""
+    """Exact GP of the given kernel, mean and likelihood."""
 
     def __init__(self, x: Tensor, y: Tensor, kernel: Kernel, mean: Mean, likelihood: Likelihood):
         super().__init__(x, y, likelihood)

@@ -35,10 +35,10 @@ __all__ = ["NKNMultiTaskGP"]
 
 
 class TaskStandardize(StratifiedStandardize):
-    """BoTorch's standardisation by task, with variances of many points without their matrix."""
+    """BoTorch's standardisation by task, with lazy covariances of many points."""
 
     def untransform_posterior(self, posterior: Any, X: Tensor | None = None) -> Any:
-        """The posterior ``... x q x 1`` at points ``... x q x (d + 1)``, in units of the data."""
+        """Posterior ``... x q x 1`` at points ``... x q x (d + 1)``, in the units of the data."""
         normal: Any = getattr(posterior, "distribution", None)
         if type(normal) is not MultivariateNormal or X is None or X.size(-2) <= FEW_POINTS:
             return super().untransform_posterior(posterior, X)
@@ -52,7 +52,7 @@ class TaskStandardize(StratifiedStandardize):
 
 
 class _TaskProduct(ProductKernel):
-    """A kernel of the inputs times one of the tasks, with lazy covariances of many points."""
+    """Product of a kernel of the inputs and one of the tasks, with the package's strategy."""
 
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
@@ -62,41 +62,38 @@ class _TaskProduct(ProductKernel):
 
 
 class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
-    r"""Exact GP of correlated tasks, whose kernel of the inputs learns its structure.
+    r"""Exact GP of correlated tasks, with a kernel of the inputs that learns its structure.
 
     .. math::
         \operatorname{cov}(f_s(x), f_t(x')) = B_{st}\, k(x, x')
 
-    with a network :math:`k` and BoTorch's covariance of tasks :math:`B`, which is positive
-    everywhere. Each row is one observation of one task, so that the tasks may be observed at
-    different points. Use it for :class:`botorch.models.MultiTaskGP`: for several outcomes, for
-    outputs with missing values, and to transfer from earlier experiments.
+    with a network :math:`k` and BoTorch's covariance of tasks :math:`B`, whose entries are
+    positive. Each row is one observation of one task. Use it in place of
+    :class:`botorch.models.MultiTaskGP`, for several outcomes, outcomes with missing values, and
+    transfer from earlier experiments.
 
-    Unlike MultiTaskGP it standardises the outcomes of each task by themselves, and it has a noise
-    level per task whatever integers the tasks are (BoTorch's has none for tasks other than
-    0, 1, ...).
+    Unlike MultiTaskGP it standardises the outcomes of each task separately, and it has a noise
+    level per task for any integers (MultiTaskGP needs tasks 0, 1, ...).
 
     Args:
-        train_X: Inputs ``n x (d + 1)``, one column of which holds the task, a non-negative integer.
+        train_X: Inputs ``n x (d + 1)``, with the task, a non-negative integer, in one column.
         train_Y: Outcomes ``n x 1``.
-        task_feature: Index of the column of the task.
-        train_Yvar: Known variances of the noise ``n x 1``; ``None`` infers one level per task.
+        task_feature: Index of the task's column.
+        train_Yvar: Known noise variances ``n x 1``; ``None`` infers one level per task.
         structure: Kernel of the inputs, as in :class:`.NKNSingleTaskGP`.
-        rank: Rank of the covariance of tasks; ``None`` for their number.
-        task_covar_prior: Prior on the correlations of tasks; default as in BoTorch.
-        output_tasks: Tasks that the posterior is of; ``None`` for all.
-        all_tasks: Tasks, where some have no observations.
-        likelihood: Default: Gaussian, with BoTorch's prior on the noise.
-        mean_module: Default: a constant per task.
+        rank: Rank of the covariance of tasks; ``None`` for full rank.
+        output_tasks: Tasks of the posterior; ``None`` for all.
+        all_tasks: All tasks, if some have no observations.
+        task_covar_prior, likelihood, mean_module: As in BoTorch.
         outcome_transform: Default: standardise each task; ``None`` for none.
-        input_transform: Applied to all ``d + 1`` columns; leave the task as it is
+        input_transform: Applied to all ``d + 1`` columns; exclude the task
             (``Normalize(d + 1, indices=...)``).
 
     ``fit_gpytorch_mll`` trains it by :func:`gpytorch_nkn.bo.fit_bo_model`.
 
     Raises:
-        MemoryError: The covariance matrices of so many rows do not fit into free memory.
-        TypeError: The data are no floating-point tensors, or ``structure`` is neither a name nor a
+        MemoryError: The covariance matrices do not fit into free memory.
+        TypeError: The data are not floating-point tensors, or ``structure`` is neither a name nor a
             network.
         ValueError: Tasks are not non-negative integers, the data do not fit each other, or
             ``structure`` does not fit the input columns.
@@ -148,7 +145,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         if likelihood is None and train_Yvar is None:
             prior = LogNormalPrior(-4.0, 1.0)
             floor = GreaterThan(MIN_INFERRED_NOISE_LEVEL, None, initial_value=prior.mode)
-            # the likelihood takes the value of a task as the index of its noise
+            # the likelihood uses the task as the index of its noise
             likelihood = HadamardGaussianLikelihood(
                 tasks[-1] + 1, prior, floor, task_feature_index=task_feature
             )
@@ -185,17 +182,17 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         observation_noise: bool | Tensor = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> Any:
-        """As in BoTorch, at points ``... x q x (d + 1)`` of tasks, or ``... x q x d`` for all."""
+        """As in BoTorch, at points ``... x q x (d + 1)``, or ``... x q x d`` for all tasks."""
         self._check_points(X)
         if X.size(-1) == self.num_non_task_features + 1:
             return super().posterior(X, output_indices, observation_noise, posterior_transform)
         tasks = self._output_tasks if output_indices is None else output_indices
-        place, shape = self._task_feature, (*X.shape[:-1], 1)
+        column, shape = self._task_feature, (*X.shape[:-1], 1)
         rows = [
-            torch.cat([X[..., :place], X.new_full(shape, task), X[..., place:]], -1)
+            torch.cat([X[..., :column], X.new_full(shape, task), X[..., column:]], -1)
             for task in tasks
         ]
-        # in long form, for an outcome transform that needs the task of every row
+        # in long form, because the outcome transform needs the task of every row
         found = super().posterior(torch.cat(rows, -2), None, observation_noise)
         if len(tasks) > 1:
             normal = found.distribution
@@ -241,7 +238,7 @@ def _set_correlations(kernel: PositiveIndexKernel, value: Tensor) -> None:
 
 
 def _tasks(train_X: Tensor, task_feature: int, all_tasks: list[int] | None) -> list[int]:
-    """The tasks in order."""
+    """Return the sorted tasks."""
     width = train_X.size(-1)
     if width < 2 or not -width <= task_feature < width:
         raise ValueError(

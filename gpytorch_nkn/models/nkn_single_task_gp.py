@@ -16,30 +16,27 @@ from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import check_dense
 from gpytorch_nkn.kernels.network import frozen_matrices
 from gpytorch_nkn.models.base_gp import TRAINERS, ExactBaseGP
-from gpytorch_nkn.models.common import check_training_data
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["NKNSingleTaskGP"]
 
 
 class NKNSingleTaskGP(ExactBaseGP):
-    """Exact GP whose kernel is a network that learns its structure: use it for SingleTaskGP.
+    """Exact GP with a network that learns the kernel's structure, in place of SingleTaskGP.
 
-    Data, noise, mean and transforms are those of :class:`botorch.models.SingleTaskGP`, with the
-    same defaults: outcomes are standardised, inputs are expected in the unit cube. Several
-    outputs are modelled independently, each with a network of its own.
+    Several outputs are independent, each with its own network. Inputs should be in the unit cube.
 
     Args:
         train_X: Inputs ``... x n x d``.
         train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Known variances of the noise ``... x n x m``; ``None`` infers one level.
+        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one level.
         cat_dims: Columns of ``train_X`` with integer codes of categories, as in
-            :class:`botorch.models.MixedSingleTaskGP`. A named structure then has categorical
-            kernels for them, see :meth:`.NeuralKernelNetwork.optimization`; a network of your own
-            takes :class:`gpytorch_nkn.kernels.CategoricalKernel`. Leave them out of
-            ``input_transform`` (``Normalize(d, indices=...)``). Optimise acquisition functions by
+            :class:`botorch.models.MixedSingleTaskGP`. A named structure has categorical kernels for
+            them, see :meth:`.NeuralKernelNetwork.optimization`; a custom network needs a
+            :class:`gpytorch_nkn.kernels.CategoricalKernel`. Exclude them from ``input_transform``
+            (``Normalize(d, indices=...)``). Optimise acquisition functions by
             ``optimize_acqf_mixed`` or ``optimize_acqf_mixed_alternating``.
-        structure: What the kernel is made of:
+        structure: The kernel:
 
             - ``"optimization"``: :meth:`.NeuralKernelNetwork.optimization` in a ScaleKernel: near
               a sum of one-dimensional kernels while there are few points.
@@ -51,29 +48,25 @@ class NKNSingleTaskGP(ExactBaseGP):
             - ``"time_series"``, ``"texture"``: the presets of these names, for one input column.
             - ``"paper"``: the network of the paper's section 5.3: ``"additive"`` without priors,
               for maximum likelihood.
-            - A network, or a ScaleKernel of one, of which the model takes a copy with its own batch
-              shape. A network whose last layer is a simplex goes into a ScaleKernel.
-        likelihood: Default: Gaussian, with BoTorch's prior on the noise.
-        mean_module: Default: a constant.
-        outcome_transform: Default: standardise; ``None`` for none.
-        input_transform: Applied to the inputs, e.g. ``Normalize(d)``.
+            - A network, or a ScaleKernel of one. The model takes a copy with its own batch shape,
+              and adds a ScaleKernel if the last layer is a simplex.
+        likelihood, mean_module, outcome_transform, input_transform: As in
+            :class:`botorch.models.SingleTaskGP`.
 
-    ``fit_gpytorch_mll`` trains it by :func:`gpytorch_nkn.bo.fit_bo_model`, that is from several
-    starts without autograd, and takes the options of that; with an optimiser, a closure or any
-    other option of BoTorch's it does as with every other model. In a loop, start from the last
-    model: ``fit_bo_model(model, previous=last)``.
+    ``fit_gpytorch_mll`` trains it by :func:`gpytorch_nkn.bo.fit_bo_model` from several starts and
+    takes that function's options, or by BoTorch's optimisers if it gets options of BoTorch. In a
+    loop, start from the last model: ``fit_bo_model(model, previous=last)``.
 
     Raises:
-        MemoryError: The covariance matrices of so many rows do not fit into the memory that is
-            free; the message names models for more.
+        MemoryError: The covariance matrices do not fit into free memory.
         TypeError: ``structure`` is neither a name nor a network.
-        ValueError: ``structure`` is not a known name, or does not fit the number of columns or
-            the batch shape; ``cat_dims`` are not columns of integers, or ``input_transform`` gives
-            two categories the same number.
+        ValueError: ``structure`` is an unknown name, or does not fit the columns or the batch
+            shape; ``cat_dims`` are not columns of integers, or ``input_transform`` merges
+            categories.
 
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning for Gaussian
-    Processes, section 5.3. The default differs from the paper's network, which trained by maximum
-    likelihood on some tens of points often does no better than one Matern kernel.
+    Processes, section 5.3. With tens of points the paper's network, trained by maximum likelihood,
+    is often no better than a Matern kernel; the default therefore differs.
 
     Example:
         >>> from botorch.fit import fit_gpytorch_mll
@@ -97,8 +90,6 @@ class NKNSingleTaskGP(ExactBaseGP):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ) -> None:
-        check_training_data(train_X, train_Y, train_Yvar)
-        check_dense("NKNSingleTaskGP", train_X.size(-2), train_X)
         super().__init__(
             train_X,
             train_Y,
@@ -109,6 +100,7 @@ class NKNSingleTaskGP(ExactBaseGP):
             input_transform=input_transform,
             cat_dims=cat_dims,
         )
+        check_dense("NKNSingleTaskGP", train_X.size(-2), train_X)
         num_columns = self.covar_module.ard_num_dims  # of BoTorch's kernel
         self.covar_module = make_kernel(
             structure,

@@ -1,4 +1,4 @@
-"""The kernel of a model from what the user calls its structure."""
+"""The kernel of a model, given its structure."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def make_kernel(
     cat_dims: Sequence[int] = (),
     any_kernel: bool = False,
 ) -> Kernel:
-    """Return the kernel of a name, a network or a ScaleKernel of one, with a batch shape.
+    """Return a kernel with a batch shape for a name, a network or a ScaleKernel of one.
 
-    A name is one of ``NETWORKS``, for so many columns; of a kernel a copy is taken. With
-    ``any_kernel`` it need not be a network.
+    A name is one of ``NETWORKS``; kernels are copied. With ``any_kernel`` the kernel need not be a
+    network.
 
     Raises:
-        TypeError: ``structure`` is of another kind.
-        ValueError: The name is not known, or does not fit the columns, or the batch shape of the
-            kernel does not broadcast to the one wanted.
+        TypeError: ``structure`` is of another type.
+        ValueError: The name is unknown or does not fit the columns, or the batch shape of the
+            kernel does not broadcast to ``batch_shape``.
     """
     if isinstance(structure, str):
         check_word(structure, NETWORKS, "a network")
@@ -47,10 +47,9 @@ def make_kernel(
                 return _copied(structure, batch_shape)
             raise TypeError(
                 "structure must be a name, a NeuralKernelNetwork or a ScaleKernel of one, got "
-                f"{type(network).__name__}; for other kernels there is "
-                "SingleTaskGP(covar_module=...)."
+                f"{type(network).__name__}; for other kernels use SingleTaskGP(covar_module=...)."
             )
-        # A copy: the next model of a loop, made of the same network, would train that of this one.
+        # a copy, as several models may be made of the same network
         network = _copied(network, batch_shape)
         if type(structure) is ScaleKernel:
             scaled = _copied(structure, batch_shape)
@@ -63,13 +62,13 @@ def make_kernel(
 
 
 def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
-    """Check that a kernel fits the inputs and that a network uses all of their columns.
+    """Check that a kernel fits the inputs and that a network uses all their columns.
 
     Raises:
-        ValueError: The kernel cannot be evaluated at inputs of so many columns, or no primitive
-            depends on some of them although no ``active_dims`` are given.
+        ValueError: The kernel cannot be evaluated at inputs of so many columns, or its primitives
+            ignore a column although no ``active_dims`` are given.
     """
-    point = like.new_zeros(1, num_columns)  # two equal ones would be singular
+    point = like.new_zeros(1, num_columns)
     try:
         with torch.no_grad():
             kernel(point).to_dense()
@@ -80,12 +79,12 @@ def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
     network = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
     if not isinstance(network, NeuralKernelNetwork):
         return
-    if kernel.active_dims is None and network.active_dims is None:  # nobody has chosen columns
+    if kernel.active_dims is None and network.active_dims is None:
         used = set().union(*(_columns(part, num_columns) for part in network.primitives))
         if len(used) < num_columns:
             raise ValueError(
                 f"No primitive of the structure sees the columns {set(range(num_columns)) - used} "
-                f"of {num_columns}; give the network active_dims if they are to be left out."
+                f"of {num_columns}; give the network active_dims to omit them."
             )
 
 
