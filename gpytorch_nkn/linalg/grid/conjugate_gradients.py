@@ -100,8 +100,8 @@ def warn_of_residual(solution: Solution, tolerance: float, what: str) -> None:
     if not solution.residual <= tolerance:
         warnings.warn(
             f"{what}: after {solution.iterations} conjugate gradient iterations the relative "
-            f"residual is {solution.residual:.2g}, above the tolerance {tolerance:.2g}. Use more "
-            "noise, more iterations or float64.",
+            f"residual is {solution.residual:.2g}, above the tolerance {tolerance:.2g}. More "
+            "noise, more iterations or float64 would help.",
             NumericalWarning,
             stacklevel=4,
         )

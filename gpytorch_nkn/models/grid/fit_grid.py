@@ -356,7 +356,7 @@ class _Training:
             warn_user(
                 f"{len(self._unsolved)} solves in training ended with relative residuals of up to "
                 f"{max(self._unsolved):.2g}: gradients, or the scale of the variances, may be "
-                "wrong. Use more noise, more max_iterations or float64.",
+                "wrong. More noise, more max_iterations or float64 would help.",
                 NumericalWarning,
             )
 

@@ -151,8 +151,7 @@ def transform_outcomes(transform: OutcomeTransform, data: GridData) -> Tensor:
     if not bool(values.isfinite().all() & scale.isfinite().all() & (scale > 0).all()):
         largest = float(targets.abs().max())
         raise ValueError(
-            f"Squares of targets must be finite numbers, got targets of up to {largest:g}: give "
-            "them in a larger unit."
+            f"Squares of targets must be finite numbers, got targets of up to {largest:g}."
         )
     return values
 
