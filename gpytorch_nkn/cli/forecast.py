@@ -120,7 +120,7 @@ def _write_report(
         made = report(
             forecaster,
             **ahead,
-            title=f"What was found in {series.name}",
+            title=f"Findings in {series.name}",
             x_name=None if series.has_dates else series.x_label,
             x_unit=args.time_unit,
             y_name=series.y_label,

@@ -26,7 +26,7 @@ def plot_components(
     *,
     x_label: str = "time",
     y_label: str = "value",
-    data_label: str = "data less the other parts",
+    data_label: str = "partial residuals",
 ) -> Given:
     """Draw the mean, the 95 % interval and the partial residuals of every component.
 

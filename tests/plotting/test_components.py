@@ -32,7 +32,7 @@ def test_every_component_gets_its_curve_points_and_boundary(make_axes, line_data
         x, mean = line_data(ax, "mean")
         np.testing.assert_array_equal(x, part.x)
         np.testing.assert_array_equal(mean, part.mean)
-        np.testing.assert_array_equal(line_data(ax, "data less the other parts")[1], part.data[1])
+        np.testing.assert_array_equal(line_data(ax, "partial residuals")[1], part.data[1])
         assert ax.get_title(loc="left") == part.label and ax.get_ylabel() == "ppm"
         (band,) = ax.collections
         low, high = band.get_datalim(ax.transData).intervaly
@@ -40,5 +40,5 @@ def test_every_component_gets_its_curve_points_and_boundary(make_axes, line_data
         assert ax.get_lines()[-1].get_xdata()[0] == part.boundary
     assert [ax.get_xlabel() for ax in axes] == ["", "year"]
     texts = [text.get_text() for text in axes[0].get_legend().get_texts()]
-    assert texts == ["data less the other parts", "mean", "95 % interval"]
+    assert texts == ["partial residuals", "mean", "95 % interval"]
     assert axes[1].get_legend() is None

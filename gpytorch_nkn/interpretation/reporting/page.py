@@ -188,7 +188,7 @@ def effects_block(
     total = effects.total_order
     order = np.argsort(-total, kind="stable")
     table = [("Column", "Alone (first order)", "With interactions (total)")] + [
-        (effects.names[i], f"{effects.first_order[i]:.3f}", f"{total[i]:.3f}")
+        (effects.names[i], *(f"{round(v[i], 3) + 0.0:.3f}" for v in (effects.first_order, total)))
         for number, i in enumerate(order)
         if number < _ROWS or total[i] >= MATTERS
     ]

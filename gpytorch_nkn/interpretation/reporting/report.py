@@ -186,6 +186,7 @@ class Report(Findings):
         explained = np.array([section.explained for section in self.sections])
         errors = np.array([section.error for section in self.sections])
         unit = f" ({self.units.y_unit})" if self.units.y_unit else ""
+        unit = unit if self.units.link is None else f" ({self.units.link.noun})"
         label = literal(f"mean absolute error,\ncross-validated{unit}")
         shares = Sketch(
             "Share of the variance that the components explain, added one by one",
@@ -224,7 +225,7 @@ class Report(Findings):
         if section.curve is not None:
             text = f"Component {number}: {section.title}"
             caption = "Points: the mean of this component plus the residuals of the model."
-            data = "data less the other parts"
+            data = "partial residuals"
             figures = [self._curve(section.curve, text, caption, self._scale_label(), data)]
         sentences = (*section.sentences, f"Terms: {section.terms}")
         return Block(f"{number}. {section.title}", sentences, figures=figures)

@@ -90,7 +90,7 @@ COMPONENT = [
     ("It varies over about <n>; its standard deviation is <n>.",
      lambda c, a, s: same(a, c.length, 0.06 * c.length + np.ptp(c.x) / 400)
      and same(s, c.mean.std())),
-    ("In a forecast it fades out within a few times <n>.",
+    ("In a forecast it decays over a few multiples of <n>.",
      lambda c, a: abs(c.past(5 * value_of(a))) < 0.1 * abs(c.mean).max()),
     ("Neighbouring points are almost uncorrelated; its standard deviation is <n>.",
      lambda c, s: same(s, c.mean.std())
@@ -178,7 +178,7 @@ CHECKS = [
      lambda c, s: is_share(s, c.skill) and c.skill >= 0.1),
     ("Leave-one-out predictions are (hardly better|worse) than the mean.",
      lambda c, how: c.skill < 0.1 and (how == "worse") == (c.skill < 0)),
-    (r"(\d+) of (\d+) evaluations? lay in the 95 % prediction interval from the earlier ones"
+    (r"(\d+) of (\d+) evaluations? lay inside the 95 % interval predicted from the earlier ones"
      "(?:; on average they were (higher|lower) than predicted, by <n> standard deviations)?.",
      lambda c, k, n, way, by: int(n) == c.steps.size and int(k) == (abs(c.steps) <= 1.959964).sum()
      and bool(way) == (abs(c.steps.mean()) > 1.959964 / math.sqrt(c.steps.size))

@@ -63,8 +63,8 @@ def test_a_cycle_has_the_period_that_carries_it():
 def test_what_comes_back_is_not_said_to_fade():
     x = torch.linspace(0, 10, 60).unsqueeze(-1)
     y = torch.sin(2 * math.pi * x[:, 0] / 11)
-    assert "fades" not in report(with_noise(GP(x, y, periodic(11.0)), 0.01)).text
-    assert "fades" in report(with_noise(GP(x, y, rbf(1.5)), 0.01)).text
+    assert "decays" not in report(with_noise(GP(x, y, periodic(11.0)), 0.01)).text
+    assert "decays" in report(with_noise(GP(x, y, rbf(1.5)), 0.01)).text
 
 
 def test_columns_that_hardly_vary_are_in_the_expansion():

@@ -112,7 +112,7 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
         mean = getattr(posterior, "mixture_mean", posterior.mean).flatten()
     # a line of them lies off the curve, which goes through the candidate
     np.testing.assert_allclose([heat.best_mean, *heat.candidate_means], mean, rtol=1e-5)
-    assert "95 % prediction interval" in found.checks[0] and "Model checking" in found.text
+    assert "95 % interval" in found.checks[0] and "Model checking" in found.text
     assert json.loads(json.dumps(found.to_dict()))["best"] == best
     if name == "averaged":
         page = found.save(tmp_path / "pages" / "search.html").read_text(encoding="utf-8")
