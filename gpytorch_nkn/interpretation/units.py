@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ __all__ = [
     "listed",
     "percent",
     "period_name",
-    "plain",
     "rounded",
     "singular",
     "three_digits",
@@ -252,16 +251,3 @@ def percent(value: float) -> str:
     if 0.9995 < value < 1:
         return "more than 99.9 %"
     return f"{100 * value:.1f} %"
-
-
-def plain(value: Any) -> Any:
-    """Return a dataclass or tree of values as JSON types; non-finite numbers become None."""
-    if is_dataclass(value):
-        return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
-    if isinstance(value, dict):
-        return {key: plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [plain(part) for part in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -27,7 +27,7 @@ from gpytorch_nkn.interpretation.source import (
     TableEstimator,
     fitted_processes,
 )
-from gpytorch_nkn.interpretation.units import Z95, Units, plain
+from gpytorch_nkn.interpretation.units import Z95, Units
 
 __all__ = ["Effect", "Effects", "effects", "effects_of", "positions"]
 
@@ -73,10 +73,6 @@ class Effects:
     #: independently. If it is large, columns with small indices may have effects not yet seen.
     uncertain: float
     scale: str = ""  #: of transformed targets, such as "logarithm"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all attributes as plain numbers, strings, lists and dictionaries."""
-        return plain(self)
 
     def __str__(self) -> str:
         labels = [*self.names, *(pair.label for pair in self.pairs)]

@@ -32,7 +32,7 @@ from gpytorch_nkn.interpretation.expansion.terms import (
     labels_of,
     make_term,
 )
-from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp, source_of
+from gpytorch_nkn.interpretation.source import FittedGP, Source, source_of
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import ComplexKernel, NeuralKernelNetwork, own_spec
 from gpytorch_nkn.layers import Operation, operation_of
@@ -51,7 +51,6 @@ def expand(
     merge: bool = True,
     split: bool = True,
     columns: Sequence[str] | None = None,
-    posterior: bool = False,
 ) -> Expansion:
     r"""Write a kernel as a weighted sum of products of its primitives.
 
@@ -74,8 +73,6 @@ def expand(
         split: Split periodic kernels over one column into a constant and a part without one, and a
             linear kernel over several columns into one per column, if it is the only factor.
         columns: Names of the input columns, for labels.
-        posterior: Give each term of a fitted model its share in the variance of the posterior mean
-            at the training inputs, which takes a matrix per term.
 
     Returns:
         The terms by falling share, and the share of dropped ones.
@@ -100,8 +97,7 @@ def expand(
         width = len(columns) if source.inputs is None else source.inputs.size(-1)
         units = (source.units or Units.plain(width)).named(columns)
         source = replace(source, units=units)
-    expansion = expand_source(source, max_terms, merge, split)
-    return with_posterior_shares(expansion, fitted_gp(kernel)) if posterior else expansion
+    return expand_source(source, max_terms, merge, split)
 
 
 def expand_source(

@@ -119,10 +119,6 @@ class Findings:
         """Parts of the report in their order."""
         raise NotImplementedError
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return numbers and sentences as plain values for JSON; non-finite ones become None."""
-        raise NotImplementedError
-
     @property
     def text(self) -> str:
         """The report as text."""
@@ -140,7 +136,7 @@ class Findings:
         """Write the page of :meth:`to_html` to a file, and return its path."""
         path = Path(path)
         if path.suffix.lower() not in ("", ".html", ".htm"):
-            raise ValueError(f"A page is HTML, got {path.name!r}; to_dict() is for JSON.")
+            raise ValueError(f"A page is HTML, got {path.name!r}; its suffix must be .html.")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.to_html(), encoding="utf-8")
         return path

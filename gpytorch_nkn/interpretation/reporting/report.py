@@ -46,7 +46,7 @@ from gpytorch_nkn.interpretation.reporting.words import (
     title_of,
 )
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp, is_ensemble
-from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, length_text, percent, plain
+from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, length_text, percent
 
 __all__ = ["Forecast", "Report", "Section", "report"]
 
@@ -117,35 +117,6 @@ class Report(Findings):
         if float(gp.noise.mean()) < _NO_NOISE * float(gp.targets.var(correction=0)):
             return [say("no_noise")]
         return [*describe_checks(self.residual_checks), *describe_left_out(self.left_out)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all but curves and samples as plain values for JSON; NaN becomes None."""
-        components = [
-            {
-                "name": section.name,
-                "title": section.title,
-                "sentences": section.sentences,
-                "share": section.share,
-                "explained": section.explained,
-                "cross_validated_error": section.error,
-                "negligible": section.negligible,
-                "terms": [{"weight": t.weight, "share": t.share, "label": t.label} for t in terms],
-            }
-            for section, terms in zip(
-                self.sections, (part.terms for part in self.decomposition.components), strict=True
-            )
-        ]
-        return plain(
-            {
-                "title": self.title,
-                "summary": self.summary,
-                "components": components,
-                "dropped": self.expansion.dropped,
-                "effects": self.effects,
-                "residual_checks": self.residual_checks,
-                "leave_one_out": self.left_out,
-            }
-        )
 
     def blocks(self) -> list[Block]:
         """Parts of the report in their order."""
@@ -339,8 +310,7 @@ def report(
         progress: Show a progress bar on a terminal.
 
     Returns:
-        The report; ``print`` it for text, ``to_dict()`` for JSON, ``save("report.html")`` for a
-        page with figures.
+        The report; ``print`` it for text, ``save("report.html")`` for a page with figures.
 
     Raises:
         TypeError: The model is none of these, or its likelihood is not Gaussian.

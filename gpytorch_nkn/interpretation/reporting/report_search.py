@@ -35,7 +35,6 @@ from gpytorch_nkn.interpretation.units import (
     expectation,
     listed,
     percent,
-    plain,
     rounded,
 )
 
@@ -94,10 +93,6 @@ class SearchReport(Findings):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.title!r}, {len(self.values)} evaluations)"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all attributes as plain values for JSON; non-finite numbers become None."""
-        return plain(self)
 
     def plot(self, figure: Figure | None = None) -> Figure:
         """Draw progress, one-step-ahead errors, and slices through the next point.

@@ -4,6 +4,8 @@ import torch
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.interpretation import decompose, expand
+from gpytorch_nkn.interpretation.expansion.expand import with_posterior_shares
+from gpytorch_nkn.interpretation.source import fitted_gp
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.interpretation.small_models import GP
 
@@ -88,7 +90,7 @@ def test_posterior_shares_of_terms_are_those_of_their_part_of_the_mean():
     x = torch.rand(30).sort()[0].unsqueeze(-1)
     y = 3 * x[:, 0] + torch.sin(40 * x[:, 0])
     model = GP(x, y, ScaleKernel(LinearKernel() * RBFKernel()) + PeriodicKernel() + RBFKernel())
-    expansion = expand(model, posterior=True)
+    expansion = with_posterior_shares(expand(model), fitted_gp(model))
     shares = [term.posterior_share for term in expansion.terms]
     assert sum(shares) == pytest.approx(1.0)
     noisy = model.covar_module(x).to_dense() + model.likelihood.noise * torch.eye(30)
@@ -100,4 +102,4 @@ def test_posterior_shares_of_terms_are_those_of_their_part_of_the_mean():
         assert term.posterior_share == pytest.approx(float(expected), abs=1e-9)
     assert expand(model).terms[0].posterior_share is None
     with pytest.raises(TypeError, match="A kernel alone has no posterior"):
-        expand(RBFKernel(), posterior=True)
+        decompose(RBFKernel())
