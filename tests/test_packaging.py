@@ -86,7 +86,10 @@ def test_the_wheel_is_one_for_all_where_nothing_is_compiled(archives):
     assert "gpytorch_nkn/interpretation/reporting/page.html.jinja" in names
     assert "gpytorch_nkn/plotting/gpytorch_nkn.mplstyle" in names
     assert metadata["Version"] == gpytorch_nkn.__version__
-    assert metadata["License-Expression"] == "MIT" or metadata["License"] == "MIT"
+    assert metadata["License-Expression"] == "MIT"  # PEP 639
+    assert {url.partition(",")[0] for url in metadata.get_all("Project-URL")} == {
+        *("Repository", "Documentation", "Issues", "Changelog"),
+    }
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Description-Content-Type"] == "text/markdown"
 
@@ -128,6 +131,17 @@ def test_only_estimators_and_series_from_files_need_pandas(tmp_path):
     assert config["options.extras_require"]["estimators"].split() == ["pandas>=2.2"]
     assert first == f"gpytorch_nkn.estimators needs pandas: {extra}"
     assert second == f"Series from files need pandas: {extra}"
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob(".github/workflows/*.yml")), ids=lambda p: p.stem)
+def test_workflows_run_pinned_actions_without_stored_credentials(path):
+    jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+    steps = [step for job in jobs for step in job["steps"] if "uses" in step]
+    assert steps
+    for step in steps:
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]), step["uses"]
+        if step["uses"].startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False
 
 
 def test_one_version_stands_everywhere():
