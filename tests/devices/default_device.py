@@ -22,7 +22,7 @@ from gpytorch.likelihoods import SoftmaxLikelihood
 
 import gpytorch_nkn.layers
 from gpytorch_nkn import interpretation, plotting
-from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model, trust_region
+from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model
 from gpytorch_nkn.grids import inpaint
 from gpytorch_nkn.kernels import GradientKernel, NeuralKernelNetwork
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
@@ -129,7 +129,6 @@ def test_functions(way, bare_device):
         classes = VariationalNKNGP(x, labels, likelihood=likelihood, inducing_points=4)
         fit_variational_gp(classes, epochs=1, start=None).predictive(x)
         bounds = torch.tensor([[0.0], [1.0]]).expand(2, 2)
-        trust_region(x, model.train_targets.unsqueeze(-1), bounds, num_initial=6)
         starts = partial(coordinate_sweep_initial_conditions, incumbent=x[0])
         acquisition = qLogExpectedImprovement(model, 0.5)
         options = {"num_restarts": 2, "raw_samples": 4, "ic_generator": starts}

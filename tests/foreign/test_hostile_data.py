@@ -68,12 +68,6 @@ FUNCTIONS = {
         ),
         (X[:3],),
     ),
-    bo.trust_region: (
-        lambda x, y: (
-            bo.trust_region(x, y, torch.tensor([[-9.0] * 3, [9.0] * 3]), num_initial=1).bounds
-        ),
-        (X, X.sum(-1)),
-    ),
     baselines.regular_steps: (baselines.regular_steps, (TIMES,)),
     baselines.season_length: (baselines.season_length, (TIMES, WAVE)),
     baselines.seasonal_naive_forecast: (
