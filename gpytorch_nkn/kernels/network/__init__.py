@@ -1,4 +1,4 @@
-"""Neural Kernel Networks: the kernel, its ready wirings, the parts that it is made of."""
+"""Neural Kernel Networks and their presets."""
 
 from gpytorch_nkn.kernels.network.convex_weights import OUTPUT_WEIGHTS, convex_weights
 from gpytorch_nkn.kernels.network.frozen_kernel import frozen_matrices

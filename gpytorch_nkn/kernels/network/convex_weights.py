@@ -1,4 +1,4 @@
-"""Weights of a network of convex combinations from which structure is to be learned."""
+"""Start weights of networks of convex combinations."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gpytorch_nkn.layers import Layer, Linear, Product
 
 __all__ = ["OUTPUT_WEIGHTS", "convex_weights", "set_convex_weights"]
 
-# Total weights of the hidden units, the one-dimensional and the joint primitives in the output; the
-# rest is constant. What the prior on the raw weights is centred on, and two places to start from.
-# Where there are no joint primitives, hidden units have their part.
+# Total output weights of hidden units, one-dimensional and joint primitives; the rest is constant.
+# "center" is the centre of the prior on raw weights, the others are starts. Without joint
+# primitives hidden units get their weight.
 OUTPUT_WEIGHTS = {
     "center": (0.2, 0.45, 0.3),
     "additive": (0.2, 0.7, 0.05),
     "joint": (0.2, 0.1, 0.65),
 }
-_CONSTANT = 0.05  # weight of the constant beside a mixture, and of the mixture beside a constant
-_BESIDE = 1 / 3  # of the constant beside each of the mixtures that a product is of
+_MINOR = 0.05  # weight of the constant in a mixture unit, of the mixture in a constant unit
+_PRODUCT_CONSTANT = 1 / 3  # weight of the constant in each factor of a product of mixtures
 
 
 @on_cpu()
@@ -32,29 +32,27 @@ def convex_weights(
     totals: tuple[float, float, float],
     generator: torch.Generator | None = None,
 ) -> list[Tensor | None]:
-    """Weights ``O x C`` of each Linear layer; what is missing to one in a row is the bias.
+    """Return weights ``O x C`` of each Linear layer; the bias is one minus the sum of a row.
 
-    Of the units that a product multiplies, the first mixes all that comes in and the others are
-    nearly constant: the product is the mixture at first, and grows into a product where a
-    constant gives way. Without joint primitives, most of the output being that of hidden units, it
-    is one from the beginning. Weights of a mixture are equal, or drawn between half and one and a
-    half times their mean.
+    The first factor of each product mixes all inputs, and the others are nearly constant, so that
+    the product starts as a mixture. Without joint primitives, and with most output weight on
+    hidden units, all factors are mixtures.
 
     Args:
         layers: Layers of a network with a skip connection.
         num_single: Number of one-dimensional primitives, which come first.
         num_joint: Number of primitives over several columns.
-        totals: Weights in the output, see ``OUTPUT_WEIGHTS``.
-        generator: Draws the weights.
+        totals: Output weights, see ``OUTPUT_WEIGHTS``.
+        generator: Draws weights between 0.5 and 1.5 times their mean; ``None`` for equal weights.
     """
-    found: list[Tensor | None] = []
+    result: list[Tensor | None] = []
     hidden_total, single_total, joint_total = totals
     if not num_joint:
         hidden_total, joint_total = hidden_total + joint_total, 0.0
     multiplied = not num_joint and hidden_total > single_total
     for number, layer in enumerate(layers):
         if not isinstance(layer, Linear):
-            found.append(None)
+            result.append(None)
             continue
         shape = (layer.out_features, layer.in_features)
         jitter = torch.ones(shape, dtype=torch.float64)
@@ -66,23 +64,23 @@ def convex_weights(
             parts = zip((hidden_total, single_total, joint_total), counts, strict=True)
             row = [total / count for total, count in parts for _ in range(count)]
             weight = torch.tensor(row, dtype=torch.float64).expand(shape).clone()
-            if hidden > 1:  # of one unit it would change the share of the constant
+            if hidden > 1:  # for a single unit it would change the weight of the constant
                 weight[:, :hidden] *= jitter[:, :hidden]
         elif multiplied:
-            weight = (1 - _BESIDE) * jitter / jitter.sum(-1, keepdim=True)
+            weight = (1 - _PRODUCT_CONSTANT) * jitter / jitter.sum(-1, keepdim=True)
         else:
-            weight = (1 - _CONSTANT) * jitter / jitter.sum(-1, keepdim=True)
+            weight = (1 - _MINOR) * jitter / jitter.sum(-1, keepdim=True)
             after = layers[number + 1]
             group = after.in_features // after.out_features if isinstance(after, Product) else 1
             constant = torch.arange(layer.out_features) % group != 0
-            weight[constant] *= _CONSTANT
+            weight[constant] *= _MINOR
         total = weight.sum(-1, keepdim=True)
-        found.append(weight / (total / (1 - 1e-3)).clamp_min(1.0))  # some constant everywhere
-    return found
+        result.append(weight / (total / (1 - 1e-3)).clamp_min(1.0))  # positive biases
+    return result
 
 
 def set_convex_weights(layers: Sequence[Layer], weights: Sequence[Tensor | None]) -> None:
-    """Give layers the weights of :func:`convex_weights`."""
+    """Set the weights that :func:`convex_weights` returned."""
     for layer, weight in zip(layers, weights, strict=True):
         if isinstance(layer, Linear) and weight is not None:
             layer.weight = weight

@@ -1,4 +1,4 @@
-"""The network of forecasts: a sum of a few products of known processes, with priors."""
+"""Preset for forecasts: a sum of products of common processes, with priors."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from gpytorch_nkn.layers import (
 
 __all__ = ["MODES", "TERMS", "forecast"]
 
-_CONSTANT = 10.0  # variance of the level, standardised: all but free
-_SINE = 10.0  # lengthscale within a period at which the periodic kernel is a cosine
+_CONSTANT = 10.0  # variance of the level of standardised targets, a vague prior
+_SINE = 10.0  # lengthscale at which the periodic kernel is nearly a cosine
 
-# Every prior is the mode of a value and the scale of its logarithm, for standardised targets and
-# time in units of the (shortest) season, or of four steps where there is none.
+# Mode and scale of the logarithm of each prior, for standardised targets and time in units of the
+# shortest season, or of four steps without a season.
 MODES: dict[str, tuple[float, float]] = {
     "smooth": (3.0, 1.0),  # lengthscale
     "damped": (2.7, 0.7),
-    "level": (4.0, 1.5),  # lengthscale, in units of far terms
+    "level": (4.0, 1.5),  # lengthscale, in units of ``far``
     "rough": (0.45, 1.0),
     "shape": (1.5, 1.4),  # within a season
     "shifting_shape": (1.0, 1.4),
     "drift": (12.0, 1.0),  # of a season
     "steady_drift": (80.0, 0.4),
-    "cycle": (1.0, 0.15),  # period, of the one that is found
+    "cycle": (1.0, 0.15),  # period, relative to its start value
     "coherence": (3.0, 1.0),  # of a cycle, in periods
-    "curve": (1.5, 0.7),  # along a standardised covariate
+    "curve": (1.5, 0.7),  # lengthscale along a standardised covariate
 }
 
 
 class _Start(NamedTuple):
-    """What the kernels of a term are made from."""
+    """Arguments of a term's kernels."""
 
     origin: float
     period: float
-    far: float  # time over which the priors of walks, trends, lines and levels hold
+    far: float  # time scale of the priors of walks, trends, lines and levels
     priors: bool
 
 
@@ -84,10 +84,8 @@ def _line(start: _Start) -> list[Kernel]:
 
 
 def _level(start: _Start) -> list[Kernel]:
-    mode, scale = MODES["level"]
-    return [
-        _with_prior(MaternKernel(nu=0.5), "lengthscale", (mode * start.far, scale), start.priors)
-    ]
+    level = MODES["level"][0] * start.far, MODES["level"][1]
+    return [_with_prior(MaternKernel(nu=0.5), "lengthscale", level, start.priors)]
 
 
 def _smooth(start: _Start) -> list[Kernel]:
@@ -105,12 +103,8 @@ def _periodic(start: _Start, shape: str) -> Kernel:
 
 
 def _season(start: _Start, drifting: str = "drift") -> list[Kernel]:
-    mode, scale = MODES[drifting]
-    drift = (start.period * mode, scale)
-    return [
-        _periodic(start, "shape"),
-        _with_prior(RBFKernel(), "lengthscale", drift, start.priors),
-    ]
+    drift = start.period * MODES[drifting][0], MODES[drifting][1]
+    return [_periodic(start, "shape"), _with_prior(RBFKernel(), "lengthscale", drift, start.priors)]
 
 
 def _shifting_season(start: _Start) -> list[Kernel]:
@@ -137,7 +131,7 @@ def _cycle(start: _Start) -> list[Kernel]:
 
 class _Term(NamedTuple):
     make: Callable[[_Start], list[Kernel]]
-    weight: tuple[float, float]
+    weight: tuple[float, float]  # mode, and scale of the logarithm
 
 
 TERMS = {
@@ -168,8 +162,7 @@ def _seasonal_line(start: _Start) -> list[Kernel]:
     return [*_line(start), _periodic(start, "shape")]
 
 
-# Of each covariate: its linear effect, one that drifts over time, one that depends on the season
-# (a holiday's day has another shape, heat counts at noon), and a smooth one.
+# Effects of each covariate.
 _LINE = _Term(_line, (0.02, 2.0))
 _DRIFTING_LINE = _Term(_drifting_line, (0.0005, 2.0))
 _SEASONAL_LINE = _Term(_seasonal_line, (0.002, 2.0))
@@ -186,7 +179,7 @@ def forecast(
     priors: bool,
     far: float = 1.0,
 ) -> tuple[list[Kernel], list[Layer]]:
-    """A term for each name, those of seasons and cycles for each of their periods."""
+    """Create the primitives and layers of the preset, one product per term and period."""
     terms = [terms] if isinstance(terms, str) else terms
     unknown = [name for name in terms if name not in TERMS]
     if unknown or not terms:
@@ -200,15 +193,13 @@ def forecast(
         for period in periods:
             groups.append(TERMS[name].make(_Start(float(origin), float(period), far, priors)))
             weights.append(TERMS[name].weight)
-        if name == "fixed_season":  # the shape of the shortest season varies with the longest
-            for period in seasons[1:][-1:]:
-                short, long = (
-                    _Start(float(origin), float(p), far, priors) for p in (seasons[0], period)
-                )
-                groups.append([*_fixed_season(short), *_fixed_season(long)])
-                weights.append(TERMS[name].weight)
+        if name == "fixed_season" and len(seasons) > 1:
+            # the shape of the shortest season varies with the longest
+            ends = (_Start(float(origin), float(seasons[n]), far, priors) for n in (0, -1))
+            groups.append([kernel for end in ends for kernel in _fixed_season(end)])
+            weights.append(TERMS[name].weight)
     if not groups:
-        raise ValueError(f"terms {tuple(terms)} need seasons or cycles, got none.")
+        raise ValueError(f"terms={tuple(terms)} need seasons or cycles, got none.")
     if covariates:
         for kernel in (kernel for group in groups for kernel in group):
             kernel.active_dims = torch.tensor([0])  # time
@@ -228,7 +219,7 @@ def forecast(
     prior = LogNormalPrior(modes.log() + scales.square(), scales) if priors else None
     total = Linear(len(groups), 1, weight_prior=prior, initial_bias=_CONSTANT)
     total.weight = modes
-    if priors:  # the level is given its variance, as it is not learned from one series
+    if priors:  # one series does not determine the variance of its level
         assert total.raw_bias is not None
         total.raw_bias.requires_grad_(False)
     sizes = [len(group) for group in groups]
@@ -237,13 +228,13 @@ def forecast(
 
 
 def _check_columns(covariates: Sequence[int], curves: Sequence[int]) -> None:
-    """Refuse columns that are not those of covariates, which come after that of time."""
+    """Raise a ValueError unless covariates are distinct columns after time and include curves."""
     if any(not isinstance(column, int) or column < 1 for column in covariates):
         raise ValueError(
-            f"covariates must be numbers of input columns from 1 on (0 is time), got {covariates}."
+            f"covariates must be indices of input columns from 1 on (0 is time), got {covariates}."
         )
     if len(set(covariates)) < len(covariates) or not set(curves) <= set(covariates):
         raise ValueError(
-            "covariates must differ, and curves be among them, got covariates "
-            f"{tuple(covariates)} and curves {tuple(curves)}."
+            "covariates must be distinct and include curves, got covariates="
+            f"{tuple(covariates)} and curves={tuple(curves)}."
         )

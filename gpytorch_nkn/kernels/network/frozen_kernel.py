@@ -1,4 +1,4 @@
-"""Networks that are asked for many small matrices while their parameters stay as they are."""
+"""Cached parameter values of networks for many small matrices."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["FrozenKernel", "frozen_matrices"]
 
 
 class FrozenKernel:
-    """A network in ScaleKernels or not, with the values that its parameters have now.
+    """A network, scaled or not, with its current parameter values.
 
-    To look these up takes ten times as long as to evaluate a small matrix.
+    Collecting the parameters takes ten times as long as evaluating a small matrix.
 
     Args:
-        kernel: Of which nothing is kept unless it is a network of known formulas over all columns.
-        num_columns: Of the inputs.
+        kernel: A network of registered formulas over all columns; others have no ``program``.
+        num_columns: Number of input columns.
     """
 
     def __init__(self, kernel: Kernel, num_columns: int):
@@ -50,7 +50,7 @@ class FrozenKernel:
             self._parameters = [(p, p.detach().clone()) for p in kernel.parameters()]
 
     def is_for(self, kernel: Kernel, num_columns: int) -> bool:
-        """Whether it stands for this kernel as it is now."""
+        """Whether this is the kernel and its parameters have not changed."""
         return (
             self.program is not None
             and kernel is self._kernel
@@ -65,33 +65,32 @@ class FrozenKernel:
 def frozen_matrices(
     strategy: Any, kernels: Sequence[Kernel], numbers: Iterable[int], x1: Tensor, x2: Tensor
 ) -> Tensor | None:
-    """The matrices ``... x K x N x M`` of some kernels, with gradients of the inputs alone.
+    """Return matrices ``... x K x N x M`` of kernels, with gradients of the inputs only.
 
-    ``None`` where not all can be had so, for one without compiled code, and where gradients of
-    the parameters may be meant: the inputs have none, or GPyTorch is to keep those of its caches.
+    Returns ``None`` if a kernel is not compiled, or if parameters may need gradients: inputs
+    require none, or GPyTorch keeps the gradients of its caches.
 
     Args:
-        strategy: The model's prediction strategy, which keeps what is looked up, as all that it
-            needs, until the next training.
-        kernels: Always the same ones.
-        numbers: Those that are wanted.
+        strategy: Prediction strategy of the model, which caches parameter values until training.
+        kernels: All kernels of the model.
+        numbers: Indices of the kernels to evaluate.
         x1: Inputs ``... x N x D``.
         x2: Inputs ``... x M x D``.
     """
-    meant = torch.is_grad_enabled() and not (x1.requires_grad or x2.requires_grad)
+    trains = torch.is_grad_enabled() and not (x1.requires_grad or x2.requires_grad)
     ours = isinstance(strategy, BatchPredictionStrategy) and detach_test_caches.on()
-    if meant or not ours or x1.size(-1) != x2.size(-1) or not is_ordinary(x1, x2):
+    if trains or not ours or x1.size(-1) != x2.size(-1) or not is_ordinary(x1, x2):
         return None
     inputs = (x1,) if x1 is x2 else (x1, x2)
     matrices = []
     for number in numbers:
         kernel, num_columns = kernels[number], x1.size(-1)
-        kept = strategy.frozen.get(number)
-        if kept is None:
-            kept = strategy.frozen[number] = FrozenKernel(kernel, num_columns)
-        if not kept.is_for(kernel, num_columns):
+        frozen = strategy.frozen.get(number)
+        if frozen is None:
+            frozen = strategy.frozen[number] = FrozenKernel(kernel, num_columns)
+        if not frozen.is_for(kernel, num_columns):
             return None
-        matrix = program_matrix(kept.program, kept.theta, inputs)
+        matrix = program_matrix(frozen.program, frozen.theta, inputs)
         if matrix is None or not matrix.whole:
             return None
         matrices.append(matrix)

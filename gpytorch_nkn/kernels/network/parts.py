@@ -1,4 +1,4 @@
-"""Parts of a network: their checks, and values of primitives as tensors."""
+"""Checks of a network's parts, and values of primitives as tensors."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def select_columns(kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def part_batch_shape(part: Any) -> torch.Size:
-    """Batch shape of a kernel or a layer, without a search for kernels in one that has none."""
-    alone = type(part).batch_shape is Kernel.batch_shape and all(
+    """Return the batch shape of a kernel or a layer, fast for kernels without parts."""
+    is_single = type(part).batch_shape is Kernel.batch_shape and all(
         isinstance(child, (Interval, Prior)) for child in part._modules.values()
     )
-    return part._batch_shape if alone else part.batch_shape
+    return part._batch_shape if is_single else part.batch_shape
 
 
 def kernel_values(
     kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
 ) -> Tensor:
-    """Values of a kernel as a tensor that can be differentiated twice, sums entry by entry.
+    """Return the values of a kernel as a twice differentiable tensor.
 
-    GPyTorch's sum with a kernel of low rank (a linear one) decomposes the matrices though nobody
-    asks for it: far more work than the sum, and an error where one is nearly singular.
+    Sums are evaluated elementwise, because GPyTorch decomposes both matrices of a sum with a
+    low-rank kernel, which is slow and fails for nearly singular matrices.
     """
     params.pop("last_dim_is_batch", None)  # False, which GPyTorch passes on
     num_entry_dims = 1 if diag else 2
@@ -64,7 +64,7 @@ def kernel_values(
         if values is not None:
             return values * scale
     if type(inner) not in (AdditiveKernel, ProductKernel):
-        other = None if x1 is x2 else x2  # the kernel then knows that they are the same
+        other = None if x1 is x2 else x2  # GPyTorch's convention for equal inputs
         return to_dense(kernel(x1, other, diag=diag, **params))
     x1, x2 = _select_both(kernel, x1, x2)
     total, *others = [kernel_values(part, x1, x2, diag, **params) for part in inner.kernels]
@@ -79,9 +79,9 @@ def _select_both(kernel: Kernel, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor
 
 
 def _smooth_values(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | None:
-    """Values of one of GPyTorch's kernels whose own have wrong second derivatives at equal inputs.
+    """Return values of a GPyTorch kernel by our formula, with right second derivatives.
 
-    Their distances are cut off at zero, or the second of two equal inputs is left out.
+    GPyTorch clamps distances at zero or drops one of two equal inputs.
     """
     if not type(kernel).__module__.startswith("gpytorch.") or is_hooked(kernel):
         return None
@@ -105,14 +105,14 @@ def check_parts(primitives: list[Kernel], layers: list[Layer], skip: bool) -> No
         for part in kernel.modules():
             if isinstance(part, _DERIVATIVE_KERNELS):
                 raise NotImplementedError(
-                    f"{type(part).__name__} models derivatives: sums and products of its values "
-                    "in a network are not the derivative kernel of the sums and products."
+                    f"{type(part).__name__} models derivatives, which layers do not preserve: use "
+                    "the network as base kernel of a GradientKernel."
                 )
     for layer in layers:
         if not isinstance(layer, Layer):
             raise TypeError(f"Layers must be gpytorch_nkn.layers.Layer, got {layer!r}.")
     if skip and len(layers) < 2:
-        raise ValueError(f"A skip connection needs at least two layers, got {len(layers)}.")
+        raise ValueError(f"skip=True needs at least two layers, got {len(layers)}.")
     chain, width, fits = f"{len(primitives)} primitives", len(primitives), True
     for number, layer in enumerate(layers, start=1):
         if skip and number == len(layers):
@@ -123,6 +123,6 @@ def check_parts(primitives: list[Kernel], layers: list[Layer], skip: bool) -> No
         width = layer.out_features
     if not fits or width != 1:
         raise ValueError(
-            "Every layer must take the width that comes in, and the last one must give 1; "
-            f"got {chain}."
+            "in_features of every layer must be the width before it, and the output width must "
+            f"be 1, got {chain}."
         )

@@ -1,10 +1,10 @@
-"""Primitives, wiring, start values and priors of the ready networks."""
+"""Primitives, wiring, start values and priors of the presets."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from gpytorch.kernels import (
@@ -29,6 +29,7 @@ from gpytorch_nkn.kernels.network.convex_weights import (
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import (
+    PAPER_WIRING,
     Layer,
     Linear,
     LogNormalPrior,
@@ -54,40 +55,34 @@ Parts = tuple[list[Kernel], list[Layer]]
 
 
 class _Options(NamedTuple):
-    """What all presets have in common."""
+    """Arguments that presets share."""
 
-    wiring: str
-    priors: bool
-    variances: bool
-    batch_shape: torch.Size
-    sparsity: Literal["l1"] | None
+    wiring: str = PAPER_WIRING
+    priors: bool = True
+    variances: bool = False
+    sparsity: Literal["l1"] | None = None
+    batch_shape: torch.Size = torch.Size()
 
 
-def make_options(
-    wiring: str = "",
-    priors: bool = True,
-    variances: bool = False,
-    batch_shape: torch.Size | None = None,
-    sparsity: Literal["l1"] | None = None,
-) -> _Options:
-    """Options of a preset."""
-    return _Options(wiring, priors, variances, torch.Size(batch_shape or ()), sparsity)
+def make_options(*, batch_shape: torch.Size | None = None, **options: Any) -> _Options:
+    """Return the arguments that presets share, with their defaults."""
+    return _Options(batch_shape=torch.Size(batch_shape or ()), **options)
 
 
 class _Columns(NamedTuple):
-    """Input columns, by what their numbers mean; kernels of no column are not made."""
+    """Indices of continuous and categorical input columns."""
 
     continuous: tuple[int, ...]
     categorical: tuple[int, ...]
     ard: bool = True
 
     def only(self, column: int) -> dict:
-        """Arguments of a kernel over one column."""
-        return {} if self._is_alone else {"active_dims": (column,)}
+        """Return arguments of a kernel over one column."""
+        return {} if self._count == 1 else {"active_dims": (column,)}
 
     @property
     def of_numbers(self) -> dict:
-        """Arguments of a kernel over all columns that are not categorical."""
+        """Arguments of a kernel over all continuous columns."""
         return self._over(self.continuous)
 
     @property
@@ -96,39 +91,37 @@ class _Columns(NamedTuple):
         return self._over(self.categorical)
 
     def _over(self, columns: tuple[int, ...]) -> dict:
-        if self._is_alone:  # such a kernel also takes any number of columns one by one
+        if self._count == 1:  # without ARD, for last_dim_is_batch
             return {}
-        every = len(columns) == len(self.continuous) + len(self.categorical)
-        number = {"ard_num_dims": len(columns)} if self.ard else {}
-        return {**number, **({} if every else {"active_dims": columns})}
+        dims = {} if len(columns) == self._count else {"active_dims": columns}
+        return {**({"ard_num_dims": len(columns)} if self.ard else {}), **dims}
 
     @property
-    def _is_alone(self) -> bool:
-        return len(self.continuous) + len(self.categorical) == 1
+    def _count(self) -> int:
+        return len(self.continuous) + len(self.categorical)
 
 
-# Priors on lengthscales in the unit cube. With BoTorch's wider one for single columns, lengthscales
-# fell to a hundredth of the range on a function with steep valleys; gamma for the joint kernel is
-# that of BoTorch's Matern, from ten columns on longer in proportion. Chosen by optimisation runs on
-# other seeds than those of the report, and by held-out density of other functions.
+# Priors on lengthscales in the unit cube, chosen on other functions and seeds than those reported.
+# BoTorch's wider prior for single columns allowed lengthscales of 0.01 on a function with steep
+# valleys. The joint kernel has BoTorch's gamma prior, scaled in proportion from ten columns on.
 _SINGLE_LENGTHSCALE = (-1.0, 1.0)  # location and scale of the logarithm
 _JOINT_LENGTHSCALE = (3.0, 6.0)  # concentration and rate
-# Of categories: at 1 two of them have the correlation 1 / e.
+# Of categories: at lengthscale 1 two categories have the correlation 1 / e.
 _CATEGORIES = (1.0, 1.0)  # mode, and scale of the logarithm
 
-# Start values for standardised inputs, one per copy of a primitive. Copies that start alike would
-# stay alike. The paper does not give its values. Short periods alias where inputs are learned.
+# Start values for standardised inputs, one per copy of a primitive, because equal copies would stay
+# equal. The paper does not state its values. Short periods alias with learned inputs.
 _LENGTHSCALES = (0.5, 2.0)
 _PERIODS = (3.0, 6.0)
 
 # Start of the wiring, see _start_near_sum.
 _EDGE = 30.0  # magnitude of inputs that are not standardised, such as times
-_GROWTH = 30.0  # largest weight there of a unit that grows with the inputs, relative to the others
-_CONSTANT = 10.0  # start value of a unit that is multiplied by the first one of its product
-_BESIDE = 0.02  # part of that value which depends on the inputs
+_GROWTH = 30.0  # largest relative contribution at _EDGE of a unit that grows with the inputs
+_CONSTANT = 10.0  # start value of the nearly constant factors of a product
+_BESIDE = 0.02  # fraction of this value that depends on the inputs
 
 
-# The paper's primitives over all columns, and how many of each.
+# The paper's primitives over all columns, and their numbers.
 _PAPER: dict[str, tuple[tuple[type[Kernel], int], ...]] = {
     "time_series": ((RBFKernel, 2), (PeriodicKernel, 2), (LinearKernel, 2), (RQKernel, 2)),
     "time_series-zero_mean": (
@@ -143,7 +136,7 @@ _PAPER: dict[str, tuple[tuple[type[Kernel], int], ...]] = {
 
 
 def paper(name: str, input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
-    """The primitives of one of the paper's networks, and kernels of categories."""
+    """Create the primitives of one of the paper's networks, and kernels of categories."""
     columns = _check_columns(input_dim, cat_dims)
     primitives = _categories(columns, options)
     if not columns.continuous:
@@ -161,10 +154,10 @@ def tabular(
     ard: bool,
     options: _Options,
 ) -> Parts:
-    """RBF, Matern-5/2, rational quadratic and linear over all columns, and more on request."""
+    """Create RBF, Matern-5/2, rational quadratic and linear kernels, and optional ones."""
     split = _check_columns(input_dim, cat_dims)._replace(ard=ard)
     if not isinstance(spectral, int) or spectral < 0:
-        raise ValueError(f"spectral must be a number of components, got {spectral!r}.")
+        raise ValueError(f"spectral must be a non-negative integer, got {spectral!r}.")
     primitives = _categories(split, options)
     if not split.continuous:
         primitives.append(_categorical(options, **split.of_categories))
@@ -183,14 +176,14 @@ def tabular(
     if split.continuous:
         primitives += _copies(LinearKernel, 1, options, **split.of_numbers)
     for kernel in (part for primitive in primitives for part in primitive.modules()):
-        # distances over several columns grow as the root of their number
+        # distances grow with the square root of the number of columns
         if getattr(kernel, "has_lengthscale", False) and not isinstance(kernel, CategoricalKernel):
             kernel.lengthscale = math.sqrt(_width(kernel, input_dim)) * kernel.lengthscale
     return _finish(primitives, input_dim, options, skip=True)
 
 
 def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
-    """One RBF per input column."""
+    """Create one RBF per input column."""
     columns = _check_columns(input_dim, cat_dims)
     primitives = _categories(columns, options)
     for column in columns.continuous:
@@ -201,7 +194,7 @@ def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) 
 
 
 def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
-    """One RBF per input column and a Matern-5/2 over all of them; convex combinations."""
+    """Create one RBF per input column, a Matern-5/2 over all, and convex combinations."""
     columns = _check_columns(input_dim, cat_dims)
     batch_shape = options.batch_shape
     primitives = _single_columns(columns, options)
@@ -225,7 +218,7 @@ def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: _Optio
 
 
 def pairs(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
-    """One RBF per input column, and a product of two sums of them; convex combinations."""
+    """Create one RBF per input column, and a product of two convex combinations."""
     columns = _check_columns(input_dim, cat_dims)
     primitives = _single_columns(columns, options)
     sums, total = (
@@ -244,15 +237,14 @@ def mixed_parts(
     *,
     priors: bool = True,
 ) -> Parts:
-    """A kernel over all columns; with categorical ones a sum as in BoTorch's MixedSingleTaskGP.
+    """Create a kernel over all columns; with categories a sum as in BoTorch's MixedSingleTaskGP.
 
-    That is one kernel of the other columns, one of categories and the product of such two, in a
-    convex combination.
+    The sum is a convex combination of a continuous kernel, a categorical kernel and their product.
 
     Args:
-        make: Makes the kernel of columns of numbers from ``ard_num_dims`` and ``active_dims``.
+        make: Creates the continuous kernel from ``ard_num_dims`` and ``active_dims``.
         num_columns: Number of all columns.
-        cat_dims: The categorical ones.
+        cat_dims: Indices of categorical columns.
         priors: Whether the weights of the sum have priors.
     """
     columns = _check_columns(num_columns, cat_dims)
@@ -271,7 +263,7 @@ def mixed_parts(
 
 
 def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> ScaleKernel:
-    """A kernel with a variance of one, scaled; its weak prior is for standardised targets."""
+    """Add an output scale to a unit-variance kernel, with a prior for standardised targets."""
     scaled = ScaleKernel(kernel, batch_shape=batch_shape)
     scaled.outputscale = 1.0
     prior = log_normal_prior(*_PRIORS["outputscale"])
@@ -287,13 +279,13 @@ def _check_columns(input_dim: int, cat_dims: Iterable[int] | None) -> _Columns:
 
 
 def _categories(columns: _Columns, options: _Options) -> list[Kernel]:
-    """One kernel per categorical column."""
+    """Create one kernel per categorical column."""
     kernels = [_categorical(options, **columns.only(column)) for column in columns.categorical]
     return [_scaled(kernel, options) for kernel in kernels]
 
 
 def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
-    """One kernel per column, for inputs in the unit cube."""
+    """Create one kernel per column, for inputs in the unit cube."""
     kernels = _categories(columns, options)
     for column in columns.continuous:
         kernel = RBFKernel(batch_shape=options.batch_shape, **columns.only(column))
@@ -308,7 +300,7 @@ def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
 def _start_convex(
     layers: list[Layer], num_single: int, num_joint: int, near: str, priors: bool
 ) -> None:
-    """Start weights near one of ``OUTPUT_WEIGHTS``, and priors around the center of these."""
+    """Set weights near ``OUTPUT_WEIGHTS[near]``, and priors around those of the centre."""
     center = convex_weights(layers, num_single, num_joint, OUTPUT_WEIGHTS["center"])
     set_convex_weights(layers, center)
     for layer in layers if priors else ():
@@ -331,11 +323,7 @@ def _categorical(options: _Options, **kwargs) -> Kernel:
 def _joint(
     make: Callable[..., Kernel], count: int, columns: _Columns, options: _Options, **kwargs
 ) -> list[Kernel]:
-    """Copies of a kernel over all columns but the categorical ones.
-
-    With these the first copy is multiplied by a kernel of them, so that it differs between
-    categories, and a second one is the same for all of them.
-    """
+    """Create copies of a kernel over continuous columns, the first times one of categories."""
     if not columns.continuous:
         return []
     kernels = _copies(make, count, options, **columns.of_numbers, **kwargs)
@@ -355,7 +343,7 @@ def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs
             kernel.period_length = _PERIODS[copy]
         if hasattr(kernel, "raw_variance"):
             kernel.variance = 1.0
-            # Per-column variances are what a linear kernel learns in several dimensions.
+            # a linear kernel over several columns learns a variance per column
             single = kernel.raw_variance.size(-1) == 1
             kernel.raw_variance.requires_grad_(options.variances or not single)
         else:
@@ -411,14 +399,13 @@ def _finish(
 def _start_near_sum(
     primitives: list[Kernel], layers: list[Layer], input_dim: int, skip: bool
 ) -> None:
-    """Weights and biases with which the network is near a weighted mean of its primitives.
+    """Set weights and biases for a network near a weighted mean of its primitives.
 
-    The variance is one at the centre and grows with the squared inputs at most. Of the units
-    that a product multiplies, the first mixes all that comes in and the others are nearly
-    constant, so that a linear primitive does not become a polynomial. A large constant moves
-    slowly in training, relative to its size: the variance, which all layers multiply, then does not
-    collapse in the first steps of a model with latent inputs. With a skip connection the
-    constant starts near its prior instead, which halves the evaluations of a fit.
+    The variance is one at the centre and grows at most with the squared inputs. The first factor
+    of each product mixes all inputs, and the others are nearly constant, so that linear primitives
+    do not become polynomials. A large constant changes slowly in training, which keeps the
+    variance of models with latent inputs from collapsing in the first steps. With a skip
+    connection the constant starts near its prior, which halves the evaluations of a fit.
     """
     x = torch.tensor([[0.0], [_EDGE]]).expand(-1, input_dim)
     first = torch.stack([kernel(x, diag=True) for kernel in primitives], -2)  # ... x P x 2

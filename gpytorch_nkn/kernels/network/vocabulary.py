@@ -1,4 +1,4 @@
-"""The words for kernels: what a name given as ``structure`` stands for, wherever there is one."""
+"""Names of kernels and networks for ``structure`` arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpytorch_nkn.layers import Linear
 
 __all__ = ["NETWORKS", "check_word", "named_kernel", "named_network"]
 
-# The preset of NeuralKernelNetwork that a word stands for, and its options.
+# Presets of NeuralKernelNetwork and their options, by name.
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "additive": ("additive", {}),
     "columns": ("tabular", {"columns": True}),
@@ -29,14 +29,14 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 _ONE_COLUMN = ("texture", "time_series")
 
-# Single kernels over all columns, without a scale, which is for those who use them to add.
+# Single kernels over all columns, without output scale.
 _KERNELS: dict[str, Callable[[int], Kernel]] = {
     "matern": lambda dim: MaternKernel(nu=2.5, ard_num_dims=dim),
     "periodic": lambda dim: PeriodicKernel(),
     "rbf": lambda dim: RBFKernel(ard_num_dims=dim),
     "spectral_mixture": lambda dim: SpectralMixtureKernel(num_mixtures=10, ard_num_dims=dim),
 }
-# Those that are mixed with kernels of categories, by the arguments of their columns.
+# Single kernels that can be combined with kernels of categories.
 _MIXED: dict[str, Callable[..., Kernel]] = {
     "matern": lambda **columns: MaternKernel(nu=2.5, **columns),
     "rbf": RBFKernel,
@@ -44,7 +44,7 @@ _MIXED: dict[str, Callable[..., Kernel]] = {
 
 
 def check_word(word: str, words: Collection[str], otherwise: str) -> None:
-    """Refuse a name that is none of the words; the message also says what else could be given."""
+    """Check that ``word`` is a known name; ``otherwise`` describes other valid values."""
     if word not in words:
         raise ValueError(
             f"structure must be one of {tuple(sorted(words))} or {otherwise}, got {word!r}."
@@ -52,31 +52,27 @@ def check_word(word: str, words: Collection[str], otherwise: str) -> None:
 
 
 def named_network(word: str, num_columns: int, **options: Any) -> NeuralKernelNetwork:
-    """The network that a word of ``NETWORKS`` stands for, with further options of its preset."""
+    """Create the network of a name in ``NETWORKS``, with further options of its preset."""
     preset, own = NETWORKS[word]
     make = getattr(NeuralKernelNetwork, preset)
-    network: NeuralKernelNetwork
-    if preset in _ONE_COLUMN:
-        if num_columns != 1:
-            raise ValueError(
-                f"structure={word!r} is for one input column, got {num_columns}: choose one with "
-                "active_dims."
-            )
-        if options.pop("cat_dims", ()):
-            raise ValueError(f"structure={word!r} is for a column of numbers, not of categories.")
-        network = make(**{**own, **options})
-    else:
-        network = make(num_columns, **{**own, **options})
-    return network
+    if preset not in _ONE_COLUMN:
+        return make(num_columns, **{**own, **options})
+    if num_columns != 1:
+        raise ValueError(
+            f"structure={word!r} is for one input column, got {num_columns}: choose one by "
+            "active_dims."
+        )
+    if options.pop("cat_dims", ()):
+        raise ValueError(f"structure={word!r} is for numeric columns, got a categorical column.")
+    return make(**{**own, **options})
 
 
 def named_kernel(
     word: str, num_columns: int, *, priors: bool = True, cat_dims: Iterable[int] = ()
 ) -> Kernel:
-    """The network, or single kernel without a scale, that a word stands for.
+    """Create a network, or a single kernel without output scale, by its name.
 
-    Without ``priors`` a network has none, either. With columns ``cat_dims`` of categories a single
-    kernel becomes a network, see :func:`mixed_parts`.
+    With categorical columns a single kernel becomes a network, see :func:`mixed_parts`.
     """
     categories = {"cat_dims": tuple(cat_dims)} if cat_dims else {}
     if word in NETWORKS:
@@ -85,7 +81,9 @@ def named_kernel(
         )
     if categories:
         if word not in _MIXED:
-            raise ValueError(f"structure={word!r} is for columns of numbers, not of categories.")
+            raise ValueError(
+                f"structure={word!r} is for numeric columns, got categorical columns {cat_dims}."
+            )
         parts, layers = mixed_parts(_MIXED[word], num_columns, cat_dims)
         return NeuralKernelNetwork(parts, layers or [Linear(1, 1)])
     return _KERNELS[word](num_columns)

@@ -253,8 +253,8 @@ def test_is_stationary_is_the_conjunction_over_the_primitives():
 
 
 TWO, THREE, FOUR = (torch.Size([n]) for n in (2, 3, 4))
-WIDTHS = "must take the width that comes in.*got "
-LAST = "last one must give 1; got 2 primitives"
+WIDTHS = "must be the width before it.*got "
+LAST = "output width must be 1, got 2 primitives"
 FAULTS = [
     (lambda: [rbf()] * 3, lambda: [Linear(3, 8), Product(8, 4), Linear(3, 1)], {}, ValueError,
         WIDTHS + r"3 primitives -> Linear\(3, 8\) -> Product\(8, 4\) -> Linear\(3, 1\)\."),
@@ -271,9 +271,9 @@ FAULTS = [
     (lambda: [rbf()], lambda: [torch.nn.Linear(1, 1)], {}, TypeError,
         r"Layers must be gpytorch_nkn.layers.Layer, got Linear\(in"),
     (lambda: [RBFKernel(batch_shape=TWO), RQKernel(batch_shape=THREE)], lambda: [Linear(2, 1)], {},
-        ValueError, r"do not broadcast: \[\(2,\), \(3,\), \(\)\]"),
+        ValueError, r"must broadcast, got \[\(2,\), \(3,\), \(\)\]"),
     (lambda: [RBFKernel(batch_shape=TWO)], lambda: [Linear(1, 1, batch_shape=FOUR)], {},
-        ValueError, r"do not broadcast: \[\(2,\), \(4,\)\]"),
+        ValueError, r"must broadcast, got \[\(2,\), \(4,\)\]"),
 ]  # fmt: skip
 
 
