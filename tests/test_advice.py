@@ -31,6 +31,7 @@ from gpytorch.kernels import (
     MaternKernel,
     MultitaskKernel,
     RBFKernel,
+    RBFKernelGrad,
 )
 from gpytorch.likelihoods import BernoulliLikelihood, SoftmaxLikelihood
 from gpytorch.means import Mean, ZeroMean
@@ -166,14 +167,14 @@ def mll_of(model):
 # --- kernels, models
 
 
-@advice("Make the kernel for one column")
+@advice("make the kernel for one column")
 def _(told):
     with told():
         AdditiveStructureKernel(NeuralKernelNetwork.additive(2), num_dims=2)(X.float()).to_dense()
     AdditiveStructureKernel(NeuralKernelNetwork.additive(1), num_dims=2)(X.float()).to_dense()
 
 
-@advice("Give grid_bounds that hold all inputs")
+@advice("Use wider grid_bounds or a larger margin")
 def _(told):
     def make(bounds):
         return kernels.SeparableGridInterpolationKernel([RBFKernel()], [20], grid_bounds=bounds)
@@ -322,7 +323,7 @@ def _(told):
     NeuralKernelNetwork.regression(2, active_dims=(0, 2))(torch.rand(4, 3)).to_dense()
 
 
-@advice("choose one with active_dims")
+@advice("choose one by active_dims")
 def _(told):
     for kernel in (kernels.StepKernel, kernels.WienerKernel):
         with told():
@@ -687,6 +688,22 @@ def _(told):
         kernels.GradientKernel(MaternKernel(nu=0.5))(X).to_dense()
     for smoother, x in ((MaternKernel(nu=2.5), X), (kernels.IntegratedWienerKernel(), X[:, :1])):
         assert kernels.GradientKernel(smoother)(x).to_dense().isfinite().all()
+
+
+@advice("make this kernel the base kernel of it")
+def _(told):
+    with told():
+        kernels.InputWarpKernel(kernels.GradientKernel(RBFKernel()), 2)(X).to_dense()
+    warped = kernels.InputWarpKernel(RBFKernel(), 2)
+    assert kernels.GradientKernel(warped)(X).to_dense().shape == (36, 36)
+
+
+@advice("use the network as base kernel of a GradientKernel")
+def _(told):
+    with told():
+        NeuralKernelNetwork([RBFKernelGrad()], [Linear(1, 1)])
+    network = NeuralKernelNetwork([RBFKernel()], [Linear(1, 1)])
+    assert kernels.GradientKernel(network)(X).to_dense().shape == (36, 36)
 
 
 @advice("take model.subset_output([0]), or one of the models of a list")

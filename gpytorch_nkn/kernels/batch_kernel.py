@@ -185,8 +185,9 @@ def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
             own = part is not self and getattr(part, "active_dims", None) is not None
             if isinstance(part, Kernel) and (own or (part.ard_num_dims or 1) > 1):
                 raise ValueError(
-                    "last_dim_is_batch=True needs a kernel for one column, but "
-                    f"{type(part).__name__} has active_dims or several lengthscales."
+                    "last_dim_is_batch=True evaluates a kernel at each column, but "
+                    f"{type(part).__name__} has active_dims or several lengthscales: make the "
+                    "kernel for one column."
                 )
         # columns first: they broadcast with the batch of the kernel
         ones = (slice(None), *[None] * len(self.batch_shape))

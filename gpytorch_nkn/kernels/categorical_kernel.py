@@ -83,6 +83,6 @@ def check_codes(x: Tensor, cat_dims: Sequence[int], name: str) -> None:
     if wrong.numel():
         raise ValueError(
             f"The categorical columns {tuple(cat_dims)} of {name} must contain integer codes, got "
-            f"{wrong[0].item():.6g}. To search over categories, use optimize_acqf_mixed or "
-            "optimize_acqf_mixed_alternating."
+            f"{wrong[0].item():.6g}. BoTorch's optimize_acqf_mixed and "
+            "optimize_acqf_mixed_alternating search over categories."
         )

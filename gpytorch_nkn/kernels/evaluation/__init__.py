@@ -1,4 +1,4 @@
-"""How a network's values and gradients are computed: compiled code, tiles, or plain."""
+"""Evaluation of a network's values and gradients: compiled, by tiles, or plain."""
 
 from gpytorch_nkn.kernels.evaluation.native import (
     NativeEvaluator,

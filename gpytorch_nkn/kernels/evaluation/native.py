@@ -1,4 +1,4 @@
-"""Evaluation of a program by compiled code, where the package was installed with a compiler."""
+"""Evaluation of a program by compiled code."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ __all__ = [
     "knows",
 ]
 
-_ENTRIES_PER_THREAD = 30_000  # fewer are not worth starting a thread for
+_ENTRIES_PER_THREAD = 30_000  # below this starting a thread takes longer than it saves
 
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """The compiled functions; None where they were not built, or from other sources than these."""
+    """Load the compiled functions; None if they are missing or built from other sources."""
     sources = sorted(Path(__file__).parent.glob("cpp/native*.[chi]*"))
     version = zlib.crc32(b"".join(path.read_bytes() for path in sources)) & 0x7FFFFFFF
     for path in sorted(Path(__file__).parent.glob("_native*")):
         try:
             library = ctypes.CDLL(str(path))
-            library.nkn_fill, library.nkn_pull_back  # noqa: B018, looks them up
+            library.nkn_fill, library.nkn_pull_back  # noqa: B018, raises if missing
             library.nkn_instruction_set.restype = ctypes.c_char_p
             if not sources or library.nkn_version() == version:
                 return library
-        except (OSError, AttributeError):  # built for another system, or not ours
+        except (OSError, AttributeError):  # built for another system, or another library
             continue
     return None
 
 
 def instruction_set() -> str | None:
-    """Vector instructions that the compiled functions use, None where there are none."""
+    """Return the vector instructions that compiled code uses; None without compiled code."""
     library = _library()
     return None if library is None else library.nkn_instruction_set().decode()
 
@@ -59,16 +59,16 @@ def is_compiled() -> bool:
 
 
 def evaluator_in_use() -> str:
-    """Which code evaluates networks in float64 on a CPU, and how to get the other."""
+    """Describe the code that evaluates networks in float64 on a CPU, and how to change it."""
     instructions = instruction_set()
     if instructions is not None:
         return (
-            f"Networks of kernels are evaluated by compiled code ({instructions}). Installed with "
-            "GPYTORCH_NKN_PURE=1 in the environment, the package evaluates them by PyTorch."
+            f"Networks of kernels are evaluated by compiled code ({instructions}). To use PyTorch "
+            "instead, install the package with GPYTORCH_NKN_PURE=1 in the environment."
         )
     return (
         "Networks of kernels are evaluated by PyTorch, which takes up to seven times as long as "
-        "compiled code. To get that, install a C++ compiler and then the package again, from its "
+        "compiled code. To compile, install a C++ compiler and then the package again, from its "
         "sources: pip install --force-reinstall --no-deps --no-cache-dir --no-binary gpytorch_nkn "
         "gpytorch_nkn (in a clone, -e . in place of the last name)."
     )
@@ -76,7 +76,7 @@ def evaluator_in_use() -> str:
 
 @cache
 def _notify() -> None:
-    """Log once that compiled code is missing, unless the environment asks for none."""
+    """Log once that compiled code is missing, unless GPYTORCH_NKN_PURE is set."""
     deliberate = os.environ.get("GPYTORCH_NKN_PURE") == "1"
     if not deliberate and multiprocessing.parent_process() is None:
         logging.getLogger(__name__).warning(
@@ -85,7 +85,7 @@ def _notify() -> None:
 
 
 def applies_to(x: Tensor) -> bool:
-    """Whether compiled functions exist for this device and dtype."""
+    """Whether compiled code supports this device and dtype."""
     if x.device.type != "cpu" or x.dtype != torch.float64:
         return False
     if _library() is None:
@@ -95,12 +95,12 @@ def applies_to(x: Tensor) -> bool:
 
 
 def knows(program: Program) -> bool:
-    """Whether there is compiled code for all formulas of a program."""
+    """Whether compiled code supports all formulas of a program."""
     return all(_factors(primitive) for primitive in program.primitives)
 
 
 def _factors(primitive: Primitive) -> list[Primitive]:
-    """The formulas whose product a primitive is; none where there is no compiled code for one."""
+    """Return the factors of a primitive; an empty list if compiled code lacks a formula."""
     if not primitive.factors:
         return [] if primitive.formula.code is None else [primitive]
     found = [_factors(factor) for factor in primitive.factors]
@@ -108,15 +108,15 @@ def _factors(primitive: Primitive) -> list[Primitive]:
         return []
     flat = sum(found, [])
     if primitive.scale is not None:
-        free = next((place for place, one in enumerate(flat) if one.scale is None), None)
+        free = next((index for index, one in enumerate(flat) if one.scale is None), None)
         if free is None:
             return []
         flat[free] = flat[free]._replace(scale=primitive.scale)
     return flat
 
 
-class _Share(NamedTuple):
-    """What one thread computes: some rows of some matrices."""
+class _Block(NamedTuple):
+    """Matrices and rows that one thread computes."""
 
     first: int
     last: int
@@ -125,10 +125,10 @@ class _Share(NamedTuple):
 
 
 class NativeEvaluator:
-    """Networks on inputs ``... x N x D`` and ``... x M x D``, float64 on a CPU, in one call.
+    """Evaluates a batch of networks on inputs ``... x N x D`` and ``... x M x D``, in float64.
 
-    Gradients come as ``[x1, x2, theta]``, for symmetric matrices as ``[x1, theta]``; those of the
-    inputs only ``with_inputs``.
+    The order of gradients is ``[x1, x2, theta]``, or ``[x1, theta]`` for symmetric matrices. The
+    gradients of the inputs are None unless ``with_inputs``.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
@@ -137,46 +137,46 @@ class NativeEvaluator:
         self._shapes = x1.shape, x2.shape, theta.shape
         batch_shape = broadcast_batch_shapes(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
         self._batch = batch_shape.numel()
-        self._theta = _spread(theta.detach(), batch_shape, 1).contiguous()
+        self._theta = _expand(theta.detach(), batch_shape, 1).contiguous()
         x1, x2 = x1.detach().resolve_neg(), x2.detach().resolve_neg()
-        self._x1 = _spread(x1, batch_shape, 2).contiguous()
-        self._x2t = _spread(x2, batch_shape, 2).mT.contiguous()
+        self._x1 = _expand(x1, batch_shape, 2).contiguous()
+        self._x2t = _expand(x2, batch_shape, 2).mT.contiguous()
         self._codes, self._constants = _encode(program, x1.size(-1))
-        self._shares = self._dealt(x1.size(-2), x2.size(-2))
+        self._blocks = self._partition(x1.size(-2), x2.size(-2))
 
     def fill(self, out: Tensor) -> None:
-        """Write the matrices into ``out``, their lower triangles if they are symmetric."""
+        """Write the matrices into ``out``, only the lower triangles of symmetric matrices."""
         library = _library()
         out = out.view(-1, *out.shape[-2:])
 
-        def work(share: _Share) -> None:
-            library.nkn_fill(*self._arguments(share), *_matrices(out, share))  # type: ignore
+        def work(block: _Block) -> None:
+            library.nkn_fill(*self._arguments(block), *_matrices(out, block))  # type: ignore
 
-        in_threads(work, self._shares)
+        in_threads(work, self._blocks)
 
     def vjp(self, weights: Tensor, solution: Tensor | None = None) -> list[Tensor | None]:
-        """Gradients of the inputs; see :class:`gpytorch_nkn.linalg.Evaluator`."""
+        """Return gradients; see :class:`gpytorch_nkn.linalg.Evaluator`."""
         library = _library()
         weights = weights.resolve_neg()
         if weights.dim() > 2 or weights.stride(1) != 1 or weights.stride(0) < weights.size(1):
             weights = weights.contiguous()
         weights = weights.view(-1, *weights.shape[-2:])
 
-        def work(share: _Share) -> list[Tensor | None]:
+        def work(block: _Block) -> list[Tensor | None]:
             of_theta = torch.zeros_like(self._theta)
             of_x1 = torch.zeros_like(self._x1) if self._with_inputs else None
             of_x2t = torch.zeros_like(self._x2t) if self._with_inputs else None
             library.nkn_pull_back(  # type: ignore[union-attr]
-                *self._arguments(share),
-                *_matrices(weights, share),
+                *self._arguments(block),
+                *_matrices(weights, block),
                 _pointer(solution),
-                _pointer(of_theta, 1, share.first),
-                _pointer(of_x1, 2, share.first),
-                _pointer(of_x2t, 2, share.first),
+                _pointer(of_theta, 1, block.first),
+                _pointer(of_x1, 2, block.first),
+                _pointer(of_x2t, 2, block.first),
             )
             return [of_x1, of_x2t, of_theta]
 
-        of_x1, of_x2t, of_theta = add_all(in_threads(work, self._shares))
+        of_x1, of_x2t, of_theta = add_all(in_threads(work, self._blocks))
         of_x2 = None if of_x2t is None else of_x2t.mT
         results = [
             None if gradient is None else _reduced(gradient, shape)
@@ -187,38 +187,38 @@ class NativeEvaluator:
         of_x1, of_x2, of_theta = results
         return [None if of_x1 is None or of_x2 is None else of_x1 + of_x2, of_theta]
 
-    def _dealt(self, num_rows: int, num_columns: int) -> list[_Share]:
-        """What each thread computes: the same rows of all matrices, or some of the matrices."""
+    def _partition(self, num_rows: int, num_columns: int) -> list[_Block]:
+        """Split the work between threads, by rows or by matrices."""
         entries = self._batch * num_rows * num_columns // (2 if self.symmetric else 1)
         parts = min(torch.get_num_threads(), entries // _ENTRIES_PER_THREAD)
         if parts <= 1:
-            return [_Share(0, self._batch, 0, num_rows)]
+            return [_Block(0, self._batch, 0, num_rows)]
         if num_rows < self._batch:
-            return [_Share(a, b, 0, num_rows) for a, b in _strips(self._batch, parts)]
-        deal = symmetric_strips if self.symmetric else _strips
-        return [_Share(0, self._batch, a, b) for a, b in deal(num_rows, parts)]
+            return [_Block(a, b, 0, num_rows) for a, b in _strips(self._batch, parts)]
+        split = symmetric_strips if self.symmetric else _strips
+        return [_Block(0, self._batch, a, b) for a, b in split(num_rows, parts)]
 
-    def _arguments(self, share: _Share) -> tuple:
+    def _arguments(self, block: _Block) -> tuple:
         return (
             self._codes,
             self._constants,
-            _pointer(self._theta, 1, share.first),
+            _pointer(self._theta, 1, block.first),
             ctypes.c_int64(_step(self._theta, 1)),
-            _pointer(self._x1, 2, share.first),
+            _pointer(self._x1, 2, block.first),
             ctypes.c_int64(_step(self._x1, 2)),
-            _pointer(self._x2t, 2, share.first),
+            _pointer(self._x2t, 2, block.first),
             ctypes.c_int64(_step(self._x2t, 2)),
-            ctypes.c_int64(share.last - share.first),
+            ctypes.c_int64(block.last - block.first),
             ctypes.c_int64(self._x1.size(-2)),
             ctypes.c_int64(self._x2t.size(-1)),
             ctypes.c_int32(self.symmetric),
-            ctypes.c_int64(share.row_begin),
-            ctypes.c_int64(share.row_end),
+            ctypes.c_int64(block.row_begin),
+            ctypes.c_int64(block.row_end),
         )
 
 
-def _spread(tensor: Tensor, batch_shape: torch.Size, event_dims: int) -> Tensor:
-    """The tensor for each element of the batch, or one that all elements share."""
+def _expand(tensor: Tensor, batch_shape: torch.Size, event_dims: int) -> Tensor:
+    """Expand a tensor to the batch; a single element remains shared."""
     batch_dims = tensor.dim() - event_dims
     event = tensor.shape[batch_dims:]
     if tensor.shape[:batch_dims].numel() == 1:
@@ -227,7 +227,7 @@ def _spread(tensor: Tensor, batch_shape: torch.Size, event_dims: int) -> Tensor:
 
 
 def _reduced(gradient: Tensor, shape: torch.Size) -> Tensor:
-    """The gradient of a tensor of that shape, which was spread over the batch."""
+    """Sum the gradient of an expanded tensor to its original shape."""
     if gradient.numel() == shape.numel():
         return gradient.reshape(shape)
     return gradient.sum_to_size(shape)
@@ -239,9 +239,9 @@ def _strips(size: int, parts: int) -> list[tuple[int, int]]:
 
 
 def _step(tensor: Tensor, event_dims: int) -> int:
-    """Numbers from one element of the batch to the next, none where all share one.
+    """Return the offset between batch elements of a contiguous tensor, 0 if they share one.
 
-    The tensor is contiguous, the stride of a dimension of one element may be anything all the same.
+    The stride of a dimension of size one can be arbitrary, hence the shape is used.
     """
     return 0 if tensor.dim() == event_dims else tensor.shape[tensor.dim() - event_dims :].numel()
 
@@ -253,15 +253,15 @@ def _pointer(tensor: Tensor | None, event_dims: int = 0, element: int = 0) -> ct
     return ctypes.c_void_p(tensor.data_ptr() + offset * tensor.element_size())
 
 
-def _matrices(matrices: Tensor, share: _Share) -> tuple:
-    """Where the first of a share's matrices begins, the next row and the next matrix."""
+def _matrices(matrices: Tensor, block: _Block) -> tuple:
+    """Return the pointer to a block's first matrix, the row stride and the matrix stride."""
     step, row = matrices.stride(0), matrices.stride(1)
-    return _pointer(matrices, 2, share.first), ctypes.c_int64(row), ctypes.c_int64(step)
+    return _pointer(matrices, 2, block.first), ctypes.c_int64(row), ctypes.c_int64(step)
 
 
 @lru_cache(maxsize=256)
 def _encode(program: Program, input_dim: int) -> tuple[ctypes.Array, ctypes.Array]:
-    """The program in the numbers that the compiled functions read (see cpp/native.cpp)."""
+    """Encode a program in the format of cpp/native.cpp."""
     num_primitives, num_layers = len(program.primitives), len(program.layers)
     factors = [(n, one) for n, p in enumerate(program.primitives) for one in _factors(p)]
     dims_offset = 7 + 7 * (len(factors) + num_layers)

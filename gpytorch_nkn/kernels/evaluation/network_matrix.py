@@ -1,4 +1,4 @@
-"""The choice of a way to evaluate a network, and the matrix that results."""
+"""Choice of the evaluation path of a network, and its lazily evaluated matrix."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator, broadcast_batch_shap
 
 __all__ = ["is_ordinary", "network_matrix", "program_matrix", "unwrap_scales"]
 
-# Of each matrix of a batch, from which on evaluating one by one by tiles takes less time than all
-# at once by plain autograd.
-_TILED_ENTRIES = 2_500
+_TILED_ENTRIES = 2_500  # per matrix of a batch, above which tiles are faster than plain autograd
 
-# Private to PyTorch. A release without it evaluates as if no dispatch mode were active.
+# Private in PyTorch; without it no dispatch mode is assumed.
 try:
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 except ImportError:
@@ -37,13 +35,10 @@ def network_matrix(
     scales: Sequence[ScaleKernel] = (),
     diag: bool = False,
 ) -> EntrywiseMatrix | None:
-    """The scaled matrix of a network at two inputs; ``None`` where plain evaluation is the way.
+    """Return the scaled matrix of a network; ``None`` if it needs plain evaluation.
 
-    With ``diag`` its diagonal alone, as a batch ``... x N x 1 x 1``: by compiled code, and without
-    gradients of the inputs, whose second derivatives would be computed row by row.
-
-    The network has ``primitives``, ``layers``, ``plain_values`` and ``check_columns``, inputs its
-    columns alone.
+    With ``diag`` returns the diagonal as a batch ``... x N x 1 x 1``, only by compiled code and
+    without gradients of the inputs.
     """
     network.check_columns(x1)
     if settings.kernel_evaluation.path() == "plain" or not is_ordinary(x1, x2):
@@ -66,7 +61,7 @@ def network_matrix(
 
 
 def unwrap_scales(kernel: Kernel) -> tuple[Kernel, list[ScaleKernel]]:
-    """The kernel within ScaleKernels, and these."""
+    """Return the kernel inside of ScaleKernels, and the ScaleKernels."""
     scales = []
     while type(kernel) is ScaleKernel:
         scales.append(kernel)
@@ -75,7 +70,7 @@ def unwrap_scales(kernel: Kernel) -> tuple[Kernel, list[ScaleKernel]]:
 
 
 def is_ordinary(x1: Tensor, x2: Tensor) -> bool:
-    """Whether custom gradients may be used: not while something else looks into the operations."""
+    """Whether custom gradients work: plain tensors, without tracing or function transforms."""
     return (
         x1.dtype == x2.dtype
         and x1.dtype in (torch.float32, torch.float64)
@@ -94,15 +89,15 @@ def is_ordinary(x1: Tensor, x2: Tensor) -> bool:
 def program_matrix(
     program: Program, theta: Tensor, inputs: tuple[Tensor, ...]
 ) -> EntrywiseMatrix | None:
-    """The matrix of a program, or ``None`` where plain evaluation is the way.
+    """Return the matrix of a program; ``None`` if it needs plain evaluation.
 
-    Parameters are ``... x T``, inputs ``... x N x D``: one for a symmetric matrix, else two.
+    Parameters are ``... x T``, inputs ``... x N x D``, a single one for a symmetric matrix.
     """
     path = settings.kernel_evaluation.path()
     if path == "plain":
         return None
     x1, x2 = inputs[0], inputs[-1]
-    if theta.dtype != x1.dtype or theta.device != x1.device:  # plain evaluation tells what is wrong
+    if theta.dtype != x1.dtype or theta.device != x1.device:  # plain evaluation raises
         return None
     batch_shape = broadcast_batch_shapes(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
     compiled = native.applies_to(x1) and native.knows(program)
@@ -117,14 +112,10 @@ def program_matrix(
 
 
 class _ProgramMatrix:
-    """A network whose formulas are all known."""
+    """Matrix of a program, evaluated when needed."""
 
     def __init__(
-        self,
-        program: Program,
-        compiled: bool,
-        shape: torch.Size,
-        tensors: tuple[Tensor, ...],
+        self, program: Program, compiled: bool, shape: torch.Size, tensors: tuple[Tensor, ...]
     ):
         self.shape = shape
         self.tensors = tensors
@@ -133,12 +124,12 @@ class _ProgramMatrix:
         self._program = program
 
     def bind(self, tensors: Sequence[Tensor], needed: Sequence[bool]) -> Evaluator:
-        """Evaluator of one element of the batch, or of all of it where it is compiled."""
+        """Return an evaluator of one batch element, or of the whole batch if compiled."""
         *inputs, theta = tensors
         make = native.NativeEvaluator if self.whole else TiledEvaluator
         return make(self._program, theta, inputs[0], inputs[-1], any(needed[:-1]))
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
-        """One element of the batch in ordinary differentiable operations."""
+        """Return one batch element by twice differentiable operations."""
         *inputs, theta = tensors
         return differentiable_values(self._program, theta, inputs[0], inputs[-1])

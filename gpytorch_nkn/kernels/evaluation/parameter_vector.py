@@ -16,25 +16,24 @@ __all__ = ["ParameterVector", "Slot", "has_softplus"]
 
 
 class Slot(NamedTuple):
-    """Where a parameter lies in the vector of all of them."""
+    """Indices of a parameter in the vector of all parameters."""
 
     start: int
     stop: int
 
     def of(self, theta: Tensor) -> Tensor:
-        """The parameter, flat."""
+        """Return the parameter as a flat view."""
         return theta[self.start : self.stop]
 
 
 class ParameterVector:
-    """Collects parameters into one vector, transforming many of them at once where that is exact.
+    """Concatenates all parameters, with one softplus for many raw values.
 
     Attributes:
-        batch_shape: Of the network.
-        size: Numbers so far per element of the batch.
-        parts: What stands in the vector, in order: modules and names of parameters, or tensors
-            of derived numbers. The values of a parameter are those of the module's attribute;
-            the weights of a simplex and its bias depend on the raw values of both.
+        batch_shape: Batch shape of the network.
+        size: Length of the vector per batch element.
+        parts: Parts of the vector in order: modules with names of parameters, or tensors of
+            derived numbers.
     """
 
     def __init__(self, batch_shape: torch.Size):
@@ -42,21 +41,21 @@ class ParameterVector:
         self.size = 0
         self.parts: list[tuple[Module, str] | Tensor] = []
         self._counts: list[int] = []
-        self._event_dims: list[int] = []  # trailing dimensions that do not belong to the batch
+        self._event_dims: list[int] = []  # trailing dimensions outside of the batch
 
     def add(self, module: Module, name: str, count: int, event_dims: int = 2) -> Slot:
-        """Reserve the place of a parameter of ``count`` numbers per element of the batch."""
+        """Append a parameter with ``count`` numbers per batch element."""
         return self._add((module, name), count, event_dims)
 
     def add_derived(self, value: Tensor) -> Slot:
-        """Reserve the place of a number, one per element of the batch, that is no parameter."""
+        """Append a derived number per batch element."""
         return self._add(value.unsqueeze(-1), 1, 1)
 
     def values(self) -> Tensor | None:
-        """The vector ``... x T``, differentiable; None if a parameter is not of its size."""
-        pieces: list[Tensor | None] = []  # in order; None for parts whose raw values follow here:
+        """Return the differentiable vector ``... x T``; None if a parameter has a wrong size."""
+        pieces: list[Tensor | None] = []  # None for each run of raw values
         raw: list[Tensor] = []
-        runs: list[int] = []  # how many numbers each None stands for
+        runs: list[int] = []  # lengths of the runs
         fractions: dict[int, Tensor] = {}
         for part, count, event_dims in zip(self.parts, self._counts, self._event_dims, strict=True):
             value, is_raw = _value(part, fractions)
@@ -73,7 +72,7 @@ class ParameterVector:
                 pieces.append(None)
                 runs.append(count)
         if len({flat.dtype for flat in (*raw, *pieces) if flat is not None}) > 1:
-            return None  # plain evaluation tells what is wrong
+            return None  # plain evaluation raises
         if raw:
             transformed = softplus(_joined(raw))
             parts = iter(transformed.split(runs, -1) if len(runs) > 1 else (transformed,))
@@ -88,9 +87,9 @@ class ParameterVector:
         return Slot(self.size - count, self.size)
 
     def _flat(self, value: Tensor, event_dims: int, count: int) -> Tensor | None:
-        """The value ``... x count``, None if it is of another size."""
+        """Return the value as ``... x count``; None if its size is wrong."""
         if not self.batch_shape:
-            # Further dimensions, of size one: a batch without a shape.
+            # leading dimensions of size one are allowed
             right = value.numel() == count
             if value.dim() != event_dims:
                 right = right and value.shape[value.dim() - event_dims :].numel() == count
@@ -102,9 +101,9 @@ class ParameterVector:
 
 
 def _value(part: tuple[Module, str] | Tensor, fractions: dict[int, Tensor]) -> tuple[Tensor, bool]:
-    """Value of a part, and whether softplus has yet to be applied.
+    """Return the value of a part, and whether it is raw.
 
-    ``fractions`` collects the softmax of each layer, which its weights and its bias have in common.
+    ``fractions`` caches the softmax of each layer, which contains its weights and biases.
     """
     if isinstance(part, Tensor):
         return part, False
@@ -123,7 +122,7 @@ def _value(part: tuple[Module, str] | Tensor, fractions: dict[int, Tensor]) -> t
 
 
 def has_softplus(constraint: Interval) -> bool:
-    """Whether a constraint's transform is the softplus of PyTorch with its usual settings."""
+    """Whether a constraint's transform is PyTorch's softplus with default settings."""
     transform = constraint._transform
     if type(transform) is torch.nn.Softplus:
         return transform.beta == 1 and transform.threshold == 20

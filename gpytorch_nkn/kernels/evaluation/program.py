@@ -1,4 +1,4 @@
-"""A network as plain data: which formulas, on which columns, with parameters in one vector."""
+"""Description of a network by formulas, columns and indices of parameters."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from gpytorch_nkn.linalg import broadcast_batch_shapes
 __all__ = ["LayerKind", "LayerStep", "Primitive", "Program", "describe", "is_hooked"]
 
 
-_PRODUCT = Formula(values=torch.mul)  # stands for factors
+_PRODUCT = Formula(values=torch.mul)  # marks a product of factors
+
+
+class _UnknownPartError(Exception):
+    """A part of the network has no formula."""
 
 
 class LayerKind(enum.IntEnum):
-    """Kinds of layers; the numbers are those of the compiled evaluator."""
+    """Kinds of layers, with their numbers in compiled code."""
 
     LINEAR = 0
     PRODUCT = 1
@@ -31,9 +35,9 @@ class LayerKind(enum.IntEnum):
 
 
 class Primitive(NamedTuple):
-    """A formula, the columns that it sees, and the places of its parameters.
+    """A formula with its columns and the slots of its parameters.
 
-    A product has the parameters of its factors, one factor after the other, and no columns.
+    A product has the slots of all factors, and no columns.
     """
 
     formula: Formula
@@ -44,9 +48,9 @@ class Primitive(NamedTuple):
 
 
 class LayerStep(NamedTuple):
-    """A layer, the places of its parameters, fixed coefficients, and sizes of its groups.
+    """A layer with the slots of its parameters, fixed coefficients and sizes of its groups.
 
-    With ``skip``, the primitives stand behind what comes in from the layer before.
+    With ``skip`` its inputs are the units of the layer before it and the primitives.
     """
 
     kind: LayerKind
@@ -60,7 +64,7 @@ class LayerStep(NamedTuple):
 
 
 class Program(NamedTuple):
-    """All there is to know of a network, apart from the values of its parameters."""
+    """Description of a network without the values of its parameters."""
 
     primitives: tuple[Primitive, ...]
     layers: tuple[LayerStep, ...]
@@ -70,27 +74,20 @@ class Program(NamedTuple):
 def describe(
     network: Kernel, input_dim: int, scales: Sequence[ScaleKernel] = ()
 ) -> tuple[Program, ParameterVector] | None:
-    """The program of a scaled network, and where its parameters come from.
+    """Return the program and the parameters of a scaled network.
 
-    ``None`` where the formula of a part is not known.
+    Returns ``None`` if a part has no formula, or if the network was changed inconsistently.
     """
     batch_shapes = [network.batch_shape, *(scale.batch_shape for scale in scales)]
     vector = ParameterVector(broadcast_batch_shapes(*batch_shapes))
     columns = tuple(range(input_dim))
-    primitives = []
-    for kernel in network.primitives:
-        primitive = _describe_primitive(kernel, columns, vector)
-        if primitive is None:
-            return None
-        primitives.append(primitive)
-    layers = []
-    for layer in network.layers:
-        step = _describe_layer(layer, vector)
-        if step is None:
-            return None
-        layers.append(step)
+    try:
+        primitives = [_describe_primitive(k, columns, vector) for k in network.primitives]
+        layers = [_describe_layer(layer, vector) for layer in network.layers]
+    except _UnknownPartError:
+        return None
     if network.skip:
-        if len(layers) < 2:  # layers were taken away
+        if len(layers) < 2:  # layers were removed
             return None
         layers[-1] = layers[-1]._replace(skip=True)
     for scale in scales:
@@ -109,35 +106,35 @@ def describe(
 
 def _describe_primitive(
     kernel: Kernel, columns: tuple[int, ...], vector: ParameterVector
-) -> Primitive | None:
+) -> Primitive:
     dims = _columns(kernel, columns)
-    if type(kernel) is ScaleKernel:
-        if is_hooked(kernel):
-            return None
-        # A ScaleKernel has selected the columns of its base kernel, which does not do so again.
-        primitive = _describe_base(kernel.base_kernel, dims, vector)
-        if primitive is None:
-            return None
-        return primitive._replace(scale=vector.add(kernel, "outputscale", 1, 0))
-    return _describe_base(kernel, dims, vector)
+    if type(kernel) is not ScaleKernel:
+        return _describe_base(kernel, dims, vector)
+    if is_hooked(kernel):
+        raise _UnknownPartError
+    # a ScaleKernel has the active_dims of its base kernel, which are applied once
+    primitive = _describe_base(kernel.base_kernel, dims, vector)
+    return primitive._replace(scale=vector.add(kernel, "outputscale", 1, 0))
 
 
-def _describe_base(
-    kernel: Kernel, dims: tuple[int, ...], vector: ParameterVector
-) -> Primitive | None:
+def _describe_base(kernel: Kernel, dims: tuple[int, ...], vector: ParameterVector) -> Primitive:
     if type(kernel) is ProductKernel:
-        return _describe_product(kernel, dims, vector)
+        if is_hooked(kernel):
+            raise _UnknownPartError
+        factors = [_describe_primitive(part, dims, vector) for part in kernel.kernels]
+        used = [slot for f in factors for slot in (*f.slots, f.scale) if slot is not None]
+        return Primitive(_PRODUCT, (), tuple(used), None, tuple(factors))
     spec = own_spec(kernel)
     formula = None if spec is None else spec.formula_of(kernel)
     if spec is None or formula is None or is_hooked(kernel) or not dims:
-        return None
+        raise _UnknownPartError
     if formula.max_columns is not None and len(dims) > formula.max_columns:
-        return None
-    # One number or one for each column; where not, the kernel itself says what is wrong.
+        raise _UnknownPartError
+    # one number or one per column; otherwise the kernel itself raises an error
     sizes = {_raw(kernel, name).size(-1) for name, event_dims in spec.layout if event_dims == 2}
     size = sizes.pop() if sizes else 1
     if sizes or (size != 1 and not size == len(dims) == kernel.ard_num_dims):
-        return None
+        raise _UnknownPartError
     slots = [
         vector.add(kernel, name, size if event_dims == 2 else 1, event_dims)
         for name, event_dims in spec.layout
@@ -148,28 +145,15 @@ def _describe_base(
     return Primitive(formula, dims, tuple(slots), None)
 
 
-def _describe_product(
-    kernel: ProductKernel, dims: tuple[int, ...], vector: ParameterVector
-) -> Primitive | None:
-    factors = []
-    for part in kernel.kernels:
-        factor = None if is_hooked(kernel) else _describe_primitive(part, dims, vector)
-        if factor is None:
-            return None
-        factors.append(factor)
-    slots = [(*f.slots, *([] if f.scale is None else [f.scale])) for f in factors]
-    return Primitive(_PRODUCT, (), sum(slots, ()), None, tuple(factors))
-
-
 def _raw(module: torch.nn.Module, name: str) -> Any:
-    """A parameter, not transformed."""
+    """Return a parameter before its transform."""
     for own in (f"raw_{name}", name):
         if own in module._parameters:
             return module._parameters[own]
     return getattr(module, f"raw_{name}" if hasattr(module, f"raw_{name}") else name)
 
 
-def _describe_layer(layer: Any, vector: ParameterVector) -> LayerStep | None:
+def _describe_layer(layer: Any, vector: ParameterVector) -> LayerStep:
     sizes = layer.in_features, layer.out_features
     operation = None if is_hooked(layer) else operation_of(layer)
     if operation is Operation.SUMS:
@@ -183,11 +167,11 @@ def _describe_layer(layer: Any, vector: ParameterVector) -> LayerStep | None:
         if isinstance(layer.coefficients, str):
             return LayerStep(LayerKind.EXPONENTIAL, *sizes)
         return LayerStep(LayerKind.POLYNOMIAL, *sizes, coefficients=tuple(layer.coefficients))
-    return None
+    raise _UnknownPartError
 
 
 def _columns(kernel: Kernel, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The columns that a kernel sees; none where it asks for one that there is not."""
+    """Return the columns that a kernel sees; an empty tuple if one does not exist."""
     active_dims = kernel.active_dims
     if active_dims is None:
         return dims
@@ -197,5 +181,5 @@ def _columns(kernel: Kernel, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_hooked(module: torch.nn.Module) -> bool:
-    """Whether something watches the module's calls, or takes their place."""
+    """Whether a hook or an instance attribute changes the module's ``forward``."""
     return "forward" in vars(module) or bool(module._forward_hooks or module._forward_pre_hooks)

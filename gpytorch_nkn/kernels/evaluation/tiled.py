@@ -1,4 +1,4 @@
-"""Evaluation of a program by PyTorch, whole or tile by tile, differentiated by autograd."""
+"""Evaluation of a program by PyTorch, whole or tile by tile, with autograd."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ Gradients = list[Tensor | None]
 
 
 class _Group(NamedTuple):
-    """Primitives of one formula that are evaluated together, or one product of such.
+    """Primitives with one formula that are evaluated together, or one product.
 
     Attributes:
-        columns: Input columns of each, ``G x d``.
-        places: Where each parameter stands in theta, ``G x 1`` or ``G x d``.
-        scale: Where the output scales stand, ``G``.
-        factors: Of a product.
+        columns: Input columns of each primitive, ``G x d``.
+        indices: Indices of each parameter in theta, ``G x 1`` or ``G x d``.
+        scale: Indices of the output scales, ``G``.
+        factors: Factors of a product.
     """
 
     formula: Formula
     columns: Tensor
-    places: tuple[Tensor, ...]
+    indices: tuple[Tensor, ...]
     scale: Tensor | None
     factors: tuple[_Group, ...] = ()
 
 
 @lru_cache(maxsize=256)
-@torch.inference_mode(False)  # what is kept serves autograd as well
+@torch.inference_mode(False)  # autograd needs ordinary tensors in the cache
 def _grouped(program: Program) -> tuple[list[_Group], Tensor | None]:
-    """Groups of the primitives, and the order that puts their values back into place."""
+    """Return groups of primitives, and the permutation that restores their order."""
     members: dict[tuple, list[int]] = {}
     for number, primitive in enumerate(program.primitives):
         sizes = tuple(slot.stop - slot.start for slot in primitive.slots)
@@ -55,49 +55,46 @@ def _grouped(program: Program) -> tuple[list[_Group], Tensor | None]:
 def _group(primitives: Sequence[Primitive]) -> _Group:
     first = primitives[0]
     factors = tuple(_group([factor]) for factor in first.factors)
-    places = [
+    indices = [
         torch.tensor([list(range(*p.slots[k])) for p in primitives], device="cpu")
         for k in range(0 if factors else len(first.slots))
     ]
     scales = [p.scale.start for p in primitives if p.scale is not None]
     columns = torch.tensor([p.dims for p in primitives], device="cpu")
     scale = torch.tensor(scales, device="cpu") if scales else None
-    return _Group(first.formula, columns, tuple(places), scale, factors)
+    return _Group(first.formula, columns, tuple(indices), scale, factors)
 
 
 class _Parameters:
-    """The parameters of a program in the shapes in which they are needed.
-
-    With ``leaves`` they are leaves of autograd's graph, one for every place in theta.
-    """
+    """Parameters of a program, by group and layer; with ``leaves`` as leaves of the graph."""
 
     def __init__(self, program: Program, theta: Tensor, leaves: bool):
         self.program = program
         self.groups, self.order = _grouped(program)
         self._theta, self._leaves = theta, leaves
-        self.leaves: list[tuple[Tensor | Slot, Tensor]] = []  # with their places
+        self.leaves: list[tuple[Tensor | Slot, Tensor]] = []  # with their indices in theta
         self._of_groups = [self._bind(group) for group in self.groups]
         self._of_layers = [
             [None if slot is None else self._take(slot) for slot in (layer.weight, layer.bias)]
             for layer in program.layers
         ]
 
-    def _take(self, place: Tensor | Slot) -> Tensor:
-        value = place.of(self._theta) if isinstance(place, Slot) else self._theta[place]
+    def _take(self, index: Tensor | Slot) -> Tensor:
+        value = index.of(self._theta) if isinstance(index, Slot) else self._theta[index]
         if self._leaves:
             value = value.detach().requires_grad_(True)
-            self.leaves.append((place, value))
+            self.leaves.append((index, value))
         return value
 
     def _bind(self, group: _Group) -> tuple[list[Tensor], Tensor | None, list]:
         return (
-            [self._take(place).unsqueeze(-2) for place in group.places],  # G x 1 x d
+            [self._take(index).unsqueeze(-2) for index in group.indices],  # G x 1 x d
             None if group.scale is None else self._take(group.scale)[:, None, None],
             [self._bind(factor) for factor in group.factors],
         )
 
     def values(self, x1: Tensor, x2: Tensor, fast: bool) -> Tensor:
-        """Values ``m x n`` at inputs ``m x D`` and ``n x D``."""
+        """Return values ``m x n`` at inputs ``m x D`` and ``n x D``."""
         parts = [
             _group_values(group, own, x1, x2, fast).flatten(1)
             for group, own in zip(self.groups, self._of_groups, strict=True)
@@ -114,7 +111,7 @@ class _Parameters:
 
 
 def _group_values(group: _Group, own: tuple, x1: Tensor, x2: Tensor, fast: bool) -> Tensor:
-    """Values ``G x m x n``."""
+    """Return values ``G x m x n``."""
     parameters, scale, of_factors = own
     if group.factors:
         parts = zip(group.factors, of_factors, strict=True)
@@ -129,14 +126,14 @@ def _group_values(group: _Group, own: tuple, x1: Tensor, x2: Tensor, fast: bool)
 
 
 def _columns(x: Tensor, columns: Tensor) -> Tensor:
-    """The columns ``G x d`` of inputs ``n x D``, ``G x n x d``."""
+    """Select columns ``G x d`` of inputs ``n x D``, ``G x n x d``."""
     return x.mT[columns].mT
 
 
 def _layer_values(
     layer: LayerStep, weight: Tensor | None, bias: Tensor | None, values: Tensor
 ) -> Tensor:
-    """Outputs ``O x E`` of a layer for ``C x E``."""
+    """Return the outputs ``O x E`` of a layer for inputs ``C x E``."""
     if layer.kind is LayerKind.LINEAR:
         assert weight is not None
         matrix = weight.view(layer.out_features, layer.in_features)
@@ -151,15 +148,16 @@ def _layer_values(
 
 
 def differentiable_values(program: Program, theta: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
-    """The matrix ``N x M`` by operations that can be differentiated twice."""
+    """Return the matrix ``N x M`` by twice differentiable operations."""
     return _Parameters(program, theta, leaves=False).values(x1, x2, fast=False)
 
 
 class TiledEvaluator(TileEvaluator):
-    """One element of a batch of networks on inputs ``N x D`` and ``M x D``, the same if symmetric.
+    """Evaluates one network on inputs ``N x D`` and ``M x D``, symmetric if they are the same.
 
-    Gradients come as ``[x1, x2, theta]``, for a symmetric matrix as ``[x1, theta]``; those of the
-    inputs only ``with_inputs``. Tiles are computed anew for their gradients, but for a few.
+    The order of gradients is ``[x1, x2, theta]``, or ``[x1, theta]`` for a symmetric matrix. The
+    gradients of the inputs are None unless ``with_inputs``. Most tiles are recomputed for their
+    gradients.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
@@ -172,7 +170,7 @@ class TiledEvaluator(TileEvaluator):
         self._kept: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
 
     def tile_values(self, rows: slice, columns: slice, keep: bool) -> Tensor:
-        """Values of one tile."""
+        """Return the values of one tile."""
         if not keep or torch.is_inference_mode_enabled():
             with torch.no_grad():
                 return self._tile(rows, columns)[0]
@@ -181,9 +179,9 @@ class TiledEvaluator(TileEvaluator):
         return kept[0].detach()
 
     def zero_gradients(self) -> list[Tensor]:
-        """Zeros to which the gradients of tiles are added."""
-        found = [torch.zeros_like(leaf) for _, leaf in self._parameters.leaves]
-        return [*found, *map(torch.zeros_like, self._inputs())]
+        """Return zeros for the sum of the gradients of tiles."""
+        zeros = [torch.zeros_like(leaf) for _, leaf in self._parameters.leaves]
+        return [*zeros, *map(torch.zeros_like, self._inputs())]
 
     def add_tile_gradients(
         self, rows: slice, columns: slice, weights: Tensor, total: list[Tensor]
@@ -199,20 +197,20 @@ class TiledEvaluator(TileEvaluator):
             sources, targets = [*sources, x1], [*targets, of_x1[rows]]
             if x1 is not x2:
                 sources, targets = [*sources, x2], [*targets, of_x2[columns]]
-        found = torch.autograd.grad(values, sources, weights, allow_unused=True)
-        for target, gradient in zip(targets, found, strict=True):
+        gradients = torch.autograd.grad(values, sources, weights, allow_unused=True)
+        for target, gradient in zip(targets, gradients, strict=True):
             if gradient is not None:
                 target += gradient
 
     def gradients_from(self, totals: Sequence[list[Tensor]]) -> Gradients:
-        """The gradients, from the sums over the tiles of each thread."""
+        """Return the gradients, from the sums over the tiles of each thread."""
         total = add_all(totals)
         of_theta = torch.zeros_like(self._theta)
-        for (place, _), gradient in zip(self._parameters.leaves, total, strict=False):
-            if isinstance(place, Slot):
-                place.of(of_theta).copy_(gradient)
+        for (index, _), gradient in zip(self._parameters.leaves, total, strict=False):
+            if isinstance(index, Slot):
+                index.of(of_theta).copy_(gradient)
             else:
-                of_theta[place] = gradient
+                of_theta[index] = gradient
         if not self._with_inputs:
             return [None, of_theta] if self.symmetric else [None, None, of_theta]
         return [*total[len(self._parameters.leaves) :], of_theta]
@@ -224,7 +222,7 @@ class TiledEvaluator(TileEvaluator):
                 yield self._x2
 
     def _tile(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Values of a tile, and the inputs that they are of."""
+        """Return the values of a tile and its inputs."""
         x1 = self._x1[rows].detach().requires_grad_(self._with_inputs)
         x2 = x1
         if not self.symmetric or rows != columns:

@@ -1,4 +1,4 @@
-"""Random features while they are drawn: what they have so far, what they still lack."""
+"""Partially drawn random features, and draws from discrete distributions."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["Draws", "RandomFeatures", "allocated", "choose", "stratified", "unif
 
 @dataclass
 class RandomFeatures:
-    r"""Random features, a pair of them per row, of the kernels that the rows stand for.
+    r"""Random features, one pair per row ``r``, which represents a kernel.
 
     .. math:: k_r(x, x') = a_r \cos\bigl(\omega_r^\top (x - x')\bigr) \prod_j f_j(x) f_j(x'),
         \qquad f_j(x) = x_{d_j} - c_j \ \text{or}\ \cos(\delta_j^\top x + b_j)
 
     Attributes:
-        frequency: :math:`\omega`, ``R x D``; rows of one element of the batch are neighbours.
+        frequency: :math:`\omega`, ``R x D``; rows of one batch element are adjacent.
         log_amplitude: :math:`\log a`, ``R``.
-        history: Choices by which a row came about, as a number, ``R``; rows of one history have
-            equal amplitudes.
-        factors: Rows, columns :math:`d` and centres :math:`c` of the linear factors.
-        waves: Rows, :math:`\delta` ``n x D`` and :math:`b` of the factors that are cosines.
-        pending: Kernels, and the draws of frequencies that they still owe.
+        history: Code of the choices that led to a row, ``R``; rows with equal codes have equal
+            amplitudes.
+        factors: Rows, columns :math:`d` and centres :math:`c` of linear factors.
+        waves: Rows, :math:`\delta` ``n x D`` and :math:`b` of cosine factors.
+        pending: Measures with draws whose frequencies are not drawn yet.
     """
 
     frequency: Tensor
@@ -39,14 +39,14 @@ class RandomFeatures:
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws that a kernel is asked for; products ask for several per row.
+    """Requested draws from a kernel; products request several per row.
 
     Attributes:
-        row: The feature to which a draw adds.
-        slot: Differs between the draws of a row. Those of one slot may depend on each other, which
-            lowers the variance; those of different slots must not, or products would be wrong.
-        sign: Of the frequency.
-        rows_per_element: Rows of an element of the batch.
+        row: Row of the features that a draw belongs to.
+        slot: Distinguishes the draws of a row. Draws with equal slots may depend on each other, to
+            reduce the variance; draws with different slots are independent, as products require.
+        sign: Sign of the frequency.
+        rows_per_element: Number of rows per batch element.
     """
 
     row: Tensor
@@ -56,14 +56,14 @@ class Draws:
 
     @classmethod
     def one_per_row(cls, num_elements: int, rows_per_element: int) -> Draws:
-        """The draws with which to start."""
+        """Return one draw for each row."""
         row = torch.arange(num_elements * rows_per_element)
         sign = torch.ones(len(row), dtype=torch.float64)
         return cls(row, torch.zeros_like(row), sign, rows_per_element)
 
     @property
     def element(self) -> Tensor:
-        """Element of the batch that a draw belongs to."""
+        """Batch element of each draw."""
         return self.row // self.rows_per_element
 
     def __len__(self) -> int:
@@ -73,64 +73,62 @@ class Draws:
         return Draws(self.row[index], self.slot[index], self.sign[index], self.rows_per_element)
 
     def with_random_signs(self) -> Draws:
-        """The draws, each with a sign of its own in place of the one it has."""
+        """Return the draws with random signs."""
         sign = 2.0 * torch.randint(2, self.row.shape).to(torch.float64) - 1
         return Draws(self.row, self.slot, sign, self.rows_per_element)
 
     def split(self, counts: Tensor) -> tuple[Draws, Tensor, Tensor]:
-        """Replace each draw by as many independent ones as ``counts`` says.
+        """Replace each draw by ``counts`` independent draws.
 
-        Also returns which old draw each comes from, and its number among those of that draw.
+        Also returns the index of the original of each draw, and a number among its copies.
         """
         origin = torch.repeat_interleave(counts)
         number = torch.arange(len(origin)) - (counts.cumsum(0) - counts)[origin]
         slot = self.slot[origin] * (int(counts.max()) if len(counts) else 1) + number
-        slot = slot.unique(return_inverse=True)[1]  # small again
+        slot = slot.unique(return_inverse=True)[1]  # keeps numbers small
         draws = Draws(self.row[origin], slot, self.sign[origin], self.rows_per_element)
         return draws, origin, number
 
 
 def uniforms(row: Tensor, history: Tensor, dim: int) -> Tensor:
-    """Uniform numbers ``n x dim`` inside (0, 1) for draws, from one scrambled Sobol sequence.
+    """Draw uniform numbers ``n x dim`` in (0, 1) from one scrambled Sobol sequence.
 
-    Each row of features has one point, whose coordinates its draws share: the factors of a row are
-    independent, and those of many rows cover their joint space evenly. Rows of one history, which
-    are features of the same product, have consecutive points.
+    The draws of a row use different coordinates of one point: factors of a row are independent,
+    and many rows cover the joint space evenly. Rows with equal histories have consecutive points.
 
     Args:
         row: Row of each draw.
-        history: Choices by which each row came about, as a number.
+        history: Code of the choices that led to each row.
         dim: Numbers per draw.
     """
     order = row.argsort(stable=True)
     count = row.bincount(minlength=len(history))
-    number = torch.empty_like(row)  # of a draw among those of its row
+    number = torch.empty_like(row)  # of a draw within its row
     number[order] = torch.arange(len(row)) - (count.cumsum(0) - count)[row[order]]
     points = torch.empty(len(history), int(count.max()), dim, dtype=torch.float64)
     if points.numel() > 0:
         sobol = SobolEngine(points.size(1) * dim, scramble=True)
         drawn = sobol.draw(len(history), dtype=torch.float64)
         points[history.argsort(stable=True)] = drawn.view_as(points)
-    return points[row, number] + 2.0**-31  # they are multiples of 2^-30, zero included
+    return points[row, number] + 2.0**-31  # points are multiples of 2^-30, including zero
 
 
 def allocated(
-    weights: Tensor, group: Tensor, stratum: Tensor, even_share: float
+    weights: Tensor, group: Tensor, stratum: Tensor, even_fraction: float
 ) -> tuple[Tensor, Tensor]:
-    r"""Choices as :func:`stratified` makes them, with more draws for the rare ones.
+    r"""Choose entries as :func:`stratified`, with more draws of rare entries.
 
-    The fraction ``even_share`` of the draws of a stratum is for all entries alike. An entry that
-    is certain to come has its share of the weights whatever the number of its draws; the others
-    share theirs. So the weights have no bias, and those of a stratum have a mean of one.
+    A fraction ``even_fraction`` of the draws of a stratum is allocated evenly to all entries.
+    Importance weights correct for this. They are unbiased and have mean one in each stratum.
 
     Args:
-        weights: Of the entries, ``G x K``.
+        weights: Weights of the entries, ``G x K``.
         group: Row of ``weights`` of each draw.
-        stratum: Draws that are alike; they are of one group.
-        even_share: Fraction of the draws that does not depend on the weights.
+        stratum: Stratum of each draw, a subset of one group.
+        even_fraction: Fraction of the draws that does not depend on the weights.
 
     Returns:
-        The choices, and the logarithms of the weights of the draws.
+        The choices, and the logarithms of the importance weights.
     """
     _, stratum, count = stratum.unique(return_inverse=True, return_counts=True)
     first = torch.empty_like(count)
@@ -139,8 +137,8 @@ def allocated(
     wanted = (weights / torch.where(total > 0, total, 1.0))[first]  # S x K
     present = (wanted > 0).to(wanted)
     even = present / present.sum(-1, keepdim=True).clamp_min(1.0)
-    expected = count.unsqueeze(-1) * ((1 - even_share) * wanted + even_share * even)
-    # those that may not come, with as many more as are needed for one of them to come
+    expected = count.unsqueeze(-1) * ((1 - even_fraction) * wanted + even_fraction * even)
+    # entries with less than one expected draw, and more until one of them is certain to be drawn
     ordered, order = expected.sort(-1)
     before = ordered.cumsum(-1) - ordered
     rare = torch.empty_like(expected, dtype=torch.bool)
@@ -149,32 +147,32 @@ def allocated(
     frequent = torch.where(rare, 0.0, expected)
     num_rare = torch.where(rare, expected, 0.0).sum(-1, keepdim=True)
     choice = stratified(torch.cat([num_rare, frequent], -1), stratum, stratum) - 1
-    shares = torch.cat([of_rare.sum(-1, keepdim=True), torch.where(rare, 0.0, wanted)], -1)
-    key = stratum * shares.size(-1) + choice + 1
-    own = key.bincount(minlength=shares.numel())[key]
-    log_weight = (shares.flatten()[key] * count[stratum] / own).log()
+    fractions = torch.cat([of_rare.sum(-1, keepdim=True), torch.where(rare, 0.0, wanted)], -1)
+    key = stratum * fractions.size(-1) + choice + 1
+    own = key.bincount(minlength=fractions.numel())[key]
+    log_weight = (fractions.flatten()[key] * count[stratum] / own).log()
     is_rare = choice < 0
     choice[is_rare] = stratified(of_rare, stratum[is_rare], stratum[is_rare])
     return choice, torch.where(total[group, 0] > 0, log_weight, 0.0)
 
 
 def choose(weights: Tensor, group: Tensor, uniform: Tensor) -> Tensor:
-    """Numbers ``n`` of entries of rows ``group`` of ``weights`` ``G x K``, by inversion."""
+    """Choose entries ``n`` of rows ``group`` of ``weights`` ``G x K``, by inversion."""
     total = weights.sum(-1, keepdim=True)
-    shares = (weights / torch.where(total > 0, total, 1.0)).cumsum(-1)
-    shares = shares / torch.where(total > 0, shares[:, -1:], 1.0)
-    # one search for all rows: row g holds numbers from g to g + 1
-    steps = shares + torch.arange(len(shares)).unsqueeze(-1)
+    cumulative = (weights / torch.where(total > 0, total, 1.0)).cumsum(-1)
+    cumulative = cumulative / torch.where(total > 0, cumulative[:, -1:], 1.0)
+    # one search for all rows, with values from g to g + 1 in row g
+    steps = cumulative + torch.arange(len(cumulative)).unsqueeze(-1)
     size = weights.size(-1)
-    found = torch.searchsorted(steps.flatten(), uniform + group, right=True)
-    return (found - group * size).clamp(0, size - 1)
+    index = torch.searchsorted(steps.flatten(), uniform + group, right=True)
+    return (index - group * size).clamp(0, size - 1)
 
 
 def stratified(weights: Tensor, group: Tensor, stratum: Tensor) -> Tensor:
-    """As :func:`choose`, by systematic resampling in a random order.
+    """Choose entries by systematic resampling in random order.
 
-    Each choice has the probabilities of its group. Among the draws of a group and a stratum,
-    entries come as often as is expected of them, give or take one.
+    Each choice has the probabilities of its group. Within a group and a stratum the number of
+    draws of an entry differs from its expectation by less than one.
     """
     key = stratum * len(weights) + group
     _, stratum, count = key.unique(return_inverse=True, return_counts=True)

@@ -1,4 +1,4 @@
-"""Spectral measures of single kernels, from which random features are drawn."""
+"""Spectral measures of kernels, for random features."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ import torch
 from scipy.special import gammaincinv, ive
 from torch import Tensor
 
-from gpytorch_nkn.kernels.measures.draws import (
-    Draws,
-    RandomFeatures,
-    choose,
-    stratified,
-)
+from gpytorch_nkn.kernels.measures.draws import Draws, RandomFeatures, choose, stratified
 
 __all__ = [
     "Constant",
@@ -34,24 +29,23 @@ __all__ = [
 
 
 class Measure:
-    """A kernel as a mass times a mean of simple kernels, from which it draws.
+    """A kernel as its mass times the mean of simple kernels, which can be drawn.
 
     Attributes:
-        mass: Value at ``x = x'``, one per element of the batch; of a kernel that is not
-            stationary, that where all linear factors are one.
-        is_stationary: Whether draws never get linear factors.
+        mass: Value at ``x = x'`` with linear factors of one, one per batch element.
+        is_stationary: Whether draws have no linear factors.
     """
 
     mass: Tensor
     is_stationary = True
 
     def draw(self, draws: Draws, features: RandomFeatures) -> None:
-        """Add what is drawn to ``features``."""
+        """Add the draws to ``features``."""
         raise NotImplementedError
 
 
 class Frequencies(Measure):
-    """Frequencies ``n x D`` of ``n`` draws from uniform numbers ``n x U``, with the mass one."""
+    """Measure with mass one that maps uniform numbers ``n x U`` to frequencies ``n x D``."""
 
     def __init__(
         self,
@@ -69,7 +63,7 @@ class Frequencies(Measure):
         features.pending.append((self, draws))
 
     def add(self, points: Tensor, draws: Draws, features: RandomFeatures) -> None:
-        """Add the frequencies at uniform numbers ``n x U``, or more columns than ``U``."""
+        """Add the frequencies for uniform numbers ``n x U``; ignores further columns."""
         points = points[:, : self.num_uniforms]
         frequency = draws.sign.unsqueeze(-1) * self._frequency(points, draws.element)
         index = (draws.row.unsqueeze(-1), self._columns)
@@ -77,7 +71,7 @@ class Frequencies(Measure):
 
 
 class Constant(Measure):
-    """The frequency zero."""
+    """Measure with frequency zero."""
 
     def __init__(self, kernel: Any, columns: Tensor, batch_shape: torch.Size, value: Tensor):
         self.mass = value
@@ -87,7 +81,7 @@ class Constant(Measure):
 
 
 class Linear(Measure):
-    """A column, in proportion to its variance."""
+    """Measure of columns with probabilities in proportion to their variances."""
 
     is_stationary = False
 
@@ -111,14 +105,11 @@ class Linear(Measure):
 
 
 class Pairs(Measure):
-    """Pairs of frequencies, equally often: a wave of their mean times one of half the difference.
-
-    Its draws have factors, but bounded ones: the mass is the largest value, as of the others.
-    """
+    """Uniform measure of frequency pairs: waves of the mean times waves of half the difference."""
 
     def __init__(self, kernel: Any, columns: Tensor, shape: torch.Size):
         if len(columns) != kernel.input_dim:
-            raise ValueError(f"The kernel expects {kernel.input_dim} columns, got {len(columns)}.")
+            raise ValueError(f"Inputs must have {kernel.input_dim} columns, got {len(columns)}.")
         scale = flat(kernel.lengthscale, 2, shape)
         pairs = flat(kernel.frequencies, 3, shape) / scale.unsqueeze(-3)
         self.mass = flat(kernel.outputscale, 0, shape)
@@ -129,7 +120,7 @@ class Pairs(Measure):
         self._envelope_phases: Tensor | None = None  # B x R
         if not kernel.stationary:
             self._envelope_phases = flat(kernel.envelope_phases, 1, shape)
-        self._phases: Tensor | None = None  # B x R, of one feature per pair
+        self._phases: Tensor | None = None  # B x R, only for "phi"
         if kernel.feature_map == "phi":
             self._phases = flat(kernel.phases, 1, shape)
 
@@ -145,7 +136,7 @@ class Pairs(Measure):
             index = (draws.row.unsqueeze(-1), self._columns)
             frequency = draws.sign.unsqueeze(-1) * mean
             features.frequency.index_put_(index, frequency, accumulate=True)
-        else:  # no wave of x - x', but one of x times one of x'
+        else:  # a wave of x times a wave of x', in place of a wave of x - x'
             self._add_wave(draws, mean, self._phases[element, choice], features)
             twice = torch.full_like(mean[:, 0], math.log(2.0))
             features.log_amplitude.index_add_(0, draws.row, twice)
@@ -160,7 +151,7 @@ class Pairs(Measure):
 
 
 def flat(value: Tensor, event_dims: int, batch_shape: torch.Size) -> Tensor:
-    """A parameter ``... x E`` as it is now, as ``B x E`` in float64 on the CPU."""
+    """Return the current value ``... x E`` of a parameter as ``B x E``, float64 on the CPU."""
     event = value.shape[value.dim() - event_dims :]
     value = value.detach().cpu().to(torch.float64)
     return value.expand(torch.Size([*batch_shape, *event])).reshape(batch_shape.numel(), *event)
@@ -174,12 +165,12 @@ def rbf(kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tens
 
 
 def _gaussian_mixture(columns: Tensor, lengthscale: Tensor, shape: Tensor, power: float) -> Measure:
-    """Normal frequencies times the power of a gamma variable of mean one."""
+    """Return normal frequencies times a power of a gamma variable with mean one."""
 
     def frequency(points: Tensor, element: Tensor) -> Tensor:
         shapes = shape[element]
         gamma = torch.as_tensor(gammaincinv(shapes.numpy(), points[:, -1].numpy())) / shapes
-        # zero for tiny shapes only, below the smallest number
+        # tiny shapes underflow
         scale = gamma.clamp_min(torch.finfo(gamma.dtype).tiny) ** power
         return torch.special.ndtri(points[:, :-1]) * scale.unsqueeze(-1) / lengthscale[element]
 
@@ -194,10 +185,10 @@ def periodic(
     period: Tensor,
     zero_mean: bool = False,
 ) -> Measure:
-    """Multiples of the fundamental frequency; their weights are modified Bessel functions.
+    """Return harmonics, weighted by modified Bessel functions.
 
-    exp(z cos a) = I_0(z) + 2 sum_n I_n(z) cos(n a): signed harmonics with the weights I_|n|(z),
-    whose standard deviation is the root of z.
+    exp(z cos a) = I_0(z) + 2 sum_n I_n(z) cos(n a): signed harmonics with weights I_|n|(z) and
+    standard deviation sqrt(z).
     """
     concentration = lengthscale.reciprocal()
     most = math.ceil(10 * math.sqrt(float(concentration.max()))) + 20
@@ -239,7 +230,7 @@ def spectral_component(
 ) -> Measure:
     def frequency(points: Tensor, element: Tensor) -> Tensor:
         sign = torch.where(points[:, -1:] < 0.5, -1.0, 1.0)
-        spread = torch.special.ndtri(points[:, :-1]) / lengthscale[element]
-        return sign * center[element] + spread
+        deviation = torch.special.ndtri(points[:, :-1]) / lengthscale[element]
+        return sign * center[element] + deviation
 
     return Frequencies(columns, len(lengthscale), len(columns) + 1, frequency)
