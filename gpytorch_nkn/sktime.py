@@ -1,4 +1,4 @@
-"""Forecasts of series in sktime; needs sktime.
+"""Forecasts in sktime (needs sktime).
 
 The forecaster of :class:`gpytorch_nkn.estimators.NKNForecaster`, for pipelines, searches and
 evaluations of sktime::
@@ -40,17 +40,17 @@ class SktimeNKNForecaster(BaseForecaster):
 
     Point forecasts are medians. Missing values are gaps, and ``X`` has covariates, whose future
     values every forecast needs. ``update`` forecasts from new observations without training anew;
-    with ``update_params=False`` it moves the cutoff alone, as sktime has it.
+    with ``update_params=False`` it only moves the cutoff, as in sktime.
 
-    All arguments but ``horizon`` are those of :class:`gpytorch_nkn.estimators.NKNForecaster`;
-    periods of seasons are in units of time there, too: days for dates.
+    All arguments but ``horizon`` are as for :class:`gpytorch_nkn.estimators.NKNForecaster`;
+    seasons have the same units: days for dates.
 
     Args:
-        horizon: Steps by which candidates are judged; ``None`` for the last of ``fh`` where
-            ``fit`` has one that is relative, else one season (6 without one).
+        horizon: Number of steps ahead at which candidates are scored. ``None`` takes the last step
+            of a relative ``fh`` given to ``fit``, else one season (6 without a season).
 
     Attributes:
-        forecaster_: The estimator, which ``report``, ``decompose`` and the like read.
+        forecaster_: The fitted :class:`~gpytorch_nkn.estimators.NKNForecaster`.
 
     Examples:
         >>> from gpytorch_nkn.sktime import SktimeNKNForecaster
@@ -149,7 +149,7 @@ class SktimeNKNForecaster(BaseForecaster):
     ) -> pd.DataFrame:
         if cov:
             raise NotImplementedError(
-                "Mixtures have variances of each time only, got cov=True; joint draws are "
+                "Only the variance at each time is available, got cov=True; joint draws are "
                 "forecaster_.sample_paths(...)."
             )
         times, known = self._at(fh, X)
@@ -158,14 +158,14 @@ class SktimeNKNForecaster(BaseForecaster):
 
     @property
     def _variable(self) -> Any:
-        """What columns are called: the name of the series, 0 without one."""
+        """Name of the series, 0 without one."""
         name = self.forecaster_.observed_.name
         return 0 if name is None else name
 
     def _at(
         self, fh: ForecastingHorizon, X: pd.DataFrame | None
     ) -> tuple[pd.Index, pd.DataFrame | None]:
-        """Times of a horizon, and the covariates there: those of the fit may be among them."""
+        """Times of a horizon and the covariates there, some of them seen in the fit."""
         times = fh.to_absolute_index(self.cutoff)
         if X is None:
             return times, None

@@ -173,7 +173,7 @@ def test_seasons_are_durations_or_numbers_of_steps(run, tmp_path, forecast_only,
     pd.Series(values(len(hours)), hours, name="y").to_csv(path, index_label="t")
     _, printed, _, summary = run("forecast", path, *FAST, "--horizon", "2", "--season", *season)
     assert summary["seasons"] == found
-    assert ("data hold less than two" in printed.out) == (len(found) < len(season))
+    assert ("longer than half of the data" in printed.out) == (len(found) < len(season))
 
 
 def test_warnings_are_notes_of_one_line_with_options_of_the_command(run, tmp_path, forecast_only):

@@ -109,7 +109,7 @@ def test_colour_of_16_bits_is_read_with_8_and_says_so(tmp_path, channels):
     image = read_image(tmp_path / "deep.png")
     assert np.abs(image.values - pixels[..., :3] / 65535).max() < 1 / 255
     assert image.bits == 8
-    assert image.notices == ("deep.png has 16 bits of colour or opacity, of which 8 are read.",)
+    assert image.notices == ("deep.png has 16 bits of colour or opacity, but only 8 are read.",)
 
 
 def test_the_first_of_several_pictures_is_read(tmp_path):
@@ -117,7 +117,7 @@ def test_the_first_of_several_pictures_is_read(tmp_path):
     first.save(tmp_path / "a.tif", save_all=True, append_images=[second])
     image = read_image(tmp_path / "a.tif")
     np.testing.assert_array_equal(image.pixels, draw(3, 4))
-    assert image.notices == ("a.tif holds 2 pictures, of which the first is read.",)
+    assert image.notices == ("a.tif holds 2 pictures; the first is read.",)
 
 
 def test_files_that_are_no_pictures_are_refused(tmp_path):

@@ -24,7 +24,7 @@ _KERNELS = ("texture", "spectral_mixture", "periodic", "rbf")  # gpytorch_nkn.gr
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command with arguments (default: those of the process) and return the exit code.
+    """Run the command with arguments (default: ``sys.argv``) and return the exit code.
 
     It is 0 on success, 1 if training failed, 2 if the file or the options are wrong, and 130 after
     Ctrl-C before there is a result.
@@ -91,7 +91,7 @@ def _make_parser() -> argparse.ArgumentParser:
 
     about = (
         "Fill the missing pixels of an image by a Gaussian process whose kernel is learned per "
-        "dimension, combined with smooth fills. It is for scratches, text and holes in textures; "
+        "dimension, combined with interpolations. It is for scratches, text and holes in textures; "
         "it cannot restore objects in large holes of photographs. Writes filled.png, "
         "uncertainty.png (the standard deviation), inpaint.npz (mean, std, mask; 0 is black and 1 "
         "is white) and summary.json. Pixels that are not black in the mask are missing; without a "
@@ -149,7 +149,7 @@ def _add_forecast_options(
 ) -> None:
     _add_training_options(parser, out=out, budget=budget)
     add = parser.add_argument
-    text = "how many structures are tried"
+    text = "how many structures are compared"
     add("--quality", choices=("fast", "default"), default="default", help=text)
     text = (
         "periods: durations such as 7D, 24h, 30min, 1Y for dates; numbers are steps, or for times "

@@ -68,20 +68,20 @@ def new_axes(size: tuple[float, float]) -> Any:
 
 @contextmanager
 def notes() -> Iterator[list[str]]:
-    """A block in which each warning is a line ``Note: ...``; the list has their texts."""
-    told: list[str] = []
+    """Print warnings within a block as lines ``Note: ...``, and collect them in the list."""
+    collected: list[str] = []
 
-    def tell(message: Warning | str, *_: Any, **__: Any) -> None:
-        told.append(options_of_command(message))
-        tqdm.write(f"Note: {told[-1]}")
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        collected.append(options_of_command(message))
+        tqdm.write(f"Note: {collected[-1]}")
 
     with warnings.catch_warnings():
-        warnings.showwarning = tell
-        yield told
+        warnings.showwarning = show
+        yield collected
 
 
 def options_of_command(message: object) -> str:
-    """A message in one line, with Python's options written as those of the command."""
+    """A message in one line, with Python's options in the form of the command."""
 
     def option(match: re.Match) -> str:
         values = re.sub(r"[(),'\[\]]", " ", match[2]).split()

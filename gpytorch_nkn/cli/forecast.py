@@ -1,4 +1,4 @@
-"""What ``gpytorch-nkn forecast`` and ``gpytorch-nkn demo`` do."""
+"""The commands ``gpytorch-nkn forecast`` and ``gpytorch-nkn demo``."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _SEASONS = {1.0: "day", 7.0: "week", 365.2425: "year"}  # names of lengths in da
 
 
 def run_forecast(args: argparse.Namespace) -> None:
-    """Forecast a series and write the files of it; a UserError ends the command."""
-    with notes() as told:
-        _run(args, told)
+    """Forecast a series and write its files; a UserError ends the command."""
+    with notes() as warned:
+        _run(args, warned)
 
 
-def _run(args: argparse.Namespace, told: list[str]) -> None:
+def _run(args: argparse.Namespace, warned: list[str]) -> None:
     from gpytorch_nkn.estimators import TimeAxis
 
     started = time.perf_counter()
@@ -67,7 +67,7 @@ def _run(args: argparse.Namespace, told: list[str]) -> None:
     seasons = _named_seasons(forecaster, series)
     print(f"Seasons: {', '.join(seasons) or 'none; name them by --season, if there are some'}.")
     if len(seasons) < len(args.season or ()):
-        print("Note: Seasons of which the data hold less than two are not used.")
+        print("Note: Seasons longer than half of the data are not used.")
     table, scores = _forecast_all(forecaster, task, training)
     table.insert(0, "time", ahead)
 
@@ -77,7 +77,7 @@ def _run(args: argparse.Namespace, told: list[str]) -> None:
         rows = {"total": int(series.y.size), "train": int(train.sum()), "forecast": len(new_x)}
         summary = {
             "series": series.name,
-            "notices": [*series.notices, *told],
+            "notices": [*series.notices, *warned],
             "rows": rows,
             "time": {"first": series.texts(series.index[:1])[0], "last": ahead[-1]},
             "seasons": seasons,
@@ -152,19 +152,12 @@ def _load(args: argparse.Namespace) -> TimeSeries:
 
 @dataclass
 class _Task:
-    """What is learned from and what is forecast.
+    """What is learned from and what is forecast."""
 
-    Attributes:
-        train: Mask ``N`` of the rows to learn from.
-        times: Times ``M`` of the forecast.
-        observed: What was observed there; None for the future.
-        covariates: Their values there; None for none.
-    """
-
-    train: np.ndarray
-    times: pd.Index
-    observed: np.ndarray | None
-    covariates: pd.DataFrame | None
+    train: np.ndarray  # mask N of the rows to learn from
+    times: pd.Index  # times M of the forecast
+    observed: np.ndarray | None  # values M, None for the future
+    covariates: pd.DataFrame | None  # values M x C
 
 
 def _split(series: TimeSeries, axis: TimeAxis, args: argparse.Namespace) -> _Task:
@@ -252,7 +245,7 @@ def _periods(texts: list[str], axis: TimeAxis) -> list[float | str]:
 
 
 def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
-    """The seasons that are used, in words."""
+    """The seasons in use, in words."""
     if not series.has_dates:
         return [f"{period:.6g}" for period in forecaster.seasons_]
     return [
@@ -264,7 +257,7 @@ def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
 def _forecast_all(
     forecaster: NKNForecaster, task: _Task, start: float
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
-    """The forecast; scores and seconds of it and, of what was observed, of the naive rule."""
+    """The forecast, and scores and seconds of it and of the seasonal naive rule."""
     import pandas as pd
 
     from gpytorch_nkn.baselines import seasonal_naive_forecast

@@ -1,4 +1,4 @@
-"""What ``gpytorch-nkn inpaint`` does."""
+"""The command ``gpytorch-nkn inpaint``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INCHES = 5.0  # of the longer side
 
 
 def run_inpaint(args: argparse.Namespace) -> None:
-    """Fill an image and write the files of it; a UserError ends the command."""
+    """Fill an image and write its files; a UserError ends the command."""
     started = time.perf_counter()
     image = _read(read_image, args.file)
     mask, notices = _missing(image, args.mask)
@@ -44,7 +44,7 @@ def run_inpaint(args: argparse.Namespace) -> None:
     seconds = time.perf_counter() - training
     if result.interrupted:
         print("Note: the training was cut short; the best parameters so far are used.")
-    shape = image.values.shape  # of a colour image that is gray, all channels are the same
+    shape = image.values.shape  # a gray image in colour has equal channels
     mean, std, filled = (
         np.broadcast_to(part[..., None] if part.ndim < len(shape) else part, shape)
         for part in (result.mean, result.std, result.filled)
@@ -92,7 +92,7 @@ def _read(read: Callable[[Path], Read], path: Path) -> Read:
 
 
 def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Booleans of the missing pixels, of which there must be some and not all; notices."""
+    """Mask of the missing pixels, at least one and not all, and notices."""
     notices: tuple[str, ...] = ()
     if path is None:
         mask = image.transparent
@@ -107,7 +107,7 @@ def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str
             raise UserError(f"the mask must have {expected} pixels as the image has, got {got}")
         unused = int((image.transparent & ~mask).sum())
         if unused:
-            notices += (f"{unused} transparent pixels are learned from, as the mask wants it.",)
+            notices += (f"{unused} transparent pixels are learned from, as the mask omits them.",)
     if not mask.any():
         raise UserError(where)
     if mask.all():

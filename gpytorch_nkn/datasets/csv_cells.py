@@ -57,7 +57,7 @@ def is_missing(cells: pd.Series, na_values: Collection[str] = ()) -> pd.Series:
 def drop_advice(bad: pd.Series) -> str:
     """Advice on cells that cannot be read."""
     cells = list(bad.unique())
-    if len(cells) > 50:
+    if len(cells) > 10:
         return f"correct the {len(bad.unique())} different cells like this in the file"
     options = " ".join(f"--na-values={shlex.quote(cell)}" for cell in cells)
     return f"drop such rows by na_values={cells} ({options})"

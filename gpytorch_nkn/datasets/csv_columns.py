@@ -181,7 +181,8 @@ def _rising(frame: pd.DataFrame, target: str | None) -> str:
         """2 for equal steps, 1 for steps of one sign, else 0."""
         values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
         steps = values.diff().iloc[1:]
-        return ((steps > 0).all() or (steps < 0).all()) * (1 + (steps.nunique() <= 1))
+        rises = len(values) * 2 > len(frame) and ((steps > 0).all() or (steps < 0).all())
+        return rises * (1 + (steps.nunique() <= 1))
 
     rank = {name: (_has_time_name(frame[name]), regularity(name)) for name in numbers}
     best = max(numbers, key=rank.__getitem__)  # the first of these

@@ -39,8 +39,8 @@ def read_time_series(
     rows without a value are dropped.
 
     - Times are numbers or dates of one format (``30/09/2001 18:00``, ``Sep 2001``, ``2001Q3``,
-      ``2001-W36``, ``20010930``), in one column or in several (year and month, date and hour or
-      period of the day). Columns of months, years, days or hours become rows. Intervals are dated
+      ``2001-W36``, ``20010930``). They may be in several columns: year and month, or date and hour
+      or period of the day. Columns of months, years, days or hours become rows. Intervals are dated
       to their starts.
     - Numbers may have decimal commas, thousands separators, units and marks (``12.4*``); K, M and B
       beside plain numbers are thousands, millions and billions.

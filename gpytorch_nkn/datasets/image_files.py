@@ -1,4 +1,4 @@
-"""Image files: what is read out of them, masks, and filled copies."""
+"""Image files: pixels, masks, and filled copies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ImageFile:
         name: Name of the file without ending.
         pixels: Integers of the file, ``H x W`` or ``H x W x C``, opacity as the last channel.
         has_opacity: True if the last channel is the opacity.
-        notices: What was lost on the way, one sentence each.
+        notices: What was lost while reading, one sentence each.
     """
 
     name: str
@@ -60,13 +60,13 @@ class ImageFile:
 
         Args:
             path: The file.
-            values: Of the shape of :attr:`values`; clipped to 0 and 1 and rounded to what the file
-                can hold. Only those of missing pixels are used, so that all others stay the same.
+            values: Values with the shape of :attr:`values`, clipped to 0 and 1 and rounded to the
+                depth of the file. Only missing pixels are written; all others stay the same.
             mask: Booleans ``H x W``, true where a pixel is missing.
 
         Raises:
             OSError: The file cannot be written.
-            ValueError: A shape is another one.
+            ValueError: A shape differs.
         """
         if np.shape(values) != self.values.shape or np.shape(mask) != self.pixels.shape[:2]:
             raise ValueError(
@@ -167,8 +167,8 @@ def _losses(path: Path, image: Image.Image) -> tuple[str, ...]:
     notices = []
     tiles = getattr(image, "tile", [])  # how the file is packed; of images from files only
     if not image.mode.startswith("I") and any("16" in str(tile[3]) for tile in tiles):
-        notices.append(f"{path.name} has 16 bits of colour or opacity, of which 8 are read.")
+        notices.append(f"{path.name} has 16 bits of colour or opacity, but only 8 are read.")
     frames = getattr(image, "n_frames", 1)
     if frames > 1:
-        notices.append(f"{path.name} holds {frames} pictures, of which the first is read.")
+        notices.append(f"{path.name} holds {frames} pictures; the first is read.")
     return tuple(notices)

@@ -1,4 +1,4 @@
-"""Textures with a hole to fill, which come with scikit-image."""
+"""Textures of scikit-image with a hole to fill."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Texture:
     """A gray image and the pixels of it that are held out.
 
     Args:
-        name: What the texture is called.
-        image: Complete image ``H x W`` from 0 (black) to 1 (white), the held-out pixels included.
-        mask: Booleans ``H x W``, true where a pixel is held out.
-        source: Where the image comes from, in words.
+        name: Name of the texture.
+        image: Complete image ``H x W`` from 0 (black) to 1 (white), including the held-out pixels.
+        mask: Mask ``H x W`` of the held-out pixels.
+        source: Origin of the image, in words.
     """
 
     name: str

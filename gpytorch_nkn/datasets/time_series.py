@@ -21,15 +21,15 @@ class TimeSeries:
     """Observations of one quantity over time, sorted by time.
 
     Args:
-        name: What the series is called.
+        name: Name of the series.
         x: Times ``N``, as numbers or as ``datetime64``; they may repeat and be irregular.
         y: Finite values ``N``.
-        test: Mask ``N`` of the values that are held out.
+        test: Mask ``N`` of the held-out values.
         x_label: Name of the time axis, with its unit where known.
         y_label: Name of the values, with their unit where known.
-        zone: Time zone of dates, such as ``"UTC+02:00"``, whose clock they are by; empty for none.
-        notices: What was done to the data on the way, one sentence each.
-        covariates: Columns ``N x C`` that are known beside the values; None for none.
+        zone: Time zone of dates, such as ``"UTC+02:00"``; empty for none.
+        notices: What was inferred or changed while reading, one sentence each.
+        covariates: Covariates ``N x C`` of the values; None for none.
         future_x: Times ``M`` after the values at which covariates are known.
         future_covariates: Their values there, ``M x C``.
     """
@@ -84,7 +84,7 @@ def load_co2() -> TimeSeries:
     """Monthly CO2 at Mauna Loa from March 1958 to December 2001, the last ten years held out.
 
     Means of the weekly values that come with statsmodels (no download); five months have none
-    and are left out. Each month is dated to its first day.
+    and are missing. Each month is dated to its first day.
 
     Raises:
         ImportError: statsmodels is not installed.

@@ -523,6 +523,8 @@ ADVICE = {
     column(["1.234", "2.345"], ";"): ("decimal='.' or decimal=','", {"decimal": ","}),
     "a,b\n1,3\n3,1\n2,2\n": ("by time (--time), or say time='rows' (--time rows)",
         {"time": "rows", "target": "b"}),
+    "Jahr;Monat;y\n2015;M\u00e4rz;1.000,5\n2015;Mai;1.100,5\n": ("none of 'Jahr', 'y' rises",
+        {"time": "rows", "target": "y"}),
     "t,y\nfoo,2\nbar,1\n": ("time='rows' (--time rows)", {"time": "rows"}),
     "t,y\n1.2.01 7h,2\n1.2.01 8h,1\n": ("date_format='%d.%m.%Y %Hh'",
         {"date_format": "%d.%m.%y %Hh"}),
