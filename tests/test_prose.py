@@ -50,7 +50,15 @@ PACKAGE = {
 # Not yet rewritten. A path leaves this list when it passes.
 UNCHECKED = {
     *("CHANGELOG.md", "benchmarks", "tests", "tutorials"),
-    *(PACKAGE - {"gpytorch_nkn/metrics.py", "gpytorch_nkn/settings.py"}),
+    *(
+        PACKAGE
+        - {
+            "gpytorch_nkn/averaging",
+            "gpytorch_nkn/estimators",
+            "gpytorch_nkn/metrics.py",
+            "gpytorch_nkn/settings.py",
+        }
+    ),
 }
 PAGES = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs"}
 

@@ -136,7 +136,7 @@ known.round(2)
 
 # %% [markdown]
 # Log densities judge bands as well as means: higher is better. What networks expect of rows that
-# they have not seen is known before a test row is touched, as `left_out_log_density_`; by such
+# they have not seen is known before a test row is touched, as `held_out_log_density_`; by such
 # predictions it is decided how much of each network is mixed (`members_`, `weights_`).
 
 # %% [markdown]
@@ -186,7 +186,7 @@ for column in ("value", "capital"):
     firms.loc[rng.uniform(size=len(firms)) < 0.1, column] = np.nan
 X, X_new, y, y_new = train_test_split(firms, grunfeld["invest"], train_size=ROWS, random_state=SEED)
 real, network = compare(X, y, X_new, y_new)
-print(network.y_transform_.name, network.missing_shares_.round(2))
+print(network.y_transform_.name, network.missing_fractions_.round(2))
 real.round(2)
 
 # %% [markdown]

@@ -17,11 +17,11 @@ _TOLERANCE = 1e-10  # change of a weight in one EM step
 # factor of 1, and half a percent of the number of points distributed over all factors.
 WIDTHS = 2.0 ** np.arange(-1.0, 3.5, 0.5)
 _POINTS_AS_PREDICTED = 5.0
-_EVENNESS_OF_WIDTHS = 0.005
+_WIDTH_CONCENTRATION = 0.005
 
 
 @np.errstate(under="ignore")  # of small densities
-def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.ndarray:
+def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -> np.ndarray:
     r"""Return the weights with which a mixture predicts held-out data best.
 
     .. math::
@@ -34,14 +34,14 @@ def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.
     Args:
         log_densities: Held-out log predictive densities ``M x N`` of models at points. Infinite or
             NaN values are a density of 0.
-        evenness: The weight :math:`\epsilon` of the prior; 0 for stacking without one, large
+        concentration: The weight :math:`\epsilon` of the prior; 0 for stacking without one, large
             values give equal weights.
 
     Returns:
         Non-negative weights ``M`` of sum 1; 0 for a model without a finite density.
 
     Raises:
-        ValueError: The densities are not a matrix, none is finite, or ``evenness`` is negative.
+        ValueError: The densities are no matrix, none is finite, or ``concentration`` is negative.
 
     Reference: Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian
     predictive distributions, equation 8. The prior is not in the paper.
@@ -49,15 +49,15 @@ def stacking_weights(log_densities: ArrayLike, *, evenness: float = 0.05) -> np.
     logs = np.array(log_densities, dtype=float)
     if logs.ndim != 2 or logs.size == 0:
         raise ValueError(f"log_densities must be a matrix M x N, got shape {logs.shape}.")
-    if not 0 <= evenness < np.inf:
-        raise ValueError(f"evenness must be finite and not negative, got {evenness}.")
+    if not 0 <= concentration < np.inf:
+        raise ValueError(f"concentration must be finite and not negative, got {concentration}.")
     logs[~np.isfinite(logs)] = -np.inf
     usable = np.isfinite(logs).any(1)
     if not usable.any():
         raise ValueError("No log density is finite.")
     logs = logs[:, np.isfinite(logs).any(0)]  # other points do not distinguish models
     even = usable / usable.sum()
-    weights = _maximise(logs, even, evenness * logs.shape[1] * even)
+    weights = _maximise(logs, even, concentration * logs.shape[1] * even)
     return weights / weights.sum()
 
 
@@ -77,7 +77,7 @@ def _maximise(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.nd
 
 
 def share_weights(predictions: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Weights ``M`` of models, of which those with equal predictions ``M x N`` share a weight.
+    """Weights ``M`` of models; models with equal predictions ``M x N`` share a weight.
 
     ``weigh`` returns the weights of models with different predictions, given their indices.
     """
@@ -90,7 +90,7 @@ def stack_predictions(
     means: ArrayLike,
     variances: ArrayLike,
     *,
-    evenness: float = 0.05,
+    concentration: float = 0.05,
     weights: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Return the weights of models and widths that predict held-out targets best.
@@ -105,7 +105,7 @@ def stack_predictions(
         targets: ``N``.
         means: Held-out predictions ``M x N`` of the targets by the models.
         variances: ``M x N``, noise included.
-        evenness: See :func:`stacking_weights`.
+        concentration: See :func:`stacking_weights`.
         weights: Weights ``M``, to learn only the weights of widths; ``None`` to learn both.
 
     Returns:
@@ -121,7 +121,7 @@ def stack_predictions(
         logs = -(scores**2 + np.log(2 * np.pi)) / 2 - np.log(stds)  # M x K x N
     logs[np.isnan(logs)] = -np.inf
     of_widths = np.where(WIDTHS == 1, 1.0, 0.0)
-    prior = _POINTS_AS_PREDICTED * of_widths + _EVENNESS_OF_WIDTHS * y.size / WIDTHS.size
+    prior = _POINTS_AS_PREDICTED * of_widths + _WIDTH_CONCENTRATION * y.size / WIDTHS.size
     learned = weights is None
     found = np.full(len(mean), 1 / len(mean)) if learned else np.asarray(weights, dtype=float)
     even = np.full(WIDTHS.size, 1 / WIDTHS.size)
@@ -130,7 +130,7 @@ def stack_predictions(
         with np.errstate(divide="ignore"):
             if learned:
                 by_model = logsumexp(logs, axis=1, b=of_widths[:, None])
-                found = stacking_weights(by_model, evenness=evenness)
+                found = stacking_weights(by_model, concentration=concentration)
             by_width = logsumexp(logs[found > 0], axis=0, b=found[found > 0, None, None])
         of_widths = _maximise(by_width[:, np.isfinite(by_width).any(0)], even, prior)
         if not learned or np.abs(of_widths - before).max() < 1e-6:

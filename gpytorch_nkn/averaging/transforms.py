@@ -149,7 +149,7 @@ class Transform:
 
 @dataclass(frozen=True)
 class OrderedProbit(Transform):
-    r"""Scores of whole numbers, each of which is an interval of a normal variable.
+    r"""Scores of whole numbers, which are intervals of a normal variable.
 
     .. math:: P(y \le k) = \Phi(c_k), \qquad z = E[Z \mid c_{k-1} < Z \le c_k]
 

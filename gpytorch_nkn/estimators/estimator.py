@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from textwrap import indent
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpytorch_nkn._devices import OnCPU
+from gpytorch_nkn.estimators.table_input import check_numeric
 from gpytorch_nkn.fit import Recipe, check_counts, check_number
 
 __all__ = ["Estimator"]
@@ -50,6 +56,22 @@ progress: Show a progress bar on a terminal.
         """Remove the attributes of a previous fit, so that a failed fit cannot predict."""
         for name in [n for n in vars(self) if n.endswith("_") or n in self._private_state]:
             delattr(self, name)
+
+    @contextmanager
+    def _forgetting_failures(self) -> Iterator[None]:
+        """Remove the attributes of a fit before it and after its failure."""
+        self._forget()
+        try:
+            yield
+        except BaseException:
+            self._forget()
+            raise
+
+    def _checked_rows(self, X: ArrayLike, name: str = "X") -> np.ndarray:
+        """Checked rows ``M x D`` for predictions."""
+        check_is_fitted(self)
+        check_numeric(name, X)
+        return validate_data(self, X, dtype=np.float64, order="C", reset=False)
 
     def _check_training_options(self) -> None:
         """Raise an error if an option of the training is invalid."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
+from sklearn.utils.multiclass import check_classification_targets
 
 __all__ = [
     "Standardisation",
@@ -16,6 +17,7 @@ __all__ = [
     "check_numeric",
     "check_unique_names",
     "check_varies",
+    "encode_classes",
     "holds_numbers",
     "is_constant",
     "missing_as_nan",
@@ -89,6 +91,19 @@ def check_complete_targets(y: Any) -> None:
             f"Every row needs a target, but y contains NaN, first in row {row}: drop such rows of "
             "X and y."
         )
+
+
+def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted classes, and the code ``N`` of each label.
+
+    Raises:
+        ValueError: Labels have several types, are continuous, or are of one class.
+    """
+    check_classification_targets(labels)
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"y must have at least 2 classes, got 1 class: {classes.tolist()}.")
+    return classes, codes
 
 
 def check_numeric(

@@ -87,7 +87,7 @@ class FittedGP:
     @property
     def spread(self) -> float:
         """Calibration factor of the standard deviations in the forecasts of its estimator."""
-        return float(getattr(self._estimator, "model_spread_", 1.0))
+        return float(getattr(self._estimator, "calibration_factor_", 1.0))
 
     @property
     def num_observed(self) -> int:

@@ -8,25 +8,25 @@ from gpytorch_nkn.averaging import WIDTHS, stack_predictions, stacking_weights
 RNG = np.random.default_rng(0)
 
 
-@pytest.mark.parametrize("evenness", [0.0, 0.05, 0.7])
-def test_weights_of_two_models_maximise_the_objective_written_out(evenness):
+@pytest.mark.parametrize("concentration", [0.0, 0.05, 0.7])
+def test_weights_of_two_models_maximise_the_objective_written_out(concentration):
     logs = RNG.normal(size=(2, 30)) * 2
     logs[1] += 0.3
 
     def objective(w):
         mixed = np.log(w * np.exp(logs[0]) + (1 - w) * np.exp(logs[1])).mean()
-        return -mixed - evenness / 2 * (np.log(w) + np.log(1 - w))
+        return -mixed - concentration / 2 * (np.log(w) + np.log(1 - w))
 
     best = minimize_scalar(objective, bounds=(1e-9, 1 - 1e-9), options={"xatol": 1e-10})
     assert 0.05 < best.x < 0.95
-    found = stacking_weights(logs, evenness=evenness)
+    found = stacking_weights(logs, concentration=concentration)
     np.testing.assert_allclose(found, [best.x, 1 - best.x], atol=1e-4)
 
 
 def test_a_model_that_is_better_everywhere_takes_all_but_the_prior():
     logs = np.array([np.full(50, -1.0), np.full(50, -400.0)])
-    np.testing.assert_allclose(stacking_weights(logs, evenness=0), [1, 0], atol=1e-12)
-    found = stacking_weights(logs, evenness=0.05)
+    np.testing.assert_allclose(stacking_weights(logs, concentration=0), [1, 0], atol=1e-12)
+    found = stacking_weights(logs, concentration=0.05)
     np.testing.assert_allclose(found, [1.025 / 1.05, 0.025 / 1.05], atol=1e-9)
 
 
@@ -39,7 +39,7 @@ def test_a_model_of_some_points_beats_a_better_mean_density():
     """What stacking is for: a specialist for half of the points beside an all-rounder."""
     logs = np.array([np.full(20, -1.0), np.r_[np.full(10, 1.0), np.full(10, -9.0)]])
     assert logs[0].mean() > logs[1].mean()
-    assert 0.3 < stacking_weights(logs, evenness=0)[1] < 0.6
+    assert 0.3 < stacking_weights(logs, concentration=0)[1] < 0.6
 
 
 def test_models_and_points_without_a_finite_density_do_no_harm():
@@ -61,7 +61,7 @@ def test_what_has_no_meaning_is_refused():
     with pytest.raises(ValueError, match=r"matrix M x N, got shape \(3,\)"):
         stacking_weights(np.zeros(3))
     with pytest.raises(ValueError, match="not negative, got -1"):
-        stacking_weights(np.zeros((2, 3)), evenness=-1)
+        stacking_weights(np.zeros((2, 3)), concentration=-1)
     with pytest.raises(ValueError, match="No log density is finite"):
         stacking_weights(np.full((2, 3), -np.inf))
 

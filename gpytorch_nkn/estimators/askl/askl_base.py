@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_inputs import InputMap, choose_input_map
@@ -24,7 +24,6 @@ from gpytorch_nkn.estimators.askl.askl_selection import (
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
 from gpytorch_nkn.estimators.askl.askl_training import Objective
 from gpytorch_nkn.estimators.estimator import Estimator
-from gpytorch_nkn.estimators.table_input import check_numeric
 from gpytorch_nkn.fit import Session, check_counts, check_number, warn_of_size
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 
@@ -136,9 +135,8 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
         Ctrl-C before the first training step raises ``KeyboardInterrupt``; later, the best
         parameters so far are kept, with a warning.
         """
-        self._forget()
-        self._check_options()
-        try:
+        with self._forgetting_failures():
+            self._check_options()
             table, encoded = self._read(X, y)
             if self.budget is None:
                 warn_of_size(
@@ -149,9 +147,6 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
                 )
             with torch.inference_mode(False), torch.no_grad():
                 self._fit(table, encoded)
-        except BaseException:
-            self._forget()  # a failed fit must not predict
-            raise
         return self
 
     def _fit(self, table: np.ndarray, encoded: np.ndarray) -> None:
@@ -311,8 +306,5 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
         return self._network.weight.mT.double().cpu()
 
     def _standardised(self, X: ArrayLike) -> Tensor:
-        check_is_fitted(self, "input_map_")
-        check_numeric("X", X)
-        table = validate_data(self, X, dtype=np.float64, reset=False, order="C")
-        rows = self.input_map_(table)
-        return torch.from_numpy(rows).to(self._network.values.device)
+        table = self._checked_rows(X)
+        return torch.from_numpy(self.input_map_(table)).to(self._network.values.device)

@@ -10,12 +10,11 @@ from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner
-from gpytorch_nkn.estimators.table_input import check_numeric
+from gpytorch_nkn.estimators.table_input import check_numeric, encode_classes
 
 __all__ = ["ASKLClassifier"]
 
@@ -121,8 +120,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
             table, labels = validate_data(
                 self, X, y, dtype=np.float64, order="C", ensure_min_samples=2
             )
-            check_classification_targets(labels)
-            self.classes_, codes = np.unique(labels, return_inverse=True)
+            self.classes_, codes = encode_classes(labels)
         except TypeError as error:
             if "not supported between instances" not in str(error):
                 raise
@@ -130,10 +128,6 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
             raise ValueError(
                 f"y must hold labels of one type without missing labels, got {', '.join(kinds)}."
             ) from error
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y must have at least 2 classes, got 1 class: {self.classes_.tolist()}."
-            )
         self._trained_loss = self._loss_name
         return table, codes.astype(np.int64)[:, None]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
 from gpytorch_nkn.estimators.askl.askl_training import Objective, Record, Trainer
-from gpytorch_nkn.estimators.askl.leave_one_out import ridge_by_left_out_rows
+from gpytorch_nkn.estimators.askl.leave_one_out import leave_one_out_ridge
 from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["SpectralTask", "doubling_cycles", "held_out_parts", "train"]
@@ -234,11 +234,11 @@ class _Runs:
         if len(task.x) > _RIDGE_ROWS:
             task = task.rows(np.sort(self.rng.choice(len(task.x), _RIDGE_ROWS, replace=False)))
         features = torch.cat(list(self.network.features_in_double(task.x[:, :-1].double())))
-        ridge = ridge_by_left_out_rows(features, task.ridge_targets, self.rng)
+        ridge = leave_one_out_ridge(features, task.ridge_targets, self.rng)
         factor = 1.0
         if task.loss != "squared_error":  # outputs for targets -1 and 1 have another scale
             targets, loss = task.targets[ridge.rows], LOSSES[task.loss]
-            losses = [float(loss(ridge.left_out * factor, targets)) for factor in _FACTORS]
+            losses = [float(loss(ridge.outputs * factor, targets)) for factor in _FACTORS]
             factor = float(_FACTORS[np.argmin(losses)])
         self.network.weight.copy_(factor * ridge.weight.mT)
         self.network.intercept.copy_(factor * ridge.intercept)

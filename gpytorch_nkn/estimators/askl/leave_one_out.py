@@ -15,8 +15,8 @@ __all__ = [
     "KernelRidge",
     "Ridge",
     "kernel_ridge",
+    "leave_one_out_ridge",
     "relevance",
-    "ridge_by_left_out_rows",
 ]
 
 GAMMAS = tuple(
@@ -43,7 +43,7 @@ class Ridge(NamedTuple):
     weight: Tensor  # D x K
     intercept: Tensor  # K
     rows: Tensor  # numbers of the rows with leave-one-out outputs
-    left_out: Tensor  # leave-one-out outputs at these rows
+    outputs: Tensor  # leave-one-out outputs at these rows
 
 
 def _spectrum_beside_constants(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -56,7 +56,7 @@ def _spectrum_beside_constants(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return values.clamp_min(0), vectors, level
 
 
-def _left_out_residuals(
+def _leave_one_out_residuals(
     values: Tensor,
     vectors: Tensor,
     projected: Tensor,
@@ -105,7 +105,7 @@ def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -
         kernel = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
         values, vectors, above = _spectrum_beside_constants(kernel)
         projected = vectors.mT @ centred
-        residuals = _left_out_residuals(values, vectors, projected, None, penalties, above)
+        residuals = _leave_one_out_residuals(values, vectors, projected, None, penalties, above)
         error, number = residuals.square().mean(dim=(0, 2)).min(0)
         if float(error) / level < best.error:
             best = KernelRidge(gamma, float(_PENALTIES[number]), float(error) / level)
@@ -128,7 +128,7 @@ def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
     return (2 * settings.gamma) ** 2 * slopes
 
 
-def ridge_by_left_out_rows(features: Tensor, targets: Tensor, rng: np.random.RandomState) -> Ridge:
+def leave_one_out_ridge(features: Tensor, targets: Tensor, rng: np.random.RandomState) -> Ridge:
     """Ridge regression on features, with the penalty of least leave-one-out error.
 
     Features ``N x D`` and targets ``N x K`` are float64. Many rows are subsampled for the errors.
@@ -152,7 +152,7 @@ def ridge_by_left_out_rows(features: Tensor, targets: Tensor, rng: np.random.Ran
     rest = own - vectors @ projected
     best, penalty, residuals = float("inf"), 1.0, own
     for candidate in (torch.from_numpy(_PENALTIES).to(values) * count).split(1):
-        found = _left_out_residuals(values, vectors, projected, rest, candidate, above)[:, 0]
+        found = _leave_one_out_residuals(values, vectors, projected, rest, candidate, above)[:, 0]
         error = float(found.square().mean())
         if error < best:
             best, penalty, residuals = error, float(candidate), found

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel, check_gram, make_base_kernel
 from gpytorch_nkn.estimators.dank.clusters import ClusteredKernel, Clusters, fit_clusters
@@ -30,7 +30,6 @@ from gpytorch_nkn.estimators.dank.extension import LearnedKernel, reciprocal_nei
 from gpytorch_nkn.estimators.dank.relevance import RelevanceKernel
 from gpytorch_nkn.estimators.dank.svm import FittedSVMs, learn_svms, plain_svms
 from gpytorch_nkn.estimators.estimator import Estimator
-from gpytorch_nkn.estimators.table_input import check_numeric
 from gpytorch_nkn.fit import check_counts, check_number, warn_of_size
 
 __all__ = ["FOLDS", "BaseDANK"]
@@ -115,9 +114,8 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
             X: Rows ``n x D``, or the Gram matrix ``n x n`` with ``kernel="precomputed"``.
             y: Classes or targets, ``n``.
         """
-        self._forget()
-        self._check_options()
-        try:
+        with self._forgetting_failures():
+            self._check_options()
             table, target = self._read(X, y)
             warn_of_size(
                 type(self).__name__,
@@ -129,9 +127,6 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
             table = table.copy()  # predictions need the present values
             self._fitted_tau, self._is_gram = self.tau, self._is_precomputed
             self._fit(table, target)
-        except BaseException:
-            self._forget()  # a failed fit must not predict
-            raise
         return self
 
     def learned_kernel(self, X: ArrayLike, Y: ArrayLike | None = None) -> np.ndarray:
@@ -149,8 +144,8 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
                 "learned_kernel needs inputs in place of kernel='precomputed', and "
                 "extension='smooth', because 'reciprocal' is not a kernel."
             )
-        left = self._rows("X", X)
-        return self._kernel(left, left if Y is None else self._rows("Y", Y))
+        left = self._checked_rows(X)
+        return self._kernel(left, left if Y is None else self._checked_rows(Y, "Y"))
 
     @property
     def factor_(self) -> np.ndarray:
@@ -322,15 +317,9 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         self.intercept_ = svms.intercepts
         self.n_iter_ = max(1, svms.steps)
 
-    def _rows(self, name: str, values: ArrayLike) -> np.ndarray:
-        """Checked rows for predictions."""
-        check_numeric(name, values)
-        return validate_data(self, values, dtype=np.float64, order="C", reset=False)
-
     def _outputs(self, X: ArrayLike) -> np.ndarray:
         """Decision values ``M x P``."""
-        check_is_fitted(self)
-        table = self._rows("X", X)
+        table = self._checked_rows(X)
         kernel, svms = self._kernel, self._svms
         step = max(1, _CHUNK // len(kernel.rows))
         parts = [table[first : first + step] for first in range(0, len(table), step)]

@@ -13,13 +13,12 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from gpytorch_nkn.estimators.dank.dank_base import FOLDS, BaseDANK
 from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path
 from gpytorch_nkn.estimators.dank.dual import Block, classification_blocks
-from gpytorch_nkn.estimators.table_input import check_numeric
+from gpytorch_nkn.estimators.table_input import check_numeric, encode_classes
 
 __all__ = ["DANKClassifier"]
 
@@ -112,12 +111,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         check_numeric("X", X)
         table, labels = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
-        check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y must have at least 2 classes, got 1 class: {self.classes_.tolist()}."
-            )
+        self.classes_, codes = encode_classes(labels)
         weights = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
         if not (np.isfinite(weights).all() and (weights > 0).all()):
             raise ValueError(f"class_weight must be positive and finite, got {weights.tolist()}.")

@@ -29,7 +29,7 @@ class SmoothExtension:
     .. math::
         F(x, x') = 1 + \frac{k(x, x')}{4 \eta} \sum_p \hat s_p(x) \hat s_p(x')
 
-    and those of training inputs. Products and sums of kernels are kernels, so ``F`` and ``F k`` are
+    and of training inputs. Products and sums of kernels are kernels, so ``F`` and ``F k`` are
     positive semi-definite for any ``s``. The ridge minimises the leave-one-out error of the
     coefficients; if no ridge is better than zero coefficients, ``F`` is one.
 

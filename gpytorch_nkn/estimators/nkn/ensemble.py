@@ -60,9 +60,9 @@ class Ensemble:
     Attributes:
         members: Name of the network and number of the start of each member.
         weights: Weights of the members.
-        width_shares: Weights of the ``widths``, factors of the standard deviation of observations.
+        width_weights: Weights of the ``widths``, factors of the standard deviation of observations.
         gap_noises: Variances ``R`` of the additional noise of rows with gaps.
-        left_out: Held-out targets, and their log densities under the mixture.
+        held_out: Held-out targets, and their log densities under the mixture.
 
     Raises:
         RuntimeError: No member has a covariance matrix that is positive definite.
@@ -91,10 +91,10 @@ class Ensemble:
                 blocks = [exact]
                 if sparse is not None:
                     blocks = list(exact.blocks(_BLOCK_ROWS, _MAX_LOO_ROWS))
-                left_out = np.concatenate([_left_out(block) for block in blocks], 1)
+                own = np.concatenate([_leave_one_out(block) for block in blocks], 1)
             except (torch.linalg.LinAlgError, NotPSDError):
                 continue
-            found.append(((name, number), predictor, left_out))
+            found.append(((name, number), predictor, own))
             _release_some([one for _, one, _ in found])
             seconds = time.monotonic() - begin
         if not found:
@@ -103,7 +103,7 @@ class Ensemble:
         names = list(results)
         found.sort(key=lambda one: names.index(one[0][0]))
         members = [member for member, _, _ in found]
-        table = np.stack([left_out for _, _, left_out in found], 1)
+        table = np.stack([own for _, _, own in found], 1)
         held_out = _held_out(results, members)
         honest = table if held_out is None else held_out
         weights = _prepared(_weights(*honest), [predictor for _, predictor, _ in found], end)
@@ -117,14 +117,14 @@ class Ensemble:
             weights = _weights(*honest)
         self.weights = weights
         self.widths = WIDTHS
-        self.width_shares = self._shares_of_widths(table, table[2])
+        self.width_weights = self._shares_of_widths(table, table[2])
         self.scale: NoiseScale | None = None
         factors = np.ones(table.shape[-1])
         if scale_noise and len(factors) >= _SCALED_ROWS:
             factors = self._learn_scale(table, cat_dims)
         aligned = honest.shape == table.shape
         mixture = self.mixture(weights, honest[1], honest[2] * (factors if aligned else 1.0))
-        self.left_out = honest[0, 0], mixture.log_density(honest[0, 0])
+        self.held_out = honest[0, 0], mixture.log_density(honest[0, 0])
         self.gap_noises = np.zeros(len(self.predictors))
         if incomplete is not None:
             for member, predictor in enumerate(self.predictors):
@@ -144,7 +144,7 @@ class Ensemble:
         Each component becomes one per width. The variances ``of_gaps`` due to missing values are
         averages over the widths.
         """
-        weights = np.outer(weights, self.width_shares).ravel()
+        weights = np.outer(weights, self.width_weights).ravel()
         stds = self.widths[:, None] * np.sqrt(variances + of_gaps / self.widening)[:, None]
         means = np.broadcast_to(means[:, None], stds.shape).reshape(weights.size, -1)
         stds = stds.reshape(weights.size, -1)
@@ -165,14 +165,14 @@ class Ensemble:
         variance = self.widening * (self.weights @ variances) + self.weights @ (means - mean) ** 2
         numbers = ~np.isin(np.arange(inputs.shape[1]), cat_dims)
         given = inputs, mean, (targets[0] - mean) ** 2 / variance, numbers
-        constant = self.width_shares
+        constant = self.width_weights
         before = self.mixture(self.weights, means, variances).log_density(targets[0])
         factors = NoiseScale.held_out(*given)
-        self.width_shares = self._shares_of_widths(table, variances * factors)
+        self.width_weights = self._shares_of_widths(table, variances * factors)
         scaled = self.mixture(self.weights, means, variances * factors)
         gain = scaled.log_density(targets[0]) - before
         if gain.mean() <= _SURE * gain.std() / math.sqrt(len(gain)):
-            self.width_shares = constant
+            self.width_weights = constant
             return np.ones(len(gain))
         self.scale = NoiseScale(*given)
         return factors
@@ -180,7 +180,7 @@ class Ensemble:
     @property
     def widening(self) -> float:
         """Factor of the variance of an observation, over all widths."""
-        return float(self.width_shares @ self.widths**2)
+        return float(self.width_weights @ self.widths**2)
 
     @property
     def model(self) -> ExactGP:
@@ -292,6 +292,6 @@ def _held_out(
     return whole if whole.shape[-1] else None
 
 
-def _left_out(predictor: ConditionedGP) -> np.ndarray:
+def _leave_one_out(predictor: ConditionedGP) -> np.ndarray:
     """Targets, leave-one-out means and variances, ``3 x N``."""
     return torch.stack([predictor.targets, *predictor.leave_one_out()]).cpu().numpy()

@@ -14,7 +14,6 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
 from gpytorch_nkn.averaging import share_weights, stacking_weights
@@ -24,6 +23,7 @@ from gpytorch_nkn.estimators.nkn.table_models import (
     named_structures,
     train_structures,
 )
+from gpytorch_nkn.estimators.table_input import encode_classes
 from gpytorch_nkn.fit import FitResult, Recipe, Session, warn_of_size
 from gpytorch_nkn.linalg import ExactPosterior
 
@@ -69,7 +69,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         power_: Calibrating power of the probabilities of the mixture.
         model_: Gaussian processes of the largest weight over standardised columns, one for each
             class; their targets are positive for rows of the class and negative for others.
-        left_out_log_loss_: Mean log loss of held-out rows of the fit. Below 500 rows these are
+        held_out_log_loss_: Mean log loss of held-out rows of the fit. Below 500 rows these are
             thirds of the rows, with hyperparameters learned without them. From 500 rows on it is
             leave-one-out, which is slightly optimistic.
 
@@ -128,7 +128,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         session = Session(budget=self.budget)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         table, labels, codes = self._read(X, y)
-        labels = self._codes_of_labels(labels)
+        self.classes_, labels = encode_classes(labels)
         self._class_factors = self._factors_of_classes(labels)
         what = "time grows with their cube, and predictions use a random part of each class."
         warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, what)
@@ -160,16 +160,6 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             predictor.condition(x, y)
         self.results_ = results
         return self
-
-    def _codes_of_labels(self, labels: np.ndarray) -> np.ndarray:
-        """Learn the classes, and return the code ``N`` of each label."""
-        check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y must have at least 2 classes, got 1 class: {self.classes_.tolist()}."
-            )
-        return codes
 
     def _factors_of_classes(self, labels: np.ndarray) -> np.ndarray:
         """Factors ``K`` of the probabilities."""
@@ -211,7 +201,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 table[:, held.rows.cpu().numpy()] = latent
             for number, member in result.members.items():
                 predictor = _Predictor(member)
-                own = table if honest else predictor.left_out()
+                own = table if honest else predictor.leave_one_out()
                 members.append((name, number, predictor))
                 tables.append(own)
         stacked = np.stack(tables)  # M x K x N
@@ -230,7 +220,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         mixed = np.tensordot(weights, stacked, 1)
         self.power_ = _calibrated(mixed, labels)
         losses = -np.log(_powered(mixed, self.power_)[labels, rows])
-        self.left_out_log_loss_ = float(losses.mean())
+        self.held_out_log_loss_ = float(losses.mean())
         used = np.flatnonzero(weights[:-1])
         self.members_ = [members[index][:2] for index in used]
         self.weights_ = weights[used]
@@ -305,7 +295,7 @@ class _Predictor:
             yield ExactPosterior(covariance + noise.diag(), residual)
 
     @torch.no_grad()
-    def left_out(self) -> np.ndarray:
+    def leave_one_out(self) -> np.ndarray:
         """Leave-one-out probabilities ``K x N`` of the rows."""
         means, variances = zip(*(one.leave_one_out() for one in self._made()), strict=True)
         constants, noise = self.model.mean_module.constant, self.model.likelihood.noise

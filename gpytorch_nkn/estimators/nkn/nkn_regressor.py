@@ -132,11 +132,11 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         weights_: Weights of the members.
         model_: Gaussian process of the largest weight, over standardised columns and targets; the
             input of ``expand``, ``decompose`` and ``report``.
-        left_out_log_density_: Mean log density of held-out rows of the fit, per unit of the
+        held_out_log_density_: Mean log density of held-out rows of the fit, per unit of the
             targets. Below 500 rows each third of them is predicted from the others with
             hyperparameters learned without it. From 500 rows on it is leave-one-out, which is
             slightly optimistic; with sparse predictions within blocks of rows.
-        width_shares_: Weights of the noise components, by factor of the standard deviation.
+        width_weights_: Weights of the noise components, by factor of the standard deviation.
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
         y_transform_: The transform of the targets.
@@ -282,10 +282,10 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         self._ensemble, self.results_ = ensemble, results
         self.members_, self.weights_ = ensemble.members, ensemble.weights
         self.model_, self.noise_depends_ = ensemble.model, ensemble.scale is not None
-        widths = zip(ensemble.widths.tolist(), ensemble.width_shares.tolist(), strict=True)
-        self.width_shares_ = dict(widths)
-        logs = self._targets.log_density_of(*ensemble.left_out)
-        self.left_out_log_density_ = float(np.nanmean(logs))
+        widths = zip(ensemble.widths.tolist(), ensemble.width_weights.tolist(), strict=True)
+        self.width_weights_ = dict(widths)
+        logs = self._targets.log_density_of(*ensemble.held_out)
+        self.held_out_log_density_ = float(np.nanmean(logs))
         return self
 
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.linear_model import GammaRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 __all__ = ["NoiseScale"]
 
@@ -33,18 +35,13 @@ class NoiseScale:
         self._numbers = numbers
         plain = self._plain(inputs, means)
         self._lower, self._upper = plain.min(0), plain.max(0)
-        features = self._features(inputs, means)
-        self._offset, scale = features.mean(0), features.std(0)
-        self._scale = np.where(scale > 0, scale, 1.0)
-        self._regressor = GammaRegressor(alpha=_PENALTY / len(means), solver="newton-cholesky")
-        self._regressor.fit(
-            (features - self._offset) / self._scale, np.clip(squares, 1e-12, _LARGEST)
-        )
+        gamma = GammaRegressor(alpha=_PENALTY / len(means), solver="newton-cholesky")
+        self._regressor = make_pipeline(StandardScaler(), gamma)
+        self._regressor.fit(self._features(inputs, means), np.clip(squares, 1e-12, _LARGEST))
 
     def __call__(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
         """Factors ``M`` of variances at rows ``M x d`` with predictions ``M``."""
-        features = (self._features(inputs, means) - self._offset) / self._scale
-        return np.clip(self._regressor.predict(features), *_LIMITS)
+        return np.clip(self._regressor.predict(self._features(inputs, means)), *_LIMITS)
 
     @classmethod
     def held_out(

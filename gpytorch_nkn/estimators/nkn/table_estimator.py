@@ -41,7 +41,7 @@ results_: Training records, :class:`gpytorch_nkn.fit.FitResult`, by name of the 
 members_: Members of the mixture, as pairs of the name of a network and the number of its start.
 x_offset_, x_scale_: Standardisation of the columns in use.
 categories_: Categories by column.
-missing_shares_: Fractions of missing values in the columns ``D`` of the fit.
+missing_fractions_: Fractions of missing values in the columns ``D`` of the fit.
 columns_: Names of the columns in use: without constant columns, unless ``structure`` contains a
     kernel, which needs all columns.
 """,
@@ -92,7 +92,7 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         used = codes[used] if codes.size else codes
         cat_dims = self._cat_dims = tuple(np.flatnonzero(used).tolist())
         rows = self.standardisation_(table)
-        self.missing_shares_ = np.isnan(table).mean(0)
+        self.missing_fractions_ = np.isnan(table).mean(0)
         self._gaps = Gaps(rows, cat_dims, seed)
         return rows, cat_dims
 

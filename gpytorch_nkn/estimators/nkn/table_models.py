@@ -45,7 +45,7 @@ _NOISE = 0.1
 _SHAPES = np.array([1.01, 0.01])
 _LOG_VARIANCES = np.log(1 / _SHAPES + 1)
 _CLASS_TARGET = float((np.log(_SHAPES) - _LOG_VARIANCES / 2) @ [0.5, -0.5])
-_NOISE_FLOOR = 1e-6  # least noise, for well-conditioned covariances of noise-free data
+_LEAST_NOISE = 1e-6  # least noise, for well-conditioned covariances of noise-free data
 
 
 class TableGP(ExactGP):
@@ -53,7 +53,7 @@ class TableGP(ExactGP):
 
     def __init__(self, x: Tensor, y: Tensor, kernel: Kernel):
         likelihood = GaussianLikelihood(
-            noise_prior=log_normal_prior(_NOISE, 2.0), noise_constraint=GreaterThan(_NOISE_FLOOR)
+            noise_prior=log_normal_prior(_NOISE, 2.0), noise_constraint=GreaterThan(_LEAST_NOISE)
         )
         super().__init__(x, y, likelihood)
         self.mean_module = ConstantMean()

@@ -126,7 +126,7 @@ def choose_transform(
             **options,
         )
         ensemble = Ensemble(results, cat_dims=options["cat_dims"], scale_noise=False)
-        return targets.log_density_of(*ensemble.left_out)
+        return targets.log_density_of(*ensemble.held_out)
 
     return _best(found, [held_out(transform) for transform in found])
 

@@ -185,7 +185,7 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
             progress=options.progress,
             **how,
         )
-        log_density, spread = score(result.model, scales, whole)
+        log_density, calibration = score(result.model, scales, whole)
     if not math.isfinite(log_density):
         raise ArithmeticError(f"its log density is {log_density}")
     member = Member(
@@ -193,7 +193,7 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
         scales,
         result,
         log_density,
-        spread,
+        calibration,
         whole.horizon,
         whole.reach,
         whole.span,

@@ -59,7 +59,7 @@ class Member:
     scales: Scales
     result: FitResult
     log_density: float = np.nan  # mean of rolling forecasts, per target
-    spread: float = 1.0  # calibration factor of standard deviations
+    calibration: float = 1.0  # calibration factor of standard deviations
     horizon: int = 1  # steps ahead that it is calibrated for
     reach: int = CONDITIONED  # number of last rows that it depends on
     span: float = 1.0  # median time of the horizon, gaps of the series included
@@ -94,7 +94,7 @@ class Member:
     def moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations ``M`` of observations, on the scale of the transform."""
         means, stds = self.scales.moments(*self._gaussian(rows, joint=False))
-        stds = self.spread * stds
+        stds = self.calibration * stds
         if self._limits is None:
             return means, stds
         return self._limits.applied(means, stds, self._leads(rows))

@@ -101,7 +101,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         result_: Training record of the first member, :class:`gpytorch_nkn.fit.FitResult`.
         model_: Gaussian process of the first member, over scaled time and targets.
         transform_: Its transform of the targets, with ``name``, ``forward`` and ``inverse``.
-        model_weight_, model_spread_: Its weight, and the calibration factor of its standard
+        model_weight_, calibration_factor_: Its weight, and the calibration factor of its standard
             deviations.
         x_offset_, x_scale_, y_offset_, y_scale_: Its scales.
         n_features_in_: Always 1.
@@ -385,7 +385,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         first, scales = members[0], members[0].scales
         self.result_: FitResult = first.result
         self.model_: ExactGP = first.model
-        self.model_weight_, self.model_spread_ = first.weight, first.spread
+        self.model_weight_, self.calibration_factor_ = first.weight, first.calibration
         self.transform_: Transform = scales.transform
         self.x_offset_, self.x_scale_ = scales.x_offset, scales.x_scale
         self.y_offset_, self.y_scale_ = scales.y_offset, scales.y_scale

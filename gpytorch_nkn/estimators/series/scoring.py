@@ -51,10 +51,12 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
     values = scales.targets(recent.values[rows], mean.device)
     errors = ((values - mean).abs() / variance.sqrt()).cpu().numpy() * math.sqrt(math.pi / 2)
     windows = (num_steps - first) / horizon
-    spread = float((_WINDOWS + windows * errors.mean()) / (_WINDOWS + windows))
+    calibration = float((_WINDOWS + windows * errors.mean()) / (_WINDOWS + windows))
     means, stds = scales.moments(mean, variance)
-    mixture = PredictiveMixture(np.ones(1), means[None], spread * stds[None], (scales.transform,))
-    return float(mixture.log_density(recent.values[rows]).mean()), spread
+    mixture = PredictiveMixture(
+        np.ones(1), means[None], calibration * stds[None], (scales.transform,)
+    )
+    return float(mixture.log_density(recent.values[rows]).mean()), calibration
 
 
 def _from_views(

@@ -115,7 +115,7 @@ def fit_structure_ensemble_gp(
         )
     model.part_values = torch.stack([_values_of(part, model) for part in parts])
     weights = stacking_weights(
-        densities.double().cpu().numpy(), evenness=prior_points / len(data[1])
+        densities.double().cpu().numpy(), concentration=prior_points / len(data[1])
     )
     model.set_weights(torch.from_numpy(weights))
     model.is_trained.fill_(True)

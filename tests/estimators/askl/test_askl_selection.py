@@ -17,7 +17,7 @@ from gpytorch_nkn.estimators.askl.askl_selection import (
     train,
 )
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
-from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge, ridge_by_left_out_rows
+from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge, leave_one_out_ridge
 from gpytorch_nkn.fit import Session
 from tests.estimators.askl.test_askl_network import network, rows, targets
 from tests.estimators.askl.test_askl_training import trainer
@@ -93,15 +93,15 @@ def test_ridge_regression_is_scikit_learns_with_the_best_penalty(count, monkeypa
     best = min(errors, key=lambda penalty: errors[penalty][0])
     model = Ridge(alpha=best).fit(features, y)
     blocks = torch.from_numpy(features)
-    ridge = ridge_by_left_out_rows(blocks, torch.from_numpy(y), np.random.RandomState(0))
+    ridge = leave_one_out_ridge(blocks, torch.from_numpy(y), np.random.RandomState(0))
     np.testing.assert_allclose(ridge.weight, model.coef_.T, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(ridge.intercept, model.intercept_, rtol=1e-5)
-    np.testing.assert_allclose(ridge.left_out, errors[best][1], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(ridge.outputs, errors[best][1], rtol=1e-5, atol=1e-5)
     # with some rows left out only, the penalty may differ, and all rows count
     monkeypatch.setattr(leave_one_out, "_MAX_ROWS", count - 5)
-    some = ridge_by_left_out_rows(blocks, torch.from_numpy(y), np.random.RandomState(0))
+    some = leave_one_out_ridge(blocks, torch.from_numpy(y), np.random.RandomState(0))
     assert len(some.rows) == count - 5
-    np.testing.assert_allclose(some.left_out, y[some.rows], atol=3)
+    np.testing.assert_allclose(some.outputs, y[some.rows], atol=3)
     penalties = 10 ** np.arange(-7, 1.1, 0.5) * (count - 5)
     gaps = [
         np.abs(Ridge(alpha=a).fit(features, y).coef_.T - some.weight.numpy()).max()
@@ -168,12 +168,12 @@ def test_ridge_regression_on_classes_is_scaled_to_the_loss():
     order = np.arange(200)
     train(net, objective, task, [], [(order, order[::5])], Session(progress=False), rng)
     features = torch.cat(list(net.features_in_double(x[:, :-1].double())))
-    ridge = ridge_by_left_out_rows(features, signs, np.random.RandomState(0))
+    ridge = leave_one_out_ridge(features, signs, np.random.RandomState(0))
     factors = (net.weight.double() / ridge.weight.mT).flatten()
     torch.testing.assert_close(factors, factors[:1].expand_as(factors), rtol=1e-4, atol=0)
     torch.testing.assert_close(net.intercept.double(), factors[0] * ridge.intercept)
     losses = {
-        scale: float(cross_entropy(ridge.left_out * factors[0] * scale, y[:, 0]))
+        scale: float(cross_entropy(ridge.outputs * factors[0] * scale, y[:, 0]))
         for scale in (0.25, 0.7, 1.0, 1.42, 4.0)
     }
     assert min(losses, key=losses.get) == 1.0 and factors[0] > 1.2

@@ -74,7 +74,7 @@ def test_neighbours_say_what_inducing_points_leave_out(fitted):
     assert 0.85 < np.mean(np.abs(mean - new_y) < 1.96 * deviation) <= 1
     # held-out rows are no better than new ones
     density = fitted.log_predictive_density(new_X, new_y).mean()
-    assert abs(fitted.left_out_log_density_ - density) < 0.3
+    assert abs(fitted.held_out_log_density_ - density) < 0.3
 
 
 def test_joint_predictions_agree_with_single_ones(fitted):

@@ -32,7 +32,7 @@ def test_probabilities_are_near_the_true_ones():
     divergence = (truth * np.log(truth / found)).sum(1).mean()
     frequencies = np.array([(y == label).mean() for label in "abc"])
     assert divergence < 0.2 * (truth * np.log(truth / frequencies)).sum(1).mean()
-    assert 0 < model.left_out_log_loss_ < 1.1
+    assert 0 < model.held_out_log_loss_ < 1.1
     assert set(model.predict(new)) <= set("abc")
 
 
@@ -64,7 +64,7 @@ def test_left_out_probabilities_are_those_of_models_without_the_row():
     X, y, _ = drawn(30)
     predictor = NKNClassifier("rbf", **OPTIONS).fit(X, y)._predictors[0]
     x, targets = predictor.model.train_inputs[0], predictor.model.train_targets
-    found, rest = predictor.left_out()[:, 5], torch.arange(30) != 5
+    found, rest = predictor.leave_one_out()[:, 5], torch.arange(30) != 5
     predictor.condition(x[rest], targets[:, rest])
     np.testing.assert_allclose(predictor(x[5:6])[:, 0], found, rtol=1e-8)
 

@@ -54,7 +54,7 @@ def test_a_function_is_learned_and_the_bands_hold():
     assert model.score(new, truth) > 0.95
     # what it says of left-out rows holds for new ones
     density = model.log_predictive_density(new, truth).mean()
-    assert density == pytest.approx(model.left_out_log_density_, abs=0.35)
+    assert density == pytest.approx(model.held_out_log_density_, abs=0.35)
 
 
 def test_mixture_moments_are_those_of_the_members(fitted):
@@ -68,18 +68,20 @@ def test_mixture_moments_are_those_of_the_members(fitted):
         means.append(fitted.y_offset_ + fitted.y_scale_ * predicted.mean.numpy())
         variances.append(fitted.y_scale_**2 * predicted.variance.numpy())
     assert len(means) == 4 and fitted.weights_.sum() == pytest.approx(1)
-    assert sum(fitted.width_shares_.values()) == pytest.approx(1) and len(fitted.width_shares_) == 9
+    assert (
+        sum(fitted.width_weights_.values()) == pytest.approx(1) and len(fitted.width_weights_) == 9
+    )
     means, variances, shares = np.array(means), np.array(variances), fitted.weights_
     mean, std = fitted.predict(X, return_std=True)
     np.testing.assert_allclose(mean, shares @ means, rtol=1e-4)
-    widths = sum(share * factor**2 for factor, share in fitted.width_shares_.items())
+    widths = sum(share * factor**2 for factor, share in fitted.width_weights_.items())
     np.testing.assert_allclose(
         std**2, shares @ (widths * variances + means**2) - (shares @ means) ** 2, rtol=1e-3
     )
     y = mean + 0.05
     densities = sum(
         share * (shares @ norm.pdf(y, means, factor * np.sqrt(variances)))
-        for factor, share in fitted.width_shares_.items()
+        for factor, share in fitted.width_weights_.items()
     )
     np.testing.assert_allclose(
         fitted.log_predictive_density(X, y), np.log(densities), rtol=1e-3, atol=1e-3
@@ -167,8 +169,8 @@ def test_units_do_not_matter(tabular):
     got, got_std = second.predict(1e4 * new - 3e4, return_std=True)
     np.testing.assert_allclose(got, 1e-3 * mean + 7, rtol=1e-5)
     np.testing.assert_allclose(got_std, 1e-3 * std, rtol=1e-2)
-    assert second.left_out_log_density_ == pytest.approx(
-        tabular.left_out_log_density_ - np.log(1e-3), abs=0.01
+    assert second.held_out_log_density_ == pytest.approx(
+        tabular.held_out_log_density_ - np.log(1e-3), abs=0.01
     )
 
 
@@ -310,7 +312,7 @@ def test_few_noisy_rows_are_left_to_a_single_kernel():
     assert max(shares[name] for name in shares.keys() - {"rbf", "matern"}) < 0.5
     ours, theirs = (m.log_predictive_density(new, truth).mean() for m in (model, single))
     assert ours > theirs - 0.1
-    assert ours > model.left_out_log_density_ - 0.2  # which does not promise more than there is
+    assert ours > model.held_out_log_density_ - 0.2  # which does not promise more than there is
 
 
 def test_a_device_that_is_set_later_is_that_of_the_next_fit(tabular):

@@ -108,7 +108,7 @@ def test_missing_values_of_pandas_and_copies(fitted):
         model = regressor().fit(kind, y)
         np.testing.assert_allclose(model.predict(kind), mean)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(X), mean)
-    np.testing.assert_array_equal(fitted.missing_shares_, np.isnan(X).mean(0))
+    np.testing.assert_array_equal(fitted.missing_fractions_, np.isnan(X).mean(0))
 
 
 def _scores(model, X, y):

@@ -98,7 +98,7 @@ def test_one_candidate_has_the_moments_of_its_gaussian_process(one_sum):
     with torch.no_grad():
         predictive = model.model_.likelihood(model.model_(scaled))
     np.testing.assert_allclose(mean, model.y_offset_ + model.y_scale_ * predictive.mean.numpy())
-    scale = model.y_scale_ * model.members_[0].spread
+    scale = model.y_scale_ * model.members_[0].calibration
     np.testing.assert_allclose(std, scale * predictive.stddev.numpy(), rtol=1e-6)
     assert len(model.members_) == 1 and model.transform_.is_identity
 
@@ -343,7 +343,7 @@ def test_paths_are_joint_draws(one_sum):
     scaled = torch.tensor(model.standardised_time(x)).unsqueeze(-1)
     with torch.no_grad():
         wanted = model.model_.likelihood(model.model_(scaled)).covariance_matrix.numpy()
-    scale = model.y_scale_ * model.members_[0].spread
+    scale = model.y_scale_ * model.members_[0].calibration
     np.testing.assert_allclose(np.cov(paths) / scale**2, wanted, rtol=0.12)
 
 

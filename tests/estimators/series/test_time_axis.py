@@ -223,7 +223,7 @@ def test_clocks_of_other_zones_are_the_same_moments():
     axis = TimeAxis.of(index)
     np.testing.assert_array_equal(axis.numbers(index.tz_convert("UTC")), axis.numbers(index))
     np.testing.assert_array_equal(np.diff(axis.numbers(index)), 1.0)
-    with pytest.raises(TypeError, match="of time zone Europe/Berlin, got dates without a time"):
+    with pytest.raises(TypeError, match="in time zone Europe/Berlin, got dates without a time"):
         axis.numbers(DAYS)
 
 

@@ -331,7 +331,7 @@ def test_weights_are_those_of_what_members_predict_without_each_point(known):
             variance = posterior.variance[0].squeeze() + (noise[i, 0] if known else 0)
             predicted = Normal(posterior.mean[0].squeeze(), variance.sqrt())
             densities[structure, i] = predicted.log_prob(y[i, 0])
-    expected = stacking_weights(densities.numpy(), evenness=2 / len(y))
+    expected = stacking_weights(densities.numpy(), concentration=2 / len(y))
     assert 0.01 < expected.min() < 0.49
     torch.testing.assert_close(
         model.weights, torch.from_numpy(expected).to(model.weights), atol=1e-3, rtol=0
