@@ -81,7 +81,7 @@ def test_what_a_column_of_categories_does_is_told_by_their_names(fitted):
     np.testing.assert_array_equal(town.grid[0], np.arange(4))
     units = fitted_gp(fitted).units
     (said,) = [one for one in describe_effects(found, units) if "town" in one]
-    assert "Of the 4 categories of town" in said
+    assert "Among the 4 categories of town" in said
     assert "highest for none" in said
     assert said.endswith("for Lima.")
     (said,) = [o for o in describe_effects(found, units, lowest_first=True) if "town" in o]

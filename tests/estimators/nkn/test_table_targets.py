@@ -115,7 +115,9 @@ def test_all_predictions_agree(fitted):
 
 def test_a_report_says_that_it_is_of_the_transformed_targets(fitted):
     assert "logarithm" in report(fitted).text
-    assert str(effects(fitted, samples=64)).startswith("Of the logarithm of the targets:\ncolumn")
+    assert str(effects(fitted, samples=64)).startswith(
+        "Effects on the logarithm of the targets:\ncolumn"
+    )
     plain = regressor(y_transform="identity").fit(*table(30))
     assert effects(plain, samples=64).scale == ""
 
