@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -206,12 +206,18 @@ def effects_of(
     shown = np.argsort(-total, kind="stable")
     shown = shown[shown > 0] if gp.is_series and inputs.shape[1] > 1 else shown
     order = [int(i) for i in shown[:max_effects]]
-    main = [_main_effect(average, inputs, rows, i, units, float(first[i]), rng) for i in order]
+    main = [
+        _main_effect(
+            _effect(average, inputs, rows, (i,), units, rng), average, inputs, float(first[i])
+        )
+        for i in order
+    ]
     chosen = []
     if variance > 0:
         chosen = _largest_pairs(average, inputs, first, total, variance, max_effects, rng)
     rows = draw_rows(inputs, _PAIR_ROWS, rng)
-    both = [_pair_effect(average, inputs, rows, pair, units, variance, rng) for pair in chosen]
+    pairs = [_effect(average, inputs, rows, pair, units, rng) for pair in chosen]
+    both = [_pair_effect(pair, inputs, variance) for pair in pairs]
     both.sort(key=lambda effect: -effect.share)
     scale = "" if units.link is None else units.link.noun
     return Effects(tuple(main), tuple(both), first, total, units.names, uncertain, scale)
@@ -254,60 +260,49 @@ def _uncertain(average: Averages, inputs: np.ndarray, seed: int) -> float:
     return float(np.square(deviation).mean() / both) if both > 0 else 0.0
 
 
-def _main_effect(
+def _effect(
     average: Averages,
     inputs: np.ndarray,
     rows: np.ndarray,
-    i: int,
+    columns: tuple[int, ...],
     units: Units,
-    share: float,
     rng: np.random.Generator,
 ) -> Effect:
-    grid = positions(inputs[:, i], 0 if i in units.categories else _POINTS)
-    base, (values,) = independent_copies(rows, (i,), rng)
-    mean, deviation = average.contrast(
-        [(1.0, set_columns(rows, {i: grid[:, None]})), (-1.0, set_columns(base, {i: values}))]
-    )
-    low, high = mean - Z95 * deviation, mean + Z95 * deviation
-    x = inputs[:, i].copy()
-    data = x, np.interp(x, grid, mean) + average.residuals
-    name, levels = units.names[i], (units.levels(i, grid),)
-    return Effect(name, (i,), (name,), (grid,), levels, mean, low, high, data, share)
+    """Effect of one column, or interaction of two, by inclusion and exclusion of columns."""
+    number, points = len(columns), _POINTS if len(columns) == 1 else _PAIR_POINTS
+    grids = tuple(positions(inputs[:, k], 0 if k in units.categories else points) for k in columns)
+    axes = [
+        grid.reshape([-1 if j == k else 1 for j in range(number + 1)])
+        for k, grid in enumerate(grids)
+    ]
+    base, values = independent_copies(rows, columns, rng)
+    parts = []
+    for size in range(1, number + 1):
+        for chosen in combinations(range(number), size):
+            sign = (-1.0) ** (number - size)
+            parts.append((sign, set_columns(rows, {columns[k]: axes[k] for k in chosen})))
+            mean = set_columns(base, {columns[k]: values[k] for k in chosen})
+            parts.append((-sign, mean[(None,) * number]))
+    mean, std = average.contrast(parts)
+    names, levels = tuple(units.names[k] for k in columns), tuple(map(units.levels, columns, grids))
+    bounds = mean - Z95 * std, mean + Z95 * std
+    return Effect(", ".join(names), columns, names, grids, levels, mean, *bounds, None, 0.0)
 
 
-def _pair_effect(
-    average: Averages,
-    inputs: np.ndarray,
-    rows: np.ndarray,
-    pair: tuple[int, int],
-    units: Units,
-    variance: float,
-    rng: np.random.Generator,
-) -> Effect:
-    i, j = pair
-    first, second = (
-        positions(inputs[:, k], 0 if k in units.categories else _PAIR_POINTS) for k in pair
-    )
-    a, b = first[:, None, None], second[None, :, None]
-    base, (u, v) = independent_copies(rows, pair, rng)
-    mean, deviation = average.contrast(
-        [
-            (1.0, set_columns(rows, {i: a, j: b})),
-            (-1.0, set_columns(rows, {i: a})),
-            (-1.0, set_columns(rows, {j: b})),
-            (-1.0, set_columns(base, {i: u, j: v})[None, None]),
-            (1.0, set_columns(base, {i: u})[None, None]),
-            (1.0, set_columns(base, {j: v})[None, None]),
-        ]
-    )
-    shares = (np.arange(_SHARE_POINTS) + 0.5) / _SHARE_POINTS
-    nodes = np.meshgrid(*(Empirical(inputs[:, k]).ppf(shares) for k in pair), indexing="ij")
-    table = RegularGridInterpolator((first, second), mean)(np.stack(nodes, axis=-1))
-    share = _interaction_variance(table) / variance
-    low, high = mean - Z95 * deviation, mean + Z95 * deviation
-    both, grids = (units.names[i], units.names[j]), (first, second)
-    levels = units.levels(i, first), units.levels(j, second)
-    return Effect(", ".join(both), pair, both, grids, levels, mean, low, high, None, share)
+def _main_effect(effect: Effect, average: Averages, inputs: np.ndarray, share: float) -> Effect:
+    """The effect with partial residuals and its share."""
+    x = inputs[:, effect.columns[0]].copy()
+    data = x, np.interp(x, effect.grid[0], effect.mean) + average.residuals
+    return replace(effect, data=data, share=share)
+
+
+def _pair_effect(effect: Effect, inputs: np.ndarray, variance: float) -> Effect:
+    """The interaction with its share of the variance."""
+    levels = (np.arange(_SHARE_POINTS) + 0.5) / _SHARE_POINTS
+    quantiles = (Empirical(inputs[:, k]).ppf(levels) for k in effect.columns)
+    nodes = np.stack(np.meshgrid(*quantiles, indexing="ij"), axis=-1)
+    table = RegularGridInterpolator(effect.grid, effect.mean)(nodes)
+    return replace(effect, share=_interaction_variance(table) / variance)
 
 
 def _largest_pairs(
