@@ -64,8 +64,8 @@ def check_residuals(
     If the model is right, :math:`e_s` is exactly standard normal and
     :math:`P(T(e') \ge T(e_s))` is uniform for each s. The p-value is its mean over the draws: one
     half on average, and below :math:`\alpha` with probability at most :math:`2\alpha`. The data are
-    used twice, so the power is low where the model absorbs the misfit as signal, and a large
-    p-value does not prove that the model is right.
+    used twice, so the power is low where the model absorbs the misfit as signal. A large p-value
+    does not prove that the model is right.
 
     Args:
         x: Times ``N`` in any order; None for data without an order.

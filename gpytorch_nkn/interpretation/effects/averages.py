@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 _COPIES = 200  # least number of rows with independent columns
-_ENTRIES = 2**20  # covariance entries held in memory at once
+_ENTRIES = 2**20  # covariance entries held in memory
 
 Part = tuple[float, np.ndarray]  # sign, and points ... x n x D over which the posterior is averaged
 
@@ -179,8 +179,8 @@ class Empirical:
 def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
     """Draw up to ``number`` rows of inputs ``N x D`` without replacement.
 
-    Exchanges bring the columns' means and variances close to those of all rows: averages over
-    unbalanced rows would turn interactions into main effects.
+    Exchanges balance the columns' means and variances with all rows: averages over unbalanced rows
+    would turn interactions into main effects.
     """
     if len(inputs) <= number:
         return inputs

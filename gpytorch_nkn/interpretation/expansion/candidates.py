@@ -62,8 +62,8 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
 def _variations(groups: Sequence[Sequence[Term]], sample: Tensor) -> tuple[Tensor, Tensor]:
     """Mean diagonals of the groups, and their shares of the expected variance over the inputs.
 
-    The shares average those of the variance and of the variance about a trend, because slow terms
-    would hide visible cycles.
+    Shares in the variance, and in the variance about a trend, are averaged because slow terms would
+    hide visible cycles.
     """
     matrices = evaluate_groups(groups, sample, sample)
     diagonals = matrices.diagonal(dim1=-1, dim2=-2).mean(-1)

@@ -195,7 +195,7 @@ class _Search:
 
     def run(self, max_terms: int) -> None:
         """Add and drop terms, then refit until convergence."""
-        for _ in range(2):  # dropped terms may make room for others
+        for _ in range(2):  # other terms may replace dropped ones
             before = self.best
             while self._add_one(max_terms):
                 pass
@@ -268,7 +268,7 @@ class _Search:
         return fits
 
     def _fit(self, state: _State, parts: Sequence[Part], iterations: int) -> _State:
-        """Refit all hyperparameters from those of the parts, and mean and noise of the state."""
+        """Refit all hyperparameters, starting at the parts and the state's mean and noise."""
         network = as_network(parts, state.model.train_targets)
         model = with_kernel(state.model, network).train()
         try:

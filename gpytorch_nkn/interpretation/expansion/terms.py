@@ -115,10 +115,7 @@ def evaluate_strips(
 def evaluate_each(
     groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor
 ) -> Iterator[tuple[int, slice, Tensor]]:
-    """Yield number, rows and matrix ``... x n x M`` of one group after another.
-
-    There may be thousands of groups.
-    """
+    """Yield number, rows and matrix ``... x n x M`` of each of up to thousands of groups."""
     for start, stop in _strips(groups, x1, x2, False, 2):
         rows = x1[..., start:stop, :]
         for number, total in enumerate(_evaluate_strip(groups, rows, x2, False)):

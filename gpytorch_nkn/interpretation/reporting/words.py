@@ -39,7 +39,7 @@ _UNCERTAIN = 0.1  # share of the variance above which unseen effects are mention
 _PAIRS = 3  # largest number of pairs that are named
 _STRAIGHT = 0.99  # R squared of a straight line above which a trend is one
 _TURN = 0.05  # reversal, relative to the range of a curve, that counts as a turn
-_BENT = 1.5  # ratio of the changes in the halves of a trend that gets steeper or flatter
+_STEEPER = 1.5  # ratio of the changes in the halves of a trend that gets steeper or flatter
 _FLAT = 0.02  # range in standard deviations of the targets below which a trend is a level
 _FEW = 4  # least points of a window with a trend of its own; columns named one by one
 _EXACT = 2.0  # correlation length in spans above which a cycle keeps its shape
@@ -211,10 +211,10 @@ def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) ->
         return Description("A trend that rises and falls", (sentence,))
     halfway = np.interp((x[0] + x[-1]) / 2, x, mean)
     before, after = abs(np.diff(units.original(np.array([mean[0], halfway, mean[-1]]))))
-    bend = " that gets steeper" if after > _BENT * before else ""
-    bend = " that gets flatter" if before > _BENT * after else bend
+    course = " that gets steeper" if after > _STEEPER * before else ""
+    course = " that gets flatter" if before > _STEEPER * after else course
     sentence = say("monotone", goes=goes, start=start, end=end)
-    return Description(f"A {direction} trend{bend}", (sentence,))
+    return Description(f"A {direction} trend{course}", (sentence,))
 
 
 def _rate(x: np.ndarray, mean: np.ndarray, units: Units) -> tuple[str, str]:
