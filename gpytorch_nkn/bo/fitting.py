@@ -1,4 +1,4 @@
-"""Training of a model again and again while its data grow."""
+"""Training of a model in a loop of Bayesian optimisation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from gpytorch.models import ExactGP
 from torch import Tensor, nn
 
 from gpytorch_nkn.fit import (
-    FitResult,
     Recipe,
     Session,
     check_counts,
@@ -44,42 +43,38 @@ def fit_bo_model(
     seed: int = 0,
     progress: bool = True,
 ) -> M:
-    """Train a BoTorch model from the parameters of the last one and from fresh starts, in place.
+    """Train a BoTorch model in place, from the last model's parameters and from fresh starts.
 
-    Every start maximises the posterior of the parameters (the likelihood for a model without
-    priors) by few iterations of L-BFGS, and the best one is kept. While the data grow point by
-    point that is most often the warm start. The fresh ones keep the model from staying with a
-    structure that the first points suggested; they take most of the time, and
-    ``fresh_starts=0`` does without them. Outputs that share no parameter are trained one
-    by one, each with a best start of its own.
+    Every start maximises the posterior of the parameters (the likelihood without priors) by few
+    iterations of L-BFGS, and the best start is kept. Fresh starts prevent the model from keeping a
+    structure that the first points suggested, and take most of the time. Outputs without common
+    parameters are trained separately.
 
     Args:
-        model: An exact GP with a Gaussian likelihood: :class:`gpytorch_nkn.models.NKNSingleTaskGP`,
-            or any other one, SingleTaskGP included; or a ModelListGP of such models.
-        previous: The model of the iteration before, with fewer data and the same structure (or
-            its ``state_dict``), from which the first start takes its parameters; ``None`` starts
-            from those that the model has.
-        fresh_starts: Further starts. For a network of convex combinations (the structure
-            ``"optimization"``) they are in turn near a sum of one-dimensional kernels and near
-            the kernel over all columns (``"pairs"``: products of sums); for other kernels they
-            come from the data, see
-            :func:`gpytorch_nkn.initialization.initialize_model`.
+        model: An exact GP with a Gaussian likelihood, such as
+            :class:`gpytorch_nkn.models.NKNSingleTaskGP` or SingleTaskGP, or a ModelListGP of them.
+        previous: The model of the last iteration, with the same structure, or its ``state_dict``:
+            the first start has its parameters. ``None`` starts from the model's parameters.
+        fresh_starts: Number of further starts. For networks of convex combinations (the structure
+            ``"optimization"``) they alternate between a sum of one-dimensional kernels and the
+            kernel over all columns (``"pairs"``: products of sums). For other kernels they come
+            from the data, see :func:`gpytorch_nkn.initialization.initialize_model`.
         max_iterations: L-BFGS iterations of each start.
-        budget: Wall time in seconds; what was reached by then counts.
+        budget: Wall time in seconds, after which the best parameters are kept.
         seed: Determines the fresh starts; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
 
     Returns:
-        The same model, in eval mode. A start that failed while others did not is warned about.
+        The same model, in eval mode. Warns of starts that failed.
 
     Raises:
-        TypeError: The model is not an exact GP with a Gaussian likelihood, or no list of such, or
-            a number is not an integer.
+        TypeError: The model is not an exact GP with a Gaussian likelihood or a list of them, or a
+            number is not an integer.
         ValueError: ``previous`` has another structure, the data are not finite or are fantasies,
-            or an option has no meaning.
+            or an option is invalid.
         RuntimeError: Every start failed.
-        KeyboardInterrupt: Ctrl-C came before any start had taken a step; later it ends the
-            training with the best parameters so far.
+        KeyboardInterrupt: Ctrl-C came before the first step; later it ends the training with the
+            best parameters so far.
     """
     check_counts(0, fresh_starts=fresh_starts, seed=seed)
     check_counts(1, max_iterations=max_iterations)
@@ -103,7 +98,9 @@ def fit_bo_model(
             )
         if session.interrupted:
             break
-        _tell_failures(result)
+        for record in result.restarts:
+            if record.failed and "interrupted" not in record.status:
+                warn_user(f"Start {record.number} {record.status}", RuntimeWarning)
         if part is not whole:
             fitted = dict(part.named_parameters())
             for name, parameter in whole.named_parameters():
@@ -115,22 +112,21 @@ def fit_bo_model(
 
 
 def warm_start(new_model: M, old_model: Model | Mapping[str, Tensor]) -> M:
-    """Give a model the parameters of another one of the same structure, in place.
+    """Copy the parameters of another model of the same structure, in place.
 
-    Parameters of the kernel, the mean, the noise and learned transforms are copied; those that
-    the new model keeps fixed are left as they are. Constants of the transforms (means and ranges
-    of the data) stay those of the new model: with standardised outcomes parameters keep their
-    meaning while data are added.
+    Parameters of the kernel, mean, noise and learned transforms are copied, except those that are
+    frozen in the new model. Constants of transforms, such as means and ranges of the data, are not
+    copied.
 
     Args:
         new_model: A model, or a list of models.
-        old_model: One with the same parameters, in the same shapes, or its ``state_dict``.
+        old_model: A model with the same parameters and shapes, or its ``state_dict``.
 
     Returns:
         The new model.
 
     Raises:
-        ValueError: A parameter of the new model is not in the old one, or in another shape.
+        ValueError: The old model lacks a parameter, or its shape differs.
     """
     old = _check_same_structure(new_model, old_model)
     for name, parameter in new_model.named_parameters():
@@ -145,7 +141,7 @@ def _check(model: Any) -> None:
         raise TypeError(
             f"fit_bo_model needs exact GPs with a Gaussian likelihood, got {type(model).__name__}."
         )
-    if getattr(type(model), "_is_ensemble", False):  # BoTorch's loo_cv has users set it on models
+    if getattr(type(model), "_is_ensemble", False):  # users of loo_cv set it on instances
         raise TypeError(
             f"{type(model).__name__} is an ensemble, which has a trainer of its own that "
             "fit_gpytorch_mll calls (fit_structure_ensemble_gp)."
@@ -153,8 +149,8 @@ def _check(model: Any) -> None:
     data = () if model.train_inputs is None else (*model.train_inputs, model.train_targets)
     if any(part.requires_grad for part in data):
         raise ValueError(
-            "The training data are differentiable, as those of fantasies are: train the model that "
-            "they come from, or make one of detached data."
+            "The training data must not require gradients, as those of fantasies do: train the "
+            "original model, or make one of detached data."
         )
     check_model(model)
 
@@ -163,23 +159,14 @@ def _check_apart(models: list[ExactGP]) -> None:
     owners = [{id(parameter) for parameter in model.parameters()} for model in models]
     if sum(map(len, owners)) > len(set().union(*owners)):
         raise ValueError(
-            "The models of the list share parameters, and each would train them for itself: give "
-            "every model a kernel of its own."
+            "The models of a list must not share parameters: give every model a kernel of its own."
         )
-
-
-def _tell_failures(result: FitResult) -> None:
-    """Warn of the starts that failed while others did not."""
-    failed = [record for record in result.restarts if record.failed]
-    for record in failed:
-        if "interrupted" not in record.status:
-            warn_user(f"Start {record.number} {record.status}", RuntimeWarning)
 
 
 def _check_same_structure(
     new_model: Model, old_model: Model | Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The parameters of the old model, by name."""
+    """Return the parameters of the old model by name, with shapes checked."""
     old: dict[str, Tensor] = (
         dict(old_model) if isinstance(old_model, Mapping) else dict(old_model.named_parameters())
     )
@@ -200,21 +187,21 @@ def _check_same_structure(
 
 
 def _members(model: nn.Module) -> list[Any]:
-    """The models in a list of models; the model itself if it is none."""
+    """Return the models of a list of models, or the model itself."""
     if not isinstance(model, ModelList):
         return [model]
     return [member for part in model.models for member in _members(part)]
 
 
 def _forget_predictions(model: nn.Module) -> None:
-    """Drop what models in eval mode keep: factorisations, and inputs that were transformed."""
+    """Clear caches of models in eval mode: factorisations and transformed inputs."""
     for member in _members(model):
         mode = member.training
         member.train().train(mode)
 
 
 def _fresh_start(model: ExactGP, seed: int, number: int) -> None:
-    """Start values of a model in training mode: its own for number 0, then fresh ones."""
+    """Set start values of a model in training mode; start 0 keeps its parameters."""
     if number == 0:
         return
     initialize_model(model, seed=seed, restart=number)
@@ -224,27 +211,27 @@ def _fresh_start(model: ExactGP, seed: int, number: int) -> None:
         shape = mean.raw_constant.shape
         targets = model.train_targets.mean(-1)
         targets = targets.expand(torch.broadcast_shapes(targets.shape, shape))
-        # outputs that share a constant start from the mean over all of them
+        # a constant that outputs share starts from the mean over all outputs
         mean.constant = targets.sum_to_size(shape) * (shape.numel() / targets.numel())
     kernel = model.covar_module
-    bent = isinstance(kernel, InputWarpKernel)
-    network, _ = unwrap_scales(kernel.base_kernel if bent else kernel)
+    warped = isinstance(kernel, InputWarpKernel)
+    network, _ = unwrap_scales(kernel.base_kernel if warped else kernel)
     if is_convex(network):
         near = STARTS[(number - 1) % len(STARTS)]
         start_from_structure(network, near, seed=seed * 1_000_003 + number)
 
 
 def _outputs(model: Model) -> list[ExactGP]:
-    """Models of single outputs that share no parameter, or the model itself."""
+    """Return models of single outputs without common parameters, or the model itself."""
     count = getattr(model, "_num_outputs", 1)
     if count == 1 or getattr(model, "_aug_batch_shape", None) != torch.Size([count]):
         return [model]
     mode = model.training
-    model.train()  # inputs as they were given: transforms come again in training
+    model.train()  # reverts the transform of the inputs
     try:
         parts = [model.subset_output([number]) for number in range(count)]
     except (NotImplementedError, IndexError, RuntimeError):
-        return [model]  # it does not know how its parts depend on the outputs
+        return [model]  # the model cannot be split by outputs
     finally:
         model.train(mode)
     for part in parts:

@@ -1,4 +1,4 @@
-"""Starting points of the search for the best acquisition value."""
+"""Starting points for the optimisation of acquisition functions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch import Tensor
 
 __all__ = ["coordinate_sweep_initial_conditions"]
 
-_MOST_COLUMNS = 100  # that a sweep visits
-_NUM_VALUES = 16  # of each column, evenly spaced with a random offset
+_MOST_COLUMNS = 100  # largest number of columns of a sweep
+_NUM_VALUES = 16  # values of each column, evenly spaced with a random offset
 
 Constraints = list[tuple[Tensor, Tensor, float]]
 
@@ -35,13 +35,12 @@ def coordinate_sweep_initial_conditions(
     *,
     incumbent: Tensor,
 ) -> Tensor:
-    """Starting points half of which come from sweeps along the coordinates, half from BoTorch.
+    """Starting points from coordinate sweeps (one half) and from BoTorch's generator.
 
-    In ten dimensions the region where a better value is expected is so small that random points
-    miss it. Where the function is a sum over groups of few columns, good values of one column
-    are good whatever the others are: from each of the best points known, one column after the
-    other is moved to the best of some values, the others kept. For ``optimize_acqf`` as
-    ``ic_generator``::
+    In ten dimensions random points miss the small region where a better value is expected. If the
+    function is a sum over groups of few columns, a good value of one column is good for all values
+    of the others. A sweep starts at one of the best points and moves one column after another to
+    the best of some values. For ``optimize_acqf`` as ``ic_generator``::
 
         optimize_acqf(
             LogExpectedImprovement(model, best_f=train_Y.max()),
@@ -50,42 +49,41 @@ def coordinate_sweep_initial_conditions(
         )
 
     Args:
-        acq_function: Acquisition function, higher is better. Points where it is not a number count
-            as the worst.
+        acq_function: Acquisition function, higher is better. NaN counts as the worst value.
         bounds: Lower and upper bounds ``2 x d``, finite.
         q: Number of candidates.
         num_restarts: Number of starting points ``R``.
-        raw_samples: Random points from which BoTorch picks its half.
-        fixed_features: Columns that keep a value, the same in all starting points.
-        options: Of BoTorch's generator. ``init_batch_limit`` (or 16 times
-            ``batch_limit``) limits the points of one evaluation, and ``seed`` determines all random
-            numbers of sweeps, too. BoTorch's own starts take their ``seed`` for the raw samples
-            only: for equal starts throughout, call ``torch.manual_seed``.
-        inequality_constraints: Linear constraints as in ``optimize_acqf``, which sweeps keep to;
-            what violates them is swept from one of BoTorch's points instead.
-        equality_constraints: With them all starting points are BoTorch's own: what moves along
-            one coordinate violates them.
+        raw_samples: Random points from which BoTorch chooses its half.
+        fixed_features: Columns with a fixed value.
+        options: Options of BoTorch's generator. ``init_batch_limit`` (or 16 times ``batch_limit``)
+            also limits the points of one evaluation of a sweep, and ``seed`` determines the sweeps.
+            In BoTorch it determines the raw samples alone: call ``torch.manual_seed`` for
+            reproducible starting points.
+        inequality_constraints: Linear constraints as in ``optimize_acqf``. Sweeps keep to them, and
+            start from BoTorch's points if an incumbent violates them.
+        equality_constraints: With them all starting points are BoTorch's, because sweeps along
+            coordinates would violate them.
         incumbent: Points ``B x d`` (or ``d``) to sweep from, best first, such as the best inputs
-            so far; moved into the bounds. With ``q > 1`` the points beside them are BoTorch's.
+            so far; moved into the bounds. With ``q > 1`` the other points are BoTorch's.
 
-    Nonlinear constraints, for which ``optimize_acqf`` asks for feasible starting points, are not
-    known here. ``optimize_acqf_mixed`` takes ``ic_gen_kwargs={"incumbent": ...}``.
+    Nonlinear constraints are not supported. ``optimize_acqf_mixed`` takes
+    ``ic_gen_kwargs={"incumbent": ...}``.
 
     Returns:
         Starting points ``R x q x d``.
 
     Raises:
-        ValueError: ``incumbent`` does not fit the bounds or is not finite, the bounds are not
-            finite, a fixed feature has several values, or an option has no meaning.
-        NotImplementedError: The acquisition function is a one-shot one (knowledge gradient): its
-            fantasy points are starting values, too, for which BoTorch has generators.
+        ValueError: ``incumbent`` does not fit the bounds, a value is not finite, or a fixed feature
+            has several values.
+        NotImplementedError: It is a one-shot acquisition function (knowledge gradient), whose
+            fantasy points need starting values from BoTorch's generators.
 
-    Random numbers come from PyTorch's global generator, as BoTorch's do.
+    Random numbers come from PyTorch's global generator, as in BoTorch.
     """
     if isinstance(acq_function, OneShotAcquisitionFunction):
         raise NotImplementedError(
             f"{type(acq_function).__name__} is a one-shot acquisition function, whose fantasy "
-            "points need starting values, too: leave ic_generator out, BoTorch has one for it."
+            "points need starting values: leave ic_generator out, BoTorch has one for it."
         )
     bases = _check(bounds, incumbent)
     fixed = _fixed_values(fixed_features, bounds.size(-1))
@@ -119,7 +117,7 @@ def coordinate_sweep_initial_conditions(
 
     def values(points: Tensor) -> Tensor:
         flat = points.flatten(0, -3)
-        # without gradients, the values of one column take the place of a start
+        # without gradients, 16 points take about the memory of one start
         limit = options.get("init_batch_limit") or _NUM_VALUES * options.get("batch_limit", 0)
         limit = limit or len(flat)
         found = torch.cat([acq_function(part).to(flat) for part in flat.split(int(limit))])
@@ -132,14 +130,14 @@ def coordinate_sweep_initial_conditions(
         random_starts = random_starts[num_swept:]
     seed: Any = options.get("seed")
     with torch.no_grad(), manual_seed(seed), warnings.catch_warnings():
-        # an incumbent is a training point, beside which a joint posterior is nearly singular
+        # a joint posterior near an incumbent, which is a training point, is nearly singular
         warnings.simplefilter("ignore", NumericalWarning)
         swept = _sweep(values, bounds, starts, set(fixed))
     return torch.cat([swept, random_starts])
 
 
 def _check(bounds: Tensor, incumbent: Tensor) -> Tensor:
-    """The points to sweep from, ``B x d``."""
+    """Return the points to sweep from, ``B x d``."""
     if bounds.shape[0] != 2 or bounds.dim() != 2 or not bool(bounds.isfinite().all()):
         raise ValueError(f"bounds must be 2 x d and finite, got {bounds}.")
     bases = incumbent.detach().to(bounds)
@@ -157,7 +155,7 @@ def _check(bounds: Tensor, incumbent: Tensor) -> Tensor:
 def _fixed_values(
     fixed_features: Mapping[int, float | Tensor] | None, num_columns: int
 ) -> dict[int, float]:
-    """Values of the fixed columns, these counted from the first."""
+    """Return the values of the fixed columns by non-negative index."""
     fixed = {}
     for column, value in (fixed_features or {}).items():
         if isinstance(value, Tensor) and value.numel() != 1:
@@ -166,7 +164,7 @@ def _fixed_values(
                 f"column {column}."
             )
         if not -num_columns <= column < num_columns:
-            raise ValueError(f"Column {column} is fixed and there are {num_columns}.")
+            raise ValueError(f"fixed_features must be some of {num_columns} columns, got {column}.")
         fixed[column % num_columns] = float(value)
     return fixed
 
@@ -174,13 +172,12 @@ def _fixed_values(
 def _sweep(
     values: Callable[[Tensor], Tensor], bounds: Tensor, starts: Tensor, kept: set[int]
 ) -> Tensor:
-    """Move every coordinate of the starts ``S x q x d`` in turn to the best of some values.
+    """Move each coordinate of the starts ``S x q x d`` in turn to the best of some values.
 
-    Each start visits its coordinates in an order of its own, so that equal starts part; of more
-    than 100 coordinates it visits 100.
+    Each start visits at most 100 coordinates in a random order, so that equal starts diverge.
     """
     num_starts, q, d = starts.shape
-    free = [place * d + column for place in range(q) for column in range(d) if column not in kept]
+    free = [index for index in range(q * d) if index % d not in kept]
     starts = starts.flatten(1)
     lower, width = bounds[0].repeat(q), (bounds[1] - bounds[0]).repeat(q)
     rows = torch.arange(num_starts, device=starts.device)
@@ -194,8 +191,8 @@ def _sweep(
         levels = lower[coordinate, None] + width[coordinate, None] * levels
         points = starts.unsqueeze(1).repeat(1, _NUM_VALUES, 1)  # S x V x q d
         points[rows, :, coordinate] = levels
-        found, place = values(points.unflatten(-1, (q, d))).max(-1)
+        found, index = values(points.unflatten(-1, (q, d))).max(-1)
         better = found > best
-        starts[rows[better], coordinate[better]] = levels[rows[better], place[better]]
+        starts[rows[better], coordinate[better]] = levels[rows[better], index[better]]
         best = torch.where(better, found, best)
     return starts.view(num_starts, q, d)

@@ -1,4 +1,4 @@
-"""Posterior of the gradient of a function."""
+"""Posterior of the gradient of the function."""
 
 from __future__ import annotations
 
@@ -16,38 +16,36 @@ from torch.autograd import grad
 
 from gpytorch_nkn.kernels import check_has_derivatives
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.linalg import check_tensors
+from gpytorch_nkn.linalg import check_finite, check_tensors
 from gpytorch_nkn.models.base_gp import ExactBaseGP
 
 __all__ = ["gradient_posterior"]
 
 
 def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
-    r"""Joint posterior of the partial derivatives of a function at points.
+    r"""Return the joint posterior of the partial derivatives of the function at points.
 
     .. math::
         \operatorname{E}[\partial_a f(x)] = \partial_a m(x), \qquad
         \operatorname{cov}(\partial_a f(x), \partial_b f(x')) =
             \frac{\partial^2 c(x, x')}{\partial x_a\, \partial x'_b}
 
-    with the posterior mean m and covariance c, in the units of ``X`` and of the outcomes:
-    transforms of both are part of the function. For an ensemble the moments are those of the
-    mixture of its members.
+    with the posterior mean m and covariance c, in the units of ``X`` and of the outcomes. An
+    ensemble has the moments of the mixture of its members.
 
     Args:
-        model: A fitted model of one output: an exact GP of GPyTorch, a model of BoTorch or of this
-            package, with a batch shape or without.
+        model: A fitted model of one output, of GPyTorch, BoTorch or this package.
         X: Points ``... x q x d``.
 
     Returns:
-        A normal distribution with mean ``... x q x d`` and covariance ``... x (q d) x (q d)``; its
-        rows are the derivatives by each column of the first point, then of the second.
+        A normal distribution with mean ``... x q x d`` and covariance ``... x (q d) x (q d)``,
+        ordered by points, then columns.
 
     Raises:
         TypeError: ``X`` is not a floating-point tensor.
-        ValueError: ``X`` is not ``... x q x d``, or functions of the model have no derivatives.
-        NotImplementedError: The model has several outputs (use ``model.subset_output`` or the
-            models of a list), or its posterior is not Gaussian.
+        ValueError: ``X`` is not ``... x q x d`` or not finite, or sample functions of the model
+            have no derivatives.
+        NotImplementedError: The model has several outputs, or its posterior is not Gaussian.
 
     Example:
         >>> train_X = torch.rand(12, 2, dtype=torch.float64)
@@ -56,14 +54,12 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
         torch.Size([3, 2])
     """
     check_tensors(X=X)
-    if X.dim() < 2 or not bool(X.isfinite().all()):
-        raise ValueError(
-            "X must hold finite points ... x q x d, got the shape "
-            f"{tuple(X.shape)} and {int((~X.isfinite()).sum())} values that are NaN or infinite."
-        )
+    check_finite(X=X)
+    if X.dim() < 2:
+        raise ValueError(f"X must be ... x q x d, got the shape {tuple(X.shape)}.")
     if getattr(model, "num_outputs", 1) != 1:
         raise NotImplementedError(
-            f"One output is differentiated, got a model of {model.num_outputs}: take "
+            f"The model must have one output, got {model.num_outputs}: take "
             "model.subset_output([0]), or one of the models of a list."
         )
     model.eval()
@@ -90,26 +86,26 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
     check_has_derivatives(found, getattr(model, "covar_module", model))
     away = (gradients - gradients.mean(0)).flatten(-2)
     found = (found + found.mT) / 2 + torch.einsum("s...a,s...b->...ab", away, away) / len(away)
-    # as an operator: points that are given twice have a singular covariance
+    # as an operator, because the covariance of repeated points is singular
     return MultitaskMultivariateNormal(gradients.mean(0), to_linear_operator(found))
 
 
 def _normal(model: Any, X: Tensor) -> MultivariateNormal:
-    """The posterior ``... x q`` of the function values."""
+    """Return the posterior ``... x q`` of the function values."""
     if not hasattr(model, "posterior"):
         found = model(X)
     else:
         found = getattr(model.posterior(X), "distribution", None)
     if not isinstance(found, MultivariateNormal):
         raise NotImplementedError(
-            f"The posterior of the values must be Gaussian, got that of {type(model).__name__} "
-            "with an outcome transform that is not linear: transform the outcomes beforehand."
+            f"The posterior of {type(model).__name__} must be Gaussian, got one with an outcome "
+            "transform that is not linear: transform the outcomes beforehand."
         )
     return found
 
 
 class _Smooth(Kernel):
-    """A kernel of GPyTorch's, whose own distances cannot be differentiated at equal inputs."""
+    """Kernel of GPyTorch with distances that are differentiable at equal inputs."""
 
     def __init__(self, base_kernel: Kernel):
         super().__init__()
@@ -129,13 +125,13 @@ class _Smooth(Kernel):
 
 @contextmanager
 def _smooth(model: Any, X: Tensor) -> Iterator[None]:
-    """Let a stock model be differentiated twice; it is as before at the end."""
+    """Make a model of GPyTorch or BoTorch twice differentiable in a context."""
     kernel = getattr(model, "covar_module", None)
     if not isinstance(kernel, Kernel) or isinstance(model, ExactBaseGP):
         yield
         return
     with torch.no_grad():
-        _normal(model, X).mean  # noqa: B018 - caches are made with the kernel that stays
+        _normal(model, X).mean  # noqa: B018 - fills caches with the model's own kernel
     model.covar_module = _Smooth(kernel)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Inducing points: their choice among inputs, and kernels and densities of low rank at them."""
+"""Selection of inducing points, and low-rank kernels and densities."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import FeatureKernel, cluster_centers, index_kernel_batch
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.linalg import DelayedMatrix, factorize_inducing
+from gpytorch_nkn.linalg import DelayedMatrix, check_finite, factorize_inducing
 from gpytorch_nkn.mlls import exact_log_density
 
 __all__ = ["InducingFeatureKernel", "LowRankNormal", "select_inducing_points"]
 
-# Rows that are looked at: k-means takes time in proportion, greedy selection a square matrix.
+# Largest numbers of rows: k-means takes time in proportion, greedy selection a square matrix.
 _MAX_ROWS = {"kmeans": 20_000, "greedy_variance": 4_000}
 
 
@@ -32,13 +32,12 @@ def select_inducing_points(
     """Choose inducing points for inputs.
 
     Args:
-        x: Inputs ``... x n x d``. Of more than 20,000 distinct rows (4,000 for
-            ``"greedy_variance"``) a random subset is used.
-        num_points: How many points to choose.
-        method: ``"kmeans"`` takes the centres of clusters of columns scaled to unit variance.
-            ``"greedy_variance"`` takes one row after another, with the largest variance under
-            ``kernel`` given the rows before it (BoTorch's ``GreedyVarianceReduction``), and may
-            stop early.
+        x: Inputs ``... x n x d``. A random subset replaces more than 20,000 distinct rows (4,000
+            for ``"greedy_variance"``).
+        num_points: Number of points.
+        method: ``"kmeans"`` for cluster centres of columns with unit variance;
+            ``"greedy_variance"`` for rows with the largest variance under ``kernel`` given the
+            preceding ones (BoTorch's ``GreedyVarianceReduction``), which may stop early.
         kernel: Trained kernel of ``"greedy_variance"``; the first of a batch.
         seed: Determines every draw; the global random state is left alone.
 
@@ -47,7 +46,7 @@ def select_inducing_points(
         element with the fewest distinct rows limits ``m``.
 
     Raises:
-        ValueError: An option has no meaning, or the inputs are not finite.
+        ValueError: An option is invalid, or the inputs are not finite.
 
     Reference: Burt, Rasmussen and van der Wilk (2020), Convergence of Sparse Variational Inference
     in Gaussian Processes Regression.
@@ -78,9 +77,9 @@ def select_inducing_points(
 
 
 def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct rows, sorted, and how often each comes."""
+    """Return sorted distinct rows and their counts."""
     first, order = x[:, 0].sort()
-    if bool((first.diff() > 0).all()):  # sorting whole rows takes many times as long
+    if bool((first.diff() > 0).all()):  # much faster than sorting whole rows
         return x[order], torch.ones_like(order)
     rows, counts = torch.unique(x, dim=0, return_counts=True)
     return rows, counts
@@ -88,19 +87,18 @@ def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _check(x: Tensor, num_points: int, method: str, kernel: Kernel | None) -> None:
     if method not in _MAX_ROWS:
-        raise ValueError(f"The selection must be one of {tuple(_MAX_ROWS)}, got {method!r}.")
+        raise ValueError(f"method must be one of {tuple(_MAX_ROWS)}, got {method!r}.")
     if x.dim() < 2 or x.size(-2) == 0 or x.numel() == 0:
         raise ValueError(f"x must be ... x n x d and not empty, got shape {tuple(x.shape)}.")
     if num_points < 1:
-        raise ValueError(f"At least one inducing point is needed, got {num_points}.")
-    if not bool(x.isfinite().all()):
-        raise ValueError("x must be finite, got NaN or infinite values.")
+        raise ValueError(f"num_points must be at least 1, got {num_points}.")
+    check_finite(x=x)
     if method == "greedy_variance" and kernel is None:
-        raise ValueError("The selection 'greedy_variance' needs a kernel, got None.")
+        raise ValueError("kernel must be given for the method 'greedy_variance', got None.")
 
 
 def _greedy(rows: Tensor, num_points: int, kernel: Kernel) -> Tensor:
-    batch = len(kernel.batch_shape) - 1  # dimensions before that of the outputs
+    batch = len(kernel.batch_shape) - 1  # batch dimensions without the outputs
     if batch > 0:
         kernel = index_kernel_batch(kernel, (0,) * batch)
     with torch.no_grad():
@@ -115,7 +113,7 @@ def _greedy(rows: Tensor, num_points: int, kernel: Kernel) -> Tensor:
 class InducingFeatureKernel(FeatureKernel):
     r"""Features :math:`L^{-1} k(Z, x)` of a kernel at inducing points, :math:`k(Z, Z) = L L^\top`.
 
-    Inducing points Z are ``... x m x d``; training moves them if they are ``learned``.
+    Inducing points Z are ``... x m x d``, and trained if ``learned``.
 
     Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
     Processes.
@@ -127,7 +125,7 @@ class InducingFeatureKernel(FeatureKernel):
     def __init__(self, base_kernel: Kernel, inducing_points: Tensor, *, learned: bool = False):
         super().__init__(batch_shape=base_kernel.batch_shape)
         self.base_kernel = base_kernel
-        # A parameter even if it stays: a buffer would not say where its batch ends.
+        # a parameter also if frozen, because code that indexes batches knows parameters
         points = nn.Parameter(inducing_points.clone(), requires_grad=learned)
         self.register_parameter("inducing_points", points)
 
@@ -138,20 +136,20 @@ class InducingFeatureKernel(FeatureKernel):
 
     @property
     def is_stationary(self) -> bool:
-        """False: an approximation depends on the place."""
+        """False, as the approximation depends on the position."""
         return False
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor | LinearOperator:
-        """The prior covariance less that of the features; see :class:`FeatureKernel`."""
+        """Covariance that the features omit; see :class:`FeatureKernel`."""
         features = self._features(x)
-        left = kernel_values(self.base_kernel, x, x, diag=True) - features.square().sum(-1)
+        omitted = kernel_values(self.base_kernel, x, x, diag=True) - features.square().sum(-1)
         if diag:
-            return left.clamp_min(0.0)
+            return omitted.clamp_min(0.0)
 
         def dense() -> Tensor:
             return kernel_values(self.base_kernel, x, x) - features @ features.mT
 
-        return DelayedMatrix(left, dense)
+        return DelayedMatrix(omitted, dense)
 
     def _features(self, x: Tensor) -> Tensor:
         points = self.inducing_points
@@ -164,9 +162,9 @@ class InducingFeatureKernel(FeatureKernel):
 
 
 class LowRankNormal(MultivariateNormal):
-    """A normal distribution whose density knows that its covariance is of low rank.
+    """Normal distribution whose density uses the low rank of its covariance.
 
-    BoTorch turns GPyTorch's structured densities off for the whole process.
+    BoTorch disables GPyTorch's structured densities for the whole process.
     """
 
     def log_prob(self, value: Tensor) -> Tensor:

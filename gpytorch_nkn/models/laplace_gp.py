@@ -1,4 +1,4 @@
-"""Gaussian process with a likelihood that is not Gaussian, by Laplace's approximation."""
+"""GP with a non-Gaussian likelihood, by Laplace's approximation."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gpytorch.models import GP
 from torch import Tensor
 from torch.autograd import grad
 
-from gpytorch_nkn.linalg import DelayedMatrix, check_tensors, with_gradients
+from gpytorch_nkn.linalg import DelayedMatrix, check_finite, check_tensors, with_gradients
 
 __all__ = ["LaplaceGP"]
 
-_MAX_STEPS, _MAX_HALVINGS = 100, 20  # of Newton's method, and of one of its steps
+_MAX_STEPS, _MAX_HALVINGS = 100, 20  # steps of Newton's method, and halvings of a step
 _TOLERANCE = 1e-6  # relative difference of K^-1 (f - m) and the slope, which are equal at the mode
 
-LogDensity = Callable[[Tensor], Tensor]  # of latent values ... x N, entry by entry
+LogDensity = Callable[[Tensor], Tensor]  # log densities ... x N of latent values ... x N
 
 
 class LaplaceGP(GP):
-    r"""Gaussian process whose posterior is approximated by a Gaussian around its mode.
+    r"""GP with a Gaussian approximation of its posterior around the mode.
 
     .. math::
         \hat f = \arg\max_f \log p(y \mid f) + \log N(f \mid m, K), \qquad
@@ -41,20 +41,20 @@ class LaplaceGP(GP):
     ``model(x)`` is the latent posterior and ``model.likelihood(model(x))`` the predictive
     distribution, as of an ``ApproximateGP``.
 
-    Any likelihood of GPyTorch serves that has one latent value for each observation and a log
-    density that can be differentiated three times: Bernoulli, Student-t, beta, and one's own. Where
-    the log density is not concave, as Student-t's in its tails, W is 0.
+    It supports all likelihoods of GPyTorch with one latent value per observation and a log density
+    that is differentiable three times: Bernoulli, Student-t, beta, or a custom one. Where the log
+    density is not concave, as in the tails of Student-t, W is 0.
 
     Args:
         train_inputs: ``N x D``.
-        train_targets: ``... x N``. The batch dimensions are of latent functions that are
-            independent; each has a mean and a covariance of its own, or shares them.
+        train_targets: ``... x N``. Batch dimensions are independent latent functions, which may
+            share mean and covariance.
         likelihood: Likelihood of one latent function.
         mean_module, covar_module: Prior mean and covariance.
 
     Raises:
-        TypeError: The data are no floating-point tensors.
-        ValueError: The data are not finite or their numbers of rows differ.
+        TypeError: The data are not floating-point tensors.
+        ValueError: The data are not finite, or their numbers of rows differ.
         NotImplementedError: An observation depends on several latent functions (softmax).
 
     Reference: Rasmussen and Williams (2006), algorithms 3.1, 3.2 and 5.1.
@@ -63,7 +63,7 @@ class LaplaceGP(GP):
     train_inputs: tuple[Tensor, ...]
     train_targets: Tensor
     _mode: _Mode | None
-    _start: Tensor | None  # of Newton's method: the last mode
+    _start: Tensor | None  # the last mode, from which Newton's method starts
 
     def __init__(
         self,
@@ -89,8 +89,7 @@ class LaplaceGP(GP):
         """Replace the data: inputs ``N x D``, targets ``... x N``.
 
         Raises:
-            ValueError: The numbers of rows differ, a value is not finite, or ``strict`` is true and
-                a shape differs from before.
+            ValueError: The numbers of rows differ, or a value is not finite.
         """
         given = inputs[0] if isinstance(inputs, tuple | list) else inputs
         x = self.train_inputs[0] if given is None else given
@@ -101,8 +100,7 @@ class LaplaceGP(GP):
                 "train_inputs must be N x D and train_targets ... x N, got the shapes "
                 f"{tuple(x.shape)} and {tuple(y.shape)}."
             )
-        if not bool(x.isfinite().all() & y.isfinite().all()):
-            raise ValueError("train_inputs and train_targets must be finite, got NaN or infinity.")
+        check_finite(train_inputs=x, train_targets=y)
         self.train_inputs, self.train_targets = (x,), y
         _forget(self)
 
@@ -140,9 +138,9 @@ class LaplaceGP(GP):
         with torch.no_grad():
             inverse = torch.cholesky_inverse(mode.factor)  # of B
             variance = (1 - inverse.diagonal(dim1=-2, dim2=-1)) / mode.curvature.clamp_min(1e-12)
-            variance = torch.where(mode.curvature > 0, variance, 0.0)  # where W may change
+            variance = torch.where(mode.curvature > 0, variance, 0.0)  # elsewhere W is constant
             third = _derivatives(log_density, mode.latent, 3)[3]
-            # of log|B|, by the latent values; and of the latent values, by K and m
+            # derivatives of log|B| by the latent values, and of these by K and m
             shift = mode.solve_moved(covariance, variance * third / 2)
             root = mode.curvature.sqrt()
             alpha = mode.alpha
@@ -159,10 +157,10 @@ class LaplaceGP(GP):
 
     @torch.no_grad()
     def leave_one_out(self) -> MultivariateNormal:
-        r"""Latent distribution of each training row given the other rows, at most approximately.
+        r"""Approximate the latent distribution of each training row given the other rows.
 
-        Row i's own factor is divided out of the Gaussian approximation, with variance
-        :math:`v_i` and mean :math:`\hat f_i`:
+        The Gaussian approximation, with variance :math:`v_i` and mean :math:`\hat f_i`, is divided
+        by the factor of row i:
 
         .. math::
             v_{-i} = (1 / v_i - W_i)^{-1}, \qquad
@@ -202,7 +200,7 @@ class LaplaceGP(GP):
         return self._mode
 
     def _log_density(self) -> LogDensity:
-        """Log density of the targets as a function of latent values, entry by entry."""
+        """Log densities of the targets as a function of latent values."""
         targets, likelihood = self.train_targets, self.likelihood
         if isinstance(likelihood, BernoulliLikelihood):
             signs = torch.where(targets > 0, 1.0, -1.0).to(targets)
@@ -210,7 +208,7 @@ class LaplaceGP(GP):
         return lambda latent: likelihood(latent).log_prob(targets)
 
     def train(self, mode: bool = True) -> LaplaceGP:
-        """Enter training or eval mode; the posterior is found anew."""
+        """Set the mode and clear the cached posterior."""
         _forget(self)
         return super().train(mode)
 
@@ -222,13 +220,13 @@ class LaplaceGP(GP):
 
 
 def _forget(model: LaplaceGP, *_: Any) -> None:
-    """Drop what depends on parameters or data."""
+    """Clear results that depend on parameters or data."""
     model._mode = model._start = None
 
 
 @dataclass
 class _Mode:
-    """The mode of the posterior, and the Gaussian approximation around it."""
+    """Mode of the posterior, and the Gaussian approximation around it."""
 
     latent: Tensor  # ... x N
     alpha: Tensor  # K^-1 (latent - mean), ... x N
@@ -262,7 +260,7 @@ def _outer(vector: Tensor) -> Tensor:
 def _derivatives(
     log_density: LogDensity, latent: Tensor, order: int, *, keep: bool = False
 ) -> list[Tensor]:
-    """Log densities ``... x N`` and their derivatives up to an order; zeros for higher ones."""
+    """Return log densities ``... x N`` and derivatives up to an order, zeros up to order 3."""
     with torch.enable_grad():
         latent = latent.detach().requires_grad_()
         found = [log_density(latent)]
@@ -277,7 +275,7 @@ def _derivatives(
 def _find_mode(
     covariance: Tensor, mean: Tensor, log_density: LogDensity, start: Tensor | None
 ) -> _Mode:
-    """Newton's method with halved steps; covariance ``... x N x N``, mean ``... x N``.
+    """Find the mode by Newton's method, for a covariance ``... x N x N`` and mean ``... x N``.
 
     Raises:
         torch.linalg.LinAlgError: The covariance or the density is not finite.
@@ -295,7 +293,7 @@ def _find_mode(
         return mean + away, torch.where(logs.isnan(), -torch.inf, logs)
 
     def step(latent: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """``K^-1 (f - m)`` after a full step, and slopes, second derivatives, W and the factor."""
+        """``K^-1 (f - m)`` after a full step; slopes, second derivatives, W and the factor."""
         _, slope, second, _ = _derivatives(log_density, latent, 2)
         curvature = (-second).clamp_min(0)
         root = curvature.sqrt()

@@ -218,7 +218,7 @@ WRONG = [
     ({"incumbent": torch.ones(1, 1, 3)}, r"got the shape \(1, 1, 3\)"),
     ({"incumbent": torch.tensor([0.0, torch.nan, 3.0])}, "finite, got .*nan"),
     ({"fixed_features": {0: torch.ones(4)}}, r"one value, got the shape \(4,\) for column 0"),
-    ({"fixed_features": {3: 1.0}}, "Column 3 is fixed and there are 3"),
+    ({"fixed_features": {3: 1.0}}, "fixed_features must be some of 3 columns, got 3"),
 ]
 
 

@@ -156,7 +156,7 @@ def test_wrong_data_and_likelihoods_are_refused():
     model = make("bernoulli")
     with pytest.raises(ValueError, match="must be N x D.*got the shapes"):
         model.set_train_data(X[:5])
-    with pytest.raises(ValueError, match="finite, got NaN"):
+    with pytest.raises(ValueError, match="must be finite"):
         model.set_train_data(targets=torch.full((30,), torch.nan, dtype=torch.float64))
     with pytest.raises(NotImplementedError, match="one latent function, got a SoftmaxLikelihood"):
         softmax = SoftmaxLikelihood(num_features=2, num_classes=2)

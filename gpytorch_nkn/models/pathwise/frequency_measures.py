@@ -140,7 +140,7 @@ class _Step:
     """A layer: it passes masses upwards and draws downwards."""
 
     def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
-        """Masses ``B x O`` of the output units, given those of the input units, ``B x C``."""
+        """Masses ``B x O`` of the output units, given masses ``B x C`` of the input units."""
         raise NotImplementedError
 
     def descend(

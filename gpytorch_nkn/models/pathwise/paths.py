@@ -1,4 +1,4 @@
-"""Posterior draws as functions, of ensembles, sparse GPs and exact GPs, for BoTorch."""
+"""Posterior sample paths of ensembles, sparse GPs and exact GPs for BoTorch."""
 
 from __future__ import annotations
 
@@ -34,24 +34,23 @@ from gpytorch_nkn.models.sparse import SparseNKNGP, VariationalNKNGP
 
 __all__ = ["SharedMapPath"]
 
-# One map has the right variance in expectation only: with 16 of them the error is a quarter.
-_MAPS = 16
-_CHUNK = 1000  # points whose features are in memory at a time
+_MAPS = 16  # feature maps per kernel, which reduce the error of the variance to a quarter
+_CHUNK = 1000  # points of a chunk of features
 
 
 class SharedMapPath(SamplePath):
-    r"""Functions :math:`\phi_{g(e)}(x)^\top w_e + m_e(x)`, entries of which share feature maps.
+    r"""Functions :math:`\phi_{g(e)}(x)^\top w_e + m_e(x)` with feature maps that entries share.
 
-    Entries are draws, and the elements of a model's batch or the members of an ensemble. A map is
-    evaluated once for all of its entries, and once for each point.
+    Entries e are draws times the elements of a model's batch or the members of an ensemble. A map
+    is evaluated once for all its entries.
 
     Args:
-        maps: Functions ``g`` of inputs ``N x D`` with values ``N x F``.
-        number: The map of each entry, of the shape ``samples x batch`` of the entries.
+        maps: Feature maps from inputs ``N x D`` to ``N x F``.
+        number: Index of the map of each entry, ``samples x batch``.
         weight: Weights ``samples x batch x F``.
-        mean: The mean function with values ``batch x N``, if any.
+        mean: Mean function with values ``batch x N``, if any.
         input_transform: Transform of the inputs, if any.
-        is_ensemble: The last dimension of the entries is of members, which inputs lack.
+        is_ensemble: Whether the last dimension of the entries are members, which inputs lack.
     """
 
     number: Tensor
@@ -75,13 +74,13 @@ class SharedMapPath(SamplePath):
         self.is_ensemble, self.ensemble_as_batch = is_ensemble, False
 
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """Say whether inputs have a dimension of members, ``... x members x N x D``."""
+        """Set whether inputs have a dimension of members, ``... x members x N x D``."""
         self.ensemble_as_batch = ensemble_as_batch
 
     def forward(self, x: Tensor) -> Tensor:
-        """Values ``... x samples x batch x N`` at inputs whose batch broadcasts with the entries.
+        """Values ``... x samples x batch x N`` at transformed inputs ``... x N x D``.
 
-        Inputs are transformed, ``... x N x D``.
+        The batch of the inputs must broadcast with the entries.
         """
         if self.is_ensemble and not self.ensemble_as_batch:
             x = x.unsqueeze(-3)
@@ -117,7 +116,7 @@ class SharedMapPath(SamplePath):
 
 
 class _Values(KernelEvaluationMap):
-    """Values of a kernel at some points, in its fast evaluation."""
+    """Values of a kernel at given points, by its fast evaluation."""
 
     def forward(self, x: Tensor) -> Tensor:
         return kernel_values(self.kernel, x, self.points)
@@ -129,16 +128,16 @@ def _times(feature_map: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
 
 
 def _elements(kernel: Kernel, model: BaseGP) -> tuple[list[Kernel], Tensor]:
-    """Kernels without a batch, and the number, on the CPU, of that of each element of the batch."""
+    """Return kernels without a batch, and the index, on the CPU, of each element's kernel."""
     if isinstance(model, StructureEnsembleGP):
         return list(model.covar_module.kernels), model.covar_module.members.cpu()
     numbers = torch.arange(kernel.batch_shape.numel(), device="cpu").view(kernel.batch_shape)
-    places = (tuple(place) for place in numpy.ndindex(kernel.batch_shape))
-    return [index_kernel_batch(kernel, p) if p else kernel for p in places], numbers
+    indices = (tuple(index) for index in numpy.ndindex(kernel.batch_shape))
+    return [index_kernel_batch(kernel, i) if i else kernel for i in indices], numbers
 
 
 def _prior_kernel(model: Any) -> tuple[Kernel, nn.Module]:
-    """The kernel whose features are drawn, and the mean."""
+    """Return the kernel of the features, and the mean."""
     parts = model.model if isinstance(model, VariationalNKNGP) else model
     kernel = parts.covar_module
     return (kernel.base_kernel if isinstance(model, SparseNKNGP) else kernel), parts.mean_module
@@ -152,7 +151,7 @@ def _draw_prior(
     num_features: int = 1024,
     map_generator: Callable[..., FeatureMap] = gen_kernel_features,
 ) -> SharedMapPath:
-    """Draws of the prior, by several feature maps for each kernel of a batch or an ensemble."""
+    """Draw prior paths by several feature maps for each kernel of a batch or an ensemble."""
     kernel, mean = _prior_kernel(model)
     (x,) = get_train_inputs(model, transformed=True)
     kernels, members = _elements(kernel, model)
@@ -161,17 +160,17 @@ def _draw_prior(
     draws = torch.arange(len(element), device="cpu").unsqueeze(-1)
     number = torch.empty_like(element)
     maps: list[FeatureMap] = []
-    for place in element.unique().tolist():
-        inner, _ = unwrap_scales(kernels[place])
+    for index in element.unique().tolist():
+        inner, _ = unwrap_scales(kernels[index])
         exact = isinstance(inner, NonStationarySpectralKernel)
         count = 1 if exact else min(_MAPS, len(draws))
-        number = torch.where(element == place, draws % count + len(maps), number)
+        number = torch.where(element == index, draws % count + len(maps), number)
         maps += [
-            map_generator(kernel=kernels[place], num_inputs=x.size(-1), num_outputs=num_features)
+            map_generator(kernel=kernels[index], num_inputs=x.size(-1), num_outputs=num_features)
             for _ in range(count)
         ]
     size = max(m.num_outputs for m in maps)
-    # Sobol points, as in BoTorch, would be biased here: those of every second number are one half.
+    # BoTorch's Sobol points would be biased: every second coordinate of a point is one half
     weight = torch.randn(*shape, size, device=x.device, dtype=x.dtype)
     return SharedMapPath(
         maps,
@@ -187,11 +186,11 @@ def _draw_prior(
 def _inputs_of_all_members(
     model: StructureEnsembleGP, transformed: bool = False
 ) -> tuple[Tensor, ...]:
-    """Training inputs ``N x D``, without a dimension of members."""
+    """Return training inputs ``N x D``, without a dimension of members."""
     if model.train_inputs[0].dim() != 3:
         raise NotImplementedError(
-            "Paths are drawn of a model with one data set, got training inputs of shape "
-            f"{tuple(model.train_inputs[0].shape)}: fantasies have several."
+            "The model must have one data set, got training inputs of shape "
+            f"{tuple(model.train_inputs[0].shape)}, as of fantasies."
         )
     (x,) = GetTrainInputs.dispatch(ExactBaseGP)(model, transformed=transformed)
     return (x if x.dim() == 2 else x[0],)
@@ -201,7 +200,7 @@ def _inputs_of_all_members(
 def _update_of_ensemble(
     model: StructureEnsembleGP, likelihood: GaussianLikelihood, **options: Any
 ) -> SharedMapPath:
-    """BoTorch's update, with the kernel of a structure evaluated once for all of its members."""
+    """BoTorch's update, with one evaluation of each structure's kernel for all its members."""
     stock = GaussianUpdate.dispatch(ExactGP, GaussianLikelihood)(model, likelihood, **options)
     (points,) = get_train_inputs(model, transformed=True)
     kernels, members = _elements(model.covar_module, model)
@@ -218,7 +217,7 @@ def _update_of_ensemble(
 def _update_at_inducing_points(
     model: SparseNKNGP, _: GaussianLikelihood, *, sample_values: Tensor
 ) -> GeneralizedLinearPath:
-    """The update from draws ``samples x batch x m`` of the prior to draws of inducing values."""
+    """Update from prior draws ``samples x batch x m`` to draws of inducing values."""
     posterior, points = model.posterior_of_inducing_values(), model.inducing_points
     white = posterior.mean + (
         posterior.root @ torch.randn_like(sample_values).double().unsqueeze(-1)
@@ -242,7 +241,7 @@ def _draw_of_inducing_values(
     prior_sampler: Callable[..., SamplePath],
     update_strategy: Callable[..., SamplePath],
 ) -> MatheronPath:
-    """Draws of the prior, conditioned on draws of the inducing values: cheap for many rows."""
+    """Draw prior paths conditioned on draws of the inducing values, cheap for many rows."""
     with delattr_ctx(model, "outcome_transform"):
         prior = prior_sampler(model=model, sample_shape=sample_shape)
         values = prior.forward(model.inducing_points)

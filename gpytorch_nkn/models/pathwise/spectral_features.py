@@ -129,7 +129,7 @@ def _linear_factors(features: RandomFeatures) -> tuple[Tensor, Tensor]:
 def _stacked(
     features: RandomFeatures, factors: list[tuple[Tensor, Tensor, Tensor]], none: float
 ) -> tuple[Tensor, Tensor]:
-    """Slopes ``J x R x D`` and offsets ``J x R``; a missing factor has slope 0, offset ``none``."""
+    """Stack slopes ``J x R x D`` and offsets ``J x R``; missing factors have 0 and ``none``."""
     num_rows, num_columns = features.frequency.shape
     if not factors:
         empty = features.frequency.new_zeros(0, num_rows, num_columns)
@@ -139,7 +139,7 @@ def _stacked(
     row, slope, offset = row[order], slope[order], offset[order]
     count = row.bincount(minlength=num_rows)
     own = torch.arange(len(row), device=row.device)
-    number = own - (count.cumsum(0) - count)[row]  # among those of its row
+    number = own - (count.cumsum(0) - count)[row]  # index of the factor within its row
     slopes = offset.new_zeros(int(count.max()), num_rows, num_columns)
     slopes[number, row] = slope
     offsets = offset.new_full(slopes.shape[:-1], none)

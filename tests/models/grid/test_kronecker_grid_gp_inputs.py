@@ -108,7 +108,7 @@ BAD = {
     "kernel of two outputs": (
         {"kernels": [RBFKernelGrad(), RBFKernel()]},
         (ValueError, NotImplementedError),
-        "dimension 0|outputs per input",
+        "dimension 0|output per input",
     ),
     "a joint kernel": (
         {"kernels": RBFKernel(ard_num_dims=2)},
