@@ -282,7 +282,7 @@ def _(told):
     fit_best_of(model, restarts=2, initialize=start, recipe=SHORT)
 
 
-@advice("train the model that they come from, or make one of detached data")
+@advice("train the original model, or make one of detached data")
 def _(told):
     inputs = X.clone().requires_grad_()
     with told():

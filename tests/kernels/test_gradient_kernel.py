@@ -198,7 +198,11 @@ def test_gradients_have_the_units_of_inputs_and_outcomes_and_batch_shapes():
 @pytest.mark.parametrize(
     ("make", "error", "match"),
     [
-        (lambda x: (SingleTaskGP(x, x), x), NotImplementedError, "model of 2: take model.subset"),
+        (
+            lambda x: (SingleTaskGP(x, x), x),
+            NotImplementedError,
+            "one output, got 2: take model.subset",
+        ),
         (lambda x: (SingleTaskGP(x, x[:, :1]), x[0]), ValueError, r"q x d, got the shape \(2,\)"),
         (
             lambda x: (SingleTaskGP(x, x[:, :1]), x * torch.nan),
@@ -209,7 +213,7 @@ def test_gradients_have_the_units_of_inputs_and_outcomes_and_batch_shapes():
         (
             lambda x: (SingleTaskGP(x, x[:, :1], outcome_transform=Log()), x),
             NotImplementedError,
-            "must be Gaussian, .* SingleTaskGP with an outcome transform that is not linear",
+            "SingleTaskGP must be Gaussian, .* outcome transform that is not linear",
         ),
     ],
 )
