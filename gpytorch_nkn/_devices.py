@@ -2,7 +2,7 @@
 
 PyTorch makes tensors without an explicit device on its default device
 (``torch.set_default_device``, ``with torch.device(...)``). If it is not the CPU, generators of the
-CPU cannot draw there, and tensors there do not meet those of NumPy's arrays, which are on the CPU.
+CPU cannot draw there, and tensors there do not combine with NumPy's arrays, which are on the CPU.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class GaussianForecast:
     std: np.ndarray
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper end of the central band that holds ``level`` of the probability."""
+        """Lower and upper end of the central interval that holds ``level`` of the probability."""
         half = norm.ppf(0.5 + level / 2) * self.std
         return self.mean - half, self.mean + half
 
@@ -210,7 +210,7 @@ def season_length(
     Args:
         x: Inputs ``N``.
         y: Targets ``N``.
-        seasons: Candidate periods; None for those of the highest peaks of the periodogram.
+        seasons: Candidate periods; None for the highest peaks of the periodogram.
     """
     x, y = _vectors(x, y)
     candidates = candidate_periods(x, y) if seasons is None else np.asarray(seasons, dtype=float)
@@ -248,7 +248,7 @@ def season_length(
 def regular_steps(x: np.ndarray) -> tuple[float, float, np.ndarray | None]:
     """First input, length of a step, and the whole number of steps to each input.
 
-    Steps may be left out and vary by a quarter (as calendar months do). If they vary more, the
+    Steps may be missing and vary by a quarter (as calendar months do). If they vary more, the
     length is that of the median step and the numbers are None.
 
     Args:

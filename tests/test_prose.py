@@ -49,18 +49,11 @@ PACKAGE = {
 }
 # Not yet rewritten. A path leaves this list when it passes.
 UNCHECKED = {
-    *("CHANGELOG.md", "benchmarks", "tests", "tutorials"),
-    *(
-        PACKAGE
-        - {
-            "gpytorch_nkn/averaging",
-            "gpytorch_nkn/estimators",
-            "gpytorch_nkn/metrics.py",
-            "gpytorch_nkn/settings.py",
-        }
-    ),
+    *("CHANGELOG.md", "benchmarks", "tests"),
+    *("gpytorch_nkn/bo", "gpytorch_nkn/interpretation", "gpytorch_nkn/kernels"),
+    *("gpytorch_nkn/linalg", "gpytorch_nkn/models", "gpytorch_nkn/plotting"),
 }
-PAGES = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs"}
+PAGES = {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs", "tutorials"}
 
 
 def files(*paths):

@@ -1,10 +1,9 @@
 # %% [markdown]
 # # Forecast a time series
-# Which processes a series is made of is seldom known: a level that wanders, a trend that bends, a
-# season that drifts, noise that lasts a while. `NKNForecaster` tries several networks of kernels,
-# judges them by the forecasts that they would have made, and lets all of them forecast together.
-# This page forecasts the monthly CO2 concentration at Mauna Loa from 1992 on, looks at what was
-# tried, and takes the forecast apart.
+# The structure of a series is rarely known: random walks, trends, changing seasons, autocorrelated
+# noise. `NKNForecaster` trains several networks of kernels, scores each by rolling forecasts, and
+# averages them. This page forecasts the monthly CO2 concentration at Mauna Loa from 1992 on,
+# compares the candidates, and decomposes the forecast.
 
 # %%
 
@@ -26,9 +25,9 @@ print(f"{len(past)} months to learn from, {len(later)} to forecast")
 
 # %% [markdown]
 # ## Three lines
-# A pandas series brings its times along; they may have gaps. The forecaster sees that there is a
-# year in it; `horizon` says how many steps ahead the structures are to be judged. The forecast goes
-# on where the index ends.
+# The forecaster infers the yearly season from the index, which may have gaps. `horizon` is the
+# number of steps ahead at which the candidates are scored. The forecast starts where the index
+# ends.
 
 # %%
 forecaster = NKNForecaster(horizon=len(later), random_state=0)
@@ -58,15 +57,14 @@ def rmse(prediction):
 band = forecast.loc[later.index, ["lo-95", "hi-95"]]
 covered = later.between(band["lo-95"], band["hi-95"]).mean()
 print(f"RMSE: forecaster {rmse(median):.2f} ppm, RBF {rmse(rbf.mean):.2f} ppm")
-print(f"the 95 % band holds {covered:.0%} of the ten years")
+print(f"the 95 % intervals hold {covered:.0%} of the ten years")
 
 # %% [markdown]
-# ## What was tried
-# Every structure was fitted to the series and to its logarithm. `log_density` is what counts: the
-# mean log density that its forecasts from sixteen earlier months gave to the values that came
-# next. Weights follow it, gently: the best of several candidates is the best by chance, too.
-# Without a season nothing good can be said of this series, and that candidate gets next to no
-# weight.
+# ## The candidates
+# Every structure was fitted to the series and to transforms of it. `log_density` is the mean log
+# density of its forecasts from sixteen earlier months. The weights are shrunk towards equal ones,
+# since the best candidate is partly best by chance. Without a season the forecasts are poor, and
+# that candidate gets almost no weight.
 
 # %%
 print(forecaster.scores_.round(3).to_string(index=False))
@@ -83,16 +81,16 @@ print(f"{first.name}, {first.transform}, weight {first.weight:.2f}")
 print(expand(forecaster))
 
 # %% [markdown]
-# The posterior splits along these terms: what each of them says of the past. (Levels and trends
-# that wander share what neither the data nor the priors tell apart.)
+# The posterior splits along these terms: what each of them says of the past. (Random
+# walks of level and trend share what neither the data nor the priors can separate.)
 
 # %%
 print(decompose(forecaster))
 
 # %% [markdown]
-# ## Questions of several steps at once
-# Bands are for one month each. When is 370 ppm first passed, and how high will the highest month of
-# the next five years be? `sample_paths` draws whole futures, of which such things are counted.
+# ## Questions about several steps
+# An interval is for one month. When is 370 ppm first passed, and how high will the highest month of
+# the next five years be? `sample_paths` draws joint paths, which answer such questions.
 
 # %%
 paths = forecaster.sample_paths(400, horizon=360, random_state=0)
@@ -129,11 +127,11 @@ print(table.groupby("cutoff")[["error", "inside"]].mean().round(2))
 
 # %% [markdown]
 # ## A series without any pattern
-# A random walk has no trend to extrapolate, whatever it looks like: nobody can tell a fall from
-# chance. The forecast starts at the last value and follows the fall so far by a part; its band
-# opens with the horizon and holds that the series stays, or returns.
+# A random walk has no trend to extrapolate, whatever it looks like. The forecast starts at the last
+# value and continues a part of the fall so far; its interval widens with the horizon and includes
+# that the series stays, or returns.
 
-# %% mystnb={"image": {"alt": "A random walk and its forecast, whose band opens"}}
+# %% mystnb={"image": {"alt": "A random walk and its forecast, whose interval widens"}}
 rng = np.random.default_rng(1)
 walk = pd.Series(rng.standard_normal(150).cumsum())
 NKNForecaster(horizon=30, random_state=0).fit(walk).plot(history=150)

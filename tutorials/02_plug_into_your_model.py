@@ -142,10 +142,10 @@ for where, name in ((~outside, "inside the box of data"), (outside, "outside it"
 
 # %% [markdown]
 # ## In BoTorch
-# `SingleTaskGP` uses the kernel as it is; `fit_gpytorch_mll` and acquisition functions work
-# unchanged. `AnalyticExactMarginalLogLikelihood` is a drop-in for GPyTorch's likelihood: the same
-# value, with the gradient in closed form. With several outputs, every parameter needs the batch
-# shape of the outputs: presets take `batch_shape`.
+# `SingleTaskGP` takes the kernel as `covar_module`; `fit_gpytorch_mll` and acquisition functions
+# work unchanged. `AnalyticExactMarginalLogLikelihood` is a drop-in for GPyTorch's likelihood: the
+# same value, with the gradient in closed form. With several outputs, every parameter needs the
+# batch shape of the outputs: presets take `batch_shape`.
 
 # %%
 single = SingleTaskGP(train_x, train_y.unsqueeze(-1), covar_module=NeuralKernelNetwork.additive(2))

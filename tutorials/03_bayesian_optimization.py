@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Bayesian optimisation with structures that are learned
-# A function of six variables can be evaluated fifty times, and its highest value is wanted. Nobody
-# knows which kernel suits it. In BoTorch's usual loop only the model changes: `StructureEnsembleGP`
-# trains several kernels, a sum over columns and joint ones, and averages over them by how well they
-# predict points that were left out. At the end you have a loop to copy, its curve next to
+# A function of six variables can be evaluated fifty times, and its highest value is wanted. The
+# right kernel is unknown. In BoTorch's usual loop only the model changes: `StructureEnsembleGP`
+# trains several kernels, a sum over columns and joint ones, and averages over them by their
+# leave-one-out predictions. At the end you have a loop to copy, its curve next to
 # `SingleTaskGP` on a sum over columns and on another function, and what the models have found out.
 
 # %%
@@ -36,7 +36,7 @@ styblinski_tang = StyblinskiTang(dim=DIM, bounds=[(-4.0, 4.0)] * DIM, negate=Tru
 hartmann = Hartmann(dim=DIM, negate=True)  # four hills in all six columns
 
 
-def sum_over_columns(u):  # of points in the unit cube; nobody tells the models that it is a sum
+def sum_over_columns(u):  # of points in the unit cube; the models do not know that it is a sum
     return styblinski_tang(8 * u - 4).unsqueeze(-1)
 
 
@@ -119,7 +119,8 @@ panels[0].legend(frameon=False, loc="lower right")
 plt.show()
 
 # %% [markdown]
-# Lines are means over the seeds, bands one standard error; both models got the same first points.
+# Lines are means over the seeds, shaded areas one standard error; both models start
+# from the same points.
 #
 # ## Which structures it settled on
 # Weights in the first run on each function. With ten points they say little. Later most of it is
@@ -233,7 +234,7 @@ print("\n".join([*found.summary, *found.checks]))
 # %% [markdown]
 # Above: the values, and by how many of its deviations the model was wrong about each, given those
 # before it. Below: what it believes along three columns through the next point, and the acquisition
-# function. The best point may lie off these curves, as its other columns are not those of the next
+# function. The best point may lie off these curves, as its other columns differ from the next
 # one. `found.save("search.html")` writes all of it on a page.
 
 # %% mystnb={"image": {"alt": "Best value so far, one-step-ahead errors, slices of the belief"}}

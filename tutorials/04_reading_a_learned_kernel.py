@@ -33,7 +33,7 @@ BLUE, ORANGE = "#1f5fa8", "#d1580b"
 
 series = load_co2()
 dates, co2, past = series.x, series.y, ~series.test
-print(f"{past.sum()} months to learn from, {(~past).sum()} that nobody sees before the end")
+print(f"{past.sum()} months to learn from, {(~past).sum()} that are held out")
 
 # %% [markdown]
 # ## A fit to read
@@ -63,8 +63,8 @@ print(expansion)
 # %% [markdown]
 # ## The network itself
 # The same kernel, unit by unit, from the primitives at the left to the output at the right. Each
-# box shows the kernel of a unit over twelve years, as many as there are cycles that can be told
-# apart, and thick lines carry most. Follow the dark boxes back from the output: pale ones hardly
+# box shows the kernel of a unit over twelve years, enough to distinguish cycles, and thick
+# lines carry most. Follow the dark boxes back from the output: pale ones hardly
 # count.
 
 # %% mystnb={"image": {"alt": "The network's units from primitives to output, each a curve"}}
@@ -137,9 +137,9 @@ plot_kernel(panels[1], kernel, np.linspace(1980, 1988, 400), x_label="year", **i
 plt.show()
 
 # %% [markdown]
-# Above: levels that wander over decades, with a ripple on top. None of them is the CO2 record, all
-# of them are of its kind. Below: how much a month has to do with the months around it. A June
-# tells more about the next June than about the December between them.
+# Above: draws whose level changes over decades, with a yearly cycle on top. Below: the covariance
+# of a month with the months around it. A June is closer to the next June than to the
+# December between them.
 
 # %% [markdown]
 # ## A kernel to take home
@@ -160,8 +160,8 @@ print(simple.kernel)
 
 # %% [markdown]
 # GPyTorch's periodic kernel holds a constant, so that its product with an RBF is partly a smooth
-# variation. `simplify(..., zero_mean=True)` takes periodic kernels without one: its terms are told
-# apart better, but the kernel needs this package.
+# variation. `simplify(..., zero_mean=True)` takes periodic kernels without one: its terms are
+# easier to separate, but the kernel needs this package.
 #
 # Was something lost? The ten years that were put aside give one more answer. It is one decade of
 # one series: another start may end in another short kernel, which forecasts better or worse.

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Grids with holes
-# Images, videos, arrays of sensors: values on a grid, of which some are missing. A Gaussian process
+# Images, videos, arrays of sensors: values on a grid, some missing. A Gaussian process
 # whose kernel is a product over the dimensions is exact on such a grid and takes a fraction of a
 # second where a dense one would not fit into memory. Each dimension learns a kernel of its own. At
 # the end of this page you have filled a texture from a formula, so that all can be checked, and a
-# photograph, both with standard deviations, and sensors at irregular places by the model behind it.
+# photograph, both with standard deviations, and sensors at irregular locations.
 
 # %%
 import math
@@ -48,8 +48,8 @@ hole = np.zeros(size, dtype=bool)
 hole[size[0] // 3 : size[0] * 7 // 10, size[1] // 3 : size[1] * 7 // 10] = True
 
 # %% [markdown]
-# One call fills it. Missing cells are those of the mask, as in scikit-image and OpenCV, or NaN; the
-# values below the mask are not looked at. The kernel of each dimension is a Neural Kernel Network
+# One call fills it. Missing cells are NaN or `True` in the mask, as in scikit-image and OpenCV; the
+# values below the mask are not used. The kernel of each dimension is a Neural Kernel Network
 # of linear, RBF, rational quadratic and periodic kernels. It is trained by the marginal likelihood,
 # and then by what counts: blocks of the shape of the hole are held out elsewhere and predicted.
 
@@ -95,10 +95,10 @@ woven = compare(result, image, hole)
 print({name: round(float(value), 3) for name, value in woven.items()})
 
 # %% [markdown]
-# ## How sure is it?
+# ## Uncertainty
 # `result.std` is the standard deviation of what a camera would see at a missing pixel, noise
-# included. The variances were fitted to the errors of the held-out blocks, so that the bands should
-# hold as many pixels as they promise. The hole, which the model has not seen, is the check:
+# included. The variances were fitted to the errors of the held-out blocks, so that intervals should
+# hold their nominal share of the pixels. The hole, which the model has not seen, is the check:
 
 
 # %%
@@ -168,10 +168,10 @@ plt.show()
 # Pictures in colour take `channel_axis=-1`; the channels share their kernels. For files there is a
 # command: `gpytorch-nkn inpaint photo.png --mask scratches.png --out filled`.
 #
-# ## Sensors at irregular places, in BoTorch's terms
+# ## Sensors at irregular locations, in BoTorch's terms
 # The same holds for videos, whose third dimension is time. Behind `inpaint` is `KroneckerGridGP`.
 # Its grid has any number of dimensions with any coordinates: here forty weather stations, whose
-# place has *two* columns, and hours, some of which nobody recorded. Single readings are missing,
+# location has *two* columns, and hours, some without a record. Single readings are missing,
 # some stations failed for two days, and for a whole day the line was down, so that all are missing.
 
 # %%
@@ -179,25 +179,25 @@ torch.manual_seed(SEED)
 stations, days = 40, 6
 
 
-def temperature(places, hours):
-    """Degrees at places ``n x 2`` (km) and hours ``m``; a town is warm and cools less."""
-    east, north = places[:, :1], places[:, 1:]
+def temperature(locations, hours):
+    """Degrees at locations ``n x 2`` (km) and hours ``m``; a town is warm and cools less."""
+    east, north = locations[:, :1], locations[:, 1:]
     town = 3 * torch.exp(-((east - 4) ** 2 + (north - 6) ** 2) / 8)
     day = torch.sin(2 * math.pi * (hours - 9) / 24)
     return 15 - 0.4 * north + town + (4 - 0.5 * town) * day + 0.3 * torch.sin(hours / 11)
 
 
-places = 10 * torch.rand(stations, 2)
+locations = 10 * torch.rand(stations, 2)
 hours = torch.arange(24.0 * days)
 hours = hours[torch.rand(len(hours)) < 0.9]
-truth = temperature(places, hours)
+truth = temperature(locations, hours)
 readings = truth + 0.3 * torch.randn(truth.shape)
 missing = torch.rand(truth.shape) < 0.1
 down = (hours >= 24 * (days // 2)) & (hours < 24 * (days // 2) + 24)
 missing[:, down] = True
 for station in range(4):
     missing[station, 10 * station : 10 * station + 48] = True
-print(f"{len(places)} stations x {len(hours)} hours, {missing.double().mean():.0%} missing")
+print(f"{len(locations)} stations x {len(hours)} hours, {missing.double().mean():.0%} missing")
 
 # %% [markdown]
 # One kernel per dimension, any of GPyTorch's or of this package. `fit_gpytorch_mll` trains the
@@ -207,7 +207,7 @@ print(f"{len(places)} stations x {len(hours)} hours, {missing.double().mean():.0
 # %%
 def weather(kernel_of_time):
     kernels = [ScaleKernel(MaternKernel(nu=2.5)), kernel_of_time]
-    return KroneckerGridGP([places, hours], readings, kernels, missing=missing)
+    return KroneckerGridGP([locations, hours], readings, kernels, missing=missing)
 
 
 model = weather(NeuralKernelNetwork.texture())

@@ -75,7 +75,7 @@ plt.show()
 # make a burst in the middle, but never a function that is slow on the left and fast on the right.
 # Envelopes with phases, $\cos(\delta x + \beta)$, are not symmetric (`learn_envelopes=True`).
 #
-# Two more kernels with places of their own:
+# Two more kernels with a location:
 # - `BivariateSpectralMixtureKernel` replaces each pair by Gaussians around it. Its components die
 #   out away from the centre, too.
 # - `GeneralizedSpectralMixtureKernel` lets a small network say which weight, lengthscale and phase

@@ -215,7 +215,7 @@ print("kernel ridge, error with RBF {:.3f}, with the learned kernel {:.3f}".form
 # | a kernel whose width was never tuned | tune it, with `SVC` or `SVR` |
 # | hundreds of rows, columns that may not matter | after that, `DANKClassifier`, `DANKRegressor` |
 # | many rows | `SVC`; clusters to see whether held-out rows ask for more |
-# | a function that is livelier in places | `DataAdaptiveHadamardKernel`, after its base kernel |
+# | variation that depends on the input | `DataAdaptiveHadamardKernel`, after its base kernel |
 # | the paper's method to compare with | `eta="norm", relevance=None, extension="reciprocal"` |
 #
 # And what it cannot do: a matrix that is free enough to matter is free enough to fit noise, and the

@@ -2,8 +2,8 @@
 # # Regression on a table
 # A column to predict from the others: `NKNRegressor` does that without anything to tune, and what
 # it has learned can be read. The first table comes from a formula, so that everything the model
-# says can be checked. The second is real, with texts, gaps and a long tail, and nobody knows the
-# truth. Both are predicted by boosted trees (LightGBM), too; at the end comes one where they win.
+# says can be checked. The second is real, with strings, gaps and a long tail; its truth is
+# unknown. Both are predicted by boosted trees (LightGBM), too; at the end comes one where they win.
 
 # %%
 import time
@@ -71,8 +71,8 @@ coverage = interval_coverage(y_new, lower, upper)
 print(f"{coverage:.1%} of {len(y_new)} new rows lie in their 95 % band")
 
 # %% [markdown]
-# Bands tell where a new *observation* lies, noise included. `observation_noise=False` leaves the
-# noise out, for the uncertainty of the function itself: here the power over temperature, on a calm
+# Intervals are for a new *observation*, noise included. `observation_noise=False` excludes the
+# noise, for the uncertainty of the function itself: here the power over temperature, on a calm
 # and on a windy day, next to the truth (dotted).
 
 # %% mystnb={"image": {"alt": "Power over temperature on a calm and a windy day, with bands"}}
@@ -135,9 +135,9 @@ known, _ = compare(X, y, X_new, y_new, RBFKernel, MaternKernel)
 known.round(2)
 
 # %% [markdown]
-# Log densities judge bands as well as means: higher is better. What networks expect of rows that
-# they have not seen is known before a test row is touched, as `held_out_log_density_`; by such
-# predictions it is decided how much of each network is mixed (`members_`, `weights_`).
+# Log densities score intervals as well as means: higher is better. `held_out_log_density_` is the
+# score of held-out training rows, known before a test row is used. Such predictions set the
+# weight of each network (`members_`, `weights_`).
 
 # %% [markdown]
 # ## What does each column do?
@@ -173,11 +173,11 @@ plt.show()
 # warmth less. Dots are rows: the effect plus what the model leaves over.
 
 # %% [markdown]
-# ## A real table: texts, gaps, a long tail
+# ## A real table: strings, gaps, a long tail
 # Grunfeld's (1958) classic: what eleven American companies invested in each year from 1935 to
-# 1954, with their market value and their stock of plant and equipment. Companies are texts, the
+# 1954, with their market value and their stock of plant and equipment. Companies are strings, the
 # amounts span three orders of magnitude, and we lose a tenth of the values and of the stocks.
-# Nothing has to be prepared: texts are pandas' categories here, as LightGBM wants them.
+# Nothing has to be prepared: strings are pandas' categories here, as LightGBM wants them.
 
 # %%
 grunfeld = sm.datasets.grunfeld.load_pandas().data
@@ -208,20 +208,20 @@ plt.show()
 
 # %% [markdown]
 # ## When trees win
-# A Gaussian process believes that rows that are close have targets that are close. The price of a
-# parcel is not like that: it jumps from one band of weights to the next, with zones of distance,
-# for what is long and heavy, and at weekends.
+# A Gaussian process assumes that close rows have close targets. The price of a shipment is not like
+# that: it jumps from one class of weight to the next, with zones of distance, for long and heavy
+# items, and at weekends.
 
 # %%
 size = 2500
 ends = {"weight": 30, "length": 150, "distance": 900, "day": 7}
-parcels = pd.DataFrame({name: rng.uniform(0, end, size) for name, end in ends.items()})
-parcels["day"] = np.floor(parcels["day"])
-base = np.array([4, 6, 9, 14, 20])[np.searchsorted([2, 5, 10, 20], parcels["weight"])]
-zones = 1 + 0.5 * (parcels["distance"] > 300) + 0.5 * (parcels["distance"] > 600)
-extra = 8 * ((parcels["length"] > 60) & (parcels["weight"] > 5)) + 6 * (parcels["day"] > 4)
+shipments = pd.DataFrame({name: rng.uniform(0, end, size) for name, end in ends.items()})
+shipments["day"] = np.floor(shipments["day"])
+base = np.array([4, 6, 9, 14, 20])[np.searchsorted([2, 5, 10, 20], shipments["weight"])]
+zones = 1 + 0.5 * (shipments["distance"] > 300) + 0.5 * (shipments["distance"] > 600)
+extra = 8 * ((shipments["length"] > 60) & (shipments["weight"] > 5)) + 6 * (shipments["day"] > 4)
 price = base * zones + extra + 0.5 * rng.standard_normal(size)
-X, X_new, y, y_new = train_test_split(parcels, price, train_size=2 * ROWS, random_state=SEED)
+X, X_new, y, y_new = train_test_split(shipments, price, train_size=2 * ROWS, random_state=SEED)
 steps, _ = compare(X, y, X_new, y_new)
 steps.round(2)
 

@@ -40,7 +40,7 @@ class JointConstraints(Transform):
     """Keeps constraints on sums of outcomes, such as ``"cost + 2 * weight <= 3"``.
 
     Ax (1.3) applies such a constraint to its first outcome only, also relative to a baseline. This
-    transform comes first among those of outcomes.
+    transform is the first outcome transform.
     """
 
     no_op_for_experiment_data = True

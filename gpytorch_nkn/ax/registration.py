@@ -49,7 +49,7 @@ def _model_arguments(
     search_space_digest: SearchSpaceDigest,
     **context: Any,
 ) -> dict[str, Any]:
-    """Arguments of the constructor: those of a SingleTaskGP, and the model options.
+    """Arguments of the constructor: a SingleTaskGP's and the model options.
 
     Ax finds transforms only among positional arguments, as a SingleTaskGP has them.
     """
