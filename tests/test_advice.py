@@ -226,7 +226,7 @@ def _(told):
     fit_best_of(draw, restarts=2, initialize=None, recipe=SHORT)
 
 
-@advice("take a MultitaskGaussianLikelihood of rank 0")
+@advice("use rank 0")
 def _(told):
     def make(rank):
         return Wide(MultitaskKernel(RBFKernel(), num_tasks=2), rank=rank).double().eval()
@@ -270,7 +270,7 @@ class TwoInputs(SmallGP):
         return super().forward(one + two)
 
 
-@advice("set them with a function of your own")
+@advice("Set the start values with your own function")
 def _(told):
     model = TwoInputs((X, X), Y[:, 0], RBFKernel()).double()
     with told():

@@ -175,8 +175,8 @@ def _noise(likelihood: Likelihood, values: list[int]) -> Tensor:
         return noise.expand(len(values)) if noise.numel() == 1 else noise
     if likelihood.has_task_noise and likelihood.rank:
         raise NotImplementedError(
-            "Expected noise that is independent between tasks, a MultitaskGaussianLikelihood of "
-            f"rank 0, got rank {likelihood.rank}."
+            "The noise must be independent between tasks, got a MultitaskGaussianLikelihood of rank "
+            f"{likelihood.rank}: use rank 0."
         )
     parts = [likelihood.noise] if likelihood.has_global_noise else []
     parts += [likelihood.task_noises] if likelihood.has_task_noise else []
