@@ -20,8 +20,7 @@ from botorch.generation import MaxPosteriorSampling
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from benchmarks.bo_loop import INITIAL_POINTS, SURROGATES, initial_points, run_loop
-from benchmarks.bo_problems import Problem
+from benchmarks.bo_loop import INITIAL_POINTS, SURROGATES, Problem, initial_points, run_loop
 from benchmarks.report import Table, grouped, mean_and_error
 from benchmarks.runner import Axis, Benchmark
 
@@ -129,7 +128,14 @@ def tables(rows: list[dict]) -> dict[str, Table]:
         m: f"{statistics.fmean(r['seconds'] for r in own):.2f}"
         for (m,), own in grouped(rows, "method").items()
     }
-    return {"bbob": Table.of(lines), "bbob_seconds": Table.of([seconds])}
+    curves = [
+        {"function": f"{r['function']}, {r['instance']}, {r['dimension']}-d", "method": r["method"]}
+        | {str(n): f"{max(r['regret'][n - 1], _LEAST):.3g}" for n in range(10, 51, 5)}
+        for r in rows
+        if r["evaluations"] >= 50
+    ]
+    found = {"bbob": Table.of(lines), "bbob_seconds": Table.of([seconds])}
+    return found | ({"bbob_curves": Table.of(curves)} if curves else {})
 
 
 def _line(here: dict[tuple, float]) -> dict[str, str]:

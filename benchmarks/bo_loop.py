@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -33,16 +34,63 @@ from botorch.utils.multi_objective.pareto import is_non_dominated
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from benchmarks.bo_problems import Problem
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP, fit_structure_ensemble_gp
 
-__all__ = ["INITIAL_POINTS", "MIXED", "SURROGATES", "initial_points", "next_points", "run_loop"]
+__all__ = [
+    "INITIAL_POINTS",
+    "MIXED",
+    "SURROGATES",
+    "Problem",
+    "initial_points",
+    "next_points",
+    "run_loop",
+]
 
 INITIAL_POINTS = 10
 _SEARCH = {"num_restarts": 8, "raw_samples": 256}
 _BATCH, _ITERATIONS = 8, 100  # of the search for the next point
 Surrogate = Callable[..., Any]  # a fitted model of inputs, targets and the model before
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A function on a box, called with points of the unit cube and codes of categories.
+
+    Attributes:
+        name: Of a BBOB function, or key of ``bo_real_loops.PROBLEMS``.
+        function: Values ``...`` at points ``... x D`` of the box; or outcomes ``... x M``:
+            objectives, then constraints, which are kept where they are not negative.
+        bounds: Lower and upper bounds ``2 x D`` of the box; 0 and 1 for a column of codes.
+        optimum: Smallest score, or a bound of it.
+        objectives: Number of objectives.
+        constraints: Number of constraints.
+        noise: Standard deviation of what is added to each outcome.
+        levels: Number of categories of each categorical column, with the codes from 0 on.
+        reference: With several objectives, the point from which hypervolumes are measured.
+        penalty: Score of a point that breaks a constraint.
+    """
+
+    name: str
+    function: Callable[[Tensor], Tensor]
+    bounds: Tensor
+    optimum: float
+    objectives: int = 1
+    constraints: int = 0
+    noise: float = 0.0
+    levels: Mapping[int, int] = field(default_factory=dict)
+    reference: tuple[float, ...] = ()
+    penalty: float = math.nan
+
+    @property
+    def dim(self) -> int:
+        """Number of input columns."""
+        return self.bounds.size(-1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Values ``...`` at points ``... x D`` of the unit cube."""
+        lower, upper = self.bounds
+        return self.function(lower + (upper - lower) * x)
 
 
 def _fitted(make: Callable[..., SingleTaskGP]) -> Surrogate:

@@ -33,8 +33,7 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVR
 from torch import Tensor
 
-from benchmarks.bo_loop import MIXED, SURROGATES, run_loop
-from benchmarks.bo_problems import Problem
+from benchmarks.bo_loop import MIXED, SURROGATES, Problem, run_loop
 from benchmarks.report import Table, grouped
 from benchmarks.runner import Axis, Benchmark
 

@@ -27,8 +27,7 @@ from sklearn.metrics.pairwise import laplacian_kernel
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.svm import SVC, SVR
 
-from benchmarks.bo_problems import make_problem
-from benchmarks.data import load_askl_table, load_dank_table
+from benchmarks.data import EXPERIMENTS, load_askl_table, load_dank_table
 from benchmarks.report import Table, grouped, paired
 from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.estimators import DANKClassifier, DANKRegressor
@@ -124,9 +123,9 @@ def _other(name: str) -> tuple[np.ndarray, np.ndarray]:
         X = rng.uniform(-1, 1, size=(_ROWS, 8))
         f = np.sin(3 * X.sum(axis=1))
     else:
-        problem = make_problem({"piston": "piston7", "borehole": "borehole8"}[name], 0)
-        X = rng.uniform(*problem.bounds.numpy(), size=(_ROWS, problem.dim))
-        f = problem.function(torch.from_numpy(X)).numpy()
+        function, lower, upper = EXPERIMENTS[name]
+        X = rng.uniform(lower, upper, size=(_ROWS, len(lower)))
+        f = function(X)
     return X, f + 0.05 * f.std() * rng.normal(size=len(f))
 
 

@@ -19,6 +19,7 @@ import pandas as pd
 from gpytorch_nkn import datasets
 
 __all__ = [
+    "EXPERIMENTS",
     "Table",
     "load_arrays",
     "load_askl_table",
@@ -167,3 +168,35 @@ def load_texture(name: str, **options: Any) -> datasets.Texture:
         return datasets.load_texture(name, **options)
     gray = load_arrays(f"textures/{name}.npz")["gray"].astype(float)
     return datasets.texture_with_hole(name, gray, f"textures/{name}.npz", **options)
+
+
+def _borehole(x: np.ndarray) -> np.ndarray:
+    """Flow of water through a borehole, see Morris, Mitchell and Ylvisaker (1993)."""
+    radius, influence, upper, upper_head, lower, lower_head, length, conductivity = x.T
+    ratio = np.log(influence / radius)
+    leak = 2 * length * upper / (ratio * radius**2 * conductivity)
+    return 2 * np.pi * upper * (upper_head - lower_head) / (ratio * (1 + leak + upper / lower))
+
+
+def _piston(x: np.ndarray) -> np.ndarray:
+    """Time of a cycle of a piston, see Kenett and Zacks (1998)."""
+    mass, surface, volume, spring, pressure, ambient, filling = x.T
+    gas = pressure * volume / filling * ambient
+    force = pressure * surface + 19.62 * mass - spring * volume / surface
+    now = surface / (2 * spring) * (np.sqrt(force**2 + 4 * spring * gas) - force)
+    return 2 * np.pi * np.sqrt(mass / (spring + surface**2 * gas / now**2))
+
+
+#: Functions of physics, with lower and upper bounds of their inputs.
+EXPERIMENTS = {
+    "borehole": (
+        _borehole,
+        [0.05, 100.0, 63070.0, 990.0, 63.1, 700.0, 1120.0, 9855.0],
+        [0.15, 50000.0, 115600.0, 1110.0, 116.0, 820.0, 1680.0, 12045.0],
+    ),
+    "piston": (
+        _piston,
+        [30.0, 0.005, 0.002, 1000.0, 90000.0, 290.0, 340.0],
+        [60.0, 0.020, 0.010, 5000.0, 110000.0, 296.0, 360.0],
+    ),
+}

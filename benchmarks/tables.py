@@ -17,7 +17,6 @@ from collections.abc import Callable
 from functools import cache, partial
 
 import numpy as np
-import torch
 from scipy.stats import loguniform, norm, randint, rankdata, studentized_range, uniform
 from sklearn import datasets
 from sklearn.base import BaseEstimator
@@ -29,8 +28,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
-from benchmarks.bo_problems import make_problem
-from benchmarks.data import load_askl_table, load_dank_table, load_regression
+from benchmarks.data import EXPERIMENTS, load_askl_table, load_dank_table, load_regression
 from benchmarks.report import Table, grouped
 from benchmarks.runner import Axis, Benchmark, timed
 from gpytorch_nkn.estimators import NKNRegressor
@@ -76,10 +74,9 @@ def _friedman(number: int, noise: float, rows: int, seed: int) -> tuple[np.ndarr
 
 
 def _experiment(name: str, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    problem = make_problem(name, 0)
-    lower, upper = problem.bounds.numpy()
+    function, lower, upper = EXPERIMENTS[name]
     X = np.random.default_rng(seed).uniform(lower, upper, (rows, len(lower)))
-    return X, problem.function(torch.from_numpy(X)).numpy()
+    return X, function(X)
 
 
 SETS: dict[str, Callable[[int], Split]] = {
@@ -99,8 +96,8 @@ SETS: dict[str, Callable[[int], Split]] = {
     "friedman1": partial(_drawn, partial(_friedman, 1, 1.0)),
     "friedman2": partial(_drawn, partial(_friedman, 2, 125.0)),
     "friedman3": partial(_drawn, partial(_friedman, 3, 0.1)),
-    "borehole": partial(_drawn, partial(_experiment, "borehole8")),
-    "piston": partial(_drawn, partial(_experiment, "piston7")),
+    "borehole": partial(_drawn, partial(_experiment, "borehole")),
+    "piston": partial(_drawn, partial(_experiment, "piston")),
 }
 
 

@@ -35,17 +35,19 @@ SETTINGS = {
     "figure.constrained_layout.use": True,
 }
 TABLES = ("yacht", "boston", "energy", "concrete", "kin8nm")
-FUNCTIONS = {
-    "stybtang": "Styblinski-Tang, 10-d",
-    "michalewicz": "Michalewicz, 10-d",
-    "transformed": "rotated sum, 10-d",
-    "shifted": "rotated sum, shifted",
-    "hartmann6": "Hartmann, 6-d",
-    "ackley10": "Ackley, 10-d",
-    "levy10": "Levy, 10-d",
-    "rosenbrock8": "Rosenbrock, 8-d",
-    "griewank8": "Griewank, 8-d",
-    "rastrigin10": "Rastrigin, 10-d",
+BBOB = {
+    2: "separable ellipsoid",
+    4: "Büche-Rastrigin",
+    6: "attractive sector",
+    8: "Rosenbrock",
+    10: "ellipsoid",
+    12: "bent cigar",
+    14: "different powers",
+    16: "Weierstrass",
+    18: "Schaffers",
+    20: "Schwefel",
+    22: "Gallagher, 21 peaks",
+    24: "Lunacek",
 }
 
 
@@ -229,34 +231,31 @@ def photographs(figure: Any, seen: Table, unseen: Table) -> None:
     axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.4, 1.14))
 
 
-def optimisation(figure: Any, runs: Table) -> None:
-    """Regret after 100 evaluations, relative to BoTorch's default."""
-    axes = figure.subplots()
-    base = [number(cell) for cell in runs.column("singletask")]
+def optimisation(figure: Any, curves: Table) -> None:
+    """Regret against evaluations, a panel for each function."""
     methods = {
-        "StructureEnsembleGP": "structures",
-        "SingleTaskGP": "singletask",
-        "with Matern-5/2": "matern",
+        "structures": "StructureEnsembleGP",
+        "singletask": "SingleTaskGP",
+        "matern": "with Matern-5/2",
+        "cma": "CMA-ES",
     }
-    scaled = {
-        label: [
-            [value / other for value, other in zip(part, base, strict=True)]
-            for part in (map(number, runs.column(method)), errors(runs.column(method)))
-        ]
-        for label, method in methods.items()
-    }
-    values = {label: found for label, (found, _) in scaled.items()}
-    spreads = {  # on a logarithmic axis a bar ends before zero
-        label: [[min(e, 0.9 * v) for v, e in zip(*pair, strict=True)], pair[1]]
-        for label, pair in scaled.items()
-    }
-    dots(axes, [FUNCTIONS[name] for name in runs.column("function")], values, spreads)
-    axes.axvline(1.0, color="0.5", linewidth=1, linestyle="--")
-    axes.set_xscale("log")
-    axes.set_xticks([0.003, 0.01, 0.03, 0.1, 0.3, 1], ["0.003", "0.01", "0.03", "0.1", "0.3", "1"])
-    axes.minorticks_off()
-    axes.set_xlabel("regret relative to SingleTaskGP, with standard errors;\nleft is better")
-    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.25, 1.09), columnspacing=0.8)
+    panels = figure.subplots(4, 3, sharex=True).ravel()
+    counts = [int(column) for column in curves.columns[2:]]
+    for axes, (function, name) in zip(panels, BBOB.items(), strict=True):
+        for (method, label), (color, marker) in zip(methods.items(), STYLES, strict=False):
+            (row,) = (r for r in curves.rows if r[0].startswith(f"{function},") and r[1] == method)
+            values = [number(cell) for cell in row[2:]]
+            axes.plot(counts, values, f"-{marker}", color=color, label=label, markersize=3)
+        axes.set_yscale("log")
+        axes.minorticks_off()
+        ends = [end(line.get_ydata()) for end in (min, max) for line in axes.lines]
+        ticks = [min(ends), max(ends)]
+        axes.set_yticks(ticks, [f"{t:,.0f}" if t >= 10 else f"{t:.2g}" for t in ticks])
+        axes.set_title(name, fontsize=9)
+        axes.tick_params(labelsize=8)
+    figure.supxlabel("evaluations", fontsize=10)
+    figure.supylabel("regret (less is better)", fontsize=10)
+    figure.legend(*panels[0].get_legend_handles_labels(), ncols=2, loc="outside upper center")
 
 
 def training_step(figure: Any, steps: Table) -> None:
@@ -310,7 +309,7 @@ FIGURES: dict[str, tuple[Callable[..., None], float, tuple[str, ...]]] = {
     "support_vectors": (support_vectors, 4.6, ("dank_classes_gain",)),
     "textures": (textures, 4.6, ("texture",)),
     "photographs": (photographs, 3.6, ("photographs_seen", "photographs_unseen")),
-    "optimisation": (optimisation, 4.9, ("bo",)),
+    "optimisation": (optimisation, 7.2, ("bbob_curves",)),
     "training_step": (training_step, 4.6, ("step_1d",)),
     "scaling": (scaling, 6.6, ("scaling",)),
 }

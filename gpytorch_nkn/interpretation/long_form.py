@@ -175,7 +175,7 @@ def _noise(likelihood: Likelihood, values: list[int]) -> Tensor:
         return noise.expand(len(values)) if noise.numel() == 1 else noise
     if likelihood.has_task_noise and likelihood.rank:
         raise NotImplementedError(
-            "The noise must be independent between tasks, got a MultitaskGaussianLikelihood of rank "
+            "The noise of tasks must be independent, got a MultitaskGaussianLikelihood of rank "
             f"{likelihood.rank}: use rank 0."
         )
     parts = [likelihood.noise] if likelihood.has_global_noise else []

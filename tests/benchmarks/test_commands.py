@@ -90,10 +90,6 @@ JOBS = {
     ],
     "scaling": [{"way": "exact", "rows": rows} for rows in (100, 200)],
     "recovery": [{"case": "RBF + PER", "seed": 102}],
-    "bayesian_optimization": [
-        {"function": "hartmann6", "surrogate": surrogate, "seed": 0, "evaluations": 11}
-        for surrogate in ("structures", "singletask", "matern", "ours")
-    ],
     "bbob": [
         {"method": method, "function": 8, "instance": 1, "dimension": 2, "evaluations": 12}
         for method in ("structures", "turbo", "cma")
