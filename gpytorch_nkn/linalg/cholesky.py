@@ -1,8 +1,7 @@
-"""Cholesky factors, with a jitter relative to the mean diagonal.
+"""Cholesky factors with a jitter relative to the mean diagonal.
 
-:func:`factorize` adds none to positive definite matrices. :func:`factorize_inducing` always adds
-some: covariances without noise are nearly singular, and their loss must not jump where jitter
-sets in.
+:func:`factorize` adds no jitter to positive definite matrices. :func:`factorize_inducing` always
+adds some, because covariances without noise are nearly singular and their loss must be continuous.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from torch import Tensor
 
 __all__ = ["JITTERS", "factorize", "factorize_inducing", "psd_root"]
 
-JITTERS = (0.0, 1e-8, 1e-6)  # of noisy matrices
+JITTERS = (0.0, 1e-8, 1e-6)  # for matrices with noise
 
 _INDUCING_JITTERS = {
     torch.float64: (1e-8, 1e-7, 1e-6, 1e-5, 1e-4),
@@ -22,7 +21,7 @@ _INDUCING_JITTERS = {
 
 
 def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Return lower Cholesky factors of ``... x N x N``, and which failed (those are identities).
+    """Return lower Cholesky factors of ``... x N x N``, and which failed; these are identities.
 
     Nearly singular matrices get a jitter of up to a millionth of their mean diagonal.
     """
@@ -39,16 +38,14 @@ def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
         factor = torch.where(repaired[..., None, None], again, factor)
         failed = torch.where(repaired, 0, failed)
     lost = (failed > 0) | bad[..., 0, 0]
-    return torch.where(lost[..., None, None], eye, factor), lost
+    return factor.where(~lost[..., None, None], eye), lost
 
 
 def factorize_inducing(covariance: Tensor) -> tuple[Tensor, float]:
-    """Cholesky factor ``... x m x m`` in float64 of a matrix plus a jitter, and the jitter.
-
-    The jitter is the least that works out of a few.
+    """Return the Cholesky factor ``... x m x m``, in float64, with the smallest jitter, and that.
 
     Raises:
-        NotPSDError: None of them works.
+        NotPSDError: No jitter makes the matrix positive definite.
     """
     scale = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None].double()
     eye = torch.eye(covariance.size(-1), dtype=torch.float64, device=covariance.device)
@@ -57,13 +54,13 @@ def factorize_inducing(covariance: Tensor) -> tuple[Tensor, float]:
         if not bool(info.any()) and bool(factor.isfinite().all()):
             return factor, jitter
     raise NotPSDError(
-        "The covariance of the inducing points is not positive definite, with "
-        f"{jitter:g} of its mean diagonal added; they are {covariance.size(-1)} points."
+        f"The covariance of {covariance.size(-1)} inducing points is not positive definite, with "
+        f"{jitter:g} of its mean diagonal added."
     )
 
 
 def psd_root(matrix: Tensor) -> Tensor:
-    """A matrix F with F F^T equal to one that rounding may have made indefinite."""
+    """Return F with F F^T equal to a matrix that may be indefinite by rounding."""
     factor, failed = factorize(matrix)
     if not bool(failed.any()):
         return factor

@@ -1,4 +1,4 @@
-"""Covariance matrices that are evaluated lazily; their diagonals are available at once."""
+"""Covariance matrices that are evaluated lazily, with known diagonals."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["DelayedMatrix"]
 
 
 class DelayedMatrix(LinearOperator):
-    """Symmetric matrices ``... x N x N``, computed when more than their diagonals is needed.
+    """Symmetric matrices ``... x N x N`` with known diagonals, evaluated lazily.
 
-    Means and variances at many points need no covariances, which may not fit into memory. Batch
-    operations and equal slices of rows and columns are delayed too. Gradients are recorded if
-    they were at construction.
+    Covariances of many points may not fit into memory, and their means and variances do not need
+    them. Batch operations and equal slices of rows and columns are lazy too. Gradients are recorded
+    if they were at construction.
 
     Args:
         diagonal: ``... x N``.
@@ -32,22 +32,22 @@ class DelayedMatrix(LinearOperator):
         self._records_gradients = torch.is_grad_enabled()
 
     def to_dense(self) -> Tensor:
-        """Return the matrices, which are kept."""
+        """Return the matrices, and cache them."""
         if self._dense is None:
             with torch.set_grad_enabled(self._records_gradients):
                 self._dense = self._compute()
         return self._dense
 
     def representation(self) -> tuple[Tensor, ...]:
-        """Return that of the dense matrices, so that gradients are theirs."""
+        """Return the representation of the dense matrices, for their gradients."""
         return to_linear_operator(self.to_dense()).representation()
 
     def representation_tree(self) -> Any:
-        """Return that of the dense matrices."""
+        """Return the representation tree of the dense matrices."""
         return to_linear_operator(self.to_dense()).representation_tree()
 
     def clone(self) -> DelayedMatrix:
-        """Return a copy with memory of its own."""
+        """Return a copy with its own memory."""
         return self._changed(lambda values, dim: values.clone())
 
     def detach(self) -> DelayedMatrix:
@@ -72,7 +72,7 @@ class DelayedMatrix(LinearOperator):
         return to_linear_operator, (self.to_dense(),)
 
     def _changed(self, change: Callable[[Tensor, int], Tensor]) -> DelayedMatrix:
-        """A change of the diagonal, of one dimension after the batch, and the matrix, of two."""
+        """Apply a function of values and their number of event dimensions to both tensors."""
         return DelayedMatrix(change(self._given_diagonal, 1), lambda: change(self.to_dense(), 2))
 
     def _set_requires_grad(self, val: bool) -> None:

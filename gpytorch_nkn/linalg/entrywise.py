@@ -1,4 +1,4 @@
-"""Matrices given entry by entry, whose inner operations autograd does not record."""
+"""Matrices evaluated entry by entry, without a record of inner operations by autograd."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = [
     "to_dense",
 ]
 
-_KEEP_ENTRIES = 10_000  # for fewer, memory for a tile is large beside the matrix
+_KEEP_ENTRIES = 10_000  # smallest matrix whose evaluator is cached for the backward pass
 
 
 class EntrywiseMatrix(Protocol):
-    """A batch of matrices ``... x N x M`` whose entries are evaluated when they are needed.
+    """Batch of matrices ``... x N x M`` whose entries are evaluated lazily.
 
     Attributes:
         shape: ``... x N x M``.
         tensors: Inputs (once if symmetric, else of rows and columns), then parameters.
         event_dims: Trailing dimensions of each tensor that do not belong to the batch.
-        whole: An evaluator takes the tensors of the whole batch and needs little memory.
+        whole: Whether an evaluator takes the tensors of the whole batch.
     """
 
     shape: torch.Size
@@ -46,11 +46,11 @@ class EntrywiseMatrix(Protocol):
         """
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
-        """One element of the batch in ordinary differentiable operations."""
+        """Evaluate one element of the batch by ordinary differentiable operations."""
 
 
 def broadcast_batch_shapes(*shapes: torch.Size) -> torch.Size:
-    """``torch.broadcast_shapes``, which takes longer than evaluating a small network.
+    """Faster ``torch.broadcast_shapes``, which takes longer than evaluating a small network.
 
     Raises:
         RuntimeError: The shapes do not broadcast.
@@ -62,18 +62,17 @@ def broadcast_batch_shapes(*shapes: torch.Size) -> torch.Size:
 
 
 def to_dense(matrix: EntrywiseMatrix) -> Tensor:
-    """The matrices ``... x N x M``; the backward pass evaluates the entries once more.
+    """Evaluate matrices ``... x N x M``; the backward pass evaluates the entries again.
 
-    Memory does not grow with the number of operations behind an entry. The gradient can be
-    differentiated again.
+    Memory does not depend on the number of operations per entry. The gradient is differentiable.
     """
     return _Dense.apply(matrix, *matrix.tensors)
 
 
 def stack(matrices: Sequence[EntrywiseMatrix]) -> Tensor:
-    """Matrices of the same inputs, ``... x K x N x M``, with gradients of the inputs alone.
+    """Evaluate matrices of the same inputs, ``... x K x N x M``, each as a ``whole``.
 
-    Each is evaluated as a ``whole``.
+    Gradients are those of the inputs alone.
     """
     return _Stack.apply(matrices, *matrices[0].tensors[:-1])
 
@@ -124,7 +123,7 @@ class _Dense(Function):
             evaluator.fill(out[index])
             if evaluator.symmetric:
                 mirror(out[index])
-        # Kept for the backward pass with its memory for a tile.
+        # cached for the backward pass, with its memory for a tile
         large = not matrix.shape[:-2] and matrix.shape.numel() >= _KEEP_ENTRIES
         ctx.evaluator = evaluator if any(needed) and (matrix.whole or large) else None
         return out
@@ -133,7 +132,7 @@ class _Dense(Function):
     def backward(ctx, *outer: Tensor):
         matrix, tensors, (weights,) = ctx.matrix, ctx.saved_tensors, outer
         needed = ctx.needs_input_grad[1:]
-        # A second derivative, or derivatives of several outputs at once.
+        # second derivatives, or derivatives of several outputs at once
         if torch.is_grad_enabled() or _is_batched(weights):
             return (None, *_differentiable_gradients(matrix, tensors, weights, needed))
         kept, ctx.evaluator = ctx.evaluator, None
@@ -148,7 +147,7 @@ class _Dense(Function):
 
 
 def _is_batched(tensor: Tensor) -> bool:
-    """Whether a tensor stands for many, as in ``torch.autograd.grad(is_grads_batched=True)``."""
+    """Whether a tensor is batched by ``torch.autograd.grad(is_grads_batched=True)``."""
     functorch = torch._C._functorch
     return functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
 
@@ -156,7 +155,7 @@ def _is_batched(tensor: Tensor) -> bool:
 def _differentiable_gradients(
     matrix: EntrywiseMatrix, tensors: Sequence[Tensor], weights: Tensor, needed: Sequence[bool]
 ) -> Gradients:
-    # Views, because the weights may depend on the tensors: their gradient would recurse.
+    # views, because the weights may depend on the tensors, and their gradient would recurse
     with torch.enable_grad():
         views = [tensor.view_as(tensor) for tensor in tensors]
         indices, values = [], []
@@ -172,7 +171,7 @@ def _differentiable_gradients(
 def _shares(
     matrix: EntrywiseMatrix, tensors: Sequence[Tensor]
 ) -> Iterable[tuple[tuple[int, ...], Sequence[Tensor]]]:
-    """Index and tensors of what one evaluator takes."""
+    """Index and tensors of each evaluator."""
     return [((), tensors)] if matrix.whole else elements(matrix, tensors)
 
 

@@ -1,4 +1,4 @@
-"""The posterior of a Gaussian process given noisy values, from one dense factorisation."""
+"""Posterior of a Gaussian process given noisy values, from one dense factorisation."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__ = ["ExactPosterior"]
 
 
 class ExactPosterior:
-    r"""A zero-mean Gaussian process given noisy values at N points.
+    r"""Zero-mean Gaussian process given noisy values at N points.
 
     .. math::
         \alpha = K^{-1} r, \qquad m_* = k_*^\top \alpha, \qquad
         v_* = k_{**} - \lVert L^{-1} k_* \rVert^2, \qquad K = L L^\top
 
     Args:
-        covariance: Symmetric matrices ``... x N x N``, noise included. A jitter of up to a
-            millionth of the mean diagonal is added where they are not positive definite.
-        residual: Values less their prior mean, ``... x N``.
+        covariance: Symmetric matrices ``... x N x N``, noise included. If one is not positive
+            definite, a jitter of up to a millionth of its mean diagonal is added.
+        residual: Values minus their prior mean, ``... x N``.
 
     Attributes:
         alpha: ``... x N``.
-        factor: L, ``... x N x N``; its lower triangle counts.
-        residual: As given.
+        factor: L, in the lower triangle of ``... x N x N``.
+        residual: The argument.
 
     Raises:
         torch.linalg.LinAlgError: A matrix is not positive definite.
@@ -46,7 +46,7 @@ class ExactPosterior:
 
     @classmethod
     def from_fill(cls, fill: Callable[[Tensor], None], residual: Tensor) -> ExactPosterior:
-        """The same in the memory of one matrix ``N x N``, which ``fill`` writes into a tensor."""
+        """Use the memory of one matrix ``N x N``, which ``fill`` writes into a tensor."""
         self = cls.__new__(cls)
         n = residual.numel()
         self.residual, self.factor = residual, residual.new_empty(n, n)
@@ -70,16 +70,16 @@ class ExactPosterior:
         return (cross @ self.alpha.unsqueeze(-1))[..., 0]
 
     def whiten(self, cross: Tensor) -> Tensor:
-        """Cross covariances ``... x M x N`` as ``... x N x M``, whose products reduce variances."""
+        """Solve ``L^-1 k_*``, ``... x N x M``, for cross covariances ``... x M x N``."""
         return torch.linalg.solve_triangular(self.factor, cross.mT, upper=False)
 
     def reduction(self, cross: Tensor) -> Tensor:
-        """By how much the values reduce variances, ``... x M``."""
+        """Reduction of variances by the values, ``... x M``."""
         return self.whiten(cross).square().sum(-2)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance (noise included) ``... x N`` of each value given all the others."""
-        inverse = torch.cholesky_inverse(self.factor)  # not kept: N x N
+        """Mean and variance (noise included) ``... x N`` of each value given all others."""
+        inverse = torch.cholesky_inverse(self.factor)  # not cached, to save memory
         precision = inverse.diagonal(dim1=-2, dim2=-1)
         return self.residual - self.alpha / precision, 1 / precision
 
@@ -101,7 +101,7 @@ class ExactPosterior:
         return predictions
 
     def alpha_without(self, blocks: Sequence[Tensor]) -> Tensor:
-        """``alpha`` without one block of the values after another, ``... x N x B`` (zeros there).
+        """``alpha`` with each block of values held out in turn, ``... x N x B``, zero in the block.
 
         Args:
             blocks: Index vectors ``b``.

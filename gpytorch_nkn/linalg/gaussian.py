@@ -20,13 +20,13 @@ __all__ = [
 
 
 def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Tensor:
-    r"""Negative log density of zero-mean Gaussian vectors.
+    r"""Return the negative log density of zero-mean Gaussian vectors.
 
     .. math:: \tfrac12 r^\top K^{-1} r + \tfrac12 \log|K| + \tfrac n2 \log 2\pi
 
-    The gradient :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})` is computed with the value
-    and is not differentiable again. If a matrix is not finite, or not positive definite even with
-    a jitter of a millionth of its mean diagonal, its value is infinity and its gradient zero.
+    The gradient :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})` is computed with the value; the
+    result is differentiable once. If a matrix is not finite, or not positive definite with a jitter
+    of a millionth of its mean diagonal, its value is infinity and its gradient zero.
 
     Args:
         covariance: Symmetric matrices ``... x N x N``, noise included.
@@ -63,10 +63,10 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
 def entrywise_negative_log_likelihood(
     matrix: EntrywiseMatrix, residual: Tensor, noise: Tensor
 ) -> Tensor:
-    """Negative log density of zero-mean Gaussian vectors whose covariance is matrix plus noise.
+    """Return the negative log density of zero-mean Gaussian vectors, given matrix plus noise.
 
     As :func:`gaussian_negative_log_likelihood`, in the memory of one matrix: the covariance, its
-    Cholesky factor and its inverse share one buffer.
+    Cholesky factor and its inverse share a buffer.
 
     Args:
         matrix: Symmetric matrices ``... x N x N``.
@@ -112,12 +112,12 @@ def entrywise_negative_log_likelihood(
 def solve_in_place(
     fill: Callable[[Tensor], None], vector: Tensor, buffer: Tensor, invert: bool
 ) -> tuple[float, Tensor | None]:
-    """Negative log density and ``K^-1 r``, infinity and None where K is not positive definite.
+    """Return negative log density and ``K^-1 r``; infinity and None if K is not positive definite.
 
-    ``fill`` writes the lower triangle of K into the buffer, which ends as the inverse of K (its
-    lower triangle counts) or, unless ``invert``, as its factor.
+    ``fill`` writes the lower triangle of K into the buffer. In the end the lower triangle of the
+    buffer holds the inverse of K or, unless ``invert``, the Cholesky factor.
     """
-    transposed = buffer.mT  # LAPACK works on columns: this one it takes as it is, without a copy
+    transposed = buffer.mT  # column-major, as LAPACK needs it without a copy
     info = torch.empty((), dtype=torch.int32, device=buffer.device)
     for jitter in JITTERS:
         fill(buffer)

@@ -1,4 +1,4 @@
-"""Values whose gradients were computed together with them."""
+"""Values with known gradients."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def with_gradients(
     gradients: Sequence[Tensor | None],
     maps: Sequence[Map | None] | None = None,
 ) -> Tensor:
-    """The values ``...``, differentiable once; the gradients of infinite ones are zero.
+    """Return values ``...`` that are differentiable once; infinite ones have zero gradients.
 
     Args:
         value: Values ``...``, computed without autograd.
-        inputs: What they are functions of; each broadcasts to ``... x E`` with its own ``E``.
-        gradients: Their gradients ``... x E`` by each input; ``None`` for one that needs none.
-        maps: Linear functions that the weighted gradients are still to pass through.
+        inputs: Their inputs; each broadcasts to ``... x E`` with its own ``E``.
+        gradients: Gradients ``... x E`` with respect to each input; ``None`` if not needed.
+        maps: Linear functions to apply to the weighted gradients.
     """
     return _Known.apply(value, gradients, maps or [None] * len(inputs), *inputs)
 

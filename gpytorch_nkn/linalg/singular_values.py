@@ -11,15 +11,15 @@ __all__ = ["singular_value_threshold"]
 
 @torch.no_grad()
 def singular_value_threshold(matrix: Tensor, threshold: float | Tensor) -> Tensor:
-    r"""Matrix with every singular value made smaller by a threshold, and zero below it.
+    r"""Shrink every singular value by a threshold, at most to zero.
 
     .. math::
         U \operatorname{diag}(\max(\sigma_i - t, 0)) V^\top =
         \operatorname{argmin}_W \tfrac12 \lVert W - Q\rVert_F^2 + t \lVert W\rVert_*,
         \qquad Q = U \operatorname{diag}(\sigma) V^\top
 
-    For float32 matrices, the eigenvalues of the smaller Gram matrix are computed in float64: in
-    float32, singular values below 3e-4 of the largest would be lost.
+    For float32 matrices, the smaller Gram matrix is decomposed in float64: float32 would lose
+    singular values below 3e-4 of the largest.
 
     Args:
         matrix: Finite matrices ``... x D x K``, float32 or float64.
@@ -54,11 +54,8 @@ def singular_value_threshold(matrix: Tensor, threshold: float | Tensor) -> Tenso
 
 
 def _shrinkage(squares: Tensor, limit: np.ndarray) -> Tensor:
-    """The factor ``... x K x K``, from the products of all columns, on the host.
-
-    For matrices this small NumPy takes a third of torch's time.
-    """
+    """Shrinkage factor ``... x K x K`` of a Gram matrix, by NumPy: a third of torch's time."""
     values, vectors = np.linalg.eigh(squares.cpu().numpy())
     values = np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))
-    shares = np.maximum(1 - limit[..., None] / values, 0)
-    return torch.from_numpy((vectors * shares[..., None, :]) @ vectors.swapaxes(-1, -2))
+    factors = np.maximum(1 - limit[..., None] / values, 0)
+    return torch.from_numpy((vectors * factors[..., None, :]) @ vectors.swapaxes(-1, -2))

@@ -1,4 +1,4 @@
-"""Matrices that are evaluated, and differentiated, tile by tile."""
+"""Evaluation and differentiation of matrices tile by tile."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = [
     "symmetric_strips",
 ]
 
-_CPU_ENTRIES = 40_000  # of a tile: fewer make many calls, more leave the cache
-_KEPT_ENTRIES = 150_000  # of tiles that are not computed anew for gradients, some 100 MB
-_CUDA_ENTRIES = 1_048_576  # of a tile: a GPU needs many to be busy
-_THREADED_ENTRIES = 131_072  # of a tile, where operations of several threads wait for Python's lock
+_CPU_ENTRIES = 40_000  # entries of a tile: fewer need more calls, more exceed the cache
+_KEPT_ENTRIES = 150_000  # entries of tiles cached for gradients, about 100 MB
+_CUDA_ENTRIES = 1_048_576  # entries of a tile that keep a GPU busy
+_THREADED_ENTRIES = 131_072  # entries of a tile in threads, which wait for Python's lock
 _ALIGNMENT = 8  # entries
 
 Gradients = list[Tensor | None]
@@ -30,9 +30,9 @@ Tile = tuple[slice, slice]
 
 
 class Evaluator(Protocol):
-    """Entries of a matrix from inputs, and its vector-Jacobian product.
+    """Evaluation of a matrix and its vector-Jacobian product.
 
-    Of ``symmetric`` matrices only the lower triangle is written.
+    If the matrix is ``symmetric``, the lower triangle alone is written.
     """
 
     symmetric: bool
@@ -41,20 +41,20 @@ class Evaluator(Protocol):
         """Write the matrix ``N x M`` into ``out``."""
 
     def vjp(self, weights: Tensor, solution: Tensor | None = None) -> Gradients:
-        """Gradients of the inputs of the sum of all entries, each times its weight.
+        """Gradients of the weighted sum of all entries with respect to the inputs.
 
         Args:
             weights: Weights ``N x M``.
-            solution: Vector ``N``, for symmetric matrices: the weights are then those of a
-                Gaussian likelihood, half of ``weights`` (lower triangle) less the outer product
+            solution: Vector ``N``, for the gradient of a Gaussian likelihood of a symmetric matrix:
+                the weights are then half of ``weights`` (lower triangle) minus the outer product
                 of ``solution``.
         """
 
 
 class TileEvaluator:
-    """Evaluation by rectangular tiles, in several threads where PyTorch has several.
+    """Evaluation by rectangular tiles, in as many threads as PyTorch has.
 
-    Subclasses state the values and the gradients of one tile.
+    Subclasses implement the values and the gradients of one tile.
 
     Args:
         num_rows, num_columns: Shape of the matrix.
@@ -83,13 +83,13 @@ class TileEvaluator:
         raise NotImplementedError
 
     def zero_gradients(self) -> Any:
-        """Zeros (None for what is not wanted) to which the gradients of tiles are added."""
+        """Zeros to which the gradients of tiles are added; None for gradients not needed."""
         raise NotImplementedError
 
     def add_tile_gradients(self, rows: slice, columns: slice, weights: Tensor, total: Any) -> None:
-        """Add to ``total`` the gradients of the weighted sum of the tile's entries.
+        """Add the gradients of the weighted sum of the tile's entries to ``total``.
 
-        ``weights`` is a temporary that may be overwritten.
+        ``weights`` may be overwritten.
         """
         raise NotImplementedError
 
@@ -120,7 +120,7 @@ class TileEvaluator:
 
 
 class _TileWeights:
-    """Weights of a tile's entries; of a symmetric matrix those of both triangles are summed."""
+    """Weights of a tile's entries; for a symmetric matrix, sums over both triangles."""
 
     def __init__(self, weights: Tensor, solution: Tensor | None, symmetric: bool):
         self._weights = weights
@@ -151,7 +151,7 @@ def _shape(tile: Tile) -> tuple[int, int]:
 
 
 def _first_kept(tiles: Sequence[Tile]) -> int:
-    """Number of the first tile that may cache values for gradients; the last one always may."""
+    """Index of the first tile that may cache values for gradients; the last tile always may."""
     number, entries = len(tiles), 0
     while number and (number == len(tiles) or entries < _KEPT_ENTRIES):
         number -= 1
@@ -177,9 +177,9 @@ def _tiles(num_rows: int, num_columns: int, entries: int) -> list[Tile]:
 
 
 def _even_edges(size: int, most: int) -> list[int]:
-    """Edges of few parts of about equal size, none of them longer than ``most``.
+    """Edges of few parts of about equal size, at most ``most``.
 
-    All but the last are multiples of eight, for memory to be aligned.
+    All but the last are multiples of eight, for aligned memory.
     """
     parts = max(1, math.ceil(size / max(_ALIGNMENT, most // _ALIGNMENT * _ALIGNMENT)))
     step = math.ceil(size / parts / _ALIGNMENT) * _ALIGNMENT
@@ -187,7 +187,7 @@ def _even_edges(size: int, most: int) -> list[int]:
 
 
 def symmetric_strips(size: int, parts: int) -> list[tuple[int, int]]:
-    """Row ranges that hold about equal numbers of entries of a lower triangle."""
+    """Row ranges with about equal numbers of entries of a lower triangle."""
     edges = [round(size * math.sqrt(part / parts)) for part in range(parts + 1)]
     return [(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if a < b]
 
@@ -214,9 +214,9 @@ def add_all(gradients: Sequence[list[Any]]) -> list[Any]:
 
 
 def in_threads(work: Callable[[Any], Any], shares: Sequence[Any]) -> list[Any]:
-    """Results of ``work`` on every share, each in a thread of its own if there are several.
+    """Apply ``work`` to every share, each in its own thread if there are several.
 
-    Grad and inference mode are those of the caller; a thread uses no further threads of PyTorch.
+    Threads have the grad and inference mode of the caller, and one thread of PyTorch each.
     """
     if len(shares) == 1:
         return [work(shares[0])]
