@@ -1,7 +1,7 @@
 """Gaussian process kernels whose structure is learned by gradient descent.
 
-What most users need stands here as well as in its room, and is loaded when it is first asked for:
-``import gpytorch_nkn`` alone loads nothing else.
+The most common names can be imported from here. They are loaded on first use, so that
+``import gpytorch_nkn`` is fast.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_ROOMS = {
+_PACKAGES = {
     "ASKLClassifier": "estimators",
     "ASKLRegressor": "estimators",
     "DANKClassifier": "estimators",
@@ -86,9 +86,9 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _PACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_PACKAGES[name]}"), name)
     return value
 
 

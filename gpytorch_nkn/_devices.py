@@ -1,8 +1,7 @@
-"""Random numbers that are the same on every device, and computations that stay on the CPU.
+"""Random numbers and computations on the CPU, whatever PyTorch's default device is.
 
-PyTorch makes tensors without an explicit device on its default device
-(``torch.set_default_device``, ``with torch.device(...)``). If it is not the CPU, generators of the
-CPU cannot draw there, and tensors there do not combine with NumPy's arrays, which are on the CPU.
+Generators of the CPU cannot draw on another default device (``torch.set_default_device``,
+``with torch.device(...)``), and tensors there cannot be combined with NumPy arrays.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def permutation(count: int, generator: torch.Generator) -> Tensor:
 
 @contextmanager
 def on_cpu() -> Iterator[None]:
-    """Make tensors on the CPU unless their device is named; also a decorator, ``@on_cpu()``."""
-    if torch.get_default_device().type == "cpu":  # no mode, which every function would go through
+    """Create tensors on the CPU unless they name a device; also a decorator, ``@on_cpu()``."""
+    if torch.get_default_device().type == "cpu":  # a device mode would slow every function
         yield
         return
     with torch.device("cpu"):

@@ -1,4 +1,4 @@
-"""Forecasts to compare with: a GP with any GPyTorch kernel, and the seasonal naive rule."""
+"""Baseline forecasts: a GP with any GPyTorch kernel, and the seasonal naive rule."""
 
 from __future__ import annotations
 
@@ -33,31 +33,30 @@ __all__ = [
 
 MakeKernel = Callable[[Tensor, Tensor, np.random.Generator], Kernel]
 
-# A season must beat the repetition of the last value by this factor in root mean square.
-_SEASON_BAR = 0.8
-_MAX_STEPS = 1_000_000  # of a series whose season is looked for
+_MAX_SEASON_RMSE = 0.8  # of an accepted season, relative to repeating the last value
+_MAX_STEPS = 1_000_000  # length of a series above which no season is estimated
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianForecast:
-    """Independent normal distributions of new observations.
+    """Independent normal predictive distributions.
 
     Args:
         mean: Means ``M``.
-        std: Standard deviations ``M``, noise included.
+        std: Standard deviations ``M``, including noise.
     """
 
     mean: np.ndarray
     std: np.ndarray
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper end of the central interval that holds ``level`` of the probability."""
+        """Return the ends of the central prediction interval with probability ``level``."""
         half = norm.ppf(0.5 + level / 2) * self.std
         return self.mean - half, self.mean + half
 
-    @np.errstate(under="ignore")  # small terms vanish
+    @np.errstate(under="ignore")
     def log_density(self, y: np.ndarray) -> np.ndarray:
-        """Natural logarithm of the density of each observation ``M``."""
+        """Return the natural logarithm of the density of each observation ``M``."""
         return norm.logpdf(y, self.mean, self.std)
 
 
@@ -69,9 +68,9 @@ def rbf_forecast(
     restarts: int = 5,
     seed: int = 0,
 ) -> GaussianForecast:
-    """As :func:`gp_forecast` with a scaled RBF kernel.
+    """Forecast as :func:`gp_forecast` with a scaled RBF kernel.
 
-    Lengthscales start log-uniformly between one step and the span of the inputs.
+    Lengthscales start log-uniformly between one step and the range of the inputs.
     """
     return gp_forecast(_make_rbf, x, y, x_new, restarts=restarts, seed=seed)
 
@@ -85,14 +84,14 @@ def gp_forecast(
     restarts: int = 5,
     seed: int = 0,
 ) -> GaussianForecast:
-    """Forecast of an exact GP with a constant mean, fitted by maximum likelihood.
+    """Forecast by an exact GP with a constant mean, fitted by maximum likelihood.
 
-    Inputs and targets are standardised. Of several L-BFGS runs the one of the highest marginal
-    likelihood counts; a run that breaks down numerically is passed over.
+    Inputs and targets are standardised. The forecast uses the L-BFGS run with the highest marginal
+    likelihood; runs with numerical failures are ignored.
 
     Args:
-        make_kernel: Called once per run with the standardised inputs ``N x 1``, the standardised
-            targets ``N`` and a random generator; returns a kernel at its start values.
+        make_kernel: Returns a kernel with start values, from standardised inputs ``N x 1``,
+            standardised targets ``N`` and a random generator. Called once per run.
         x: Inputs ``N``.
         y: Targets ``N``.
         x_new: Inputs ``M`` of the forecast.
@@ -111,7 +110,7 @@ def gp_forecast(
         run = _fit(make_kernel, train_x, train_y, rng)
         runs += [] if run is None else [run]
     if not runs:
-        raise RuntimeError(f"None of {restarts} runs could be fitted.")
+        raise RuntimeError(f"None of {restarts} runs converged: numerical errors in all of them.")
     model, _ = max(runs, key=lambda run: run[1])
     new_x = torch.from_numpy((new - x.mean()) / x_scale).unsqueeze(-1)
     with torch.no_grad():
@@ -130,7 +129,7 @@ def _fit(
     likelihood.noise = np.exp(rng.uniform(np.log(1e-3), np.log(0.3)))
     kernel = make_kernel(x, y, rng)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of inputs beyond the unit cube, of the line search
+        warnings.simplefilter("ignore")  # about inputs outside of the unit cube, line searches
         model = SingleTaskGP(
             x, y.unsqueeze(-1), likelihood=likelihood, covar_module=kernel, outcome_transform=None
         )
@@ -159,20 +158,20 @@ def _make_rbf(x: Tensor, y: Tensor, rng: np.random.Generator) -> Kernel:
 def seasonal_naive_forecast(
     x: np.ndarray, y: np.ndarray, x_new: np.ndarray, *, seasons: Sequence[float] | None = None
 ) -> GaussianForecast:
-    r"""Forecast the value of the last season that was seen.
+    r"""Forecast by the seasonal naive rule.
 
     .. math:: \hat y(x) = y(x - k P), \qquad \sigma(x) = \hat\sigma \sqrt{k}
 
-    with the season :math:`P` of :func:`season_length`, :math:`k` the number of seasons to go back
-    and :math:`\hat\sigma` the root mean square of :math:`y_i - y(x_i - P)`. Without a season the
-    last value is repeated, and the variance grows with the number of steps. Values between inputs
-    are interpolated.
+    with the season :math:`P` of :func:`season_length`, the number :math:`k` of seasons back to the
+    last observed one, and the root mean square :math:`\hat\sigma` of :math:`y_i - y(x_i - P)`.
+    Without a season the last value is repeated, and the variance grows with the number of steps.
+    Values between inputs are interpolated.
 
     Args:
         x: Inputs ``N``.
         y: Targets ``N``.
         x_new: Inputs ``M`` of the forecast.
-        seasons: Candidates, as of :func:`season_length`.
+        seasons: Candidate periods, see :func:`season_length`.
 
     Reference: Hyndman and Athanasopoulos (2021), Forecasting: Principles and Practice, 5.5.
     """
@@ -202,10 +201,11 @@ def seasonal_naive_forecast(
 def season_length(
     x: np.ndarray, y: np.ndarray, seasons: Sequence[float] | None = None
 ) -> float | None:
-    """The season of a series in units of x, whole steps where the steps are regular.
+    """Estimate the season of a series in units of x, in whole steps for regular series.
 
-    Of the candidate periods it is the one whose seasonal naive rule, linear trend aside, errs
-    least next to repeating the last value; None where none does clearly better than that.
+    After removal of a linear trend, it compares the root mean squared error of the seasonal naive
+    rule with that of repeating the last value. Returns the candidate with the smallest ratio, or
+    None if all ratios exceed 0.8.
 
     Args:
         x: Inputs ``N``.
@@ -216,7 +216,7 @@ def season_length(
     candidates = candidate_periods(x, y) if seasons is None else np.asarray(seasons, dtype=float)
     if not candidates.size:
         return None
-    from scipy.signal import correlate  # takes a second to import
+    from scipy.signal import correlate  # slow to import
 
     start, step, index = regular_steps(x)
     times, values = _merge((x - start) / step if index is None else index, y)
@@ -229,7 +229,7 @@ def season_length(
     lags = lags[(lags >= 2) & (lags <= grid.size // 2)]
     if not lags.size:
         return None
-    # Mean squared difference of values so many steps apart, by the autocorrelation.
+    # mean squared differences at each lag, by the autocorrelation
     steps = np.arange(1, lags[-1] + 1)
     correlation = correlate(values, values, method="fft")[grid.size - 1 + steps]
     squares = np.concatenate([[0.0], np.cumsum(values**2)])
@@ -238,7 +238,7 @@ def season_length(
     tiny = np.finfo(float).tiny
     ratios = [apart[lag - 1] / max(np.mean(apart[:lag]), tiny) for lag in lags]
     best = int(np.argmin(ratios))
-    if ratios[best] > _SEASON_BAR**2:
+    if ratios[best] > _MAX_SEASON_RMSE**2:
         return None
     if index is not None:
         return float(lags[best] * step)
@@ -246,10 +246,10 @@ def season_length(
 
 
 def regular_steps(x: np.ndarray) -> tuple[float, float, np.ndarray | None]:
-    """First input, length of a step, and the whole number of steps to each input.
+    """Return the first input, the length of a step, and the number of steps to each input.
 
-    Steps may be missing and vary by a quarter (as calendar months do). If they vary more, the
-    length is that of the median step and the numbers are None.
+    Steps may be missing and may vary by a quarter, as calendar months do. If they vary more, the
+    length is the median step and the numbers are None.
 
     Args:
         x: Sorted inputs ``N``, which may repeat.
@@ -269,7 +269,7 @@ def regular_steps(x: np.ndarray) -> tuple[float, float, np.ndarray | None]:
 
 
 def _merge(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted different times and the mean of the values at each."""
+    """Return sorted distinct times and the mean of the values at each."""
     different, inverse = np.unique(times, return_inverse=True)
     return different, np.bincount(inverse, values) / np.bincount(inverse)
 
@@ -287,5 +287,5 @@ def _vectors(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _new_inputs(x_new: np.ndarray) -> np.ndarray:
     new = np.asarray(x_new, dtype=float)
     if new.ndim != 1 or not np.isfinite(new).all():
-        raise ValueError(f"x_new must be a finite vector, got the shape {new.shape}.")
+        raise ValueError(f"x_new must be a finite vector, got shape {new.shape}.")
     return new

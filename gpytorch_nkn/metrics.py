@@ -1,4 +1,4 @@
-"""Scores of forecasts that GPyTorch and scikit-learn lack."""
+"""Scores of forecasts that are not in GPyTorch or scikit-learn."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ __all__ = ["forecast_scores", "interval_coverage"]
 
 
 def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
-    """Share of the observations inside their interval, ends included.
+    """Return the fraction of observations inside of their intervals, ends included.
 
-    Unlike :func:`gpytorch.metrics.quantile_coverage_error`, it takes any intervals, also those
-    of distributions that are not normal.
+    Unlike :func:`gpytorch.metrics.quantile_coverage_error`, it accepts intervals of any
+    distribution.
 
     Args:
-        y: Observations, of any shape.
-        lower: Lower ends, of the same shape.
-        upper: Upper ends, of the same shape.
+        y, lower, upper: Observations and the ends of their intervals, of one shape.
 
     Raises:
-        ValueError: The shapes differ, there are no observations, a value is not a number, or a
-            lower end lies above its upper end.
+        ValueError: The shapes differ, there are no observations, a value is NaN, or a lower end
+            exceeds its upper end.
     """
     y, lower, upper = (np.asarray(values, dtype=float) for values in (y, lower, upper))
     if not y.shape == lower.shape == upper.shape or y.size == 0:
@@ -34,8 +32,8 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
         raise ValueError("y, lower and upper must be numbers, got NaN.")
     if (lower > upper).any():
         raise ValueError(
-            f"lower must not exceed upper, which it does at {(lower > upper).sum()} of "
-            f"{y.size} observations."
+            f"lower must not exceed upper, but does at {(lower > upper).sum()} of {y.size} "
+            "observations."
         )
     return float(np.mean((lower <= y) & (y <= upper)))
 
@@ -48,20 +46,19 @@ def forecast_scores(
     upper: ArrayLike,
     log_density: ArrayLike,
 ) -> dict[str, float]:
-    """The scores by which forecasts are compared here, in units of the observations.
+    """Return scores of a forecast.
 
     Args:
         y: Observations ``N``.
-        mean: Their forecast ``N``.
-        lower: Lower ends ``N`` of the band.
-        upper: Upper ends ``N`` of the band.
-        log_density: Natural logarithms ``N`` of the predictive density of each observation.
+        mean: Forecasts ``N``.
+        lower, upper: Ends ``N`` of the prediction intervals.
+        log_density: Natural logarithms ``N`` of the predictive densities.
 
     Returns:
         ``rmse``, ``mae``, ``mean_log_density`` and ``coverage``.
 
     Raises:
-        ValueError: The shapes differ or a value is missing or infinite.
+        ValueError: The shapes differ, or a value is missing or infinite.
     """
     log_density = np.asarray(log_density, dtype=float)
     if log_density.shape != np.shape(y):

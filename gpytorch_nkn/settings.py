@@ -1,4 +1,4 @@
-"""Settings of the package, as context managers in the manner of :mod:`gpytorch.settings`."""
+"""Settings of the package, context managers as in :mod:`gpytorch.settings`."""
 
 from __future__ import annotations
 
@@ -8,26 +8,23 @@ __all__ = ["kernel_evaluation"]
 
 
 _PATHS = ("auto", "plain", "tiles", "compiled")
-# Entered and not left, the last one holds; in threads they need not be left in reverse order.
+# Active contexts; the last one applies. Threads may leave them in any order.
 _entered: list[kernel_evaluation] = []
 
 
-class kernel_evaluation:  # noqa: N801, gpytorch.settings are spelt so
-    """How networks of kernels are evaluated.
+class kernel_evaluation:  # noqa: N801, spelt as gpytorch.settings
+    """Selects the evaluation path of networks of kernels, in all threads.
 
     Args:
-        path: ``"auto"`` takes the fastest path that applies. The others force one:
-            ``"plain"`` differentiates every operation by autograd, ``"tiles"`` does so tile by
-            tile, computing each tile anew in the backward pass, ``"compiled"`` has the gradients
-            written out in C++. Where a forced path does not apply
-            (complex or unknown primitives, other devices and dtypes, compiled code that is not
-            there: see ``gpytorch_nkn.kernels.evaluation.instruction_set``), evaluation is
-            plain, which is the slowest.
-
-    Like GPyTorch's settings it holds in all threads.
+        path: ``"auto"`` for the fastest path that applies. ``"plain"`` uses autograd for whole
+            matrices, ``"tiles"`` for one tile at a time, which is recomputed in the backward
+            pass. ``"compiled"`` uses C++ code with explicit gradients. A path that does not apply
+            is replaced by ``"plain"``: for complex primitives or primitives without a formula,
+            other devices and dtypes, or without compiled code (see
+            ``gpytorch_nkn.kernels.evaluation.instruction_set``).
 
     Raises:
-        ValueError: The path is none of these.
+        ValueError: The path is unknown.
 
     Example:
         >>> with kernel_evaluation("plain"):
@@ -41,7 +38,7 @@ class kernel_evaluation:  # noqa: N801, gpytorch.settings are spelt so
 
     @classmethod
     def path(cls) -> str:
-        """The path in force."""
+        """Return the active path."""
         return _entered[-1]._wanted if _entered else "auto"
 
     def __enter__(self) -> kernel_evaluation:

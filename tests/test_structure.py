@@ -316,7 +316,7 @@ def test_public_names_are_at_the_top_and_loaded_when_they_are_asked_for(imports)
     assert imports["message"] == f"module '{PACKAGE}' has no attribute 'NoSuchName'"
     top = importlib.import_module(PACKAGE)
     assert set(top.__all__) <= set(imports["listed"])
-    rooms = top._ROOMS
+    rooms = top._PACKAGES
     assert {*rooms, "settings", "__version__"} == set(top.__all__)
     for name, room in rooms.items():
         face = importlib.import_module(f"{PACKAGE}.{room}")

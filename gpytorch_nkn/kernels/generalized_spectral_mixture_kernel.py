@@ -35,9 +35,9 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
     dimensions and the cosine of a phase difference. Each is a valid kernel for any functions,
     hence so is the sum.
 
-    The local frequency at :math:`x` is not :math:`\mu_q(x)` but the gradient of the phase,
-    :math:`\mu_q(x) + J_q(x)^\top x` with the Jacobian :math:`J_q` of :math:`\mu_q`. Standardise
-    inputs: far from the origin small changes of :math:`\mu_q` change the phase a lot.
+    The local frequency is not :math:`\mu_q(x)` but the gradient of the phase,
+    :math:`\mu_q(x) + J_q(x)^\top x` with the Jacobian :math:`J_q`. Standardise inputs: far from the
+    origin small changes of :math:`\mu_q` change the phase a lot.
 
     Args:
         num_mixtures: Number of components ``Q``.

@@ -128,7 +128,7 @@ class InputWarpKernel(BatchKernel):
         return x.index_copy(-1, columns, warped)
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
-        """Return 1: derivatives by a GradientKernel would be with respect to warped inputs."""
+        """Return 1; a base kernel of derivatives would differentiate by warped inputs."""
         if self.base_kernel.num_outputs_per_input(x1, x2) != 1:
             raise NotImplementedError(
                 "base_kernel must have one output per input, got a "

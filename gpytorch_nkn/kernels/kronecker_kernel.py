@@ -43,8 +43,8 @@ class KroneckerKernel(BatchKernel):
     Args:
         kernels: One kernel per group of columns, each for inputs ``... x n x c_p``.
         coordinates: Coordinates of the grid, one tensor ``n_p`` or ``n_p x c_p`` per group, in any
-            order and with any spacing. Inputs, whose columns are those of all groups, are on the
-            grid if they equal its coordinates up to rounding.
+            order and with any spacing. Inputs have the columns of all groups, and are on the grid
+            if they equal its coordinates up to rounding.
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
@@ -116,7 +116,7 @@ class KroneckerKernel(BatchKernel):
         """Return the matrix as an operator of its factors; ``None`` if dense is better."""
         if x1.requires_grad or x2.requires_grad:  # the factors depend on coordinates only
             return None
-        size = self._grid.num_cells()
+        size = math.prod(map(len, self.coordinates))
         work = size * sum(map(len, self.coordinates))  # of a product with a vector
         large = not is_small(x1.size(-2) * x2.size(-2), work)
         if not large and (x1.size(-2), x2.size(-2)) != (size, size):
@@ -185,10 +185,6 @@ class _Grid(nn.Module):
         """Return the input columns of each group."""
         widths = [part.size(-1) for part in self.coordinates()]
         return [slice(end - n, end) for end, n in zip(accumulate(widths), widths, strict=True)]
-
-    def num_cells(self) -> int:
-        """Return the number of cells of the grid."""
-        return math.prod(map(len, self.coordinates()))
 
     def find(self, x: Tensor) -> Tensor | None:
         """Return indices ``... x N`` of cells in C order; ``None`` if an input is not on the grid.

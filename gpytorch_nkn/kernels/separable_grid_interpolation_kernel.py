@@ -164,8 +164,7 @@ class SeparableGridInterpolationKernel(BatchKernel):
             for kernel, axis in zip(self.kernels, self.grid_columns(), strict=True)
         ]
         # linear operators cannot be traced
-        small = diag or torch.jit.is_tracing() or self._is_small(x1.size(-2), x2.size(-2))
-        if not small:
+        if not (diag or torch.jit.is_tracing() or self._is_small(x1.size(-2), x2.size(-2))):
             return _interpolated(factors, weights1, weights2)
         values = _diagonal if diag else _values
         return reduce(torch.mul, map(values, factors, weights1, weights2))

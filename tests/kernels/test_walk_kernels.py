@@ -157,7 +157,7 @@ def test_words():
     smooth = RBFKernel().initialize(lengthscale=2.0)
     assert words(walk * smooth) == "a random walk times variation over 2.00"
     cycle = PeriodicKernel().initialize(period_length=12.0)
-    assert words(trend * cycle) == "a cycle of 12.0, whose shape wanders"
+    assert words(trend * cycle) == "a cycle of 12.0, whose shape follows a random walk"
     assert words(walk * trend) == "a local linear trend times a random walk"
 
 

@@ -70,31 +70,21 @@ def _walk(start: _Start) -> list[Kernel]:
     return [WienerKernel(origin=start.origin, unit=start.far)]
 
 
-def _trend(start: _Start) -> list[Kernel]:
-    return [IntegratedWienerKernel(origin=start.origin, unit=start.far)]
-
-
-def _damped(start: _Start) -> list[Kernel]:
-    kernel = DampedTrendKernel(origin=start.origin, unit=1.0)
-    return [_with_prior(kernel, "lengthscale", MODES["damped"], start.priors)]
-
-
 def _line(start: _Start) -> list[Kernel]:
     return [_fixed(LinearKernel(), "variance", start.far**-2)]
 
 
-def _level(start: _Start) -> list[Kernel]:
-    level = MODES["level"][0] * start.far, MODES["level"][1]
-    return [_with_prior(MaternKernel(nu=0.5), "lengthscale", level, start.priors)]
+def _with_lengthscale(kernel: Kernel, name: str, start: _Start, unit: float = 1.0) -> list[Kernel]:
+    prior = unit * MODES[name][0], MODES[name][1]
+    return [_with_prior(kernel, "lengthscale", prior, start.priors)]
+
+
+def _damped(start: _Start) -> list[Kernel]:
+    return _with_lengthscale(DampedTrendKernel(origin=start.origin, unit=1.0), "damped", start)
 
 
 def _smooth(start: _Start) -> list[Kernel]:
-    kernel = _fixed(RQKernel(), "alpha", 1.0)
-    return [_with_prior(kernel, "lengthscale", MODES["smooth"], start.priors)]
-
-
-def _rough(start: _Start) -> list[Kernel]:
-    return [_with_prior(MaternKernel(nu=0.5), "lengthscale", MODES["rough"], start.priors)]
+    return _with_lengthscale(_fixed(RQKernel(), "alpha", 1.0), "smooth", start)
 
 
 def _periodic(start: _Start, shape: str) -> Kernel:
@@ -102,30 +92,19 @@ def _periodic(start: _Start, shape: str) -> Kernel:
     return _with_prior(kernel, "lengthscale", MODES[shape], start.priors)
 
 
-def _season(start: _Start, drifting: str = "drift") -> list[Kernel]:
-    drift = start.period * MODES[drifting][0], MODES[drifting][1]
-    return [_periodic(start, "shape"), _with_prior(RBFKernel(), "lengthscale", drift, start.priors)]
-
-
-def _shifting_season(start: _Start) -> list[Kernel]:
-    return [_periodic(start, "shifting_shape"), *_walk(start)]
-
-
-def _steady_season(start: _Start) -> list[Kernel]:
-    return _season(start, "steady_drift")
-
-
-def _fixed_season(start: _Start) -> list[Kernel]:
-    return [_periodic(start, "shape")]
+def _season(start: _Start, drift: str) -> list[Kernel]:
+    return [
+        _periodic(start, "shape"),
+        *_with_lengthscale(RBFKernel(), drift, start, start.period),
+    ]
 
 
 def _cycle(start: _Start) -> list[Kernel]:
-    (mode, scale), (periods, width) = MODES["cycle"], MODES["coherence"]
+    period = MODES["cycle"][0] * start.period, MODES["cycle"][1]
     wave = _fixed(ZeroMeanPeriodicKernel(), "lengthscale", _SINE)
-    coherence = (periods * start.period, width)
     return [
-        _with_prior(wave, "period_length", (mode * start.period, scale), start.priors),
-        _with_prior(MaternKernel(nu=0.5), "lengthscale", coherence, start.priors),
+        _with_prior(wave, "period_length", period, start.priors),
+        *_with_lengthscale(MaternKernel(nu=0.5), "coherence", start, start.period),
     ]
 
 
@@ -136,37 +115,27 @@ class _Term(NamedTuple):
 
 TERMS = {
     "walk": _Term(_walk, (0.06, 1.5)),
-    "trend": _Term(_trend, (0.0016, 2.0)),
+    "trend": _Term(lambda s: [IntegratedWienerKernel(origin=s.origin, unit=s.far)], (0.0016, 2.0)),
     "damped": _Term(_damped, (0.02, 1.5)),
     "line": _Term(_line, (0.22, 1.5)),
     "smooth": _Term(_smooth, (0.135, 1.2)),
-    "rough": _Term(_rough, (0.135, 1.2)),
-    "season": _Term(_season, (0.044, 1.8)),
-    "steady_season": _Term(_steady_season, (0.044, 1.8)),
-    "shifting_season": _Term(_shifting_season, (0.0036, 2.2)),
-    "level": _Term(_level, (0.135, 1.5)),
-    "fixed_season": _Term(_fixed_season, (0.135, 1.8)),
+    "rough": _Term(lambda s: _with_lengthscale(MaternKernel(nu=0.5), "rough", s), (0.135, 1.2)),
+    "season": _Term(lambda s: _season(s, "drift"), (0.044, 1.8)),
+    "steady_season": _Term(lambda s: _season(s, "steady_drift"), (0.044, 1.8)),
+    "shifting_season": _Term(lambda s: [_periodic(s, "shifting_shape"), *_walk(s)], (0.0036, 2.2)),
+    "level": _Term(
+        lambda s: _with_lengthscale(MaternKernel(nu=0.5), "level", s, s.far), (0.135, 1.5)
+    ),
+    "fixed_season": _Term(lambda s: [_periodic(s, "shape")], (0.135, 1.8)),
     "cycle": _Term(_cycle, (0.135, 1.5)),
 }
 
 
-def _curve(start: _Start) -> list[Kernel]:
-    return [_with_prior(RBFKernel(), "lengthscale", MODES["curve"], start.priors)]
-
-
-def _drifting_line(start: _Start) -> list[Kernel]:
-    return [*_line(start), *_walk(start)]
-
-
-def _seasonal_line(start: _Start) -> list[Kernel]:
-    return [*_line(start), _periodic(start, "shape")]
-
-
 # Effects of each covariate.
 _LINE = _Term(_line, (0.02, 2.0))
-_DRIFTING_LINE = _Term(_drifting_line, (0.0005, 2.0))
-_SEASONAL_LINE = _Term(_seasonal_line, (0.002, 2.0))
-_CURVE = _Term(_curve, (0.01, 2.0))
+_DRIFTING_LINE = _Term(lambda s: [*_line(s), *_walk(s)], (0.0005, 2.0))
+_SEASONAL_LINE = _Term(lambda s: [*_line(s), _periodic(s, "shape")], (0.002, 2.0))
+_CURVE = _Term(lambda s: _with_lengthscale(RBFKernel(), "curve", s), (0.01, 2.0))
 
 
 def forecast(
@@ -196,7 +165,7 @@ def forecast(
         if name == "fixed_season" and len(seasons) > 1:
             # the shape of the shortest season varies with the longest
             ends = (_Start(float(origin), float(seasons[n]), far, priors) for n in (0, -1))
-            groups.append([kernel for end in ends for kernel in _fixed_season(end)])
+            groups.append([_periodic(end, "shape") for end in ends])
             weights.append(TERMS[name].weight)
     if not groups:
         raise ValueError(f"terms={tuple(terms)} need seasons or cycles, got none.")

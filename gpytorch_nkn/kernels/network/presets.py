@@ -300,7 +300,7 @@ def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
 def _start_convex(
     layers: list[Layer], num_single: int, num_joint: int, near: str, priors: bool
 ) -> None:
-    """Set weights near ``OUTPUT_WEIGHTS[near]``, and priors around those of the centre."""
+    """Set weights near ``OUTPUT_WEIGHTS[near]``, and priors around the central weights."""
     center = convex_weights(layers, num_single, num_joint, OUTPUT_WEIGHTS["center"])
     set_convex_weights(layers, center)
     for layer in layers if priors else ():
