@@ -129,14 +129,14 @@ class Benchmark:
         lacking = {value for value, package in self.needs.items() if find_spec(package) is None}
         settings = {name: getattr(args, name) for name in self.settings}
         names = list(self.axes)
-        left_out = set()
+        held_out = set()
         for values in itertools.product(*(getattr(args, name) for name in reversed(names))):
             job = dict(zip(reversed(names), values, strict=True))
-            left_out |= lacking & set(values)
+            held_out |= lacking & set(values)
             job = {name: job[name] for name in names} | settings
             if not lacking & set(values) and self.possible(job):
                 yield job
-        for value in sorted(left_out):
+        for value in sorted(held_out):
             print(f"{value} is left out: {self.needs[value]} is not installed", file=sys.stderr)
 
     def _read(self, path: Path) -> dict[str, dict]:

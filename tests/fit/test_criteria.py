@@ -9,7 +9,7 @@ from tests.fit.models import network_model
 from tests.multitask_models import KINDS, make_multitask
 
 
-def left_out_density(model, blocks):
+def held_out_density(model, blocks):
     """Each block from a Gaussian conditioned on the other points, computed by solves."""
     mean, covariance = noisy_prior(model)
     y, total = flat_targets(model), 0.0
@@ -28,7 +28,7 @@ def test_leave_one_out(kind):
     model.train()
     with torch.no_grad():
         points = torch.arange(flat_targets(model).numel()).unsqueeze(-1)
-        expected = left_out_density(model, list(points))
+        expected = held_out_density(model, list(points))
     assert evaluate_criterion(model, "loo", math.nan, 8) == pytest.approx(expected)
 
 
@@ -38,5 +38,5 @@ def test_blocks_are_contiguous_along_the_input_whatever_the_order_of_rows():
     model.set_train_data(model.train_inputs[0][mixed], model.train_targets[mixed], strict=False)
     order = model.train_inputs[0][:, 0].argsort()
     with torch.no_grad():
-        expected = left_out_density(model, order.view(4, 4))
+        expected = held_out_density(model, order.view(4, 4))
     assert evaluate_criterion(model, "blocked_cv", math.nan, 4) == pytest.approx(expected)

@@ -94,8 +94,8 @@ def test_with_gaussian_noise_it_is_exact():
     torch.testing.assert_close(posterior.covariance_matrix, expected)
     torch.testing.assert_close(posterior.variance, expected.diagonal())
     inverse = torch.linalg.inv(noisy)
-    left_out = NOISY - (inverse @ (NOISY - mean)) / inverse.diagonal()
-    torch.testing.assert_close(model.leave_one_out().mean, left_out)
+    held_out = NOISY - (inverse @ (NOISY - mean)) / inverse.diagonal()
+    torch.testing.assert_close(model.leave_one_out().mean, held_out)
 
 
 def test_evidence_and_probabilities_are_those_of_scikit_learn():

@@ -140,7 +140,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
         y_transform_: The transform of the targets.
-        noise_depends_: Whether the noise depends on the inputs.
+        heteroscedastic_: Whether the noise depends on the inputs.
 
     Ctrl-C and the budget end the training; the best parameters so far are used.
 
@@ -281,7 +281,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             ensemble = mix(end=-math.inf)
         self._ensemble, self.results_ = ensemble, results
         self.members_, self.weights_ = ensemble.members, ensemble.weights
-        self.model_, self.noise_depends_ = ensemble.model, ensemble.scale is not None
+        self.model_, self.heteroscedastic_ = ensemble.model, ensemble.scale is not None
         widths = zip(ensemble.widths.tolist(), ensemble.width_weights.tolist(), strict=True)
         self.width_weights_ = dict(widths)
         logs = self._targets.log_density_of(*ensemble.held_out)

@@ -205,11 +205,11 @@ def effects_block(
     return Block("Effects of the columns", sentences, note, table, (figure,), layout="wide")
 
 
-def calibration_sketch(left_out: LeaveOneOut, size: tuple[float, float] = SIZE) -> Sketch:
+def calibration_sketch(loo: LeaveOneOut, size: tuple[float, float] = SIZE) -> Sketch:
     """Fractions of held-out observations inside predictive intervals."""
-    levels = np.array([c.level for c in left_out.coverage])
-    fractions = np.array([c.fraction for c in left_out.coverage])
-    text, number = "Held-out observations inside predictive intervals", left_out.z_scores.size
+    levels = np.array([c.level for c in loo.coverage])
+    fractions = np.array([c.fraction for c in loo.coverage])
+    text, number = "Held-out observations inside predictive intervals", loo.z_scores.size
     return Sketch(
         text,
         lambda ax: plotting.plot_calibration(ax, levels, fractions, num_points=number),

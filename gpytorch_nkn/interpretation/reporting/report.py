@@ -41,7 +41,7 @@ from gpytorch_nkn.interpretation.reporting.words import (
     describe_checks,
     describe_component,
     describe_effects,
-    describe_left_out,
+    describe_held_out,
     spread_text,
     title_of,
 )
@@ -102,7 +102,7 @@ class Report(Findings):
     forecast: Forecast | None  #: None for a table
     effects: Effects | None  #: of the input columns; None for one column
     residual_checks: ResidualChecks
-    left_out: LeaveOneOut  #: leave-one-out predictions
+    held_out: LeaveOneOut  #: leave-one-out predictions
     decomposition: Decomposition
 
     @property
@@ -116,7 +116,7 @@ class Report(Findings):
         gp = self.decomposition.gp
         if float(gp.noise.mean()) < _NO_NOISE * float(gp.targets.var(correction=0)):
             return [say("no_noise")]
-        return [*describe_checks(self.residual_checks), *describe_left_out(self.left_out)]
+        return [*describe_checks(self.residual_checks), *describe_held_out(self.held_out)]
 
     def blocks(self) -> list[Block]:
         """Parts of the report in their order."""
@@ -256,7 +256,7 @@ class Report(Findings):
         text = "Periodogram of the residuals"
         add(checks.periodogram, plotting.plot_periodogram, text, x_label=unit)
         add(checks.qq, plotting.plot_qq, "Quantiles of the residuals against those of the noise")
-        return [*figures, calibration_sketch(self.left_out, size)]
+        return [*figures, calibration_sketch(self.held_out, size)]
 
     def _x_label(self) -> str:
         is_date = np.issubdtype(self.x.dtype, np.datetime64)
@@ -334,7 +334,7 @@ def report(
         split = decompose_gp(gp, expansions={max_terms: expansion})
         bar.update()
         residual_checks = _check_residuals(split, seed)
-        y, _, left_out = held_out([(1.0, gp)])
+        y, _, loo = held_out([(1.0, gp)])
         bar.update()
         influence = fit = forecast = None
         if gp.inputs.size(-1) > 1:
@@ -357,7 +357,7 @@ def report(
         forecast=forecast,
         effects=influence,
         residual_checks=residual_checks,
-        left_out=left_out,
+        held_out=loo,
         decomposition=split,
     )
 

@@ -27,7 +27,7 @@ from gpytorch_nkn.interpretation.reporting.page import (
     panels,
     say_all,
 )
-from gpytorch_nkn.interpretation.reporting.words import describe_effects, describe_left_out
+from gpytorch_nkn.interpretation.reporting.words import describe_effects, describe_held_out
 from gpytorch_nkn.interpretation.source import fitted_processes, is_ensemble
 from gpytorch_nkn.interpretation.units import (
     Z95,
@@ -87,7 +87,7 @@ class SearchReport(Findings):
     candidates: np.ndarray  #: next points Q x D
     structures: dict[str, float]  #: weights of the structures that the model averages
     ahead: LeaveOneOut  #: predictions of each evaluation from the earlier ones
-    left_out: LeaveOneOut  #: predictions of each evaluation from all others
+    held_out: LeaveOneOut  #: predictions of each evaluation from all others
     effects: Effects | None  #: of the input columns; None for one
     slices: tuple[SearchSlice, ...]  #: through the first candidate, or else the best point
 
@@ -138,7 +138,7 @@ class SearchReport(Findings):
             label = f"effect on {literal(self.outcome, _PANEL)}"
             blocks.append(effects_block(self.effects, label, note=note))
         text = "Errors of predictions from the earlier evaluations"
-        checks = Sketch(text, self._paint_ahead, caption=text), calibration_sketch(self.left_out)
+        checks = Sketch(text, self._paint_ahead, caption=text), calibration_sketch(self.held_out)
         note = (
             "The model with its present hyperparameters predicts each evaluation from the earlier "
             "ones, and from all others."
@@ -249,7 +249,7 @@ def report_search(
         offset, scale = y_offset + y_scale * float(units.y_offset), y_scale * float(units.y_scale)
         units = replace(units, y_offset=offset, y_scale=scale)
         processes = [(weight, replace(gp, units=units)) for weight, gp in processes]
-        values, ahead, left_out = held_out(processes)
+        values, ahead, loo = held_out(processes)
         if len(values) < 3:
             raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
         kept, so_far = plotting.check_progress(values, maximize, optimum, num_initial, feasible)
@@ -308,18 +308,18 @@ def report_search(
         candidates=chosen,
         structures=dict(getattr(model, "structure_weights", {})),
         ahead=ahead,
-        left_out=left_out,
+        held_out=loo,
         effects=influence,
         slices=tuple(slices),
     )
-    skill = _skill(values, left_out.mean)
+    skill = _skill(values, loo.mean)
     expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
     point = _Point(units, 0.1 * (ends[1] - ends[0]), (x % 1 == 0).all(0))
     trained = bool(getattr(model, "is_trained", True))
     summary = _summary(found, so_far, expected, point, skill, trained)
     if influence is not None:
         summary += describe_effects(influence, units, lowest_first=not maximize)
-    checks = [*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_left_out(left_out)]
+    checks = [*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_held_out(loo)]
     return replace(found, summary=tuple(summary), checks=tuple(checks))
 
 
@@ -473,11 +473,11 @@ def _checks(z: np.ndarray, skill: float) -> list[str]:
     )
 
 
-def _skill(values: np.ndarray, left_out: np.ndarray) -> float:
+def _skill(values: np.ndarray, predicted: np.ndarray) -> float:
     """Share of the variance that leave-one-out predictions explain; 0 for the others' mean."""
     size = values.size
     spread = np.square(size / (size - 1) * (values - values.mean())).sum()
-    return float(1 - np.square(values - left_out).sum() / spread) if spread > 0 else math.nan
+    return float(1 - np.square(values - predicted).sum() / spread) if spread > 0 else math.nan
 
 
 def _value_text(value: float, change: float) -> str:

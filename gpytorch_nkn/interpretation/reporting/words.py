@@ -30,7 +30,7 @@ __all__ = [
     "describe_checks",
     "describe_component",
     "describe_effects",
-    "describe_left_out",
+    "describe_held_out",
     "spread_text",
     "title_of",
 ]
@@ -357,16 +357,16 @@ def describe_checks(checks: ResidualChecks) -> list[str]:
     return [*sentences, _graded("not_normal", check.p_value, **facts)]
 
 
-def describe_left_out(left_out: LeaveOneOut) -> list[str]:
+def describe_held_out(loo: LeaveOneOut) -> list[str]:
     """Describe the calibration of held-out predictions: intervals, and distributions.
 
     The p-value of the intervals is the smallest of all levels after Bonferroni's correction.
     """
-    worst = min(left_out.coverage, key=lambda coverage: coverage.p_value)
-    shown = next(coverage for coverage in left_out.coverage if coverage.level == 0.95)
+    worst = min(loo.coverage, key=lambda coverage: coverage.p_value)
+    shown = next(coverage for coverage in loo.coverage if coverage.level == 0.95)
     intervals = _graded(
         "intervals",
-        min(1.0, len(left_out.coverage) * worst.p_value),
+        min(1.0, len(loo.coverage) * worst.p_value),
         shown=f"{shown.fraction:.1%}",
         wrong="narrow" if worst.fraction < worst.level else "wide",
         level=f"{worst.level:.0%}",
@@ -374,7 +374,7 @@ def describe_left_out(left_out: LeaveOneOut) -> list[str]:
         lower=f"{worst.lower:.1%}",
         upper=f"{worst.upper:.1%}",
     )
-    return [intervals, _graded("distribution", left_out.p_value)]
+    return [intervals, _graded("distribution", loo.p_value)]
 
 
 def _graded(phrase: str, p_value: float, **facts: str) -> str:

@@ -68,7 +68,7 @@ def test_gamma_is_that_of_the_best_kernel_ridge_regression():
     assert found.error == pytest.approx(errors[best, penalty] / y.var(), rel=1e-8)
 
 
-def left_out_predictions(features, y, penalty):
+def held_out_predictions(features, y, penalty):
     """Of ridge regressions on all other rows."""
     found = []
     for row in range(len(y)):
@@ -88,7 +88,7 @@ def test_ridge_regression_is_scikit_learns_with_the_best_penalty(count, monkeypa
     y = features[:, :2] + 0.5 * rng.normal(size=(count, 2)) + 3
     errors = {}
     for penalty in 10 ** np.arange(-7, 1.1, 0.5) * count:
-        found = left_out_predictions(features, y, penalty)
+        found = held_out_predictions(features, y, penalty)
         errors[penalty] = np.mean((found - y) ** 2), found
     best = min(errors, key=lambda penalty: errors[penalty][0])
     model = Ridge(alpha=best).fit(features, y)

@@ -44,7 +44,7 @@ def test_a_log_linear_scale_is_found():
 
 
 def test_noise_that_grows_is_covered_in_every_part(fitted):
-    assert fitted.noise_depends_
+    assert fitted.heteroscedastic_
     X, y, std = table(1500, seed=1)
     lower, upper = fitted.predict_interval(X, 0.9)
     inside = (lower < y) & (y < upper)
@@ -56,15 +56,15 @@ def test_noise_that_grows_is_covered_in_every_part(fitted):
 
 def test_one_noise_stays_one():
     X, y, _ = table(150, slope=0.0)
-    assert not regressor().fit(X, y).noise_depends_
+    assert not regressor().fit(X, y).heteroscedastic_
 
 
 def test_categories_and_inducing_points():
     X, y, _ = table(250)
     frame = pd.DataFrame(X, columns=["a", "b"])
     frame["kind"] = np.where(np.arange(len(y)) % 2, "u", "v")
-    assert regressor().fit(frame, y).noise_depends_
+    assert regressor().fit(frame, y).heteroscedastic_
     sparse = regressor(method="sparse", num_inducing=40).fit(X, y)
-    assert sparse.noise_depends_
+    assert sparse.heteroscedastic_
     std = sparse.predict(np.array([[0.05, 0.5], [0.95, 0.5]]), return_std=True)[1]
     assert std[1] > 2 * std[0]

@@ -295,7 +295,7 @@ def blocks_of(x, folds=10):
     return np.array_split(np.argsort(x.numpy().reshape(-1), kind="stable"), folds)
 
 
-def left_out_parts(model, decomposition):
+def held_out_parts(model, decomposition):
     """Components at every point, ``J x N``, by refits without its block (and with all data)."""
     x, y = model.train_inputs[0], model.train_targets
     n = len(x)
@@ -310,17 +310,17 @@ def left_out_parts(model, decomposition):
         return (matrices[:, where][:, :, kept] @ weights) + level[:, None]
 
     everything = torch.arange(n)
-    left_out = torch.zeros(len(decomposition.components), n)
+    held_out = torch.zeros(len(decomposition.components), n)
     for block in blocks_of(x):
         kept = torch.tensor([i for i in range(n) if i not in set(block.tolist())])
-        left_out[:, block] = predict(kept, torch.as_tensor(block))
-    return left_out, predict(everything, everything)
+        held_out[:, block] = predict(kept, torch.as_tensor(block))
+    return held_out, predict(everything, everything)
 
 
 def test_order_and_numbers_against_brute_force():
     model = series_model()
     decomposition = decompose(model)
-    left_out, fitted = left_out_parts(model, decomposition)
+    held_out, fitted = held_out_parts(model, decomposition)
     targets = model.train_targets - model.train_targets.mean()
     level = fitted.mean(-1, keepdim=True)
     leveled = model.train_targets - level.sum(0)
@@ -329,7 +329,7 @@ def test_order_and_numbers_against_brute_force():
     for step in range(count):
         errors = {
             choice: float(
-                (leveled - (left_out - level)[[*range(step), choice]].sum(0)).abs().mean()
+                (leveled - (held_out - level)[[*range(step), choice]].sum(0)).abs().mean()
             )
             for choice in range(step, count)
         }

@@ -46,7 +46,7 @@ def test_an_evaluation_is_predicted_as_by_the_model_without_the_later_ones(name)
     model = MODELS[name]().eval()
     with evaluating(model), torch.no_grad():
         processes = fitted_processes(model)
-        values, ahead, left_out = held_out(processes)
+        values, ahead, loo = held_out(processes)
         np.testing.assert_allclose(values, Y[:, 0], rtol=1e-6)
         place = 9
         means, stds, alone = [], [], []
@@ -64,7 +64,7 @@ def test_an_evaluation_is_predicted_as_by_the_model_without_the_later_ones(name)
                 found[1].append(gp.units.y_scale * float(factor * std))
         weights = np.array([weight for weight, _ in processes])
     assert ahead.mean[place] == pytest.approx(weights @ means, rel=1e-4)
-    assert left_out.mean[place] == pytest.approx(weights @ alone, rel=1e-4)
+    assert loo.mean[place] == pytest.approx(weights @ alone, rel=1e-4)
     below = weights @ norm.cdf(Y[place, 0], means, stds)
     assert norm.cdf(ahead.z_scores[place]) == pytest.approx(below, rel=1e-3, abs=1e-9)
     second = weights @ (np.square(stds) + np.square(means)) - (weights @ means) ** 2
@@ -221,7 +221,7 @@ def test_values_are_told_in_the_units_that_they_had_before_the_model():
     np.testing.assert_allclose(found.slices[0].upper, expected + width)
     plain = report_search(model, candidates=X[:1], maximize=False)
     np.testing.assert_allclose(found.ahead.z_scores, -plain.ahead.z_scores)
-    np.testing.assert_allclose(found.left_out.std, std * plain.left_out.std)
+    np.testing.assert_allclose(found.held_out.std, std * plain.held_out.std)
     for one, other in zip(found.effects.main, plain.effects.main, strict=True):
         np.testing.assert_allclose(one.mean, -std * other.mean)
         np.testing.assert_allclose(one.lower, -std * other.upper)

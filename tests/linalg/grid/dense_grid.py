@@ -48,7 +48,7 @@ def density(residual, observed, noise, factors):
     return -normal.log_prob(residual.flatten()[seen])
 
 
-def left_out(residual, observed, block, noise, factors):
+def held_out(residual, observed, block, noise, factors):
     """Squared errors and variances of new observations of a block, given all other cells."""
     covariance = kron(factors)
     gone = (block & observed).flatten()

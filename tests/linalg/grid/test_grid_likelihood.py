@@ -9,7 +9,7 @@ from tests.linalg.grid.dense_grid import (
     TIGHT,
     density,
     factors_of,
-    left_out,
+    held_out,
     random_grid,
     scaled_density,
     symmetric,
@@ -164,7 +164,7 @@ def test_block_errors_and_every_gradient_equal_the_dense_ones(shape, share):
     blocks = some_blocks(grid)
     loss = HeldOutBlocks(grid, blocks, **TIGHT)
     expected = torch.stack(
-        [left_out(residual, grid.observed, b, noise, factors)[0].mean() for b in blocks]
+        [held_out(residual, grid.observed, b, noise, factors)[0].mean() for b in blocks]
     )
     compare(loss(residual, noise, factors), expected, residual, noise, factors)
     compare(loss(residual, noise, factors), expected, residual, noise, factors)  # warm
@@ -190,7 +190,7 @@ def test_block_errors_of_a_batch(mask_batch, batches, batch, noise_batch, share)
     parts = [f.expand(*full, *f.shape[-2:]).reshape(-1, *f.shape[-2:]) for f in factors]
     expected = torch.stack(
         [
-            left_out(arrays[i], masks[i], block, noises[i], [part[i] for part in parts])[0].mean()
+            held_out(arrays[i], masks[i], block, noises[i], [part[i] for part in parts])[0].mean()
             for block in blocks
             for i in range(len(masks))
         ]
@@ -212,7 +212,7 @@ def test_scale_is_the_mean_ratio_of_squared_errors_and_predicted_variances(share
     expected = []
     for number, (mask, array) in enumerate(zip(masks, arrays, strict=True)):
         own = [factors[0][number] if batch else factors[0], factors[1]]
-        parts = [left_out(array, mask, block, noise, own) for block in blocks]
+        parts = [held_out(array, mask, block, noise, own) for block in blocks]
         ratios = [errors.sum() / variances.sum() for errors, variances in parts]
         expected.append(torch.stack(ratios).mean().detach())
     torch.testing.assert_close(scale, torch.stack(expected).view(batch), rtol=0.04, atol=0)
