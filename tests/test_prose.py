@@ -15,7 +15,7 @@ BANNED = {
     "as it is": "unchanged",
     "as stock": "to GPyTorch",
     "bands": "prediction intervals",
-    "bends?|bent": "warps, is curved",
+    "bends?|bent(?! cigar)": "warps, is curved",
     "climbs?|risen": "maximises",
     "dealt|parcels?|traveller": "partitioned, shared payload, worker state",
     "derivatives? by": "derivatives with respect to",
