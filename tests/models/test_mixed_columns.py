@@ -109,7 +109,7 @@ def test_input_transforms_leave_codes_alone(cls, trained):
 def test_codes_are_integers(cls):
     x = points(10)
     x[3, 2] = 0.25
-    with pytest.raises(ValueError, match=r"columns \(2,\) of train_X must contain integer codes, got 0.25"):
+    with pytest.raises(ValueError, match=r"\(2,\) of train_X must contain integer codes, got 0.25"):
         cls(x, function(x), cat_dims=[2])
 
 
