@@ -46,8 +46,7 @@ forecaster = NKNForecaster(
     transform="identity",
     restarts=3,
     random_state=1,
-)
-forecaster.fit(dates[past], co2[past])
+).fit(dates[past], co2[past])
 
 # %% [markdown]
 # ## The kernel is a polynomial
