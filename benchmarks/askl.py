@@ -44,7 +44,7 @@ def fit_reference(
     """Choose the settings of a method and train it.
 
     Every method but the boosted trees centres the inputs, and chooses whether to scale each column:
-    those of images are better left in one unit.
+    pixels are better left in one unit.
     """
     if method == _BOOSTING:
         boosting = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
@@ -92,7 +92,7 @@ def leave_one_out(
 def _tune_ridge(
     X: np.ndarray, y: np.ndarray, classes: bool, seed: int, features: int
 ) -> tuple[bool, float, float]:
-    """Scaling, width and penalty with the best accuracy, or least error, of rows left out."""
+    """Scaling, width and penalty with the best accuracy, or least error, of held-out rows."""
     targets = y[:, None]
     if classes:
         binarizer = LabelBinarizer(neg_label=-1)

@@ -1,4 +1,4 @@
-"""Bayesian optimisation as it is in use: noise, constraints, categories, several objectives.
+"""Bayesian optimisation in practice: noise, constraints, categories, several objectives.
 
 Compared are, at half of the evaluations and at their end, the smallest value without its noise, the
 smallest that keeps the constraints, the error of cross-validation, or minus the hypervolume.
@@ -64,7 +64,7 @@ def _constrained(name: str, make: Callable, optimum: float | None = None) -> Pro
 
 
 def _several(name: str, make: Callable) -> Problem:
-    """BoTorch's functions have three objectives, of which all are kept."""
+    """BoTorch's functions with all of their three objectives."""
     problem = make()
     objectives, reference = problem.num_objectives, tuple(problem._ref_point)
     function, bounds = problem._evaluate_true, problem.bounds.double()

@@ -1,10 +1,10 @@
 """Forecasts of counts and intermittent demand, beside the usual methods for these.
 
-Monthly sales of car parts (Hyndman; 60 of the 2,674 parts, of which every second is reported, 6
+Monthly sales of car parts (Hyndman; 60 of the 2,674 parts, every second one reported, 6
 months ahead), infections a week or month (8 weeks or 6 months ahead) and drawn intermittent
-demand (6 months ahead), each from two origins. Methods receive the season of months; those of 52
-weeks none, but ours. Croston's method, TSB, ADIDA and IMAPA have conformal intervals, no quantile
-of any method is negative.
+demand (6 months ahead), each from two origins. Only ours receives a season of
+52 weeks; all receive the season of months. Croston's method, TSB, ADIDA and IMAPA have conformal
+intervals; no quantile of any method is negative.
 
 GPYTORCH_NKN_DATA names the folder of the data. Its file counts/counts.csv, with the columns group
 (carparts, weeks, months), series and y, in the order of time, is made in R by
@@ -154,7 +154,7 @@ def _forecast_of_past(
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Means over the forecasts of a group, and pinball losses less those of our default."""
+    """Means over the forecasts of a group, and pinball losses minus our default's."""
     own = [row for row in rows if row["method"] == "NKNForecaster"]
 
     def less(runs: list[dict]) -> str:

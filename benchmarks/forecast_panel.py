@@ -1,8 +1,8 @@
-"""Forecasts of everyday series from rolling origins, beside those of the usual forecasters.
+"""Forecasts of everyday series from rolling origins, beside the usual forecasters.
 
 The last horizon of each of 57 series, the horizon before it, and so on, each from all that came
-before. Forecasters receive the season of a series up to 24 steps; those of 48 and 52 steps none,
-but ours may infer it from the time axis. GPYTORCH_NKN_DATA names the folder of the data.
+before. Forecasters receive the season of a series up to 24 steps. Ours may also infer seasons of 48
+and 52 steps from the time axis. GPYTORCH_NKN_DATA names the folder of the data.
 
 ``--panel NAME --series $(seq 0 199) --origin 0`` reads another panel, forecast_panel/NAME.csv with
 the columns unique_id, x and y, and NAME.json with the season and the horizon in steps of each

@@ -244,7 +244,7 @@ def _steps() -> Figures:
 
 
 def _imports() -> Figures:
-    """Seconds of imports beside those of ``import gpytorch``."""
+    """Seconds of imports beside ``import gpytorch``."""
     ratios: dict[str, list[float]] = {name: [] for name in ("kernels", "models", "estimators")}
     for _ in range(7):
         base = _seconds_elsewhere("import gpytorch")

@@ -1,6 +1,6 @@
 """What steps and predictions cost on a GPU.
 
-Runs on the first CUDA device; where there is none, it says so and ends well. (The results there are
+Runs on the first CUDA device; without one, it says so and ends well. (The results there are
 checked by ``make test DEVICE=cuda``.) Ways take turns; figures are medians of the turns of a way's
 time divided by that of the first way, with the lowest and highest. Memory is the highest that was
 allocated in a step, in N x N matrices; waits are how often a step made the device wait for Python.
@@ -96,7 +96,7 @@ def _compare(comparison: Comparison, device: torch.device, turns: int) -> list[d
         lines[name] = {"what": title, "way": name, "ms": "out of memory"}
         try:
             step = make()
-            step()  # sets things up
+            step()  # first call, with set-up
             if on_gpu:
                 torch.cuda.synchronize(device)
                 torch.cuda.reset_peak_memory_stats(device)

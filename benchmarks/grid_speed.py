@@ -53,7 +53,7 @@ class PaperGrid(nn.Module):
 
     Args:
         coordinates: Rows ``n_1 x 1`` and columns ``n_2 x 1``.
-        targets: Values ``n_1 x n_2``; those of missing cells are not used.
+        targets: Values ``n_1 x n_2``; values of missing cells are not used.
         missing: Booleans ``n_1 x n_2``.
         kernels: A kernel of rows and one of columns; their product is learned.
         noise: Start value of the noise variance.
@@ -191,7 +191,7 @@ def start_kernels(
 Grid = tuple[list[Tensor], Tensor, Tensor]
 _OURS = "ours, float64"
 _SMALL, _HOLE = "32x32", (60 / 224, 80 / 224, 80 / 224)  # the paper's hole, as shares of the sides
-_RATE, _TOLERANCE = 0.01, 1e-2  # those of fit_grid_gp
+_RATE, _TOLERANCE = 0.01, 1e-2  # as in fit_grid_gp
 # Method, dtype, options.
 _WAYS: dict[str, tuple[str, torch.dtype, dict]] = {
     _OURS: ("ours", torch.float64, {}),

@@ -73,7 +73,7 @@ def mask_of(kind: str) -> np.ndarray:
 
 
 def _peers(image: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
-    """What others make of it; those that are not installed are left out."""
+    """Results of other methods that are installed."""
     from skimage.restoration import inpaint_biharmonic
 
     found = {"biharmonic": inpaint_biharmonic(np.where(mask, 0, image), mask)}

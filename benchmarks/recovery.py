@@ -1,6 +1,6 @@
 """How often a Neural Kernel Network finds the composition of kernels that its data were drawn from.
 
-Data from Gaussian processes with known kernels are given to a network, of which ``simplify`` keeps
+Data from Gaussian processes with known kernels are given to a network; ``simplify`` keeps
 few terms (for several columns: whose ``effects`` of pairs link the columns); right is an answer
 whose leading terms are the true ones. Seeds 0 to 7 are for tuning, 100 to 119 for the report.
 

@@ -214,7 +214,7 @@ def summary(
 
 
 def mean(name: str, form: str) -> Cell:
-    """The mean of a value of each row, as it is printed."""
+    """The mean of a value over rows, formatted."""
     return lambda runs: format(statistics.fmean(row[name] for row in runs), form)
 
 

@@ -137,7 +137,7 @@ class Benchmark:
             if not lacking & set(values) and self.possible(job):
                 yield job
         for value in sorted(held_out):
-            print(f"{value} is left out: {self.needs[value]} is not installed", file=sys.stderr)
+            print(f"{value} is skipped: {self.needs[value]} is not installed", file=sys.stderr)
 
     def _read(self, path: Path) -> dict[str, dict]:
         """Finished rows by their jobs; a line that is only half written does not count."""
@@ -216,7 +216,7 @@ def ratios_in_turn(
         for name, step in steps.items():
             begin = clock()
             step()
-            if turn:  # the first step of each sets things up
+            if turn:  # the first step of each includes its set-up
                 seconds[name].append(clock() - begin)
     return seconds
 

@@ -58,7 +58,7 @@ def run(way: str, rows: int) -> dict:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Slope of the logarithms of values by those of sizes."""
+    """Slope of the logarithms of values against the logarithms of sizes."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 

@@ -48,7 +48,7 @@ def load_split(name: str, split: int, rows: int) -> Split:
 
 
 def resolution(y: np.ndarray) -> float | None:
-    """The step of which all targets are multiples, where at least half of them are alike."""
+    """Common step of all targets, where at least half of them are repeated."""
     values = np.unique(y)
     if len(values) > len(y) / 2:
         return None

@@ -1,10 +1,10 @@
 """Regression on tables by networks of kernels and by the usual Gaussian processes.
 
 Ten random splits of each table and its PCA split (both ends of the first principal component are
-held out), those of Sun et al. (2018). All methods get standardised inputs and targets, the same
+held out), as in Sun et al. (2018). All methods get standardised inputs and targets, the same
 number of starts and the same iterations of L-BFGS; the paper's recipe is its own. Beyond 2,000 rows
 the peers are trained on blocks of rows by NKNRegressor, whose only structure they are, and the
-spectral mixture and the paper's recipe are left out. GPYTORCH_NKN_DATA names the folder.
+spectral mixture and the paper's recipe are omitted. GPYTORCH_NKN_DATA names the folder.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def _check(model: Any) -> None:
     data = () if model.train_inputs is None else (*model.train_inputs, model.train_targets)
     if any(part.requires_grad for part in data):
         raise ValueError(
-            "The training data must not require gradients, as those of fantasies do: train the "
+            "The training data must not require gradients, as in fantasy models: train the "
             "original model, or make one of detached data."
         )
     check_model(model)

@@ -85,7 +85,7 @@ class DelayedMatrix(LinearOperator):
     def _diagonal(self) -> Tensor:
         return self._given_diagonal
 
-    def _transpose_nonbatch(self) -> DelayedMatrix:  # the same, with gradients in their places
+    def _transpose_nonbatch(self) -> DelayedMatrix:  # the same values; gradients keep their order
         return DelayedMatrix(self._given_diagonal, lambda: self.to_dense().mT)
 
     def _matmul(self, rhs: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def to_dense(matrix: EntrywiseMatrix) -> Tensor:
 def stack(matrices: Sequence[EntrywiseMatrix]) -> Tensor:
     """Evaluate matrices of the same inputs, ``... x K x N x M``, each as a ``whole``.
 
-    Gradients are those of the inputs alone.
+    Only the inputs have gradients.
     """
     return _Stack.apply(matrices, *matrices[0].tensors[:-1])
 
@@ -189,7 +189,7 @@ def elements(
 
 
 def gathered(found: Sequence[Gradients], batch_shape: torch.Size) -> Gradients:
-    """Gradients ``... x E`` of the tensors of a batch, from those of its elements."""
+    """Stack gradients of the elements of a batch to gradients ``... x E`` of its tensors."""
     return [
         None if parts[0] is None else torch.stack(parts).view(*batch_shape, *parts[0].shape)
         for parts in zip(*found, strict=True)

@@ -31,7 +31,7 @@ _LEVEL = 0.95  # of all intervals
 def plot_qq(
     ax: Axes, theoretical: ArrayLike, observed: ArrayLike, lower: ArrayLike, upper: ArrayLike
 ) -> Axes:
-    """Draw observed quantiles against those of the model, with the model's 95 % interval.
+    """Draw observed quantiles against model quantiles, with the model's 95 % interval.
 
     Args:
         ax: Axes to draw on.
@@ -59,7 +59,7 @@ def plot_autocorrelation(
 ) -> Axes:
     """Draw autocorrelations ``N`` as stems, with the model's 95 % interval.
 
-    Arguments, result and errors are those of :func:`plot_qq`.
+    Arguments, result and errors are as in :func:`plot_qq`.
     """
     x, observed, lower, upper = sorted_vectors(
         lags=lags, observed=observed, lower=lower, upper=upper

@@ -33,7 +33,7 @@ _LEVELS = 18  # contours; an even number puts zero in the middle of a colour
 
 
 def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value") -> Given:
-    """Draw effects of one column as curves with intervals, and those of two as filled contours.
+    """Draw main effects as curves with intervals, and interactions as filled contours.
 
     Curves have the same vertical limits. Categories are points with intervals, or cells in place of
     contours. The title states the share of the variance.

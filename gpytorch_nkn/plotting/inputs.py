@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class InputLine:
-    """Inputs of which one column varies; the kernel sees ``(x - offset) / scale``."""
+    """Inputs with one varying column; the kernel receives ``(x - offset) / scale``."""
 
     x: np.ndarray  # sorted values N of that column in the user's units, in float64
     column: int

@@ -42,7 +42,7 @@ def plot_kernel(
     Args:
         ax: Axes to draw on.
         kernel: A kernel without batch dimensions and with one output per input.
-        x: Inputs ``N``, or ``N x D`` of which one column varies, in any order and in your units.
+        x: Inputs ``N``, or ``N x D`` with one varying column, in any order and in your units.
         show: ``"slices"`` draws ``k(x, x0)`` for each origin ``x0``, ``"samples"`` functions
             drawn from the prior with mean zero.
         origins: Values of the varying column ``S``; the quarter points of its range by default.

@@ -49,7 +49,7 @@ def plot_network(
     or over a window if a unit oscillates more than 12 times in the range. The origin ``x0`` lies at
     35 % of the range, because linear kernels vanish in the middle of centred data. Lines into a sum
     are as strong as their contribution, the weight times the mean variance ``k(x, x)`` of the
-    incoming unit; lines below 2 % of the strongest are left out. A multiplication sign joins the
+    incoming unit; lines below 2 % of the strongest are omitted. A multiplication sign joins the
     lines into a product. Sums whose weights and constant sum to one have the head ``simplex``.
 
     Args:

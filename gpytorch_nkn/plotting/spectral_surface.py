@@ -183,7 +183,7 @@ def plot_local_spectrum(
     Args:
         ax: Axes to draw on; a colour bar is added beside them.
         kernel: A kernel without batch dimensions and with one output per input.
-        x: Inputs ``N``, or ``N x D`` of which one column varies, whose range is drawn. The kernel
+        x: Inputs ``N``, or ``N x D`` with one varying column, whose range is drawn. The kernel
             is also evaluated within eight standard deviations of the window beyond both ends.
         window: :math:`\tau`, in your units; a 24th of the range by default.
         max_frequency: Largest frequency in cycles per unit; by default nearly all power is below

@@ -73,7 +73,7 @@ def as_array(name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = 
 
 
 def as_vectors(**named: Any) -> list[np.ndarray]:
-    """Return vectors of one length; the errors are those of :func:`as_array`."""
+    """Return vectors of equal length; raises the errors of :func:`as_array`."""
     vectors = [as_array(name, values) for name, values in named.items()]
     if len({vector.shape for vector in vectors}) > 1:
         shapes = ", ".join(f"{n} {v.shape}" for n, v in zip(named, vectors, strict=True))
@@ -173,7 +173,7 @@ def draw_curve(
 
 
 def sorted_levels(levels: Sequence[str] | None, codes: Any) -> list[str] | None:
-    """Return names of categories in the order of their codes; None if there are none."""
+    """Return names of categories in the order of their codes; ``None`` without categories."""
     if levels is None:
         return None
     if len(levels) != len(codes):

@@ -56,7 +56,7 @@ def test_failures_and_missing_packages_are_told_and_the_others_go_on(folder, cap
     assert BENCHMARK.main(["--file", str(file), "--method", "fails", "missing", "a"]) == 1
     errors = capsys.readouterr().err
     assert "ValueError: as it must" in errors
-    assert "missing is left out: no_such_package is not installed" in errors
+    assert "missing is skipped: no_such_package is not installed" in errors
     assert [json.loads(line)["job"]["method"] for line in file.read_text().splitlines()] == [
         "a"
     ] * 2

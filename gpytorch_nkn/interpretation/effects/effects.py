@@ -130,7 +130,7 @@ def effects(
         samples: Samples for the indices, rounded up to a power of two; there are
             ``samples * (D + 2)`` predictions.
         seed: Seed of all random draws; the global random state does not change.
-        columns: Names of the input columns ``D``; default: x0, x1, ..., or those of a table.
+        columns: Names of the input columns ``D``; default: the columns of a table, or x0, x1, ...
         categories: Names of the codes of columns that hold categories: by column name a sequence
             for the codes 0, 1, ..., or a mapping from codes. Other ``cat_dims`` of a model are
             labelled by their codes.

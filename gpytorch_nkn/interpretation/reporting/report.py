@@ -255,7 +255,7 @@ class Report(Findings):
         add(checks.autocorrelation, plotting.plot_autocorrelation, text)
         text = "Periodogram of the residuals"
         add(checks.periodogram, plotting.plot_periodogram, text, x_label=unit)
-        add(checks.qq, plotting.plot_qq, "Quantiles of the residuals against those of the noise")
+        add(checks.qq, plotting.plot_qq, "Quantiles of the residuals against the noise")
         return [*figures, calibration_sketch(self.held_out, size)]
 
     def _x_label(self) -> str:

@@ -150,7 +150,7 @@ class SearchReport(Findings):
         where = "the first of the next points" if number > 1 else "the next point"
         note = (
             f"Mean of {self.outcome} and its 95 % interval along one column; the other columns are "
-            f"those of {where if number else 'the best point so far'}."
+            f"held at {where if number else 'the best point so far'}."
         )
         if self.slices[0].acquisition is not None:
             note += " Below, on one scale for all columns: the acquisition function."
@@ -205,7 +205,7 @@ def report_search(
         acquisition: A function of BoTorch that takes points ``A x 1 x D``, to be drawn; logarithms
             (``LogExpectedImprovement``) are drawn as fractions of the largest value.
         candidates: The next points ``Q x D``.
-        bounds: Lower and upper ends ``2 x D`` of the space; default: those of data and candidates.
+        bounds: Lower and upper ends ``2 x D`` of the space; default: the range of the points.
         optimum: The best possible value, if it is known: regret is drawn in place of values. Leave
             it out if observations are noisy, as they may be better than the optimum.
         num_initial: Evaluations at the beginning that the model did not choose.

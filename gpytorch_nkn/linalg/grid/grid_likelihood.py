@@ -270,7 +270,7 @@ def _quadratic_variance(system: PartialKronecker, vectors: Tensor) -> Tensor:
 
 
 def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, Tensor]:
-    """Return values ``...`` and derivatives by the eigenvalues of the grid and by the noise."""
+    """Return values ``...`` and gradients for the grid's eigenvalues and the noise."""
     grid = system.grid
     shape = (*system.batch_shape, *grid.shape)
     spectrum = system.spectrum.expand(shape)

@@ -444,7 +444,7 @@ class StructureEnsembleGP(ExactBaseGP):
             X: Inputs ``... x q x D``, with a dimension of members only if ``Y`` has as many
                 dimensions.
             Y: Targets ``... x q x 1`` for all members, or ``... x members x q x 1``.
-            noise: Variances of the noise, if those of the training data are known, of the shape
+            noise: Known variances of the noise, if the training data have them, of the shape
                 of ``Y`` and, as in BoTorch, on the scale of the outcome transform; entries for
                 each member are on that member's scale.
             typical_noise: One variance on the scale of ``common_data``, instead of ``noise``.

@@ -177,7 +177,7 @@ def _extents(pattern: Tensor) -> list[tuple[int, int]]:
 
 
 def _nearest(blocks: list[_Moved], count: int) -> list[Tensor]:
-    """Return the blocks nearest to the hole, no two of which share most of a moved pattern."""
+    """Return the blocks nearest to the hole whose moved patterns differ."""
     chosen: list[_Moved] = []
     for new in sorted(blocks, key=lambda block: float(block.position.square().sum())):
         if len(chosen) < count and all(

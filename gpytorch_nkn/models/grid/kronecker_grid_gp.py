@@ -81,7 +81,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
-    r"""Exact Gaussian process on a grid, of which cells may be missing.
+    r"""Exact Gaussian process on a grid with any cells missing.
 
     .. math::
         y(x_1, \dots, x_P) = m + f(x_1, \dots, x_P) + \varepsilon, \qquad
@@ -269,7 +269,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             raise TypeError(f"Expected a tensor on the grid, got {type(array).__name__}.")
         if tuple(array.shape[-self.num_dims :]) != sizes:
             raise ValueError(
-                f"Expected an array whose last dimensions are those of the grid, {sizes}, got "
+                f"Expected an array with the grid's last dimensions, {sizes}, got "
                 f"shape {tuple(array.shape)}."
             )
         for dim, rows in enumerate(self.kept):
