@@ -4,7 +4,8 @@ The hole of Sun et al. (2018), 60 x 80, in images of 224 x 224 pixels, and on th
 other holes of its size. Their positions follow from a rule alone: row, then column, of
 ``numpy.random.default_rng(0)``, uniform over all positions, drawn again where the hole would
 overlap the paper's or one before it. All Gaussian processes come from
-:func:`gpytorch_nkn.grids.inpaint` with the same seeds and starts. GPYTORCH_NKN_DATA names the folder of the data.
+:func:`gpytorch_nkn.grids.inpaint` with the same seeds and starts.
+GPYTORCH_NKN_DATA names the folder of the data.
 """
 
 from __future__ import annotations
