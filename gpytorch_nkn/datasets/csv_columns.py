@@ -195,9 +195,9 @@ def _rising(frame: pd.DataFrame, target: str | None) -> str:
     return best
 
 
-def find_target(frame: pd.DataFrame, times: Sequence[str]) -> str:
-    """The only column of numbers beside the times, but for those that are like times."""
-    others = [name for name in frame if name not in times]
+def find_target(frame: pd.DataFrame, known: Sequence[str]) -> str:
+    """The only column of numbers beside the known ones, but for those that are like times."""
+    others = [name for name in frame if name not in known]
     if len(others) != 1:
         others = [name for name in others if name and main_kind(frame[name]) == "number"]
         others = [name for name in others if not _has_time_name(frame[name])] or others

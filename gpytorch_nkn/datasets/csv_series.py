@@ -130,7 +130,8 @@ def read_time_series(
             "into one column such as 2001-09, or name a column by target (--target)."
         )
     times = list(columns.values())
-    target = csv_columns.find_target(frame, times) if target is None else target
+    if target is None:
+        target = csv_columns.find_target(frame, [*times, *covariates])
     taken = [*times, target, *covariates]
     if len(set(taken)) < len(taken):
         raise ValueError(

@@ -476,6 +476,8 @@ def test_covariates_stand_beside_values_and_in_rows_that_follow(read, tmp_path):
     text = known_for_the_future(range(9, 12))
     series = read(text, target="y", covariates=["promo", "price"])
     assert series.y.size == 8 and list(series.covariates) == ["promo", "price"]
+    unnamed = read(text, covariates=["promo", "price"])  # the target is the only column left
+    assert unnamed.y.tolist() == series.y.tolist()
     assert series.covariates["promo"].tolist() == [0, 1, 1, 0, 1, 0, 1, 0]
     assert series.covariates["price"].tolist() == [2] + [1.5] * 7
     assert series.future_x.astype(str).tolist() == ["2001-10", "2001-11", "2001-12"]
