@@ -50,7 +50,7 @@ def counted(count: int, what: str = "row") -> str:
 def is_missing(cells: pd.Series, na_values: Collection[str] = ()) -> pd.Series:
     """Mask of the cells without a value: empty, NA, NaN, null, -, ., ?, or as given."""
     missing = cells.str.fullmatch(_MISSING) | cells.isin(list(na_values))
-    codes = pd.to_numeric(pd.Series(list(na_values), dtype=str), errors="coerce").dropna()
+    codes = pd.to_numeric(pd.Series(list(na_values), dtype=object), errors="coerce").dropna()
     return missing | pd.to_numeric(cells, errors="coerce").isin(codes) if len(codes) else missing
 
 
@@ -91,7 +91,7 @@ def read_numbers(
     """
     if decimal not in (None, ".", ","):
         raise ValueError(f"decimal must be '.' or ',', got {decimal!r}.")
-    name, unique = cells.name, pd.Series(cells.unique(), dtype=str)
+    name, unique = cells.name, pd.Series(cells.unique(), dtype=object)
     found = _parsed(unique)
     digits = found["digits"].fillna("")
     if decimal is None:

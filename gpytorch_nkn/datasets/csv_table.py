@@ -73,7 +73,7 @@ def read_table(
             names=range(max(len(re.split(pattern, line)) for line in lines)),
             skipinitialspace=True,
             engine="python" if len(sep) > 1 and sep != r"\s+" else "c",
-            dtype=str,
+            dtype=object,  # with Python's regular expressions; pandas 3 would take RE2
             na_filter=False,
             skip_blank_lines=False,
         )

@@ -56,7 +56,7 @@ _EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 197
 
 def kinds(cells: pd.Series) -> pd.Series:
     """Kind of each cell: missing, number, date, clock or text."""
-    unique = pd.Series(cells.unique(), dtype=str)
+    unique = pd.Series(cells.unique(), dtype=object)
     is_number, is_plain = number_masks(unique)
     found = pd.Series(np.select([is_missing(unique), is_plain], ["missing", "number"], "text"))
     rest = unique[(found == "text") & unique.str.contains(r"\d")]
@@ -76,7 +76,7 @@ def main_kind(cells: pd.Series) -> str:
 
 @lru_cache(1000)
 def _main_kind(cells: tuple[str, ...]) -> str:
-    found = kinds(pd.Series(cells, dtype=str))
+    found = kinds(pd.Series(cells, dtype=object))
     found = found[found.isin(["number", "date", "clock"]).cummax() & (found != "missing")]
     counts = found.value_counts()
     return str(counts.index[0]) if len(counts) and 2 * counts.iloc[0] > counts.sum() else "text"
@@ -84,7 +84,7 @@ def _main_kind(cells: tuple[str, ...]) -> str:
 
 def is_compact(cells: pd.Series) -> bool:
     """Whether all numbers are dates: 20010930, 200109, 2001.1 to 2001.4, 2001.01 to 2001.12."""
-    unique = pd.Series(cells.unique(), dtype=str)
+    unique = pd.Series(cells.unique(), dtype=object)
     month = r"(?:1[6-9]|2[01])\d\d(?:0[1-9]|1[0-2])"
     week = r"|\d{6}" if "week" in str(cells.name).lower() else ""
     pattern = rf"{month}(?:(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){{0,2}})?)?{week}"
@@ -137,7 +137,7 @@ def read_times(
     Raises:
         ValueError: A cell is not a time, or its format differs, or the format is ambiguous.
     """
-    unique = pd.Series(cells.unique(), dtype=str)
+    unique = pd.Series(cells.unique(), dtype=object)
     if date_format is not None:
         return _by_format(cells, date_format), "", []
     is_number = unique.str.fullmatch(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?").all()
