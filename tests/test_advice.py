@@ -57,6 +57,7 @@ from gpytorch_nkn.interpretation import (
     expand,
     report,
     report_search,
+    simplify,
 )
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
@@ -553,6 +554,16 @@ def _(told):
         report(model)
     decompose(model)
     report(model.subset_output([0]))
+
+
+@advice("; use subset_output of a BoTorch model")
+def _(told):
+    model = models.NKNSingleTaskGP(X, torch.cat([Y, -Y], -1), structure="additive")
+    quick = {effects: {}, simplify: {"max_terms": 1, "max_candidates": 1, "progress": False}}
+    for reader, options in quick.items():
+        with told():
+            reader(model, **options)
+        reader(model.subset_output([0]), **options)
 
 
 @advice("use effects(model) or report_search(model)")

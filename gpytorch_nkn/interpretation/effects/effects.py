@@ -157,7 +157,7 @@ def effects(
     if gp.targets.dim() > 1:
         raise NotImplementedError(
             "effects needs a model with one output, got targets of shape "
-            f"{tuple(gp.targets.shape)}."
+            f"{tuple(gp.targets.shape)}; use subset_output of a BoTorch model."
         )
     with evaluating(gp.model), torch.no_grad():
         inputs = raw_inputs(gp.model).cpu().numpy()

@@ -102,7 +102,8 @@ def simplify(
     if gp.targets.dim() > 1 or gp.inputs.dim() > 2 or gp.kernel.batch_shape:
         raise NotImplementedError(
             "simplify needs one output without a batch, got targets of shape "
-            f"{tuple(gp.targets.shape)} and a kernel of batch shape {tuple(gp.kernel.batch_shape)}."
+            f"{tuple(gp.targets.shape)} and a kernel of batch shape "
+            f"{tuple(gp.kernel.batch_shape)}; use subset_output of a BoTorch model."
         )
     candidates = find_candidates(gp, max_candidates, zero_mean)
     session = Session(seed=0, progress=progress)
