@@ -119,8 +119,8 @@ for what, table in (("before", before[12:]), ("after", after)):
 # was observed beside it.
 
 # %%
-judged = NKNForecaster(quality="fast", random_state=0)
-table = judged.cross_validation(past, horizon=12, windows=3, step=60)
+fast = NKNForecaster(quality="fast", random_state=0)
+table = fast.cross_validation(past, horizon=12, windows=3, step=60)
 table["error"] = (table["median"] - table["y"]).abs()
 table["inside"] = table["y"].between(table["lo-95"], table["hi-95"])
 print(table.groupby("cutoff")[["error", "inside"]].mean().round(2))

@@ -217,21 +217,24 @@ class NeuralKernelNetwork(BatchKernel):
         input_dim: int,
         *,
         cat_dims: Iterable[int] | None = None,
+        wiring: str = PAPER_WIRING,
+        priors: bool = True,
+        variances: bool = False,
+        sparsity: Literal["l1"] | None = None,
+        batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
-        **options: Any,
     ) -> NeuralKernelNetwork:
         """Network for regression in several dimensions: 2 RBF, 2 linear, 2 rational quadratic.
 
         Args:
             input_dim: Number of input columns, each with a lengthscale (ARD).
             cat_dims: Categorical columns, see :meth:`tabular`.
-            active_dims: As in :class:`gpytorch.kernels.Kernel`.
-            **options: ``wiring``, ``priors``, ``variances``, ``sparsity`` and ``batch_shape`` of
-                :meth:`time_series`.
+            wiring, priors, variances, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.2 and appendix J.2.
         """
-        parts = presets.paper("regression", input_dim, cat_dims, presets.make_options(**options))
+        options = presets.make_options(wiring, priors, variances, sparsity, batch_shape)
+        parts = presets.paper("regression", input_dim, cat_dims, options)
         return cls._preset(parts, input_dim, active_dims)
 
     @classmethod
@@ -276,34 +279,47 @@ class NeuralKernelNetwork(BatchKernel):
         input_dim: int,
         *,
         cat_dims: Iterable[int] | None = None,
+        wiring: str = PAPER_WIRING,
+        priors: bool = True,
+        variances: bool = False,
+        sparsity: Literal["l1"] | None = None,
+        batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
-        **options: Any,
     ) -> NeuralKernelNetwork:
         """Network over one RBF per input column: sums and products of one-dimensional kernels.
 
         Args:
             input_dim: Number of input columns.
             cat_dims: Categorical columns, each with a :class:`.CategoricalKernel` in place of RBF.
-            active_dims, options: See :meth:`regression`.
+            wiring, priors, variances, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.3 and appendix J.3.
         """
-        parts = presets.additive(input_dim, cat_dims, presets.make_options(**options))
+        options = presets.make_options(wiring, priors, variances, sparsity, batch_shape)
+        parts = presets.additive(input_dim, cat_dims, options)
         return cls._preset(parts, input_dim, active_dims)
 
     @classmethod
     def texture(
-        cls, *, active_dims: tuple[int, ...] | None = None, **options: Any
+        cls,
+        *,
+        wiring: str = PAPER_WIRING,
+        priors: bool = True,
+        variances: bool = False,
+        sparsity: Literal["l1"] | None = None,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
         """Network for one dimension of a grid: linear, RBF, rational quadratic and periodic.
 
         Args:
-            active_dims, options: See :meth:`regression`.
+            wiring, priors, variances, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.4 and appendix J.4, which do not state the wiring;
         the default is the wiring of the other experiments.
         """
-        parts = presets.paper("texture", 1, None, presets.make_options(**options))
+        options = presets.make_options(wiring, priors, variances, sparsity, batch_shape)
+        parts = presets.paper("texture", 1, None, options)
         return cls._preset(parts, 1, active_dims)
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from gpytorch.kernels import (
@@ -57,16 +57,22 @@ Parts = tuple[list[Kernel], list[Layer]]
 class _Options(NamedTuple):
     """Arguments that presets share."""
 
-    wiring: str = PAPER_WIRING
-    priors: bool = True
-    variances: bool = False
-    sparsity: Literal["l1"] | None = None
-    batch_shape: torch.Size = torch.Size()
+    wiring: str
+    priors: bool
+    variances: bool
+    sparsity: Literal["l1"] | None
+    batch_shape: torch.Size
 
 
-def make_options(*, batch_shape: torch.Size | None = None, **options: Any) -> _Options:
+def make_options(
+    wiring: str = PAPER_WIRING,
+    priors: bool = True,
+    variances: bool = False,
+    sparsity: Literal["l1"] | None = None,
+    batch_shape: torch.Size | None = None,
+) -> _Options:
     """Return the arguments that presets share, with their defaults."""
-    return _Options(batch_shape=torch.Size(batch_shape or ()), **options)
+    return _Options(wiring, priors, variances, sparsity, torch.Size(batch_shape or ()))
 
 
 class _Columns(NamedTuple):

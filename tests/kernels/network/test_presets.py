@@ -356,3 +356,9 @@ def test_without_ard_every_kernel_has_one_lengthscale_and_the_network_is_isotrop
     assert all(part.lengthscale.numel() == 1 for part in network.primitives if part.has_lengthscale)
     x, rotation = torch.randn(6, 3).double(), torch.linalg.qr(torch.randn(3, 3).double())[0]
     torch.testing.assert_close(dense(network, x @ rotation, x @ rotation), dense(network, x, x))
+
+
+@pytest.mark.parametrize("name, args", [(preset.values[0], preset.values[1]) for preset in PRESETS])
+def test_an_unknown_option_is_rejected_in_the_name_of_the_preset(name, args):
+    with pytest.raises(TypeError, match=rf"{name}\(\) got .* 'prior'"):
+        getattr(NeuralKernelNetwork, name)(*args, prior=False)
