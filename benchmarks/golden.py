@@ -1,38 +1,33 @@
 """What a change of the package must not change: scores and relative times of small cases.
 
 ``python -m benchmarks.golden`` runs the cases (10 minutes on one thread) and compares each figure
-with ``benchmarks/results/golden.csv``. A finished case adds a line to a file, so that a second call
-goes on where the first one ended; a change of the package's code starts anew. A score may differ by
-one standard error, over series, rows, blocks of pixels or seeds. Times are processor times in units
-of a training step of GPyTorch's RBF kernel (N = 500, or the N of the row), measured in turn with
-it. ``--write`` replaces the committed table. GPYTORCH_NKN_DATA names the folder of the data.
+with ``benchmarks/results/golden.csv``. A change of the package's code starts anew. A score may
+differ by one standard error, over series, rows, blocks of pixels or seeds. Times are processor
+times in units of a training step of GPyTorch's RBF kernel (N = 500, or the N of the row), measured
+in turn with it. GPYTORCH_NKN_DATA names the folder of the data.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import subprocess
 import sys
 import time
-import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pandas as pd
-import torch
-from botorch.acquisition import LogExpectedImprovement
-from botorch.optim import optimize_acqf
 from botorch.test_functions import Hartmann, StyblinskiTang
 from threadpoolctl import threadpool_limits
 
 import gpytorch_nkn
 from benchmarks import forecast_panel
+from benchmarks.bo_loop import Problem, run_loop
 from benchmarks.data import (
     load_askl_table,
     load_dank_table,
@@ -41,14 +36,14 @@ from benchmarks.data import (
     load_texture,
 )
 from benchmarks.photographs import mask_of, photograph
-from benchmarks.report import Table, read_table, write_table
+from benchmarks.report import Table, read_table
+from benchmarks.runner import Axis, Benchmark
 from benchmarks.step import training_step
 from gpytorch_nkn.estimators import ASKLClassifier, DANKClassifier, NKNForecaster, NKNRegressor
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.grids import inpaint
-from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
 
-__all__ = ["CASES", "compare", "main"]
+__all__ = ["BENCHMARK", "CASES", "compare", "main"]
 
 Figures = dict[str, tuple[float, float]]  # value and tolerance by name
 
@@ -128,26 +123,10 @@ def _errors(model: NKNRegressor | NKNForecaster, new_X, new_y: np.ndarray) -> Fi
 
 def _optimisation(function, evaluations: int, seeds: Sequence[int]) -> Figures:
     """Gap to the optimum, in decades, of Bayesian optimisation averaged over structures."""
-    lower, upper = function.bounds.double()
-    gaps = []
-    for seed in seeds:
-        torch.manual_seed(seed)
-        x = torch.rand(10, function.dim, dtype=torch.float64)
-        y = -function.evaluate_true(lower + (upper - lower) * x)
-        unit = torch.stack([torch.zeros_like(x[0]), torch.ones_like(x[0])])
-        while len(y) < evaluations:
-            model = fit_structure_ensemble_gp(StructureEnsembleGP(x, y.unsqueeze(-1)))
-            point, _ = optimize_acqf(
-                LogExpectedImprovement(model, best_f=y.max()),
-                unit,
-                q=1,
-                num_restarts=4,
-                raw_samples=128,
-                options={"batch_limit": 4, "maxiter": 60},
-            )
-            x = torch.cat([x, point])
-            y = torch.cat([y, -function.evaluate_true(lower + (upper - lower) * point)])
-        gaps.append(math.log10(float(-y.max()) - function.optimal_value))
+    bounds, optimum = function.bounds.double(), function.optimal_value
+    problem = Problem(type(function).__name__, function.evaluate_true, bounds, optimum)
+    runs = [run_loop(problem, "structures", seed, evaluations)["y"] for seed in seeds]
+    gaps = [math.log10(min(values) - optimum) for values in runs]
     value, error = _mean(np.array(gaps))
     return {"log10 gap": (value, max(error, 0.25))}  # two seeds tell little of the spread
 
@@ -278,18 +257,34 @@ _TIMES = ("step", "import")  # cases whose figures are times
 _TIME_OF_CASE = "fit time"
 
 
-def _run(case: str) -> dict[str, list[float]]:
+def run(case: str, code: int) -> dict:
     """Figures of a case, with its processor time in steps of the stock kernel."""
-    if case in _TIMES:
-        return {name: list(figure) for name, figure in CASES[case]().items()}
-    unit = _stock(500)
-    before = [_seconds(unit) for _ in range(6)][1:]
-    found: Figures = {}
-    total = _seconds(lambda: found.update(CASES[case]()))
-    after = [_seconds(unit) for _ in range(5)]
-    found[_TIME_OF_CASE] = total / median(before + after), _WHOLE_FIT
-    print(f"{case}: {total:.0f} CPU s", file=sys.stderr, flush=True)
-    return {name: list(figure) for name, figure in found.items()}
+    with threadpool_limits(1):
+        if case in _TIMES:
+            return {"figures": CASES[case]()}
+        unit = _stock(500)
+        before = [_seconds(unit) for _ in range(6)][1:]
+        found: Figures = {}
+        total = _seconds(lambda: found.update(CASES[case]()))
+        after = [_seconds(unit) for _ in range(5)]
+        found[_TIME_OF_CASE] = total / median(before + after), _WHOLE_FIT
+        return {"seconds": total, "figures": found}
+
+
+def tables(rows: list[dict]) -> dict[str, Table]:
+    """A row for each figure."""
+    lines = [
+        {
+            "case": row["case"],
+            "figure": name,
+            "value": f"{value:.4g}",
+            "tolerance": f"{tolerance:.3g}",
+            "kind": "time ratio" if row["case"] in _TIMES or name == _TIME_OF_CASE else "score",
+        }
+        for row in rows
+        for name, (value, tolerance) in row["figures"].items()
+    ]
+    return {"golden": Table.of(lines)}
 
 
 def compare(committed: Mapping[str, str], value: float) -> bool:
@@ -307,60 +302,32 @@ def _code() -> int:
     return zlib.crc32(b"".join(path.read_bytes() for path in paths))
 
 
+BENCHMARK = Benchmark(
+    "golden", __doc__, {"case": Axis(list(CASES))}, run, tables, settings={"code": _code()}
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what is missing, print the table, say what differs."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.golden", description=__doc__)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=tuple(CASES), metavar="CASE")
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/.golden.jsonl"))
-    parser.add_argument("--write", action="store_true", help="replace the committed table")
-    args = parser.parse_args(argv)
-    torch.set_num_threads(1)
-    code, done = _code(), {}
-    lines = args.results.read_text(encoding="utf-8") if args.results.exists() else ""
-    for record in map(json.loads, lines.splitlines()):
-        if record["code"] == code:
-            done[record["case"]] = record["figures"]
-    args.results.parent.mkdir(parents=True, exist_ok=True)
-    for case in args.cases:
-        if case not in done:
-            with warnings.catch_warnings(), threadpool_limits(1):
-                warnings.simplefilter("ignore")
-                done[case] = _run(case)
-            with args.results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"code": code, "case": case, "figures": done[case]}) + "\n")
-    rows = [
-        {
-            "case": case,
-            "figure": name,
-            "value": f"{value:.4g}",
-            "tolerance": f"{tolerance:.3g}",
-            "kind": "time ratio" if case in _TIMES or name == _TIME_OF_CASE else "score",
-        }
-        for case in args.cases
-        for name, (value, tolerance) in done[case].items()
-    ]
-    if args.write:
-        write_table("golden", Table.of(rows))
-    table = read_table("golden")
-    committed = {tuple(row[:2]): dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    shown = []
-    for row in rows:
-        old = committed.get((row["case"], row["figure"]), {})
-        same = bool(old) and compare(old, float(row["value"]))
-        sign = "x" if old.get("kind") == "time ratio" else "±"
-        shown.append(
-            {
-                "case": row["case"],
-                "figure": row["figure"],
-                "committed": old.get("value", ""),
-                "now": row["value"],
-                "tolerance": sign + old.get("tolerance", ""),
-                "": "" if same else "**differs**",
-            }
-        )
-    differences = sum(bool(line[""]) for line in shown)
-    print(f"{Table.of(shown).markdown()}\n{differences} of {len(rows)} figures differ.")
-    return 1 if differences else 0
+    old = read_table("golden")
+    committed = {tuple(row[:2]): dict(zip(old.columns, row, strict=True)) for row in old.rows}
+    now: list[list[str]] = []
+
+    def remembered(rows: list[dict]) -> dict[str, Table]:
+        found = tables(rows)
+        now.extend(found["golden"].rows)
+        return found
+
+    failures = replace(BENCHMARK, tables=remembered).main(argv)
+    differences = 0
+    for case, figure, value, *_ in now:
+        row = committed.get((case, figure))
+        if row is None or not compare(row, float(value)):
+            differences += 1
+            was = f"{row['value']}, tolerance {row['tolerance']}" if row else "nothing"
+            print(f"{case}, {figure}: {value} where {was} is committed")
+    print(f"{differences} of {len(now)} figures differ.")
+    return 1 if differences or failures else 0
 
 
 if __name__ == "__main__":

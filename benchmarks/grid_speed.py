@@ -4,8 +4,7 @@ One iteration (loss, gradient, a step of Adam) of networks of kernels, one per d
 metal plate with the paper's hole: of this package, of the paper's formulation and, without the
 step, of BoTorch's LatentKroneckerGP under the settings of its own fit. All start from the same
 kernels, which some iterations have trained, and from each of several noise variances, and take
-turns. Grids other than ``plate`` are waves with a hole, in float32, with the highest memory above
-that of a small grid. GPYTORCH_NKN_DATA names the folder of the data.
+turns. GPYTORCH_NKN_DATA names the folder of the data. (``benchmarks.scaling`` has larger grids.)
 
 The paper's formulation is that of Sun et al. (2018), appendix J.4, after Wilson et al. (2014), as a
 reader would write it in PyTorch: the grid is completed with imaginary observations of noise 1e6,
@@ -34,7 +33,7 @@ from torch import Tensor, nn
 
 from benchmarks.data import load_texture
 from benchmarks.report import Table
-from benchmarks.runner import Axis, Benchmark, peak_gigabytes, ratios_in_turn
+from benchmarks.runner import Axis, Benchmark, ratios_in_turn
 from gpytorch_nkn.initialization import initialize_grid_kernels
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.linalg import GridLikelihood
@@ -57,7 +56,6 @@ class PaperGrid(nn.Module):
         missing: Booleans ``n_1 x n_2``.
         kernels: A kernel of rows and one of columns; their product is learned.
         noise: Start value of the noise variance.
-        warm_start: Start conjugate gradients from the last solution, which the authors do not do.
     """
 
     def __init__(
@@ -68,7 +66,6 @@ class PaperGrid(nn.Module):
         kernels: Sequence[Kernel],
         *,
         noise: float = 0.1,
-        warm_start: bool = False,
     ):
         super().__init__()
         self.kernels = nn.ModuleList(kernels)
@@ -78,8 +75,6 @@ class PaperGrid(nn.Module):
         self.missing = missing
         self.targets = torch.where(missing, 0.0, targets)
         self.num_observed = int((~missing).sum())
-        self.warm_start = warm_start
-        self._last: Tensor | None = None
 
     def forward(self) -> Tensor:
         """Negative log marginal likelihood per observation, differentiable."""
@@ -106,12 +101,7 @@ class PaperGrid(nn.Module):
         scale = diagonal.rsqrt()
         right_side = scale * self.targets
         largest = _PAPER_TOLERANCE * right_side.norm()
-        if self.warm_start and self._last is not None:
-            solution = self._last / scale
-            residual = right_side - solution - scale * (rows @ (scale * solution) @ columns)
-        else:
-            solution = torch.zeros_like(right_side)
-            residual = right_side.clone()
+        solution, residual = torch.zeros_like(right_side), right_side.clone()
         direction, square = residual.clone(), residual.square().sum()
         iterations = 0
         while iterations < _MAX_ITERATIONS and square.sqrt() > largest:
@@ -122,8 +112,7 @@ class PaperGrid(nn.Module):
             last, square = square, residual.square().sum()
             direction = residual + square / last * direction
             iterations += 1
-        self._last = scale * solution
-        return self._last
+        return scale * solution
 
 
 def latent_kronecker_loss(
@@ -190,16 +179,14 @@ def start_kernels(
 
 Grid = tuple[list[Tensor], Tensor, Tensor]
 _OURS = "ours, float64"
-_SMALL, _HOLE = "32x32", (60 / 224, 80 / 224, 80 / 224)  # the paper's hole, as shares of the sides
+_HOLE = (60 / 224, 80 / 224, 80 / 224)  # the paper's hole, as shares of the sides
 _RATE, _TOLERANCE = 0.01, 1e-2  # as in fit_grid_gp
-# Method, dtype, options.
-_WAYS: dict[str, tuple[str, torch.dtype, dict]] = {
-    _OURS: ("ours", torch.float64, {}),
-    "ours, float32": ("ours", torch.float32, {}),
-    "paper, float64": ("paper", torch.float64, {}),
-    "paper, float32": ("paper", torch.float32, {}),
-    "paper, warm start, float64": ("paper", torch.float64, {"warm_start": True}),
-    "LatentKroneckerGP, float64": ("latent", torch.float64, {}),
+_WAYS = {
+    _OURS: ("ours", torch.float64),
+    "ours, float32": ("ours", torch.float32),
+    "paper, float64": ("paper", torch.float64),
+    "paper, float32": ("paper", torch.float32),
+    "LatentKroneckerGP, float64": ("latent", torch.float64),
 }
 
 
@@ -229,14 +216,14 @@ class _OurGrid(nn.Module):
 
 def _iteration(grid: Grid, kernels: Sequence[Kernel], way: str, noise: float) -> Callable:
     """A function that does one iteration from a copy of the kernels."""
-    method, dtype, options = _WAYS[way]
+    method, dtype = _WAYS[way]
     coordinates, targets, missing = grid
     grid = [x.to(dtype) for x in coordinates], targets.to(dtype), missing
     kernels = [copy.deepcopy(kernel).to(targets.device, dtype) for kernel in kernels]
     if method == "latent":
         return latent_kronecker_loss(*grid, kernels, noise=noise)
     if method == "paper":
-        model: nn.Module = PaperGrid(*grid, kernels, noise=noise, **options)
+        model: nn.Module = PaperGrid(*grid, kernels, noise=noise)
     else:
         model = _OurGrid(grid, kernels, noise)
     optimizer = torch.optim.Adam(model.parameters(), lr=_RATE)
@@ -275,17 +262,8 @@ def waves_iteration(size: str, device: torch.device) -> Callable[[], object]:
     return _iteration(grid, kernels, "ours, float32", 0.1)
 
 
-def run(grid: str, way: str, noise: float, turns: int, train: int) -> dict:
-    """Milliseconds of a way and of ours in turn; memory of a larger grid."""
-    if grid != "plate":
-        waves_iteration(_SMALL, torch.device("cpu"))()
-        before = peak_gigabytes()
-        step = waves_iteration(grid, torch.device("cpu"))
-        for _ in range(train):
-            step()
-        own = ratios_in_turn({way: step}, way, turns, time.process_time)[way]
-        memory = 1e9 * (peak_gigabytes() - before) / 2**20
-        return {"ms": [1e3 * seconds for seconds in own], "MiB": memory}
+def run(way: str, noise: float, turns: int, train: int) -> dict:
+    """Milliseconds of a way and of ours in turn."""
     plate = _plate()
     kernels = start_kernels(*plate)
     step = _iteration(plate, kernels, _OURS, 0.1)
@@ -301,39 +279,23 @@ def run(grid: str, way: str, noise: float, turns: int, train: int) -> dict:
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Medians with the lowest and highest, and ratios to ours in the same dtype."""
-    plate: dict[str, dict] = {}
-    sizes = []
+    lines: dict[str, dict] = {}
     for row in rows:
-        texts = [f"{f(row['ms']):.3g}" for f in (median, min, max)]
-        cell = f"{texts[0]} ({texts[1]} to {texts[2]})"
-        if row["grid"] == "plate":
-            if row["way"] not in (_OURS, "ours, float32"):
-                cell += f", {row['ratio']:.2f}x"
-            line = plate.setdefault(row["way"], {"way": row["way"]})
-            line[f"noise {row['noise']:g}"] = cell
-        else:
-            cells = {"ms per iteration, float32": cell, "peak memory, MiB": f"{row['MiB']:.0f}"}
-            sizes.append({"grid": row["grid"], **cells})
-    found = {"grid_speed": Table.of(list(plate.values()))} if plate else {}
-    return found | ({"grid_sizes": Table.of(sizes)} if sizes else {})
-
-
-def _possible(job: dict) -> bool:
-    return job["grid"] == "plate" or (job["way"] == "ours, float32" and job["noise"] == 0.1)
+        middle, low, high = (f"{f(row['ms']):.3g}" for f in (median, min, max))
+        cell = f"{middle} ({low} to {high})"
+        if not row["way"].startswith("ours"):
+            cell += f", {row['ratio']:.2f}x"
+        lines.setdefault(row["way"], {"way": row["way"]})[f"noise {row['noise']:g}"] = cell
+    return {"grid_speed": Table.of(list(lines.values()))}
 
 
 BENCHMARK = Benchmark(
     "grid_speed",
     __doc__,
-    {
-        "grid": Axis(["plate", "512x512", "1024x1024", "64x64x64", "128x128x128"]),
-        "way": Axis(list(_WAYS)),
-        "noise": Axis([1.0, 0.1, 0.01]),
-    },
+    {"way": Axis(list(_WAYS)), "noise": Axis([1.0, 0.1, 0.01])},
     run,
     tables,
     settings={"turns": 20, "train": 20},
-    possible=_possible,
     fresh=True,
     one_thread=False,
 )

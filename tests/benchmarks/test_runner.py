@@ -121,7 +121,7 @@ def test_golden_goes_on_where_it_ended_and_says_what_differs(tmp_path, monkeypat
 
     monkeypatch.setitem(golden.CASES, "plate", case)
     write_table("golden", COMMITTED)
-    arguments = ["--cases", "plate", "--results"]
+    arguments = ["--case", "plate", "--file"]
     for _ in range(2):  # the second call has nothing to run
         assert golden.main([*arguments, str(tmp_path / "one.jsonl")]) == 0
     assert golden.main([*arguments, str(tmp_path / "other.jsonl")]) == 1
