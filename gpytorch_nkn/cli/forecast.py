@@ -269,23 +269,21 @@ def _forecast_all(
     y, scores = task.observed, {}
     table["observed"] = np.nan if y is None else y
 
-    def add(name: str, forecast: Any, mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+    def add(name: str, density: Any, mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
         scores[name] = (
             {}
             if y is None
-            else forecast_scores(
-                y, mean=mean, lower=low, upper=high, log_density=forecast.log_density(y)
-            )
+            else forecast_scores(y, mean=mean, lower=low, upper=high, log_density=density(y))
         )
         scores[name]["seconds"] = round(time.perf_counter() - start, 2)
 
-    add("NKN", found, median, low, high)
+    add("NKN", found.log_density, median, low, high)
     if y is not None:
         start = time.perf_counter()
         past = forecaster.observed_
         x, new = (forecaster.time_axis_.numbers(times) for times in (past.index, task.times))
         naive = seasonal_naive_forecast(x, past.to_numpy(), new, seasons=forecaster.seasons_)
-        add("seasonal naive", naive, naive.mean, *naive.interval())
+        add("seasonal naive", naive.logpdf, naive.mean(), *naive.interval(0.95))
     return table, scores
 
 

@@ -68,15 +68,9 @@ FUNCTIONS = {
         ),
         (X[:3],),
     ),
-    baselines.regular_steps: (baselines.regular_steps, (TIMES,)),
-    baselines.season_length: (baselines.season_length, (TIMES, WAVE)),
     baselines.seasonal_naive_forecast: (
-        baselines.seasonal_naive_forecast,
+        lambda x, y, new: baselines.seasonal_naive_forecast(x, y, new).mean(),
         (TIMES, WAVE, TIMES[:5] + 30),
-    ),
-    baselines.rbf_forecast: (
-        lambda x, y, new: baselines.rbf_forecast(x, y, new, restarts=1),
-        (TIMES[:12], WAVE[:12], TIMES[:5] + 12),
     ),
     metrics.forecast_scores: (
         lambda y, mean, lower, upper, density: metrics.forecast_scores(
@@ -102,7 +96,6 @@ FUNCTIONS = {
 }
 # Functions that take no arrays: models, kernels, names or files, whose tests are elsewhere.
 WITHOUT_ARRAYS = {
-    baselines.gp_forecast,  # rbf_forecast is one of its
     bo.coordinate_sweep_initial_conditions,
     bo.fit_bo_model,
     bo.warm_start,
