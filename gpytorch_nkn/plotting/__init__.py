@@ -7,8 +7,6 @@ They raise TypeError or ValueError for data that do not fit. The look of reports
 from gpytorch_nkn.plotting.checks import (
     plot_autocorrelation,
     plot_calibration,
-    plot_periodogram,
-    plot_qq,
 )
 from gpytorch_nkn.plotting.components import plot_components
 from gpytorch_nkn.plotting.cumulative import plot_cumulative
@@ -48,8 +46,6 @@ __all__ = [
     "plot_local_spectrum",
     "plot_network",
     "plot_one_step_ahead",
-    "plot_periodogram",
     "plot_progress",
-    "plot_qq",
     "plot_spectral_surface",
 ]

@@ -13,6 +13,7 @@ from gpytorch_nkn.plotting.style import (
     DASHES,
     GRAY,
     ORANGE,
+    as_array,
     draw_band,
     finish,
     put_legend_above,
@@ -23,96 +24,34 @@ from gpytorch_nkn.plotting.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_autocorrelation", "plot_calibration", "plot_periodogram", "plot_qq"]
+__all__ = ["plot_autocorrelation", "plot_calibration"]
 
-_LEVEL = 0.95  # of all intervals
+_LEVEL, _Z95 = 0.95, 1.959964  # of all intervals, and their ends in standard deviations
 
 
-def plot_qq(
-    ax: Axes, theoretical: ArrayLike, observed: ArrayLike, lower: ArrayLike, upper: ArrayLike
-) -> Axes:
-    """Draw observed quantiles against model quantiles, with the model's 95 % interval.
+def plot_autocorrelation(ax: Axes, values: ArrayLike, num_points: int) -> Axes:
+    """Draw autocorrelations at the lags 1, 2, ... as stems, with their 95 % interval for noise.
 
     Args:
         ax: Axes to draw on.
-        theoretical: Quantiles ``N`` under the model.
-        observed: Sorted observations ``N``.
-        lower: Lower ends ``N`` of the interval.
-        upper: Upper ends ``N`` of the interval.
+        values: Autocorrelations ``L``.
+        num_points: Number ``N`` of observations, which determines the interval.
 
     Returns:
-        The same axes. Points outside the interval are orange diamonds.
+        The same axes. Values outside the interval are orange diamonds.
 
     Raises:
-        ValueError: The lengths differ, there is no point, or a value is not finite.
+        ValueError: There is no value, one is not finite, or there are no more points than lags.
     """
-    x, observed, lower, upper = sorted_vectors(
-        theoretical=theoretical, observed=observed, lower=lower, upper=upper
-    )
-    ax.plot(x, x, color=GRAY, linewidth=1, linestyle=DASHES, label="equal")
-    labels = "quantile under the model", "observed quantile"
-    return _draw_observed(ax, x, observed, lower, upper, labels)
-
-
-def plot_autocorrelation(
-    ax: Axes, lags: ArrayLike, observed: ArrayLike, lower: ArrayLike, upper: ArrayLike
-) -> Axes:
-    """Draw autocorrelations ``N`` as stems, with the model's 95 % interval.
-
-    Arguments, result and errors are as in :func:`plot_qq`.
-    """
-    x, observed, lower, upper = sorted_vectors(
-        lags=lags, observed=observed, lower=lower, upper=upper
-    )
-    _draw_observed(ax, x, observed, lower, upper, ("lag", "autocorrelation"))
-    ax.vlines(x, 0, observed, color=BLUE, linewidth=1, zorder=1.5)
+    observed = as_array("values", values)
+    lags = np.arange(1.0, observed.size + 1)
+    if num_points <= observed.size:
+        raise ValueError(f"num_points must exceed the {observed.size} lags, got {num_points}.")
+    half = _Z95 * np.sqrt((num_points - lags) / (num_points * (num_points + 2)))
+    draw_band(ax, lags, -half, half, _LEVEL, color=GRAY)
+    ax.vlines(lags, 0, observed, color=BLUE, linewidth=1, zorder=1.5)
     ax.axhline(0, color=GRAY, linewidth=0.8)
-    return ax
-
-
-def plot_periodogram(
-    ax: Axes,
-    frequencies: ArrayLike,
-    observed: ArrayLike,
-    lower: ArrayLike,
-    upper: ArrayLike,
-    *,
-    x_label: str = "unit of time",
-) -> Axes:
-    """Draw a periodogram on a logarithmic scale, with the model's 95 % interval.
-
-    Args:
-        ax: Axes to draw on.
-        frequencies: Positive frequencies ``N``, in cycles per unit.
-        observed: Ordinates ``N``, not negative.
-        lower: Lower ends ``N`` of the interval, not negative.
-        upper: Upper ends ``N`` of the interval, positive.
-        x_label: The unit of time in the singular, such as ``year``.
-
-    Returns:
-        The same axes. Ordinates outside the interval are orange diamonds.
-
-    Raises:
-        ValueError: The lengths differ, there is no frequency, or a value is out of range.
-    """
-    x, observed, lower, upper = sorted_vectors(
-        frequencies=frequencies, observed=observed, lower=lower, upper=upper
-    )
-    for name, least in (("frequencies", x.min()), ("upper", upper.min())):
-        if not least > 0:
-            raise ValueError(f"{name} must be positive, got {least:g}.")
-    for name, least in (("observed", observed.min()), ("lower", lower.min())):
-        if least < 0:
-            raise ValueError(f"{name} must not be negative, got {least:g}.")
-    # zero has no logarithm: it goes to the lower edge
-    floor = min(values[values > 0].min() for values in (observed, lower, upper) if values.any())
-    lower, observed = lower.clip(floor), observed.clip(floor)
-    ax.plot(x, observed, color=BLUE, linewidth=0.8, alpha=0.6)
-    ax.set_yscale("log")
-    labels = f"frequency (cycles per {x_label})", "power"
-    _draw_observed(ax, x, observed, lower, upper, labels)
-    ax.set_xlim(0, 1.02 * x.max())
-    return ax
+    return _draw_observed(ax, lags, observed, -half, half, ("lag", "autocorrelation"))
 
 
 def plot_calibration(ax: Axes, levels: ArrayLike, coverage: ArrayLike, *, num_points: int) -> Axes:
@@ -154,7 +93,7 @@ def plot_calibration(ax: Axes, levels: ArrayLike, coverage: ArrayLike, *, num_po
     ax.plot(x, observed, color=BLUE, linewidth=1, alpha=0.6)
     labels = "probability of the interval", "fraction of the data inside"
     low, high = ends(x)
-    _draw_observed(ax, x, observed, low, high, labels, has_band=True)
+    _draw_observed(ax, x, observed, low, high, labels)
     for axis in (ax.xaxis, ax.yaxis):
         tick_percents(axis)
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
@@ -168,11 +107,8 @@ def _draw_observed(
     lower: np.ndarray,
     upper: np.ndarray,
     labels: tuple[str, str],
-    has_band: bool = False,
 ) -> Axes:
     """Draw blue dots inside the interval and orange diamonds outside, with labels and legend."""
-    if not has_band:
-        draw_band(ax, x, lower, upper, _LEVEL, color=GRAY)
     outside = (observed < lower) | (observed > upper)
     looks: tuple[tuple[np.ndarray, dict[str, Any]], ...] = (
         (~outside, {"color": BLUE, "marker": "o", "markersize": 3.5, "label": "observed"}),

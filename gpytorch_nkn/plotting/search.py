@@ -152,7 +152,7 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
             at = np.clip(z[shown], -_MOST, _MOST)
             ax.plot(numbers[shown], at, color=color, marker=marker, ls="none", ms=3.6, label=label)
     _finish(ax, z.size, num_initial)
-    finish(ax, "evaluation", "error, in standard deviations")
+    finish(ax, "observation", "error, in standard deviations")
     ax.set_ylim(-_MOST - 0.3, _MOST + 0.3)
     put_legend_above(ax)
     return ax

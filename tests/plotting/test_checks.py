@@ -1,41 +1,17 @@
 import numpy as np
-import pytest
 from scipy.stats import binom
 
-from gpytorch_nkn.plotting import (
-    plot_autocorrelation,
-    plot_calibration,
-    plot_periodogram,
-    plot_qq,
-)
-
-X = np.arange(1.0, 7.0)
-LOW, HIGH = X - 0.5, X + 0.5
-OBSERVED = X + np.array([0.0, 0.4, 0.6, -0.4, -0.6, 0.0])
+from gpytorch_nkn.plotting import plot_autocorrelation, plot_calibration
 
 
-@pytest.mark.parametrize("plot", [plot_qq, plot_autocorrelation, plot_periodogram])
-def test_what_is_outside_the_band_is_told_apart(ax, line_data, no_overlap, plot):
-    shuffled = np.array([3, 0, 5, 1, 4, 2])
-    drawn = plot(ax, *(v[shuffled] for v in (X, OBSERVED, LOW, HIGH)))
-    assert drawn is ax
-    np.testing.assert_array_equal(line_data(ax, "outside")[0], [3, 5])
-    np.testing.assert_array_equal(line_data(ax, "outside")[1], OBSERVED[[2, 4]])
-    np.testing.assert_array_equal(line_data(ax, "observed")[1], OBSERVED[[0, 1, 3, 5]])
-    texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert "95 % interval" in texts
-    band = ax.collections[0].get_datalim(ax.transData)
-    assert (band.y0, band.y1) == (0.5, 6.5)
+def test_autocorrelations_outside_the_interval_are_marked(ax, line_data, no_overlap):
+    half = 1.959964 * np.sqrt((40 - np.arange(1, 5)) / (40 * 42))
+    values = half * [0.5, 1.01, -0.99, -1.5]
+    assert plot_autocorrelation(ax, values, 40) is ax
+    np.testing.assert_array_equal(line_data(ax, "outside")[0], [2, 4])
+    np.testing.assert_array_equal(line_data(ax, "observed")[1], values[[0, 2]])
+    assert "95 % interval" in [text.get_text() for text in ax.get_legend().get_texts()]
     no_overlap(ax.figure)
-
-
-def test_a_periodogram_with_zeros_is_drawn_on_a_logarithmic_scale(ax, line_data):
-    observed, lower = OBSERVED.copy(), LOW.copy()
-    observed[0] = lower[0] = lower[1] = 0.0
-    plot_periodogram(ax, X / 12, observed, lower, HIGH, x_label="month")
-    assert ax.get_yscale() == "log"
-    assert line_data(ax, "observed")[1][0] == HIGH.min()  # the smallest number above zero
-    assert ax.get_xlabel() == "frequency (cycles per month)"
 
 
 def test_the_calibration_band_is_binomial_for_all_levels_together(ax, line_data, no_overlap):

@@ -15,7 +15,6 @@ from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKerne
 
 X = np.linspace(0.0, 5.0, 30)
 WAVE = np.sin(X)
-BANDED = X[1:], X[1:] + 0.4 * WAVE[1:], 0.8 * X[1:], 1.2 * X[1:]
 ROWS = np.random.default_rng(0).uniform(-1, 1, (40, 2))
 KERNEL = ScaleKernel(RBFKernel())
 NETWORK = NeuralKernelNetwork.additive(2)
@@ -45,7 +44,7 @@ SLICE = SimpleNamespace(
 # The number of Axes, positional arguments and options of a call that is right.
 CALLS = {
     "plot_acquisition": (2, ([SLICE, SLICE],), {"y_label": "yield"}),
-    "plot_autocorrelation": (1, BANDED, {}),
+    "plot_autocorrelation": (1, (WAVE / 2, 90), {}),
     "plot_calibration": (1, ([0.5, 0.8, 0.95], [0.3, 0.8, 0.9]), {"num_points": 60}),
     "plot_components": (2, ([CURVE, CURVE],), {"y_label": "ppm"}),
     "plot_cumulative": (1, (["trend", "cycle"], [0.5, 0.9]), {"errors": [2.0, 1.0]}),
@@ -57,9 +56,7 @@ CALLS = {
     "plot_local_spectrum": (1, (KERNEL, X), {}),
     "plot_network": (1, (NETWORK,), {"x": ROWS}),
     "plot_one_step_ahead": (1, (WAVE,), {"num_initial": 3}),
-    "plot_periodogram": (1, BANDED, {"x_label": "month"}),
     "plot_progress": (1, (WAVE,), {"optimum": 2.0}),
-    "plot_qq": (1, BANDED, {}),
     "plot_spectral_surface": (1, (PAIRS,), {}),
 }
 OVER_INPUTS = ["plot_kernel", "plot_local_spectrum"]
@@ -166,14 +163,6 @@ def test_a_kernel_of_zeros_has_no_spectrum(make_axes):
     refuse(make_axes, "plot_local_spectrum", "zero at all frequencies", zero)
 
 
-@pytest.mark.parametrize("name", ["plot_autocorrelation", "plot_periodogram", "plot_qq"])
-def test_vectors_with_a_band_have_one_length(make_axes, name):
-    x, observed, lower, _ = BANDED
-    refuse(make_axes, name, r"observed \(5,\), lower \(29,\)", x, observed[:5])
-    bad = np.where(x == x[3], np.nan, lower)
-    refuse(make_axes, name, "lower must be finite, got 1 values", x, observed, bad)
-
-
 @pytest.mark.parametrize(
     ("name", "what"),
     [("plot_components", "component"), ("plot_effects", "effect"), ("plot_inpainting", "picture")],
@@ -205,6 +194,8 @@ VIDEO = np.zeros((5, 12, 16))
 MOVIE = filled(filled=VIDEO, std=VIDEO, missing=np.broadcast_to(HOLES, VIDEO.shape))
 
 FAULTS = [
+    ("plot_autocorrelation", (X, 30), {}, "num_points must exceed the 30 lags, got 30"),
+    ("plot_autocorrelation", ([0.1, np.nan], 30), {}, "values must be finite, got 1 values"),
     ("plot_calibration", ([0.1, 0.9], [0, 95]), {}, "coverage must lie .* 1, got 0 to 95"),
     ("plot_calibration", (), {"num_points": 0}, "at least 1, got 0"),
     ("plot_components", (curve(lower=np.ones(3)),), {}, r"lower \(3,\)"),
@@ -239,8 +230,6 @@ FAULTS = [
     ("plot_local_spectrum", (), {"max_frequency": -3}, "max_frequency .* positive .* got -3"),
     ("plot_network", (), {"x": np.ones((4, 2))}, "column of x must vary, got 4 equal inputs"),
     ("plot_network", (), {"names": ["a"]}, "per input column is needed, 2, got 1"),
-    ("plot_periodogram", (BANDED[0] - 1,), {}, "frequencies must be positive, got -0.8"),
-    ("plot_periodogram", (X[1:], -X[1:]), {}, "observed must not be negative, got -5"),
     ("plot_spectral_surface", (), {"column": 1}, "one of the 1 that the kernel sees, got 1"),
     ("plot_spectral_surface", (), {"max_frequency": 0}, "max_frequency .* positive .* got 0"),
 ]

@@ -10,12 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_nkn._devices import normal
 from gpytorch_nkn.interpretation.components.behaviour import Role
 from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
 from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.interpretation.units import Z95
-from gpytorch_nkn.linalg import psd_root
 
 __all__ = ["Component", "ComponentCurve", "ComponentPosterior", "Decomposition"]
 
@@ -196,55 +194,6 @@ class Decomposition:
         total = ComponentCurve("", x[:end], mean, mean - half, mean + half, (times, y), None)
         return list(map(curve, names, means, halves)), total
 
-    def sample(self, x: Any, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        """Draw all components jointly, ``S x J x ... x M``, by Matheron's rule, which is exact.
-
-        Args:
-            x: Inputs ``... x M x D`` in the units that the model or estimator takes.
-            num_samples: Number of draws ``S``.
-            seed: Seed of the draws; the global random state does not change.
-        """
-        return self.sample_at(self.gp.to_inputs(x), num_samples, seed=seed)
-
-    def sample_at(self, inputs: Tensor, num_samples: int, *, seed: int) -> Tensor:
-        """As :meth:`sample`, at inputs of the kernel."""
-        if num_samples < 1:
-            raise ValueError(f"num_samples must be at least 1, got {num_samples}.")
-        train = self.gp.inputs
-        n = train.size(-2)
-        batch = torch.broadcast_shapes(inputs.shape[:-2], train.shape[:-2])
-        both = torch.cat([train.expand(*batch, -1, -1), inputs.expand(*batch, -1, -1)], dim=-2)
-        generator = torch.Generator().manual_seed(seed)
-        batch = torch.broadcast_shapes(batch, self.gp.noise.shape[:-1])
-        draws = []
-        for number in range(len(self.components)):
-            matrix = self._matrix(number, both, both)
-            shape = (num_samples, *batch, matrix.size(-1), 1)
-            noise = normal(shape, generator).to(matrix)
-            draws.append((psd_root(matrix) @ noise)[..., 0])
-        prior = torch.stack(draws, dim=1)  # S x J x ... x (N + M)
-        shape = (num_samples, *batch, n)
-        noise = normal(shape, generator).to(self.gp.noise)
-        misfit = self.gp.posterior.residual - prior[..., :n].sum(1) - noise * self.gp.noise.sqrt()
-        weights = self.gp.posterior.solve(misfit.unsqueeze(-1))  # S x ... x N x 1
-        corrections = []
-        for cross, _ in self._parts(inputs):
-            corrections.append((cross.unsqueeze(0) @ weights.unsqueeze(1))[..., 0])
-        values = prior[..., n:] + torch.cat(corrections, dim=-1)
-        return values * self._scale(inputs) + self._offset(inputs)
-
-    def training_posterior(self) -> tuple[Tensor, Tensor]:
-        """Mean ``... x N`` and covariance ``... x N x N`` of the function at training inputs.
-
-        Both are on the scale of the model's own targets.
-        """
-        # targets less noise, and its covariance by the noise: K - K (K + S)^-1 K would cancel
-        noise = self.gp.noise.double()
-        mean = self.gp.targets - noise * self.gp.posterior.alpha
-        precision = self.gp.posterior.precision.double()
-        reduced = noise.unsqueeze(-1) * precision * noise.unsqueeze(-2)
-        return mean, torch.diag_embed(noise) - (reduced + reduced.mT) / 2
-
     def _parts(self, inputs: Tensor) -> Any:
         """Cross covariances ``J x ... x m x N`` and prior variances ``J x ... x m``, in strips."""
         groups = [component.terms for component in self.components]
@@ -260,14 +209,6 @@ class Decomposition:
                     cross[rest] += whole - cross.sum(0)
                     prior[rest] += self.gp.kernel(part, diag=True) - prior.sum(0)
             yield cross, prior
-
-    def _matrix(self, number: int, x1: Tensor, x2: Tensor) -> Tensor:
-        component = self.components[number]
-        if not component.is_rest:
-            return evaluate_groups([component.terms], x1, x2)[0]
-        others = [part.terms for part in self.components if part is not component]
-        with torch.no_grad():
-            return self.gp.kernel(x1, x2).to_dense() - evaluate_groups(others, x1, x2).sum(0)
 
     def _levels(self) -> tuple[Tensor, Tensor, Tensor]:
         """Averages of the components over the training inputs: mean, whitened, prior variance."""

@@ -17,7 +17,7 @@ import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from gpytorch_nkn import __version__, plotting
-from gpytorch_nkn.interpretation.checks import LeaveOneOut
+from gpytorch_nkn.interpretation.checks import LeaveOneOut, autocorrelation
 from gpytorch_nkn.interpretation.effects import Effects
 from gpytorch_nkn.interpretation.units import percent
 
@@ -27,7 +27,6 @@ __all__ = [
     "Block",
     "Findings",
     "Sketch",
-    "calibration_sketch",
     "effects_block",
     "literal",
     "panels",
@@ -110,14 +109,40 @@ class Block:
         return "\n".join([*lines, *(part.text for part in self.parts)])
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Findings:
-    """Base class of reports: text and page from the blocks of a subclass."""
+    """What all reports hold, and their text and page from the blocks of a subclass."""
 
     title: str
+    summary: tuple[str, ...]  #: sentences on what was found
+    checks: tuple[str, ...]  #: sentences on the predictions of the model
+    x: np.ndarray  #: inputs N x D, or sorted times N of a series
+    effects: Effects | None  #: of the input columns; None for one column
+    ahead: LeaveOneOut | None  #: predictions of each observation from the earlier ones
+    held_out: LeaveOneOut  #: predictions of each observation from all others
 
     def blocks(self) -> list[Block]:
         """Parts of the report in their order."""
         raise NotImplementedError
+
+    def checking(self, note: str, *, num_initial: int = 0, with_lags: bool = False) -> Block:
+        """Held-out predictions, and errors in the order of the observations if they have one."""
+        levels, fractions = np.array([(c.level, c.fraction) for c in self.held_out.coverage]).T
+        figures = []
+
+        def add(text: str, plot: Callable[..., object], *arguments: Any, **options: Any) -> None:
+            figures.append(Sketch(text, lambda ax: plot(ax, *arguments, **options), caption=text))
+
+        if self.ahead is not None:
+            errors = self.ahead.z_scores
+            text = "Errors of predictions from the earlier observations"
+            add(text, plotting.plot_one_step_ahead, errors, num_initial=num_initial)
+            if with_lags:
+                text = "Autocorrelation of these errors"
+                add(text, plotting.plot_autocorrelation, autocorrelation(errors)[0], errors.size)
+        text, number = "Held-out observations inside prediction intervals", len(self.x)
+        add(text, plotting.plot_calibration, levels, fractions, num_points=number)
+        return Block("Model checking", self.checks, note, figures=figures, layout="beside")
 
     @property
     def text(self) -> str:
@@ -203,16 +228,3 @@ def effects_block(
         len(shown),
     )
     return Block("Effects of the columns", sentences, note, table, (figure,), layout="wide")
-
-
-def calibration_sketch(loo: LeaveOneOut, size: tuple[float, float] = SIZE) -> Sketch:
-    """Fractions of held-out observations inside predictive intervals."""
-    levels = np.array([c.level for c in loo.coverage])
-    fractions = np.array([c.fraction for c in loo.coverage])
-    text, number = "Held-out observations inside predictive intervals", loo.z_scores.size
-    return Sketch(
-        text,
-        lambda ax: plotting.plot_calibration(ax, levels, fractions, num_points=number),
-        size,
-        text,
-    )

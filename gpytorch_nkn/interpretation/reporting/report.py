@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +11,9 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn import plotting
+from gpytorch_nkn._devices import normal
 from gpytorch_nkn.fit import progress_bar, warn_of_size
-from gpytorch_nkn.interpretation.checks import (
-    LeaveOneOut,
-    ResidualChecks,
-    check_residuals,
-    held_out,
-)
+from gpytorch_nkn.interpretation.checks import held_out
 from gpytorch_nkn.interpretation.components import (
     ComponentCurve,
     Decomposition,
@@ -31,7 +27,6 @@ from gpytorch_nkn.interpretation.reporting.page import (
     Block,
     Findings,
     Sketch,
-    calibration_sketch,
     effects_block,
     literal,
     say,
@@ -41,12 +36,12 @@ from gpytorch_nkn.interpretation.reporting.words import (
     describe_checks,
     describe_component,
     describe_effects,
-    describe_held_out,
     spread_text,
     title_of,
 )
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp, is_ensemble
 from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, length_text, percent
+from gpytorch_nkn.linalg import psd_root
 
 __all__ = ["Forecast", "Report", "Section", "report"]
 
@@ -56,10 +51,8 @@ _USUAL_POINTS = 2500
 _SAMPLES = 5  # draws of the continuation
 _EFFECTS = 6  # drawn effects of columns, and of pairs
 _TERMS, _COLUMN_TERMS = 10_000, 200  # terms of the expansion for a series, and for a table
-_NO_NOISE = 1e-5  # noise variance, relative to that of the targets, that counts as none
 _HISTORY, _SHOWN_POINTS = 4, 30  # horizons, and least number of points, shown before a forecast
 _WIDE = 60  # characters of a label along the horizontal axis
-_LONG = 24  # characters of a component's name beside its bar
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,21 +81,15 @@ class Forecast:
     samples: np.ndarray  #: draws 5 x M of the function without noise
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Report(Findings):
     """Findings of a model, see :func:`gpytorch_nkn.interpretation.report`."""
 
-    title: str
-    summary: tuple[str, ...]  #: sentences
     sections: tuple[Section, ...]  #: one per component, in order of importance
     expansion: Expansion  #: the kernel as a sum of products
-    x: np.ndarray  #: training times N, sorted, or inputs N x D
     y: np.ndarray  #: training targets N
     fit: ComponentCurve | None  #: sum of all components; None for a table
     forecast: Forecast | None  #: None for a table
-    effects: Effects | None  #: of the input columns; None for one column
-    residual_checks: ResidualChecks
-    held_out: LeaveOneOut  #: leave-one-out predictions
     decomposition: Decomposition
 
     @property
@@ -110,56 +97,46 @@ class Report(Findings):
         """Units of the data."""
         return self.decomposition.gp.units
 
-    @property
-    def checks(self) -> list[str]:
-        """Sentences on residuals and held-out points."""
-        gp = self.decomposition.gp
-        if float(gp.noise.mean()) < _NO_NOISE * float(gp.targets.var(correction=0)):
-            return [say("no_noise")]
-        return [*describe_checks(self.residual_checks), *describe_held_out(self.held_out)]
-
     def blocks(self) -> list[Block]:
         """Parts of the report in their order."""
-        is_series = self.fit is not None
-        blocks = [Block("Summary", self.summary, figures=self._overview())]
+        figures = () if self.fit is None else (self._whole(self.fit), self._explained())
+        blocks = [Block("Summary", self.summary, figures=figures)]
         if self.effects is not None:
             note = (
                 "Each effect averages over the other columns. First-order and total indices are "
                 "Sobol indices of the posterior mean for columns that vary independently."
             )
             # the summary of a table has the sentences
-            sentences = describe_effects(self.effects, self.units) if is_series else ()
+            sentences = () if self.fit is None else describe_effects(self.effects, self.units)
             label = self._scale_label()
             blocks.append(effects_block(self.effects, label, sentences=sentences, note=note))
         blocks.append(self._components())
         if self.forecast is not None:
             blocks.append(self._continuation(self.forecast))
         note = (
-            "Residuals are drawn from the posterior and compared with simulated noise. Where they "
-            "differ, the model misses structure or its noise is wrong. Leave-one-out "
-            "cross-validation predicts each observation from all the others."
+            "Leave-one-out cross-validation predicts each observation from all the others, with "
+            "the learned hyperparameters. One-step-ahead predictions use the earlier observations; "
+            "their errors, in standard deviations, are independent if the model is right."
         )
-        figures = self._check_figures()
-        return [
-            *blocks,
-            Block("Model checking", self.checks, note, figures=figures, layout="beside"),
-            Block("The kernel, by shares of its diagonal", (str(self.expansion),),
-                  is_folded=not is_series),
-        ]  # fmt: skip
+        expansion = Block(
+            "The kernel, by shares of its diagonal", (str(self.expansion),),
+            is_folded=self.fit is None,
+        )  # fmt: skip
+        return [*blocks, self.checking(note, with_lags=True), expansion]
 
-    def _overview(self) -> list[Sketch]:
-        if self.fit is None:
-            return []
-        names = [
-            name if len(name) <= _LONG else f"{name[: _LONG - 3].rstrip()}..."
-            for name in (section.name.replace("$", r"\$") for section in self.sections)
-        ]
+    def _whole(self, fit: ComponentCurve) -> Sketch:
+        caption = "The data, and the sum of all components with its 95 % interval."
+        centre = "mean" if self.units.link is None else "median"
+        labels = {"y_label": self._y_label(), "data_label": "data", "mean_label": centre}
+        return self._curve(fit, "The whole series", caption, labels)
+
+    def _explained(self) -> Sketch:
+        names = [section.name.replace("$", r"\$") for section in self.sections]
         explained = np.array([section.explained for section in self.sections])
         errors = np.array([section.error for section in self.sections])
-        unit = f" ({self.units.y_unit})" if self.units.y_unit else ""
-        unit = unit if self.units.link is None else f" ({self.units.link.noun})"
-        label = literal(f"mean absolute error,\ncross-validated{unit}")
-        shares = Sketch(
+        unit = self.units.y_unit if self.units.link is None else self.units.link.noun
+        label = literal(_with_unit("mean absolute error,\ncross-validated", unit))
+        return Sketch(
             "Share of the variance that the components explain, added one by one",
             lambda ax: plotting.plot_cumulative(
                 ax, names, explained, errors=errors, error_label=label
@@ -168,9 +145,6 @@ class Report(Findings):
             "Each component is the one that most reduces the prediction error of those above it, "
             "in ten-fold cross-validation with the learned kernel.",
         )
-        caption = "The data, and the sum of all components with its 95 % interval."
-        whole = self._curve(self.fit, "The whole series", caption, self._y_label(), "data")
-        return [whole, shares]
 
     def _components(self) -> Block:
         if self.fit is not None:
@@ -192,24 +166,18 @@ class Report(Findings):
         return Block("Components", note=note, table=[head, *rows], is_folded=True)
 
     def _component(self, number: int, section: Section) -> Block:
-        figures = []
-        if section.curve is not None:
-            text = f"Component {number}: {section.title}"
-            caption = "Points: the mean of this component plus the residuals of the model."
-            data = "partial residuals"
-            figures = [self._curve(section.curve, text, caption, self._scale_label(), data)]
+        assert section.curve is not None
+        text = f"Component {number}: {section.title}"
+        caption = "Points: the mean of this component plus the residuals of the model."
+        figure = self._curve(section.curve, text, caption, {"y_label": self._scale_label()})
         sentences = (*section.sentences, f"Terms: {section.terms}")
-        return Block(f"{number}. {section.title}", sentences, figures=figures)
+        return Block(f"{number}. {section.title}", sentences, figures=(figure,))
 
     def _curve(
-        self, curve: ComponentCurve, text: str, caption: str, y_label: str, data: str
+        self, curve: ComponentCurve, text: str, caption: str, labels: dict[str, str]
     ) -> Sketch:
         def paint(ax: Any) -> None:
-            plotting.plot_components(
-                [ax], [curve], x_label=self._x_label(), y_label=y_label, data_label=data
-            )
-            if curve is self.fit:
-                self._name_median(ax)
+            plotting.plot_components([ax], [curve], x_label=self._x_label(), **labels)
 
         return Sketch(text, paint, caption=caption)
 
@@ -225,7 +193,6 @@ class Report(Findings):
             )  # fmt: skip
             for path in forecast.samples:
                 ax.plot(forecast.x, path, color=plotting.PALETTE[2], linewidth=0.8, alpha=0.7)
-            self._name_median(ax)
 
         centre = "mean" if self.units.link is None else "median"
         note = (
@@ -234,29 +201,6 @@ class Report(Findings):
         )
         figure = Sketch("Continuation of the series, with draws from the posterior", paint)
         return Block("Continuation", note=note, figures=(figure,))
-
-    def _name_median(self, ax: Any) -> None:
-        """Under a transform of the targets the centre of the distribution is the median."""
-        if self.units.link is not None:
-            for text in ax.get_legend().get_texts():
-                text.set_text(text.get_text().replace("mean", "median"))
-
-    def _check_figures(self) -> list[Sketch]:
-        checks, size = self.residual_checks, (SIZE[0], 2.4)
-        figures = []
-
-        def add(check: Any, plot: Callable[..., object], text: str, **options: Any) -> None:
-            if check is not None:
-                curves = check.x, check.observed, check.lower, check.upper
-                figures.append(Sketch(text, lambda ax: plot(ax, *curves, **options), size, text))
-
-        unit = self.units.x_unit or "unit of time"
-        text = "Autocorrelation of the residuals"
-        add(checks.autocorrelation, plotting.plot_autocorrelation, text)
-        text = "Periodogram of the residuals"
-        add(checks.periodogram, plotting.plot_periodogram, text, x_label=unit)
-        add(checks.qq, plotting.plot_qq, "Quantiles of the residuals against the noise")
-        return [*figures, calibration_sketch(self.held_out, size)]
 
     def _x_label(self) -> str:
         is_date = np.issubdtype(self.x.dtype, np.datetime64)
@@ -325,22 +269,20 @@ def report(
             raise ValueError(
                 f"{name} is for one input column, got {value!r} for {gp.inputs.size(-1)}."
             )
-    gp = replace(gp, units=_units(gp, columns, x_name, x_unit, y_name, y_unit))
-    length, ahead = _continuation(gp, horizon, future)
-    with progress_bar(progress, 4, "report") as bar:
+    gp = replace(_in_order(gp), units=_units(gp, columns, x_name, x_unit, y_name, y_unit))
+    length, new_inputs = _continuation(gp, horizon, future)
+    with progress_bar(progress, 3, "report") as bar:
         max_terms = _TERMS if gp.is_series else _COLUMN_TERMS
         expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
         bar.update()
         split = decompose_gp(gp, expansions={max_terms: expansion})
         bar.update()
-        residual_checks = _check_residuals(split, seed)
-        y, _, loo = held_out([(1.0, gp)])
-        bar.update()
+        y, ahead, loo = held_out([(1.0, gp)])
         influence = fit = forecast = None
         if gp.inputs.size(-1) > 1:
             influence = effects(model, max_effects=_EFFECTS, seed=seed, columns=gp.units.names)
         if gp.is_series:
-            x, y, sections, fit, forecast = _series(split, length, ahead, seed)
+            x, y, sections, fit, forecast = _series(split, length, new_inputs, seed)
         else:
             titles = [title_of(component, gp.units) for component in split.components]
             sections = [_section(split, n, Description(t, ()), None) for n, t in enumerate(titles)]
@@ -349,6 +291,7 @@ def report(
     return Report(
         title=title or f"Findings in {y_name or 'the data'}",
         summary=tuple(_summary(split, sections, influence)),
+        checks=tuple(describe_checks(loo, ahead if gp.is_series else None)),
         sections=tuple(sections),
         expansion=expansion,
         x=x,
@@ -356,10 +299,19 @@ def report(
         fit=fit,
         forecast=forecast,
         effects=influence,
-        residual_checks=residual_checks,
+        ahead=ahead if gp.is_series else None,
         held_out=loo,
         decomposition=split,
     )
+
+
+def _in_order(gp: FittedGP) -> FittedGP:
+    """The process with the rows of a series in the order of time."""
+    if not gp.is_series:
+        return gp
+    order = gp.inputs[:, 0].argsort(stable=True)
+    vectors = {n: getattr(gp, n)[order] for n in ("inputs", "targets", "mean", "noise")}
+    return replace(gp, covariance=gp.covariance[order][:, order], **vectors)
 
 
 def _check_model(gp: FittedGP) -> None:
@@ -444,20 +396,12 @@ def _units(
     return replace(units, **{name: value for name, value in given.items() if value is not None})
 
 
-def _check_residuals(split: Decomposition, seed: int) -> ResidualChecks:
-    gp = split.gp
-    parts = gp.targets, *split.training_posterior(), gp.noise
-    times = gp.inputs[:, 0].double().cpu().numpy() * gp.units.x_scale[0]
-    y, mean, covariance, noise = (part.double().cpu().numpy() for part in parts)
-    return check_residuals(times if gp.is_series else None, y, mean, covariance, noise, seed=seed)
-
-
 def _series(
     split: Decomposition, length: float, ahead: Tensor | None, seed: int
 ) -> tuple[np.ndarray, np.ndarray, list[Section], ComponentCurve, Forecast | None]:
     gp, units = split.gp, split.gp.units
     geometry, has_covariates = Geometry.of(gp.time), gp.inputs.size(-1) > 1
-    train = np.sort(gp.inputs[:, 0].double().cpu().numpy())
+    train = gp.inputs[:, 0].double().cpu().numpy()
     points = int(np.clip(2 * length / geometry.step, _PAST, _MOST_PAST))
     past = train[-1] + np.linspace(0, length, points)[1:]
     near = past[past <= train[-1] + geometry.span]  # a longer curve would hide the data
@@ -483,8 +427,12 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
     noise = float(gp.noise.mean()) * gp.units.y_scale**2
     mean = posterior.total_mean.double().cpu().numpy()
     std = gp.spread * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
-    draws = split.sample_at(inputs, _SAMPLES, seed=seed).sum(1).double().cpu().numpy()
-    draws = mean + gp.spread * (draws - mean)
+    with torch.no_grad():
+        whitened = gp.posterior.whiten(gp.kernel(inputs, gp.inputs).to_dense())
+        covariance = gp.kernel(inputs).to_dense() - whitened.mT @ whitened
+    root = psd_root(covariance.double().cpu())
+    noise_free = root @ normal((root.size(-1), _SAMPLES), torch.Generator().manual_seed(seed))
+    draws = mean + gp.spread * float(gp.units.y_scale) * noise_free.mT.numpy()
     parts = (mean, mean - Z95 * std, mean + Z95 * std, draws)
     return Forecast(
         gp.to_times(inputs[:, 0].double().cpu().numpy()), *map(gp.units.original, parts)
@@ -522,6 +470,7 @@ def _summary(split: Decomposition, sections: list[Section], influence: Effects |
         number=gp.targets.numel(),
         of=gp.num_observed,
         count=len(sections),
+        is_series=gp.is_series,
         share=percent(max(float(split.explained[-1]), 0.0)),
         target=units.of_model("the targets"),
         useful=int((~split.negligible).sum()),
@@ -529,15 +478,15 @@ def _summary(split: Decomposition, sections: list[Section], influence: Effects |
         weight=gp.weight,
     )
     if influence is not None and not gp.is_series:
-        found = enumerate(describe_effects(influence, units), 1)
-        return [head, *(f"{number}. {sentence}" for number, sentence in found)]
-    return [head] + [
-        say(
-            "found",
-            number=number,
-            title=section.title,
-            share=percent(section.share),
-            doubtful=section.negligible,
-        )
-        for number, section in enumerate(sections, 1)
-    ]
+        found = describe_effects(influence, units)
+        return [head, *(f"{number}. {sentence}" for number, sentence in enumerate(found, 1))]
+    return [
+        head,
+        *(
+            say(
+                "found", number=number, title=section.title, share=percent(section.share),
+                doubtful=section.negligible,
+            )
+            for number, section in enumerate(sections, 1)
+        ),
+    ]  # fmt: skip

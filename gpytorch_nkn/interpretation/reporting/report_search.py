@@ -16,12 +16,11 @@ from gpytorch_nkn import plotting
 from gpytorch_nkn.fit import check_counts, evaluating
 from gpytorch_nkn.interpretation.affine import raw_inputs
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, held_out
-from gpytorch_nkn.interpretation.effects import Effects, effects_of, positions
+from gpytorch_nkn.interpretation.effects import effects_of, positions
 from gpytorch_nkn.interpretation.reporting.page import (
     Block,
     Findings,
     Sketch,
-    calibration_sketch,
     effects_block,
     literal,
     panels,
@@ -69,15 +68,11 @@ class SearchSlice:
     candidate_means: np.ndarray  #: Q
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SearchReport(Findings):
     """State of a search, see :func:`gpytorch_nkn.interpretation.report_search`."""
 
-    title: str
     outcome: str  #: name of the values
-    summary: tuple[str, ...]  #: sentences on the best value, the next points and the columns
-    checks: tuple[str, ...]  #: sentences on the predictions of the model
-    x: np.ndarray  #: inputs N x D in the order of evaluation
     values: np.ndarray  #: evaluations N
     maximize: bool
     optimum: float | None  #: the best possible value, if it is known
@@ -86,9 +81,7 @@ class SearchReport(Findings):
     feasible: np.ndarray  #: which evaluations N satisfy the constraints
     candidates: np.ndarray  #: next points Q x D
     structures: dict[str, float]  #: weights of the structures that the model averages
-    ahead: LeaveOneOut  #: predictions of each evaluation from the earlier ones
-    held_out: LeaveOneOut  #: predictions of each evaluation from all others
-    effects: Effects | None  #: of the input columns; None for one
+    ahead: LeaveOneOut
     slices: tuple[SearchSlice, ...]  #: through the first candidate, or else the best point
 
     def __repr__(self) -> str:
@@ -114,7 +107,8 @@ class SearchReport(Findings):
         with style.context(plotting.STYLE):
             left, right = halves[0].subplots(1, 2)
             self._paint_progress(left)
-            self._paint_ahead(right)
+            errors = self.ahead.z_scores
+            plotting.plot_one_step_ahead(right, errors, num_initial=self.num_initial)
             shown = min(_PANELS, len(self.slices))
             self._paint_slices(np.ravel(halves[1].subplots(1, shown)))
         return figure
@@ -137,13 +131,11 @@ class SearchReport(Findings):
             )
             label = f"effect on {literal(self.outcome, _PANEL)}"
             blocks.append(effects_block(self.effects, label, note=note))
-        text = "Errors of predictions from the earlier evaluations"
-        checks = Sketch(text, self._paint_ahead, caption=text), calibration_sketch(self.held_out)
         note = (
             "The model with its present hyperparameters predicts each evaluation from the earlier "
             "ones, and from all others."
         )
-        return [*blocks, Block("Model checking", self.checks, note, (), checks, layout="beside")]
+        return [*blocks, self.checking(note, num_initial=self.num_initial)]
 
     def _slices_note(self) -> str:
         number = len(self.candidates)
@@ -168,9 +160,6 @@ class SearchReport(Findings):
             feasible=self.feasible,
             y_label=literal(self.outcome, _PANEL),
         )
-
-    def _paint_ahead(self, ax: Any) -> None:
-        plotting.plot_one_step_ahead(ax, self.ahead.z_scores, num_initial=self.num_initial)
 
     def _paint_slices(self, axes: Any) -> None:
         slices = [replace(s, name=literal(s.name, _PANEL)) for s in self.slices[: len(axes)]]

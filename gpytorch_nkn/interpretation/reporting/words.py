@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpytorch_nkn.interpretation.checks import LeaveOneOut, ResidualChecks
+from gpytorch_nkn.interpretation.checks import LeaveOneOut, autocorrelation
 from gpytorch_nkn.interpretation.components import Component, Geometry, Role, behaviours_of
 from gpytorch_nkn.interpretation.effects import Effect, Effects
-from gpytorch_nkn.interpretation.expansion import window_text, words_of
+from gpytorch_nkn.interpretation.expansion import words_of
 from gpytorch_nkn.interpretation.reporting.page import MATTERS, say, say_all
 from gpytorch_nkn.interpretation.units import (
     Units,
@@ -41,7 +41,7 @@ _STRAIGHT = 0.99  # R squared of a straight line above which a trend is one
 _TURN = 0.05  # reversal, relative to the range of a curve, that counts as a turn
 _STEEPER = 1.5  # ratio of the changes in the halves of a trend that gets steeper or flatter
 _FLAT = 0.02  # range in standard deviations of the targets below which a trend is a level
-_FEW = 4  # least points of a window with a trend of its own; columns named one by one
+_FEW = 4  # columns that are named one by one
 _EXACT = 2.0  # correlation length in spans above which a cycle keeps its shape
 _WALK = 0.05  # relative standard deviation above which a random walk is named
 _SIGNS, _CLEAR = 0.05, 0.01  # p-values below which a misfit is possible, and clear
@@ -70,11 +70,10 @@ def describe_component(
     of the kernel.
     """
     role, size = component.role, spread_text(mean.std(), units)
-    if role is not None and role.is_window and role.kind != "other":
-        return _in_window(component, role, x, mean, targets_std, geometry, units)
-    if role is not None and role.kind == "cycle":
+    kind = "" if role is None or role.is_window else role.kind
+    if role is not None and kind == "cycle":
         return _cycle(component, role, size, geometry, units)
-    if role is not None and role.kind == "variation":
+    if kind == "variation":
         return _variation(component, size, geometry, units)
     if component.has_mean:
         trend = _trend(x, mean, targets_std, units)
@@ -83,28 +82,6 @@ def describe_component(
     if title == "A constant level":
         return Description(title, ())
     return Description(title, (say("size", plural=title.endswith("components"), value=size),))
-
-
-def _in_window(
-    component: Component,
-    role: Role,
-    x: np.ndarray,
-    mean: np.ndarray,
-    targets_std: float,
-    geometry: Geometry,
-    units: Units,
-) -> Description:
-    """Describe a component between the steps at which it begins and ends."""
-    scaled = (x - units.x_offset[0]) / units.x_scale[0]
-    inside = (scaled >= role.begin) & (scaled <= role.end)
-    own = scaled[inside]
-    begin = own[0] if own.size and math.isfinite(role.begin) else role.begin
-    end = own[-1] if own.size and math.isfinite(role.end) else role.end
-    if inside.sum() < _FEW:
-        inside[:] = True
-    whole = replace(component, role=Role(role.kind, role.period), has_mean=role.kind == "trend")
-    found = describe_component(whole, x[inside], mean[inside], targets_std, geometry, units)
-    return replace(found, title=f"{found.title}, {window_text(begin, end, units)}")
 
 
 def title_of(component: Component, units: Units) -> str:
@@ -340,21 +317,13 @@ def _with_unit(text: str, units: Units) -> str:
     return f"{text} {units.y_unit}".rstrip()
 
 
-def describe_checks(checks: ResidualChecks) -> list[str]:
-    """Describe each check of the residuals in a sentence."""
-    sentences = []
-    if (check := checks.autocorrelation) is not None:
-        lag = f"{check.x[np.abs(check.observed).argmax()]:.0f}"
-        sentences.append(_graded("autocorrelated", check.p_value, lag=lag))
-    if (check := checks.periodogram) is not None:
-        frequency = check.x[check.observed.argmax()]
-        facts = {"period": f"{1 / frequency:.4g}", "frequency": f"{frequency:.4g}"}
-        sentences.append(_graded("periodic", check.p_value, **facts))
-    check = checks.qq
-    ends = [(check.observed - check.x) / (end - check.x) for end in (check.upper, check.lower)]
-    worst = np.maximum(*ends).argmax()
-    facts = {"observed": f"{check.observed[worst]:.2f}", "expected": f"{check.x[worst]:.2f}"}
-    return [*sentences, _graded("not_normal", check.p_value, **facts)]
+def describe_checks(loo: LeaveOneOut, ahead: LeaveOneOut | None = None) -> list[str]:
+    """Describe held-out predictions, and the order of one-step-ahead errors of a series."""
+    if ahead is None:
+        return describe_held_out(loo)
+    values, p_value = autocorrelation(ahead.z_scores)
+    lag = f"{1 + np.abs(values).argmax()}"
+    return [*describe_held_out(loo), _graded("autocorrelated", p_value, lag=lag)]
 
 
 def describe_held_out(loo: LeaveOneOut) -> list[str]:

@@ -74,16 +74,21 @@ def test_centered_components_have_no_level_but_for_the_one_with_the_mean():
     split = decompose(model)
     plain, centered = split.posterior(x), split.posterior(x, centered=True)
     torch.testing.assert_close(centered.mean.sum(0), plain.mean.sum(0))
-    draws = split.sample(x, 4000, seed=0)
-    moved = draws - draws.mean(-1, keepdim=True)
+    parts = [sum(t.weight * t.kernel(x).to_dense() for t in c.terms) for c in split.components]
+    noisy = sum(parts) + model.likelihood.noise * torch.eye(25)
+    cross = torch.cat(parts)
+    joint = torch.block_diag(*parts) - cross @ torch.linalg.solve(noisy, cross.mT)
+    average, count = torch.full((25, 25), 1 / 25), len(parts)
+    moves = torch.block_diag(*[torch.eye(25) - average] * count)
     for place, part in enumerate(split.components):
         if part.has_mean:
-            others = [n for n in range(len(split.components)) if n != place]
-            moved[:, place] = draws[:, place] + draws[:, others].mean(-1).sum(1).unsqueeze(-1)
+            rows = slice(25 * place, 25 * (place + 1))
+            moves[rows] = average.repeat(1, count)
+            moves[rows, rows] = torch.eye(25)
         else:
             assert abs(float(centered.mean[place].mean())) < 1e-8
-    spread = moved.var(0)
-    torch.testing.assert_close(spread, centered.variance, rtol=0.12, atol=1e-3)
+    expected = (moves @ joint @ moves.mT).diagonal().detach().reshape(count, 25)
+    torch.testing.assert_close(centered.variance, expected, rtol=1e-4, atol=1e-7)
 
 
 def test_posterior_shares_of_terms_are_those_of_their_part_of_the_mean():

@@ -84,10 +84,10 @@ def test_columns_that_hardly_vary_are_in_the_expansion():
         assert found.dropped < 1e-9
 
 
-def test_residuals_are_checked_in_single_precision_and_under_large_priors():
+def test_reports_in_single_precision_and_under_large_priors():
     x = torch.linspace(0, 10, 200).unsqueeze(-1)
     single = with_noise(GP(x, torch.sin(x[:, 0]), rbf(3.0)), 1e-4).float()
-    assert report(single).residual_checks is not None
+    assert report(single).ahead is not None
     years = 2000 + torch.arange(240.0).unsqueeze(-1) / 12
     kernel = ScaleKernel(LinearKernel() * LinearKernel()) + rbf(5.0)
     assert report(with_noise(GP(years, torch.randn(240), kernel), 0.01)).sections

@@ -73,6 +73,8 @@ def test_a_forecaster_is_continued_by_its_own_predictions():
     np.testing.assert_allclose(found.forecast.mean, mean, atol=1e-6)
     np.testing.assert_allclose(found.forecast.upper, mean + 1.959964 * std, rtol=1e-5)
     assert found.forecast.samples.shape == (5, found.forecast.x.size)
+    errors = (found.forecast.samples - mean) / std
+    assert 0.3 < math.sqrt(np.square(errors).mean()) < 1.7
     np.testing.assert_allclose(found.y, season(40))
 
 
@@ -239,12 +241,3 @@ def test_save_returns_the_path_of_the_page(seasonal, tmp_path):
     assert deep.read_text(encoding="utf-8") == seasonal.to_html()
     with pytest.raises(ValueError, match="A page is HTML, got 'x.json'"):
         seasonal.save(tmp_path / "x.json")
-
-
-def test_without_noise_the_checks_say_nothing():
-    time = np.arange(60.0)
-    series = 10 + 0.1 * time + np.sin(2 * np.pi * time / 12)
-    made = NKNForecaster(seasons=12, quality="fast", random_state=0).fit(time, series)
-    assert report(made, progress=False).checks == [
-        "The model leaves almost no noise, so its residuals say nothing about the fit."
-    ]

@@ -12,9 +12,10 @@ from scipy import special, stats
 from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.linalg import ExactPosterior
 
-__all__ = ["Coverage", "LeaveOneOut", "held_out"]
+__all__ = ["Coverage", "LeaveOneOut", "autocorrelation", "held_out"]
 
 _LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+_MAX_LAGS = 20
 
 
 @dataclass(frozen=True)
@@ -113,3 +114,18 @@ def held_out(
         for each in (ahead, others)
     )
     return values, one, other
+
+
+def autocorrelation(errors: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return autocorrelations of errors ``N`` at the lags from 1, and a p-value for all of them.
+
+    One-step-ahead errors in standard deviations are independent if the model is right, so that the
+    p-value of the Ljung-Box test (Ljung and Box, 1978) is uniform. Up to 20 lags are tested.
+    """
+    n = errors.size
+    centered = errors - errors.mean()
+    lags = np.arange(1, max(1, min(n // 4, _MAX_LAGS)) + 1)
+    values = np.correlate(centered, centered, "full")[n : n + lags.size]
+    values = values / (centered @ centered or 1.0)
+    statistic = n * (n + 2) * (values**2 / (n - lags)).sum()
+    return values, float(stats.chi2.sf(statistic, lags.size))
