@@ -10,7 +10,7 @@ What one would pick instead is tuned on the training part alone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -18,11 +18,11 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.kernel_approximation import RBFSampler
-from sklearn.linear_model import Ridge, RidgeClassifier
+from sklearn.linear_model import Ridge, RidgeClassifier, RidgeClassifierCV, RidgeCV
 from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import LabelBinarizer, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
 from benchmarks.data import load_askl_table
@@ -68,47 +68,18 @@ def climb(score: Callable[[float], float], start: float, factor: float) -> float
     return start * factor ** max(found, key=found.__getitem__)
 
 
-def leave_one_out(
-    features: np.ndarray, targets: np.ndarray, penalties: Sequence[float]
-) -> list[np.ndarray]:
-    """Ridge regression's predictions ``N x K`` of each row by all others, for each penalty.
-
-    The intercept is not penalised.
-    """
-    count = len(features)
-    centered, residual = features - features.mean(0), targets - targets.mean(0)
-    values, vectors = np.linalg.eigh(centered.T @ centered)
-    rotated = centered @ vectors  # N x F, orthogonal columns
-    projected, squares = rotated.T @ residual, rotated**2
-    found = []
-    for penalty in penalties:
-        shrinkage = 1 / (np.maximum(values, 0) + penalty)
-        fitted = rotated @ (shrinkage[:, None] * projected)
-        leverage = 1 / count + squares @ shrinkage
-        found.append(targets - (residual - fitted) / np.maximum(1 - leverage, 1e-9)[:, None])
-    return found
-
-
 def _tune_ridge(
     X: np.ndarray, y: np.ndarray, classes: bool, seed: int, features: int
 ) -> tuple[bool, float, float]:
     """Scaling, width and penalty with the best accuracy, or least error, of held-out rows."""
-    targets = y[:, None]
+    ridge, scoring = RidgeCV, "neg_mean_squared_error"
     if classes:
-        binarizer = LabelBinarizer(neg_label=-1)
-        targets = binarizer.fit_transform(y)
-
-    def score(prediction: np.ndarray) -> float:
-        if not classes:
-            return -float(np.mean((prediction - targets) ** 2))
-        two = prediction.shape[1] == 1
-        codes = (prediction[:, 0] > 0).astype(int) if two else prediction.argmax(1)
-        return float(np.mean(binarizer.classes_[codes] == y))
+        ridge, scoring = RidgeClassifierCV, "accuracy"
 
     def best_penalty(inputs: np.ndarray, gamma: float) -> tuple[float, float]:
         sampler = RBFSampler(gamma=gamma, n_components=features, random_state=seed)
-        predictions = leave_one_out(sampler.fit_transform(inputs), targets, _PENALTIES)
-        return max(zip(map(score, predictions), _PENALTIES, strict=True))
+        found = ridge(alphas=_PENALTIES, scoring=scoring).fit(sampler.fit_transform(inputs), y)
+        return found.best_score_, found.alpha_
 
     return _scaled_and_climbed(best_penalty, X, seed)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks import golden, report
-from benchmarks.askl import climb, leave_one_out
+from benchmarks.askl import climb
 from benchmarks.recovery import score
 from benchmarks.report import Table, check_quotes, mean_and_error, paired, render, write_table
 from benchmarks.runner import Axis, Benchmark
@@ -89,19 +89,6 @@ def test_statistics_of_tables():
     assert critical_difference(5, 30) == pytest.approx(1.11, abs=0.01)  # Demsar (2006), table 5
     assert score([("RBF", "PER"), ("CONST",), ("LIN",)], [("LIN",), ("PER", "SMOOTH")]) == (True, 1)
     assert climb(lambda v: -((v - 9) ** 2), 1.0, 2.0) == 8.0
-
-
-def test_leave_one_out_equals_fits_without_each_row():
-    import numpy as np
-    from sklearn.linear_model import Ridge
-
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((12, 3)), rng.standard_normal((12, 1))
-    (found,) = leave_one_out(X, y, [0.7])
-    for row in range(12):
-        rest = np.arange(12) != row
-        expected = Ridge(alpha=0.7).fit(X[rest], y[rest]).predict(X[[row]])
-        np.testing.assert_allclose(found[row], expected.ravel())
 
 
 def test_golden_compares_scores_both_ways_and_times_one_way():
