@@ -66,8 +66,8 @@ def _make_parser() -> argparse.ArgumentParser:
 
     about = (
         "Learn a series from a CSV file and forecast it. Writes forecast.csv (median, standard "
-        "deviation, 95 % band), forecast.png and summary.json. Times are numbers or dates; gaps "
-        "and irregular steps are allowed. Notes tell what was inferred from the file. By default "
+        "deviation, 95 % interval), forecast.png and summary.json. Times are numbers or dates; "
+        "gaps and irregular steps are allowed. Notes state what was inferred. By default "
         "the last tenth of the time span is held out, and its forecast is scored beside the "
         "seasonal naive rule. With --covariates, rows without a target at the end of the file (or "
         "rows of --future) are the future, and are forecast."

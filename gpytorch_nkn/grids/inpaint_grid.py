@@ -167,7 +167,7 @@ def inpaint(
         warn_user(
             "Nothing is missing: image has no NaN"
             + ("" if mask is None else ", and mask is False everywhere (True is missing)")
-            + ": filled is the image itself."
+            + "; filled is the image itself."
         )
     counts = (~missing).sum(axis=tuple(range(-num_dims, 0)))
     if np.min(counts) < 2:
