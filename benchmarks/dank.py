@@ -41,10 +41,7 @@ _NEW = ["segment", "satimage", "letter_dobq", "hastie", "quantiles", "rings"]
 _NEW += ["sparse_linear", "piston", "borehole", "sine_ridge"]
 _SVM, _OURS, _ROWS = "SVM-CV", "DANK, defaults", 400
 # Options beside C, gamma and epsilon, which all but the untuned take from the SVM.
-_SMOOTH = {"eta": "norm", "tau": 0.01, "relevance": None}
 _LEARNED: dict[str, dict[str, Any]] = {
-    "DANK as printed, mended": {**_SMOOTH, "extension": "reciprocal"},
-    "the same, smooth extension": _SMOOTH,
     "DANK, relevance=None": {"relevance": None},
     _OURS: {},
     "DANK, untuned": {},

@@ -122,7 +122,7 @@ ranges = pd.DataFrame(ranges).T
 ranges.round(3)
 
 # %% [markdown]
-# How `F` is extended to new rows (`extension=`) is in `docs/theory/hadamard.md`.
+# How `F` is extended to new rows is in `docs/theory/hadamard.md`.
 #
 # ## The factor that earns its keep
 # The other factor is not the paper's: $F_w(x, x') = \exp(-\frac{1}{2} \sum_d w_d |x_d - x'_d|)$,
@@ -216,7 +216,7 @@ print("kernel ridge, error with RBF {:.3f}, with the learned kernel {:.3f}".form
 # | hundreds of rows, columns that may not matter | after that, `DANKClassifier`, `DANKRegressor` |
 # | many rows | `SVC`; clusters to see whether held-out rows ask for more |
 # | variation that depends on the input | `DataAdaptiveHadamardKernel`, after its base kernel |
-# | the paper's method to compare with | `eta="norm", relevance=None, extension="reciprocal"` |
+# | the paper's weight of the factor alone | `eta="norm", relevance=None` |
 #
 # And what it cannot do: a matrix that is free enough to matter is free enough to fit noise, and the
 # paper's weight keeps it from mattering. Of all that was tried on this page with machines that were

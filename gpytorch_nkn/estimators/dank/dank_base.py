@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,8 +24,8 @@ from gpytorch_nkn.estimators.dank.dank_selection import (
     confirm,
     learn_relevances,
 )
-from gpytorch_nkn.estimators.dank.dual import Block, hadamard_factor, threshold_root
-from gpytorch_nkn.estimators.dank.extension import LearnedKernel, reciprocal_neighbours
+from gpytorch_nkn.estimators.dank.dual import Block, hadamard_factor
+from gpytorch_nkn.estimators.dank.extension import LearnedKernel
 from gpytorch_nkn.estimators.dank.relevance import RelevanceKernel
 from gpytorch_nkn.estimators.dank.svm import FittedSVMs, learn_svms, plain_svms
 from gpytorch_nkn.estimators.estimator import Estimator
@@ -62,14 +61,9 @@ eta: Weight of the distance of ``F`` from ones: a number (possibly infinite); ``
     the paper: the squared norm of the dual variables of the SVM with the base kernel; or
     ``"cv"``: that norm times 1, ``n^-1/2``, ``1 / n``, ``0.1 / n``, ``0.01 / n`` or infinity
     (``F_s = 1``), by held-out rows (infinity for more than 10 classes).
-tau: Weight of the nuclear norm of ``F`` relative to ``eta``; 0.01 in the paper. It determines
-    the rank of ``F``, hardly changes predictions, and 0 needs no eigenvalues.
 relevance: ``"cv"`` learns the relevance factor from a random subset of many rows, and keeps it
-    if it predicts held-out rows better; ``None`` does not. It needs inputs of several columns,
-    at most 10 classes, and the smooth extension.
-extension: ``"smooth"`` as above, or ``"reciprocal"`` as in the paper: a new row has the column
-    of ``F`` of its reciprocal nearest neighbour. That is not a kernel, because it depends on
-    the rows that are predicted together.
+    if it predicts held-out rows better; ``None`` does not. It needs inputs of several columns
+    and at most 10 classes.
 n_clusters: Clusters in which factors are learned: 1 for one factor from the Gram matrix of all
     rows; ``"auto"`` for 1 up to 3000 rows, and clusters of 1500 rows on average for more. With
     clusters ``F = 11' + blockdiag(E_c)``, and one SVM uses up to 8000 rows: all, or support
@@ -90,7 +84,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
     over the previous kernel and its standard error.
 """,
     }
-    _private_state = ("_svms", "_kernel", "_fitted_tau", "_is_gram")
+    _private_state = ("_svms", "_kernel", "_is_gram")
 
     _paths: ClassVar[tuple[Path, ...]]
     _max_rows: ClassVar[int]  # largest number of rows for relevances
@@ -98,9 +92,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
     kernel: Any
     gamma: float | str
     eta: float | str
-    tau: float
     relevance: str | None
-    extension: str
     n_clusters: int | str
     random_state: Any
     n_features_in_: int
@@ -125,7 +117,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
                 f"{type(self).__name__.replace('DANK', 'ASKL')} learns from all rows in minutes.",
             )
             table = table.copy()  # predictions need the present values
-            self._fitted_tau, self._is_gram = self.tau, self._is_precomputed
+            self._is_gram = self._is_precomputed
             self._fit(table, target)
         return self
 
@@ -139,11 +131,8 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
             Y: Rows ``N x D``; ``None`` for ``X``.
         """
         check_is_fitted(self)
-        if self._is_gram or self._svms.factor is not None:
-            raise ValueError(
-                "learned_kernel needs inputs in place of kernel='precomputed', and "
-                "extension='smooth', because 'reciprocal' is not a kernel."
-            )
+        if self._is_gram:
+            raise ValueError("learned_kernel needs inputs in place of kernel='precomputed'.")
         left = self._checked_rows(X)
         return self._kernel(left, left if Y is None else self._checked_rows(Y, "Y"))
 
@@ -161,9 +150,9 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         if learned is None:
             return np.ones((len(rows), 1))
         gram = rows if self._is_gram else self._kernel.base(rows, rows)
-        return threshold_root(
-            hadamard_factor(gram, learned, self.eta_, 0.0), self._fitted_tau / 2.0
-        )
+        values, vectors = np.linalg.eigh(hadamard_factor(gram, learned, self.eta_))
+        kept = values > len(rows) * np.finfo(float).eps * values[-1]
+        return (vectors[:, kept] * np.sqrt(values[kept]))[:, ::-1]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -213,7 +202,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         self.cv_results_: list[Candidate] = []
         learned, cost = None, 1.0
         allowed = self.n_features_in_ > 1 and self._num_svms <= _PAIRS
-        if base is not None and self.relevance and self.extension == "smooth" and allowed:
+        if base is not None and self.relevance and allowed:
             learned, cost = self._learn_relevance(base, table, target)
         self.relevance_kernel_, self.C_ = learned, self.C * cost
         self.relevances_ = np.zeros(self.n_features_in_) if learned is None else learned.relevances
@@ -269,8 +258,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         if share is not None and svms.norm > 0.0:
             self.eta_ = share * svms.norm
         if math.isfinite(self.eta_):
-            options: dict[str, Any] = {"tau": self.tau, "extension": self.extension}
-            svms = learn_svms(gram, blocks, self.eta_, svms.variables, **options)
+            svms = learn_svms(gram, blocks, self.eta_, svms.variables)
         self._keep(LearnedKernel(kernel, table, svms.extension), svms, np.arange(len(table)))
 
     def _eta_share(
@@ -329,18 +317,13 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
             grams = (kernel(part, support, features) for part in parts)
             return np.concatenate([gram @ self.dual_coef_.T + self.intercept_ for gram in grams])
         crosses = (part if self._is_gram else kernel.base(part, kernel.rows) for part in parts)
-        if svms.factor is not None:
-            partners = reciprocal_neighbours(euclidean_distances(kernel.rows, table))
-            return svms.outputs(np.concatenate(list(crosses)) * svms.factor[partners])
         return np.concatenate([svms.outputs(cross) for cross in crosses])
 
     def _check_options(self) -> None:
         """Raise an error if an option is invalid."""
-        if self.extension not in ("smooth", "reciprocal"):
-            raise ValueError(f"extension must be 'smooth' or 'reciprocal', got {self.extension!r}.")
         if self.relevance not in ("cv", None):
             raise ValueError(f"relevance must be 'cv' or None, got {self.relevance!r}.")
-        for name in ("C", "tau", "epsilon"):
+        for name in ("C", "epsilon"):
             if hasattr(self, name):
                 value = getattr(self, name)
                 check_number(name, value, positive=name == "C", most=_LARGEST)
@@ -350,16 +333,10 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
     def _number_of_clusters(self, count: int) -> int:
         """Number of clusters for a number of rows."""
         number: Any = self.n_clusters
-        whole = self._is_precomputed or self.extension == "reciprocal" or self.tau > 0
-        if self.tau >= 2 * count:
-            raise ValueError(f"tau must be below 2 n = {2 * count}, got {self.tau}: F would be 0.")
         if number == "auto":
-            number = 1 if whole or count <= _WHOLE else math.ceil(count / _CLUSTER)
+            number = 1 if self._is_precomputed or count <= _WHOLE else math.ceil(count / _CLUSTER)
         if number > count:
             raise ValueError(f"n_clusters must be at most {count}, the rows, got {number}.")
-        if number > 1 and whole:
-            raise ValueError(
-                "n_clusters > 1 needs inputs, tau=0 and extension='smooth', got "
-                f"kernel={self.kernel!r}, tau={self.tau} and extension={self.extension!r}."
-            )
+        if number > 1 and self._is_precomputed:
+            raise ValueError("n_clusters > 1 needs inputs in place of kernel='precomputed'.")
         return int(number)

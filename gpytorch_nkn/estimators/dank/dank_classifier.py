@@ -35,11 +35,13 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         \tilde k(x, x') = k(x, x')\, F(x, x'), \qquad
         \max_\alpha \min_{F \succeq 0} 1^\top \alpha
             - \tfrac{1}{2} \alpha^\top Y (F \circ K) Y \alpha
-            + \eta \lVert F - 11^\top \rVert_F^2 + \tau \eta \lVert F \rVert_*
+            + \eta \lVert F - 11^\top \rVert_F^2
 
     The paper's ``F`` is a matrix with a closed form for any ``alpha``. Here it is extended to a
     function ``F_s``: kernel ridge regression smooths the dual coefficients, and the SVM is trained
-    again with the resulting kernel, so that training and prediction use the same kernel.
+    again with the resulting kernel, so that training and prediction use the same kernel. (The paper
+    gives a new row the column of ``F`` of its reciprocal nearest neighbour, which is no kernel and
+    predicted worse, and adds the nuclear norm of ``F``, which changed no prediction.)
 
     A second factor, which is not in the paper, is learned first:
     ``F_w(x, x') = exp(-sum_d w_d |x_d - x'_d| / 2)``, a minimiser of the same maximum with a
@@ -85,9 +87,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         kernel: str | Callable[[np.ndarray, np.ndarray], np.ndarray] | Kernel = "rbf",
         gamma: float | Literal["scale", "auto"] = "scale",
         eta: float | Literal["norm", "cv"] = "cv",
-        tau: float = 0.0,
         relevance: Literal["cv"] | None = "cv",
-        extension: Literal["smooth", "reciprocal"] = "smooth",
         n_clusters: int | Literal["auto"] = "auto",
         class_weight: dict[Any, float] | str | None = None,
         random_state: int | np.random.RandomState | None = None,

@@ -31,7 +31,7 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         \max_{\hat\alpha, \check\alpha} \min_{F \succeq 0}
             -\tfrac{1}{2} s^\top (F \circ K) s + s^\top y
             - \varepsilon 1^\top (\hat\alpha + \check\alpha)
-            + \eta \lVert F - 11^\top \rVert_F^2 + \tau \eta \lVert F \rVert_*,
+            + \eta \lVert F - 11^\top \rVert_F^2,
         \qquad s = \hat\alpha - \check\alpha
 
     with ``0 <= alpha <= C`` and ``1's = 0`` (the paper's (22) has ``y's = 0``, a slip). See
@@ -84,9 +84,7 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         kernel: str | Callable[[np.ndarray, np.ndarray], np.ndarray] | Kernel = "rbf",
         gamma: float | Literal["scale", "auto"] = "scale",
         eta: float | Literal["norm", "cv"] = "cv",
-        tau: float = 0.0,
         relevance: Literal["cv"] | None = "cv",
-        extension: Literal["smooth", "reciprocal"] = "smooth",
         n_clusters: int | Literal["auto"] = "auto",
         random_state: int | np.random.RandomState | None = None,
     ):

@@ -149,8 +149,7 @@ def choose_eta(
 ) -> tuple[int | None, list[Candidate]]:
     """Choose ``eta`` relative to the squared norm of the dual variables, by held-out rows.
 
-    Factors have the smooth extension and no threshold, which would only change the rank. Returns
-    the index of the best share (``None`` for ``F = 1``), and all candidates.
+    Returns the index of the best share (``None`` for ``F = 1``), and all candidates.
     """
     found = _parallel(_eta_losses, (task, shares, cost), [(fold,) for fold in task.folds])
     losses = _by_row(found, task.folds, len(task.target))

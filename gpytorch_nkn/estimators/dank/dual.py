@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.linalg import eigh
 from scipy.optimize import brentq
-from scipy.sparse.linalg import eigsh
 
 __all__ = [
     "Block",
@@ -20,13 +18,10 @@ __all__ = [
     "maximize",
     "project_box_hyperplane",
     "regression_blocks",
-    "threshold_root",
 ]
 
 _GROWTH, _DECAY = 2.0, 0.9  # factors of the step constant per step
 _PATIENCE = 5  # steps over which the rise is measured
-_LANCZOS_SIZE = 200  # below which matrices are decomposed in full
-_FEW_BLOCKS = 2  # largest number of SVMs that need no n x n product
 
 
 @dataclass(frozen=True)
@@ -84,35 +79,15 @@ def regression_blocks(targets: np.ndarray, epsilon: float, upper: np.ndarray) ->
     return [Block(rows, signs, linear, np.tile(upper, 2), epsilon)]
 
 
-def hadamard_factor(gram: np.ndarray, signed: np.ndarray, eta: float, tau: float) -> np.ndarray:
+def hadamard_factor(gram: np.ndarray, signed: np.ndarray, eta: float) -> np.ndarray:
     r"""Minimiser ``F`` (``n x n``) of the dual objective at signed coefficients ``n x P``.
 
-    .. math::
-        F = J_{\tau / 2}\bigl(11^\top + \Gamma\bigr), \qquad
-        \Gamma = \tfrac{1}{4 \eta} \sum_p s_p s_p^\top \circ K
+    .. math:: F = 11^\top + \tfrac{1}{4 \eta} \sum_p s_p s_p^\top \circ K
 
-    where ``J`` reduces eigenvalues by ``tau / 2``, at most to 0: equation (9) of the paper.
+    Equation (9) of the paper without the threshold of its nuclear norm: ``F`` is then positive
+    semi-definite by itself.
     """
-    factor = 1.0 + (signed @ signed.T) * gram / (4.0 * eta)
-    if tau:
-        root = threshold_root(factor, tau / 2.0)
-        factor = root @ root.T
-    return factor
-
-
-def threshold_root(matrix: np.ndarray, threshold: float) -> np.ndarray:
-    """``V diag(w - threshold)^(1/2)`` of a symmetric matrix, for decreasing eigenvalues ``w``."""
-    size = len(matrix)
-    number = 8
-    while threshold and size >= _LANCZOS_SIZE and number <= size // 8:
-        values, vectors = eigsh(matrix, number, which="LA", v0=np.ones(size))
-        if values.min() <= threshold:
-            kept = np.argsort(-values)[: np.sum(values > threshold)]
-            return vectors[:, kept] * np.sqrt(values[kept] - threshold)
-        number *= 2
-    lowest = max(threshold, size * np.finfo(float).eps * np.abs(matrix).sum(axis=0).max(initial=0))
-    values, vectors = eigh(matrix, subset_by_value=(lowest, np.inf), driver="evr")
-    return (vectors * np.sqrt(values - threshold))[:, ::-1]
+    return 1.0 + (signed @ signed.T) * gram / (4.0 * eta)
 
 
 @dataclass(frozen=True)
@@ -148,7 +123,7 @@ class DualProblem:
     .. math::
         \max_u \min_{F \succeq 0} \sum_p \bigl[c_p^\top u_p
             - \tfrac{1}{2} s_p^\top (F \circ K) s_p\bigr]
-            + \eta \lVert F - 11^\top \rVert_F^2 + \tau \eta \lVert F \rVert_*
+            + \eta \lVert F - 11^\top \rVert_F^2
 
     with a block ``p`` and signed dual coefficients ``s_p`` for each SVM. All blocks share one
     ``F``, hence one kernel.
@@ -157,15 +132,12 @@ class DualProblem:
         gram: Gram matrix ``K``, ``n x n``, symmetric positive semi-definite.
         blocks: The SVMs.
         eta: Weight of the distance of ``F`` from the matrix of ones, positive.
-        tau: Weight of the nuclear norm of ``F``, relative to ``eta``; not negative.
 
     Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Nonparametric Kernels.
     """
 
-    def __init__(
-        self, gram: np.ndarray, blocks: Sequence[Block], eta: float = 1.0, tau: float = 0.0
-    ):
-        self.gram, self.eta, self.tau = gram, eta, tau
+    def __init__(self, gram: np.ndarray, blocks: Sequence[Block], eta: float = 1.0):
+        self.gram, self.eta = gram, eta
         self.blocks = tuple(blocks)
         self.linear = np.concatenate([block.linear for block in blocks])
         ends = np.cumsum([0, *(len(block.rows) for block in blocks)])
@@ -192,15 +164,9 @@ class DualProblem:
     def evaluate(self, variables: np.ndarray) -> DualPoint:
         """Objective and gradient at dual variables, feasible or not."""
         signed = self.signed(variables)
-        if self.tau:
-            factor = hadamard_factor(self.gram, signed, self.eta, self.tau)
-            products = (factor * self.gram) @ signed
-            penalty = self.eta * (np.sum((factor - 1.0) ** 2) + self.tau * np.trace(factor))
-        else:
-            change = self._gamma_products(signed)
-            products = self.gram @ signed + change
-            penalty = 0.25 * np.sum(signed * change)
-        value = self.linear @ variables - 0.5 * np.sum(signed * products) + penalty
+        change = self._gamma_products(signed)
+        products = self.gram @ signed + change
+        value = self.linear @ variables - np.sum(signed * (0.5 * products - 0.25 * change))
         gradient = [
             block.linear - block.signs * products[block.rows, column]
             for column, block in enumerate(self.blocks)
@@ -211,12 +177,9 @@ class DualProblem:
         """``(Gamma o K) s``, ``n x P``."""
         if self._squares is None:
             self._squares = self.gram**2
-        count, columns = signed.shape
-        if columns > _FEW_BLOCKS:
-            return ((signed @ signed.T) * self._squares) @ signed / (4.0 * self.eta)
-        pairs = (signed[:, :, None] * signed[:, None, :]).reshape(count, columns**2)
-        weighted = (self._squares @ pairs).reshape(count, columns, columns)
-        return np.einsum("ip,ipq->iq", signed, weighted) / (4.0 * self.eta)
+        if signed.shape[1] == 1:
+            return signed * (self._squares @ signed**2) / (4.0 * self.eta)
+        return ((signed @ signed.T) * self._squares) @ signed / (4.0 * self.eta)
 
 
 def maximize(

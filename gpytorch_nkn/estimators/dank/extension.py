@@ -7,11 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.stats import rankdata
 
-from gpytorch_nkn.estimators.dank.dual import threshold_root
-
-__all__ = ["LearnedKernel", "SmoothExtension", "reciprocal_neighbours"]
+__all__ = ["LearnedKernel", "SmoothExtension"]
 
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -22,8 +19,7 @@ _DECOMPOSED = 1000  # largest number of rows for leave-one-out errors
 class SmoothExtension:
     r"""The learned factor as a kernel function, by smoothed dual coefficients.
 
-    With ``tau = 0`` the learned factor is
-    ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``. Kernel ridge regression with the base
+    The learned factor is ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``. Kernel ridge regression with the base
     kernel predicts the signed dual coefficients of new inputs:
 
     .. math::
@@ -33,13 +29,10 @@ class SmoothExtension:
     positive semi-definite for any ``s``. The ridge minimises the leave-one-out error of the
     coefficients; if no ridge is better than zero coefficients, ``F`` is one.
 
-    With ``tau > 0`` the eigenvalues of this ``F`` on the training inputs are reduced by
-    ``tau / 2``, at most to 0, and Nystroem's formula extends the eigenfunctions.
-
     Args:
         gram: ``K``, ``n x n``.
         signed: ``s``, ``n x P``.
-        eta, tau: Weights of the dual problem.
+        eta: Weight of the dual problem.
         spectrum: Eigenvalues and eigenvectors of ``K``, if known.
     """
 
@@ -48,19 +41,11 @@ class SmoothExtension:
         gram: np.ndarray,
         signed: np.ndarray,
         eta: float,
-        tau: float,
         spectrum: tuple[np.ndarray, np.ndarray] | None = None,
     ):
         self.ridge_, smooth = _smooth(gram, signed, spectrum)
         self.coefficients_ = smooth / (2.0 * math.sqrt(eta))
-        self._maps: np.ndarray | None = None
         self.features_ = gram @ self.coefficients_
-        if tau and self.features_.any():
-            inner = 1.0 + (self.features_ @ self.features_.T) * gram
-            root = threshold_root(inner, tau / 2.0)
-            values = np.sum(root**2, axis=0) + tau / 2.0
-            self._training, self._maps = self.features_, root / values
-            self.features_ = root
 
     @property
     def is_trivial(self) -> bool:
@@ -68,16 +53,12 @@ class SmoothExtension:
         return math.isinf(self.ridge_)
 
     def features(self, cross: np.ndarray) -> np.ndarray:
-        """Features ``M x P`` or ``M x rank``, given ``k`` with training rows ``M x n``."""
-        smooth = cross @ self.coefficients_
-        if self._maps is None:
-            return smooth
-        return (1.0 + (smooth @ self._training.T) * cross) @ self._maps
+        """Features ``M x P``, given ``k`` with training rows ``M x n``."""
+        return cross @ self.coefficients_
 
     def factor(self, gram: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """``F`` between inputs ``M x N``, from ``k`` and the features of both."""
-        inner = left @ right.T
-        return inner if self._maps is not None else 1.0 + inner * gram
+        return 1.0 + (left @ right.T) * gram
 
 
 class LearnedKernel:
@@ -124,14 +105,3 @@ def _smooth(
         matrix = gram + ridge * scale * np.eye(len(gram))
         return ridge, np.linalg.solve(matrix, signed)
     return ridge, vectors @ (rotated / (values + ridge * scale)[:, None])
-
-
-def reciprocal_neighbours(distances: np.ndarray) -> np.ndarray:
-    """The paper's partner among the training rows of each new row, equation (11).
-
-    If new row ``j`` is the r-th neighbour of training row ``i`` among the new rows, and ``i`` the
-    s-th of ``j`` among the training rows, the partner maximises ``1 / (r s)``. Distances are
-    between training and new rows, ``n x M``.
-    """
-    among_training, among_new = (rankdata(distances, "ordinal", axis=axis) for axis in (0, 1))
-    return np.argmin(among_new * among_training, axis=0)

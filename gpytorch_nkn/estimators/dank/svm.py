@@ -13,7 +13,7 @@ from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
-from gpytorch_nkn.estimators.dank.dual import Block, DualProblem, hadamard_factor, maximize
+from gpytorch_nkn.estimators.dank.dual import Block, DualProblem, maximize
 from gpytorch_nkn.estimators.dank.extension import SmoothExtension
 
 __all__ = ["FittedSVMs", "learn_svms", "plain_svms", "solve_svms"]
@@ -104,7 +104,6 @@ class FittedSVMs:
     learned: np.ndarray | None = None  # coefficients that F was learned with; None for F = 1
     steps: int = 1  # of the maximisation
     extension: SmoothExtension | None = None
-    factor: np.ndarray | None = None  # n x n, of the reciprocal extension
 
     @property
     def norm(self) -> float:
@@ -131,8 +130,6 @@ def learn_svms(
     eta: float,
     start: np.ndarray,
     *,
-    tau: float = 0.0,
-    extension: str = "smooth",
     quick: bool = False,
     spectrum: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> FittedSVMs:
@@ -144,16 +141,11 @@ def learn_svms(
     least = _LEAST_ETA * float(start @ start)
     if eta < least:
         raise ValueError(f"eta must be at least {least:g} for a finite F, got {eta:g}.")
-    problem = DualProblem(gram, blocks, eta, tau)
+    problem = DualProblem(gram, blocks, eta)
     tol, steps = (_QUICK_TOL, _QUICK_STEPS) if quick else (_FACTOR_TOL, _FACTOR_STEPS)
     point, count = maximize(problem, start, tol=tol, max_iter=steps)
-    smooth, factor = None, None
-    if extension == "smooth":
-        smooth = SmoothExtension(gram, point.signed, eta, tau, spectrum)
-        learned = gram * smooth.factor(gram, smooth.features_, smooth.features_)
-    else:
-        factor = hadamard_factor(gram, point.signed, eta, tau)
-        learned = gram * factor
+    smooth = SmoothExtension(gram, point.signed, eta, spectrum)
+    learned = gram * smooth.factor(gram, smooth.features_, smooth.features_)
     variables, intercepts = solve_svms(learned, blocks, quick=quick)
     signed = problem.signed(variables)
-    return FittedSVMs(variables, signed, intercepts, point.signed, count, smooth, factor)
+    return FittedSVMs(variables, signed, intercepts, point.signed, count, smooth)

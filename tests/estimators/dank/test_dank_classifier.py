@@ -113,12 +113,11 @@ def test_learned_kernel_written_out(classes):
     np.testing.assert_allclose(model.learned_kernel(X), own, rtol=1e-7)
 
 
-@pytest.mark.parametrize("tau", [0.0, 0.5])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_machines_are_those_of_the_learned_kernel(classes, tau):
+def test_machines_are_those_of_the_learned_kernel(classes):
     X, y = rows(classes=classes)
     new, _ = rows(30, seed=1)
-    model = classifier(eta=0.03, tau=tau, C=2.0).fit(X, y)
+    model = classifier(eta=0.03, C=2.0).fit(X, y)
     exact = SVC(C=2.0, kernel="precomputed", break_ties=True).fit(model.learned_kernel(X), y)
     cross = model.learned_kernel(new, X)
     expected = exact.decision_function(cross)
@@ -129,13 +128,11 @@ def test_machines_are_those_of_the_learned_kernel(classes, tau):
 
 
 @pytest.mark.usefixtures("few_paths")
-@pytest.mark.parametrize(
-    ("tau", "relevance"), [(0.0, None), (0.01, None), (1.0, None), (0.01, "cv")]
-)
-def test_joint_matrix_is_positive_semi_definite_and_values_are_free_of_the_batch(tau, relevance):
+@pytest.mark.parametrize("relevance", [None, "cv"])
+def test_joint_matrix_is_positive_semi_definite_and_values_are_free_of_the_batch(relevance):
     X, y = rows(80, columns=4)
     new = np.random.default_rng(1).normal(size=(60, 4)) * 2
-    model = classifier(eta=0.01, tau=tau, relevance=relevance, C=10.0).fit(X, y)
+    model = classifier(eta=0.01, relevance=relevance, C=10.0).fit(X, y)
     assert (model.relevance_kernel_ is None) == (relevance is None)
     together = np.vstack([X, new, X[:5]])
     gram = model.learned_kernel(together)
@@ -147,26 +144,6 @@ def test_joint_matrix_is_positive_semi_definite_and_values_are_free_of_the_batch
     for i in (0, 85, 139):
         one = model.decision_function(together[i : i + 1])
         np.testing.assert_allclose(one, outputs[i], atol=1e-12)
-
-
-def test_reciprocal_extension_written_out():
-    X, y = rows()
-    new, _ = rows(30, seed=1)
-    model = classifier(extension="reciprocal", eta=0.05, gamma=1.0, C=2.0).fit(X, y)
-    distances = np.linalg.norm(X[:, None] - new, axis=-1)
-    partners = []
-    for j in range(30):
-        among_new = [1 + np.sum(distances[i] < distances[i, j]) for i in range(60)]
-        among_training = [1 + np.sum(distances[:, j] < distances[i, j]) for i in range(60)]
-        partners.append(np.argmin(np.multiply(among_new, among_training)))
-    factor = (model.factor_ @ model.factor_.T)[partners]
-    cross = rbf_kernel(new, X, gamma=1.0) * factor
-    expected = cross[:, model.support_] @ model.dual_coef_[0] + model.intercept_
-    np.testing.assert_allclose(model.decision_function(new), expected, atol=1e-8)
-    alone = np.concatenate([model.decision_function(new[j : j + 1]) for j in range(30)])
-    assert np.abs(alone - expected).max() > 1e-3  # it depends on the batch
-    with pytest.raises(ValueError, match="reciprocal"):
-        model.learned_kernel(new)
 
 
 def test_eta_of_the_paper_is_the_squared_norm_of_the_machine():
