@@ -44,9 +44,9 @@ class ClusteredKernel(LearnedKernel):
             F_c(x, x') & c(x) = c(x') = c \\ 1 & \text{otherwise} \end{cases}
 
     where ``c(x)`` is the nearest centroid: ``F = 11' + blockdiag(E_c)`` with positive semi-definite
-    ``E_c = F_c - 11'``. By lemma 5 of the paper it solves problem (20) without the nuclear
-    norm, in which entries between clusters are optimal at one. Features of different clusters are in different
-    columns, so ``F = 1 + k f f'`` as in :class:`SmoothExtension`.
+    ``E_c = F_c - 11'``. By lemma 5 of the paper it solves problem (20) without the nuclear norm, in
+    which entries between clusters are optimal at one. Features of different clusters are in
+    different columns, so ``F = 1 + k f f'`` as in :class:`SmoothExtension`.
     """
 
     def __init__(

@@ -40,8 +40,8 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
     The paper's ``F`` is a matrix with a closed form for any ``alpha``. Here it is extended to a
     function ``F_s``: kernel ridge regression smooths the dual coefficients, and the SVM is trained
     again with the resulting kernel, so that training and prediction use the same kernel. (The paper
-    gives a new row the column of ``F`` of its reciprocal nearest neighbour, which is no kernel and
-    predicted worse, and adds the nuclear norm of ``F``, which changed no prediction.)
+    extends ``F`` by reciprocal nearest neighbours, which is no kernel and predicted worse. It also
+    adds the nuclear norm of ``F``, which changed no accuracy.)
 
     A second factor, which is not in the paper, is learned first:
     ``F_w(x, x') = exp(-sum_d w_d |x_d - x'_d| / 2)``, a minimiser of the same maximum with a

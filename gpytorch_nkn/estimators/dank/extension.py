@@ -19,8 +19,8 @@ _DECOMPOSED = 1000  # largest number of rows for leave-one-out errors
 class SmoothExtension:
     r"""The learned factor as a kernel function, by smoothed dual coefficients.
 
-    The learned factor is ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``. Kernel ridge regression with the base
-    kernel predicts the signed dual coefficients of new inputs:
+    The learned factor is ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``. Kernel ridge
+    regression with the base kernel predicts the signed dual coefficients of new inputs:
 
     .. math::
         F(x, x') = 1 + \frac{k(x, x')}{4 \eta} \sum_p \hat s_p(x) \hat s_p(x')
