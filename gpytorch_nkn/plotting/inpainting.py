@@ -25,7 +25,6 @@ def plot_inpainting(
     result: Any,
     *,
     truth: ArrayLike | None = None,
-    channel_axis: int | None = None,
     label: str = "standard deviation",
 ) -> Given:
     """Draw an image with its holes, the filled image and the standard deviations.
@@ -37,10 +36,9 @@ def plot_inpainting(
     Args:
         axes: Three Axes, four with ``truth``, as a sequence or an array of any shape.
         result: Result of :func:`gpytorch_nkn.grids.inpaint`: the image ``filled`` (``H x W``, or
-            with a dimension of channels), its standard deviations ``std`` and the booleans
+            ``H x W x 3`` in colour), its standard deviations ``std`` and the booleans
             ``missing``, of one shape.
         truth: The image without holes, of the same shape; drawn last.
-        channel_axis: Dimension of the three colours; None for gray images.
         label: Label of the colour bar, with its unit. It shows the root mean square over colours.
 
     Raises:
@@ -58,14 +56,16 @@ def plot_inpainting(
     if missing.dtype != bool:
         raise TypeError(f"missing must hold booleans, got {missing.dtype}.")
     shape = missing.shape
+    if shape[2:] not in ((), (3,)) or len(shape) < 2:
+        raise ValueError(f"An image H x W or H x W x 3 is needed, got shape {shape}.")
     arrays = [as_array(name, values, ndim=missing.ndim, shape=shape) for name, values in given]
-    gone, filled, std, *rest = (_picture(a, channel_axis) for a in (missing, *arrays))
+    gone, filled, std, *rest = (np.atleast_3d(a) for a in (missing, *arrays))
     hole = np.asarray(gone.any(-1))
     if not hole.any():
         raise ValueError("At least one cell of the image must be missing, got none.")
     known = filled[~gone] if not gone.all() else np.array([0.0, 1.0])
     low, high = known.min(), known.max()
-    if channel_axis is not None:
+    if len(shape) == 3:
         low, high = 0.0, 255.0 if high > 1 else 1.0
 
     def colors(values: np.ndarray) -> np.ndarray:
@@ -112,20 +112,3 @@ def _draw_picture(ax: Axes, picture: np.ndarray, hole: np.ndarray | None = None)
     height, width = picture.shape[:2]
     ax.set(xlim=(-0.75, width - 0.25), ylim=(height - 0.25, -0.75), xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
-
-
-def _picture(array: np.ndarray, channel_axis: int | None) -> np.ndarray:
-    """An image ``H x W x C`` with one or three channels."""
-    shape = array.shape
-    if channel_axis is None:
-        array = array[..., None]
-    elif -len(shape) <= channel_axis < len(shape) and shape[channel_axis] == 3:
-        array = np.moveaxis(array, channel_axis, -1)
-    else:
-        raise ValueError(
-            f"channel_axis must be a dimension of three colours, got {channel_axis} for an image "
-            f"of shape {shape}."
-        )
-    if array.ndim != 3:
-        raise ValueError(f"An image H x W is needed, got shape {shape}.")
-    return array

@@ -21,6 +21,7 @@ __all__ = [
     "check_positive",
     "kernel_values",
     "line_of_inputs",
+    "unit_values",
 ]
 
 
@@ -87,17 +88,21 @@ def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1
     return InputLine(np.sort(array[:, column]), column, fixed, float(offset), float(scale))
 
 
-def kernel_values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
-    """Values ``N x M`` of a kernel with one output, without gradients."""
+def unit_values(network: NeuralKernelNetwork, x1: Tensor, x2: Tensor) -> list[Tensor]:
+    """Real values ``U x N x M`` of the units of every layer, in float64 on the CPU."""
     with torch.no_grad():
-        # a network of one unit, because GPyTorch's sum with a linear kernel factorises matrices
-        values = NeuralKernelNetwork([kernel], []).unit_values(x1, x2)[0].squeeze(-3)
-    values = values.real if values.is_complex() else values
-    if values.shape != (len(x1), len(x2)):
+        values = [v.real if v.is_complex() else v for v in network.unit_values(x1, x2)]
+    if values[0].shape[-2:] != (len(x1), len(x2)):
         raise ValueError(
             f"A kernel with one output per input is needed, got values of shape "
-            f"{tuple(values.shape)} for {len(x1)} and {len(x2)} inputs."
+            f"{tuple(values[0].shape[-2:])} for {len(x1)} and {len(x2)} inputs."
         )
-    if not bool(values.isfinite().all()):
+    if not all(bool(v.isfinite().all()) for v in values):
         raise ValueError("The kernel's values must be finite, got NaN or infinite ones.")
-    return values
+    return [v.double().cpu() for v in values]
+
+
+def kernel_values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
+    """Values ``N x M`` of a kernel with one output, in float64 on the CPU."""
+    # a network of one unit, because GPyTorch's sum with a linear kernel factorises matrices
+    return unit_values(NeuralKernelNetwork([kernel], []), x1, x2)[0].squeeze(-3)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.linalg import psd_root
@@ -69,7 +68,9 @@ def plot_kernel(
     else:
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}.")
-        draws = _sample(kernel, line.at(line.x), samples, seed).numpy()
+        inputs = line.at(line.x)
+        noise = normal((len(inputs), samples), torch.Generator().manual_seed(seed))
+        draws = (psd_root(kernel_values(kernel, inputs, inputs)) @ noise).numpy()
         for number in range(samples):
             color = PALETTE[number % len(PALETTE)]
             ax.plot(line.x, draws[:, number], color=color, linewidth=1.3)
@@ -83,8 +84,8 @@ def _draw_slices(ax: Axes, kernel: Kernel, line: InputLine, origins: ArrayLike |
         origins = np.quantile(line.x[[0, -1]], [0.25, 0.5, 0.75])
     values = as_array("origins", origins)
     points = line.at(values)
-    slices = kernel_values(kernel, line.at(line.x), points).cpu().numpy()
-    peaks = kernel_values(kernel, points, points).diagonal().cpu().numpy()
+    slices = kernel_values(kernel, line.at(line.x), points).numpy()
+    peaks = kernel_values(kernel, points, points).diagonal().numpy()
     if slices.min() < 0:
         ax.axhline(0, color=GRAY, linewidth=0.6)
     step = float(np.ptp(line.x)) / 100
@@ -94,11 +95,3 @@ def _draw_slices(ax: Axes, kernel: Kernel, line: InputLine, origins: ArrayLike |
         style = _STYLES[number % len(_STYLES)]
         ax.plot(line.x, slices[:, number], style, color=color, linewidth=1.5, label=label)
         ax.plot([origin], [peaks[number]], "o", color=color, markersize=5, label="_x0")
-
-
-def _sample(kernel: Kernel, inputs: Tensor, samples: int, seed: int) -> Tensor:
-    """Functions ``N x samples`` at the inputs, in float64 on the CPU."""
-    covariance = kernel_values(kernel, inputs, inputs).double().cpu()
-    generator = torch.Generator().manual_seed(seed)
-    noise = normal((len(inputs), samples), generator)
-    return psd_root(covariance) @ noise

@@ -17,7 +17,7 @@ from torch import Tensor
 from gpytorch_nkn.kernels import NeuralKernelNetwork, short_name
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Activation, Layer, Linear, Product
-from gpytorch_nkn.plotting.inputs import as_inputs, check_kernel
+from gpytorch_nkn.plotting.inputs import as_inputs, check_kernel, unit_values
 from gpytorch_nkn.plotting.style import BLUE, GRAY, ORANGE, PALETTE, size_in_points
 
 if TYPE_CHECKING:
@@ -148,20 +148,6 @@ def _inputs(network: NeuralKernelNetwork, x: Any) -> Tensor:
     return inputs[order[rows.round().long()]]
 
 
-def _unit_values(network: NeuralKernelNetwork, x1: Tensor, x2: Tensor) -> list[Tensor]:
-    """Real values ``U x N x M`` of every stage, in float64 on the CPU."""
-    with torch.no_grad():
-        values = [v.real if v.is_complex() else v for v in network.unit_values(x1, x2)]
-    if values[0].shape[-2:] != (len(x1), len(x2)):
-        raise ValueError(
-            "A network with one output per input is needed, got values of shape "
-            f"{tuple(values[0].shape[-2:])} for {len(x1)} and {len(x2)} inputs."
-        )
-    if not all(bool(v.isfinite().all()) for v in values):
-        raise ValueError("The values of all units must be finite, got NaN or infinite ones.")
-    return [v.double().cpu() for v in values]
-
-
 @dataclass(eq=False)
 class _Stage:
     """The units of one layer: their importance, and their positions in the figure."""
@@ -180,7 +166,7 @@ class _Stage:
 
 
 def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[_Stage]:
-    values = _unit_values(network, inputs, inputs)
+    values = unit_values(network, inputs, inputs)
     variances = [v.diagonal(dim1=-2, dim2=-1).mean(-1).numpy() for v in values]
     stages = [_Stage("primitives", [], np.zeros(len(variances[0])))]
     layers: list[Layer] = list(network.layers)  # type: ignore[arg-type]
@@ -227,7 +213,7 @@ def _add_thumbnails(
         positions = _ORIGIN * (1 - width) + width * ramp
         path = (low.double().cpu() + positions.unsqueeze(-1) * (high - low).double().cpu()).to(low)
         origin = (low + _ORIGIN * (high - low)).unsqueeze(0)
-        return [v[..., 0].numpy() for v in _unit_values(network, path, origin)]
+        return [v[..., 0].numpy() for v in unit_values(network, path, origin)]
 
     window = 1.0
     for stage, values in zip(stages, slices(1.0, _FINE), strict=True):
@@ -267,6 +253,8 @@ def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
     ax.set_axis_off()
     ax.set(xlim=(left, right), ylim=(rows, 0))
     size = float(np.clip(0.27 * per_row, 5.5, 9.0))
+    beside: Any = {"textcoords": "offset points", "annotation_clip": False}
+    beside |= {"ha": "right", "va": "center"}
     for number, stage in enumerate(stages):  # small layers have larger thumbnails
         room = rows / len(stage.importance)
         growth = min(room, 1.7) ** 0.5
@@ -278,24 +266,11 @@ def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
         if stage.inputs:
             _draw_inputs(ax, stages, stage)
         _draw_units(ax, stage, ORANGE if stage is stages[-1] else BLUE)
-        _write(ax, stage.head, (number, 0), (0, 5), size + 1)
+        above: Any = beside | {"ha": "center", "va": "bottom", "fontsize": size + 1}
+        ax.annotate(stage.head, (number, 0), (0, 5), **above)
     for label, middle in zip(labels, stages[0].middles, strict=True):
         label = textwrap.fill(label, 18, max_lines=2, placeholder=" ...")
-        _write(ax, label, (stages[0].left, middle), (-5, 0), size)
-
-
-def _write(ax: Axes, text: str, place: Any, offset: tuple[float, float], size: float) -> None:
-    """Write a text beside a position, in the direction of the offset in points."""
-    ax.annotate(
-        text,
-        place,
-        xytext=offset,
-        textcoords="offset points",
-        annotation_clip=False,
-        ha="right" if offset[0] else "center",
-        va="bottom" if offset[1] > 0 else "top" if offset[1] < 0 else "center",
-        fontsize=size,
-    )
+        ax.annotate(label, (stages[0].left, middle), (-5, 0), **beside, fontsize=size)
 
 
 def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage) -> None:

@@ -19,7 +19,6 @@ from gpytorch_nkn.plotting.style import (
     draw_curve,
     draw_points,
     finish,
-    level_indices,
     put_legend_above,
 )
 
@@ -225,7 +224,7 @@ def _draw_slice(
         band=label["95 % interval"], label=label["mean"], marker="o" if few else "",
     )  # fmt: skip
     if levels is not None:
-        best, ahead = level_indices("best", best, grid), level_indices("candidates", ahead, grid)
+        best, ahead = np.searchsorted(grid, best), np.searchsorted(grid, ahead)
     dots: Any = {"markeredgecolor": "white", "zorder": 5, "clip_on": False}
     ax.plot(float(best), one.best_mean, "o", color=GRAY, label=label["best so far"], ms=6, **dots)
     if ahead.size:

@@ -238,7 +238,7 @@ def expected_spectrogram(
         )
     grid = np.linspace(low, high, count)
     step = grid[1] - grid[0]
-    covariance = kernel_values(kernel, line.at(grid), line.at(grid)).double().cpu().numpy()
+    covariance = kernel_values(kernel, line.at(grid), line.at(grid)).numpy()
     lags = min(count, math.ceil(2 * _REACH * window / step))
     smoothed = np.empty((lags, len(positions)))  # covariance at a lag, averaged around each place
     # midpoints of pairs are on the grid for even lags, halfway between for odd ones

@@ -31,7 +31,6 @@ __all__ = [
     "keep_ticks_whole",
     "label_dates",
     "label_levels",
-    "level_indices",
     "put_legend_above",
     "put_title",
     "size_in_points",
@@ -86,15 +85,6 @@ def sorted_vectors(**named: Any) -> list[np.ndarray]:
     vectors = as_vectors(**named)
     order = np.argsort(vectors[0], kind="stable")
     return [vector[order] for vector in vectors]
-
-
-def level_indices(name: str, values: Any, codes: np.ndarray) -> np.ndarray:
-    """Return indices ``...`` of values among the sorted codes of categories."""
-    values = np.asarray(values, dtype=float)
-    unknown = values[~np.isin(values, codes)]
-    if unknown.size:
-        raise ValueError(f"{name} must hold codes of the grid {codes.tolist()}, got {unknown[0]}.")
-    return np.searchsorted(codes, values)
 
 
 def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
@@ -167,7 +157,7 @@ def draw_curve(
     if data is not None and len(data[0]):
         positions, values = as_vectors(positions=data[0], values=data[1])
         if levels is not None:
-            positions = level_indices("positions", positions, x) + 0.35  # beside the intervals
+            positions = np.searchsorted(x, positions) + 0.35  # beside the intervals
         draw_points(ax, positions, values, color=GRAY, label=data_label)
     return x, levels
 
@@ -226,9 +216,7 @@ def label_dates(ax: Axes, x: np.ndarray) -> None:
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    # every range of dates has three to seven ticks; narrower limits would fail for some
-    narrow = size_in_points(ax)[0] < 400
-    locator = AutoDateLocator(minticks=3, maxticks=7) if narrow else AutoDateLocator()
+    locator = AutoDateLocator(minticks=3, maxticks=7)  # which every range of dates has
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
@@ -240,17 +228,10 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
 
 
 def finish(ax: Axes, x_label: str, y_label: str) -> None:
-    """Set labels, and write numbers out: a common offset above the axis would hit the legend."""
-    from matplotlib.ticker import FormatStrFormatter, ScalarFormatter
-
+    """Set labels, without a common offset of the ticks, which would hit the legend."""
     ax.set(xlabel=x_label, ylabel=y_label)
-    largest = np.abs([ax.dataLim.y0, ax.dataLim.y1]).max()
-    if ax.get_yscale() != "linear" or not 0 < largest < np.inf:
-        return
-    plain = ScalarFormatter(useOffset=False)
-    plain.set_scientific(False)
-    readable = 1e-4 <= largest < 1e7
-    ax.yaxis.set_major_formatter(plain if readable else FormatStrFormatter("%.6g"))
+    if ax.get_yscale() == "linear":
+        ax.ticklabel_format(axis="y", useOffset=False, style="plain")
 
 
 def keep_ticks_whole(ax: Axes, axis: str, values: np.ndarray) -> None:

@@ -209,8 +209,7 @@ FAULTS = [
     ("plot_forecast", (X, X, X[:2], X), {}, r"shapes \(30,\), \(30,\), \(1, 2\) and \(1, 30\)"),
     ("plot_hadamard_factor", (np.ones((3, 4)),), {}, r"must be square, got shape \(3, 4\)"),
     ("plot_hadamard_factor", (), {"sort_by": [1, 2]}, r"the shape \(30,\), got \(2,\)"),
-    ("plot_inpainting", (), {"channel_axis": -1}, r"three colours, got -1 for .* \(12, 16\)"),
-    ("plot_inpainting", (MOVIE,), {}, "H x W is needed, got shape"),
+    ("plot_inpainting", (MOVIE,), {}, r"H x W x 3 is needed, got shape \(5, 12, 16\)"),
     ("plot_inpainting", (filled(std=X),), {}, r"std must have the shape \(12, 16\), got \(30,\)"),
     (
         "plot_inpainting",

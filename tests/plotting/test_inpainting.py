@@ -55,15 +55,15 @@ def test_holes_fill_deviations_and_truth_are_drawn_in_one_scale(make_axes, no_ov
 
 
 @pytest.mark.parametrize(("top", "white"), [(0.9, 1.0), (200.0, 255.0)])
-def test_colours_keep_their_scale_and_their_axis(make_axes, top, white):
+def test_colours_keep_their_scale(make_axes, top, white):
     result = filled((12, 16))
-    colors = top * np.random.default_rng(1).random((3, 12, 16))
-    deviations = np.stack([result.std, 2 * result.std, 2 * result.std])
-    missing = np.broadcast_to(result.missing, colors.shape)
+    colors = top * np.random.default_rng(1).random((12, 16, 3))
+    deviations = np.stack([result.std, 2 * result.std, 2 * result.std], axis=-1)
+    missing = np.broadcast_to(result.missing[..., None], colors.shape)
     result = filled(filled=colors, std=deviations, missing=missing)
     axes = make_axes(2, 2)
-    plot_inpainting(axes, result, truth=colors, channel_axis=0)
-    np.testing.assert_allclose(picture(axes[0, 1]), np.moveaxis(colors, 0, -1) / white)
+    plot_inpainting(axes, result, truth=colors)
+    np.testing.assert_allclose(picture(axes[0, 1]), colors / white)
     (bar,) = [ax for ax in axes[0, 0].figure.axes if ax not in axes.ravel()]
     largest = np.sqrt(3) * filled().std.max()  # of the root mean square of 1, 2 and 2
     assert bar.get_xlim() == pytest.approx((0, largest))

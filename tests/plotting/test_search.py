@@ -103,8 +103,6 @@ def test_categories_are_points_in_the_order_of_their_codes(make_axes, line_data)
     assert line_data(first, "best so far")[0].tolist() == [2]
     heights = [bar.get_height() for bar in first.patches]  # none lies lowest, at the 5 % quantile
     assert heights[0] > heights[1] > heights[2] >= 0
-    with pytest.raises(ValueError, match=r"best must hold codes .*2.0, 4.0\], got 3.0"):
-        plot_acquisition(make_axes(), [categories(best=3.0)])
 
 
 def test_the_best_so_far_keeps_the_constraints(ax, make_axes, line_data):

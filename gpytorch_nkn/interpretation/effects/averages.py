@@ -15,7 +15,6 @@ from gpytorch_nkn.interpretation.source import FittedGP
 __all__ = [
     "Averages",
     "Empirical",
-    "Part",
     "draw_rows",
     "independent_copies",
     "set_columns",
@@ -23,8 +22,6 @@ __all__ = [
 
 _COPIES = 200  # least number of rows with independent columns
 _ENTRIES = 2**20  # covariance entries held in memory
-
-Part = tuple[float, np.ndarray]  # sign, and points ... x n x D over which the posterior is averaged
 
 
 class Averages:
@@ -44,112 +41,62 @@ class Averages:
     def mean(self, x: np.ndarray) -> np.ndarray:
         """Posterior mean ``...`` at inputs ``... x D``."""
         flat = np.ascontiguousarray(x).reshape(-1, 1, x.shape[-1])
-        one = np.ones(1)
-        means = [w * _moments(gp, flat, one, with_cross=False)[0] for w, gp in self._members]
+        means = [w * _moments(gp, flat, with_cross=False)[0] for w, gp in self._members]
         mean = torch.stack(means).sum(0)
         return mean.double().cpu().numpy().reshape(x.shape[:-1]) * self._scale + self._offset
 
-    def contrast(self, parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation ``...`` of the signed sum of averages over points.
+    def contrast(self, points: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Averages over points ``A x n x D`` less that over points ``m x D``.
 
-        The variance of a mixture is by the law of total variance.
+        Returns their means and standard deviations ``A``. The variance of a mixture is by the law
+        of total variance.
         """
-        weights = [weight for weight, _ in self._members]
-        found = [_contrast(gp, parts) for _, gp in self._members]
-        mean = sum(w * own for w, (own, _) in zip(weights, found, strict=True))
-        variance = sum(
-            w * (own.clamp_min(0) + (center - mean).square())
-            for w, (center, own) in zip(weights, found, strict=True)
-        )
-        assert isinstance(mean, Tensor) and isinstance(variance, Tensor)
-        offset = sum(sign for sign, _ in parts) * self._offset
-        std = variance.sqrt().double().cpu().numpy() * abs(self._scale)
-        return mean.double().cpu().numpy() * self._scale + offset, std
+        found = [(weight, *_contrast(gp, points, base)) for weight, gp in self._members]
+        mean = torch.stack([w * own for w, own, _ in found]).sum(0)
+        variances = [w * (v.clamp_min(0) + (own - mean).square()) for w, own, v in found]
+        std = torch.stack(variances).sum(0).sqrt() * abs(self._scale)
+        return mean.double().cpu().numpy() * self._scale, std.double().cpu().numpy()
 
 
-def _contrast(gp: FittedGP, parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
-    """Mean and variance ``...`` of a signed sum of averages of one process."""
-    groups = _grouped(parts)
-    moments = [_moments(gp, points, weights) for points, weights in groups]
-    mean = sum(value for value, _, _ in moments)
-    cross = sum(value for _, value, _ in moments)
-    assert isinstance(mean, Tensor) and isinstance(cross, Tensor)
-    variance = -gp.posterior.reduction(cross.reshape(-1, cross.size(-1))).reshape(mean.shape)
-    weighted = [(points, w) for (points, _), (_, _, w) in zip(groups, moments, strict=True)]
-    for i, one in enumerate(weighted):
-        variance = variance + _covariance(gp, one, one)
-        for other in weighted[:i]:
-            variance = variance + 2 * _covariance(gp, other, one)
-    return mean, variance
-
-
-def _grouped(parts: Sequence[Part]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Points ``... x n x D`` and their weights ``n``; parts of one batch shape are merged."""
-    groups: dict[tuple[int, ...], list[Part]] = {}
-    for sign, points in parts:
-        groups.setdefault(points.shape[:-2], []).append((sign, points))
-    return [
-        (
-            np.concatenate([points for _, points in group], axis=-2),
-            np.concatenate([np.full(p.shape[-2], sign / p.shape[-2]) for sign, p in group]),
-        )
-        for group in groups.values()
-    ]
+def _contrast(gp: FittedGP, points: np.ndarray, base: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Mean and variance ``A`` of :meth:`Averages.contrast` for one process."""
+    n = points.shape[1]
+    mean, cross, weights = _moments(gp, points)
+    base_mean, base_cross, base_weights = _moments(gp, base[None])
+    others = gp.to_inputs(base)
+    variance = base_weights @ _matrix(gp, others, others) @ base_weights.mT
+    variance = variance[0] - gp.posterior.reduction(cross - base_cross)
+    terms = []
+    for start, stop in _chunks(len(points), n * max(n, len(base))):
+        x = gp.to_inputs(points[start:stop].reshape(-1, points.shape[-1]))
+        batch, w = x.reshape(-1, n, x.size(-1)), weights[start:stop].unsqueeze(-2)
+        own = w @ _matrix(gp, batch, batch) @ w.mT
+        shared = _matrix(gp, x, others) @ base_weights[0]  # one large matrix, which is fast
+        terms.append((own - 2 * w @ shared.reshape(-1, n, 1))[:, 0, 0])
+    return mean - base_mean, variance + torch.cat(terms)
 
 
 def _moments(
-    gp: FittedGP, points: np.ndarray, weights: np.ndarray, with_cross: bool = True
+    gp: FittedGP, points: np.ndarray, with_cross: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean ``...``, covariance with the data ``... x N``, and the points' weights ``... x n``.
+    """Mean ``A`` of averages over points ``A x n x D``, and their covariance with the data.
 
-    Means are on the scale that all members share; weights include the factors of deviations there.
+    The covariance is ``A x N``. Means are on the scale that all members share; the weights
+    ``A x n`` of the points, which are returned, have the factors of standard deviations there.
     """
-    *shape, n, dim = points.shape
-    flat = points.reshape(-1, n, dim)
-    means, crosses, factors = [], [], []
-    for start, stop in _chunks(len(flat), n * gp.inputs.size(0)):
-        x = gp.to_inputs(flat[start:stop].reshape(-1, dim))
+    count, n, dim = points.shape
+    means, crosses, weights = [], [], []
+    for start, stop in _chunks(count, n * gp.inputs.size(0)):
+        x = gp.to_inputs(points[start:stop].reshape(-1, dim))
         cross = _matrix(gp, x, gp.inputs)
         mean, factor = gp.on_common_scale(gp.prior_mean(x) + gp.posterior.mean(cross))
-        share = torch.as_tensor(weights).to(mean)
-        means.append(mean.reshape(-1, n) @ share)
-        factors.append(factor.reshape(-1, n) * share)
+        means.append(mean.reshape(-1, n).mean(-1))
+        weights.append(factor.reshape(-1, n) / n)
         if with_cross:
             cross = cross.reshape(stop - start, n, -1)
-            crosses.append((factors[-1].unsqueeze(1) @ cross).squeeze(1))
-    crosses = crosses or [means[0].new_empty(len(flat), 0)]
-    mean, cross, factor = torch.cat(means), torch.cat(crosses), torch.cat(factors)
-    return mean.reshape(shape), cross.reshape(*shape, -1), factor.reshape(*shape, n)
-
-
-_Weighted = tuple[np.ndarray, Tensor]  # points ... x n x D and their weights ... x n
-
-
-def _covariance(gp: FittedGP, first: _Weighted, second: _Weighted) -> Tensor:
-    """Prior covariance ``...`` of weighted sums over points ``... x n x D`` and ``... x m x D``."""
-    if first[1].numel() == first[1].size(-1):  # the points are the same for all entries
-        first, second = second, first
-    shape = np.broadcast_shapes(first[0].shape[:-2], second[0].shape[:-2])
-    same = second[1].numel() == second[1].size(-1)
-    (left, rows), (right, columns) = (
-        (
-            np.broadcast_to(p, (*lead, *p.shape[-2:])).copy().reshape(-1, *p.shape[-2:]),
-            w.expand(*lead, w.size(-1)).reshape(-1, w.size(-1)),
-        )
-        for (p, w), lead in ((first, shape), (second, second[0].shape[:-2] if same else shape))
-    )
-    values = []
-    for start, stop in _chunks(len(left), left.shape[1] * right.shape[1]):
-        x1 = left[start:stop]
-        if same:  # one large matrix is faster than many small ones
-            flat = gp.to_inputs(x1.reshape(-1, x1.shape[-1]))
-            matrix = _matrix(gp, flat, gp.to_inputs(right[0])).reshape(*x1.shape[:2], -1)
-            sums = matrix @ columns[0]
-        else:
-            matrix = _matrix(gp, gp.to_inputs(x1), gp.to_inputs(right[start:stop]))
-            sums = (matrix @ columns[start:stop].unsqueeze(-1)).squeeze(-1)
-        values.append((rows[start:stop] * sums).sum(-1))
-    return torch.cat(values).reshape(shape)
+            crosses.append((weights[-1].unsqueeze(1) @ cross).squeeze(1))
+    crosses = crosses or [means[0].new_empty(count, 0)]
+    return torch.cat(means), torch.cat(crosses), torch.cat(weights)
 
 
 def _matrix(gp: FittedGP, x1: Tensor, x2: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -53,8 +53,8 @@ class Effect:
     grid: tuple[np.ndarray, ...]
     levels: tuple[tuple[str, ...] | None, ...]  #: names of the codes of each column, or None
     mean: np.ndarray  #: posterior mean A, or A x B, in units of the targets
-    lower: np.ndarray  #: ends of the 95 % interval
-    upper: np.ndarray
+    lower: np.ndarray | None  #: ends of the 95 % interval of one column; None for two
+    upper: np.ndarray | None
     #: training values ``N`` of one column and partial residuals ``N``; None for two
     data: tuple[np.ndarray, np.ndarray] | None
     share: float  #: first-order Sobol index, or the interaction's share of the variance
@@ -110,8 +110,8 @@ def effects(
 
     for up to 100 rows (50 for pairs), drawn without replacement so that the columns have nearly the
     means and variances of all rows. The bars average over the columns' values in these rows, taken
-    independently of the other columns. All of these are linear in :math:`f`, so their posterior
-    means and variances are exact.
+    independently of the other columns. All of these are linear in :math:`f`, so posterior means
+    and the variances of main effects are exact.
 
     Shares are Sobol indices of the posterior mean for columns that vary independently, each over
     its training values: the part of the variance due to a column alone (first order), to a column
@@ -205,19 +205,15 @@ def effects_of(
     # the effect of time is in the components of a series
     shown = np.argsort(-total, kind="stable")
     shown = shown[shown > 0] if gp.is_series and inputs.shape[1] > 1 else shown
-    order = [int(i) for i in shown[:max_effects]]
     main = [
-        _main_effect(
-            _effect(average, inputs, rows, (i,), units, rng), average, inputs, float(first[i])
-        )
-        for i in order
+        _main_effect(average, inputs, rows, int(i), units, rng, float(first[i]))
+        for i in shown[:max_effects]
     ]
     chosen = []
     if variance > 0:
         chosen = _largest_pairs(average, inputs, first, total, variance, max_effects, rng)
     rows = draw_rows(inputs, _PAIR_ROWS, rng)
-    pairs = [_effect(average, inputs, rows, pair, units, rng) for pair in chosen]
-    both = [_pair_effect(pair, inputs, variance) for pair in pairs]
+    both = [_pair_effect(average, inputs, rows, pair, units, rng, variance) for pair in chosen]
     both.sort(key=lambda effect: -effect.share)
     scale = "" if units.link is None else units.link.noun
     return Effects(tuple(main), tuple(both), first, total, units.names, uncertain, scale)
@@ -255,54 +251,63 @@ def _uncertain(average: Averages, inputs: np.ndarray, seed: int) -> float:
     points = np.stack(
         [Empirical(column).ppf(u) for column, u in zip(inputs.T, uniform.T, strict=True)], axis=-1
     )
-    mean, deviation = average.contrast([(1.0, points[:, None]), (-1.0, points)])
+    mean, deviation = average.contrast(points[:, None], points)
     both = np.square(deviation).mean() + mean.var()
     return float(np.square(deviation).mean() / both) if both > 0 else 0.0
 
 
-def _effect(
+def _main_effect(
     average: Averages,
     inputs: np.ndarray,
     rows: np.ndarray,
-    columns: tuple[int, ...],
+    column: int,
     units: Units,
     rng: np.random.Generator,
+    share: float,
 ) -> Effect:
-    """Effect of one column, or interaction of two, by inclusion and exclusion of columns."""
-    number, points = len(columns), _POINTS if len(columns) == 1 else _PAIR_POINTS
-    grids = tuple(positions(inputs[:, k], 0 if k in units.categories else points) for k in columns)
-    axes = [
-        grid.reshape([-1 if j == k else 1 for j in range(number + 1)])
-        for k, grid in enumerate(grids)
-    ]
-    base, values = independent_copies(rows, columns, rng)
-    parts = []
-    for size in range(1, number + 1):
-        for chosen in combinations(range(number), size):
-            sign = (-1.0) ** (number - size)
-            parts.append((sign, set_columns(rows, {columns[k]: axes[k] for k in chosen})))
-            mean = set_columns(base, {columns[k]: values[k] for k in chosen})
-            parts.append((-sign, mean[(None,) * number]))
-    mean, std = average.contrast(parts)
-    names, levels = tuple(units.names[k] for k in columns), tuple(map(units.levels, columns, grids))
+    """Effect of one column with its interval and partial residuals."""
+    x, names = inputs[:, column].copy(), (units.names[column],)
+    grid = positions(x, 0 if column in units.categories else _POINTS)
+    base, (values,) = independent_copies(rows, [column], rng)
+    mean, std = average.contrast(
+        set_columns(rows, {column: grid[:, None]}), set_columns(base, {column: values})
+    )
+    data = x, np.interp(x, grid, mean) + average.residuals
     bounds = mean - Z95 * std, mean + Z95 * std
-    return Effect(", ".join(names), columns, names, grids, levels, mean, *bounds, None, 0.0)
+    levels = (units.levels(column, grid),)
+    return Effect(names[0], (column,), names, (grid,), levels, mean, *bounds, data, share)
 
 
-def _main_effect(effect: Effect, average: Averages, inputs: np.ndarray, share: float) -> Effect:
-    """The effect with partial residuals and its share."""
-    x = inputs[:, effect.columns[0]].copy()
-    data = x, np.interp(x, effect.grid[0], effect.mean) + average.residuals
-    return replace(effect, data=data, share=share)
-
-
-def _pair_effect(effect: Effect, inputs: np.ndarray, variance: float) -> Effect:
-    """The interaction with its share of the variance."""
+def _pair_effect(
+    average: Averages,
+    inputs: np.ndarray,
+    rows: np.ndarray,
+    columns: tuple[int, int],
+    units: Units,
+    rng: np.random.Generator,
+    variance: float,
+) -> Effect:
+    """Interaction of two columns, by inclusion and exclusion, with its share of the variance."""
+    grids = tuple(
+        positions(inputs[:, k], 0 if k in units.categories else _PAIR_POINTS) for k in columns
+    )
+    at = dict(zip(columns, (grids[0][:, None, None], grids[1][:, None]), strict=True))
+    base, values = independent_copies(rows, columns, rng)
+    copies = dict(zip(columns, values, strict=True))
+    mean = np.zeros([grid.size for grid in grids])
+    for sign, chosen in ((1, columns), (-1, columns[:1]), (-1, columns[1:])):
+        curve = average.mean(set_columns(rows, {k: at[k] for k in chosen})).mean(-1)
+        mean += sign * (
+            curve - average.mean(set_columns(base, {k: copies[k] for k in chosen})).mean()
+        )
     levels = (np.arange(_SHARE_POINTS) + 0.5) / _SHARE_POINTS
-    quantiles = (Empirical(inputs[:, k]).ppf(levels) for k in effect.columns)
-    nodes = np.stack(np.meshgrid(*quantiles, indexing="ij"), axis=-1)
-    table = RegularGridInterpolator(effect.grid, effect.mean)(nodes)
-    return replace(effect, share=_interaction_variance(table) / variance)
+    quantiles = (Empirical(inputs[:, k]).ppf(levels) for k in columns)
+    table = RegularGridInterpolator(grids, mean)(
+        np.stack(np.meshgrid(*quantiles, indexing="ij"), -1)
+    )
+    share = _interaction_variance(table) / variance
+    names, codes = tuple(units.names[k] for k in columns), tuple(map(units.levels, columns, grids))
+    return Effect(", ".join(names), columns, names, grids, codes, mean, None, None, None, share)
 
 
 def _largest_pairs(

