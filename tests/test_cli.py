@@ -285,7 +285,7 @@ def test_report_is_a_page_in_a_folder_that_is_made(run, monthly, tmp_path, undra
     assert "<h1>Findings in sales</h1>" in text and ">Continuation</a>" in text
     assert " per yr on average." in text or " yr; its standard deviation" in text
     lines = printed.out.splitlines()
-    assert any(line.startswith("The model splits 39 observations into ") for line in lines)
+    assert any(line.startswith("The model explains ") for line in lines)
     assert f"The report is at {page}" in lines
     assert lines[-1] == f"The figure is at {tmp_path / 'out' / 'forecast.png'}"
 

@@ -24,7 +24,7 @@ __all__ = [
     "make_folder",
     "new_axes",
     "notes",
-    "options_of_command",
+    "user_errors",
     "write_summary",
 ]
 
@@ -40,14 +40,29 @@ class UserError(Exception):
         self.code = code
 
 
+@contextmanager
+def user_errors(action: str, path: Path | None = None) -> Iterator[None]:
+    """End the command with one line where files, options or the training fail.
+
+    ``action`` and ``path`` are named if the system fails, as in "cannot read x.csv".
+    """
+    try:
+        yield
+    except OSError as error:
+        where = path or error.filename
+        raise UserError(f"cannot {action} {where}: {error.strerror or error}") from None
+    except (ImportError, TypeError, ValueError) as error:
+        raise UserError(options_of_command(error)) from None
+    except (MemoryError, RuntimeError) as error:
+        raise UserError(f"training failed: {error}", code=1) from None
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and its parents, and check that files can be written there."""
-    try:
+    with user_errors("make the folder", path):
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
-    except OSError as error:
-        raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
 
 
 def new_axes(size: tuple[float, float]) -> Any:

@@ -18,7 +18,7 @@ from gpytorch_nkn.cli.common import (
     make_folder,
     new_axes,
     notes,
-    options_of_command,
+    user_errors,
     write_summary,
 )
 from gpytorch_nkn.datasets import TimeSeries, load_co2, read_time_series
@@ -71,7 +71,7 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
     table, scores = _forecast_all(forecaster, task, training)
     table.insert(0, "time", ahead)
 
-    try:
+    with user_errors("write to", args.out):
         table.to_csv(args.out / "forecast.csv", index=False, float_format="%.10g")
         figure = _draw(args.out / "forecast.png", series, forecaster, task, table)
         rows = {"total": int(series.y.size), "train": int(train.sum()), "forecast": len(new_x)}
@@ -85,8 +85,6 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
             "seconds": round(time.perf_counter() - started, 2),
         }
         write_summary(args, summary)
-    except OSError as error:
-        raise UserError(f"cannot write to {args.out}: {error.strerror}") from None
     print(_outlook(table, series.y_label) if observed is None else _compared(scores))
     print(f"Forecast and summary: {args.out / 'forecast.csv'}, {args.out / 'summary.json'}")
     if args.report is not None:
@@ -116,7 +114,7 @@ def _write_report(
     ahead: dict[str, Any] = {"horizon": min(new.max() - past.max(), 10 * np.ptp(past))}
     if forecaster.covariates_.names:
         ahead = {"future": (task.times, task.covariates)}
-    try:
+    with user_errors("write", args.report):
         made = report(
             forecaster,
             **ahead,
@@ -129,25 +127,16 @@ def _write_report(
             progress=not args.no_progress,
         )
         made.save(args.report)
-    except OSError as error:
-        raise UserError(f"cannot write {args.report}: {error.strerror}") from None
-    except (MemoryError, RuntimeError, ValueError) as error:
-        raise UserError(f"no report could be made: {error}", code=1) from None
     print("\n".join(["", *made.summary, ""]))
     print(f"The report is at {args.report}")
 
 
 def _load(args: argparse.Namespace) -> TimeSeries:
     options = {k: v for k, v in vars(args).items() if k in signature(read_time_series).parameters}
-    try:
+    with user_errors("read"):
         if args.command == "demo":
             return load_co2()
         return read_time_series(args.file, **options | {"where": dict(args.where)})
-    except OSError as error:
-        path = error.filename or args.file
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (ImportError, ValueError) as error:
-        raise UserError(error) from None
 
 
 @dataclass
@@ -220,12 +209,8 @@ def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForeca
         random_state=args.seed,
         progress=not args.no_progress,
     )
-    try:
+    with user_errors("train"):
         forecaster.fit(x, series.y[task.train], covariates=known)
-    except (TypeError, ValueError) as error:
-        raise UserError(options_of_command(error)) from None
-    except RuntimeError as error:  # every candidate failed
-        raise UserError(f"training failed: {error}", code=1) from None
     unfinished = int((forecaster.scores_["status"] == "interrupted").sum())
     if unfinished:
         total = len(forecaster.scores_)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpytorch_nkn.cli.common import UserError, literal, make_folder, new_axes, write_summary
+from gpytorch_nkn.cli.common import (
+    UserError,
+    literal,
+    make_folder,
+    new_axes,
+    user_errors,
+    write_summary,
+)
 from gpytorch_nkn.datasets import ImageFile, read_image, read_mask
 
 if TYPE_CHECKING:
@@ -18,15 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["run_inpaint"]
 
-Read = TypeVar("Read")
-
 _INCHES = 5.0  # of the longer side
 
 
 def run_inpaint(args: argparse.Namespace) -> None:
     """Fill an image and write its files; a UserError ends the command."""
     started = time.perf_counter()
-    image = _read(read_image, args.file)
+    with user_errors("read", args.file):
+        image = read_image(args.file)
     mask, notices = _missing(image, args.mask)
     make_folder(args.out)
     height, width = mask.shape
@@ -49,7 +54,7 @@ def run_inpaint(args: argparse.Namespace) -> None:
         np.broadcast_to(part[..., None] if part.ndim < len(shape) else part, shape)
         for part in (result.mean, result.std, result.filled)
     )
-    try:
+    with user_errors("write to", args.out):
         image.save_filled(args.out / "filled.png", filled, mask)
         np.savez_compressed(args.out / "inpaint.npz", mean=mean, std=std, mask=mask)
         figure = _draw_uncertainty(args.out / "uncertainty.png", filled, std, mask, image.name)
@@ -68,8 +73,6 @@ def run_inpaint(args: argparse.Namespace) -> None:
             },
         }
         write_summary(args, content, ["pillow"])
-    except OSError as error:
-        raise UserError(f"cannot write to {args.out}: {error.strerror or error}") from None
     print(
         f"Filled in {seconds:.1f} seconds; the standard deviation is {typical:.1%} of the range "
         f"from black to white, {std[mask].max():.1%} at most."
@@ -82,15 +85,6 @@ def run_inpaint(args: argparse.Namespace) -> None:
     print(f"The filled image is at {args.out / 'filled.png'}")
 
 
-def _read(read: Callable[[Path], Read], path: Path) -> Read:
-    try:
-        return read(path)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ImportError, ValueError) as error:
-        raise UserError(error) from None
-
-
 def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str, ...]]:
     """Mask of the missing pixels, at least one and not all, and notices."""
     notices: tuple[str, ...] = ()
@@ -98,7 +92,8 @@ def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str
         mask = image.transparent
         where = "no pixel is transparent, so --mask must say what is missing"
     else:
-        mask, notices = _read(read_mask, path)
+        with user_errors("read", path):
+            mask, notices = read_mask(path)
         where = f"{path} is black everywhere: nothing is missing"
         if mask.shape != image.transparent.shape:
             expected, got = (
@@ -124,7 +119,7 @@ def _fill(image: ImageFile, mask: np.ndarray, args: argparse.Namespace) -> Inpai
     values = image.values
     if values.ndim == 3 and (values == values[..., :1]).all():
         values = values[..., 0]
-    try:
+    with user_errors("train"):
         return inpaint(
             values,
             mask,
@@ -135,10 +130,6 @@ def _fill(image: ImageFile, mask: np.ndarray, args: argparse.Namespace) -> Inpai
             seed=args.seed,
             progress=not args.no_progress,
         )
-    except ValueError as error:
-        raise UserError(error) from None
-    except (MemoryError, RuntimeError) as error:
-        raise UserError(f"training failed: {error}", code=1) from None
 
 
 def _draw_uncertainty(
