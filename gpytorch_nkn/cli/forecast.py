@@ -119,7 +119,7 @@ def _write_report(
             forecaster,
             **ahead,
             title=f"Findings in {series.name}",
-            x_name=None if series.has_dates else series.x_label,
+            columns=None if series.has_dates else [series.x_label, *forecaster.covariates_.names],
             x_unit=args.time_unit,
             y_name=series.y_label,
             y_unit=args.target_unit,

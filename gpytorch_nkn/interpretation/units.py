@@ -53,10 +53,6 @@ _NAMED = {
     "daily": _SIZES["days"],
     "hourly": _SIZES["hours"],
 }
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
-)  # fmt: skip
 _HOURS = 4.0  # standard deviation of times in days below which dates have hours
 _LARGE = {"million": 1e6, "billion": 1e9, "trillion": 1e12}
 _LARGEST = 1e300
@@ -173,7 +169,7 @@ class Units:
     def _date(self, value: float) -> str:
         assert self.to_dates is not None
         date = self.to_dates(np.array([value]))[0].astype("datetime64[m]").item()
-        month = f"{_MONTHS[date.month - 1]} {date.year}"
+        month = f"{date:%B} {date.year}"
         if self.x_unit == "yr":
             return month
         hour = f"{date:%H:%M}, " if self.x_scale[0] * YEARS[self.x_unit] * _YEAR < _HOURS else ""

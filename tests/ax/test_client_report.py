@@ -173,7 +173,7 @@ def test_a_report_says_which_trials_it_is_on_and_which_keep_the_constraints():
     assert found.feasible.tolist() == [False, False, False, True, True] and len(found.x) == 5
     told = "Evaluation 5 of 5 has the lowest loss of the 2 feasible ones"
     assert told in found.summary[0]
-    assert "x = 2.00, y = 0 and batch = 16" in found.summary[0]
+    assert "x = 2, y = 0 and batch = 16" in found.summary[0]
     sizes = next((one for one in found.slices if one.name == "batch"), None)
     assert sizes is None or sizes.levels == ("16", "32", "64")
 

@@ -78,9 +78,8 @@ def decompose_gp(
     by: By = "auto",
     max_components: int | None = None,
     max_terms: int | None = None,
-    expansions: dict[int, Expansion] | None = None,
 ) -> Decomposition:
-    """As :func:`decompose`; ``expansions`` holds known expansions by ``max_terms``."""
+    """As :func:`decompose`."""
     if by not in _BY:
         raise ValueError(f"by must be one of {', '.join(map(repr, _BY))}, got {by!r}.")
     input_dim = gp.inputs.size(-1)
@@ -94,13 +93,11 @@ def decompose_gp(
         raise ValueError(f"by='role' is for one input column, got {input_dim}, or a forecaster.")
     if max_terms is None:
         max_terms = _COLUMN_TERMS if by == "columns" else _TERMS
-    expansion = (expansions or {}).get(max_terms)
-    if expansion is None:
-        expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
+    expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
     components = _components(expansion, by, gp)
     if expansion.dropped > max(_EXACT, 100 * torch.finfo(gp.inputs.dtype).eps):
         components.append(Component("pruned terms", (), is_rest=True))
-    return _ordered(components, gp, max_components, by_share=by == "columns")
+    return _ordered(components, gp, expansion, max_components, by_share=by == "columns")
 
 
 def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
@@ -164,7 +161,7 @@ def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:
 
 
 def _ordered(
-    parts: list[Component], gp: FittedGP, max_components: int, by_share: bool
+    parts: list[Component], gp: FittedGP, expansion: Expansion, max_components: int, by_share: bool
 ) -> Decomposition:
     """Order components, and merge the smallest."""
     solver = gp.posterior
@@ -235,6 +232,7 @@ def _ordered(
         errors=np.array(errors),
         shares=shares[order],
         negligible=np.array(negligible),
+        expansion=expansion,
         gp=gp,
     )
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.components.behaviour import Role
-from gpytorch_nkn.interpretation.expansion import Term, evaluate_groups, evaluate_strips
+from gpytorch_nkn.interpretation.expansion import Expansion, Term, evaluate_groups, evaluate_strips
 from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.interpretation.units import Z95
 
@@ -80,6 +80,7 @@ class Decomposition:
             the variance of the latter, ``J``; they sum to one.
         negligible: Components ``J`` that do not significantly improve predictions of held-out
             blocks and points: they may be noise.
+        expansion: The kernel as a sum of products.
 
     Reference: Duvenaud (2014), Automatic Model Construction with Gaussian Processes, section
     2.4.5; Lloyd et al. (2014), section 4, for the order.
@@ -90,6 +91,7 @@ class Decomposition:
     errors: np.ndarray
     shares: np.ndarray
     negligible: np.ndarray
+    expansion: Expansion
     gp: FittedGP
 
     def __str__(self) -> str:

@@ -109,7 +109,7 @@ class Block:
         return "\n".join([*lines, *(part.text for part in self.parts)])
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Findings:
     """What all reports hold, and their text and page from the blocks of a subclass."""
 
@@ -168,6 +168,9 @@ class Findings:
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.title!r}, {len(self.x)} observations)"
 
 
 def say_all(phrase: str, **facts: Any) -> list[str]:

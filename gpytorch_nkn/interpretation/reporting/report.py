@@ -21,7 +21,6 @@ from gpytorch_nkn.interpretation.components import (
     decompose_gp,
 )
 from gpytorch_nkn.interpretation.effects import Effects, effects
-from gpytorch_nkn.interpretation.expansion import Expansion, expand_source
 from gpytorch_nkn.interpretation.reporting.page import (
     SIZE,
     Block,
@@ -30,6 +29,7 @@ from gpytorch_nkn.interpretation.reporting.page import (
     effects_block,
     literal,
     say,
+    say_all,
 )
 from gpytorch_nkn.interpretation.reporting.words import (
     Description,
@@ -39,8 +39,8 @@ from gpytorch_nkn.interpretation.reporting.words import (
     spread_text,
     title_of,
 )
-from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp, is_ensemble
-from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, length_text, percent
+from gpytorch_nkn.interpretation.source import FittedGP, fitted_gp, is_ensemble
+from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, percent
 from gpytorch_nkn.linalg import psd_root
 
 __all__ = ["Forecast", "Report", "Section", "report"]
@@ -50,7 +50,6 @@ _MOST_SPANS = 100  # largest horizon in spans of the data
 _USUAL_POINTS = 2500
 _SAMPLES = 5  # draws of the continuation
 _EFFECTS = 6  # drawn effects of columns, and of pairs
-_TERMS, _COLUMN_TERMS = 10_000, 200  # terms of the expansion for a series, and for a table
 _HISTORY, _SHOWN_POINTS = 4, 30  # horizons, and least number of points, shown before a forecast
 _WIDE = 60  # characters of a label along the horizontal axis
 
@@ -81,12 +80,11 @@ class Forecast:
     samples: np.ndarray  #: draws 5 x M of the function without noise
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Report(Findings):
     """Findings of a model, see :func:`gpytorch_nkn.interpretation.report`."""
 
     sections: tuple[Section, ...]  #: one per component, in order of importance
-    expansion: Expansion  #: the kernel as a sum of products
     y: np.ndarray  #: training targets N
     fit: ComponentCurve | None  #: sum of all components; None for a table
     forecast: Forecast | None  #: None for a table
@@ -119,7 +117,7 @@ class Report(Findings):
             "their errors, in standard deviations, are independent if the model is right."
         )
         expansion = Block(
-            "The kernel, by shares of its diagonal", (str(self.expansion),),
+            "The kernel, by shares of its diagonal", (str(self.decomposition.expansion),),
             is_folded=self.fit is None,
         )  # fmt: skip
         return [*blocks, self.checking(note, with_lags=True), expansion]
@@ -225,7 +223,6 @@ def report(
     horizon: Any = None,
     future: Any = None,
     title: str | None = None,
-    x_name: str | None = None,
     x_unit: str | None = None,
     y_name: str | None = None,
     y_unit: str | None = None,
@@ -243,13 +240,12 @@ def report(
         future: For the forecast of a series with covariates: a pair of times after the data and
             covariates at these times, as the forecaster's ``predict`` takes them.
         title: Title of the report.
-        x_name: Name of time on the axes.
         x_unit: Unit of time, such as ``"yr"``; then periods of a year, a week and so on have names.
             For dates the unit of all lengths, default ``"yr"`` for two years and more, else
             ``"days"``.
         y_name: Name of the targets.
         y_unit: Unit of the targets, such as ``"ppm"``.
-        columns: Names of the input columns.
+        columns: Names of the input columns, of a series time and its covariates.
         seed: Seed of all random draws; the global random state does not change.
         progress: Show a progress bar on a terminal.
 
@@ -264,18 +260,15 @@ def report(
     """
     gp = fitted_gp(model)
     _check_model(gp)
-    for name, value in {"horizon": horizon, "x_name": x_name, "x_unit": x_unit}.items():
+    for name, value in {"horizon": horizon, "x_unit": x_unit}.items():
         if value is not None and not gp.is_series:
             raise ValueError(
                 f"{name} is for one input column, got {value!r} for {gp.inputs.size(-1)}."
             )
-    gp = replace(_in_order(gp), units=_units(gp, columns, x_name, x_unit, y_name, y_unit))
+    gp = replace(_in_order(gp), units=_units(gp, columns, x_unit, y_name, y_unit))
     length, new_inputs = _continuation(gp, horizon, future)
-    with progress_bar(progress, 3, "report") as bar:
-        max_terms = _TERMS if gp.is_series else _COLUMN_TERMS
-        expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
-        bar.update()
-        split = decompose_gp(gp, expansions={max_terms: expansion})
+    with progress_bar(progress, 2, "report") as bar:
+        split = decompose_gp(gp)
         bar.update()
         y, ahead, loo = held_out([(1.0, gp)])
         influence = fit = forecast = None
@@ -293,7 +286,6 @@ def report(
         summary=tuple(_summary(split, sections, influence)),
         checks=tuple(describe_checks(loo, ahead if gp.is_series else None)),
         sections=tuple(sections),
-        expansion=expansion,
         x=x,
         y=y,
         fit=fit,
@@ -366,25 +358,18 @@ def _continuation(gp: FittedGP, horizon: Any, future: Any) -> tuple[float, Tenso
             f"horizon must be positive and at most {_MOST_SPANS} times the span of the data, "
             f"{span * gp.time_scale:.4g}, got {length * gp.time_scale:.4g}."
         )
-    end = gp.to_times(np.array([last + length]))[0]
-    if isinstance(end, np.datetime64) and not end <= np.datetime64("9999-12-31"):
-        days = length * gp.time_scale
-        raise ValueError(f"horizon must end before the year 10,000, got {days:g} days.")
     return length, None
 
 
 def _units(
     gp: FittedGP,
     columns: Sequence[str] | None,
-    x_name: str | None,
     x_unit: str | None,
     y_name: str | None,
     y_unit: str | None,
 ) -> Units:
     """Units of the data with the given names."""
     units = gp.units.named(columns)
-    if x_name is not None:
-        units = replace(units, names=(x_name, *units.names[1:]))
     if x_unit is not None and units.to_dates is not None:
         if x_unit not in YEARS:
             raise ValueError(
@@ -446,11 +431,8 @@ def _section(
     sentences = list(words.sentences)
     if negligible and words.title != "A constant level":
         sentences.append(say("noise", plural=words.title.endswith("components")))
-    name, units = component.name, split.gp.units
-    if component.role is not None and component.role.period is not None:
-        name = f"cycle of {length_text(component.role.period * units.x_scale[0], units.x_unit)}"
     return Section(
-        name=name,
+        name=component.name,
         title=words.title,
         sentences=tuple(sentences),
         terms=component.label or "the mean function only",
@@ -465,28 +447,15 @@ def _section(
 def _summary(split: Decomposition, sections: list[Section], influence: Effects | None) -> list[str]:
     gp, units = split.gp, split.gp.units
     noise = float(gp.noise.mean()) ** 0.5 * float(units.y_scale)
-    head = say(
-        "split",
+    return say_all(
+        "model",
         number=gp.targets.numel(),
         of=gp.num_observed,
-        count=len(sections),
-        is_series=gp.is_series,
+        sections=sections if gp.is_series else (),
+        effects=() if gp.is_series or influence is None else describe_effects(influence, units),
         share=percent(max(float(split.explained[-1]), 0.0)),
         target=units.of_model("the targets"),
         useful=int((~split.negligible).sum()),
         noise=spread_text(noise, units),
         weight=gp.weight,
     )
-    if influence is not None and not gp.is_series:
-        found = describe_effects(influence, units)
-        return [head, *(f"{number}. {sentence}" for number, sentence in enumerate(found, 1))]
-    return [
-        head,
-        *(
-            say(
-                "found", number=number, title=section.title, share=percent(section.share),
-                doubtful=section.negligible,
-            )
-            for number, section in enumerate(sections, 1)
-        ),
-    ]  # fmt: skip

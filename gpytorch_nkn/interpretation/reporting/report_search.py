@@ -35,6 +35,7 @@ from gpytorch_nkn.interpretation.units import (
     listed,
     percent,
     rounded,
+    three_digits,
 )
 
 if TYPE_CHECKING:
@@ -83,9 +84,6 @@ class SearchReport(Findings):
     structures: dict[str, float]  #: weights of the structures that the model averages
     ahead: LeaveOneOut
     slices: tuple[SearchSlice, ...]  #: through the first candidate, or else the best point
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.title!r}, {len(self.values)} evaluations)"
 
     def plot(self, figure: Figure | None = None) -> Figure:
         """Draw progress, one-step-ahead errors, and slices through the next point.
@@ -303,9 +301,8 @@ def report_search(
     )
     skill = _skill(values, loo.mean)
     expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
-    point = _Point(units, 0.1 * (ends[1] - ends[0]), (x % 1 == 0).all(0))
     trained = bool(getattr(model, "is_trained", True))
-    summary = _summary(found, so_far, expected, point, skill, trained)
+    summary = _summary(found, so_far, expected, units, skill, trained)
     if influence is not None:
         summary += describe_effects(influence, units, lowest_first=not maximize)
     checks = [*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_held_out(loo)]
@@ -380,32 +377,22 @@ def _heights(model: Any, acquisition: Callable[[Tensor], Tensor], points: np.nda
         return np.exp(heights - (highest if np.isfinite(highest) else 0.0))
 
 
-@dataclass(frozen=True)
-class _Point:
-    """Writes points by the units of the columns, digits ``D`` and whole numbers ``D``."""
-
-    units: Units
-    changes: np.ndarray
-    whole: np.ndarray
-
-    def __call__(self, point: np.ndarray, order: Sequence[int]) -> str:
-        parts = [self._coordinate(float(point[k]), k) for k in order]
-        more = len(parts) - _NAMED
-        return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
-
-    def _coordinate(self, value: float, column: int) -> str:
-        levels = self.units.levels(column, np.array([value]))
-        text = rounded(value, self.changes[column]) if levels is None else levels[0]
-        if levels is None and self.whole[column] and value % 1 == 0 and abs(value) < 1e15:
-            text = f"{value:.0f}"
-        return f"{self.units.names[column]} = {text}"
+def _point_text(point: np.ndarray, order: Sequence[int], units: Units) -> str:
+    """A point's coordinates in some order, whole numbers as such."""
+    parts = []
+    for k in order:
+        value, levels = float(point[k]), units.levels(k, point[k : k + 1])
+        text = f"{value:.0f}" if value.is_integer() else three_digits(value)
+        parts.append(f"{units.names[k]} = {text if levels is None else levels[0]}")
+    more = len(parts) - _NAMED
+    return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
 
 
 def _summary(
     found: SearchReport,
     so_far: np.ndarray,
     expected: Sequence[str],
-    point: _Point,
+    units: Units,
     skill: float,
     trained: bool,
 ) -> list[str]:
@@ -430,13 +417,13 @@ def _summary(
         extreme="highest" if found.maximize else "lowest",
         outcome=found.outcome,
         value=_value_text(values[best], change),
-        where=point(found.x[best], range(found.x.shape[1])),
+        where=_point_text(found.x[best], range(found.x.shape[1]), units),
         initial=found.num_initial,
         first=first,
         since=number - 1 - best,
         regret=regret,
         ahead=[
-            (point(row, order), text)
+            (_point_text(row, order, units), text)
             for row, text in zip(found.candidates[:_CANDIDATES], expected[number:], strict=False)
         ],
         further=max(len(found.candidates) - _CANDIDATES, 0),

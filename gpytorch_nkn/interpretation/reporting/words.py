@@ -113,12 +113,9 @@ def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = Fal
     drawn = {e.names[0] for e in effects.main}
     hardly = [name for name in effects.names if total[name] < MATTERS]
     others = [name for name in effects.names if total[name] >= MATTERS and name not in drawn]
-    least = min((total[name] for name in drawn), default=0.0)
-    large = [name for name in others if total[name] >= least]  # such as time, which is not drawn
-    sentences += [say("total", name=name, share=percent(total[name])) for name in large]
-    small = [name for name in others if name not in large]
-    if small:
-        sentences.append(say("less", who=_who(small), one=len(small) == 1))
+    if others:  # such as time, which is not drawn
+        most = percent(max(total[name] for name in others))
+        sentences.append(say("others", who=_who(others), one=len(others) == 1, share=most))
     if 0 < len(hardly) < len(effects.names):
         uncertain = percent(effects.uncertain) if effects.uncertain >= _UNCERTAIN else ""
         facts = {"one": len(hardly) == 1, "uncertain": uncertain}
@@ -148,17 +145,11 @@ def _main_effect(effect: Effect, units: Units, lowest_first: bool) -> str:
     whole = bool((grid[[0, -1]] % 1 == 0).all()) and abs(grid).max() < 1e6
     low, high = (f"{end:g}" if whole else rounded(end, span) for end in grid[[0, -1]])
     facts |= {"low": low, "high": high}
-    turns = _turns(mean, _TURN * change)
-    if len(turns) > 1:
+    if _turns(mean, _TURN * change):
         most, least = (rounded(grid[i], 0.1 * span) for i in (mean.argmax(), mean.argmin()))
         return say("wavy_effect", **facts, step=_step(change, units), most=most, least=least)
-    last = turns[0] if turns else -1
-    goes, back = ("rises", "falls") if mean[last] > mean[0] else ("falls", "rises")
-    facts |= {"goes": goes, "step": _step(mean[last] - mean[0], units)}
-    if not turns:
-        return say("effect", **facts)
-    facts |= {"where": rounded(grid[last], span), "back": back}
-    return say("turning_effect", **facts, **{"return": _step(mean[-1] - mean[last], units)})
+    goes = "rises" if mean[-1] > mean[0] else "falls"
+    return say("effect", **facts, goes=goes, step=_step(mean[-1] - mean[0], units))
 
 
 def _step(change: float, units: Units) -> str:

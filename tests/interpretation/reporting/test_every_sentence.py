@@ -210,12 +210,6 @@ def goes(c, name, low, high, way, by):
     return (change > 0) == (way == "rises") and same(by, abs(change), 0.03 * c.range[name])
 
 
-def bends(c, name, low, high, way, by, middle, back):
-    return goes(c, name, low, middle, way, by) and goes(
-        c, name, middle, high, "falls" if way == "rises" else "rises", back
-    )
-
-
 def waves(c, name, low, high, by, most, least):
     change = partial(c, name, most) - partial(c, name, least)
     return same(by, change, 0.05 * change) and change > 0.9 * c.range[name]
@@ -223,9 +217,6 @@ def waves(c, name, low, high, by, most, least):
 
 EFFECTS = [
     ("As <x> goes from <n> to <n>, the prediction (rises|falls) by <n>.", goes),
-    ("As <x> goes from <n> to <n>, the prediction (rises|falls) by <n> until "
-     "<n>, then (?:rises|falls) by <n>.",
-     lambda c, name, a, b, way, by, m, back: bends(c, name, a, b, way, by, m, back)),
     ("As <x> goes from <n> to <n>, the prediction rises and falls within a range of "
      "<n>; it is highest at <n> and lowest at <n>.", waves),
     ("The interaction of <x> and <x> explains <share> of the variance of the prediction.",

@@ -80,7 +80,7 @@ def test_page_is_well_formed_and_complete_in_itself(name, request):
 
 @pytest.fixture(scope="module")
 def bad_names():
-    names = {"x_name": BAD, "x_unit": BAD, "y_name": BAD, "y_unit": BAD}
+    names = {"columns": [BAD], "x_unit": BAD, "y_name": BAD, "y_unit": BAD}
     return report(seasonal_gp(20), title=BAD, **names).to_html()
 
 
