@@ -14,10 +14,10 @@ from gpytorch_nkn.plotting.style import (
     GRAY,
     ORANGE,
     as_array,
+    as_vectors,
     draw_band,
     finish,
     put_legend_above,
-    sorted_vectors,
     tick_percents,
 )
 
@@ -72,7 +72,7 @@ def plot_calibration(ax: Axes, levels: ArrayLike, coverage: ArrayLike, *, num_po
         ValueError: The lengths differ, there is no level, a value is not between 0 and 1, or
             ``num_points`` is below 1.
     """
-    x, observed = sorted_vectors(levels=levels, coverage=coverage)
+    x, observed = as_vectors(levels=levels, coverage=coverage)
     for name, values in (("levels", x), ("coverage", observed)):
         if values.min() < 0 or values.max() > 1:
             raise ValueError(

@@ -17,7 +17,6 @@ from gpytorch_nkn.plotting.style import (
     keep_ticks_whole,
     label_levels,
     put_title,
-    sorted_levels,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value")
     Args:
         axes: One Axes per effect, a sequence or an array of any shape, read row by row.
         effects: At least one, such as ``effects(...).main``, with the attributes of an
-            :class:`~gpytorch_nkn.interpretation.Effect`; ``levels`` may be missing.
+            :class:`~gpytorch_nkn.interpretation.Effect`; ``levels`` may be missing. Grids rise.
         y_label: Label of the effects, with their unit.
 
     Raises:
@@ -74,17 +73,16 @@ def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value")
 
 def _draw_curve(ax: Axes, effect: Any, levels: Sequence[str] | None, y_label: str) -> None:
     curve = effect.grid[0], effect.mean, effect.lower, effect.upper
-    grid, names = draw_curve(ax, *curve, levels, data=effect.data)
+    grid = draw_curve(ax, *curve, levels, data=effect.data)
     ax.axhline(0, color=GRAY, linewidth=0.6)
     finish(ax, effect.names[0], y_label)
-    if names is None:
+    if levels is None:
         keep_ticks_whole(ax, "x", grid)
 
 
-def _draw_contours(ax: Axes, effect: Any, given: Sequence[Any], y_label: str) -> None:
+def _draw_contours(ax: Axes, effect: Any, levels: Sequence[Any], y_label: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    levels = [sorted_levels(*pair) for pair in zip(given, effect.grid, strict=True)]
     first, second = (as_array("grid", grid) for grid in effect.grid)
     if min(first.size, second.size) < 2:
         raise ValueError(
@@ -92,20 +90,18 @@ def _draw_contours(ax: Axes, effect: Any, given: Sequence[Any], y_label: str) ->
             f"{first.size} and {second.size}."
         )
     mean = as_array("mean", effect.mean, ndim=2, shape=(first.size, second.size))
-    columns, rows = np.argsort(first, kind="stable"), np.argsort(second, kind="stable")
     largest = np.abs(mean).max() or 1.0
-    grids = first[columns], second[rows]
+    grids = first, second
     x, y = (g if n is None else np.arange(g.size) for g, n in zip(grids, levels, strict=True))
-    table = mean[columns][:, rows].T
     drawn: Any
     ax.grid(False)
-    if levels == [None, None]:
+    if tuple(levels) == (None, None):
         steps = np.linspace(-largest, largest, _LEVELS)
-        drawn = ax.contourf(x, y, table, levels=steps, cmap=_COLORS)
+        drawn = ax.contourf(x, y, mean.T, levels=steps, cmap=_COLORS)
         drawn.set_edgecolor("face")  # or white lines show between the levels of a PDF
     else:
         limits: Any = {"vmin": -largest, "vmax": largest, "cmap": _COLORS, "rasterized": True}
-        drawn = ax.pcolormesh(x, y, table, shading="nearest", **limits)
+        drawn = ax.pcolormesh(x, y, mean.T, shading="nearest", **limits)
     for axis, names, grid in zip("xy", levels, grids, strict=True):
         if names is None:
             keep_ticks_whole(ax, axis, grid)

@@ -187,20 +187,14 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
     lowest, span = float(ends.min()), float(np.ptp(ends)) or 1.0
     room = 0.35 * span if finite.size else 0.0
     bottom = lowest - 0.04 * span - room
-    names = ["95 % interval", "mean", "best so far"]
-    names += ["next"] * any(np.size(one.candidates) for one in slices)
-    names += ["acquisition"] * bool(finite.size)
-    parts = np.array_split(names, min(3, len(flat)))  # of the legend, too wide for one Axes
     for number, (ax, one) in enumerate(zip(flat, slices, strict=True)):
-        own = set(parts[number]) if number < len(parts) else set()
-        label = {name: name if name in own else f"_{name}" for name in names}
-        grid, levels = _draw_slice(ax, one, label)
+        grid, levels = _draw_slice(ax, one), getattr(one, "levels", None)
         ax.set_ylim(bottom, lowest + 1.04 * span)
         if one.acquisition is not None and finite.size:
-            value = np.asarray(one.acquisition, dtype=float)[np.argsort(one.grid, kind="stable")]
+            value = np.asarray(one.acquisition, dtype=float)
             gain = np.nan_to_num(value, nan=bounds[0]) - bounds[0]
             height = 0.9 * room * np.clip(gain / (bounds[1] - bounds[0] or 1.0), 0, 1)
-            look: Any = {"color": ORANGE, "alpha": 0.35, "lw": 0, "label": label["acquisition"]}
+            look: Any = {"color": ORANGE, "alpha": 0.35, "lw": 0, "label": "acquisition"}
             if levels is None and grid.size > _FEW:
                 ax.fill_between(grid, bottom, bottom + height, **look)
             else:
@@ -208,26 +202,23 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
                 width = 0.6 * np.diff(at).min(initial=np.ptp(at) or 1.0)
                 ax.bar(at, height, width=width, bottom=bottom, **look)
         finish(ax, one.name, "" if number else y_label)
-        if own:
-            put_legend_above(ax)
+    put_legend_above(flat[0])
     return axes
 
 
-def _draw_slice(
-    ax: Axes, one: Any, label: dict[str, str]
-) -> tuple[np.ndarray, Sequence[str] | None]:
-    """Draw curve and points of a slice; return its sorted grid and the names of its codes."""
+def _draw_slice(ax: Axes, one: Any) -> np.ndarray:
+    """Draw curve and points of a slice; return its grid."""
     best, ahead = as_array("best", one.best, ndim=0), np.atleast_1d(one.candidates)
-    few = np.size(one.grid) <= _FEW
-    grid, levels = draw_curve(
-        ax, one.grid, one.mean, one.lower, one.upper, getattr(one, "levels", None),
-        band=label["95 % interval"], label=label["mean"], marker="o" if few else "",
+    levels, few = getattr(one, "levels", None), np.size(one.grid) <= _FEW
+    grid = draw_curve(
+        ax, one.grid, one.mean, one.lower, one.upper, levels, band="95 % interval", label="mean",
+        marker="o" if few else "",
     )  # fmt: skip
     if levels is not None:
         best, ahead = np.searchsorted(grid, best), np.searchsorted(grid, ahead)
     dots: Any = {"markeredgecolor": "white", "zorder": 5, "clip_on": False}
-    ax.plot(float(best), one.best_mean, "o", color=GRAY, label=label["best so far"], ms=6, **dots)
+    ax.plot(float(best), one.best_mean, "o", color=GRAY, label="best so far", ms=6, **dots)
     if ahead.size:
         means = as_array("candidate_means", one.candidate_means, shape=ahead.shape)
-        ax.plot(ahead, means, "D", color=ORANGE, label=label["next"], ms=5.5, **dots)
-    return grid, levels
+        ax.plot(ahead, means, "D", color=ORANGE, label="next", ms=5.5, **dots)
+    return grid

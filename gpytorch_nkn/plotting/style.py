@@ -34,8 +34,6 @@ __all__ = [
     "put_legend_above",
     "put_title",
     "size_in_points",
-    "sorted_levels",
-    "sorted_vectors",
     "tick_percents",
 ]
 
@@ -78,13 +76,6 @@ def as_vectors(**named: Any) -> list[np.ndarray]:
         shapes = ", ".join(f"{n} {v.shape}" for n, v in zip(named, vectors, strict=True))
         raise ValueError(f"Vectors of one length are needed, got shapes {shapes}.")
     return vectors
-
-
-def sorted_vectors(**named: Any) -> list[np.ndarray]:
-    """As :func:`as_vectors`, all in the order of the first one."""
-    vectors = as_vectors(**named)
-    order = np.argsort(vectors[0], kind="stable")
-    return [vector[order] for vector in vectors]
 
 
 def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
@@ -131,14 +122,13 @@ def draw_curve(
     label: str = "_mean",
     data_label: str = "_data",
     marker: str = "",
-) -> tuple[np.ndarray, Sequence[str] | None]:
+) -> np.ndarray:
     """Draw a mean ``A`` with its interval and data, or a point with an interval per category.
 
-    ``levels`` names the codes ``x`` of categories, ``data`` holds positions and values ``N``.
-    Returns the sorted ``x`` and ``levels``.
+    ``levels`` names the sorted codes ``x`` of categories, ``data`` holds positions and values
+    ``N``. Returns ``x``.
     """
-    given, levels = x, sorted_levels(levels, x)
-    x, mean, lower, upper = sorted_vectors(x=given, mean=mean, lower=lower, upper=upper)
+    x, mean, lower, upper = as_vectors(x=x, mean=mean, lower=lower, upper=upper)
     if levels is None:
         ax.fill_between(x, lower, upper, color=BLUE, alpha=0.22, linewidth=0, label=band)
         style: Any = {"linewidth": 1.5, "marker": marker, "markersize": 3.2, "zorder": 3}
@@ -159,16 +149,7 @@ def draw_curve(
         if levels is not None:
             positions = np.searchsorted(x, positions) + 0.35  # beside the intervals
         draw_points(ax, positions, values, color=GRAY, label=data_label)
-    return x, levels
-
-
-def sorted_levels(levels: Sequence[str] | None, codes: Any) -> list[str] | None:
-    """Return names of categories in the order of their codes; ``None`` without categories."""
-    if levels is None:
-        return None
-    if len(levels) != len(codes):
-        raise ValueError(f"levels must name all {len(codes)} positions, got {len(levels)}.")
-    return [str(levels[i]) for i in np.argsort(codes, kind="stable")]
+    return x
 
 
 def label_levels(axis: Any, levels: Sequence[str]) -> None:

@@ -71,7 +71,9 @@ def test_a_report_names_the_covariates(forecaster):
 def test_a_report_goes_on_where_covariates_are_known(forecaster, known):
     ahead = pd.date_range("2018-01-01", periods=6, freq="MS")
     later = known.iloc[:6].set_axis(ahead)
-    found = report(forecaster, future=(ahead, later), columns=["month", "law", "price"], progress=False)
+    found = report(
+        forecaster, future=(ahead, later), columns=["month", "law", "price"], progress=False
+    )
     assert found.forecast.x.astype("datetime64[D]").tolist() == [day.date() for day in ahead]
     mean = process_mean(forecaster, ahead, later)
     np.testing.assert_allclose(found.forecast.mean, mean, rtol=1e-6)

@@ -78,12 +78,12 @@ def test_slices_share_limits_and_acquisition_its_scale(make_axes):
 def categories(**changes):
     fields = {
         "name": "kernel",
-        "grid": np.array([4.0, 2.0, -1.0]),
-        "levels": ("rbf", "linear", "none"),
-        "mean": np.array([3.0, 1.0, 2.0]),
-        "lower": np.array([2.0, 0.0, 1.0]),
-        "upper": np.array([5.0, 2.0, 3.0]),
-        "acquisition": np.array([0.0, 1.0, 2.0]),
+        "grid": np.array([-1.0, 2.0, 4.0]),
+        "levels": ("none", "linear", "rbf"),
+        "mean": np.array([2.0, 1.0, 3.0]),
+        "lower": np.array([1.0, 0.0, 2.0]),
+        "upper": np.array([3.0, 2.0, 5.0]),
+        "acquisition": np.array([2.0, 1.0, 0.0]),
         "best": 4.0,
         "best_mean": 2.5,
         "candidates": np.array([2.0]),

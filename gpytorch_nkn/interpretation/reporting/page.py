@@ -69,10 +69,6 @@ class Sketch:
                 self.paint(axes[: self.panels])
             else:
                 self.paint(figure.add_subplot())
-        layout = figure.get_layout_engine()
-        assert layout is not None
-        layout.execute(figure)
-        figure.set_layout_engine(None)  # savefig would run the layout again
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
         return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
