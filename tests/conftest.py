@@ -49,7 +49,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--all-foreign",
         action="store_true",
-        help="every combination of tests/foreign, of which a usual run takes a fixed part",
+        help="every combination of tests/foreign; without this option a fixed part of them",
     )
     parser.addoption(
         "--perturb",
@@ -136,7 +136,7 @@ def _seed_everything() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _float64_and_seed_for_wider_fixtures():
-    """Fixtures of module or session scope are made before those of a test: same settings."""
+    """Fixtures of module and session scope are made earlier, with the same settings."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     _seed_everything()

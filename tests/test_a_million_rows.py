@@ -1,6 +1,6 @@
 """What every estimator and model does with a million rows: say at once what to do, or work.
 
-The classes are those of the faces, so that a new one must say, too.
+The classes come from the public interfaces, so that a new one is tested, too.
 """
 
 import inspect

@@ -495,7 +495,7 @@ def _(told):
 
 
 class Odd(Kernel):
-    """A kernel that nobody knows."""
+    """A kernel that is not registered."""
 
     def forward(self, x1, x2, diag=False, **params):
         return (-self.covar_dist(x1, x2, diag=diag)).exp()

@@ -61,7 +61,7 @@ def undrawn(monkeypatch):
 
 @pytest.fixture
 def forecast_only(monkeypatch):
-    """No figure, of which the test says nothing."""
+    """Draw no figure."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
 
@@ -227,7 +227,7 @@ def test_options_of_the_file_reach_its_reader(run, tmp_path, forecast_only):
 
 @pytest.fixture
 def with_price(tmp_path):
-    """Forty months with a price that tells the sales, and six more with the price alone."""
+    """Forty months with a price that determines the sales, and six more with the price alone."""
     months = np.arange("2001-01", "2004-11", dtype="datetime64[M]")
     price = 5 + np.random.default_rng(1).standard_normal(46)
     sales = values(46) - 3 * price
@@ -291,7 +291,7 @@ def test_report_is_a_page_in_a_folder_that_is_made(run, monthly, tmp_path, undra
 
 
 def no_training(*_, **__):
-    raise AssertionError("faults of the report are told before the training")
+    raise AssertionError("errors of the report are raised before the training")
 
 
 def test_a_report_that_cannot_be_written_ends_the_command_before_the_training(

@@ -14,7 +14,7 @@ HOLE = np.s_[3:9, 5:12]
 
 
 class FakeInpaint:
-    """Records its arguments; fills with 0.5, of which the deviation is 0.1 and more in column 5."""
+    """Records its arguments; fills with 0.5, standard deviation 0.1, and more in column 5."""
 
     def __init__(self):
         self.image = self.mask = self.options = self.error = None

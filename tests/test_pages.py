@@ -43,7 +43,7 @@ def pages_with(language):
 
 
 def calls(code, command):
-    """Arguments of every call of a command, continued lines joined and comments left out."""
+    """Arguments of every call of a command, continued lines joined and comments omitted."""
     lines = code.replace("\\\n", " ").splitlines()
     parts = [part for line in lines for part in re.split(r"&&|;", line.partition(" #")[0])]
     return [shlex.split(part)[1:] for part in parts if part.split()[:1] == [command]]
@@ -113,7 +113,7 @@ def test_calls_are_found_among_other_commands():
 
 EACH = pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 FOUND = "\n## What was found here"
-# Their numbers with decimals are all quoted; of the pages of theory, those of the section above.
+# All their decimals are quoted from tables; in pages of theory, only the section above.
 QUOTING = [ROOT / "README.md", DOCS / "choose.md", DOCS / "results.md", DOCS / "howto" / "speed.md"]
 
 

@@ -26,8 +26,8 @@ from gpytorch_nkn.sktime import SktimeNKNForecaster
 QUICK = {"quality": "fast", "recipe": Recipe(adam_steps=0, lbfgs_iterations=8), "random_state": 0}
 QUICK |= {"transform": "identity", "outliers": "keep"}
 MONTHS = pd.period_range("2018-01", periods=48, freq="M")
-# Checks of sktime of which there are many, for indices, horizons, panels and processes: minutes.
-# All of them pass, and those of SCENARIOS: check_estimator(SktimeNKNForecaster).
+# Checks of sktime with many variants for indices, horizons, panels and processes: minutes.
+# All of them pass, and all SCENARIOS: check_estimator(SktimeNKNForecaster).
 REPEATED = [
     "test_deepcopy_fitted_predict",
     "test_fit_idempotent",

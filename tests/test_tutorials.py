@@ -13,7 +13,7 @@ from gpytorch_nkn.fit import Recipe
 TUTORIALS = Path(__file__).parents[1] / "tutorials"
 SCRIPTS = sorted(TUTORIALS.glob("*.py"))
 
-# What another run would print otherwise, and what tells of the machine.
+# What another run would print otherwise, and what depends on the machine.
 NOISE = (
     r"/(?:home|root|tmp|usr|work)/|<ipython-input|ipykernel_|\b0x[0-9a-f]{6,}"
     r"|\d(?:it/s|s/it)|\w+Warning:"

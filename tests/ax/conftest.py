@@ -1,4 +1,4 @@
-"""What the tests of Ax share; without ax-platform there are none."""
+"""Fixtures of the tests of Ax, which are skipped without ax-platform."""
 
 from importlib.util import find_spec
 

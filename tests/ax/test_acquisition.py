@@ -1,4 +1,4 @@
-"""What acquisition functions are told of ensembles."""
+"""Acquisition functions that Ax builds for ensembles."""
 
 import pytest
 import torch

@@ -3,8 +3,8 @@
 A cheap part of what the contracts do with ``--device``, for a process of its own:
 test_default_device.py starts it. PyTorch takes no further device once it has computed gradients.
 
-``torch.set_default_device`` and ``with torch.device(...)`` say where tensors are made whose device
-nobody names. Models and kernels then are there, or where their data are; estimators are on the CPU.
+``torch.set_default_device`` and ``with torch.device(...)`` set the device of tensors that are made
+without one. Models and kernels then are there, or where their data are; estimators are on the CPU.
 """
 
 import inspect

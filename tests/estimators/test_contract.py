@@ -116,7 +116,7 @@ _known = {}
 
 @pytest.fixture
 def known(cls, device, _options):
-    """A model that the tests of a class share, which they leave as it is, and its values."""
+    """A model that the tests of a class share and do not change, and its values."""
     if (cls, device) not in _known:
         with unchanged():
             model = fitted(cls)

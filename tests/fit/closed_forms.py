@@ -75,7 +75,7 @@ def check_loss_and_gradient(model):
         flat.values.copy_(place)  # the parameters are views
         expected.append(loss_and_gradient(objective))
     assert expected[0][0] != expected[1][0]
-    for path in FORMULAS_HERE:  # one of which is what auto takes
+    for path in FORMULAS_HERE:  # auto takes one of them
         with kernel_evaluation(path):
             loss = TrainingLoss(objective.model, flat.values)
             assert torch.equal(flat.values, here)

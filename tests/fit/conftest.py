@@ -10,6 +10,6 @@ IMPORTED = ["distributed", "gpytorch_nkn.fit", "tests.fit.models"]
 
 @pytest.fixture
 def forked_workers(monkeypatch):
-    """They are forks of one that has imported PyTorch; those of a Ray cluster import it anew."""
+    """Fork workers from a process that has imported PyTorch; workers of Ray import it anew."""
     multiprocessing.set_forkserver_preload(IMPORTED)
     monkeypatch.setattr(context, "_DEFAULT_START_METHOD", "forkserver")

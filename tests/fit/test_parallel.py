@@ -39,8 +39,8 @@ def noisier(model, seed, restart):
 def backend(request, monkeypatch):
     """Two processes of joblib's own, or a real cluster of two workers.
 
-    Each imports PyTorch, which takes seconds, but those of joblib and Dask are forks of one that
-    has it.
+    Each imports PyTorch, which takes seconds, but processes of joblib and Dask are forks of one
+    that has it.
     """
     name = request.param
     if name == "ray":
@@ -94,7 +94,7 @@ def test_tasks_are_not_drawn_ahead():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:A worker was lost")
 def test_processes_and_clusters(backend, tmp_path):
-    """A killed worker loses nothing, workers have one thread, numbers are those of one process.
+    """A killed worker loses nothing, workers have one thread, numbers are as in one process.
 
     Dask starts another by itself, joblib's own and Ray's are started anew by this package, by the
     same lines: once is enough for these, and Ray's errors are looked at alone.

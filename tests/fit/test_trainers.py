@@ -90,7 +90,7 @@ DRAWS = {
     models.VariationalNKNGP: {},
     models.SpectralGP: {"restarts": 2},
 }
-# One kind of each class; those of SpectralGP are trained in different ways, and draw in the same.
+# One kind of each class; cases of SpectralGP are trained in different ways.
 KINDS = [case for case in CASES if case is case_of(case.cls) or case.cls is models.SpectralGP]
 KINDS = [case for case in KINDS if case.cls is not models.NKNMultiTaskGP]  # as NKNSingleTaskGP
 TRAINERS_HERE = [
@@ -178,7 +178,7 @@ class Stream(io.StringIO):
 
 
 def train(trainer, run, *, terminal=False, global_seed=0):
-    """A new model trained by ``run(model)``, and what standard error was told meanwhile."""
+    """A new model trained by ``run(model)``, and what it wrote to standard error."""
     torch.manual_seed(0)
     model = trainer.make()
     torch.manual_seed(global_seed)
@@ -190,7 +190,7 @@ def train(trainer, run, *, terminal=False, global_seed=0):
 
 @pytest.fixture(scope="module")
 def trainings():
-    """What each trainer leads to without progress, and what was told, by its place in the list."""
+    """State and messages of each trainer without progress, by its index in the list."""
     return {}
 
 
@@ -205,7 +205,7 @@ def quiet(trainer, trainings, device):
 
 @each
 def test_it_trains_in_place_by_the_seed_alone_and_leaves_the_rest_alone(trainer, quiet):
-    """It tells of its progress on a terminal, unless it is told not to."""
+    """It shows its progress on a terminal, unless ``progress`` is False."""
     before = []
 
     def run(model):
@@ -324,7 +324,7 @@ def test_options_that_are_not_there_are_refused(trainer):
 def test_botorch_trains_by_it_where_gradients_are_off_and_another_dtype_is_the_default(
     trainer, quiet
 ):
-    """Nothing is told where there is no terminal."""
+    """No progress is shown without a terminal."""
 
     def run(model):
         torch.set_default_dtype(torch.float32)

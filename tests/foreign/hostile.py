@@ -81,7 +81,7 @@ FAULTS: dict[str, Callable[[Any], Any]] = {
 
 
 def faulty(arguments: tuple, place: int, fault: str) -> tuple:
-    """Arguments, one of which has a fault; ``place`` -1 for all arrays at once."""
+    """Arguments with a fault in one of them; ``place`` -1 for all arrays at once."""
     change = FAULTS[fault]
     places = [place] if place >= 0 else range(len(arguments))
     return tuple(

@@ -2,7 +2,7 @@
 
 An acquisition function is a number at every t-batch, alike for a batch and its elements; its
 gradient is that of finite differences; its optimum lies within the bounds. What BoTorch or the
-model does not do is refused in words. A usual run takes every function with one model, and every
+model does not do raises an error. A usual run takes every function with one model, and every
 model with one function at least.
 """
 
@@ -134,7 +134,7 @@ OF_TWO = {
 # Some end in BoTorch's own shapes: the deviation averages no ensembles.
 KNOWN = {("deviation", "members")}
 FLAT = ("EI", "PI", "qEI", "qNEI", "qPI")  # far from the best value
-# Gradients of these are not those of finite differences for BoTorch's SingleTaskGP either.
+# Their gradients differ from finite differences for BoTorch's SingleTaskGP, too.
 GRADIENTS_OF_BOTORCH = ("qNEI", "qlog NEI", "log NEHVI", "NIPV")
 JITTER = 3e-4  # in draws, of 1e-8 on the diagonal where covariances are singular to rounding
 COMBINATIONS = [

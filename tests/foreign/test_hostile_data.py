@@ -139,7 +139,7 @@ def grid_model(rows, columns, values):
 
 
 def multi_task_model(x, y):
-    """Tasks 0 and 1 in turn, of which the first is the output."""
+    """Tasks 0 and 1 in turn; task 0 is the output."""
     if isinstance(x, torch.Tensor) and x.dim() == 2:
         x = torch.cat([x, (torch.arange(len(x)) % 2).unsqueeze(-1).to(x)], -1)
     return models.NKNMultiTaskGP(x, y, -1, output_tasks=[0])
@@ -176,7 +176,7 @@ NO_DATA_METHODS = {
 
 
 def methods(cls):
-    """Names of the public methods of a class that take data, with those of their arguments."""
+    """Public methods of a class that take data, with the names of their arguments."""
     for name in sorted(set(dir(cls))):
         method = inspect.getattr_static(cls, name)
         method = getattr(method, "__func__", method)
@@ -292,7 +292,7 @@ NAMES = [
 
 
 def test_right_arguments_are_answered(calls):
-    """Only what a model does not have at all is refused."""
+    """Only methods that a model does not have raise an error."""
     assert calls.keys() == set(NAMES)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -22,7 +22,7 @@ NONE = {
     "noise": lambda e: e,
     "walk": lambda e: e.cumsum(),
     "walk-with-noise": lambda e: e.cumsum() + 2 * np.roll(e, 7),
-    "trend-that-wanders": lambda e: e.cumsum().cumsum(),
+    "integrated-random-walk": lambda e: e.cumsum().cumsum(),
     "season": lambda e: 3 * SEASON + e,
     "line-with-an-outlier": lambda e: 0.1 * TIME + e + 12 * (TIME == 70),
 }

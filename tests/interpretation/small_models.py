@@ -30,7 +30,7 @@ def season(n, period=12.0):
 def forecaster(x, y, structure=None, **options):
     """By default a network of the paper's primitives with a tenth of its monomials.
 
-    It does not look for wild values, which takes another training.
+    It does not look for outliers, which takes another training.
     """
     if structure is None:
         structure = NeuralKernelNetwork.time_series(wiring="Linear4-Product2-Linear1")
@@ -78,7 +78,7 @@ def seasonal_gp(n=48, period=12.0, lengthscale=5.0):
 
 
 def columns_gp(dim=3, *, dtype=torch.float64, noise=None, kernel=None):
-    """A SingleTaskGP over several columns, of which the last is not in the targets."""
+    """A SingleTaskGP over several columns; the targets do not depend on the last."""
     if kernel is None:
         kernel = NeuralKernelNetwork.additive(dim, priors=False)
     x = torch.rand(30, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

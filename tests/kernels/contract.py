@@ -50,7 +50,7 @@ class Subject:
     """What is checked: see :func:`check_kernel`.
 
     Attributes:
-        thorough: Every batch shape, index and sum; without it those of them that reach all parts
+        thorough: Every batch shape, index and sum; without it a few that reach all parts
             of a kernel, enough for a further form of one whose class is checked thoroughly.
     """
 

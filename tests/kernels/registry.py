@@ -293,7 +293,7 @@ def change_points(name, kernels, dims=2, **options):
 
 
 def bent(name, base, dims=2, **options):
-    """A kernel of bent inputs; a function of the batch shape makes what it is on them."""
+    """A kernel of warped inputs; ``make(batch_shape)`` returns its base kernel."""
 
     def make(batch_shape=NO_BATCH, active_dims=None):
         exponents = {"concentration1": 0.6, "concentration0": 1.7}
@@ -335,7 +335,7 @@ def activations(b):
 
 
 def skipped(*, simplex=False):
-    """Layers for four primitives, the last of which sees these as well."""
+    """Layers for four primitives; the last layer receives the primitives as well."""
     weights = "simplex" if simplex else "softplus"
 
     def layers(b):

@@ -46,7 +46,7 @@ class WholeCauchyEvaluator:
 
     def fill(self, out):
         out.copy_(self._values().detach())
-        if self.symmetric:  # nobody shall rely on what is above the diagonal
+        if self.symmetric:  # no caller may rely on what is above the diagonal
             above = torch.ones(out.shape[-2:], dtype=torch.bool).triu(1)
             out.masked_fill_(above, torch.nan)
 

@@ -170,7 +170,7 @@ def check_paths(case: Case):
         paths = draw_matheron_paths(model, torch.Size([2048]))
         draws = paths(points)
         mean, variance = (part.squeeze(-1) for part in moments(model, points))
-        if not case.linear:  # draws are those of warped outcomes, without a Gaussian in their place
+        if not case.linear:  # draws are of warped outcomes, not of a Gaussian in their place
             inputs = model.transform_inputs(points).unsqueeze(-3)
             normal = model(inputs)
             level = torch.special.ndtri((torch.arange(4000, dtype=points.dtype) + 0.5) / 4000)
@@ -226,7 +226,7 @@ def take(single, batched, index):
 
 
 def check_outputs(case: Case):
-    """Each of several outputs is a model of its own, and they can be weighed; or a refusal."""
+    """Each of several outputs is a model of its own, and they can be weighed; or an error."""
     if case.on_grid:  # every grid has one
         assert case.model().num_outputs == 1
         return
@@ -249,7 +249,7 @@ def check_outputs(case: Case):
 
 
 def check_subsets(case: Case):
-    """Some outputs equal columns of all of them; or a refusal."""
+    """Some outputs equal columns of all of them; or an error."""
     model, points = case.model(outputs=3 if case.outputs else 1), case.points(4)
     if not case.subsets:
         with pytest.raises(REFUSALS):
@@ -271,7 +271,7 @@ def check_subsets(case: Case):
 
 
 def check_batches(case: Case):
-    """A batch of data sets gives what each of them gives; or a refusal."""
+    """A batch of data sets gives what each of them gives; or an error."""
     if not case.batches:
         with pytest.raises(REFUSALS):
             case.model(batch_shape=(2,))
@@ -413,7 +413,7 @@ def check_many_points(case: Case):
 
 
 def check_covariances_of_many_points(case: Case):
-    """They are those of few points, and so are their gradients."""
+    """Values and gradients equal the values and gradients at few points."""
     model, points, whole = case.model(), case.points(600), []
     for x in (points[:6].clone().requires_grad_(), points.clone().requires_grad_()):
         found = model.posterior(x).distribution
@@ -636,7 +636,7 @@ def check_global_state(case: Case):
 
 
 def check_conditioning(case: Case):
-    """Further observations draw the mean to them, and fantasies have their shapes; or a refusal."""
+    """Further observations draw the mean to them, and fantasies have their shapes; or an error."""
     model = case.model()
     points = case.points(1)
     moments(model, points)
@@ -680,7 +680,7 @@ def check_conditioning(case: Case):
 
 
 def check_leave_one_out(case: Case):
-    """BoTorch's leave-one-out predictions are those of models without the row; or a refusal."""
+    """BoTorch's leave-one-out predictions equal models without the row; or an error."""
     model = case.model(outcome_transform=None)
     refusals = (UnsupportedError, NotImplementedError)
     if case.on_grid or case.cls is VariationalNKNGP or hasattr(model, "inducing_points"):
@@ -742,7 +742,7 @@ def check_gradients_of_acquisitions(case: Case):
 
 
 def check_bad_data(case: Case):
-    """Values that are no numbers and shapes that do not fit are refused, and named."""
+    """Values that are no numbers and shapes that do not fit raise an error that names them."""
     inputs, y = case.data()
     if case.on_grid:
         with pytest.raises(REFUSALS):

@@ -9,8 +9,8 @@ _PROCESS = Path("/proc/self")
 def peak_memory(function) -> float:
     """GiB beyond what the process had before; without Linux, beyond what it ever had.
 
-    What a process ever had tells little after other tests, and a process that is started inherits
-    it; Linux forgets it on request.
+    After other tests the highest use of a process means little, and a new process inherits it;
+    Linux resets it on request.
     """
     try:
         (_PROCESS / "clear_refs").write_text("5")

@@ -39,7 +39,7 @@ class Case:
             ``input_transform`` and, where the noise may be known, ``train_Yvar``.
         columns: Of the inputs.
         outputs, batches, known_noise: Whether there may be several outputs, a batch of data sets,
-            known noise; what cannot be is refused by NotImplementedError or TypeError.
+            known noise; else NotImplementedError or TypeError is raised.
         takes_rows: It can be conditioned on further rows; otherwise it says so.
         subsets: Outputs can be taken out.
         members: An ensemble of so many; posteriors have a dimension of members.
@@ -112,7 +112,7 @@ class Case:
 
 @cache
 def _kept(devices, case, outputs, batch_shape, dtype, seed, *without):
-    """Models of which tests get copies; to make one takes ten times as long."""
+    """Models that tests copy; to make one takes ten times as long."""
     return case._moved(outputs, batch_shape, dtype, seed, **dict.fromkeys(without))
 
 
@@ -121,7 +121,7 @@ def nkn(inputs, y, *, structure="optimization", **options):
 
 
 def multi_task(inputs, y, train_Yvar=None, *, input_transform=None, **options):
-    """Tasks 3 and 7, of which the first is the output."""
+    """Tasks 3 and 7; task 3 is the output."""
     tasks = torch.where(torch.arange(inputs.size(-2)) % 3 > 0, 3.0, 7.0).to(inputs)
     rows = torch.cat([inputs, tasks.unsqueeze(-1).expand(*inputs.shape[:-1], 1)], -1)
     return NKNMultiTaskGP(
@@ -164,7 +164,7 @@ def spectral(inputs, y, train_Yvar=None, *, rbf=True, **options):
 
 
 def structures(inputs, y, *, warped=False, **options):
-    """Members of different structures, of which one has two; some with warped outcomes."""
+    """Members of different structures, two of one structure; some with warped outcomes."""
     kernels = (
         small_network(inputs, options),
         "outcome-warped matern" if warped else "matern",
@@ -312,7 +312,7 @@ CASES = [
         checks=_OF_WARPS,
     ),
     _GRID,
-    # without a batch they are those of the case before
+    # without a batch the results are the same as in the previous case
     replace(
         _GRID, name="grid own kernels", make=partial(grid, own=True), checks=("check_batches",)
     ),

@@ -1,4 +1,4 @@
-"""Axes without a screen, and a check that texts do not cover each other."""
+"""Axes without a screen, and a check that labels do not cover each other."""
 
 import itertools
 

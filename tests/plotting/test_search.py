@@ -64,7 +64,7 @@ def test_slices_share_limits_and_acquisition_its_scale(make_axes):
     # bars, for nothing lies between a few positions
     heights = [max(bar.get_y() + bar.get_height() for bar in ax.patches) for ax in axes]
     assert heights[0] == pytest.approx(heights[1])
-    assert heights[0] < -1  # below the bands
+    assert heights[0] < -1  # below the intervals
     assert [ax.get_xlabel() for ax in axes] == ["heat", "flow"]
     without = make_axes(1, 2, (8, 3))
     plot_acquisition(without, slices(acquisition=False))

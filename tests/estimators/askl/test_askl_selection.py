@@ -97,7 +97,7 @@ def test_ridge_regression_is_scikit_learns_with_the_best_penalty(count, monkeypa
     np.testing.assert_allclose(ridge.weight, model.coef_.T, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(ridge.intercept, model.intercept_, rtol=1e-5)
     np.testing.assert_allclose(ridge.outputs, errors[best][1], rtol=1e-5, atol=1e-5)
-    # with some rows left out only, the penalty may differ, and all rows count
+    # with some rows held out the penalty may differ, and all rows count
     monkeypatch.setattr(leave_one_out, "_MAX_ROWS", count - 5)
     some = leave_one_out_ridge(blocks, torch.from_numpy(y), np.random.RandomState(0))
     assert len(some.rows) == count - 5

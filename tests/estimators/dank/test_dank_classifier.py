@@ -52,7 +52,7 @@ def test_without_factors_it_is_the_support_vector_classifier(kernel, classes):
 
 
 def ridge_of(coefficients, gram):
-    """Smoothed coefficients and their weights, the ridge by left-out rows one after the other."""
+    """Smoothed coefficients and their weights, the ridge by leave-one-out predictions."""
     count, scale = len(gram), np.trace(gram) / len(gram)
     errors = []
     grid = scale * 10.0 ** np.arange(-3.0, 3.5, 0.5)
@@ -98,7 +98,7 @@ def test_learned_kernel_written_out(classes):
     eta, gram = 0.02, rbf_kernel(X, gamma=1.0)
     model = classifier(gamma=1.0, eta=eta, C=3.0).fit(X, y)
     signed = model._svms.learned
-    if classes == 2:  # what F is on the diagonal tells the coefficients
+    if classes == 2:  # the diagonal of F determines the coefficients
         diagonal = np.sum(model.factor_**2, axis=1)
         expected = np.where(y, 1, -1) * np.sqrt(4 * eta * np.maximum(diagonal - 1, 0))
         np.testing.assert_allclose(signed[:, 0], expected, atol=1e-6)

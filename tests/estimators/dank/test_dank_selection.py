@@ -1,4 +1,4 @@
-"""What of learned kernels is kept, and how left-out rows tell."""
+"""Learned kernels are kept if they predict held-out rows better."""
 
 import numpy as np
 import pytest

@@ -52,7 +52,7 @@ def test_a_function_is_learned_and_the_bands_hold():
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.13
     assert 0.9 < np.mean(np.abs(truth - mean) < 1.96 * std) < 0.99
     assert model.score(new, truth) > 0.95
-    # what it says of left-out rows holds for new ones
+    # scores of held-out rows hold for new rows
     density = model.log_predictive_density(new, truth).mean()
     assert density == pytest.approx(model.held_out_log_density_, abs=0.35)
 

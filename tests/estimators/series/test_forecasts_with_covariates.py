@@ -20,13 +20,13 @@ PAST, AHEAD = slice(120), slice(120, 132)
 
 
 def forecaster(**options):
-    """Of one candidate: the effects are those of every transform."""
+    """With one candidate: effects are the same for every transform."""
     options = {"quality": "fast", "transform": "identity", "outliers": "keep", **options}
     return NKNForecaster(**{"random_state": 0, **options})
 
 
 def wandering(seed=0):
-    """A level that wanders, with a season."""
+    """A random walk with a season."""
     rng = np.random.default_rng(seed)
     months = np.arange(len(MONTHS))
     return 50 + (0.3 * rng.standard_normal(len(months))).cumsum() + np.sin(np.pi * months / 6)

@@ -110,7 +110,7 @@ def test_all_that_was_tried_is_told(fitted):
     assert table["transform"].value_counts().to_dict() == {"identity": 4, "sqrt": 1, "log": 4}
     assert table["weight"].sum() == pytest.approx(1) and (table["weight"] >= 0).all()
     scored = table[table["status"] == "ok"]
-    alike = scored[scored["structure"] != "cycle"]  # which has less weight before it is judged
+    alike = scored[scored["structure"] != "cycle"]  # which has less prior weight
     order = alike.sort_values("log_density", ascending=False)["weight"]
     assert order.is_monotonic_decreasing
     weights = scored["weight"][scored["weight"] > 0]
@@ -240,7 +240,7 @@ HARD = {
 
 
 @pytest.mark.parametrize("case", HARD)
-@pytest.mark.filterwarnings("ignore:.* left out as all")
+@pytest.mark.filterwarnings("ignore:.* observations are outliers")
 def test_forecasts_of_unusual_counts_are_sound(case):
     series = demand(0.4, 60)
     series.iloc[[9, 40]] = 1.0

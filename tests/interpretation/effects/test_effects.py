@@ -123,12 +123,12 @@ def test_mean_and_deviation_equal_those_of_a_dense_computation(monkeypatch):
     mean, covariance = dense_posterior(x, y, 0.4, 0.01, points)
 
     def table(first, second):
-        """Weights ``9 x 9`` of the average of f over pairs of places."""
+        """Weights ``9 x 9`` of the average of f over pairs of locations."""
         weights = np.zeros((9, 9))
         np.add.at(weights, (first, second), 1 / np.size(np.broadcast(first, second)))
         return weights
 
-    rows = np.arange(4, 9)  # places of the data
+    rows = np.arange(4, 9)  # indices of the data
     average = table(rows[:, None], rows)  # first and second column independent
 
     def check(effect, weights):
@@ -157,8 +157,8 @@ def test_mean_and_deviation_equal_those_of_a_dense_computation(monkeypatch):
             for a, b in product(range(4), range(4))
         ],
     )
-    assert np.abs(of_rows - average).max() > 0.1  # else the two could not be told apart
-    # all places of both columns, a uniform sample of which the share is estimated by
+    assert np.abs(of_rows - average).max() > 0.1  # else the two could not be distinguished
+    # all locations of both columns; the share is estimated from a uniform sample of them
     weights = np.stack([table(i, j) - average for i, j in product(rows, rows)]).reshape(-1, 81)
     variance = np.einsum("ij,jk,ik->i", weights, covariance, weights).mean()
     expected = variance / (variance + (weights @ mean).var())

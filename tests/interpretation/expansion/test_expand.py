@@ -290,7 +290,7 @@ def test_columns_of_terms():
 
 
 def check_bound(kernel, expansion, x):
-    """What is left out is a kernel: none of its entries exceeds its diagonal."""
+    """The omitted part is a kernel: none of its entries exceeds its diagonal."""
     missing = kernel(x).to_dense().detach() - expansion.evaluate(x)
     diagonal = missing.diagonal()
     rounding = 1e-9 * kernel(x).to_dense().abs().max()

@@ -57,7 +57,7 @@ def test_products_of_rbf_kernels(x, batch, columns, ard):
 @pytest.mark.parametrize("ard", [None, 2])
 def test_products_of_periodic_kernels_with_one_period(x, batch, ard):
     def make(seed):
-        options = {} if ard is None else {"ard_num_dims": ard}  # GPyTorch refuses None
+        options = {} if ard is None else {"ard_num_dims": ard}  # GPyTorch rejects None
         return perturbed(PeriodicKernel(active_dims=(0, 1), batch_shape=batch, **options), seed)
 
     first, second = make(0), make(1)

@@ -109,7 +109,7 @@ def test_criterion_is_the_bic_of_the_kernel_that_is_returned(simple):
         covariance = simple.kernel(x).to_dense() + model.likelihood.noise * torch.eye(len(y))
         likelihood = multivariate_normal.logpdf(y, model.mean_module(x), covariance)
     parameters = {"LIN": 1, "PER": 3, "RBF": 2, "RQ": 3}  # a scale and, but for LIN, its own
-    # slope, level and noise beside those of the terms
+    # slope, level and noise beside the parameters of the terms
     free = 3 + sum(parameters[term.label.split("(")[0]] for term in simple.terms)
     assert free == sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert simple.bic == pytest.approx(likelihood - 0.5 * free * math.log(len(y)), abs=1e-4)

@@ -108,7 +108,7 @@ def test_dates(name):
     found = check(report(forecaster(times, season(36))))
     assert found.x.dtype.kind == found.forecast.x.dtype.kind == "M"
     zoneless = times.tz_localize(None) if getattr(times, "tz", None) is not None else times
-    expected = np.asarray(zoneless).astype("datetime64[s]")  # days are those of the clock
+    expected = np.asarray(zoneless).astype("datetime64[s]")  # days by the clock
     assert np.abs((found.x - expected) / np.timedelta64(1, "s")).max() <= 1
     assert found.units.x_unit == ("yr" if name == "dates" else "days")
     if name == "one day":

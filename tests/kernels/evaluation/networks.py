@@ -73,7 +73,7 @@ def small_network(make_primitives, *, active_dims=None):
 
 
 def twice(cls, dims=3, **options):
-    """One primitive as it is, and one inside a ScaleKernel."""
+    """One primitive unchanged, and one inside a ScaleKernel."""
 
     def primitives(b):
         def one():
@@ -345,7 +345,7 @@ def make_network(name, batch_shape=NO_BATCH):
 
 
 def rough_inputs(*shape):
-    """Inputs, the first of which is zero and the last two of which are near each other."""
+    """Inputs; the first is zero, and the last two are near each other."""
     x = torch.randn(*shape)
     x[..., 0, :] = 0
     if shape[-2] > 2:

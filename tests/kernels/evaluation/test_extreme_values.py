@@ -161,7 +161,7 @@ def _assert_as_plain(actual, expected, absolute=0.0):
 
 
 def _assert_as_plain_or_limit(network, raw, x1, x2, absolute=0.0):
-    """Finite values are those of plain evaluation, or near those of a less extreme parameter."""
+    """Finite values equal plain evaluation, or are near the values at a less extreme parameter."""
     expected = values("plain", network, x1, x2)
     found = [values(path, network, x1, x2) for path in PATHS_HERE]
     raw.clamp_(-20.0, 1e6)

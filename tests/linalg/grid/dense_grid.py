@@ -9,7 +9,7 @@ TIGHT = {"tolerance": 1e-12, "max_iterations": 2000}
 
 
 def factor(n, lengthscale, batch=()):
-    """Covariances ``batch x n x n``; those of a batch differ."""
+    """Covariances ``batch x n x n``, different for each element of the batch."""
     x = torch.linspace(-1, 1, n)
     scale = lengthscale * (1 + 0.3 * torch.arange(torch.Size(batch).numel()).view(*batch, 1, 1))
     return torch.exp(-0.5 * ((x[:, None] - x) / scale) ** 2) + 0.1 * torch.eye(n)
@@ -32,7 +32,7 @@ def kron(factors):
 
 
 def random_grid(shape, share, batch=(), seed=0):
-    """Cells of which about a share is missing, but neither the first nor the last one."""
+    """Cells with about a share missing, but neither the first nor the last one."""
     generator = torch.Generator().manual_seed(seed)
     observed = torch.rand(*batch, *shape, generator=generator) >= share
     flat = observed.view(*batch, -1)
@@ -73,5 +73,5 @@ def scaled_density(residual, observed, noise, factors):
 
 
 def symmetric(gradients):
-    """Gradients by symmetric matrices are symmetric; those of a dense computation need not be."""
+    """Symmetrise gradients, which a dense computation leaves asymmetric."""
     return [0.5 * (g + g.mT) for g in gradients]

@@ -146,7 +146,7 @@ def test_an_indefinite_factor_is_an_error():
 
 
 def some_blocks(grid, number=3, batch=()):
-    """Boxes and scattered cells, some of which are missing."""
+    """Boxes and scattered cells, with some missing."""
     blocks = torch.zeros(number, *batch, *grid.shape, dtype=torch.bool)
     cells = grid.num_cells
     flat = blocks.view(number, *batch, cells)

@@ -18,7 +18,7 @@ SHORT = {"likelihood_steps": 6, "block_steps": 4, "blocks": 3}
 
 
 def texture(size=32, noise=0.1, seed=0):
-    """A quasi-periodic image, of which a square in the middle is missing; and the whole image."""
+    """A quasi-periodic image with a square missing in the middle; and the whole image."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.arange(float(size))
     rows = torch.sin(2 * math.pi * x / 7.3) + 0.4 * torch.sin(4 * math.pi * x / 7.3 + 1)
@@ -187,7 +187,7 @@ def test_bad_options_are_refused(options, error, match):
 
 
 def block_ratio(model, image, blocks):
-    """Squared errors of left-out blocks over predicted variances, by dense matrices."""
+    """Squared errors of held-out blocks over predicted variances, by dense matrices."""
     missing, points = model.missing, all_points(model.coordinates)
     errors = variances = 0.0
     for block in blocks:

@@ -62,7 +62,7 @@ def test_each_block_is_the_hole_moved_within_the_grid(name):
 @pytest.mark.parametrize("near", [False, True])
 @pytest.mark.parametrize(("shape", "hole"), SIDES)
 def test_blocks_of_a_missing_side_are_extrapolated(shape, hole, near):
-    """Known cells of a held-out block's dimension lie on one side only, as those of the hole."""
+    """Known cells of a held-out block's dimension lie on one side only, as for the hole."""
     missing = torch.zeros(shape, dtype=torch.bool)
     missing[hole] = True
     blocks = hole_blocks(missing, 4, near=near)

@@ -355,7 +355,7 @@ def test_a_changed_parameter_changes_predictions_in_eval_mode(change):
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("own", [True, False])
 def test_the_marginal_likelihood_and_its_gradients_equal_those_of_the_dense_prior(batch, own):
-    """In training the model is its prior, of which GPyTorch knows the density."""
+    """In training the model is its prior, whose density GPyTorch knows."""
     model, values, missing = make(
         (5, 4), 0.0, batch, some_kernels(2, batch if own else ()), outcome_transform=None
     )

@@ -1,4 +1,4 @@
-"""Inputs that are refused, and odd ones that are not."""
+"""Inputs that raise an error, and odd ones that do not."""
 
 import math
 

@@ -41,7 +41,7 @@ def test_features_are_those_of_nystrom_and_the_rest_is_what_they_leave(batch_sha
     torch.testing.assert_close(kernel.rest(x, diag=True), diagonal)
     assert diagonal.max() > 0.05
     near = kernel.rest(z[..., :2, :], diag=True)
-    assert (near >= 0).all() and near.max() < 1e-6  # nothing is left out at the points themselves
+    assert (near >= 0).all() and near.max() < 1e-6  # nothing is omitted at the points themselves
 
 
 def test_inducing_points_stay_unless_they_are_to_be_trained():
