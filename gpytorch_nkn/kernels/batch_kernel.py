@@ -58,6 +58,14 @@ class BatchKernel(Kernel):
         if "forward" in cls.__dict__:
             cls.forward = _by_columns(cls.forward)
 
+    def __call__(self, x1: Tensor, x2: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As in GPyTorch; integers become numbers of the kernel's dtype."""
+        if not x1.is_floating_point():
+            x1 = x1.to(self.dtype)
+        if x2 is not None and not x2.is_floating_point():
+            x2 = x2.to(self.dtype)
+        return super().__call__(x1, x2, *args, **kwargs)
+
     def expand_batch(self: K, *sizes: torch.Size | tuple[int, ...] | int) -> K:
         """Return a copy of the kernel whose parts all have the given batch shape."""
         one = sizes[0] if len(sizes) == 1 else sizes

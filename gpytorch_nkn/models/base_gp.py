@@ -143,8 +143,10 @@ class BaseGP:
         """Train by BoTorch's optimisers."""
         return _fit_fallback(mll, **options)
 
-    def _check_points(self: Any, X: Tensor, added: bool = False, width: int | None = None) -> None:
-        """Check points to predict at, or to be ``added`` to the data.
+    def _check_points(
+        self: Any, X: Tensor, added: bool = False, width: int | None = None
+    ) -> Tensor:
+        """Check points to predict at, or to be ``added`` to the data; return integers as floats.
 
         ``width`` is the number of columns of transformed points; ``None`` for other points.
 
@@ -161,6 +163,7 @@ class BaseGP:
             expected = columns[0] if columns else "d"
             raise ValueError(f"X must be ... x q x {expected}, got the shape {tuple(X.shape)}.")
         check_finite(X=X)
+        return X if X.is_floating_point() else X.to(next(self.parameters()).dtype)
 
     def _are_appended(self: Any, X: Tensor) -> bool:
         """Whether the input transform appends the missing columns (``AppendFeatures``)."""
@@ -171,8 +174,7 @@ class BaseGP:
 
     def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
         """As in BoTorch, at points ``... x q x d``."""
-        self._check_points(X)
-        return super().posterior(X, *args, **kwargs)  # type: ignore[misc]
+        return super().posterior(self._check_points(X), *args, **kwargs)  # type: ignore[misc]
 
     def _chunk_width(self: Any) -> int:
         """Number of covariances for the prediction at one point."""
@@ -199,7 +201,7 @@ class BaseGP:
             chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
         check_counts(1, chunk_size=chunk_size)
         self.eval()
-        self._check_points(X)
+        X = self._check_points(X)
         means, variances = [], []
         for part in X.split(chunk_size, dim=-2):
             # q x ... x 1 x d, a batch of single points without covariances
@@ -359,7 +361,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
             TypeError: They are not floating-point tensors.
             ValueError: Shapes do not fit, or a value is not finite.
         """
-        self._check_points(X, added=True)
+        X = self._check_points(X, added=True)
         check_tensors(Y=Y)
         if Y.dim() < X.dim() or Y.shape[-2:] != (X.size(-2), self._num_outputs):
             raise ValueError(

@@ -158,7 +158,7 @@ class InducingFeatureKernel(FeatureKernel):
         between = kernel_values(self.base_kernel, *both)
         factor, _ = factorize_inducing(kernel_values(self.base_kernel, points, points))
         values = torch.linalg.solve_triangular(factor, between.double(), upper=False)
-        return values.mT.to(x)
+        return values.mT.to(between)
 
 
 class LowRankNormal(MultivariateNormal):

@@ -183,7 +183,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         posterior_transform: PosteriorTransform | None = None,
     ) -> Any:
         """As in BoTorch, at points ``... x q x (d + 1)``, or ``... x q x d`` for all tasks."""
-        self._check_points(X)
+        X = self._check_points(X)
         if X.size(-1) == self.num_non_task_features + 1:
             return super().posterior(X, output_indices, observation_noise, posterior_transform)
         tasks = self._output_tasks if output_indices is None else output_indices
@@ -222,11 +222,12 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         (train,), (test,) = train_inputs, test_inputs
         return self._test_prior(train, test, self._values)
 
-    def _check_points(self, X: Tensor, added: bool = False, width: int | None = None) -> None:
+    def _check_points(self, X: Tensor, added: bool = False, width: int | None = None) -> Tensor:
         has_task = isinstance(X, Tensor) and X.shape[-1:] == (self.num_non_task_features + 1,)
-        super()._check_points(X, added, self.num_non_task_features + has_task)
+        X = super()._check_points(X, added, self.num_non_task_features + has_task)
         if not X.numel():
             raise ValueError(f"X must hold at least one point, got the shape {tuple(X.shape)}.")
+        return X
 
 
 def _correlations(kernel: PositiveIndexKernel) -> Tensor:

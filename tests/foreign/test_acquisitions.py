@@ -142,8 +142,8 @@ COMBINATIONS = [
     for case in CASES
     for name in (*OF_ONE, *(OF_TWO if case.outputs and not case.on_grid else ()))
     if not (case.members and (name, "members") in KNOWN)
-    # fantasies of tasks need points that name the task
-    and not (case.cls is NKNMultiTaskGP and name in ("KG", "NIPV"))
+    # fantasies and maxima of tasks need points that name the task
+    and not (case.cls is NKNMultiTaskGP and name in ("KG", "NIPV", "MES", "GIBBON"))
 ]
 
 

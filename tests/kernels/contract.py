@@ -374,6 +374,9 @@ def check_dtypes(s):
     scale = reference.abs().max()
     error = (values.double() - reference).abs().max() / scale
     assert error < 1e-4, f"float32 values are off by {error}"
+    whole = (3 * s.x1).round()
+    expected = dense(s.kernel, whole, s.x2)
+    close(dense(s.kernel, whole.long(), s.x2), expected, "integers are not the numbers they are")
     diagonal = to_tensor(single(s.x1.float(), diag=True))
     assert diagonal.dtype == torch.float32, f"float32 diag gives {diagonal.dtype}"
     again = single.double()

@@ -553,6 +553,9 @@ def check_dtypes(case: Case):
     floating = [v for v in made.state_dict().values() if v.is_floating_point()]
     assert {value.dtype for value in floating} == {torch.float64}
     double = case.model()
+    whole = torch.arange(2 * case.columns).view(2, -1)
+    integers, numbers = (moments(copy.deepcopy(double), x) for x in (whole, whole.double()))
+    torch.testing.assert_close(integers, numbers)
     exact = moments(copy.deepcopy(double), points)
     moments(double, points)
     kept = getattr(double, "prediction_strategy", None)
@@ -633,6 +636,25 @@ def check_global_state(case: Case):
         moments(model, case.points(400))
     for one, two in zip([*_list(inputs), y], [*_list(kept[0]), kept[1]], strict=True):
         torch.testing.assert_close(one, two, equal_nan=True)
+
+
+def check_settings(case: Case):
+    """GPyTorch's settings of how posteriors are computed do not change them."""
+    points, settings = case.points(3), gpytorch.settings
+    expected = moments(case.model(), points)
+    for setting in (
+        settings.debug(False),
+        settings.lazily_evaluate_kernels(False),
+        settings.fast_pred_var(),
+        settings.memory_efficient(),
+        settings.detach_test_caches(False),
+        settings.fast_computations(False, False, False),
+        settings.trace_mode(),
+    ):
+        with setting:
+            found = moments(case.model(), points)
+        message = f"{type(setting).__name__} changes the posterior"
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6, msg=message)
 
 
 def check_conditioning(case: Case):
@@ -835,6 +857,7 @@ CHECKS = [
     check_units,
     check_tiny_outcomes,
     check_global_state,
+    check_settings,
     check_conditioning,
     check_leave_one_out,
     check_gradients_of_acquisitions,

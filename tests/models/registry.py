@@ -221,6 +221,7 @@ _OF_FEATURES = (
     "check_leave_one_out",
     "check_gradients_of_acquisitions",
     "check_data_set_later",
+    "check_settings",
 )
 _OF_WARPS = (
     "check_many_points",

@@ -416,7 +416,7 @@ class StructureEnsembleGP(ExactBaseGP):
 
         Arguments are BoTorch's, for inputs ``... x q x D``.
         """
-        self._check_points(X)
+        X = self._check_points(X)
         posterior = super().posterior(
             X.unsqueeze(MCMC_DIM),
             output_indices=output_indices,
@@ -453,7 +453,7 @@ class StructureEnsembleGP(ExactBaseGP):
         Raises:
             ValueError: Shapes do not fit, or values are not finite.
         """
-        self._check_points(X, added=True)
+        X = self._check_points(X, added=True)
         check_tensors(Y=Y)
         num_members = self.num_members
         if typical_noise is not None:

@@ -437,13 +437,11 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         Args:
             X: Points ``... x q x D``, the coordinates of all dimensions concatenated.
         """
-        self._check_points(X)
-        return self._joint(X, posterior=not self.training)
+        return self._joint(self._check_points(X), posterior=not self.training)
 
     @_in_double
     def _joint(self, X: Tensor, *, posterior: bool) -> MultivariateNormal:
         columns = [x.size(-1) for x in self.coordinates]
-        X = X if X.is_floating_point() else X.to(self._targets)
         points = X.split(columns, -1)
         if posterior:
             known = self._grid_posterior()

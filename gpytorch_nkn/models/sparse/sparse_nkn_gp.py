@@ -196,7 +196,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         This takes a quarter of the time of ``posterior``.
         """
         self.eval()
-        self._check_points(x, width=self.inducing_points.size(-1))
+        x = self._check_points(x, width=self.inducing_points.size(-1))
         kernel = self.covar_module.base_kernel
         return self.posterior_of_inducing_values().mean_at(
             kernel, self.mean_module, self.inducing_points, x

@@ -253,9 +253,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         dimension holds ``gpytorch.settings.num_likelihood_samples`` draws of the latent functions;
         average probabilities over it.
         """
-        self._check_points(X)
         self.eval()
-        latent = self.model(self.transform_inputs(X))
+        latent = self.model(self.transform_inputs(self._check_points(X)))
         alone = DiagLinearOperator(latent.variance.flatten(len(latent.batch_shape)))
         return self.likelihood(type(latent)(latent.mean, alone))
 

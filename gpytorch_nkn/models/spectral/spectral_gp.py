@@ -184,6 +184,11 @@ class SpectralGP(ExactBaseGP):
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
+        """As in GPyTorch; lazy matrices name the kernel, whose strategy predicts."""
+        with settings.lazily_evaluate_kernels():
+            return super().__call__(*args, **kwargs)
+
     def _get_train_prior_distribution(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
         with settings.prior_mode():
             return super()._get_train_prior_distribution(*args, **kwargs)
