@@ -16,10 +16,10 @@ from torch import Tensor
 from gpytorch_nkn.estimators.askl.askl_inputs import InputMap, choose_input_map
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
 from gpytorch_nkn.estimators.askl.askl_selection import (
+    Selection,
     SpectralTask,
     doubling_cycles,
     held_out_parts,
-    train,
 )
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
 from gpytorch_nkn.estimators.askl.askl_training import Objective
@@ -187,7 +187,7 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
         batch_size = _batch_size(*rows.shape)
         objective = Objective(LOSSES[loss], *penalties, feature_penalty, (_RATE, rate), batch_size)
         session = Session(budget=self.budget, progress=self.progress)
-        outcome = train(network, objective, task, cycles, held_out, session, rng)
+        outcome = Selection(network, objective, task, cycles, held_out, session, rng).run()
         network.release()
         self._network = network
         self.loss_curve_ = outcome.losses

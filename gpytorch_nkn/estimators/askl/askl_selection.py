@@ -6,18 +6,19 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
-from gpytorch_nkn.estimators.askl.askl_training import Objective, Record, Trainer
+from gpytorch_nkn.estimators.askl.askl_training import Objective, Trainer
 from gpytorch_nkn.estimators.askl.leave_one_out import leave_one_out_ridge
 from gpytorch_nkn.fit import Session, warn_user
 
-__all__ = ["SpectralTask", "doubling_cycles", "held_out_parts", "train"]
+__all__ = ["Outcome", "Selection", "SpectralTask", "doubling_cycles", "held_out_parts"]
 
 _FIRST_CYCLE = 5  # epochs
 _PATIENCE = 2  # cycles without a better score, if there is one held-out part
@@ -83,25 +84,21 @@ class SpectralTask:
         return SpectralTask(*parts, self.loss, self.scores)
 
 
-def train(
-    network: SpectralNetwork,
-    objective: Objective,
-    task: SpectralTask,
-    cycles: Sequence[int],
-    held_out: Sequence[tuple[np.ndarray, np.ndarray]],
-    session: Session,
-    rng: np.random.RandomState,
-) -> Record:
-    """Train a network for the number of cycles that predicts held-out rows best.
+class Outcome(NamedTuple):
+    """Record of a training."""
 
-    Ridge regression on the initial features is another candidate. With the squared loss, ridge
-    regression also sets the weights at the end of each cycle, because features converge faster than
-    weights. Then the network is trained on all rows, unless there are many. Without ``held_out``
-    (pairs of training and held-out rows), all rows are used for all cycles.
-    """
-    runs = _Runs(network, objective, task, cycles, held_out, session, rng)
-    with runs.bar:
-        return runs.select() if held_out else runs.outcome(runs.train(task, cycles), [])
+    losses: list[float]  # mean of each epoch, without penalties
+    scores: list[float]  # of held-out rows: after ridge regression, and after each cycle
+    best_epoch: int  # of the selected parameters; 0 for ridge regression
+    epochs: int  # of all trainings
+
+
+class _State(NamedTuple):
+    """Parameters after a number of epochs, with scores of held-out rows, if there are any."""
+
+    values: Tensor
+    epoch: int
+    scores: np.ndarray
 
 
 def _choose(scores: np.ndarray) -> int:
@@ -117,117 +114,123 @@ def _choose(scores: np.ndarray) -> int:
     return best
 
 
-class _Runs:
-    """Trainings of one network from the same start, with one budget and progress bar."""
+@dataclass
+class Selection:
+    """Trainings of one network from the same start, with one budget and progress bar.
 
-    def __init__(
-        self,
-        network: SpectralNetwork,
-        objective: Objective,
-        task: SpectralTask,
-        cycles: Sequence[int],
-        held_out: Sequence[tuple[np.ndarray, np.ndarray]],
-        session: Session,
-        rng: np.random.RandomState,
-    ):
-        self.network, self.objective, self.task, self.rng = network, objective, task, rng
-        self.cycles, self.held_out, self.session = cycles, held_out, session
-        self.refit = len(held_out) > 1 or len(task.x) < _MAX_REFIT
-        self.start = network.values.clone()
-        self.epochs = 0
-        self._trainings = len(held_out) + (self.refit or not held_out)
-        self.bar = session.bar(self._trainings * sum(cycles), "fit", "epoch")
+    The number of cycles is the one that predicts held-out rows best. Ridge regression on the
+    initial features is another candidate. With the squared loss, ridge regression also sets the
+    weights at the end of each cycle, because features converge faster than weights. Then the
+    network is trained on all rows, unless there are many. Without ``held_out`` (pairs of training
+    and held-out rows), all rows are used for all cycles.
+    """
 
-    def select(self) -> Record:
-        """Train without each held-out part in turn, and then on all rows."""
-        task, network = self.task, self.network
-        found: list[list[np.ndarray]] = []
-        kept: tuple[Record, list[Tensor], Tensor] | None = None
+    network: SpectralNetwork
+    objective: Objective
+    task: SpectralTask
+    cycles: Sequence[int]
+    held_out: Sequence[tuple[np.ndarray, np.ndarray]]
+    session: Session
+    rng: np.random.RandomState
+
+    def run(self) -> Outcome:
+        """Train the network, and say how.
+
+        Raises:
+            FloatingPointError: Values became infinite or NaN in the first cycle.
+            KeyboardInterrupt: Ctrl-C came before the first step.
+        """
+        refit = len(self.held_out) > 1 or len(self.task.x) < _MAX_REFIT
+        self.start, self.epochs = self.network.values.clone(), 0
+        self.trainings = len(self.held_out) + (refit or not self.held_out)
+        self.bar = self.session.bar(self.trainings * sum(self.cycles), "fit", "epoch")
+        with self.bar:
+            losses, means, kept = self._select(refit)
+        self.network.values.copy_(kept.values)
+        if self.session.interrupted:
+            warn_user(
+                f"Interrupted after {self.epochs} epochs: the parameters of epoch {kept.epoch} of "
+                "a training are kept (0: ridge regression)."
+            )
+        return Outcome(losses, means, kept.epoch, self.epochs)
+
+    def _select(self, refit: bool) -> tuple[list[float], list[float], _State]:
+        """Losses, mean scores and the state of the best number of cycles."""
+        if not self.held_out:
+            losses, states = self._train(self.task, self.cycles)
+            return losses, [], states[-1]
+        found, losses = list[list[_State]](), list[float]()
         for rows, held in self.held_out:
-            if kept is not None and self.session.seconds_left <= 0:
+            if found and self.session.is_over:
                 break
-            record, scores, states = self._validate(task.rows(rows), task.rows(held))
-            found.append(scores)
-            if kept is None:
-                kept = record, states, network.values.clone()
-            if record.stopped == "interrupted":
-                return self.outcome(record, [float(part.mean()) for part in scores])
-        assert kept is not None
-        shortest = min(len(scores) for scores in found)
+            part, states = self._train(self.task.rows(rows), self.cycles, self.task.rows(held))
+            if not (found and self.session.interrupted):
+                losses = losses if found else part
+                found.append(states)
         table = np.stack(
-            [np.concatenate(parts) for parts in zip(*(f[:shortest] for f in found), strict=True)]
+            [np.concatenate([s.scores for s in row]) for row in zip(*found, strict=False)]
         )
         chosen, means = _choose(table), table.mean(1).tolist()
-        record, states, values = kept
-        if not self.refit:
-            network.values.copy_(states[chosen])
-            record.best_epoch = sum(self.cycles[:chosen])
-        elif self.session.seconds_left > 0:
-            network.values.copy_(self.start)
-            if chosen == 0:
-                self._ridge(task)
-                return self.outcome(Record(), means)
-            again = self.train(task, self.cycles[:chosen], close=self._close(task))
-            if again.stopped != "interrupted":
-                return self.outcome(again, means)
-            record.stopped = again.stopped
-            network.values.copy_(values)
-        return self.outcome(record, means)
+        if refit and not self.session.is_over:
+            if not chosen:
+                self.network.values.copy_(self.start)
+                self._ridge(self.task)
+                return [], means, _State(self.network.values.clone(), 0, np.empty(0))
+            again, states = self._train(self.task, self.cycles[:chosen])
+            if not self.session.interrupted:
+                return again, means, states[-1]
+        return losses, means, found[0][chosen]
 
-    def outcome(self, record: Record, means: list[float]) -> Record:
-        """Add mean scores and the number of epochs to a record, and warn of an interruption."""
-        if record.stopped == "interrupted":
-            warn_user(
-                f"Interrupted after {self.epochs} epochs: the parameters of epoch "
-                f"{record.best_epoch} of a training are kept (0: ridge regression)."
-            )
-        record.scores, record.epochs = means, self.epochs
-        return record
+    def _train(
+        self, task: SpectralTask, cycles: Sequence[int], held: SpectralTask | None = None
+    ) -> tuple[list[float], list[_State]]:
+        """Train from the start, within a part of the budget: losses, and a state for each cycle.
 
-    def train(self, task: SpectralTask, cycles: Sequence[int], **options: Any) -> Record:
-        """Train once, within a part of the budget."""
-        end = math.inf
-        if self.session.budget is not None:
-            end = time.monotonic() + self.session.seconds_left / self._trainings
-        self._trainings = max(self._trainings - 1, 1)
-        trainer = Trainer(self.network, self.objective, self.rng)
-        options = {"end": end, "on_epoch": self.bar.update} | options
-        record = trainer.run(task.x, task.targets, cycles, **options)
-        self.epochs += len(record.losses)
-        return record
-
-    def _validate(
-        self, task: SpectralTask, held: SpectralTask
-    ) -> tuple[Record, list[np.ndarray], list[Tensor]]:
-        """Train from the start, and set the network to the best candidate.
-
-        Returns the record, scores of held-out rows for each candidate and, if there is no final
-        training on all rows, parameters of each candidate.
+        The first state with held-out rows is ridge regression.
         """
-        network, scores, states = self.network, [], []
+        network, end = self.network, math.inf
+        if self.session.budget is not None:
+            end = time.monotonic() + self.session.seconds_left / self.trainings
+        self.trainings = max(self.trainings - 1, 1)
+        trainer, states = Trainer(network, self.objective, self.rng), list[_State]()
 
-        def score(network: SpectralNetwork) -> float:
-            found = held.scores(network.outputs(held.x), held.targets)
-            scores.append(found.double().cpu().numpy())
-            if not self.refit:
-                states.append(network.values.clone())
-            return float(scores[-1].mean())
+        def add(close: bool) -> None:
+            own = network.values.clone()  # training from a ridge regression overfits
+            if close:
+                self._ridge(task)
+            scores = np.empty(0)
+            if held is not None:
+                outputs = held.scores(network.outputs(held.x), held.targets)
+                scores = outputs.double().cpu().numpy()
+            states.append(_State(network.values.clone(), len(trainer.losses), scores))
+            network.values.copy_(own)
 
         network.values.copy_(self.start)
-        self._ridge(task)
-        first, candidate = score(network), network.values.clone()
-        network.values.copy_(self.start)  # training from the ridge regression overfits
-        patience = _PATIENCE if len(self.held_out) == 1 else None
-        options = {"first": first, "close": self._close(task), "patience": patience}
-        record = self.train(task, self.cycles, validate=score, **options)
-        if record.best == 0:
-            network.values.copy_(candidate)
-            record.best_epoch = 0
-        return record, scores, states
-
-    def _close(self, task: SpectralTask) -> Callable[[], object] | None:
-        """Function at the end of a cycle: ridge regression, which minimises the squared loss."""
-        return (lambda: self._ridge(task)) if task.loss == "squared_error" else None
+        if held is not None:
+            add(True)
+        with self.session.interruptible(lambda: trainer.steps or self.epochs):
+            for number, length in enumerate(cycles, 1):
+                try:
+                    trainer.cycle(task.x, task.targets, length, end, self.bar.update)
+                except FloatingPointError as error:
+                    if number == 1:
+                        raise FloatingPointError(
+                            f"{error}: lower weight_penalty, or rescale X."
+                        ) from None
+                    text = f"{error}: the training ends with epoch {states[-1].epoch}."
+                    warn_user(text, ConvergenceWarning)
+                    break
+                over = time.monotonic() >= end
+                last = held is not None or over or number == len(cycles)
+                add(task.loss == "squared_error" and last and len(self.held_out) > 0)
+                means = [state.scores.mean() for state in states[1:]] if held is not None else [0]
+                stale = len(means) - 1 - int(np.argmax(means)) >= _PATIENCE
+                if over or (stale and len(self.held_out) == 1):
+                    break
+        if not states:  # interrupted
+            add(False)
+        self.epochs += len(trainer.losses)
+        return trainer.losses, states
 
     def _ridge(self, task: SpectralTask) -> None:
         """Set the weights by ridge regression on the current features."""

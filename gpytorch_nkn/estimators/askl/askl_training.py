@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_network import Loss, SpectralNetwork
-from gpytorch_nkn.fit import Session, warn_user
 from gpytorch_nkn.linalg import singular_value_threshold
 
-__all__ = ["Objective", "Record", "Trainer"]
+__all__ = ["Objective", "Trainer"]
 
 _EPSILON = 0.01  # epsilon of Adam times the root of the number of features
 
@@ -33,19 +31,6 @@ class Objective:
     batch_size: int
 
 
-@dataclass
-class Record:
-    """Record of a training."""
-
-    losses: list[float] = field(default_factory=list)  # mean of each epoch, without penalties
-    cycles: int = 0  # finished cycles
-    scores: list[float] = field(default_factory=list)  # at the end of each
-    best: int = 0  # number of the cycle with the selected parameters; 0 for the initial ones
-    best_epoch: int = 0  # last epoch of that cycle
-    epochs: int = 0  # number of epochs of all trainings
-    stopped: str = ""  # "budget", "interrupted" or "diverged" if it ended early
-
-
 class Trainer:
     """Trains a network on mini-batches by steps of Adam and proximal steps."""
 
@@ -58,6 +43,7 @@ class Trainer:
         epsilon = _EPSILON / math.sqrt(network.num_features)
         self.optimizer = torch.optim.Adam(groups, eps=epsilon, fused=True)
         self.steps = 0
+        self.losses: list[float] = []  # mean of each epoch, without penalties
 
     def step(self, x: Tensor, targets: Tensor, factor: float = 1.0) -> Tensor:
         """Do a step with a factor of all learning rates, and return the sum of the losses."""
@@ -104,93 +90,26 @@ class Trainer:
                 break
         return float(total) / seen
 
-    def run(
+    def cycle(
         self,
         x: Tensor,
         targets: Tensor,
-        cycles: Sequence[int],
-        *,
-        validate: Callable[[SpectralNetwork], float] | None = None,
-        first: float = -math.inf,
-        close: Callable[[], object] | None = None,
-        patience: int | None = None,
+        length: int,
         end: float = math.inf,
         on_epoch: Callable[[], object] = lambda: None,
-    ) -> Record:
-        """Train in cycles, in which the learning rates decrease to zero along a cosine.
+    ) -> None:
+        """Train for a number of epochs, with learning rates that decrease to zero along a cosine.
 
         Args:
             x: Rows ``N x (d + 1)``, ones in the last column.
             targets: Labels ``N x 1`` or targets ``N x K``.
-            cycles: Numbers of epochs.
-            validate: Score of a network; higher is better. Selects the parameters at the end of the
-                best cycle, or the initial ones if no score is above ``first``. Without ``validate``
-                the last parameters are kept.
-            first: Score of the initial parameters.
-            close: Changes the parameters at the end of a cycle (without ``validate``, of the last
-                one) before they are scored. The next cycle starts from the unchanged parameters.
-            patience: Number of cycles without a better score, after which the training stops.
+            length: Number of epochs.
             end: Time of the monotonic clock at which the training stops.
             on_epoch: Called after each epoch.
 
         Raises:
-            FloatingPointError: Values became infinite or NaN in the first cycle.
-            KeyboardInterrupt: Ctrl-C came before the first step.
+            FloatingPointError: Values became infinite or NaN.
         """
-        values, record = self.network.values, Record()
-        best, top = values.clone(), first
-        peak = 0
-        session = Session()
-        with session.interruptible(lambda: self.steps):
-            for number, length in enumerate(cycles, start=1):
-                if not self._cycle(record, x, targets, length, end, on_epoch):
-                    record.stopped = "diverged"
-                    break
-                record.cycles, over = number, time.monotonic() >= end
-                own: Tensor | None = None
-                if close is not None and (validate is not None or over or number == len(cycles)):
-                    own = values.clone()
-                    close()
-                score = 0.0
-                if validate is not None:
-                    score = validate(self.network)
-                    record.scores.append(score)
-                    peak = 1 + int(np.argmax(record.scores))
-                if validate is None or score > top:
-                    best.copy_(values)
-                    top, record.best, record.best_epoch = score, number, len(record.losses)
-                if own is not None:
-                    values.copy_(own)
-                if over:
-                    record.stopped = "budget"
-                stale = patience is not None and number - peak >= patience
-                if over or (stale and validate is not None):
-                    break
-        if session.interrupted:
-            record.stopped = "interrupted"
-            if validate is None or not record.cycles:
-                best.copy_(values)
-                record.best_epoch = len(record.losses)
-        if record.stopped == "diverged":
-            text = f"Values became infinite or NaN in epoch {len(record.losses) + 1}"
-            if not record.cycles:
-                raise FloatingPointError(f"{text}: lower weight_penalty, or rescale X.")
-            warn_user(
-                f"{text}: the values of epoch {record.best_epoch} are kept.", ConvergenceWarning
-            )
-        values.copy_(best)
-        return record
-
-    def _cycle(
-        self,
-        record: Record,
-        x: Tensor,
-        targets: Tensor,
-        length: int,
-        end: float,
-        on_epoch: Callable[[], object],
-    ) -> bool:
-        """Train one cycle, and return whether all values are finite."""
         begin = time.monotonic()
         for done in range(length):
 
@@ -205,9 +124,10 @@ class Trainer:
             except (np.linalg.LinAlgError, torch.linalg.LinAlgError):
                 loss = math.nan
             if not (math.isfinite(loss) and bool(self.network.weight.isfinite().all())):
-                return False
-            record.losses.append(loss)
+                raise FloatingPointError(
+                    f"Values became infinite or NaN in epoch {len(self.losses) + 1}"
+                )
+            self.losses.append(loss)
             on_epoch()
             if time.monotonic() >= end:
                 break
-        return True

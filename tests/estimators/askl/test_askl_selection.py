@@ -5,22 +5,24 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 from torch.nn.functional import cross_entropy
 
 from gpytorch_nkn.estimators.askl import leave_one_out
 from gpytorch_nkn.estimators.askl.askl_selection import (
+    Selection,
     SpectralTask,
     doubling_cycles,
     held_out_parts,
-    train,
 )
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
+from gpytorch_nkn.estimators.askl.askl_training import Trainer
 from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge, leave_one_out_ridge
 from gpytorch_nkn.fit import Session
 from tests.estimators.askl.test_askl_network import network, rows, targets
-from tests.estimators.askl.test_askl_training import trainer
+from tests.estimators.askl.test_askl_training import interrupt, trainer
 
 
 def test_cycles_double_the_number_of_epochs():
@@ -118,7 +120,7 @@ def fit(net, score, count=40, parts=1, cycles=(1, 1, 2), loss="squared_error", b
     objective = trainer(net, loss="squared_error").objective
     session = Session(progress=False, budget=budget)
     rng = np.random.RandomState(0)
-    return train(net, objective, task, list(cycles), held, session, rng), task
+    return Selection(net, objective, task, list(cycles), held, session, rng).run(), task
 
 
 def by_turn(*scores):
@@ -134,6 +136,45 @@ def test_the_number_of_cycles_is_chosen_and_all_rows_are_trained_on():
     assert outcome.scores == [0, 2, 5, 3.5] and outcome.best_epoch == 2
     outcome, _ = fit(network(), None, parts=0, cycles=[3])
     assert outcome.scores == [] and outcome.best_epoch == 3
+
+
+def test_one_part_is_trained_until_two_cycles_are_no_better():
+    outcome, _ = fit(network(), by_turn(0.0, 1.0, 3.0, 2.0, 3.0), cycles=[1, 2, 1, 1, 1, 1])
+    assert outcome.scores == [0.0, 1.0, 3.0, 2.0, 3.0] and outcome.best_epoch == 3
+    assert outcome.epochs == 5 + 3 and len(outcome.losses) == 3
+
+
+def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
+    interrupt(monkeypatch, 14)  # four steps an epoch: in the fourth
+    with pytest.warns(UserWarning, match="after 3 epochs: the parameters of epoch 2 of"):
+        outcome, _ = fit(network(), by_turn(0.0, 1.0, 3.0, 2.0), cycles=[1, 1, 1, 9])
+    assert outcome.best_epoch == 2 and len(outcome.losses) == 3
+    monkeypatch.undo()
+    interrupt(monkeypatch, 6)  # in the training on all rows
+    with pytest.warns(UserWarning, match="epoch 1"):
+        outcome, _ = fit(network(), by_turn(0.0, 3.0), cycles=[1])
+    assert outcome.best_epoch == 1
+
+
+def test_a_training_that_diverges_keeps_the_last_finite_cycle(monkeypatch):
+    epoch, copies = Trainer.epoch, []
+
+    def fourth_fails(self, *args):
+        if len(copies) == 3:
+            self.network.values.fill_(math.nan)
+            return 1.0
+        loss = epoch(self, *args)
+        copies.append(self.network.values.clone())
+        return loss
+
+    monkeypatch.setattr(Trainer, "epoch", fourth_fails)
+    net = network()
+    with pytest.warns(ConvergenceWarning, match="in epoch 4: the training ends with epoch 2"):
+        outcome, _ = fit(net, None, parts=0, cycles=(2, 3))
+    assert outcome.best_epoch == 2 and torch.equal(net.values, copies[1])
+    monkeypatch.setattr(Trainer, "epoch", lambda *_: math.inf)
+    with pytest.raises(FloatingPointError, match="NaN in epoch 1: lower weight_penalty"):
+        fit(net, None, parts=0)
 
 
 def is_ridge_regression(net, task):
@@ -166,7 +207,7 @@ def test_ridge_regression_on_classes_is_scaled_to_the_loss():
     objective, rng = trainer(net).objective, np.random.RandomState(0)
     task = SpectralTask(x, y, signs, "log_loss", lambda outputs, labels: outputs[:, 0])
     order = np.arange(200)
-    train(net, objective, task, [], [(order, order[::5])], Session(progress=False), rng)
+    Selection(net, objective, task, [], [(order, order[::5])], Session(progress=False), rng).run()
     features = torch.cat(list(net.features_in_double(x[:, :-1].double())))
     ridge = leave_one_out_ridge(features, signs, np.random.RandomState(0))
     factors = (net.weight.double() / ridge.weight.mT).flatten()

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES
 from gpytorch_nkn.estimators.askl.askl_training import Objective, Trainer
@@ -60,30 +59,6 @@ def test_steps_are_those_of_torch_and_a_decomposition(trace_norm):
     assert (net.values - begin)[17 * 4 :].abs().max() > 0.005
 
 
-def run(net, x, y, cycles=(2, 3), **options):
-    return trainer(net, penalty=1e-4).run(x, y, cycles, **options)
-
-
-def scored(scores, copies):
-    scores = iter(scores)
-
-    def validate(network):
-        copies.append(network.values.clone())
-        return next(scores)
-
-    return validate
-
-
-def test_the_best_cycle_is_kept():
-    net, x, y = network(), rows(), targets("log_loss")
-    copies = []
-    validate = scored([0.0, 2.0, 1.0, 2.0, 1.5, 9.0], copies)
-    record = run(net, x, y, [1, 2, 1, 1, 1, 1], validate=validate, patience=3)
-    assert record.scores == [0.0, 2.0, 1.0, 2.0, 1.5]
-    assert record.best == 2 and record.best_epoch == 3 and len(record.losses) == 6
-    assert torch.equal(net.values, copies[1]) and not torch.equal(copies[1], copies[4])
-
-
 def interrupt(monkeypatch, number):
     step, count = Trainer.step, [0]
 
@@ -94,34 +69,3 @@ def interrupt(monkeypatch, number):
         return step(self, x, targets, factor)
 
     monkeypatch.setattr(Trainer, "step", counted)
-
-
-def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
-    net, x, y = network(), rows(16), targets("log_loss", 16)
-    interrupt(monkeypatch, 8)  # two steps an epoch: in the fourth
-    copies = []
-    record = run(net, x, y, [1, 1, 1, 9], validate=scored([1.0, 3.0, 2.0], copies))
-    assert record.best == 2 and record.stopped == "interrupted"
-    assert torch.equal(net.values, copies[1])
-
-
-def test_a_training_that_diverges_keeps_the_last_finite_cycle(monkeypatch):
-    net, x, y = network(), rows(16), targets("log_loss", 16)
-    epoch, copies = Trainer.epoch, []
-
-    def fourth_fails(self, *args):
-        if len(copies) == 3:
-            self.network.values.fill_(math.nan)
-            return 1.0
-        loss = epoch(self, *args)
-        copies.append(self.network.values.clone())
-        return loss
-
-    monkeypatch.setattr(Trainer, "epoch", fourth_fails)
-    with pytest.warns(ConvergenceWarning, match="in epoch 4.* epoch 2 are kept"):
-        record = run(net, x, y)
-    assert record.stopped == "diverged" and torch.equal(net.values, copies[1])
-    monkeypatch.undo()
-    x[0, 0] = math.inf
-    with pytest.raises(FloatingPointError, match="Values became infinite or NaN in epoch 1"):
-        run(net, x, y)
