@@ -76,20 +76,6 @@ class ClusteredKernel(LearnedKernel):
                 found[own, start:end] = self.base(inputs[own], rows) @ coefficients
         return found
 
-    def __call__(
-        self, left: np.ndarray, right: np.ndarray, features: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Gram matrix ``M x N``; features of the second argument may be given."""
-        gram = self.base(left, right)
-        if not self.parts:
-            return gram
-        features = self.features(right) if features is None else features
-        learned = self.features(left) @ features.T
-        learned *= gram  # in place: they are large
-        learned += 1.0
-        learned *= gram
-        return learned
-
 
 def fit_clusters(
     table: np.ndarray,

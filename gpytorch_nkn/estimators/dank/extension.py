@@ -62,19 +62,32 @@ class SmoothExtension:
 
 
 class LearnedKernel:
-    """``k(x, x') F(x, x')``, with ``F`` extended from training rows ``n x D`` to all inputs."""
+    """``k(x, x') F(x, x')`` with ``F = 1 + k f(x)' f(x')`` for all inputs, from ``n x D`` rows."""
 
     def __init__(self, base: Function, rows: np.ndarray, extension: SmoothExtension | None = None):
         self.base, self.rows = base, rows
-        self.extension = None if extension is None or extension.is_trivial else extension
+        is_plain = extension is None or extension.is_trivial
+        self.coefficients = np.zeros((len(rows), 0)) if is_plain else extension.coefficients_
 
-    def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Gram matrix ``M x N`` between tables ``M x D`` and ``N x D``."""
+    def features(self, inputs: np.ndarray) -> np.ndarray:
+        """Features ``f`` of inputs, ``N x P``; no columns for ``F = 1``."""
+        if not self.coefficients.size:
+            return np.zeros((len(inputs), 0))
+        return self.base(inputs, self.rows) @ self.coefficients
+
+    def __call__(
+        self, left: np.ndarray, right: np.ndarray, features: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Gram matrix ``M x N``; features of the second argument may be given."""
         gram = self.base(left, right)
-        if self.extension is None:
+        features = self.features(right) if features is None else features
+        if not features.shape[1]:
             return gram
-        features = [self.extension.features(self.base(part, self.rows)) for part in (left, right)]
-        return gram * self.extension.factor(gram, *features)
+        learned = self.features(left) @ features.T
+        learned *= gram  # in place: they are large
+        learned += 1.0
+        learned *= gram
+        return learned
 
 
 def _smooth(

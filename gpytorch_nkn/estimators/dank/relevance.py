@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
 
 from gpytorch_nkn.estimators.dank.dual import Block, DualProblem
 from gpytorch_nkn.estimators.dank.extension import Function
@@ -46,7 +47,11 @@ def relevance_factor(
     left: np.ndarray, right: np.ndarray, relevances: np.ndarray, power: int
 ) -> np.ndarray:
     """``exp(-sum_d w_d |x_d - x'_d|^power / 2)``, ``M x N``: a kernel for powers 1 and 2."""
-    return np.exp(-0.5 * _weighted(left, right, relevances, power))
+    used = relevances > 0.0
+    if not used.any():
+        return np.ones((len(left), len(right)))
+    metric = {1: "cityblock", 2: "sqeuclidean"}[power]
+    return np.exp(-0.5 * cdist(left[:, used], right[:, used], metric, w=relevances[used]))
 
 
 @np.errstate(under="ignore")  # small terms vanish
@@ -126,20 +131,6 @@ def relevance_path(
         weights[used] = relative / scale
         path.append(weights)
     return path
-
-
-def _weighted(left: np.ndarray, right: np.ndarray, weights: np.ndarray, power: int) -> np.ndarray:
-    """``sum_d w_d |x_d - x'_d|^power``, ``M x N``."""
-    used = np.flatnonzero(weights)
-    if power == 1:
-        total = np.zeros((len(left), len(right)))
-        for column in used:
-            total += weights[column] * np.abs(left[:, column, None] - right[:, column])
-        return total
-    scale = np.sqrt(weights[used])
-    middle = right[:, used].mean(axis=0) if len(right) else 0.0  # for accuracy
-    a, b = (left[:, used] - middle) * scale, (right[:, used] - middle) * scale
-    return np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2.0 * a @ b.T, 0.0)
 
 
 def _differences(column: np.ndarray, power: int) -> np.ndarray:
