@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,8 +16,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-
-from gpytorch_nkn import datasets
 
 __all__ = [
     "EXPERIMENTS",
@@ -162,12 +161,22 @@ def load_panel(panel: str = "panel") -> dict[str, dict[str, Any]]:
     }
 
 
-def load_texture(name: str, **options: Any) -> datasets.Texture:
-    """The metal plate, or a texture of scikit-image, with a hole (``hole`` as there)."""
-    if name in datasets.BUNDLED_TEXTURES:
-        return datasets.load_texture(name, **options)
-    gray = load_arrays(f"textures/{name}.npz")["gray"].astype(float)
-    return datasets.texture_with_hole(name, gray, f"textures/{name}.npz", **options)
+def load_texture(
+    name: str, hole: Sequence[tuple[int, int]] = ((60, 120), (80, 160))
+) -> tuple[np.ndarray, np.ndarray]:
+    """The metal plate, or the centre of a picture of scikit-image, and the mask of a hole.
+
+    A hole is the first row and the row after the last one, and the same of the columns.
+    """
+    if name == "plate":
+        image = load_arrays(f"textures/{name}.npz")["gray"].astype(float)
+    else:
+        from skimage import data
+
+        image = getattr(data, name)()[144:368, 144:368] / 255.0
+    mask = np.zeros(image.shape, dtype=bool)
+    mask[tuple(slice(*side) for side in hole)] = True
+    return image, mask
 
 
 def _borehole(x: np.ndarray) -> np.ndarray:

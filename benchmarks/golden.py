@@ -133,9 +133,8 @@ def _optimisation(function, evaluations: int, seeds: Sequence[int]) -> Figures:
 
 def _plate() -> Figures:
     """The hole of Sun et al. (2018) in the metal plate."""
-    texture = load_texture("plate")
-    scale = texture.image[texture.mask].var()
-    return _fill(texture.image.astype(float), texture.mask, "SMSE", scale)
+    image, mask = load_texture("plate")
+    return _fill(image, mask, "SMSE", image[mask].var())
 
 
 def _photograph() -> Figures:

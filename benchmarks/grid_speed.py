@@ -237,8 +237,7 @@ def _iteration(grid: Grid, kernels: Sequence[Kernel], way: str, noise: float) ->
 
 
 def _plate() -> Grid:
-    texture = load_texture("plate")
-    return standardized_grid(texture.image, texture.mask)
+    return standardized_grid(*load_texture("plate"))
 
 
 def waves_iteration(size: str, device: torch.device) -> Callable[[], object]:

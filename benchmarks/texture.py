@@ -58,8 +58,7 @@ def run(case: str, method: str, seed: int, restarts: int) -> dict:
     """Scores of a fill in the hole."""
     name, corner = case.split(" ")[0], _CASES[case]
     ends = [(start, start + side) for start, side in zip(corner or (), _SIDES, strict=False)]
-    texture = load_texture(name, **({"hole": tuple(ends)} if corner else {}))
-    truth, mask = texture.image, texture.mask
+    truth, mask = load_texture(name, ends) if corner else load_texture(name)
     image = np.where(mask, np.nan, truth)
     _warm_up(method)
     (filled, std), seconds = timed(lambda: _fill(method, image, mask, seed, restarts))

@@ -63,7 +63,8 @@ SMALL = {
         "across=12, seed=SEED)",
         "size = (120, 150)": "size = (60, 75)",
         "range(5000)": "range(100)",
-        "brick.image, brick.mask": "brick.image[60:130, 75:155], brick.mask[60:130, 75:155]",
+        "[144:368, 144:368]": "[204:274, 219:299]",
+        "cut[80:120, 90:140]": "cut[20:60, 15:65]",
         "stations, days = 40, 6": "stations, days = 12, 4",
     },
     "06_spectral_kernels": {

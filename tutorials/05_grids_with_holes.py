@@ -15,8 +15,8 @@ import torch
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from skimage import data
 
-from gpytorch_nkn.datasets import load_texture
 from gpytorch_nkn.grids import inpaint
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import KroneckerGridGP, fit_grid_gp
@@ -151,8 +151,9 @@ plt.show()
 # how far it trusts them.
 
 # %%
-brick = load_texture("brick", hole=((80, 120), (90, 140)))
-bricks, cut = brick.image, brick.mask
+bricks = data.brick()[144:368, 144:368] / 255
+cut = np.zeros(bricks.shape, dtype=bool)
+cut[80:120, 90:140] = True
 wall = inpaint(bricks, cut, seed=SEED)
 real = compare(wall, bricks, cut)
 wall_coverage = coverage(wall, bricks, cut)

@@ -100,7 +100,6 @@ WITHOUT_ARRAYS = {
     bo.fit_bo_model,
     bo.warm_start,
     datasets.load_co2,
-    datasets.load_texture,
     datasets.read_time_series,
     estimators.forecast_many,  # a data frame
     fit.fit_best_of,

@@ -66,8 +66,9 @@ class LearnedKernel:
 
     def __init__(self, base: Function, rows: np.ndarray, extension: SmoothExtension | None = None):
         self.base, self.rows = base, rows
-        is_plain = extension is None or extension.is_trivial
-        self.coefficients = np.zeros((len(rows), 0)) if is_plain else extension.coefficients_
+        self.coefficients = np.zeros((len(rows), 0))
+        if extension is not None and not extension.is_trivial:
+            self.coefficients = extension.coefficients_
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
         """Features ``f`` of inputs, ``N x P``; no columns for ``F = 1``."""
