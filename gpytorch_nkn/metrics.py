@@ -65,10 +65,8 @@ def forecast_scores(
         raise ValueError(
             f"log_density must have the shape of y, {np.shape(y)}, got {log_density.shape}."
         )
-    for name, values in (("y", y), ("mean", mean), ("log_density", log_density)):
-        wrong = np.size(values) - np.isfinite(np.asarray(values, dtype=float)).sum()
-        if wrong:
-            raise ValueError(f"{name} must be finite, got {wrong} values that are not.")
+    if not np.isfinite(log_density).all():
+        raise ValueError("log_density must be finite.")
     return {
         "rmse": float(root_mean_squared_error(y, mean)),
         "mae": float(mean_absolute_error(y, mean)),

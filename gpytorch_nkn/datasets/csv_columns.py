@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
 
@@ -75,10 +75,15 @@ def check_column(frame: pd.DataFrame, name: str, option: str) -> None:
         raise ValueError(f"There is no {option} column {name!r}; the columns are {_all(frame)}.")
 
 
-def melted(frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None, list[str]]:
-    """The table with columns of months, years, hours, ... as rows, which these are, and notices."""
-    names = frame.columns.to_series()
-    is_number = np.array([main_kind(frame[name]) == "number" for name in frame], bool)
+def melted(
+    frame: pd.DataFrame, named: Collection[str]
+) -> tuple[pd.DataFrame, str | None, list[str]]:
+    """The table with columns of months, years, hours, ... as rows, which these are, and notices.
+
+    Columns that an option has ``named`` stay columns.
+    """
+    names = frame.columns.drop(list(named), errors="ignore").to_series()
+    is_number = np.array([main_kind(frame[name]) == "number" for name in names], bool)
     is_date = kinds(names) == "date"
     for part, (pattern, least) in _MELTED.items():
         found = names[is_number & (names.str.fullmatch(pattern) | (is_date & (part == "date")))]

@@ -109,7 +109,7 @@ def read_time_series(
     times = [time] if isinstance(time, str) else list(time or ())
     part = None
     if target is None:
-        frame, part, told = csv_columns.melted(frame)
+        frame, part, told = csv_columns.melted(frame, [*times, *covariates])
         notices += told
         if part is not None:
             times += [part] if times else []

@@ -351,6 +351,8 @@ FILES = {  # text, options, first and last time, number, first and last value
     "day with an hour twice": (AUTUMN, {}, "2023-10-28T00:00:00", "2023-10-30T23:30:00", 146, 0,
         47),
     "day without an hour": (SPRING, {}, "2023-03-25T00:00:00", "2023-03-27T23:00:00", 71, 0, 23),
+    "a covariate that is like a year": ("t,2019,2020\n2001-01,1,4\n2001-02,2,5\n2001-03,3,6\n",
+        {"covariates": ["2020"]}, "2001-01", "2001-03", 3, 1, 3),
     "totals": ("Month,2019,2020,Mean\nJan,1,4,2\nFeb,2,5,3\nMar,3,6,4\nTotal,6,15,9\n", {},
         "2019-01", "2020-03", 6, 1, 6),
     "hours from to": ("day;Hours;y\n" + FROM_TO, {}, "2020-05-01T00:00:00",

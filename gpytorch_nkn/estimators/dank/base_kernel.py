@@ -16,16 +16,7 @@ from gpytorch_nkn.fit import check_number
 
 __all__ = ["BaseKernel", "GPyTorchGram", "check_gram", "make_base_kernel"]
 
-# Positive semi-definite kernels with their arguments other than gamma.
-_NAMED: dict[str, dict[str, float]] = {
-    "rbf": {},
-    "laplacian": {},
-    "linear": {},
-    "poly": {"degree": 3, "coef0": 0.0},
-    "cosine": {},
-    "chi2": {},
-}
-_WITHOUT_GAMMA = ("linear", "cosine")
+_NAMED = ("rbf", "laplacian", "linear", "poly", "cosine", "chi2")  # semi-definite kernels
 _BLOCK = 2**22  # entries of a Gram matrix in one block
 _CHECKED = 1000  # rows of the Gram matrix that is decomposed in the check
 _NEGATIVE = 1e-6  # tolerance of negative eigenvalues
@@ -41,14 +32,13 @@ class BaseKernel:
     def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Gram matrix ``M x N``."""
         if isinstance(self.function, str):
-            options = dict(_NAMED[self.function])
-            if self.function not in _WITHOUT_GAMMA:
-                options["gamma"] = self.gamma
             if self.function == "rbf":  # squared distances lose digits far from zero
                 middle = right.mean(axis=0)
                 left, right = left - middle, right - middle
             with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-                gram = pairwise_kernels(left, right, metric=self.function, **options)
+                gram = pairwise_kernels(
+                    left, right, self.function, filter_params=True, gamma=self.gamma, coef0=0.0
+                )
         else:
             gram = np.asarray(self.function(left, right), dtype=np.float64)
         if gram.shape != (len(left), len(right)):
@@ -109,7 +99,7 @@ def make_base_kernel(
     elif isinstance(kernel, str):
         if kernel not in _NAMED:
             raise ValueError(
-                f"kernel must be one of {[*_NAMED, 'precomputed']}, a function of two tables "
+                f"kernel must be one of {[*_NAMED]}, a function of two tables "
                 f"or a GPyTorch kernel, got {kernel!r}."
             )
     elif not callable(kernel):

@@ -52,9 +52,9 @@ class BaseDANK(Estimator):
         "shared arguments": """
 kernel: Base kernel: a name of scikit-learn (``"rbf"``, ``"laplacian"``, ``"linear"``, ``"poly"`` of
     degree 3, ``"cosine"``, ``"chi2"``), a positive semi-definite function of two tables
-    ``M x D`` and ``N x D`` that returns ``M x N``, a GPyTorch kernel with its current
-    hyperparameters, or ``"precomputed"``: ``X`` is then the Gram matrix ``n x n``, and in
-    predictions kernel values with the training rows ``M x n``.
+    ``M x D`` and ``N x D`` that returns ``M x N``, or a GPyTorch kernel with its current
+    hyperparameters. For a Gram matrix, let ``X`` hold its indices in one column, and the function
+    return its entries.
 gamma: Parameter of named kernels: a number, ``"scale"`` for ``1 / (D var(X))``, ``"auto"`` for
     ``1 / D``.
 eta: Weight of the distance of ``F`` from ones: a number (possibly infinite); ``"norm"`` as in
@@ -84,7 +84,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
     over the previous kernel and its standard error.
 """,
     }
-    _private_state = ("_svms", "_kernel", "_is_gram")
+    _private_state = ("_svms", "_kernel")
 
     _paths: ClassVar[tuple[Path, ...]]
     _max_rows: ClassVar[int]  # largest number of rows for relevances
@@ -103,7 +103,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         Folds and clusters run in parallel in a ``joblib.parallel_config(n_jobs=...)`` block.
 
         Args:
-            X: Rows ``n x D``, or the Gram matrix ``n x n`` with ``kernel="precomputed"``.
+            X: Rows ``n x D``,
             y: Classes or targets, ``n``.
         """
         with self._forgetting_failures():
@@ -117,7 +117,6 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
                 f"{type(self).__name__.replace('DANK', 'ASKL')} learns from all rows in minutes.",
             )
             table = table.copy()  # predictions need the present values
-            self._is_gram = self._is_precomputed
             self._fit(table, target)
         return self
 
@@ -131,8 +130,6 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
             Y: Rows ``N x D``; ``None`` for ``X``.
         """
         check_is_fitted(self)
-        if self._is_gram:
-            raise ValueError("learned_kernel needs inputs in place of kernel='precomputed'.")
         left = self._checked_rows(X)
         return self._kernel(left, left if Y is None else self._checked_rows(Y, "Y"))
 
@@ -149,15 +146,10 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         rows, learned = self._kernel.rows, self._svms.learned
         if learned is None:
             return np.ones((len(rows), 1))
-        gram = rows if self._is_gram else self._kernel.base(rows, rows)
+        gram = self._kernel.base(rows, rows)
         values, vectors = np.linalg.eigh(hadamard_factor(gram, learned, self.eta_))
         kept = values > len(rows) * np.finfo(float).eps * values[-1]
         return (vectors[:, kept] * np.sqrt(values[kept]))[:, ::-1]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self._is_precomputed
-        return tags
 
     @abstractmethod
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -181,10 +173,6 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
 
     _num_svms: int = 1
 
-    @property
-    def _is_precomputed(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "precomputed"
-
     def _random(self) -> np.random.RandomState:
         """A random state other than NumPy's global one."""
         if self.random_state is None:
@@ -202,21 +190,14 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         self.cv_results_: list[Candidate] = []
         learned, cost = None, 1.0
         allowed = self.n_features_in_ > 1 and self._num_svms <= _PAIRS
-        if base is not None and self.relevance and allowed:
+        if self.relevance and allowed:
             learned, cost = self._learn_relevance(base, table, target)
         self.relevance_kernel_, self.C_ = learned, self.C * cost
         self.relevances_ = np.zeros(self.n_features_in_) if learned is None else learned.relevances
         fit = self._fit_clusters if clusters > 1 else self._fit_whole
         fit(table, target, base if learned is None else learned, cost, clusters)
 
-    def _base_kernel(self, table: np.ndarray, target: np.ndarray) -> BaseKernel | None:
-        """The base kernel; ``None`` if the table is its Gram matrix."""
-        if self._is_precomputed:
-            rows, columns = table.shape
-            if rows != columns:
-                raise ValueError(f"X must be a square Gram matrix, got shape {rows, columns}.")
-            check_gram(table)
-            return None
+    def _base_kernel(self, table: np.ndarray, target: np.ndarray) -> BaseKernel:
         base = make_base_kernel(self.kernel, table, self.gamma)
         if not isinstance(base.function, str):
             some = table[self._some(target, _CHECKED_ROWS)]
@@ -249,7 +230,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         self, table: np.ndarray, target: np.ndarray, kernel: Any, cost: float, _: int
     ) -> None:
         """Learn with the Gram matrix of all rows."""
-        gram = table if kernel is None else kernel(table, table)
+        gram = kernel(table, table)
         gram = 0.5 * (gram + gram.T)
         blocks = self._blocks(target, cost)
         svms = plain_svms(gram, blocks)
@@ -308,16 +289,15 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
     def _outputs(self, X: ArrayLike) -> np.ndarray:
         """Decision values ``M x P``."""
         table = self._checked_rows(X)
-        kernel, svms = self._kernel, self._svms
-        step = max(1, _CHUNK // len(kernel.rows))
-        parts = [table[first : first + step] for first in range(0, len(table), step)]
-        if isinstance(kernel, ClusteredKernel):
-            support = kernel.rows[self.support_]
-            features = kernel.features(support)
-            grams = (kernel(part, support, features) for part in parts)
-            return np.concatenate([gram @ self.dual_coef_.T + self.intercept_ for gram in grams])
-        crosses = (part if self._is_gram else kernel.base(part, kernel.rows) for part in parts)
-        return np.concatenate([svms.outputs(cross) for cross in crosses])
+        support = self._kernel.rows[self.support_]
+        if not len(support):
+            return np.tile(self.intercept_, (len(table), 1))
+        features = self._kernel.features(support)
+        step = max(1, _CHUNK // len(self._kernel.rows))
+        grams = (
+            self._kernel(table[i : i + step], support, features) for i in range(0, len(table), step)
+        )
+        return np.concatenate([gram @ self.dual_coef_.T + self.intercept_ for gram in grams])
 
     def _check_options(self) -> None:
         """Raise an error if an option is invalid."""
@@ -334,9 +314,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         """Number of clusters for a number of rows."""
         number: Any = self.n_clusters
         if number == "auto":
-            number = 1 if self._is_precomputed or count <= _WHOLE else math.ceil(count / _CLUSTER)
+            number = 1 if count <= _WHOLE else math.ceil(count / _CLUSTER)
         if number > count:
             raise ValueError(f"n_clusters must be at most {count}, the rows, got {number}.")
-        if number > 1 and self._is_precomputed:
-            raise ValueError("n_clusters > 1 needs inputs in place of kernel='precomputed'.")
         return int(number)
