@@ -54,7 +54,6 @@ _NAMED = {
     "hourly": _SIZES["hours"],
 }
 _HOURS = 4.0  # standard deviation of times in days below which dates have hours
-_LARGE = {"million": 1e6, "billion": 1e9, "trillion": 1e12}
 _LARGEST = 1e300
 _NEAR = 0.01  # relative tolerance of a named period
 
@@ -214,12 +213,8 @@ def rounded(value: float, change: float) -> str:
     if not (change > 0 and math.isfinite(change) and math.isfinite(value)):
         return three_digits(value)
     size = max(abs(value), change)
-    for name, least in _LARGE.items():
-        if least <= size < 1000 * least:
-            text = rounded(value / least, change / least)
-            return text if text == "0" else f"{text} {name}"
     last = math.floor(math.log10(change)) - 1  # power of ten of the last digit
-    if 1e-4 <= size < 1e6 and last > -8:
+    if 1e-4 <= size < 1e9 and last > -8:
         text = f"{value:.{max(0, -last)}f}"
         return "0" if float(text) == 0 else text
     if value == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from gpytorch.kernels import Kernel
@@ -23,9 +24,7 @@ class ProductRules:
 
     def __init__(self, merge: bool, split: bool):
         self.merge, self.split = merge, split
-        self._powers: dict[tuple[int, int], list[Kernel]] = {}
-        self._pairs: dict[tuple[int, int], Kernel | None] = {}
-        self._splits: dict[object, Any] = {}
+        self._known: dict[object, Any] = {}  # results by rule and identity
 
     def parts(self, powers: list[tuple[Kernel, int]]) -> list[tuple[list[Kernel], Tensor | float]]:
         """Products with their shares of the weight, whose sum is the product of the powers."""
@@ -35,7 +34,7 @@ class ProductRules:
             if self.merge:
                 own_scale, kernel = self._unit(kernel)
                 scale = scale * own_scale**power
-            for factor in self._power(kernel, power):
+            for factor in self._once(("power", id(kernel), power), self._product, [kernel] * power):
                 self._include(factors, factor)
         if not self.split:
             return [(factors, scale)]
@@ -71,38 +70,31 @@ class ProductRules:
         variance, unit = made
         numbers = [p.detach().flatten().tolist() for p in unit.parameters()]
         key = type(unit), short_name(unit), columns_of(unit), tuple(map(tuple, numbers))
-        return variance, self._splits.setdefault(key, unit)
+        return variance, self._known.setdefault(key, unit)
 
-    def _power(self, kernel: Kernel, power: int) -> list[Kernel]:
-        key = id(kernel), power
-        if key not in self._powers:
-            factors: list[Kernel] = []
-            for _ in range(power):
-                self._include(factors, kernel)
-            self._powers[key] = factors
-        return self._powers[key]
+    def _product(self, kernels: list[Kernel]) -> list[Kernel]:
+        factors: list[Kernel] = []
+        for kernel in kernels:
+            self._include(factors, kernel)
+        return factors
 
     def _include(self, factors: list[Kernel], new: Kernel) -> None:
         """Multiply one more kernel into a product."""
         if self.merge:
             for i, old in enumerate(factors):
-                merged = self._combined(old, new)
+                merged = self._once(("pair", id(old), id(new)), combine, old, new)
                 if merged is not None:
                     factors[i] = merged
                     return
         factors.append(new)
 
-    def _combined(self, old: Kernel, new: Kernel) -> Kernel | None:
-        key = id(old), id(new)
-        if key not in self._pairs:
-            self._pairs[key] = combine(old, new)
-        return self._pairs[key]
-
     def _cached(self, kernel: Kernel, rule: str) -> Any:
-        key = id(kernel), rule
-        if key not in self._splits:
-            self._splits[key] = rewrite(kernel, rule)
-        return self._splits[key]
+        return self._once((rule, id(kernel)), rewrite, kernel, rule)
+
+    def _once(self, key: object, make: Callable[..., Any], *arguments: Any) -> Any:
+        if key not in self._known:
+            self._known[key] = make(*arguments)
+        return self._known[key]
 
 
 def combine(kernel: Kernel, other: Kernel) -> Kernel | None:

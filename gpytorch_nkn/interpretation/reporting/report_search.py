@@ -242,49 +242,52 @@ def report_search(
         kept, so_far = plotting.check_progress(values, maximize, optimum, num_initial, feasible)
         sign = 1 if maximize else -1
         best = int(np.where(kept if kept.any() else True, sign * values, -np.inf).argmax())
-        chosen = _points("candidates", candidates, f"Q x {x.shape[1]}")
-        ends = _points("bounds", bounds, f"2 x {x.shape[1]}")
-        if bounds is None:
-            everything = np.concatenate([x, chosen])
-            ends = np.stack([everything.min(0), everything.max(0)])
-        if not (ends[0] <= ends[1]).all():
+        chosen = _points("candidates", candidates, x.shape[1])
+        both = np.concatenate([x, chosen])
+        ends = np.stack([both.min(0), both.max(0)])
+        if bounds is not None:
+            ends = _points("bounds", bounds, x.shape[1])
+        if len(ends) != 2 or not (ends[0] <= ends[1]).all():
             raise ValueError(f"bounds must be lower and upper ends 2 x D, got {ends.tolist()}.")
         influence = None
         if x.shape[1] > 1:
             influence = effects_of(processes, x, units, _SLICES, seed=seed)
-        mean, std = _beliefs(model, np.concatenate([x, chosen]), y_offset, y_scale)
-        grids = {
-            k: _line(np.append(x[:, k], chosen[:, k]), ends[:, k], k, units)
-            for k in ([0] if influence is None else [e.columns[0] for e in influence.main])
-        }
-        anchor = chosen[0] if len(chosen) else x[best]
-        lines = np.concatenate([_varied(anchor, k, grid) for k, grid in grids.items()])
-        curves = list(_beliefs(model, lines, y_offset, y_scale))
-        curves += [] if acquisition is None else [_heights(model, acquisition, lines)]
-    stops = np.cumsum([len(grid) for grid in grids.values()])[:-1]
-    parts = [np.split(curve, stops) for curve in curves]
-    slices = [
-        SearchSlice(
-            name=units.names[k],
-            column=k,
-            grid=grid,
-            levels=units.levels(k, grid),
-            mean=part[0],
-            lower=part[0] - Z95 * part[1],
-            upper=part[0] + Z95 * part[1],
-            acquisition=part[2] if len(part) > 2 else None,
-            best=float(x[best, k]),
-            best_mean=float(mean[best]),
-            candidates=chosen[:, k],
-            candidate_means=mean[len(x) :],
-        )
-        for (k, grid), *part in zip(grids.items(), *parts, strict=True)
-    ]
+        mean, std = _beliefs(model, both, y_offset, y_scale)
+        slices = []
+        for k in [0] if influence is None else [e.columns[0] for e in influence.main]:
+            known = units.categories.get(k)
+            grid = positions(both[:, k], _GRID, ends[:, k])
+            grid = grid if known is None else np.union1d(both[:, k], list(known))
+            line = np.repeat((chosen if len(chosen) else x[[best]])[:1], len(grid), 0)
+            line[:, k] = grid
+            centre, spread = _beliefs(model, line, y_offset, y_scale)
+            slices.append(
+                SearchSlice(
+                    name=units.names[k],
+                    column=k,
+                    grid=grid,
+                    levels=units.levels(k, grid),
+                    mean=centre,
+                    lower=centre - Z95 * spread,
+                    upper=centre + Z95 * spread,
+                    acquisition=None if acquisition is None else _heights(model, acquisition, line),
+                    best=float(x[best, k]),
+                    best_mean=float(mean[best]),
+                    candidates=chosen[:, k],
+                    candidate_means=mean[len(x) :],
+                )
+            )
+    if getattr(acquisition, "_log", False):
+        highest = max(np.nanmax(one.acquisition, initial=-np.inf) for one in slices)
+        highest = highest if np.isfinite(highest) else 0.0
+        with np.errstate(under="ignore"):  # small terms vanish
+            slices = [replace(s, acquisition=np.exp(s.acquisition - highest)) for s in slices]
+    skill = _skill(values, loo.mean)
     found = SearchReport(
         title=title,
         outcome=outcome,
         summary=(),
-        checks=(),
+        checks=(*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_held_out(loo)),
         x=x,
         values=values,
         maximize=maximize,
@@ -299,14 +302,12 @@ def report_search(
         effects=influence,
         slices=tuple(slices),
     )
-    skill = _skill(values, loo.mean)
     expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
     trained = bool(getattr(model, "is_trained", True))
     summary = _summary(found, so_far, expected, units, skill, trained)
     if influence is not None:
         summary += describe_effects(influence, units, lowest_first=not maximize)
-    checks = [*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_held_out(loo)]
-    return replace(found, summary=tuple(summary), checks=tuple(checks))
+    return replace(found, summary=tuple(summary))
 
 
 def _check_model(model: Any) -> None:
@@ -324,29 +325,13 @@ def _check_model(model: Any) -> None:
         )
 
 
-def _points(name: str, given: Any, shape: str) -> np.ndarray:
-    """Finite points of a shape such as ``Q x 3``, none for None."""
-    rows, dim = shape.split(" x ")
+def _points(name: str, given: Any, dim: int) -> np.ndarray:
+    """Finite points ``Q x D``, none for None."""
     if given is None:
-        return np.empty((0, int(dim)))
+        return np.empty((0, dim))
     points = torch.as_tensor(given).detach().double().cpu().numpy()
-    fits = points.ndim == 2 and str(points.shape[1]) == dim and rows in ("Q", str(len(points)))
-    if not fits or not np.isfinite(points).all():
-        odd = "" if np.isfinite(points).all() else " with values that are not finite"
-        raise ValueError(f"{name} must be finite points {shape}, got shape {points.shape}{odd}.")
-    return points
-
-
-def _line(values: np.ndarray, ends: np.ndarray, column: int, units: Units) -> np.ndarray:
-    """Positions along a column: its codes, its values if it is discrete, or even ones."""
-    known = units.categories.get(column)
-    return positions(values, _GRID, ends) if known is None else np.union1d(values, list(known))
-
-
-def _varied(point: np.ndarray, column: int, values: np.ndarray) -> np.ndarray:
-    """Copies ``A x D`` of a point with one column set to values ``A``."""
-    points = np.repeat(point[None], len(values), 0)
-    points[:, column] = values
+    if points.ndim != 2 or points.shape[1] != dim or not np.isfinite(points).all():
+        raise ValueError(f"{name} must be finite points Q x {dim}, got shape {points.shape}.")
     return points
 
 
@@ -362,19 +347,14 @@ def _beliefs(
 
 
 def _heights(model: Any, acquisition: Callable[[Tensor], Tensor], points: np.ndarray) -> np.ndarray:
-    """Values ``A`` of the acquisition function at points ``A x D``, logarithms undone."""
+    """Values ``A`` of the acquisition function at points ``A x D``."""
     found = acquisition(torch.as_tensor(points).to(model.train_targets).unsqueeze(-2))
     if found.shape != (len(points),):
         raise ValueError(
             f"acquisition must give one value for each of {len(points)} points, got shape "
             f"{tuple(found.shape)}."
         )
-    heights = found.double().cpu().numpy()
-    if not getattr(acquisition, "_log", False):
-        return heights
-    highest = float(np.nanmax(heights, initial=-np.inf))
-    with np.errstate(under="ignore"):  # small terms vanish
-        return np.exp(heights - (highest if np.isfinite(highest) else 0.0))
+    return found.double().cpu().numpy()
 
 
 def _point_text(point: np.ndarray, order: Sequence[int], units: Units) -> str:
@@ -396,41 +376,31 @@ def _summary(
     skill: float,
     trained: bool,
 ) -> list[str]:
-    values, best, number = found.values, found.best, len(found.values)
+    values, best, first, regret = found.values, found.best, None, None
     order = [] if found.effects is None else [e.columns[0] for e in found.effects.main]
     order += [k for k in range(found.x.shape[1]) if k not in order]
     # a single outlier does not hide the differences of the others
     change = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
-    first, regret = None, None  # the best initial value is reported unless it is the best of all
-    if found.num_initial and best >= found.num_initial:
+    if found.num_initial and best >= found.num_initial:  # else the best initial value is the best
         value = so_far[found.num_initial - 1]
         first = "" if np.isnan(value) else _value_text(value, change)
     if found.optimum is not None:
         distance = (found.optimum - values[best]) * (1 if found.maximize else -1)
         regret = f"{max(distance, 0.0):.3g}"
+    points = [_point_text(row, order, units) for row in found.candidates[:_CANDIDATES]]
     weights = sorted(found.structures.items(), key=lambda item: -item[1])
     return say_all(
         "search",
-        number=number,
-        best=best + 1,
-        kept=int(found.feasible.sum()),
-        extreme="highest" if found.maximize else "lowest",
-        outcome=found.outcome,
+        found=found,
+        number=len(values),
         value=_value_text(values[best], change),
         where=_point_text(found.x[best], range(found.x.shape[1]), units),
-        initial=found.num_initial,
         first=first,
-        since=number - 1 - best,
         regret=regret,
-        ahead=[
-            (_point_text(row, order, units), text)
-            for row, text in zip(found.candidates[:_CANDIDATES], expected[number:], strict=False)
-        ],
-        further=max(len(found.candidates) - _CANDIDATES, 0),
+        ahead=list(zip(points, expected[len(values) :], strict=False)),
         at_best=expected[best],
         trained=trained,
         structures=listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
-        has_effects=found.effects is not None,
         skill=skill,
     )
 

@@ -28,7 +28,7 @@ def test_periods_have_names_in_units_of_time(period, unit, name):
 
 
 NUMBERS = [(0.0, "0"), (0.5, "0.500"), (1.0, "1.00"), (999.9, "1000"), (123_456, "123456")]
-NUMBERS += [(2.5e6, "2.50 million"), (-3.2e10, "-32.0 billion"), (0.00012, "0.000120")]
+NUMBERS += [(2.5e6, "2500000"), (-3.2e10, "-3.20e10"), (0.00012, "0.000120")]
 NUMBERS += [(1.5e-9, "1.50e-9"), (7.1e20, "7.10e20"), (math.inf, "inf")]
 
 
@@ -49,8 +49,7 @@ def test_numbers_as_people_write_them(value, text):
 )
 def test_numbers_have_the_digits_of_a_change(value, change, text):
     assert rounded(value, change) == text
-    shown = float(text.split()[0]) * (1e9 if "billion" in text else 1)
-    assert shown == pytest.approx(value, abs=change / 10)
+    assert float(text) == pytest.approx(value, abs=change / 10)
 
 
 @pytest.mark.parametrize(
