@@ -8,7 +8,7 @@ import platform
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -22,8 +22,8 @@ __all__ = [
     "UserError",
     "literal",
     "make_folder",
-    "new_axes",
     "notes",
+    "save_figure",
     "user_errors",
     "write_summary",
 ]
@@ -65,20 +65,25 @@ def make_folder(path: Path) -> None:
             pass
 
 
-def new_axes(size: tuple[float, float]) -> Any:
-    """Axes of a figure in the style of reports, its size in inches; None without matplotlib."""
+def save_figure(path: Path, size: tuple[float, float], draw: Callable[[Any], object]) -> str:
+    """Save what a function draws on Axes in the style of reports, its size in inches.
+
+    Returns a sentence on where the figure is, or that matplotlib is missing.
+    """
     try:
         from matplotlib import style
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        return None
+        return f"No {path.name}, as matplotlib is missing: pip install 'gpytorch_nkn[plot]'"
     from gpytorch_nkn.plotting import STYLE
 
     figure = Figure(figsize=size, dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     with style.context(STYLE):
-        return figure.add_subplot()
+        draw(figure.add_subplot())
+    figure.savefig(path)
+    return f"The figure is at {path}"
 
 
 @contextmanager

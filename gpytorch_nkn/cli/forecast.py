@@ -16,8 +16,8 @@ from gpytorch_nkn.cli.common import (
     UserError,
     literal,
     make_folder,
-    new_axes,
     notes,
+    save_figure,
     user_errors,
     write_summary,
 )
@@ -89,10 +89,7 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
     print(f"Forecast and summary: {args.out / 'forecast.csv'}, {args.out / 'summary.json'}")
     if args.report is not None:
         _write_report(args, series, forecaster, task)
-    if figure:
-        print(f"The figure is at {args.out / 'forecast.png'}")
-    else:
-        print("No figure, as matplotlib is missing: pip install 'gpytorch_nkn[plot]'")
+    print(figure)
 
 
 def _prepare_report(path: Path) -> None:
@@ -274,11 +271,8 @@ def _forecast_all(
 
 def _draw(
     path: Path, series: TimeSeries, forecaster: NKNForecaster, task: _Task, table: pd.DataFrame
-) -> bool:
-    """Draw the forecast; False if matplotlib is missing."""
-    ax = new_axes((9, 4.5))
-    if ax is None:
-        return False
+) -> str:
+    """Draw the forecast, and say where it is."""
     from gpytorch_nkn.plotting import plot_forecast
 
     past, ahead = (forecaster.time_axis_.numbers(times) for times in (series.index, task.times))
@@ -289,18 +283,15 @@ def _draw(
         (times.tz_localize(None) if getattr(times, "tz", None) else times).to_numpy()
         for times in (series.index, task.times)
     )
-    plot_forecast(
-        ax,
-        new_x[order],
-        *table[["median", "lower95", "upper95"]].to_numpy()[order].T,
-        train=(x[shown], series.y[shown]),
-        test=None if task.observed is None else (new_x, task.observed),
-        x_label=literal(f"{series.x_label} ({series.zone})" if series.zone else series.x_label),
-        y_label=literal(series.y_label),
-        title=literal(series.name),
-    )
-    ax.figure.savefig(path)
-    return True
+    curves = new_x[order], *table[["median", "lower95", "upper95"]].to_numpy()[order].T
+    options = {
+        "train": (x[shown], series.y[shown]),
+        "test": None if task.observed is None else (new_x, task.observed),
+        "x_label": literal(f"{series.x_label} ({series.zone})" if series.zone else series.x_label),
+        "y_label": literal(series.y_label),
+        "title": literal(series.name),
+    }
+    return save_figure(path, (9, 4.5), lambda ax: plot_forecast(ax, *curves, **options))
 
 
 def _compared(scores: dict[str, dict[str, float]]) -> str:

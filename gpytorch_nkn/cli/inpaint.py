@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from gpytorch_nkn.cli.common import (
     UserError,
     literal,
     make_folder,
-    new_axes,
+    save_figure,
     user_errors,
     write_summary,
 )
@@ -78,10 +78,7 @@ def run_inpaint(args: argparse.Namespace) -> None:
         f"from black to white, {std[mask].max():.1%} at most."
     )
     print(f"Numbers and summary: {args.out / 'inpaint.npz'}, {args.out / 'summary.json'}")
-    if figure:
-        print(f"The uncertainty is at {args.out / 'uncertainty.png'}")
-    else:
-        print("No uncertainty.png, as matplotlib is missing: pip install 'gpytorch_nkn[plot]'")
+    print(figure)
     print(f"The filled image is at {args.out / 'filled.png'}")
 
 
@@ -134,19 +131,18 @@ def _fill(image: ImageFile, mask: np.ndarray, args: argparse.Namespace) -> Inpai
 
 def _draw_uncertainty(
     path: Path, filled: np.ndarray, std: np.ndarray, mask: np.ndarray, name: str
-) -> bool:
-    """Draw the deviation of the missing pixels over the pale image; False without matplotlib."""
+) -> str:
+    """Draw standard deviations of the missing pixels over the pale image, and say where."""
     height, width = mask.shape
     scale = _INCHES / max(height, width)
-    ax = new_axes((max(width * scale, 3.5), height * scale + 1.2))
-    if ax is None:
-        return False
     from gpytorch_nkn.plotting import draw_uncertainty, put_title
 
     whole, deviations = (np.atleast_3d(part) for part in (filled, std))
     whole = np.clip(np.broadcast_to(whole, (*mask.shape, 3)), 0, 1)
     label = "standard deviation (0 black, 1 white)"
-    draw_uncertainty(ax, whole, deviations, mask, label)
-    put_title(ax, literal(f"Uncertainty of the filled pixels of {name}"))
-    ax.figure.savefig(path)
-    return True
+
+    def draw(ax: Any) -> None:
+        draw_uncertainty(ax, whole, deviations, mask, label)
+        put_title(ax, literal(f"Uncertainty of the filled pixels of {name}"))
+
+    return save_figure(path, (max(width * scale, 3.5), height * scale + 1.2), draw)

@@ -63,11 +63,7 @@ def plot_forecast(
     lower, upper = np.atleast_2d(lower), np.atleast_2d(upper)
     levels = np.ravel(level).tolist()
     train_x, train_y = (np.asarray(values) for values in train)
-    if (
-        x.ndim != 1
-        or x.shape != mean.shape
-        or not (len(levels), *x.shape) == lower.shape == upper.shape
-    ):
+    if x.shape != mean.shape or not (len(levels), *x.shape) == lower.shape == upper.shape:
         raise ValueError(
             "x, mean, lower and upper must be vectors of one length, the ends with a row per "
             f"level, got shapes {x.shape}, {mean.shape}, {lower.shape} and {upper.shape} for "

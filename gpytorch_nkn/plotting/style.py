@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,8 +42,7 @@ BLUE, ORANGE, GRAY = *PALETTE[:2], "#404040"
 DASHES = (0, (4, 3))
 _LEGEND_SIZE, _TITLE_SIZE = 9.5, 10.5
 _LEVEL = 14  # characters of the name of a category
-_LINE, _LETTER = 12.0, 5.8  # height of a line, and width of a letter, of a tick's label in points
-_LAYOUT = 0.7  # fraction of their size that axes keep under a layout engine
+_NAMES, _LETTER = 12, 8.0  # most names of categories, and points of a letter with its margin
 _FEW_POINTS = 250  # largest number of distinguishable markers
 
 
@@ -137,10 +135,8 @@ def draw_curve(
         label_dates(ax, x)
     else:
         at = np.arange(len(levels))
-        room = _level_room(ax, len(levels))
-        line: Any = {"color": BLUE, "alpha": 0.3, "linewidth": min(5, 0.3 * room)}
-        ax.vlines(at, lower, upper, label=band, **line)
-        size = min(4.0, 0.4 * room)
+        size = min(4.0, 100 / len(levels))
+        ax.vlines(at, lower, upper, label=band, color=BLUE, alpha=0.3, linewidth=size)
         ax.plot(at, mean, "o", color=BLUE, markersize=size, zorder=3, label=label)
         ax.set_xlim(-0.5, len(levels) - 0.5)
         label_levels(ax.xaxis, levels)
@@ -153,21 +149,14 @@ def draw_curve(
 
 
 def label_levels(axis: Any, levels: Sequence[str]) -> None:
-    """Put names of categories at ticks 0, 1, ..., as many as fit, upright if they are long."""
-    room = _level_room(axis.axes, len(levels), axis.axis_name)
-    step = int(np.ceil(_LINE / room))
-    shown = range(0, len(levels), step)
+    """Put shortened names of up to about a dozen categories at ticks, upright if they are long."""
+    shown = range(0, len(levels), -(-len(levels) // _NAMES))
     texts = [levels[i] for i in shown]
     texts = [t if len(t) <= _LEVEL else f"{t[: _LEVEL - 7]}...{t[-4:]}" for t in texts]
     axis.set_ticks(list(shown), [text.replace("$", r"\$") for text in texts])
-    widest = max((len(one) + len(other) for one, other in pairwise(texts)), default=0) / 2
-    if axis.axis_name == "x" and _LETTER * (widest + 1) > step * room:
+    width, _ = size_in_points(axis.axes)
+    if axis.axis_name == "x" and _LETTER * (max(map(len, texts)) + 1) * len(texts) > width:
         axis.set_tick_params(labelrotation=90)
-
-
-def _level_room(ax: Axes, count: int, axis_name: str = "x") -> float:
-    """Points per category along an axis after a layout engine has narrowed it."""
-    return _LAYOUT * size_in_points(ax)["xy".index(axis_name)] / count
 
 
 def draw_points(
@@ -228,9 +217,8 @@ def put_legend_above(ax: Axes, order: Sequence[str] = ()) -> float:
     """
     pairs = list(zip(*ax.get_legend_handles_labels(), strict=True))
     pairs.sort(key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order))
-    widths = [0.56 * _LEGEND_SIZE * len(label) + 36 for _, label in pairs]
-    room = 1.1 * size_in_points(ax)[0]  # a layout engine will add some width
-    columns = len(pairs) if sum(widths) <= room else max(1, int(room / max(widths)))
+    widest = 0.56 * _LEGEND_SIZE * max(len(label) for _, label in pairs) + 36
+    columns = max(1, min(len(pairs), int(1.1 * size_in_points(ax)[0] / widest)))
     ax.legend(
         *zip(*pairs, strict=True),
         loc="lower left",

@@ -255,24 +255,11 @@ def _lengths(component: Component, geometry: Geometry) -> tuple[float, float]:
     return length, relative
 
 
-def _turns(values: np.ndarray, tolerance: float) -> list[int]:
-    """Indices of the extremes after which values go back by more than a tolerance."""
-    turns: list[int] = []
-    low = high = extreme = direction = 0
-    for i, value in enumerate(values):
-        if direction == 0:
-            low = i if value < values[low] else low
-            high = i if value > values[high] else high
-            if value - values[low] > tolerance:
-                direction, extreme = 1, i
-            elif values[high] - value > tolerance:
-                direction, extreme = -1, i
-        elif direction * (value - values[extreme]) > 0:
-            extreme = i
-        elif direction * (values[extreme] - value) > tolerance:
-            turns.append(extreme)
-            direction, extreme = -direction, i
-    return turns
+def _turns(values: np.ndarray, tolerance: float) -> bool:
+    """Whether values rise and fall by more than a tolerance."""
+    fall = np.maximum.accumulate(values) - values
+    rise = values - np.minimum.accumulate(values)
+    return bool(min(fall.max(), rise.max()) > tolerance)
 
 
 def _weighted_median(values: list[float], weights: np.ndarray) -> float:
