@@ -36,7 +36,6 @@ class LeaveOneOut:
     mean: np.ndarray  #: predictive means N
     std: np.ndarray  #: predictive standard deviations N, noise included
     z_scores: np.ndarray  #: errors N in standard deviations
-    log_density: float  #: mean log predictive density in nats per observation
     coverage: tuple[Coverage, ...]  #: with binomial ranges and p-values
     p_value: float  #: Kolmogorov-Smirnov test of the z-scores, which ignores their dependence
 
@@ -57,7 +56,6 @@ class LeaveOneOut:
             least = special.ndtri_exp(np.minimum(np.minimum(below, above), -np.log(2)))
             z_scores = np.where(below < above, least, -least)
         mean = weights @ means
-        logs = special.logsumexp(stats.norm.logpdf(y, means, stds), axis=0, b=weights[:, None])
         coverage = []
         for level in _LEVELS:
             inside = int((np.abs(z_scores) <= stats.norm.ppf((1 + level) / 2)).sum())
@@ -68,7 +66,6 @@ class LeaveOneOut:
             mean=mean,
             std=np.sqrt(weights @ (stds**2 + (means - mean) ** 2)),
             z_scores=z_scores,
-            log_density=float(logs.mean()),
             coverage=tuple(coverage),
             p_value=float(stats.kstest(stats.norm.cdf(z_scores), "uniform").pvalue),
         )

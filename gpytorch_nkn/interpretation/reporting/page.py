@@ -121,7 +121,7 @@ class Findings:
         """Parts of the report in their order."""
         raise NotImplementedError
 
-    def checking(self, note: str, *, num_initial: int = 0, with_lags: bool = False) -> Block:
+    def checking(self, *, num_initial: int = 0, with_lags: bool = False) -> Block:
         """Held-out predictions, and errors in the order of the observations if they have one."""
         levels, fractions = np.array([(c.level, c.fraction) for c in self.held_out.coverage]).T
         figures = []
@@ -138,6 +138,7 @@ class Findings:
                 add(text, plotting.plot_autocorrelation, autocorrelation(errors)[0], errors.size)
         text, number = "Held-out observations inside prediction intervals", len(self.x)
         add(text, plotting.plot_calibration, levels, fractions, num_points=number)
+        note = say("note_checks", has_order=self.ahead is not None)
         return Block("Model checking", self.checks, note, figures=figures, layout="beside")
 
     @property
@@ -201,9 +202,7 @@ def literal(text: str, characters: int = _HIGH) -> str:
     return text.replace("$", r"\$")
 
 
-def effects_block(
-    effects: Effects, y_label: str, *, sentences: Sequence[str] = (), note: str = ""
-) -> Block:
+def effects_block(effects: Effects, y_label: str, sentences: Sequence[str] = ()) -> Block:
     """Sobol indices by falling total index, and figures of the effects that matter."""
     total = effects.total_order
     order = np.argsort(-total, kind="stable")
@@ -226,4 +225,5 @@ def effects_block(
         lambda axes: plotting.plot_effects(axes, shown, y_label=y_label),
         len(shown),
     )
+    note = say("note_effects", uncertain=effects.uncertain)
     return Block("Effects of the columns", sentences, note, table, (figure,), layout="wide")

@@ -37,7 +37,6 @@ from gpytorch_nkn.interpretation.reporting.words import (
     describe_component,
     describe_effects,
     spread_text,
-    title_of,
 )
 from gpytorch_nkn.interpretation.source import FittedGP, fitted_gp, is_ensemble
 from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, percent
@@ -56,17 +55,14 @@ _WIDE = 60  # characters of a label along the horizontal axis
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """One component of a report."""
+    """One component of a series in a report."""
 
-    name: str
     title: str
     sentences: tuple[str, ...]
     terms: str  #: the leading ones
-    share: float  #: gain in ``explained``; negative where it moves against earlier components
-    explained: float  #: share of the targets' variance that components up to this one explain
-    error: float  #: cross-validated mean absolute error of components up to this one
+    share: float  #: gain in explained variance; negative where it moves against earlier components
     negligible: bool  #: held-out data are predicted as well without it
-    curve: ComponentCurve | None  #: over time; None for a table
+    curve: ComponentCurve  #: over time
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +80,7 @@ class Forecast:
 class Report(Findings):
     """Findings of a model, see :func:`gpytorch_nkn.interpretation.report`."""
 
-    sections: tuple[Section, ...]  #: one per component, in order of importance
+    sections: tuple[Section, ...]  #: one per component of a series, by importance
     y: np.ndarray  #: training targets N
     fit: ComponentCurve | None  #: sum of all components; None for a table
     forecast: Forecast | None  #: None for a table
@@ -100,27 +96,17 @@ class Report(Findings):
         figures = () if self.fit is None else (self._whole(self.fit), self._explained())
         blocks = [Block("Summary", self.summary, figures=figures)]
         if self.effects is not None:
-            note = (
-                "Each effect averages over the other columns. First-order and total indices are "
-                "Sobol indices of the posterior mean for columns that vary independently."
-            )
             # the summary of a table has the sentences
             sentences = () if self.fit is None else describe_effects(self.effects, self.units)
-            label = self._scale_label()
-            blocks.append(effects_block(self.effects, label, sentences=sentences, note=note))
-        blocks.append(self._components())
+            blocks.append(effects_block(self.effects, self._scale_label(), sentences))
+        if self.sections:
+            parts = [self._component(*pair) for pair in enumerate(self.sections, 1)]
+            blocks.append(Block("Components", parts=parts))
         if self.forecast is not None:
             blocks.append(self._continuation(self.forecast))
-        note = (
-            "Leave-one-out cross-validation predicts each observation from all the others, with "
-            "the learned hyperparameters. One-step-ahead predictions use the earlier observations; "
-            "their errors, in standard deviations, are independent if the model is right."
-        )
-        expansion = Block(
-            "The kernel, by shares of its diagonal", (str(self.decomposition.expansion),),
-            is_folded=self.fit is None,
-        )  # fmt: skip
-        return [*blocks, self.checking(note, with_lags=True), expansion]
+        title, expansion = "The kernel, by shares of its diagonal", self.decomposition.expansion
+        kernel = Block(title, (str(expansion),), is_folded=self.fit is None)
+        return [*blocks, self.checking(with_lags=True), kernel]
 
     def _whole(self, fit: ComponentCurve) -> Sketch:
         caption = "The data, and the sum of all components with its 95 % interval."
@@ -129,42 +115,21 @@ class Report(Findings):
         return self._curve(fit, "The whole series", caption, labels)
 
     def _explained(self) -> Sketch:
-        names = [section.name.replace("$", r"\$") for section in self.sections]
-        explained = np.array([section.explained for section in self.sections])
-        errors = np.array([section.error for section in self.sections])
+        split = self.decomposition
+        names = [component.name.replace("$", r"\$") for component in split.components]
         unit = self.units.y_unit if self.units.link is None else self.units.link.noun
         label = literal(_with_unit("mean absolute error,\ncross-validated", unit))
         return Sketch(
             "Share of the variance that the components explain, added one by one",
             lambda ax: plotting.plot_cumulative(
-                ax, names, explained, errors=errors, error_label=label
+                ax, names, split.explained, errors=split.errors, error_label=label
             ),
             (SIZE[0], 1.1 + 0.4 * len(names)),
             "Each component is the one that most reduces the prediction error of those above it, "
             "in ten-fold cross-validation with the learned kernel.",
         )
 
-    def _components(self) -> Block:
-        if self.fit is not None:
-            parts = [self._component(*pair) for pair in enumerate(self.sections, 1)]
-            return Block("Components", parts=parts)
-        rows = [
-            (
-                section.title,
-                percent(section.explained),
-                f"{section.error:.4g}{' (may be noise)' if section.negligible else ''}",
-            )
-            for section in self.sections
-        ]
-        note = (
-            "Parts of the prediction by the columns on which the kernel's terms depend. A product "
-            "of kernels is not a pure interaction; the effects above separate interactions."
-        )
-        head = ("Component", "Explained with those above", "Error with those above")
-        return Block("Components", note=note, table=[head, *rows], is_folded=True)
-
     def _component(self, number: int, section: Section) -> Block:
-        assert section.curve is not None
         text = f"Component {number}: {section.title}"
         caption = "Points: the mean of this component plus the residuals of the model."
         figure = self._curve(section.curve, text, caption, {"y_label": self._scale_label()})
@@ -193,10 +158,7 @@ class Report(Findings):
                 ax.plot(forecast.x, path, color=plotting.PALETTE[2], linewidth=0.8, alpha=0.7)
 
         centre = "mean" if self.units.link is None else "median"
-        note = (
-            f"The forecast if the components persist. Blue: the {centre} and the 95 % interval of "
-            f"new observations. Green: {len(forecast.samples)} draws of the function without noise."
-        )
+        note = say("note_continuation", centre=centre, draws=len(forecast.samples))
         figure = Sketch("Continuation of the series, with draws from the posterior", paint)
         return Block("Continuation", note=note, figures=(figure,))
 
@@ -271,14 +233,12 @@ def report(
         split = decompose_gp(gp)
         bar.update()
         y, ahead, loo = held_out([(1.0, gp)])
-        influence = fit = forecast = None
+        sections, influence, fit, forecast = list[Section](), None, None, None
         if gp.inputs.size(-1) > 1:
             influence = effects(model, max_effects=_EFFECTS, seed=seed, columns=gp.units.names)
         if gp.is_series:
             x, y, sections, fit, forecast = _series(split, length, new_inputs, seed)
         else:
-            titles = [title_of(component, gp.units) for component in split.components]
-            sections = [_section(split, n, Description(t, ()), None) for n, t in enumerate(titles)]
             x = gp.units.x_offset + gp.units.x_scale * gp.inputs.double().cpu().numpy()
         bar.update()
     return Report(
@@ -425,20 +385,17 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
 
 
 def _section(
-    split: Decomposition, number: int, words: Description, curve: ComponentCurve | None
+    split: Decomposition, number: int, words: Description, curve: ComponentCurve
 ) -> Section:
     component, negligible = split.components[number], bool(split.negligible[number])
     sentences = list(words.sentences)
     if negligible and words.title != "A constant level":
         sentences.append(say("noise", plural=words.title.endswith("components")))
     return Section(
-        name=component.name,
         title=words.title,
         sentences=tuple(sentences),
         terms=component.label or "the mean function only",
         share=float(np.diff(split.explained, prepend=0.0)[number]),
-        explained=float(split.explained[number]),
-        error=float(split.errors[number]),
         negligible=negligible,
         curve=curve,
     )
@@ -451,7 +408,7 @@ def _summary(split: Decomposition, sections: list[Section], influence: Effects |
         "model",
         number=gp.targets.numel(),
         of=gp.num_observed,
-        sections=sections if gp.is_series else (),
+        sections=sections,
         effects=() if gp.is_series or influence is None else describe_effects(influence, units),
         share=percent(max(float(split.explained[-1]), 0.0)),
         target=units.of_model("the targets"),

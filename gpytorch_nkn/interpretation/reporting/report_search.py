@@ -24,9 +24,10 @@ from gpytorch_nkn.interpretation.reporting.page import (
     effects_block,
     literal,
     panels,
+    say,
     say_all,
 )
-from gpytorch_nkn.interpretation.reporting.words import describe_effects, describe_held_out
+from gpytorch_nkn.interpretation.reporting.words import describe_checks, describe_effects
 from gpytorch_nkn.interpretation.source import fitted_processes, is_ensemble
 from gpytorch_nkn.interpretation.units import (
     Z95,
@@ -117,36 +118,16 @@ class SearchReport(Findings):
         progress = Sketch(text, self._paint_progress)
         text = "Posterior mean and acquisition function along single columns"
         slices = panels(text, self._paint_slices, len(self.slices))
+        sliced = self.slices[0].acquisition is not None
+        note = say("note_slices", found=self, number=len(self.candidates), has_acquisition=sliced)
         blocks = [
             Block("Summary", self.summary, figures=(progress,)),
-            Block("Next points", note=self._slices_note(), figures=(slices,), layout="wide"),
+            Block("Next points", note=note, figures=(slices,), layout="wide"),
         ]
         if self.effects is not None:
-            note = (
-                "Each effect averages over the other columns of the evaluations. Shares are Sobol "
-                f"indices of the posterior mean; {percent(self.effects.uncertain)} of the variance "
-                "of the function is uncertain. Dots: effect plus residual of each evaluation."
-            )
             label = f"effect on {literal(self.outcome, _PANEL)}"
-            blocks.append(effects_block(self.effects, label, note=note))
-        note = (
-            "The model with its present hyperparameters predicts each evaluation from the earlier "
-            "ones, and from all others."
-        )
-        return [*blocks, self.checking(note, num_initial=self.num_initial)]
-
-    def _slices_note(self) -> str:
-        number = len(self.candidates)
-        where = "the first of the next points" if number > 1 else "the next point"
-        note = (
-            f"Mean of {self.outcome} and its 95 % interval along one column; the other columns are "
-            f"held at {where if number else 'the best point so far'}."
-        )
-        if self.slices[0].acquisition is not None:
-            note += " Below, on one scale for all columns: the acquisition function."
-        if number:
-            note += " Points stand at their predicted means, off the line if other columns differ."
-        return note
+            blocks.append(effects_block(self.effects, label))
+        return [*blocks, self.checking(num_initial=self.num_initial)]
 
     def _paint_progress(self, ax: Any) -> None:
         plotting.plot_progress(
@@ -287,7 +268,7 @@ def report_search(
         title=title,
         outcome=outcome,
         summary=(),
-        checks=(*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_held_out(loo)),
+        checks=(*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_checks(loo)),
         x=x,
         values=values,
         maximize=maximize,

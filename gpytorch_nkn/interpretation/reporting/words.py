@@ -30,9 +30,7 @@ __all__ = [
     "describe_checks",
     "describe_component",
     "describe_effects",
-    "describe_held_out",
     "spread_text",
-    "title_of",
 ]
 
 _UNCERTAIN = 0.1  # share of the variance above which unseen effects are mentioned
@@ -44,7 +42,6 @@ _FLAT = 0.02  # range in standard deviations of the targets below which a trend 
 _FEW = 4  # columns that are named one by one
 _EXACT = 2.0  # correlation length in spans above which a cycle keeps its shape
 _WALK = 0.05  # relative standard deviation above which a random walk is named
-_SIGNS, _CLEAR = 0.05, 0.01  # p-values below which a misfit is possible, and clear
 _ALONE = 0.25  # correlation length in steps below which neighbours are uncorrelated
 
 
@@ -78,22 +75,11 @@ def describe_component(
     if component.has_mean:
         trend = _trend(x, mean, targets_std, units)
         return replace(trend, sentences=(*trend.sentences, *_random_walks(component, units)))
-    title = title_of(component, units)
-    if title == "A constant level":
-        return Description(title, ())
-    return Description(title, (say("size", plural=title.endswith("components"), value=size),))
-
-
-def title_of(component: Component, units: Units) -> str:
-    """Return the title of a component without a role in time."""
     name = component.name
-    if component.columns is not None:
-        if not component.columns:
-            return "A constant level" if component.terms else "The mean function"
-        return f"Dependence on {name}"
-    if component.role is not None and component.role.kind == "other":
+    if role is not None and role.kind == "other":
         name = words_of(component.terms[0], units)
-    return name[:1].upper() + name[1:]
+    title = name[:1].upper() + name[1:]
+    return Description(title, (say("size", plural=title.endswith("components"), value=size),))
 
 
 def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = False) -> list[str]:
@@ -296,36 +282,18 @@ def _with_unit(text: str, units: Units) -> str:
 
 
 def describe_checks(loo: LeaveOneOut, ahead: LeaveOneOut | None = None) -> list[str]:
-    """Describe held-out predictions, and the order of one-step-ahead errors of a series."""
-    if ahead is None:
-        return describe_held_out(loo)
-    values, p_value = autocorrelation(ahead.z_scores)
-    lag = f"{1 + np.abs(values).argmax()}"
-    return [*describe_held_out(loo), _graded("autocorrelated", p_value, lag=lag)]
-
-
-def describe_held_out(loo: LeaveOneOut) -> list[str]:
-    """Describe the calibration of held-out predictions: intervals, and distributions.
+    """Describe held-out predictions, and the order of one-step-ahead errors of a series.
 
     The p-value of the intervals is the smallest of all levels after Bonferroni's correction.
     """
     worst = min(loo.coverage, key=lambda coverage: coverage.p_value)
     shown = next(coverage for coverage in loo.coverage if coverage.level == 0.95)
-    intervals = _graded(
-        "intervals",
-        min(1.0, len(loo.coverage) * worst.p_value),
-        shown=f"{shown.fraction:.1%}",
-        wrong="narrow" if worst.fraction < worst.level else "wide",
-        level=f"{worst.level:.0%}",
-        inside=f"{worst.fraction:.1%}",
-        lower=f"{worst.lower:.1%}",
-        upper=f"{worst.upper:.1%}",
-    )
-    return [intervals, _graded("distribution", loo.p_value)]
-
-
-def _graded(phrase: str, p_value: float, **facts: str) -> str:
-    """A sentence with a p-value, which grades a misfit as clear, possible or absent."""
-    text = f"p = {p_value:.2f}" if p_value >= 0.1 else f"p = {p_value:.3f}"
-    text = "p < 0.001" if p_value < 0.001 else text
-    return say(phrase, fits=p_value >= _SIGNS, clear=p_value < _CLEAR, p=f"({text})", **facts)
+    p_value = min(1.0, len(loo.coverage) * worst.p_value)
+    sentences = [
+        say("intervals", p=p_value, worst=worst, shown=shown),
+        say("distribution", p=loo.p_value),
+    ]
+    if ahead is not None:
+        values, p_value = autocorrelation(ahead.z_scores)
+        sentences.append(say("autocorrelated", p=p_value, lag=1 + int(np.abs(values).argmax())))
+    return sentences

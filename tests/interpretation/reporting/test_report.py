@@ -26,9 +26,10 @@ from tests.interpretation.small_models import (
 def check(found):
     """What holds for every report."""
     assert isinstance(found, Report) and str(found) == found.text
-    assert len(found.sections) == len(found.decomposition.components)
-    total = sum(section.share for section in found.sections)
-    assert total == pytest.approx(found.sections[-1].explained, abs=1e-6)
+    if found.fit is not None:
+        assert len(found.sections) == len(found.decomposition.components)
+        total = sum(section.share for section in found.sections)
+        assert total == pytest.approx(found.decomposition.explained[-1], abs=1e-6)
     for text in (found.text, *found.summary):
         for odd in ("nan", " inf", "e+0", "e-0", "None", "1 components", "  ("):
             assert odd not in text.split("The kernel, by shares")[0].split("Terms:")[0]
@@ -157,9 +158,7 @@ def test_several_columns_have_effects(columns):
     assert columns.x.shape == (30, 3) and columns.x[:, 0].max() > 5  # in the user's units
     np.testing.assert_allclose(columns.y, columns_gp().outcome_transform.untransform(
         columns_gp().train_targets.unsqueeze(-1))[0][:, 0].numpy())  # fmt: skip
-    assert all(section.curve is None for section in columns.sections)
-    titles = [section.title for section in columns.sections]
-    assert "Dependence on dose, age" in titles
+    assert columns.sections == ()
     (dose,) = [line for line in columns.summary if ". As dose goes from " in line]
     # the targets hold 5 dose, from nearly 0 to 10
     assert 30 < float(dose.split("rises by ")[1].split(" mg")[0]) < 60
