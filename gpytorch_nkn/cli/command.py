@@ -66,11 +66,10 @@ def _make_parser() -> argparse.ArgumentParser:
 
     about = (
         "Learn a series from a CSV file and forecast it. Writes forecast.csv (median, standard "
-        "deviation, 95 % interval), forecast.png and summary.json. Times are numbers or dates; "
-        "gaps and irregular steps are allowed. Notes state what was inferred. By default "
-        "the last tenth of the time span is held out, and its forecast is scored beside the "
-        "seasonal naive rule. With --covariates, rows without a target at the end of the file (or "
-        "rows of --future) are the future, and are forecast."
+        "deviation, 95 % interval), forecast.png and summary.json. Notes tell what was inferred "
+        "from the file. By default the last tenth of the time span is held out and scored beside "
+        "the seasonal naive rule. With --covariates, rows without a target at the end of the file "
+        "(or rows of --future) are forecast."
     )
     forecast = commands.add_parser("forecast", help="forecast a CSV file", description=about)
     forecast.add_argument("file", type=Path, metavar="FILE.csv")
@@ -90,12 +89,11 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_forecast_options(demo, out="demo", budget=_DEMO_BUDGET)
 
     about = (
-        "Fill the missing pixels of an image by a Gaussian process whose kernel is learned per "
-        "dimension, combined with interpolations. It is for scratches, text and holes in textures; "
-        "it cannot restore objects in large holes of photographs. Writes filled.png, "
-        "uncertainty.png (the standard deviation), inpaint.npz (mean, std, mask; 0 is black and 1 "
-        "is white) and summary.json. Pixels that are not black in the mask are missing; without a "
-        "mask, the transparent ones. Ctrl-C ends the training and writes the best result so far."
+        "Fill scratches, text and holes in textures of an image by Gaussian processes; it cannot "
+        "restore objects in large holes of photographs. Writes filled.png, uncertainty.png (the "
+        "standard deviation), inpaint.npz (mean, std, mask; 0 is black and 1 is white) and "
+        "summary.json. Pixels that are not black in the mask are missing; without a mask, the "
+        "transparent ones. Ctrl-C ends the training and writes the best result so far."
     )
     inpaint = commands.add_parser("inpaint", help="fill the holes of an image", description=about)
     add = inpaint.add_argument

@@ -303,9 +303,7 @@ def _compared(scores: dict[str, dict[str, float]]) -> str:
 
 
 def _outlook(table: pd.DataFrame, label: str) -> str:
-    width = max(20, len(table["time"][0]) + 2)
-    lines = [f"{'time':<{width}}{'median':>12}{'95 % interval':>27}   ({label})"]
-    for i in sorted({0, len(table) // 2, len(table) - 1}):
-        when, median, _, low, high, _ = table.iloc[i]
-        lines.append(f"{when:<{width}}{median:>12.5g}{f'{low:.5g} to {high:.5g}':>27}")
-    return "\n".join(lines)
+    shown = table.iloc[sorted({0, len(table) // 2, len(table) - 1})]
+    columns = ["time", "median", "lower95", "upper95"]
+    rows = shown[columns].to_string(index=False, float_format="%.5g")
+    return f"Forecast of {label}:\n{rows}"

@@ -14,7 +14,6 @@ from gpytorch_nkn.plotting.style import (
     as_list_of_axes,
     draw_curve,
     finish,
-    keep_ticks_whole,
     label_levels,
     put_title,
 )
@@ -28,14 +27,13 @@ Given = TypeVar("Given")
 
 _COLORS = "PuOr_r"  # diverging, and safe for colour-blind readers
 _ABOUT_ZERO = 0.005  # smaller shares are within their error of estimation
-_LEVELS = 18  # contours; an even number puts zero in the middle of a colour
 
 
 def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value") -> Given:
-    """Draw main effects as curves with intervals, and interactions as filled contours.
+    """Draw main effects as curves with intervals, and interactions as colours of a surface.
 
-    Curves have the same vertical limits. Categories are points with intervals, or cells in place of
-    contours. The title states the share of the variance.
+    Curves have the same vertical limits. Categories are points with intervals, or cells of one
+    colour. The title states the share of the variance.
 
     Args:
         axes: One Axes per effect, a sequence or an array of any shape, read row by row.
@@ -62,7 +60,7 @@ def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value")
             _draw_curve(ax, effect, levels[0], y_label)
             curves.append(ax)
         else:
-            _draw_contours(ax, effect, levels, y_label)
+            _draw_surface(ax, effect, levels, y_label)
         text = "about 0 %" if abs(share) < _ABOUT_ZERO else f"{100 * share:.1f} %"
         put_title(ax, f"{effect.label} ({text})")
     limits = np.array([ax.get_ylim() for ax in curves])
@@ -73,39 +71,32 @@ def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value")
 
 def _draw_curve(ax: Axes, effect: Any, levels: Sequence[str] | None, y_label: str) -> None:
     curve = effect.grid[0], effect.mean, effect.lower, effect.upper
-    grid = draw_curve(ax, *curve, levels, data=effect.data)
+    draw_curve(ax, *curve, levels, data=effect.data)
     ax.axhline(0, color=GRAY, linewidth=0.6)
     finish(ax, effect.names[0], y_label)
-    if levels is None:
-        keep_ticks_whole(ax, "x", grid)
 
 
-def _draw_contours(ax: Axes, effect: Any, levels: Sequence[Any], y_label: str) -> None:
+def _draw_surface(ax: Axes, effect: Any, levels: Sequence[Any], y_label: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     first, second = (as_array("grid", grid) for grid in effect.grid)
     if min(first.size, second.size) < 2:
         raise ValueError(
-            "Contours need at least two positions in each column, got a grid of "
+            "Surfaces need at least two positions in each column, got a grid of "
             f"{first.size} and {second.size}."
         )
     mean = as_array("mean", effect.mean, ndim=2, shape=(first.size, second.size))
     largest = np.abs(mean).max() or 1.0
-    grids = first, second
-    x, y = (g if n is None else np.arange(g.size) for g, n in zip(grids, levels, strict=True))
-    drawn: Any
+    x, y = (
+        grid if names is None else np.arange(grid.size)
+        for grid, names in zip((first, second), levels, strict=True)
+    )  # fmt: skip
     ax.grid(False)
-    if tuple(levels) == (None, None):
-        steps = np.linspace(-largest, largest, _LEVELS)
-        drawn = ax.contourf(x, y, mean.T, levels=steps, cmap=_COLORS)
-        drawn.set_edgecolor("face")  # or white lines show between the levels of a PDF
-    else:
-        limits: Any = {"vmin": -largest, "vmax": largest, "cmap": _COLORS, "rasterized": True}
-        drawn = ax.pcolormesh(x, y, mean.T, shading="nearest", **limits)
-    for axis, names, grid in zip("xy", levels, grids, strict=True):
-        if names is None:
-            keep_ticks_whole(ax, axis, grid)
-        else:
-            label_levels(getattr(ax, f"{axis}axis"), names)
+    shading: Any = "gouraud" if tuple(levels) == (None, None) else "nearest"
+    limits: Any = {"vmin": -largest, "vmax": largest, "cmap": _COLORS, "rasterized": True}
+    drawn = ax.pcolormesh(x, y, mean.T, shading=shading, **limits)
+    for axis, names in zip((ax.xaxis, ax.yaxis), levels, strict=True):
+        if names is not None:
+            label_levels(axis, names)
     add_bar(ax, drawn, label=y_label, ticks=MaxNLocator(5))
     ax.set(xlabel=effect.names[0], ylabel=effect.names[1])

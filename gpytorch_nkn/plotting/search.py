@@ -195,12 +195,9 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
             gain = np.nan_to_num(value, nan=bounds[0]) - bounds[0]
             height = 0.9 * room * np.clip(gain / (bounds[1] - bounds[0] or 1.0), 0, 1)
             look: Any = {"color": ORANGE, "alpha": 0.35, "lw": 0, "label": "acquisition"}
-            if levels is None and grid.size > _FEW:
-                ax.fill_between(grid, bottom, bottom + height, **look)
-            else:
-                at = grid if levels is None else np.arange(grid.size)
-                width = 0.6 * np.diff(at).min(initial=np.ptp(at) or 1.0)
-                ax.bar(at, height, width=width, bottom=bottom, **look)
+            at = grid if levels is None else np.arange(grid.size)
+            width = np.diff(at).min(initial=np.ptp(at) or 1.0)
+            ax.bar(at, height, (0.6 if grid.size <= _FEW else 1.0) * width, bottom, **look)
         finish(ax, one.name, "" if number else y_label)
     put_legend_above(flat[0])
     return axes

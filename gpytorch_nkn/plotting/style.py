@@ -27,7 +27,6 @@ __all__ = [
     "draw_curve",
     "draw_points",
     "finish",
-    "keep_ticks_whole",
     "label_dates",
     "label_levels",
     "put_legend_above",
@@ -202,12 +201,6 @@ def finish(ax: Axes, x_label: str, y_label: str) -> None:
     ax.set(xlabel=x_label, ylabel=y_label)
     if ax.get_yscale() == "linear":
         ax.ticklabel_format(axis="y", useOffset=False, style="plain")
-
-
-def keep_ticks_whole(ax: Axes, axis: str, values: np.ndarray) -> None:
-    """Put ticks of ``"x"`` or ``"y"`` at whole numbers only, if all values are whole."""
-    if values.dtype.kind in "fiu" and not (values % 1).any():
-        ax.locator_params(axis=axis, integer=True, min_n_ticks=1)  # type: ignore[arg-type]
 
 
 def put_legend_above(ax: Axes, order: Sequence[str] = ()) -> float:

@@ -36,12 +36,7 @@ class Polynomials:
     def linear(self, weight: Tensor, bias: Tensor | None) -> Polynomials:
         """Linear combinations with weights ``... x O x U``, plus constants ``... x O``."""
         mixed = Polynomials(self.exponents, weight @ self.weights)
-        if bias is None:
-            return mixed
-        return _merge(
-            np.concatenate([mixed.exponents, np.zeros_like(mixed.exponents[:1])]),
-            _cat([mixed.weights, bias.unsqueeze(-1)]),
-        )
+        return mixed if bias is None else stack_sum(mixed, constant(bias))
 
     def scale(self, factor: Tensor) -> Polynomials:
         """Multiply all by a factor ``...``."""

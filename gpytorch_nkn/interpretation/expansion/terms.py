@@ -98,35 +98,53 @@ def evaluate_groups(
     groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool = False
 ) -> Tensor:
     """Return the sums of the groups, ``J x ... x N x M`` (``J x ... x N`` with ``diag``)."""
-    strips = list(evaluate_strips(groups, x1, x2, diag))
-    return torch.cat(strips, dim=-1 if diag else -2)
+    found: list[list[Tensor]] = [[] for _ in groups]
+    for number, _, part in evaluate_each(groups, x1, x2, diag):
+        found[number].append(part)
+    each = [torch.cat(parts, dim=-1 if diag else -2) for parts in found]
+    return torch.stack(torch.broadcast_tensors(*each))
 
 
-def evaluate_strips(
-    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool = False
-) -> Iterator[Tensor]:
+def evaluate_strips(groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor) -> Iterator[Tensor]:
     """Yield :func:`evaluate_groups` in strips of the rows of ``x1`` that bound the memory."""
-    for start, stop in _strips(groups, x1, x2, diag, 2 * len(groups)):
-        part2 = x2[..., start:stop, :] if diag else x2
-        each = list(_evaluate_strip(groups, x1[..., start:stop, :], part2, diag))
-        yield torch.stack(torch.broadcast_tensors(*each))
+    rows = max(1, _STRIP_BYTES // (16 * len(groups) * x1[..., 0, 0].numel() * x2.size(-2)))
+    for part in x1.split(rows, dim=-2):
+        yield evaluate_groups(groups, part, x2)
 
 
+@torch.no_grad()
 def evaluate_each(
-    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor
+    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool = False
 ) -> Iterator[tuple[int, slice, Tensor]]:
-    """Yield number, rows and matrix ``... x n x M`` of each of up to thousands of groups."""
-    for start, stop in _strips(groups, x1, x2, False, 2):
-        rows = x1[..., start:stop, :]
-        for number, total in enumerate(_evaluate_strip(groups, rows, x2, False)):
+    """Yield number, rows and matrix ``... x n x M`` of each of up to thousands of groups.
+
+    Factors are evaluated once for some rows, and kept while groups need them.
+    """
+    last = {id(f): n for n, group in enumerate(groups) for term in group for f in term.factors}
+    rows = _rows_in_memory(groups, last, x1, x2, diag)
+    for start in range(0, x1.size(-2), rows):
+        stop, values = min(start + rows, x1.size(-2)), dict[int, Tensor]()
+        left, right = x1[..., start:stop, :], x2[..., start:stop, :] if diag else x2
+        tail = left.shape[-2:-1] if diag else torch.Size([stop - start, x2.size(-2)])
+        least = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]) + tail
+        for number, group in enumerate(groups):
+            total = x1.new_zeros(least)
+            for term in group:
+                weight = _tensor(term.weight).to(total)
+                product = weight.view(*weight.shape, *[1] * len(tail))
+                for factor in term.factors:
+                    if id(factor) not in values:
+                        values[id(factor)] = to_dense(factor(left, right, diag=diag))
+                    product = product * values[id(factor)]
+                total = total + product
+            values = {key: value for key, value in values.items() if last[key] > number}
             yield number, slice(start, stop), total
 
 
-def _strips(
-    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool, more: int
-) -> Iterator[tuple[int, int]]:
-    """Ranges of rows for which the factors in use and ``more`` matrices fit into memory."""
-    last = _last_uses(groups)
+def _rows_in_memory(
+    groups: Sequence[Sequence[Term]], last: dict[int, int], x1: Tensor, x2: Tensor, diag: bool
+) -> int:
+    """Rows of ``x1`` for which the factors in use and three more matrices fit into memory."""
     alive: set[int] = set()
     most = 0
     for number, group in enumerate(groups):
@@ -137,37 +155,8 @@ def _strips(
     factors = {id(f): f for group in groups for term in group for f in term.factors}
     shapes = {factor.batch_shape for factor in factors.values()}
     batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], *shapes)
-    bytes_per_row = 8 * (1 if diag else x2.size(-2)) * batch.numel() * (most + more + 1)
-    rows = max(1, int(_STRIP_BYTES // max(1, bytes_per_row)))
-    for start in range(0, x1.size(-2), rows):
-        yield start, min(start + rows, x1.size(-2))
-
-
-def _last_uses(groups: Sequence[Sequence[Term]]) -> dict[int, int]:
-    """Last group that contains each factor, by identity."""
-    return {id(f): n for n, group in enumerate(groups) for term in group for f in term.factors}
-
-
-@torch.no_grad()
-def _evaluate_strip(
-    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool
-) -> Iterator[Tensor]:
-    """Yield the sum of each group; factors are evaluated once and kept while needed."""
-    last, values = _last_uses(groups), dict[int, Tensor]()
-    tail = x1.shape[-2:-1] if diag else torch.Size([x1.size(-2), x2.size(-2)])
-    least = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]) + tail
-    for number, group in enumerate(groups):
-        total = x1.new_zeros(least)
-        for term in group:
-            weight = _tensor(term.weight).to(total)
-            product = weight.view(*weight.shape, *[1] * len(tail))
-            for factor in term.factors:
-                if id(factor) not in values:
-                    values[id(factor)] = to_dense(factor(x1, x2, diag=diag))
-                product = product * values[id(factor)]
-            total = total + product
-        values = {key: value for key, value in values.items() if last[key] > number}
-        yield total
+    bytes_per_row = 8 * (1 if diag else x2.size(-2)) * batch.numel() * (most + 3)
+    return max(1, int(_STRIP_BYTES // max(1, bytes_per_row)))
 
 
 def labels_of(factors: Iterable[Kernel], units: Units) -> dict[int, str]:

@@ -62,11 +62,8 @@ class Sketch:
         FigureCanvasAgg(figure)
         with style.context(plotting.STYLE):
             if self.panels:
-                width = min(_PANELS, self.panels)
-                axes = np.ravel(figure.subplots(-(-self.panels // width), width, squeeze=False))
-                for ax in axes[self.panels :]:
-                    ax.set_axis_off()
-                self.paint(axes[: self.panels])
+                shape = -(-self.panels // _PANELS), min(_PANELS, self.panels)
+                self.paint([figure.add_subplot(*shape, k + 1) for k in range(self.panels)])
             else:
                 self.paint(figure.add_subplot())
         buffer = io.BytesIO()

@@ -394,8 +394,7 @@ def _checks(z: np.ndarray, skill: float) -> list[str]:
         "search_checks",
         inside=int((np.abs(z) <= Z95).sum()),
         number=len(z),
-        bias=f"{abs(bias):.2g}",
-        towards=("higher" if bias > 0 else "lower") if leans else "",
+        bias=bias if leans else 0,
         skill=skill,
     )
 
