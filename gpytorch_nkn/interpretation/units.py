@@ -53,7 +53,6 @@ _NAMED = {
     "daily": _SIZES["days"],
     "hourly": _SIZES["hours"],
 }
-_HOURS = 4.0  # standard deviation of times in days below which dates have hours
 _LARGEST = 1e300
 _NEAR = 0.01  # relative tolerance of a named period
 
@@ -160,19 +159,11 @@ class Units:
     def position(self, value: float, column: int = 0) -> str:
         """Write a position along a column, given in units of the model, as a number or a date."""
         if self.to_dates is not None and column == 0:
-            return self._date(value)
+            unit = "D" if self.x_unit == "yr" else "m"
+            return str(self.to_dates(np.array([value]))[0].astype(f"datetime64[{unit}]"))
         scale = float(self.x_scale[column])
         number = rounded(float(self.x_offset[column]) + scale * value, scale)
         return f"{number} {self.x_unit}".rstrip() if column == 0 else number
-
-    def _date(self, value: float) -> str:
-        assert self.to_dates is not None
-        date = self.to_dates(np.array([value]))[0].astype("datetime64[m]").item()
-        month = f"{date:%B} {date.year}"
-        if self.x_unit == "yr":
-            return month
-        hour = f"{date:%H:%M}, " if self.x_scale[0] * YEARS[self.x_unit] * _YEAR < _HOURS else ""
-        return f"{hour}{date.day} {month}"
 
 
 def period_name(period: float, unit: str) -> str:

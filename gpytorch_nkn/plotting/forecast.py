@@ -13,6 +13,7 @@ from gpytorch_nkn.plotting.style import (
     DASHES,
     GRAY,
     ORANGE,
+    as_vectors,
     draw_band,
     draw_points,
     finish,
@@ -57,22 +58,17 @@ def plot_forecast(
         title: Title, above the legend.
 
     Raises:
-        ValueError: Lengths differ, or there is no training data.
+        ValueError: Lengths differ, or the training data are empty or not finite.
     """
     x, mean = np.asarray(x), np.asarray(mean)
     lower, upper = np.atleast_2d(lower), np.atleast_2d(upper)
     levels = np.ravel(level).tolist()
-    train_x, train_y = (np.asarray(values) for values in train)
+    train_x, train_y = as_vectors(train_times=train[0], train_values=train[1])
     if x.shape != mean.shape or not (len(levels), *x.shape) == lower.shape == upper.shape:
         raise ValueError(
             "x, mean, lower and upper must be vectors of one length, the ends with a row per "
             f"level, got shapes {x.shape}, {mean.shape}, {lower.shape} and {upper.shape} for "
             f"{len(levels)} levels."
-        )
-    if train_x.size == 0 or train_x.shape != train_y.shape:
-        raise ValueError(
-            "train must hold times and values of one length, at least one, got shapes "
-            f"{train_x.shape} and {train_y.shape}."
         )
     if x.size == 1:  # one point becomes a line of half a step
         moments = x.astype("datetime64[ms]") if x.dtype.kind == "M" else x

@@ -255,13 +255,11 @@ def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
     size = float(np.clip(0.27 * per_row, 5.5, 9.0))
     beside: Any = {"textcoords": "offset points", "annotation_clip": False}
     beside |= {"ha": "right", "va": "center"}
-    for number, stage in enumerate(stages):  # small layers have larger thumbnails
-        room = rows / len(stage.importance)
-        growth = min(room, 1.7) ** 0.5
-        half = 0.5 * _WIDTH * min(growth, 1.15)
+    for number, stage in enumerate(stages):
+        room, half = rows / len(stage.importance), 0.5 * _WIDTH
         stage.left, stage.right = number - half, number + half
         # at most as tall as wide, for any shape of the axes
-        stage.height = min(_HEIGHT * growth, 1.8 * half * per_column / per_row)
+        stage.height = min(_HEIGHT, 1.8 * half * per_column / per_row)
         stage.middles = (np.arange(len(stage.importance)) + 0.5) * room
         if stage.inputs:
             _draw_inputs(ax, stages, stage)
@@ -281,23 +279,22 @@ def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage) -> None:
     lines: list[tuple[float, Any, float, Any]] = []
     largest = np.hstack([shares for _, shares in target.inputs]).max(1)
     end = target.left - (0.11 if target.is_product else 0.0)
-    for unit, y in enumerate(target.middles):
-        before = len(lines)
-        for past, (number, shares) in enumerate(target.inputs):
-            source = stages[number]
-            color = _PAST if past else GRAY if target.is_product else BLUE
-            for other, start in enumerate(source.middles):
-                strength = float(shares[unit, other] / (largest[unit] or 1.0))
-                if strength >= _SMALLEST:
-                    width, alpha = 0.3 + 2.5 * strength, 0.06 + 0.74 * strength**1.5
-                    if target.is_product:
-                        width = alpha = 0.8
-                    line = [(source.right, start), (end, y)]
-                    lines.append((strength, line, width, to_rgba(color, alpha)))
-        if target.is_product and len(lines) > before:
-            ax.plot([end, target.left], [y, y], color=GRAY, linewidth=0.8, zorder=1)
-            ax.plot(end, y, "o", ms=8, mfc="white", mec=GRAY, mew=0.7, zorder=2)
-            ax.plot(end, y, "x", ms=3.6, color=GRAY, mew=1, zorder=2.1)
+    for past, (number, shares) in enumerate(target.inputs):
+        color = _PAST if past else GRAY if target.is_product else BLUE
+        strengths = shares / np.where(largest > 0, largest, 1.0)[:, None]
+        for unit, other in np.argwhere(strengths >= _SMALLEST):
+            strength = float(strengths[unit, other])
+            width, alpha = 0.3 + 2.5 * strength, 0.06 + 0.74 * strength**1.5
+            if target.is_product:
+                width = alpha = 0.8
+            start = stages[number].right, stages[number].middles[other]
+            line = [start, (end, target.middles[unit])]
+            lines.append((strength, line, width, to_rgba(color, alpha)))
+    if target.is_product:
+        ends = np.full(len(target.middles), end)
+        ax.hlines(target.middles, end, target.left, color=GRAY, linewidth=0.8, zorder=1)
+        ax.plot(ends, target.middles, "o", ms=8, mfc="white", mec=GRAY, mew=0.7, zorder=2)
+        ax.plot(ends, target.middles, "x", ms=3.6, color=GRAY, mew=1, zorder=2.1)
     lines.sort(key=lambda line: line[0])
     _, parts, widths, colors = zip(*lines, strict=True) if lines else [()] * 4
     drawn = LineCollection(parts, linewidths=widths, colors=colors, zorder=1)

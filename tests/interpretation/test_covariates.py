@@ -65,6 +65,7 @@ def test_effects_have_their_slopes_in_units_of_the_data(forecaster, known):
 def test_a_report_names_the_covariates(forecaster):
     found = report(forecaster, progress=False)
     assert "As price goes from" in found.text and "effect of law" in found.text.lower()
+    assert all("of the variance" in line for line in found.summary)  # effects have their own part
     assert found.forecast is None and all(section.curve for section in found.sections)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from gpytorch.kernels import Kernel
@@ -16,7 +16,6 @@ from gpytorch_nkn.interpretation.expansion import (
     columns_of,
     name_of,
     period_of,
-    window_of,
 )
 from gpytorch_nkn.kernels import role_of
 
@@ -65,13 +64,6 @@ class Role:
 
     kind: str
     period: float | None = None  # of a cycle, in units of the kernel
-    begin: float = -math.inf  # location of the steps that begin and end it
-    end: float = math.inf
-
-    @property
-    def is_window(self) -> bool:
-        """Whether steps begin or end it."""
-        return math.isfinite(self.begin) or math.isfinite(self.end)
 
 
 def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
@@ -96,7 +88,7 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
                 curve = curve * curves[id(factor)]
             elif role_of(factor) == "linear":
                 degree += 1
-            elif role_of(factor) == "step":  # see roles_of
+            elif role_of(factor) == "step":
                 continue
             else:
                 others.append(name_of(factor))
@@ -150,16 +142,7 @@ def roles_of(
     """
     behaviours = behaviours_of(terms, geometry)
     periods = _fundamental_periods(terms, behaviours, geometry, importance or _total_shares)
-    roles = [_role(behaviour, geometry, periods) for behaviour in behaviours]
-    return [_in_window(role, term) for role, term in zip(roles, terms, strict=True)]
-
-
-def _in_window(role: Role, term: Term) -> Role:
-    """Add the ends of steps to a role; a product of steps only shifts the level of the trend."""
-    if all(role_of(factor) == "step" for factor in term.factors):
-        return Role("trend") if term.factors else role
-    begin, end = window_of(term.factors)
-    return replace(role, begin=begin, end=end)
+    return [_role(behaviour, geometry, periods) for behaviour in behaviours]
 
 
 def _role(behaviour: Behaviour, geometry: Geometry, periods: dict[float, float]) -> Role:

@@ -19,7 +19,6 @@ from gpytorch_nkn.interpretation.expansion import (
     evaluate_strips,
     expand_source,
     group_terms,
-    window_text,
 )
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
 
@@ -131,7 +130,7 @@ def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
     for group in group_terms(terms, roles):
         role = number[id(group[0])]
         name = group[0].label if role.kind == "other" else _role_name(role, gp)
-        has_mean = role.kind == "trend" and not role.is_window
+        has_mean = role.kind == "trend"
         parts.append(Component(name, group, role, has_mean=has_mean))
     if not any(part.has_mean for part in parts):
         parts.append(Component("trend", (), Role("trend"), has_mean=True))
@@ -150,7 +149,7 @@ def _role_name(role: Role, gp: FittedGP) -> str:
     name = {"variation": "smooth variation"}.get(role.kind, role.kind)
     if role.period is not None:
         name = f"cycle of {gp.units.length(torch.tensor(role.period, dtype=torch.float64))}"
-    return f"{name} {window_text(role.begin, role.end, gp.units)}".rstrip()
+    return name
 
 
 def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:

@@ -5,8 +5,6 @@ from gpytorch_nkn.interpretation.expansion.factors import (
     columns_of,
     name_of,
     period_of,
-    window_of,
-    window_text,
 )
 from gpytorch_nkn.interpretation.expansion.simplify import Simplification, simplify, words_of
 from gpytorch_nkn.interpretation.expansion.terms import (
@@ -32,7 +30,5 @@ __all__ = [
     "name_of",
     "period_of",
     "simplify",
-    "window_of",
-    "window_text",
     "words_of",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from copy import deepcopy
 
@@ -29,8 +28,6 @@ __all__ = [
     "on_columns",
     "period_of",
     "real_part",
-    "window_of",
-    "window_text",
 ]
 
 Columns = tuple[int, ...] | None
@@ -87,27 +84,6 @@ def lengthscale_of(kernel: Kernel) -> Tensor | None:
     """Return lengthscales ``... x 1 x D`` of a smooth kernel, else None."""
     spec = spec_of(kernel)
     return spec.first(kernel, "lengthscale") if spec is not None and spec.role == "smooth" else None
-
-
-def window_of(factors: Sequence[Kernel]) -> tuple[float, float]:
-    """Return where steps begin and end a product, in units of the kernel, or infinity."""
-    begin, end = -math.inf, math.inf
-    for factor in factors:
-        if role_of(factor) == "step":
-            location = float(factor.location.detach().double().mean())
-            if factor.side == "after":
-                begin = max(begin, location)
-            else:
-                end = min(end, location)
-    return begin, end
-
-
-def window_text(begin: float, end: float, units: Units, column: int = 0) -> str:
-    """Return text such as ``from March 1998 on``, empty without ends."""
-    first, last = (units.position(p, column) if math.isfinite(p) else "" for p in (begin, end))
-    if first and last:
-        return f"between {first} and {last}"
-    return f"from {first} on" if first else f"until {last}" if last else ""
 
 
 def label_of(kernel: Kernel, units: Units) -> str:

@@ -30,8 +30,6 @@ from gpytorch_nkn.interpretation.expansion.factors import (
     columns_of,
     label_of,
     period_of,
-    window_of,
-    window_text,
 )
 from gpytorch_nkn.interpretation.expansion.stock_kernels import (
     Part,
@@ -343,14 +341,10 @@ def words_of(term: Term, units: Units) -> str:
         [factor for factor in term.factors if role_of(factor) == role]
         for role in ("smooth", "periodic", "linear", "walk", "step", None)
     )
-    if steps:
-        rest = rest_of(steps)
-        what = f"{words_of(rest, units)}," if rest else "a shift of level"
-        column = (columns_of(steps[0]) or (0,))[0]
-        return f"{what} {window_text(*window_of(steps), units, column)}"
-    if others or (walks and not cycles):
-        phrases = [getattr(spec_of(factor), "words", None) for factor in (*others, *walks)]
-        if rest := rest_of(others, walks):
+    if others or steps or (walks and not cycles):
+        named = (*others, *steps, *walks)
+        phrases = [getattr(spec_of(factor), "words", None) for factor in named]
+        if rest := rest_of(others, steps, walks):
             phrases.append(words_of(rest, units))
         return term.label if None in phrases else " times ".join(map(str, phrases))
     degrees = {1: "linear", 2: "quadratic", 3: "cubic"}

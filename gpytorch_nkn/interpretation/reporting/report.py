@@ -139,10 +139,10 @@ class Report(Findings):
     def _curve(
         self, curve: ComponentCurve, text: str, caption: str, labels: dict[str, str]
     ) -> Sketch:
-        def paint(ax: Any) -> None:
-            plotting.plot_components([ax], [curve], x_label=self._x_label(), **labels)
-
-        return Sketch(text, paint, caption=caption)
+        labels["x_label"] = self._x_label()
+        return Sketch(
+            text, lambda ax: plotting.plot_components([ax], [curve], **labels), caption=caption
+        )
 
     def _continuation(self, forecast: Forecast) -> Block:
         begin = forecast.x[0] - _HISTORY * (forecast.x[-1] - forecast.x[0])
@@ -384,14 +384,14 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
 def _section(
     split: Decomposition, number: int, words: Description, curve: ComponentCurve
 ) -> Section:
-    component, negligible = split.components[number], bool(split.negligible[number])
-    sentences = list(words.sentences)
-    if negligible and words.title != "A constant level":
-        sentences.append(say("noise", plural=words.title.endswith("components")))
+    title, sentences = words
+    negligible = bool(split.negligible[number])
+    if negligible and title != "A constant level":
+        sentences = *sentences, say("noise", plural=title.endswith("components"))
     return Section(
-        title=words.title,
-        sentences=tuple(sentences),
-        terms=component.label or "the mean function only",
+        title=title,
+        sentences=sentences,
+        terms=split.components[number].label or "the mean function only",
         share=float(np.diff(split.explained, prepend=0.0)[number]),
         negligible=negligible,
         curve=curve,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,12 +44,8 @@ _WALK = 0.05  # relative standard deviation above which a random walk is named
 _ALONE = 0.25  # correlation length in steps below which neighbours are uncorrelated
 
 
-@dataclass(frozen=True)
-class Description:
-    """Title of a component, such as "A yearly cycle", and sentences on it."""
-
-    title: str
-    sentences: tuple[str, ...]
+#: Title of a component, such as "A yearly cycle", and sentences on it
+Description = tuple[str, tuple[str, ...]]
 
 
 def describe_component(
@@ -67,19 +62,18 @@ def describe_component(
     of the kernel.
     """
     role, size = component.role, spread_text(mean.std(), units)
-    kind = "" if role is None or role.is_window else role.kind
-    if role is not None and kind == "cycle":
+    if role is not None and role.kind == "cycle":
         return _cycle(component, role, size, geometry, units)
-    if kind == "variation":
+    if role is not None and role.kind == "variation":
         return _variation(component, size, geometry, units)
     if component.has_mean:
-        trend = _trend(x, mean, targets_std, units)
-        return replace(trend, sentences=(*trend.sentences, *_random_walks(component, units)))
+        title, sentences = _trend(x, mean, targets_std, units)
+        return title, (*sentences, *_random_walks(component, units))
     name = component.name
     if role is not None and role.kind == "other":
         name = words_of(component.terms[0], units)
     title = name[:1].upper() + name[1:]
-    return Description(title, (say("size", plural=title.endswith("components"), value=size),))
+    return title, (say("size", plural=title.endswith("components"), value=size),)
 
 
 def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = False) -> list[str]:
@@ -147,7 +141,7 @@ def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) ->
     change = float(np.ptp(mean))
     if change <= _FLAT * targets_std:
         level = _with_unit(_level(mean.mean(), mean, targets_std, units), units)
-        return Description("A constant level", (say("level", value=level),))
+        return "A constant level", (say("level", value=level),)
     start, last, low, high = (
         _level(value, mean, change, units) for value in (mean[0], mean[-1], mean.min(), mean.max())
     )
@@ -159,16 +153,16 @@ def _trend(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) ->
         shape, rate = _rate(x, mean, units)
         facts = {"goes": goes, "start": start, "end": end, "rate": rate}
         sentence = say("straight", **facts, unit=singular(units.x_unit))
-        return Description(f"A {direction} trend, {shape}", (sentence,))
+        return f"A {direction} trend, {shape}", (sentence,)
     if _turns(mean, _TURN * change):
         sentence = say("moving", low=low, high=high, start=start, end=end)
-        return Description("A trend that rises and falls", (sentence,))
+        return "A trend that rises and falls", (sentence,)
     halfway = np.interp((x[0] + x[-1]) / 2, x, mean)
     before, after = abs(np.diff(units.original(np.array([mean[0], halfway, mean[-1]]))))
     course = " that gets steeper" if after > _STEEPER * before else ""
     course = " that gets flatter" if before > _STEEPER * after else course
     sentence = say("monotone", goes=goes, start=start, end=end)
-    return Description(f"A {direction} trend{course}", (sentence,))
+    return f"A {direction} trend{course}", (sentence,)
 
 
 def _rate(x: np.ndarray, mean: np.ndarray, units: Units) -> tuple[str, str]:
@@ -184,16 +178,17 @@ def _rate(x: np.ndarray, mean: np.ndarray, units: Units) -> tuple[str, str]:
 
 
 def _random_walks(component: Component, units: Units) -> list[str]:
-    """Sentences on random walks and level shifts that are part of a trend."""
+    """A sentence on random walks and level shifts that are part of a trend."""
     moving = [term for term in component.terms if term.factors]
     least = _WALK**2 * sum(term.mean_share() for term in moving)
-    moving = [term for term in moving if term.mean_share() >= least]
-    sentences = []
-    for phrase, role, which in (("walks", "walk", any), ("shifts", "step", all)):
-        own = [t for t in moving if which(role_of(factor) == role for factor in t.factors)]
-        if own:
-            sentences.append(say(phrase, what=listed([words_of(term, units) for term in own])))
-    return sentences
+    found = [
+        words_of(term, units)
+        for term in moving
+        if term.mean_share() >= least
+        and (roles := [role_of(factor) for factor in term.factors])
+        and ("walk" in roles or set(roles) == {"step"})
+    ]
+    return [say("walks", what=listed(found))] if found else []
 
 
 def _cycle(
@@ -212,22 +207,20 @@ def _cycle(
         speed = "from one cycle to the next" if length < 2 * role.period else "slowly"
         own = length_text(length * scale, units.x_unit)
         sentences.append(say("fading_cycle", speed=speed, length=own))
-    return Description(f"{article} {name}", tuple(sentences))
+    return f"{article} {name}", tuple(sentences)
 
 
 def _variation(component: Component, size: str, geometry: Geometry, units: Units) -> Description:
     _, own = _lengths(component, geometry)
     if own <= _ALONE * geometry.step:
-        return Description(
-            "A variation from point to point", tuple(say_all("single_points", size=size))
-        )
+        return "A variation from point to point", tuple(say_all("single_points", size=size))
     text = length_text(own * float(units.x_scale[0]), units.x_unit)
     sentences = [say("variation", length=text, size=size)]
     fading = [any(role_of(f) == "smooth" for f in term.factors) for term in component.terms]
     shares = [term.mean_share() for term in component.terms]
     if np.dot(fading, shares) > 0.5 * sum(shares):  # a long period would come back
         sentences.append(say("fades", length=text))
-    return Description("A smooth variation without a period", tuple(sentences))
+    return "A smooth variation without a period", tuple(sentences)
 
 
 def _lengths(component: Component, geometry: Geometry) -> tuple[float, float]:

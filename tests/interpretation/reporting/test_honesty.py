@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import ChainedInputTransform, Normalize, Warp
+from botorch.models.transforms import ChainedInputTransform, Normalize, Round, Warp
 from gpytorch.constraints import Interval
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
@@ -48,6 +48,13 @@ def test_structure_is_told_though_other_structure_hides_it():
     x = torch.arange(96.0).unsqueeze(-1)
     y = 0.2 * x[:, 0] + torch.sin(2 * math.pi * x[:, 0] / 12) + 0.1 * torch.randn(96)
     split = decompose(with_noise(GP(x, y, periodic(12.0) + LinearKernel()), 0.01))
+    assert not split.negligible.any()
+
+
+def test_weak_structure_in_many_points_is_told():
+    x = torch.arange(300.0).unsqueeze(-1)
+    y = 0.01 * x[:, 0] + 0.25 * torch.sin(2 * math.pi * x[:, 0] / 12) + 0.3 * torch.randn(300)
+    split = decompose(with_noise(GP(x, y, periodic(12.0) + LinearKernel()), 0.09))
     assert not split.negligible.any()
 
 
@@ -125,6 +132,13 @@ def test_transforms_that_are_not_affine_give_no_places_and_no_lengths(top):
     with pytest.raises(ValueError, match="not affine"):
         split.curves()
     assert expand(model).terms[0].label == "RBF(0.300)"  # of the transformed input
+
+
+def test_a_transform_that_flattens_a_column_gives_no_lengths():
+    x = torch.cat([torch.linspace(0, 1, 20).unsqueeze(-1), 0.4 * torch.rand(20, 1)], -1)
+    rounded = Round(integer_indices=[1], approximate=False)  # to zero
+    model = SingleTaskGP(x, x[:, :1].sin(), covar_module=rbf(0.3), input_transform=rounded)
+    assert expand(model.eval()).terms[0].label == "RBF[x0, x1](0.300)"
 
 
 def test_units_of_single_precision_models_far_from_zero():
