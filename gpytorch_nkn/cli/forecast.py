@@ -284,7 +284,7 @@ def _draw(
         for times in (series.index, task.times)
     )
     curves = new_x[order], *table[["median", "lower95", "upper95"]].to_numpy()[order].T
-    options = {
+    options: dict[str, Any] = {
         "train": (x[shown], series.y[shown]),
         "test": None if task.observed is None else (new_x, task.observed),
         "x_label": literal(f"{series.x_label} ({series.zone})" if series.zone else series.x_label),

@@ -272,12 +272,15 @@ def _check_model(gp: FittedGP) -> None:
         raise ValueError(f"A report needs at least 3 points, got {gp.targets.size(-1)}.")
     if gp.is_series and bool((gp.time == gp.time[..., :1, :]).all()):
         raise ValueError("A report on a series needs different times, got one for all points.")
-    if gp.targets.dim() > 1:
-        advice = "use decompose, or subset_output of a BoTorch model"
-        advice = "use report_search or effects" if is_ensemble(gp.model) else advice
+    if gp.targets.dim() > 1 and is_ensemble(gp.model):
         raise NotImplementedError(
-            "A report is on one process of one output, got targets of shape "
-            f"{tuple(gp.targets.shape)}; {advice}."
+            f"A report is on one process, got an ensemble of {len(gp.targets)}; use report_search "
+            "or effects."
+        )
+    if gp.targets.dim() > 1:
+        raise NotImplementedError(
+            f"A report is on one output, got targets of shape {tuple(gp.targets.shape)}; use "
+            "decompose, or subset_output of a BoTorch model."
         )
     warn_of_size(
         "report",

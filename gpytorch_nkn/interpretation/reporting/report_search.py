@@ -259,10 +259,12 @@ def report_search(
                 )
             )
     if getattr(acquisition, "_log", False):
-        highest = max(np.nanmax(one.acquisition, initial=-np.inf) for one in slices)
+        logs = [s.acquisition for s in slices if s.acquisition is not None]
+        highest = max(float(np.nanmax(one, initial=-np.inf)) for one in logs)
         highest = highest if np.isfinite(highest) else 0.0
         with np.errstate(under="ignore"):  # small terms vanish
-            slices = [replace(s, acquisition=np.exp(s.acquisition - highest)) for s in slices]
+            gains = [np.exp(one - highest) for one in logs]
+        slices = [replace(s, acquisition=g) for s, g in zip(slices, gains, strict=True)]
     skill = _skill(values, loo.mean)
     found = SearchReport(
         title=title,
