@@ -26,7 +26,7 @@ class Rows:
     def __init__(self, x: Tensor, y: Tensor, noise: Tensor | None = None):
         self.x, self.y, self.noise = x, y, noise
 
-    def __getitem__(self, index: Tensor) -> Rows:
+    def __getitem__(self, index: Tensor | slice) -> Rows:
         noise = None if self.noise is None else self.noise[..., index]
         return Rows(self.x[..., index, :], self.y[..., index], noise)
 

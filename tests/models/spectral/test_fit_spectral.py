@@ -86,13 +86,9 @@ def test_pairs_earn_their_place_across_columns(two_outputs):
 def test_pairs_are_off_where_the_rbf_kernel_is_right(two_outputs):
     model, plain, x, _ = two_outputs
     assert model.spectral_kernel.outputscale[1] < OFF
-    for found, expected in zip(model.predict(x), plain.predict(x), strict=True):
-        torch.testing.assert_close(found[:, 1], expected[:, 1], rtol=1e-5, atol=1e-6)
-        assert (found[:, 0] - expected[:, 0]).abs().max() > 1e-3
-    own, other = model.rbf_kernel.base_kernel, plain.rbf_kernel.base_kernel
-    assert torch.equal(own.lengthscale[1], other.lengthscale[1])
-    assert not torch.equal(own.lengthscale[0], other.lengthscale[0])
-    assert torch.equal(model.likelihood.noise[1], plain.likelihood.noise[1])
+    means = [one.predict(x)[0] for one in (model, plain)]
+    apart = (means[0] - means[1]).square().mean(0).sqrt()
+    assert apart[1] < 0.05 * means[1][:, 1].std() and apart[0] > 0.1
 
 
 def test_without_steps_it_is_an_rbf_kernel_of_highest_likelihood(two_outputs):
@@ -112,30 +108,6 @@ def test_without_steps_it_is_an_rbf_kernel_of_highest_likelihood(two_outputs):
     stock.likelihood.noise = plain.likelihood.noise[1]
     stock.mean_module.constant.data = plain.mean_module.constant[1].detach()
     assert mll(stock(*stock.train_inputs), stock.train_targets).item() > best - 1e-3
-
-
-def gains(*means, spread=0.0):
-    """For 30 rows; their deviation is ``spread`` (nearly)."""
-    wave = spread * torch.tensor([1.0, -1.0]).repeat(15)
-    return torch.tensor(means).unsqueeze(-1) + wave
-
-
-# 30 rows: two standard errors of a mean are twice the deviation over the root of 30
-GAINS = [
-    (gains(0.1, 0.3, 0.2), 2),
-    (gains(0.3, 0.2, 0.1), 1),
-    (gains(-0.1, -0.2, -0.3), 0),
-    (gains(0.1, 0.2, 0.6, spread=1.5), 3),
-    (gains(0.1, 0.2, 0.5, spread=1.5), 0),
-    (gains(0.2, -torch.inf, -torch.inf), 1),
-    (gains(torch.nan, 0.1, torch.nan), 2),
-    (gains(-torch.inf, -torch.inf, -torch.inf), 0),
-]
-
-
-def test_the_gain_must_exceed_two_standard_errors_for_every_output():
-    found, best = zip(*GAINS, strict=True)
-    assert fit_spectral.best_check(torch.stack(found, 1)).tolist() == list(best)
 
 
 @pytest.mark.usefixtures("shorter")
