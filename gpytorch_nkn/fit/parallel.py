@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError
@@ -17,7 +16,6 @@ import cloudpickle
 import numpy as np
 import torch
 from joblib import Parallel, delayed, effective_n_jobs
-from joblib.parallel import get_active_backend
 from threadpoolctl import threadpool_limits
 
 from gpytorch_nkn.fit.session import warn_user
@@ -55,7 +53,8 @@ def as_finished(
         function: Function of an importable module.
         tasks: Arguments of each task, drawn as workers become free.
         n_jobs: Number of jobs as in joblib; ``joblib.parallel_config`` chooses the backend.
-        shared: First argument of every task, sent to each worker only once; ``None`` for none.
+        shared: First argument of every task, sent to each worker only once (by Ray with every
+            task); ``None`` for none.
 
     Raises:
         Exception: One of ``WORKER_LOST``, Dask's ``KilledWorker`` or Ray's ``RayActorError``, after
@@ -140,27 +139,21 @@ def _call(
 class _SharedPayload:
     """An object that is sent to each worker once.
 
-    It is pickled into one array of bytes, which joblib memory-maps, Dask scatters and Ray puts into
-    its object store. A worker unpickles it once.
+    It is pickled into one array of bytes, which joblib memory-maps and Dask scatters. A worker
+    unpickles it once.
     """
 
     def __init__(self, value: Any):
         self._key = uuid4().hex
         self._value: Any = value
         self._bytes: np.ndarray | None = None
-        self._stored: Any = None
-        backend = type(get_active_backend()[0])
-        self._ray = sys.modules["ray"] if backend.__name__ == "RayBackend" else None
 
     def open(self) -> Any:
         """The object itself in this process, one copy for all tasks in a worker."""
         if self._value is not None:
             return self._value
         if self._key not in _opened:
-            content = self._bytes
-            if content is None:
-                content = sys.modules["ray"].get(self._stored)
-            _opened[self._key] = pickle.loads(content.tobytes())
+            _opened[self._key] = pickle.loads(self._packed().tobytes())
             while len(_opened) > _KEPT:
                 _opened.popitem(last=False)
         return _opened[self._key]
@@ -172,16 +165,7 @@ class _SharedPayload:
         return self._bytes
 
     def __getstate__(self) -> dict:
-        if self._value is None:  # one worker passes it on to another
-            return self.__dict__.copy()
-        content: dict[str, Any] = {"_bytes": None, "_stored": None}
-        if self._ray is None:
-            content["_bytes"] = self._packed()
-        else:
-            if self._stored is None:  # Ray frees objects without a reference
-                self._stored = self._ray.put(self._packed())
-            content["_stored"] = self._stored
-        return {"_key": self._key, "_value": None, "_ray": None, **content}
+        return {"_key": self._key, "_value": None, "_bytes": self._packed()}
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self._packed().nbytes
