@@ -35,8 +35,7 @@ def complex_network(batch_shape=None):
 
 NETWORKS = {
     "time_series": lambda **options: NeuralKernelNetwork.time_series(**options),
-    "zero_mean": lambda **options: NeuralKernelNetwork.time_series(zero_mean=True, **options),
-    "regression": lambda **options: NeuralKernelNetwork.regression(1, variances=True, **options),
+    "regression": lambda **options: NeuralKernelNetwork.regression(1, **options),
     "complex": complex_network,
 }
 
@@ -176,7 +175,7 @@ def samples_of_priors(module, num_samples):
 
 @pytest.mark.parametrize(
     ("name", "batch_shape"),
-    [("time_series", (2,)), ("zero_mean", ()), ("regression", ()), ("regression", (2,))],
+    [("time_series", (2,)), ("regression", ()), ("regression", (2,))],
 )
 def test_samples_of_all_parameters_can_be_loaded(name, batch_shape):
     """What Pyro's samplers call: every parameter gets a batch of samples."""

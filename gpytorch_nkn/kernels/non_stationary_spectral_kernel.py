@@ -63,7 +63,6 @@ class NonStationarySpectralKernel(FeatureKernel):
             normal. The paper uses 0; equal frequencies would stay equal.
         seed: Of the frequencies and phases, which are equal in all batch entries.
         ard: Use one lengthscale per column.
-        learn_lengthscale: Train the lengthscales.
         outputscale_prior, outputscale_constraint: Prior and constraint of ``s``.
         frequency_prior: Prior on the mean frequencies; a number is the standard deviation of a
             normal prior around the start values.
@@ -110,7 +109,6 @@ class NonStationarySpectralKernel(FeatureKernel):
         correlation: float = 0.98,
         seed: int = 0,
         ard: bool = True,
-        learn_lengthscale: bool = True,
         outputscale_prior: Prior | None = None,
         outputscale_constraint: Interval | None = None,
         frequency_prior: Prior | float | None = None,
@@ -136,7 +134,6 @@ class NonStationarySpectralKernel(FeatureKernel):
         self.input_dim = input_dim
         self.feature_map = features
         self.stationary = stationary
-        self.raw_lengthscale.requires_grad_(learn_lengthscale)
         draws = normal((num_features, 2 * input_dim + 1), torch.Generator().manual_seed(seed))
         draws = draws.to(self.raw_lengthscale.device)
         correlation = 1.0 if stationary else correlation  # both frequencies have unit variance

@@ -145,11 +145,10 @@ def frozen_linear_mean():
 
 
 KNOWN = {
-    "zero-mean periodic": lambda: network_model(zero_mean=True),
+    "zero-mean periodic": lambda: zero_mean(1.0),
     "zero-mean periodic, long lengthscales": lambda: zero_mean(30.0),
     "priors": network_model,
     "no priors": lambda: network_model(priors=False),
-    "variances": lambda: network_model(variances=True),
     "several columns": wide,
     "scaled": lambda: wide(ScaleKernel(NeuralKernelNetwork.regression(3))),
     "active dims": lambda: wide(
@@ -198,11 +197,9 @@ def with_prior(prior, closure):
 
 
 def zero_mean(lengthscale):
-    model = network_model(zero_mean=True)
-    for kernel in model.covar_module.primitives:
-        if isinstance(kernel, ZeroMeanPeriodicKernel):
-            kernel.lengthscale = lengthscale
-    return model
+    kernel = ZeroMeanPeriodicKernel(active_dims=(0,))
+    kernel.lengthscale = lengthscale
+    return wide(small_network(kernel, RBFKernel()))
 
 
 def constrained(constraint):

@@ -127,7 +127,7 @@ def test_equal_frequencies_are_random_fourier_features():
 
 
 def test_one_pair_is_the_bivariate_complex_exponential():
-    kernel = NonStationarySpectralKernel(1, 3, correlation=0.1, learn_lengthscale=False)
+    kernel = NonStationarySpectralKernel(1, 3, correlation=0.1)
     kernel.lengthscale = 1.0
     other = BivariateComplexExponentialKernel(ard_num_dims=3)
     other.initialize(frequencies=kernel.frequencies.squeeze(-2).detach())

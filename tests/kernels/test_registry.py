@@ -234,9 +234,8 @@ def test_words_of_a_row_are_checked(fields, message):
 
 PRESETS = {
     "time_series": NeuralKernelNetwork.time_series(),
-    "time_series-zero_mean": NeuralKernelNetwork.time_series(zero_mean=True, variances=True),
     "regression": NeuralKernelNetwork.regression(2),
-    "tabular": NeuralKernelNetwork.tabular(2, columns=True, spectral=1),
+    "tabular": NeuralKernelNetwork.tabular(2, columns=True),
     "additive": NeuralKernelNetwork.additive(2),
     "texture": NeuralKernelNetwork.texture(),
     "optimization": NeuralKernelNetwork.optimization(2),

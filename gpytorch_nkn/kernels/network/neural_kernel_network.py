@@ -106,9 +106,7 @@ class NeuralKernelNetwork(BatchKernel):
         cls,
         *,
         wiring: str = PAPER_WIRING,
-        zero_mean: bool = False,
         priors: bool = True,
-        variances: bool = False,
         sparsity: Literal["l1"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
@@ -121,12 +119,8 @@ class NeuralKernelNetwork(BatchKernel):
 
         Args:
             wiring: Layers in the paper's notation.
-            zero_mean: Use :class:`.ZeroMeanPeriodicKernel` and :class:`.CenteredLinearKernel`, for
-                interpretable decompositions.
             priors: Use weak log-normal priors on lengthscales, periods, variances and weights, for
                 standardised inputs and targets.
-            variances: Add a variance per primitive, as the paper does. The weights of the first
-                layer have the same effect.
             sparsity: ``"l1"`` replaces the prior on weights by an exponential prior, for few
                 connections, also with ``priors=False``.
             batch_shape: Shape of the batch of independent networks.
@@ -134,15 +128,8 @@ class NeuralKernelNetwork(BatchKernel):
 
         Reference: Sun et al. (2018), section 5.1 and appendix J.1.
         """
-        options = presets.make_options(
-            wiring=wiring,
-            priors=priors,
-            variances=variances,
-            sparsity=sparsity,
-            batch_shape=batch_shape,
-        )
-        name = "time_series-zero_mean" if zero_mean else "time_series"
-        return cls._preset(presets.paper(name, 1, None, options), 1, active_dims)
+        options = presets.make_options(wiring, priors, sparsity, batch_shape)
+        return cls._preset(presets.paper("time_series", 1, None, options), 1, active_dims)
 
     @classmethod
     def forecast(
@@ -219,7 +206,6 @@ class NeuralKernelNetwork(BatchKernel):
         cat_dims: Iterable[int] | None = None,
         wiring: str = PAPER_WIRING,
         priors: bool = True,
-        variances: bool = False,
         sparsity: Literal["l1"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
@@ -229,11 +215,11 @@ class NeuralKernelNetwork(BatchKernel):
         Args:
             input_dim: Number of input columns, each with a lengthscale (ARD).
             cat_dims: Categorical columns, see :meth:`tabular`.
-            wiring, priors, variances, sparsity, batch_shape, active_dims: See :meth:`time_series`.
+            wiring, priors, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.2 and appendix J.2.
         """
-        options = presets.make_options(wiring, priors, variances, sparsity, batch_shape)
+        options = presets.make_options(wiring, priors, sparsity, batch_shape)
         parts = presets.paper("regression", input_dim, cat_dims, options)
         return cls._preset(parts, input_dim, active_dims)
 
@@ -244,7 +230,6 @@ class NeuralKernelNetwork(BatchKernel):
         *,
         cat_dims: Iterable[int] | None = None,
         columns: bool = False,
-        spectral: int = 0,
         ard: bool = True,
         wiring: str = PAPER_WIRING,
         priors: bool = True,
@@ -263,14 +248,12 @@ class NeuralKernelNetwork(BatchKernel):
                 column has a :class:`.CategoricalKernel`. One over all of them multiplies one
                 primitive of each kind; other primitives ignore these columns.
             columns: Add one RBF per column, and use only one RBF and one Matern-5/2 over all.
-            spectral: Number of additional spectral mixture components over all columns; with few
-                rows they overfit.
             ard: Use one lengthscale per column. A single lengthscale suits many columns and few
                 rows.
             wiring, priors, batch_shape, active_dims: See :meth:`time_series`.
         """
         options = presets.make_options(wiring=wiring, priors=priors, batch_shape=batch_shape)
-        parts = presets.tabular(input_dim, cat_dims, columns, spectral, ard, options)
+        parts = presets.tabular(input_dim, cat_dims, columns, ard, options)
         return cls._preset(parts, input_dim, active_dims, skip=True)
 
     @classmethod
@@ -281,7 +264,6 @@ class NeuralKernelNetwork(BatchKernel):
         cat_dims: Iterable[int] | None = None,
         wiring: str = PAPER_WIRING,
         priors: bool = True,
-        variances: bool = False,
         sparsity: Literal["l1"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
@@ -291,11 +273,11 @@ class NeuralKernelNetwork(BatchKernel):
         Args:
             input_dim: Number of input columns.
             cat_dims: Categorical columns, each with a :class:`.CategoricalKernel` in place of RBF.
-            wiring, priors, variances, sparsity, batch_shape, active_dims: See :meth:`time_series`.
+            wiring, priors, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.3 and appendix J.3.
         """
-        options = presets.make_options(wiring, priors, variances, sparsity, batch_shape)
+        options = presets.make_options(wiring, priors, sparsity, batch_shape)
         parts = presets.additive(input_dim, cat_dims, options)
         return cls._preset(parts, input_dim, active_dims)
 
@@ -305,7 +287,6 @@ class NeuralKernelNetwork(BatchKernel):
         *,
         wiring: str = PAPER_WIRING,
         priors: bool = True,
-        variances: bool = False,
         sparsity: Literal["l1"] | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
@@ -313,12 +294,12 @@ class NeuralKernelNetwork(BatchKernel):
         """Network for one dimension of a grid: linear, RBF, rational quadratic and periodic.
 
         Args:
-            wiring, priors, variances, sparsity, batch_shape, active_dims: See :meth:`time_series`.
+            wiring, priors, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.4 and appendix J.4, which do not state the wiring;
         the default is the wiring of the other experiments.
         """
-        options = presets.make_options(wiring, priors, variances, sparsity, batch_shape)
+        options = presets.make_options(wiring, priors, sparsity, batch_shape)
         parts = presets.paper("texture", 1, None, options)
         return cls._preset(parts, 1, active_dims)
 

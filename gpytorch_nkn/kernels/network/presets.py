@@ -20,14 +20,11 @@ from gpytorch.kernels import (
 from gpytorch.priors import GammaPrior
 
 from gpytorch_nkn.kernels.categorical_kernel import CategoricalKernel, categorical_columns
-from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.network.convex_weights import (
     OUTPUT_WEIGHTS,
     convex_weights,
     set_convex_weights,
 )
-from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
-from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import (
     PAPER_WIRING,
     Layer,
@@ -59,7 +56,6 @@ class _Options(NamedTuple):
 
     wiring: str
     priors: bool
-    variances: bool
     sparsity: Literal["l1"] | None
     batch_shape: torch.Size
 
@@ -67,12 +63,11 @@ class _Options(NamedTuple):
 def make_options(
     wiring: str = PAPER_WIRING,
     priors: bool = True,
-    variances: bool = False,
     sparsity: Literal["l1"] | None = None,
     batch_shape: torch.Size | None = None,
 ) -> _Options:
     """Return the arguments that presets share, with their defaults."""
-    return _Options(wiring, priors, variances, sparsity, torch.Size(batch_shape or ()))
+    return _Options(wiring, priors, sparsity, torch.Size(batch_shape or ()))
 
 
 class _Columns(NamedTuple):
@@ -130,12 +125,6 @@ _BESIDE = 0.02  # fraction of this value that depends on the inputs
 # The paper's primitives over all columns, and their numbers.
 _PAPER: dict[str, tuple[tuple[type[Kernel], int], ...]] = {
     "time_series": ((RBFKernel, 2), (PeriodicKernel, 2), (LinearKernel, 2), (RQKernel, 2)),
-    "time_series-zero_mean": (
-        (RBFKernel, 2),
-        (ZeroMeanPeriodicKernel, 2),
-        (CenteredLinearKernel, 2),
-        (RQKernel, 2),
-    ),
     "regression": ((RBFKernel, 2), (LinearKernel, 2), (RQKernel, 2)),
     "texture": ((LinearKernel, 1), (RBFKernel, 1), (RQKernel, 1), (PeriodicKernel, 1)),
 }
@@ -146,7 +135,7 @@ def paper(name: str, input_dim: int, cat_dims: Iterable[int] | None, options: _O
     columns = _check_columns(input_dim, cat_dims)
     primitives = _categories(columns, options)
     if not columns.continuous:
-        primitives.append(_scaled(_categorical(options, **columns.of_categories), options))
+        primitives.append(_categorical(options, **columns.of_categories))
     for make, count in _PAPER[name]:
         primitives += _joint(make, count, columns, options)
     return _finish(primitives, input_dim, options)
@@ -156,25 +145,16 @@ def tabular(
     input_dim: int,
     cat_dims: Iterable[int] | None,
     columns: bool,
-    spectral: int,
     ard: bool,
     options: _Options,
 ) -> Parts:
-    """Create RBF, Matern-5/2, rational quadratic and linear kernels, and optional ones."""
+    """Create RBF, Matern-5/2, rational quadratic and linear kernels, and optional RBF kernels."""
     split = _check_columns(input_dim, cat_dims)._replace(ard=ard)
-    if not isinstance(spectral, int) or spectral < 0:
-        raise ValueError(f"spectral must be a non-negative integer, got {spectral!r}.")
     primitives = _categories(split, options)
     if not split.continuous:
         primitives.append(_categorical(options, **split.of_categories))
     for column in split.continuous if columns else ():
         primitives += _copies(RBFKernel, 1, options, **split.only(column))
-    for number in range(spectral if split.continuous else 0):
-        own = split._replace(ard=True).of_numbers
-        (kernel,) = _copies(SpectralComponentKernel, 1, options, **own)
-        signs = (-1.0) ** (number * torch.arange(len(split.continuous)))  # directions that differ
-        kernel.initialize(frequency=(1 + number / 2) * signs * kernel.frequency.detach())
-        primitives.append(kernel)
     count = 1 if columns else 2
     primitives += _joint(RBFKernel, count, split, options)
     primitives += _joint(MaternKernel, count, split, options, nu=2.5)
@@ -286,8 +266,7 @@ def _check_columns(input_dim: int, cat_dims: Iterable[int] | None) -> _Columns:
 
 def _categories(columns: _Columns, options: _Options) -> list[Kernel]:
     """Create one kernel per categorical column."""
-    kernels = [_categorical(options, **columns.only(column)) for column in columns.categorical]
-    return [_scaled(kernel, options) for kernel in kernels]
+    return [_categorical(options, **columns.only(column)) for column in columns.categorical]
 
 
 def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
@@ -351,9 +330,7 @@ def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs
             kernel.variance = 1.0
             # a linear kernel over several columns learns a variance per column
             single = kernel.raw_variance.size(-1) == 1
-            kernel.raw_variance.requires_grad_(options.variances or not single)
-        else:
-            kernel = _scaled(kernel, options)
+            kernel.raw_variance.requires_grad_(not single)
         kernels.append(kernel)
     return kernels
 
@@ -361,13 +338,6 @@ def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs
 def _width(kernel: Kernel, input_dim: int) -> int:
     """Number of columns of a kernel."""
     return input_dim if kernel.active_dims is None else len(kernel.active_dims)
-
-
-def _scaled(kernel: Kernel, options: _Options) -> Kernel:
-    if options.variances:
-        kernel = ScaleKernel(kernel, batch_shape=options.batch_shape)
-        kernel.outputscale = 1.0
-    return kernel
 
 
 def _finish(

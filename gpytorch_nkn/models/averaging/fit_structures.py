@@ -14,7 +14,6 @@ from gpytorch_nkn.fit import (
     Recipe,
     Session,
     check_counts,
-    check_number,
     fit_best_of,
     warn_user,
 )
@@ -26,6 +25,9 @@ from gpytorch_nkn.models.common import PartsGP
 __all__ = ["fit_structure_ensemble_gp"]
 
 _ITERATIONS = 75
+# Pseudo-observations that all structures predict equally well, which shrink the weights towards
+# equal ones while there are few points.
+_PRIOR_POINTS = 4.0
 _OF_CATEGORIES = 4  # factor of the iterations with categorical columns
 
 
@@ -34,7 +36,6 @@ def fit_structure_ensemble_gp(
     model: StructureEnsembleGP,
     *,
     max_iterations: int | None = None,
-    prior_points: float = 4.0,
     budget: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -50,8 +51,6 @@ def fit_structure_ensemble_gp(
         model: Model to train in place.
         max_iterations: L-BFGS iterations of each structure; ``None`` for 75, or 300 with
             categorical columns.
-        prior_points: Pseudo-observations that all structures predict equally well. They shrink the
-            weights towards equal ones while there are few points. 0 for none.
         budget: Wall time in seconds; structures that it does not reach keep their parameters.
         seed: As in other trainers, without effect.
         progress: Show progress bars, if standard error is a terminal.
@@ -69,7 +68,6 @@ def fit_structure_ensemble_gp(
     check_counts(0, seed=seed)
     if max_iterations is not None:
         check_counts(1, max_iterations=max_iterations)
-    check_number("prior_points", prior_points, positive=False)
     if model.train_targets.dim() != 2:
         raise ValueError(
             "model must hold one data set, got targets of shape "
@@ -115,7 +113,7 @@ def fit_structure_ensemble_gp(
         )
     model.part_values = torch.stack([_values_of(part, model) for part in parts])
     weights = stacking_weights(
-        densities.double().cpu().numpy(), concentration=prior_points / len(data[1])
+        densities.double().cpu().numpy(), concentration=_PRIOR_POINTS / len(data[1])
     )
     model.set_weights(torch.from_numpy(weights))
     model.is_trained.fill_(True)

@@ -30,6 +30,7 @@ from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 __all__ = ["bound_loss", "check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
 
 _START_SHARE = 0.5  # of a budget
+_MAX_BLOCKS = 8
 _USUAL_ROWS = 100_000
 
 
@@ -42,7 +43,6 @@ def learn_on_blocks(
     *,
     restarts: int,
     block_size: int,
-    max_blocks: int,
     session: Session,
 ) -> None:
     """Learn kernel, mean and noise in place by exact GPs of random blocks of rows.
@@ -72,7 +72,7 @@ def learn_on_blocks(
     }
     with torch.enable_grad():
         if whole:
-            result = fit_in_stages(gp, block_size=block_size, max_blocks=max_blocks, **options)
+            result = fit_in_stages(gp, block_size=block_size, max_blocks=_MAX_BLOCKS, **options)
         else:
             result = fit_best_of(gp, **options)
     best: Any = result.model
@@ -92,7 +92,6 @@ def fit_sparse_gp(
     start: Literal["blocks"] | None = "blocks",
     restarts: int = 2,
     block_size: int = 1000,
-    max_blocks: int = 8,
     max_iterations: int = 50,
     budget: float | None = None,
     seed: int = 0,
@@ -111,7 +110,7 @@ def fit_sparse_gp(
         model: The model.
         start: ``"blocks"``, or ``None`` to start from the model's parameters.
         restarts: Starts on the first block.
-        block_size, max_blocks: Rows of a block, and largest number of blocks.
+        block_size: Rows of a block; there are up to eight blocks.
         max_iterations: L-BFGS iterations on the bound; 0 stops after the blocks.
         budget: Wall time in seconds, at most half of it for the start.
         seed: Determines every draw; the global random state is left alone.
@@ -149,7 +148,6 @@ def fit_sparse_gp(
                 model.likelihood,
                 restarts=restarts,
                 block_size=block_size,
-                max_blocks=max_blocks,
                 session=session,
             )
         if max_iterations and not session.is_over:

@@ -57,7 +57,6 @@ def fit_variational_gp(
     start: Literal["blocks"] | None = "blocks",
     restarts: int = 2,
     block_size: int = 1000,
-    max_blocks: int = 8,
     budget: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -87,7 +86,7 @@ def fit_variational_gp(
             for likelihoods that are not Gaussian.
         start: ``"blocks"``, or ``None`` to start from the model's parameters.
         restarts: Starts on the first block.
-        block_size, max_blocks: Rows of a block, and largest number of blocks.
+        block_size: Rows of a block; there are up to eight blocks.
         budget: Wall time in seconds, at most half of it for the start. A last pass over the rows
             may exceed it.
         seed: Determines every draw; the global random state is left alone.
@@ -144,7 +143,6 @@ def fit_variational_gp(
                 likelihood,
                 restarts=restarts,
                 block_size=block_size,
-                max_blocks=max_blocks,
                 session=session,
             )
             if not is_gaussian:

@@ -152,8 +152,6 @@ def all_common_kernels():
 SMALL = "Linear4-Product2-Linear1"  # 45 monomials of eight primitives, not 495
 NETWORKS = {
     "time_series": (preset("time_series"), 1),
-    "zero_mean": (preset("time_series", zero_mean=True, wiring=SMALL), 1),
-    "variances": (preset("time_series", variances=True, wiring=SMALL), 1),
     "regression": (preset("regression", 3), 3),
     "additive": (preset("additive", 4), 4),
     "texture": (preset("texture"), 1),
@@ -173,7 +171,7 @@ NETWORKS = {
 
 # time_series has a test of its own.
 # Networks in which merging alone or splitting alone meets kernels of every kind.
-RICH = ["variances", "activations", "complex activation", "deep composite", "common kernels"]
+RICH = ["activations", "complex activation", "deep composite", "common kernels"]
 
 
 @pytest.mark.parametrize(
@@ -206,12 +204,6 @@ def test_batches(batch, options):
     batch = torch.Size(batch)
     for kernel, columns in (
         (NeuralKernelNetwork.time_series(wiring=SMALL, batch_shape=batch), 1),
-        (
-            NeuralKernelNetwork.time_series(
-                zero_mean=True, variances=True, wiring=SMALL, batch_shape=batch
-            ),
-            1,
-        ),
         (NeuralKernelNetwork.regression(2, wiring=SMALL, batch_shape=batch), 2),
         (NeuralKernelNetwork.optimization(2, wiring=SMALL, batch_shape=batch), 2),
         (ScaleKernel(NeuralKernelNetwork.optimization(2), batch_shape=batch), 2),

@@ -276,12 +276,8 @@ def preset(name, *args, **options):
 
 CASES = {
     "time_series": Case(preset("time_series"), 1),
-    "time_series-zero_mean": Case(preset("time_series", zero_mean=True), 1),
-    "time_series-zero_mean-variances": Case(
-        preset("time_series", zero_mean=True, variances=True), 1
-    ),
     "regression": Case(preset("regression", 3)),
-    "tabular": Case(preset("tabular", 3, columns=True, spectral=2)),
+    "tabular": Case(preset("tabular", 3, columns=True)),
     "rbf": Case(twice(RBFKernel, None)),
     "matern12": Case(twice(MaternKernel, None, nu=0.5)),
     "matern12-ard": Case(twice(MaternKernel, nu=0.5), tolerance=1e-6),
