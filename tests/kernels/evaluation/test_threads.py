@@ -25,7 +25,7 @@ def _one_thread_afterwards():
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        ("time_series-zero_mean", (400, 700)),
+        ("time_series", (400, 700)),
         ("shared-columns", (600, None)),
         ("shared-columns", (3, 700)),
     ],

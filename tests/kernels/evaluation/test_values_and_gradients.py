@@ -100,7 +100,7 @@ def test_few_points(shape):
     ("name", "shape"),
     [("shared-columns", shape) for shape in ((300, None), (3, 700), (700, 3), (290, 301))]
     + [
-        ("time_series-zero_mean", (290, 301)),
+        ("time_series", (290, 301)),
         ("skip-activation", (300, None)),
         ("skip-activation", (3, 700)),
         ("spectral-and-others", (290, 301)),
