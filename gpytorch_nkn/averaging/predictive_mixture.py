@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -107,20 +107,32 @@ class PredictiveMixture:
         return self.moments()[1]
 
     @np.errstate(under="ignore")  # of small densities
-    def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations ``M``."""
+    def moments(
+        self, limits: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations ``M``.
+
+        Args:
+            limits: Lower and upper limits ``M`` on the scale of the transforms, at which values
+                are clipped. Values are then not rounded to whole numbers.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
-            found = [self._moments(component) for component in range(len(self.weights))]
+            found = [self._moments(component, limits) for component in range(len(self.weights))]
             means, variances = (np.stack(moment) for moment in zip(*found, strict=True))
             mean = self.weights @ means
             variance = self.weights @ (variances + (means - mean) ** 2)
         return mean, np.sqrt(np.where(np.isnan(variance), np.inf, variance))
 
-    def _moments(self, component: int) -> tuple[np.ndarray, np.ndarray]:
+    def _moments(
+        self, component: int, limits: tuple[np.ndarray, np.ndarray] | None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance ``M`` of one component."""
         kind, mean, std = self.transforms[component], self.means[component], self._widths[component]
         if kind.is_linear:
             return mean, std**2
+        if limits is not None:
+            low, high = (end[component] for end in self._ends)
+            return self._quadrature(component, low, high, limits)
         low, high = (bound[component] for bound in self._bounds)
         if not kind.closed:
             return self._between(component, low, high)
@@ -154,17 +166,26 @@ class PredictiveMixture:
         return kind.origin + mean, mean**2 * np.expm1(second - 2 * first)
 
     def _quadrature(
-        self, component: int, low: np.ndarray, high: np.ndarray
+        self,
+        component: int,
+        low: np.ndarray,
+        high: np.ndarray,
+        limits: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         nodes, weights = hermegauss(_NODES)
         weights = weights / weights.sum()
-        values = self._values(component, nodes[:, None], low, high)
+        values = self._values(component, nodes[:, None], low, high, limits)
         mean = weights @ values
         return mean, weights @ (values - mean) ** 2
 
     @np.errstate(under="ignore")  # of small densities
     def _values(
-        self, component: int, scores: np.ndarray, low: np.ndarray, high: np.ndarray
+        self,
+        component: int,
+        scores: np.ndarray,
+        low: np.ndarray,
+        high: np.ndarray,
+        limits: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> np.ndarray:
         """Values ``S x M`` of one component, truncated at scores ``M``."""
         if np.isfinite(low).any() or np.isfinite(high).any():
@@ -174,7 +195,10 @@ class PredictiveMixture:
             masses = log_ndtr(sign * scores) + _log_between(low, high)
             scores = sign * ndtri_exp(np.logaddexp(log_ndtr(least), masses))
         scaled = self.means[component] + self._widths[component] * scores
-        return self.transforms[component].inverse(scaled)
+        kind = self.transforms[component]
+        if limits is None:
+            return kind.inverse(scaled)
+        return replace(kind, whole=False).inverse(np.clip(scaled, *limits))
 
     @cached_property
     def _widths(self) -> np.ndarray:
