@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
@@ -98,14 +99,20 @@ def initialize_from_data(
         )
     rng = np.random.default_rng([seed, restart])
     target = y.detach() if y.dim() == 1 else y.detach()[:, 0]
-    peaks: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by column
-    num_periodic: dict[int, int] = {}
-    changes: dict[int, np.ndarray] = {}  # by column
-    num_steps: dict[tuple[int, str], int] = {}  # by column and side
+    num_periodic: Counter[int] = Counter()  # by column
+    num_steps: Counter[tuple[int, str]] = Counter()  # by column and side
 
     @cache
     def medians() -> Tensor:
         return median_distances(x)
+
+    @cache
+    def peaks(column: int) -> tuple[np.ndarray, np.ndarray]:
+        return _peaks_of_column(x[:, column], target, ("cubic", "smooth")[restart % 2])
+
+    @cache
+    def changes(column: int) -> np.ndarray:
+        return _changes_of_column(x[:, column], target)
 
     def distances(value: Tensor, columns: list[int]) -> Tensor:
         """Median distances for a parameter, averaged if it is shared by all columns."""
@@ -139,24 +146,18 @@ def initialize_from_data(
             values = part.period_length.detach().clone()
             for dim in range(values.size(-1)):
                 column = columns[dim]
-                if column not in peaks:
-                    trend = ("cubic", "smooth")[restart % 2]
-                    peaks[column] = _peaks_of_column(x[:, column], target, trend)
-                position = num_periodic.get(column, 0)
-                num_periodic[column] = position + 1
+                position = num_periodic[column]
+                num_periodic[column] += 1
                 values[..., dim] = _draw_periods(
-                    rng, values[..., dim], *peaks[column], position, restart
+                    rng, values[..., dim], *peaks(column), position, restart
                 )
             assign(part, "period_length", values)
         if isinstance(part, StepKernel | ChangePointKernel):
             side = part.side if isinstance(part, StepKernel) else "after"
             column = columns[0 if isinstance(part, StepKernel) else part.switch_dim]
-            if column not in changes:
-                changes[column] = _changes_of_column(x[:, column], target)
-            count = part.location.size(-1)
-            position = num_steps.get((column, side), 0)
-            num_steps[column, side] = position + count
-            _start_steps(part, x[:, column], changes[column], position, restart, rng)
+            position = num_steps[column, side]
+            num_steps[column, side] += part.location.size(-1)
+            _start_steps(part, x[:, column], changes(column), position, restart, rng)
         for name, spread in _SPREADS.items():
             raw = part._parameters.get(f"raw_{name}")
             if raw is not None and raw.requires_grad:

@@ -235,7 +235,7 @@ def test_words_of_a_row_are_checked(fields, message):
 PRESETS = {
     "time_series": NeuralKernelNetwork.time_series(),
     "regression": NeuralKernelNetwork.regression(2),
-    "tabular": NeuralKernelNetwork.tabular(2, columns=True),
+    "tabular": NeuralKernelNetwork.tabular(2, columns=True, spectral=1),
     "additive": NeuralKernelNetwork.additive(2),
     "texture": NeuralKernelNetwork.texture(),
     "optimization": NeuralKernelNetwork.optimization(2),

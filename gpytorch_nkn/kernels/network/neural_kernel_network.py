@@ -230,6 +230,7 @@ class NeuralKernelNetwork(BatchKernel):
         *,
         cat_dims: Iterable[int] | None = None,
         columns: bool = False,
+        spectral: int = 0,
         ard: bool = True,
         wiring: str = PAPER_WIRING,
         priors: bool = True,
@@ -248,12 +249,14 @@ class NeuralKernelNetwork(BatchKernel):
                 column has a :class:`.CategoricalKernel`. One over all of them multiplies one
                 primitive of each kind; other primitives ignore these columns.
             columns: Add one RBF per column, and use only one RBF and one Matern-5/2 over all.
+            spectral: Number of additional spectral mixture components over all columns; with few
+                rows they overfit.
             ard: Use one lengthscale per column. A single lengthscale suits many columns and few
                 rows.
             wiring, priors, batch_shape, active_dims: See :meth:`time_series`.
         """
         options = presets.make_options(wiring=wiring, priors=priors, batch_shape=batch_shape)
-        parts = presets.tabular(input_dim, cat_dims, columns, ard, options)
+        parts = presets.tabular(input_dim, cat_dims, columns, spectral, ard, options)
         return cls._preset(parts, input_dim, active_dims, skip=True)
 
     @classmethod

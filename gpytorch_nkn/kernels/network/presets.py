@@ -25,6 +25,7 @@ from gpytorch_nkn.kernels.network.convex_weights import (
     convex_weights,
     set_convex_weights,
 )
+from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.layers import (
     PAPER_WIRING,
     Layer,
@@ -145,16 +146,25 @@ def tabular(
     input_dim: int,
     cat_dims: Iterable[int] | None,
     columns: bool,
+    spectral: int,
     ard: bool,
     options: _Options,
 ) -> Parts:
-    """Create RBF, Matern-5/2, rational quadratic and linear kernels, and optional RBF kernels."""
+    """Create RBF, Matern-5/2, rational quadratic and linear kernels, and optional ones."""
     split = _check_columns(input_dim, cat_dims)._replace(ard=ard)
+    if not isinstance(spectral, int) or spectral < 0:
+        raise ValueError(f"spectral must be a non-negative integer, got {spectral!r}.")
     primitives = _categories(split, options)
     if not split.continuous:
         primitives.append(_categorical(options, **split.of_categories))
     for column in split.continuous if columns else ():
         primitives += _copies(RBFKernel, 1, options, **split.only(column))
+    for number in range(spectral if split.continuous else 0):
+        own = split._replace(ard=True).of_numbers
+        (kernel,) = _copies(SpectralComponentKernel, 1, options, **own)
+        signs = (-1.0) ** (number * torch.arange(len(split.continuous)))  # directions that differ
+        kernel.initialize(frequency=(1 + number / 2) * signs * kernel.frequency.detach())
+        primitives.append(kernel)
     count = 1 if columns else 2
     primitives += _joint(RBFKernel, count, split, options)
     primitives += _joint(MaternKernel, count, split, options, nu=2.5)

@@ -61,26 +61,13 @@ class GridPosterior:
 
     def explained_covariance(self, rows: Sequence[Tensor]) -> Tensor:
         """Prior minus posterior covariance of points, ``... x q x q``."""
-        system = self.system
-        cells = self._cells(rows)
-        weighted = cells * system.inverse
-        first = _pairs(cells, weighted, self.num_dims)
-        if system.grid.is_complete:
-            return first
-        if system.in_holes:
-            space = system.grid.only_missing(kronecker_multiply(system.expand, weighted))
-            return first - self._inverse_pairs(space)
-        return self._inverse_pairs(system.grid.only_observed(system.eigen.from_basis(cells)))
+        return self._explained(rows, diag=False)
 
     def explained_variance(self, rows: Sequence[Tensor]) -> Tensor:
         """Diagonal ``... x q`` of :meth:`explained_covariance`, in chunks of points."""
-        q = rows[0].size(-2)
         size = max(1, _CHUNK_ELEMENTS // max(1, self.system.inverse.numel()))
-        parts = [
-            self._explained_diagonal([row[..., begin : begin + size, :] for row in rows])
-            for begin in range(0, q, size)
-        ]
-        return torch.cat(parts, -1)
+        parts = zip(*(row.split(size, -2) for row in rows), strict=True)
+        return torch.cat([self._explained(part, diag=True) for part in parts], -1)
 
     def missing_variance(self) -> Tensor | None:
         """Variances of all missing cells, from one inverse, on the training grid; 0 elsewhere.
@@ -157,45 +144,30 @@ class GridPosterior:
         lacking = 1 + len(self.system.batch_shape) + self.num_dims - product.dim()
         return product[(slice(None), *[None] * lacking)] if lacking > 0 else product
 
-    def _explained_diagonal(self, rows: Sequence[Tensor]) -> Tensor:
-        system = self.system
-        cells = self._cells(rows)
-        axes = tuple(range(-self.num_dims, 0))
+    def _explained(self, rows: Sequence[Tensor], diag: bool) -> Tensor:
+        system, cells = self.system, self._cells(rows)
         weighted = cells * system.inverse
-        first = (cells * weighted).sum(axes).movedim(0, -1)
+        first = _products(cells, weighted, self.num_dims, diag)
         if system.grid.is_complete:
             return first
         if system.in_holes:
             space = system.grid.only_missing(kronecker_multiply(system.expand, weighted))
-            return first - self._inverse_squares(space)
-        return self._inverse_squares(system.grid.only_observed(system.eigen.from_basis(cells)))
+            return first - self._inverse_form(space, diag)
+        return self._inverse_form(system.grid.only_observed(system.eigen.from_basis(cells)), diag)
 
-    def _inverse_squares(self, space: Tensor) -> Tensor:
-        """Quadratic forms ``... x q`` of vectors ``q x ...`` with the inverse of the system."""
-        half = self._whitened(space)
-        if half is not None:
-            return half.square().sum(-1).movedim(0, -1)
-        axes = tuple(range(-self.num_dims, 0))
-        with torch.no_grad():
-            solved = self.system.checked_solve(space.detach())
-        if not space.requires_grad:
-            return (space * solved).sum(axes).movedim(0, -1)
-        # The error is of second order in the residual; differentiable with respect to the points.
-        return ((2 * space - self.system.multiply(solved)) * solved).sum(axes).movedim(0, -1)
-
-    def _inverse_pairs(self, space: Tensor) -> Tensor:
-        """Bilinear forms ``... x q x q`` of vectors ``q x ...`` with the inverse of the system."""
+    def _inverse_form(self, space: Tensor, diag: bool) -> Tensor:
+        """Bilinear forms of vectors ``q x ...`` with the inverse of the system; see _products."""
         half = self._whitened(space)
         if half is not None:
             half = half.movedim(0, -2)
-            return half @ half.mT
+            return half.square().sum(-1) if diag else half @ half.mT
         with torch.no_grad():
             solved = self.system.checked_solve(space.detach())
-        if not space.requires_grad:
-            part = _pairs(space, solved, self.num_dims)
-            return 0.5 * (part + part.mT)
-        part = _pairs(space - 0.5 * self.system.multiply(solved), solved, self.num_dims)
-        return part + part.mT
+        if space.requires_grad:
+            # The error is of second order in the residual; differentiable in the points.
+            space = 2 * space - self.system.multiply(solved)
+        part = _products(space, solved, self.num_dims, diag)
+        return part if diag else 0.5 * (part + part.mT)
 
     def _whitened(self, space: Tensor) -> Tensor | None:
         """Solve with a Cholesky factor for vectors ``q x ... x u``; None if there is no factor."""
@@ -231,8 +203,10 @@ class GridPosterior:
         return self._factors
 
 
-def _pairs(left: Tensor, right: Tensor, num_dims: int) -> Tensor:
-    """Inner products ``... x q x q`` of arrays ``q x ... x n_1 x ... x n_P``."""
+def _products(left: Tensor, right: Tensor, num_dims: int, diag: bool) -> Tensor:
+    """Inner products ``... x q x q`` (``... x q`` with ``diag``) of arrays ``q x ... x n_P``."""
+    if diag:
+        return (left * right).sum(tuple(range(-num_dims, 0))).movedim(0, -1)
     left, right = torch.broadcast_tensors(left, right)
     left, right = (t.flatten(t.dim() - num_dims).movedim(0, -2) for t in (left, right))
     return left @ right.mT

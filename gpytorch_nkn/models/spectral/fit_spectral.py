@@ -123,11 +123,6 @@ class _Training:
         y, likelihood = model.train_targets.detach(), model.likelihood
         known = isinstance(likelihood, FixedNoiseGaussianLikelihood)
         noise = likelihood.noise_covar.noise.detach().expand(y.shape) if known else None
-        if x.size(-2) != y.size(-1):
-            raise ValueError(
-                f"Inputs and targets must have the same number of rows, got {x.size(-2)} and "
-                f"{y.size(-1)}."
-            )
         if not bool(x.isfinite().all() and y.isfinite().all()):
             raise ValueError("Training data must be finite, got NaN or infinite values.")
         order = permutation(y.size(-1), session.generator())

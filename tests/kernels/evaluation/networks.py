@@ -277,7 +277,7 @@ def preset(name, *args, **options):
 CASES = {
     "time_series": Case(preset("time_series"), 1),
     "regression": Case(preset("regression", 3)),
-    "tabular": Case(preset("tabular", 3, columns=True)),
+    "tabular": Case(preset("tabular", 3, columns=True, spectral=2)),
     "rbf": Case(twice(RBFKernel, None)),
     "matern12": Case(twice(MaternKernel, None, nu=0.5)),
     "matern12-ard": Case(twice(MaternKernel, nu=0.5), tolerance=1e-6),

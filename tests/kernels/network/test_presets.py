@@ -35,14 +35,14 @@ WIRINGS = [
     "Product2-Linear2-Product1",
     "Linear8-Product4-Linear8-Product4-Linear4-Product2-Linear1",
 ]
-TABULAR = {"columns": True, "ard": False, "priors": True}
+TABULAR = {"columns": True, "spectral": 2, "ard": False, "priors": True}
 # All presets, by name, positional arguments and options of their own.
 STARTS = [
     ("time_series", (), {}),
     ("texture", (), {}),
     ("pairs", (4,), {"cat_dims": [1]}),
-    *[("tabular", (dim,), {"columns": True}) for dim in (1, 2, 20)],
-    ("tabular", (5,), {"ard": False, "columns": True, "cat_dims": [1]}),
+    *[("tabular", (dim,), {"columns": True, "spectral": 2}) for dim in (1, 2, 20)],
+    ("tabular", (5,), {"ard": False, "columns": True, "spectral": 2, "cat_dims": [1]}),
     *[
         (name, (dim,), {"cat_dims": cat_dims})
         for name in ("regression", "tabular", "additive", "optimization")
