@@ -4,6 +4,7 @@ from scipy.special import logit
 
 from gpytorch_nkn.averaging import (
     TRANSFORMS,
+    OrderedProbit,
     as_bounds,
     candidate_transforms,
 )
@@ -54,6 +55,14 @@ def test_maps_are_those_of_their_names():
     per_cent = np.array([0.0, 100.0, 40.0])
     moved = only("logit", per_cent, (0, 100)).forward(per_cent)
     np.testing.assert_allclose(moved, logit((per_cent + 20) / 140))
+
+
+def test_counts_from_any_lower_bound_come_back_from_their_scores():
+    probit = OrderedProbit.of(np.array([2.0, 2.0, 3.0, 5.0, 9.0]), 2.0, np.inf).reaching(40.0)
+    counts = np.arange(2.0, 41.0)
+    np.testing.assert_array_equal(probit.inverse(probit.forward(counts)), counts)
+    np.testing.assert_array_equal(probit.inverse(probit.position(counts) - 1e-9), counts)
+    np.testing.assert_array_equal(probit.inverse(probit.position(counts) + 1e-9), counts + 1)
 
 
 def test_numbers_stay_finite():
