@@ -92,19 +92,14 @@ class StructureKernel(BatchKernel):
                 found = torch.stack([values(n, x1, x2) for n in numbers.tolist()], where)
             return found.index_select(where, inverse)
         shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], members.shape)
-        x1, x2 = (x.expand(*shape, *x.shape[-2:]) for x in (x1, x2))
-        if members.dim() > 1:
-            flat = (x.flatten(0, -3) for x in (x1, x2))
-            found = self.matrices(members.expand(shape).flatten(), *flat, diag=diag)
-            return found.view(*shape, *found.shape[1:])
-
-        numbers, inverse = members.unique(return_inverse=True)
-        entries = [(inverse == index).nonzero()[:, 0] for index in range(len(numbers))]
-        parts = [
-            values(number, x1.index_select(-3, own), x2.index_select(-3, own))
-            for number, own in zip(numbers.tolist(), entries, strict=True)
-        ]
-        return torch.cat(parts, where).index_select(where, torch.cat(entries).argsort())
+        x1, x2 = (x.expand(*shape, *x.shape[-2:]).flatten(0, -3) for x in (x1, x2))
+        members = members.expand(shape).flatten()
+        entries = {
+            number: (members == number).nonzero()[:, 0] for number in members.unique().tolist()
+        }
+        parts = [values(number, x1[own], x2[own]) for number, own in entries.items()]
+        found = torch.cat(parts)[torch.cat([*entries.values()]).argsort()]
+        return found.view(*shape, *found.shape[1:])
 
 
 def _is_shared(x: Tensor) -> bool:
