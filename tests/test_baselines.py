@@ -42,6 +42,6 @@ def test_without_a_season_the_last_value_is_repeated_and_the_spread_grows(season
     ("y", "new", "words"),
     [([1.0, 2.0], [3.0], "vectors"), ([1.0, 2.0, np.nan], [3.0], "finite")],
 )
-def test_bad_input_is_refused(y, new, words):
+def test_bad_input_is_rejected(y, new, words):
     with pytest.raises(ValueError, match=words):
         seasonal_naive_forecast(np.arange(3.0), y, new)

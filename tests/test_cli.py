@@ -194,7 +194,7 @@ def test_warnings_are_notes_of_one_line_with_options_of_the_command(run, tmp_pat
     assert code == 0 and "are outliers" not in printed.out
 
 
-def test_logarithms_keep_the_band_positive(run, tmp_path, forecast_only):
+def test_logarithms_keep_the_interval_positive(run, tmp_path, forecast_only):
     path = tmp_path / "small.csv"
     path.write_text("t,y\n" + "\n".join(f"{t},{np.exp(np.sin(t))}" for t in range(20)))
     _, _, rows, _ = run("forecast", path, *FAST, "--transform", "log", "--horizon", "3")

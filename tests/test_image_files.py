@@ -120,7 +120,7 @@ def test_the_first_of_several_pictures_is_read(tmp_path):
     assert image.notices == ("a.tif holds 2 pictures; the first is read.",)
 
 
-def test_files_that_are_no_pictures_are_refused(tmp_path):
+def test_files_that_are_no_pictures_are_rejected(tmp_path):
     (tmp_path / "a.png").write_text("no picture")
     with pytest.raises(ValueError, match=r"a\.png is not an image that Pillow can read"):
         read_image(tmp_path / "a.png")

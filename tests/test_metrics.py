@@ -10,7 +10,7 @@ def test_coverage_counts_the_ends_in():
     assert interval_coverage(y, [1.0, 2.5, 0.0, 5.0], [1.0, 3.0, 3.0, 6.0]) == 0.5
 
 
-def test_coverage_of_the_central_band_of_a_normal_is_its_level():
+def test_coverage_of_the_central_interval_of_a_normal_is_its_level():
     y = np.random.default_rng(0).standard_normal(20_000)
     half = norm.ppf(0.975)
     assert interval_coverage(y, np.full(y.size, -half), np.full(y.size, half)) == pytest.approx(
@@ -27,7 +27,7 @@ def test_coverage_of_the_central_band_of_a_normal_is_its_level():
         ([1.0, 2.0], [0.0, 3.0], [2.0, 1.0], "at 1 of 2 observations"),
     ],
 )
-def test_coverage_refuses_what_it_cannot_count(y, lower, upper, message):
+def test_coverage_rejects_what_it_cannot_count(y, lower, upper, message):
     with pytest.raises(ValueError, match=message):
         interval_coverage(y, lower, upper)
 
@@ -41,7 +41,7 @@ def test_forecast_scores_written_out_for_two_points():
     )
 
 
-def test_forecast_scores_refuse_a_log_density_of_another_shape():
+def test_forecast_scores_reject_a_log_density_of_another_shape():
     with pytest.raises(ValueError, match=r"shape of y, \(2,\), got \(\)"):
         forecast_scores(
             [1.0, 5.0], mean=[2.0, 2.0], lower=[0.0, 0.0], upper=[4.0, 4.0], log_density=-2.5

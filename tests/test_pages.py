@@ -118,7 +118,7 @@ QUOTING = [ROOT / "README.md", DOCS / "choose.md", DOCS / "results.md", DOCS / "
 
 
 @EACH
-def test_figures_are_those_of_the_tables(path):
+def test_figures_match_the_tables(path):
     text = path.read_text(encoding="utf-8")
     assert render(text) == text, "run python -m benchmarks.report"
     rest, wrong = check_quotes(text)

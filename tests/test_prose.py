@@ -57,7 +57,7 @@ def files(*paths):
 
 
 def lines(path):
-    """``(number, prose)`` of a page's lines, or of the comments and strings of a module."""
+    """``(number, prose)`` of a page's lines, or of a module's comments, strings, names of tests."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         yield from enumerate(text.splitlines(), 1)
@@ -65,6 +65,8 @@ def lines(path):
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.STRING and token.string[1:-1].isidentifier():
             continue  # a name, such as an argument of getattr
+        if token.type == tokenize.NAME and token.string.startswith("test_"):
+            yield token.start[0], token.string.replace("_", " ")
         if token.type in (tokenize.COMMENT, tokenize.STRING) or "FSTRING" in repr(token):
             yield from enumerate(token.string.splitlines(), token.start[0])
 

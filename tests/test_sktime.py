@@ -99,7 +99,7 @@ def test_checks_of_sktime():
     assert {name: result for name, result in results.items() if result != "PASSED"} == {}
 
 
-def test_parameters_are_those_of_the_forecaster():
+def test_parameters_match_the_forecaster():
     expected = inspect.signature(NKNForecaster).parameters
     found = inspect.signature(SktimeNKNForecaster).parameters
     assert {name: p.default for name, p in found.items()} == {
@@ -107,7 +107,7 @@ def test_parameters_are_those_of_the_forecaster():
     }
 
 
-def test_forecasts_are_those_of_the_forecaster(fitted):
+def test_forecasts_match_the_forecaster(fitted):
     model = own(monthly(36), 6)
     ahead = MONTHS[[36, 37, 41]]
     median, std = model.predict(ahead, return_std=True)
@@ -145,7 +145,7 @@ def test_update_forecasts_from_new_observations_without_training():
 
 
 @pytest.mark.parametrize("index", [MONTHS, MONTHS.to_timestamp(), pd.RangeIndex(48)])
-def test_covariates_are_those_of_the_times(index):
+def test_covariates_match_the_times(index):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"price": rng.standard_normal(48)}, index)
     series = monthly().set_axis(index) + 3 * X["price"]

@@ -145,7 +145,7 @@ def test_outputs_hold_nothing_of_the_machine(script):
 
 
 @each_tutorial
-def test_figures_have_texts_for_those_who_do_not_see_them(script):
+def test_figures_have_alternative_descriptions(script):
     notebook = jupytext.read(script.with_suffix(".ipynb"))
     for cell in notebook.cells:
         if any("image/png" in out.get("data", {}) for out in cell.get("outputs", [])):

@@ -31,7 +31,7 @@ def parts(column, floor):
 
 @pytest.mark.parametrize("floor", [-np.inf, 0.0, 0.5])
 @pytest.mark.parametrize("column", [0, 1])
-def test_densities_probabilities_and_moments_are_those_of_scipy(column, floor):
+def test_densities_probabilities_and_moments_match_scipy(column, floor):
     mixture = PredictiveMixture(WEIGHTS, MEANS, STDS, kinds(*LOGS, floor=floor))
     own = list(parts(column, floor))
     for value in (0.7, 1.0, 4.0):
@@ -179,7 +179,7 @@ WHOLE = [  # transforms, where whole numbers end on their scales, moments
 
 
 @pytest.mark.parametrize(("transforms", "ends", "moments"), WHOLE)
-def test_mixtures_of_whole_numbers_are_those_of_enumeration(transforms, ends, moments):
+def test_mixtures_of_whole_numbers_match_enumeration(transforms, ends, moments):
     weights = np.arange(1.0, len(transforms) + 1) / sum(range(1, len(transforms) + 1))
     means, stds = np.array(moments).T[..., None]
     mixture = PredictiveMixture(weights, means, stds, tuple(transforms))

@@ -57,7 +57,7 @@ def test_densities_far_below_the_smallest_number_are_weighed_all_the_same():
     np.testing.assert_allclose(stacking_weights(logs - 1e5), expected, atol=1e-6)
 
 
-def test_what_has_no_meaning_is_refused():
+def test_what_has_no_meaning_is_rejected():
     with pytest.raises(ValueError, match=r"matrix M x N, got shape \(3,\)"):
         stacking_weights(np.zeros(3))
     with pytest.raises(ValueError, match="not negative, got -1"):
@@ -102,7 +102,7 @@ def test_weights_and_shares_maximise_the_objective_together():
         assert objective(w / w.sum(), s / s.sum()) < best + 1e-6
 
 
-def test_few_targets_leave_a_gaussian_nearly_as_it_is():
+def test_few_targets_leave_a_gaussian_nearly_unchanged():
     y = 0.1 * RNG.normal(size=4)
     _, shares = stack_predictions(y, np.zeros((1, 4)), np.ones((1, 4)))
     assert shares[WIDTHS == 1][0] > 0.5

@@ -19,7 +19,7 @@ def only(option, values, bounds=None):
 
 @pytest.mark.parametrize("option", TRANSFORMS)
 @pytest.mark.parametrize("values", [SHARES, np.array([0.3, 0.0, 0.5, 1.0])])
-def test_inverse_and_slope_are_those_of_the_map(option, values):
+def test_inverse_and_slope_match_the_map(option, values):
     bounds = (0.0, 1.0)
     if option == "log" and values.min() == 0:
         pytest.skip("has no value")
@@ -40,7 +40,7 @@ def test_inverse_and_slope_are_those_of_the_map(option, values):
     assert beyond.min() >= 0 and beyond.max() <= 1
 
 
-def test_maps_are_those_of_their_names():
+def test_maps_match_their_names():
     y = np.array([1.5, 4.0, 9.25])
     np.testing.assert_allclose(only("log", y).forward(y), np.log(y))
     np.testing.assert_allclose(only("log", y, (1.0, None or np.inf)).forward(y), np.log(y - 1))
@@ -92,7 +92,7 @@ def test_bounds_are_two_numbers(bounds, expected):
 
 
 @pytest.mark.parametrize("bounds", [(1,), (2, 1), (0, 0), 5, ("a", 1), (np.nan, 1), (0, 1, 2)])
-def test_other_bounds_are_refused(bounds):
+def test_other_bounds_are_rejected(bounds):
     with pytest.raises(ValueError, match="bounds must be a lower and an upper number"):
         as_bounds(bounds)
 
@@ -110,6 +110,6 @@ def test_other_bounds_are_refused(bounds):
         ("log", [0.2, 0.3], (-np.inf, 1.0), "needs a lower bound"),
     ],
 )
-def test_targets_that_a_transform_has_no_value_for_are_refused(option, values, bounds, message):
+def test_targets_that_a_transform_has_no_value_for_are_rejected(option, values, bounds, message):
     with pytest.raises(ValueError, match=message):
         only(option, values, bounds)

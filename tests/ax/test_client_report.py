@@ -184,7 +184,7 @@ def test_a_report_says_which_trials_it_is_on_and_which_keep_the_constraints():
     assert found.slices[0].candidate_means[0] == pytest.approx(mean, rel=1e-4)
 
 
-def test_a_report_that_cannot_be_made_is_refused(told, monkeypatch):
+def test_a_report_that_cannot_be_made_is_rejected(told, monkeypatch):
     with pytest.raises(TypeError, match="must be an ax.api.client.Client, got GenerationStrategy"):
         report_client(make_generation_strategy())
     client = Client()

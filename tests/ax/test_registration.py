@@ -90,7 +90,7 @@ def test_the_task_is_no_input_of_the_kernel():
     assert model.posterior(x).mean.shape == (8, 1)
 
 
-def test_a_network_from_parts_is_taken_as_it_is():
+def test_a_network_from_parts_is_taken_unchanged():
     parts = {"primitives": [RBFKernel()], "layers": [Linear(1, 1)]}
     kernel = make_network(dataset(), **parts)
     assert kernel.primitives[0] is parts["primitives"][0] and kernel.active_dims is None
@@ -136,7 +136,7 @@ def test_structures_are_weighed_when_ax_fits(few_steps):
     assert len(set(model.structure_weights.values())) == len(model.structures)
 
 
-def test_a_kernel_for_a_model_that_makes_its_own_is_refused():
+def test_a_kernel_for_a_model_that_makes_its_own_is_rejected():
     with pytest.raises(UserInputError, match="NKNSingleTaskGP makes its kernel .*=RBFKernel"):
         fit_surrogate(dataset(), botorch_model_class=NKNSingleTaskGP, covar_module_class=RBFKernel)
 

@@ -51,7 +51,7 @@ def test_a_second_call_goes_on_where_the_first_one_ended(folder, capsys):
     assert len(calls) == 4  # other settings are other rows, and --report runs none
 
 
-def test_failures_and_missing_packages_are_told_and_the_others_go_on(folder, capsys):
+def test_failures_and_missing_packages_are_printed_and_the_others_go_on(folder, capsys):
     file = folder / "rows.jsonl"
     assert BENCHMARK.main(["--file", str(file), "--method", "fails", "missing", "a"]) == 1
     errors = capsys.readouterr().err

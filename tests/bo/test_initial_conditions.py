@@ -79,7 +79,7 @@ def test_half_of_the_starting_points(num_restarts, num_swept):
     assert close.tolist() == [True] * num_swept + [False] * (num_restarts - num_swept)
 
 
-def test_the_other_points_are_those_of_botorch():
+def test_the_other_points_match_botorch():
     torch.manual_seed(3)
     expected = gen_batch_initial_conditions(Separable(), BOUNDS, 1, 2, 8)
     torch.manual_seed(3)

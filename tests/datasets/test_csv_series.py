@@ -201,7 +201,7 @@ def test_values_with_decimal_commas_read_back_as_the_same(read, sep, group):
     assert read(column(cells, sep).replace('"', "")).y.tolist() == values
 
 
-def test_missing_values_are_left_out(read):
+def test_missing_values_are_omitted(read):
     marks = ["NaN", "nan", "NA", "n/a", "", "-", ".", "..", "?", "null", "None", "#N/A", ": c"]
     series = read(column(["1", *marks, "2"]))
     assert series.x.tolist() == [0, len(marks) + 1] and series.y.tolist() == [1, 2]
@@ -383,7 +383,7 @@ def test_packed_files(tmp_path):
         assert series.y.tolist() == [2, 3] and series.name == "packed"
 
 
-def test_what_was_left_out_or_assumed_is_said(read):
+def test_notices_say_what_was_skipped_or_assumed(read):
     series = read("t,y\n3,1.5\n1,2\n2,\n1,4\n5,NA\n,3\n")
     assert series.x.tolist() == [1, 1, 3] and series.y.tolist() == [2, 4, 1.5]
     assert (series.x_label, series.y_label, series.name) == ("t", "y", "series")

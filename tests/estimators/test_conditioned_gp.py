@@ -33,7 +33,7 @@ def dense(model, x):
         return mean, k(x).to_dense() - between @ precision @ between.mT, precision
 
 
-def test_moments_and_covariance_are_those_of_the_formulas(model, monkeypatch):
+def test_moments_and_covariance_match_the_formulas(model, monkeypatch):
     monkeypatch.setattr(conditioned_gp, "_CHUNK_ENTRIES", 75)  # of three rows
     x = torch.randn(8, 2)
     mean, covariance, _ = dense(model, x)
@@ -46,7 +46,7 @@ def test_moments_and_covariance_are_those_of_the_formulas(model, monkeypatch):
     assert posterior.moments(x, variance=False)[1] is None
 
 
-def test_a_left_out_target_is_predicted_as_by_the_model_without_it(model):
+def test_a_held_out_target_is_predicted_as_by_the_model_without_it(model):
     mean, variance = ConditionedGP(model).leave_one_out()
     place = 7
     inputs, targets = model.train_inputs[0], model.train_targets

@@ -213,7 +213,7 @@ def test_numpy_may_raise_what_it_otherwise_ignores(cls, factor):
 
 
 @each
-def test_options_that_are_not_there_are_refused(cls):
+def test_options_that_are_not_there_are_rejected(cls):
     with pytest.raises(TypeError, match="learning_speed"):
         MAKE[cls](learning_speed=1.0)
     with pytest.raises(ValueError, match="learning_speed"):
@@ -221,7 +221,7 @@ def test_options_that_are_not_there_are_refused(cls):
 
 
 @each
-def test_bad_data_are_refused_and_leave_nothing_fitted(cls, known):
+def test_bad_data_are_rejected_and_leave_nothing_fitted(cls, known):
     X, y = data(cls)
     model = deepcopy(known[0])
     taken = model.__sklearn_tags__().input_tags.allow_nan

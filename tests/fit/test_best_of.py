@@ -205,7 +205,7 @@ def test_bad_options_are_named(options, match):
         fit_best_of(rbf_model(), **options)
 
 
-def test_data_of_a_graph_are_refused():
+def test_data_of_a_graph_are_rejected():
     x = torch.rand(9, 1, requires_grad=True)
     with pytest.raises(ValueError, match="targets .* detached data"):
         fit_best_of(SmallGP(x.detach(), x[:, 0].sin(), RBFKernel()), restarts=1)

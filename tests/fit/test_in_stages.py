@@ -95,7 +95,7 @@ def test_many_rows_are_trained_as_independent_blocks():
     assert result.restarts[0].loss == pytest.approx(expected, rel=1e-6)
 
 
-def test_what_has_no_meaning_is_refused():
+def test_what_has_no_meaning_is_rejected():
     with pytest.raises(ValueError, match="block_size must be at least 2, got 1"):
         fit_in_stages(rbf_over(20), block_size=1)
     with pytest.raises(ValueError, match="max_blocks must be at least 1, got 0"):

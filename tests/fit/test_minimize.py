@@ -20,7 +20,7 @@ class Valley(gpytorch.Module):
 
 
 @pytest.mark.parametrize("decays", [(0.9, 0.999), (0.9, 0.99)])
-def test_steps_of_adam_are_those_of_torch(decays):
+def test_steps_of_adam_match_torch(decays):
     model, other = Valley(), Valley()
     reference = torch.optim.Adam(other.parameters(), lr=1.0, betas=decays)
     flat = FlatParameters(model, model.loss)

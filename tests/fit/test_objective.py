@@ -79,7 +79,7 @@ def test_tasks_have_the_density_of_gpytorch(kind):
 
 
 @pytest.mark.parametrize("kind", ["module", "likelihood"])
-def test_other_models_are_refused(kind):
+def test_other_models_are_rejected(kind):
     model = torch.nn.Linear(1, 1)
     if kind == "likelihood":
         model = network_model()
@@ -88,7 +88,7 @@ def test_other_models_are_refused(kind):
         check_model(model)
 
 
-def test_bad_data_are_refused():
+def test_bad_data_are_rejected():
     model = network_model()
     model.set_train_data(targets=model.train_targets.clone().fill_(torch.nan))
     with pytest.raises(ValueError, match="training targets contain NaN"):

@@ -10,7 +10,7 @@ from tests.fit.models import SmallGP, rbf_model
 MANY = 1_000_000
 
 
-def test_what_does_not_fit_is_refused_with_the_sizes_and_what_to_take(monkeypatch):
+def test_what_does_not_fit_is_rejected_with_the_sizes_and_what_to_take(monkeypatch):
     monkeypatch.setattr(sizes, "free_bytes", lambda device: 2e9)
     check_memory("A", 1.9e9, "10 rows", "B")
     with pytest.raises(MemoryError, match=r"A of 10 rows needs some 2.1 GB .* 2.0 GB .* take B"):
@@ -30,7 +30,7 @@ def test_a_limit_of_a_group_counts(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("network", [True, False])
-def test_an_exact_gp_of_too_many_rows_is_refused_before_any_work(network):
+def test_an_exact_gp_of_too_many_rows_is_rejected_before_any_work(network):
     model = rbf_model(4)
     if network:
         x, y = model.train_inputs[0], model.train_targets

@@ -309,7 +309,7 @@ def test_ctrl_c_at_any_look_at_the_clock_leaves_a_model_that_predicts(trainer, a
 
 
 @each
-def test_options_that_are_not_there_are_refused(trainer):
+def test_options_that_are_not_there_are_rejected(trainer):
     model = trainer.make()
     with pytest.raises(TypeError, match="learning_speed"):
         trainer(model, learning_speed=1.0)
@@ -345,7 +345,7 @@ def test_botorch_trains_by_it_where_gradients_are_off_and_another_dtype_is_the_d
 
 
 @each
-def test_another_model_is_refused(trainer):
+def test_another_model_is_rejected(trainer):
     wrong = torch.nn.Linear(1, 1)
     with pytest.raises(TypeError, match="(?i)model|ExactGP|Linear"):
         trainer(wrong)
@@ -468,7 +468,7 @@ class Bowl(Mean):
 @each
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("make", [ZeroMean, ConstantMean, LinearMean, Bowl])
-def test_any_mean_is_trained_or_refused_by_name(trainer, make, frozen, device):
+def test_any_mean_is_trained_or_rejected_by_name(trainer, make, frozen, device):
     model = trainer.make()
     case = next((c for c in CASES if c.cls is type(model)), None)
     mean = make(1 if case is None else case.columns) if make is LinearMean else make()

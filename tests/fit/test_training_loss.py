@@ -231,7 +231,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_unknown_parts_are_refused_and_evaluated_by_autograd(name):
+def test_unknown_parts_are_rejected_and_evaluated_by_autograd(name):
     objective = Objective(make(UNKNOWN, name))
     flat = FlatParameters(objective.model)
     before = flat.values.clone()

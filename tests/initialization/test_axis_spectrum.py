@@ -54,7 +54,7 @@ def test_a_trend_is_no_period():
     assert (slow >= 2 * (1 - 1e-9)).all()
 
 
-def test_the_frequencies_are_those_of_a_fourier_transform_written_out():
+def test_the_frequencies_match_a_fourier_transform_written_out():
     values = waves(REGULAR, (5.0, 1.0))
     spectrum = axis_spectrum(values, seen(values), 1, REGULAR)
     centred = (values - values.mean()) * np.hanning(66)[1:-1]

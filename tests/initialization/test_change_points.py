@@ -78,7 +78,7 @@ def test_long_series_are_averaged():
     assert change_points(np.arange(5000), y)[0].location == pytest.approx(3200, abs=60)
 
 
-def test_few_or_constant_values_have_none_and_bad_ones_are_refused():
+def test_few_or_constant_values_have_none_and_bad_ones_are_rejected():
     assert change_points(np.arange(8.0), np.arange(8.0) ** 2) == []
     assert change_points(np.repeat(np.arange(4.0), 9), np.arange(36.0)) == []
     assert change_points(np.arange(50.0), np.ones(50)) == []

@@ -99,7 +99,7 @@ def test_what_is_frozen_stays(name):
         (lambda: convex([MaternKernel(), RBFKernel(active_dims=(0,))]), "behind others"),
     ],
 )
-def test_networks_of_another_form_are_refused(make, match):
+def test_networks_of_another_form_are_rejected(make, match):
     network = make()
     before = values(network)
     with pytest.raises(ValueError, match=match):
@@ -107,7 +107,7 @@ def test_networks_of_another_form_are_refused(make, match):
     assert all(torch.equal(a, b) for a, b in zip(before, values(network), strict=True))
 
 
-def test_other_structures_and_other_kernels_are_refused():
+def test_other_structures_and_other_kernels_are_rejected():
     with pytest.raises(ValueError, match="'additive', 'joint'.*got 'sum'"):
         start_from_structure(small(), "sum")
     with pytest.raises(TypeError, match="got RBFKernel"):

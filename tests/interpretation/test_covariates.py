@@ -37,7 +37,7 @@ def process_mean(forecaster, times, covariates):
     return forecaster.y_offset_ + forecaster.y_scale_ * mean
 
 
-def test_covariates_are_components_beside_those_of_time(split, forecaster, known):
+def test_covariates_are_components_beside_time(split, forecaster, known):
     names = {component.name for component in split.components}
     assert {"effect of price", "effect of law", "cycle of 1.00 yr"} <= names
     # all components together are the process
@@ -85,7 +85,7 @@ def test_a_report_goes_on_where_covariates_are_known(forecaster, known):
         report(forecaster, future=(MONTHS[:3], known[:3]), progress=False)
 
 
-def test_what_would_need_the_future_is_refused(forecaster, split):
+def test_what_would_need_the_future_is_rejected(forecaster, split):
     with pytest.raises(ValueError, match=r"give future=\(times, covariates\) in place of horizon"):
         report(forecaster, horizon=1.0, progress=False)
     with pytest.raises(ValueError, match="would need the covariates"):

@@ -54,7 +54,7 @@ def test_lengthscales_of_a_botorch_model_are_printed_in_raw_units():
 
 
 @pytest.mark.parametrize("transform", [None, Log10(indices=[0, 1]), Warp(d=2, indices=[0, 1])])
-def test_units_without_an_affine_transform_are_those_of_the_kernel(transform):
+def test_units_without_an_affine_transform_match_the_kernel(transform):
     if isinstance(transform, Warp):
         transform.initialize(concentration0=torch.tensor([2.0, 2.0]))
     model = SingleTaskGP(
@@ -139,7 +139,7 @@ def test_models_records_and_estimators(by_date):
     assert source_of(by_date).kernel is by_date.model_.covar_module
 
 
-def test_numbers_of_a_process_are_those_of_its_model():
+def test_numbers_of_a_process_match_its_model():
     model = SingleTaskGP(X, Y, input_transform=Normalize(2)).eval()
     gp = fitted_gp(model)
     with torch.no_grad():
@@ -175,7 +175,7 @@ class WithoutKernel(GP):
 
 
 @pytest.mark.parametrize("function", [source_of, fitted_gp])
-def test_unknown_things(function):
+def test_unknown_objects(function):
     for thing in ("model", Variational(), 3):
         with pytest.raises(TypeError, match=f"Expected a gpytorch.*got {type(thing).__name__}"):
             function(thing)

@@ -21,7 +21,7 @@ def mixed_inputs(rows, *batch):
 
 
 @pytest.mark.parametrize("ard_num_dims", [None, 4])
-def test_values_are_those_of_botorch(ard_num_dims):
+def test_values_match_botorch(ard_num_dims):
     ours, theirs = (
         perturb(cls(ard_num_dims=ard_num_dims)) for cls in (CategoricalKernel, BoTorchKernel)
     )
@@ -108,6 +108,6 @@ def test_categories_add_to_and_multiply_the_other_columns():
         ([0, -3], ValueError, r"must be distinct, got \(0, -3\)"),
     ],
 )
-def test_wrong_columns_are_refused(cat_dims, error, message):
+def test_wrong_columns_are_rejected(cat_dims, error, message):
     with pytest.raises(error, match=message):
         NeuralKernelNetwork.tabular(3, cat_dims=cat_dims)

@@ -152,7 +152,7 @@ def test_expansion_splits_change_points_into_products():
     }
 
 
-def test_steps_in_a_network_are_those_of_change_points():
+def test_steps_in_a_network_match_change_points():
     x = torch.linspace(-1, 1, 12).unsqueeze(-1)
     steps = [StepKernel(side, location=0.2, width=0.1) for side in ("before", "after")]
     first, second = RBFKernel(), PeriodicKernel()

@@ -160,7 +160,7 @@ def test_batch_shape_is_that_of_the_parts_unless_it_is_given():
     assert make(base_kernel=batched).factor_kernel.batch_shape == (2,)
 
 
-def test_prior_may_be_given_or_left_out():
+def test_prior_may_be_given_or_omitted():
     assert list(make(weight_prior=None).named_priors()) == []
     prior = NormalPrior(torch.zeros(4, 2), torch.ones(4, 2))
     assert make(weight_prior=prior).weight_prior is prior
@@ -227,7 +227,7 @@ def test_wrong_data():
     [lambda: MultitaskKernel(RBFKernel(), num_tasks=2), RBFKernelGrad],
     ids=["tasks", "gradients"],
 )
-def test_kernels_of_several_outputs_are_refused(make_base):
+def test_kernels_of_several_outputs_are_rejected(make_base):
     with pytest.raises(ValueError, match=r"one value per pair.*\((6|9), (6|9)\)"):
         make(base_kernel=make_base())(torch.randn(3, 2)).to_dense()
 

@@ -35,7 +35,7 @@ def network(primitive):
 
 @pytest.mark.parametrize("shape", [(), (2,)])
 @pytest.mark.parametrize("wrap", [lambda kernel: kernel, network, ScaleKernel])
-def test_values_and_order_are_those_of_the_closed_form(wrap, shape):
+def test_values_and_order_match_the_closed_form(wrap, shape):
     shape = torch.Size(shape)
     closed = RBFKernelGrad(ard_num_dims=3, batch_shape=shape)
     closed.lengthscale = torch.tensor([0.5, 1.0, 2.0])

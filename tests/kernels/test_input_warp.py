@@ -22,7 +22,7 @@ def bent(base=None, **options):
     return InputWarpKernel(base, 3, **options).double()
 
 
-def test_curves_are_those_of_kumaraswamy_and_of_botorch():
+def test_curves_match_kumaraswamy_and_of_botorch():
     inside = 0.01 + 0.98 * X
     expected = Kumaraswamy(A, B, validate_args=False).cdf(inside)
     assert_close(bent().warp(inside), expected)
@@ -30,7 +30,7 @@ def test_curves_are_those_of_kumaraswamy_and_of_botorch():
     assert_close(bent().warp(inside), botorchs, rtol=1e-6, atol=1e-6)
 
 
-def test_values_are_those_of_the_base_kernel_on_bent_inputs():
+def test_values_match_the_base_kernel_on_warped_inputs():
     kernel = bent()
     other = X[:4] + 0.01
     expected = kernel.base_kernel(kernel.warp(X), kernel.warp(other)).to_dense()
@@ -66,7 +66,7 @@ def test_ends_are_straight_and_what_lies_beyond_is_left_alone():
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("batch_shape", [torch.Size(), torch.Size([2])])
 @pytest.mark.parametrize("columns", [None, [0, 2], []])
-def test_a_network_on_bent_inputs_is_trained_in_closed_form(columns, batch_shape, frozen):
+def test_a_network_on_warped_inputs_is_trained_in_closed_form(columns, batch_shape, frozen):
     base = NeuralKernelNetwork.optimization(3, batch_shape=batch_shape)
     priors = {f"concentration{n}_prior": LogNormalPrior(0.0, 0.75) for n in (0, 1)}
     kernel = InputWarpKernel(base, 3, columns=columns, concentration1=0.8, **priors).double()

@@ -216,7 +216,7 @@ MODELS = pytest.mark.parametrize("name", [name for name, _ in models()])
 
 
 @MODELS
-def test_predictions_are_those_of_dense_algebra(name):
+def test_predictions_match_dense_algebra(name):
     model = dict(models())[name].eval()
     for noise in model.likelihood.parameters():
         noise.data += 0.1
@@ -240,7 +240,7 @@ def test_predictions_are_those_of_dense_algebra(name):
 
 
 @pytest.mark.parametrize("policy", ["mask", "fill"])
-def test_missing_observations_are_left_out(policy):
+def test_missing_observations_are_omitted(policy):
     x, y = data(2)
     b = torch.Size([2])
     kernel = spread(NonStationarySpectralKernel(6, 3, batch_shape=b))

@@ -58,7 +58,7 @@ def rbf(dims):
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3, 4])
-def test_values_are_those_of_the_kernel_where_gpytorchs_are_not(dims):
+def test_values_match_the_kernel_where_gpytorchs_are_not(dims):
     x1, x2 = points(30, dims), points(20, dims)
     expected = rbf(dims)(x1, x2).to_dense()
     parts = [RBFKernel().initialize(lengthscale=scale) for scale in LENGTHSCALES[:dims]]
@@ -221,7 +221,7 @@ def test_from_data_holds_the_data_with_a_margin():
 
 
 @pytest.mark.parametrize("value, shown", [(1.01, "1.01"), (-0.01, "-0.01"), (float("nan"), "nan")])
-def test_inputs_outside_of_the_grid_are_refused(value, shown):
+def test_inputs_outside_of_the_grid_are_rejected(value, shown):
     kernel = SeparableGridInterpolationKernel([RBFKernel()] * 2, 10, [(0.0, 1.0), (0.0, 1.0)])
     x = torch.rand(4, 2)
     kernel(torch.tensor([[0.0, 1.0], [1.0, 0.0]])).to_dense()

@@ -47,7 +47,7 @@ def test_a_shrunk_one_is_expanded_copied_and_moved(device):
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_densities_and_gradients_are_those_of_torch(shape, dtype, device):
+def test_densities_and_gradients_match_torch(shape, dtype, device):
     loc, scale = torch.tensor([-4.0, 0.3, 2.0]), torch.tensor([0.2, 1.5, 3.0])
     x = torch.tensor([1e-30, 1e-3, 0.4, 7.0, 1e6], dtype=dtype).view(5, *[1] * len(shape))
     x = x.expand(5, *shape).to(device).requires_grad_()

@@ -94,7 +94,7 @@ def test_weights_of_exactly_zero():
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_without_slack_what_does_not_sum_to_one_is_refused(bias):
+def test_without_slack_what_does_not_sum_to_one_is_rejected(bias):
     layer = simplex(2, 1, bias=bias)
     before = layer.weight.clone()
     limit = "at most 1" if bias else "1"

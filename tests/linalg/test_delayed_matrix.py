@@ -86,7 +86,7 @@ def test_the_diagonal_needs_no_matrix(operation):
 
 
 @pytest.mark.parametrize("part", [(0, 4), (4, 8), (8, 12), (2, 6), (0, 6), (0, 12), (1, 3)])
-def test_slices_of_blocks_are_those_of_the_matrix(part):
+def test_slices_of_blocks_match_the_matrix(part):
     blocks = BlockDiagonal(torch.randn(2, 3, 4, 4))
     part = slice(*part)
     torch.testing.assert_close(

@@ -8,7 +8,7 @@ BLOCKS = [torch.tensor([0]), torch.tensor([2, 5]), torch.tensor([1, 3, 4, 6])]
 
 
 @pytest.mark.parametrize("batch", [(), (2, 3)])
-def test_predictions_are_those_of_the_textbook(batch):
+def test_predictions_match_the_textbook(batch):
     joint = random_covariance(*batch, 10)
     covariance, cross, prior = joint[..., :7, :7], joint[..., 7:, :7], joint[..., 7:, 7:]
     residual = torch.randn(*batch, 7)
@@ -23,7 +23,7 @@ def test_predictions_are_those_of_the_textbook(batch):
     torch.testing.assert_close(variance, expected.diagonal(dim1=-2, dim2=-1))
 
 
-def test_left_out_blocks_are_predicted_by_conditioning_on_the_rest():
+def test_held_out_blocks_are_predicted_by_conditioning_on_the_rest():
     covariance, residual = random_covariance(2, 7), torch.randn(2, 7)
     posterior = ExactPosterior(covariance, residual)
     without = posterior.alpha_without(BLOCKS)
@@ -52,7 +52,7 @@ def test_a_matrix_that_is_written_in_place_gives_the_same(dtype):
     torch.testing.assert_close(filled.leave_one_out(), whole.leave_one_out())
 
 
-def test_an_indefinite_matrix_is_refused():
+def test_an_indefinite_matrix_is_rejected():
     with pytest.raises(torch.linalg.LinAlgError, match="not positive definite"):
         ExactPosterior(-torch.eye(3), torch.ones(3))
     with pytest.raises(torch.linalg.LinAlgError, match="not positive definite"):

@@ -65,7 +65,7 @@ ENTRYWISE = [  # shapes of x, of the scale, of the residual and of the noise
 
 
 @pytest.mark.parametrize("shapes", ENTRYWISE)
-def test_entrywise_value_and_gradients_equal_those_of_torchs_density(shapes):
+def test_entrywise_value_and_gradients_equal_torchs_density(shapes):
     matrix = random_matrix(shapes[0], None, shapes[1])
     residual = torch.randn(shapes[2], requires_grad=True)
     noise = (0.1 + torch.rand(shapes[3])).requires_grad_()
@@ -101,7 +101,7 @@ def test_a_bad_element_gets_infinity_and_does_not_disturb_the_others(broken):
 
 
 @pytest.mark.parametrize("entrywise", [True, False])
-def test_second_derivatives_are_refused(entrywise):
+def test_second_derivatives_are_rejected(entrywise):
     matrix, residual, noise = random_matrix((4,), None), torch.randn(4), torch.ones(4)
     if entrywise:
         value = entrywise_negative_log_likelihood(matrix, residual, noise)

@@ -55,7 +55,7 @@ def chunks(request, monkeypatch):
 @pytest.mark.usefixtures("chunks")
 @pytest.mark.parametrize("batch_shape", [(), (2,), (3, 1)])
 @pytest.mark.parametrize("width", [1, 6, 40])
-def test_value_and_gradients_are_those_of_the_dense_matrix(batch_shape, width):
+def test_value_and_gradients_match_the_dense_matrix(batch_shape, width):
     problem = Problem(*batch_shape, width=width)
     value, expected = problem.value(), problem.dense()
     torch.testing.assert_close(value, expected)

@@ -17,7 +17,7 @@ def by_svd(matrix, threshold):
 @pytest.mark.parametrize(
     "shape", [(40, 5), (5, 40), (7, 7), (40, 1), (1, 40), (1, 1), (3, 40, 5), (2, 3, 5, 40)]
 )
-def test_values_are_those_of_the_decomposition(shape, dtype):
+def test_values_match_the_decomposition(shape, dtype):
     matrix = torch.randn(shape, dtype=dtype)
     before = matrix.clone()
     threshold = float(torch.linalg.svdvals(matrix).median()) * 0.9

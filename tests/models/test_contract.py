@@ -37,7 +37,7 @@ def test_every_model_is_registered():
     assert len(public) > 5 and public == {case.cls for case in CASES}
 
 
-def test_every_check_is_made_of_every_model_and_names_are_those_of_checks():
+def test_every_check_is_made_of_every_model_and_has_its_name():
     whole = {case.cls for case in CASES if case.checks is None}
     partial = {models.NKNMultiTaskGP}  # a column of its inputs holds the task
     assert whole == {case.cls for case in CASES} - partial

@@ -80,7 +80,7 @@ def test_each_element_of_a_batch_has_points_of_its_own():
         ({"x": torch.tensor([[float("nan")]])}, "finite"),
     ],
 )
-def test_what_cannot_be_is_refused(options, message):
+def test_what_cannot_be_is_rejected(options, message):
     options = {"x": torch.rand(5, 2), "num_points": 3} | options
     with pytest.raises(ValueError, match=message):
         select_inducing_points(options.pop("x"), options.pop("num_points"), **options)

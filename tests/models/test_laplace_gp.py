@@ -98,7 +98,7 @@ def test_with_gaussian_noise_it_is_exact():
     torch.testing.assert_close(model.leave_one_out().mean, held_out)
 
 
-def test_evidence_and_probabilities_are_those_of_scikit_learn():
+def test_evidence_and_probabilities_match_scikit_learn():
     model = make("logistic")
     kernel = ConstantKernel(2.0) * RBF(
         model.covar_module.base_kernel.lengthscale.detach()[0].numpy()
@@ -152,7 +152,7 @@ def test_fit_best_of_trains_it_and_copies_predict_alike(case):
     )
 
 
-def test_wrong_data_and_likelihoods_are_refused():
+def test_wrong_data_and_likelihoods_are_rejected():
     model = make("bernoulli")
     with pytest.raises(ValueError, match="must be N x D.*got the shapes"):
         model.set_train_data(X[:5])

@@ -65,7 +65,7 @@ def test_posterior_is_that_of_the_long_form():
     torch.testing.assert_close(model.posterior(GRID, output_indices=[7]).mean[:3], single.mean[3:])
 
 
-def test_moments_are_those_of_botorch_with_the_same_parts():
+def test_moments_match_botorch_with_the_same_parts():
     x, y = data()
     options = {"outcome_transform": None, "input_transform": Normalize(2, indices=[0])}
     ours = NKNMultiTaskGP(x, y / 10, -1, structure=NeuralKernelNetwork.additive(1), **options)

@@ -176,7 +176,7 @@ def test_fit_gpytorch_mll_trains_the_likelihood_of_the_mll():
 
 
 @pytest.mark.parametrize("cls", [NKNSingleTaskGP, StructureEnsembleGP])
-def test_arguments_that_the_prior_does_not_know_are_refused_again_and_again(cls):
+def test_arguments_that_the_prior_does_not_know_are_rejected_each_time(cls):
     model = cls(*data()).eval()
     points = model.transform_inputs(torch.rand(1, 4, 2))
     model(points)

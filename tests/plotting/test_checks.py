@@ -14,7 +14,7 @@ def test_autocorrelations_outside_the_interval_are_marked(ax, line_data, no_over
     no_overlap(ax.figure)
 
 
-def test_the_calibration_band_is_binomial_for_all_levels_together(ax, line_data, no_overlap):
+def test_the_calibration_interval_is_binomial_for_all_levels_together(ax, line_data, no_overlap):
     levels = np.array([0.2, 0.5, 0.8])
     low, high = binom.interval(1 - 0.05 / 3, 50, 0.5)
     coverage = np.array([0.2, (low - 1) / 50, 0.8])

@@ -247,7 +247,7 @@ def test_faults_are_named(make_axes, name, changed, options, match):
         ("plot_spectral_surface", ScaleKernel(MaternKernel()), "or not, got MaternKernel"),
     ],
 )
-def test_things_of_a_wrong_type_are_named(make_axes, name, changed, match):
+def test_arguments_of_a_wrong_type_are_named(make_axes, name, changed, match):
     refuse(make_axes, name, match, changed, error=TypeError)
 
 

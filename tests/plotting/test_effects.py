@@ -40,7 +40,7 @@ def surface(**changes):
     return SimpleNamespace(**(fields | changes))
 
 
-def test_one_column_is_a_curve_with_band_and_points(ax):
+def test_one_column_is_a_curve_with_interval_and_points(ax):
     assert plot_effects(ax, [curve()], y_label="quality") is ax
     line, points, zero = ax.get_lines()
     np.testing.assert_allclose(line.get_xydata(), np.column_stack([A, A**3]))

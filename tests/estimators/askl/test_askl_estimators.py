@@ -162,7 +162,7 @@ def test_probabilities_follow_the_fitted_loss():
         (regressor, lambda X, y: (np.clip(X, -1, 1) * 1e308, y), ValueError, "too large"),
     ],
 )
-def test_wrong_data_are_refused(make, change, error, match):
+def test_wrong_data_are_rejected(make, change, error, match):
     with pytest.raises(error, match=match):
         make().fit(*change(*rings(40)))
 

@@ -50,7 +50,7 @@ def test_ranks_are_columns_of_their_own():
     assert far[0, 2] == Z[:, 2].max() and far[0, 3] == Z[:, 3].min()
 
 
-def test_slopes_are_those_of_the_regression():
+def test_slopes_match_the_regression():
     x, y = torch.randn(30, 3), torch.randn(30, 2)
     settings = kernel_ridge(x, y)._replace(penalty=0.01)
     points = x.clone().requires_grad_()

@@ -63,7 +63,7 @@ def loss_value(name, outputs, y):
 @pytest.mark.parametrize("learned", [True, False])
 @pytest.mark.parametrize("terms", [1, 2])
 @pytest.mark.parametrize("loss", list(LOSSES))
-def test_gradients_are_those_of_autograd(loss, terms, learned):
+def test_gradients_match_autograd(loss, terms, learned):
     net, x, y = network(terms, learned=learned), rows(), targets(loss)
     values = net.values.double().requires_grad_()
     features, outputs = formula(net, x[:, :-1].double(), values)

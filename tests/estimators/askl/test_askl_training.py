@@ -46,7 +46,7 @@ def reference(net, x, y, penalty, trace_norm, steps):
 
 
 @pytest.mark.parametrize("trace_norm", [True, False])
-def test_steps_are_those_of_torch_and_a_decomposition(trace_norm):
+def test_steps_match_torch_and_a_decomposition(trace_norm):
     net, x, y = network(), rows(), targets("log_loss")
     steps = [1.0, 0.8, 0.5, 0.9, 0.2, 1.0, 1.0, 1.0]
     expected = reference(net, x, y, 3.0, trace_norm, steps)

@@ -112,7 +112,7 @@ def test_learned_kernel_written_out(classes):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_machines_are_those_of_the_learned_kernel(classes):
+def test_machines_match_the_learned_kernel(classes):
     X, y = rows(classes=classes)
     new, _ = rows(30, seed=1)
     model = classifier(eta=0.03, C=2.0).fit(X, y)

@@ -47,7 +47,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("options", "error", "match"), OPTIONS)
 @pytest.mark.parametrize("estimator", BOTH)
-def test_options_without_a_meaning_are_refused(estimator, options, error, match):
+def test_options_without_a_meaning_are_rejected(estimator, options, error, match):
     estimator = DANKRegressor if options.keys() & {"epsilon", "targets"} else estimator
     estimator = DANKClassifier if "class_weight" in options else estimator
     with pytest.raises(error, match=match):
@@ -70,7 +70,7 @@ def test_options_without_a_meaning_are_refused(estimator, options, error, match)
         ),
     ],
 )
-def test_kernels_that_are_none_are_refused(estimator, kernel, error, match):
+def test_kernels_that_are_none_are_rejected(estimator, kernel, error, match):
     with pytest.raises(error, match=match):
         fitted(estimator, kernel=kernel, relevance=None, eta=1.0)
     with pytest.raises(error):

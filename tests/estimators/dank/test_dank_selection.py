@@ -67,7 +67,7 @@ def test_few_rows_and_one_column_are_compared_as_said(estimator):
 
 
 @pytest.mark.parametrize("name", ["rbf", "laplacian"])
-def test_widened_kernels_are_those_of_inputs_drawn_together(name):
+def test_widened_kernels_match_inputs_drawn_together(name):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(5, 3)), rng.normal(size=(6, 3))
     kernel = dank_selection.BaseKernel(name, 0.6)

@@ -150,14 +150,14 @@ def test_small_tables_outside_of_the_memory_are_read_whole(kind, small, tmp_path
         (lambda X, y: y.__setitem__(899, np.inf), "y must be finite, got inf in row 899"),
     ],
 )
-def test_wrong_values_are_refused_with_their_row(change, message, tmp_path):
+def test_wrong_values_are_rejected_with_their_row(change, message, tmp_path):
     X, y = rough_table(900)
     change(X, y)
     with pytest.raises(ValueError, match=message):
         regressor().fit(*sources("memmap", X, y, tmp_path))
 
 
-def test_other_sources_are_refused(tmp_path):
+def test_other_sources_are_rejected(tmp_path):
     pytest.importorskip("pyarrow", exc_type=ImportError)
     X, y = rough_table(50)
     folder = tmp_path / "folder"

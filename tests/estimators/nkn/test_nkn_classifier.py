@@ -60,7 +60,7 @@ def test_posterior_is_that_of_the_paper_written_out():
     np.testing.assert_allclose(predictor(new), expected, rtol=1e-6)
 
 
-def test_left_out_probabilities_are_those_of_models_without_the_row():
+def test_held_out_probabilities_match_models_without_the_row():
     X, y, _ = drawn(30)
     predictor = NKNClassifier("rbf", **OPTIONS).fit(X, y)._predictors[0]
     x, targets = predictor.model.train_inputs[0], predictor.model.train_targets

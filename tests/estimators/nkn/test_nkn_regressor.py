@@ -43,7 +43,7 @@ def tabular():
     return regressor("tabular").fit(*table())
 
 
-def test_a_function_is_learned_and_the_bands_hold():
+def test_a_function_is_learned_and_the_intervals_cover():
     X, y = table(120)
     new, truth = table(300, seed=1)
     recipe = Recipe(adam_steps=0, lbfgs_iterations=40)
@@ -57,7 +57,7 @@ def test_a_function_is_learned_and_the_bands_hold():
     assert density == pytest.approx(model.held_out_log_density_, abs=0.35)
 
 
-def test_mixture_moments_are_those_of_the_members(fitted):
+def test_mixture_moments_match_the_members(fitted):
     X, _ = table(4, seed=2)
     inputs = torch.as_tensor((X - fitted.x_offset_) / fitted.x_scale_)
     means, variances = [], []
@@ -102,7 +102,7 @@ def test_covariance_deviations_and_samples_agree(fitted):
     np.testing.assert_array_equal(fitted.sample_y(X, 3), fitted.sample_y(X, 3))
 
 
-def test_noise_is_left_out_on_request(fitted):
+def test_noise_is_omitted_on_request(fitted):
     X, _ = table(5, seed=3)
     _, latent = fitted.predict(X, return_std=True, observation_noise=False)
     inputs = torch.as_tensor((X - fitted.x_offset_) / fitted.x_scale_)
@@ -119,7 +119,7 @@ def test_noise_is_left_out_on_request(fitted):
         fitted.predict(X, return_std=True, return_cov=True)
 
 
-def test_outliers_in_the_noise_make_tails_and_not_a_wide_band():
+def test_outliers_in_the_noise_make_tails_and_not_a_wide_interval():
     X, y = table(150, noise=0.05)
     rng = np.random.default_rng(1)
     y = y + rng.choice([0, 1.5], 150, p=[0.93, 0.07]) * rng.choice([-1, 1], 150)
@@ -234,7 +234,7 @@ def test_options_that_have_no_meaning(options, error, message):
         regressor(**options).fit(*table())
 
 
-def test_data_frames_keep_their_names_and_constant_columns_are_left_out():
+def test_data_frames_keep_their_names_and_constant_columns_are_dropped():
     X, y = table(dim=3)
     frame = pd.DataFrame(X, columns=["age", "site", "dose"])
     frame["site"] = 7

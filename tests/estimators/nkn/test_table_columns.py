@@ -74,7 +74,7 @@ def test_an_unseen_category_is_as_uncertain_as_the_spread_between_them(fitted):
     assert covariance[0, 1] == pytest.approx(covariance[0, 0])
 
 
-def test_what_a_column_of_categories_does_is_told_by_their_names(fitted):
+def test_effects_of_a_column_of_categories_are_described_by_their_names(fitted):
     assert fitted.categories_["town"] == ("Lima", "Oslo", "Rome", "none")
     found = effects(fitted, samples=64)
     town = next(effect for effect in found.main if effect.names == ("town",))

@@ -36,7 +36,7 @@ def log_normal(center, width):
     return PredictiveMixture(np.ones(1), np.full((1, 3), center), np.full((1, 3), width), (LOG,))
 
 
-def test_moments_and_density_are_those_of_a_log_normal():
+def test_moments_and_density_match_a_log_normal():
     truth = lognorm(0.4, scale=np.exp(1.2))
     targets = Targets(LOG, offset=1.0, scale=0.5, lowest=0.0, highest=2.5)
     mixture = log_normal(1.2, 0.4)
@@ -158,7 +158,7 @@ def test_bounds_hold():
         ({"y_bounds": (0, None)}, "targets within the bounds, got -"),
     ],
 )
-def test_what_does_not_fit_is_refused(options, message):
+def test_what_does_not_fit_is_rejected(options, message):
     X, y = table(20)
     with pytest.raises(ValueError, match=message):
         regressor(**options).fit(X, np.log(y) - 5)

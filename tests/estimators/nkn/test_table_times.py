@@ -52,7 +52,7 @@ def test_dates_and_durations_are_days(column):
     np.testing.assert_allclose(model.predict(X), numbers.predict(pd.DataFrame({"when": days})))
 
 
-def test_times_that_changed_are_refused():
+def test_times_that_changed_are_rejected():
     X = pd.DataFrame({"when": DATES, "a": DAYS})
     model = regressor().fit(X, np.sin(DAYS / 40))
     strings = X.assign(when=DATES.astype(str))

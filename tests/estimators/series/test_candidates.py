@@ -22,7 +22,7 @@ TRANSFORMS = {
     ("transform", "line"),
     list(zip([Transform(), *TRANSFORMS], [False, True, True, False], strict=True)),
 )
-def test_rolling_forecasts_are_those_of_processes_that_know_the_past_only(
+def test_rolling_forecasts_match_processes_that_know_the_past_only(
     transform, line, is_long, monkeypatch
 ):
     rng = np.random.default_rng(0)

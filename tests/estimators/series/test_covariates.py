@@ -13,7 +13,7 @@ def known(table=TABLE[:, :2], **options):
     return Covariates.of(covariate_frame(table, TIMES), by_name=False, **options)
 
 
-def test_columns_are_standardised_and_those_of_two_values_count_as_0_and_1():
+def test_columns_are_standardised_and_two_values_count_as_0_and_1():
     scaled = known().scaled(covariate_frame(TABLE[:, :2], TIMES))
     assert scaled[:, 0].tolist() == [0, 1, 0, 0, 1, 1]
     assert scaled[:, 1].mean() == pytest.approx(0) and scaled[:, 1].std() == pytest.approx(1)
@@ -21,7 +21,7 @@ def test_columns_are_standardised_and_those_of_two_values_count_as_0_and_1():
     np.testing.assert_allclose(known().scaled(later), [[2, 0]], atol=1e-12)
 
 
-def test_constant_columns_are_left_out_with_a_notice():
+def test_constant_columns_are_dropped_with_a_notice():
     frame = pd.DataFrame(TABLE, columns=["law", "trend", "rate"])
     with pytest.warns(UserWarning, match="not used: rate"):
         covariates = Covariates.of(covariate_frame(frame, TIMES), by_name=True)

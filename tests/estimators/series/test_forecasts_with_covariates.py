@@ -61,7 +61,7 @@ def error(model, y, **options):
     return np.abs(model.predict(y.index[AHEAD], **options) - y[AHEAD]).mean()
 
 
-def test_effects_lower_the_error_and_narrow_the_band(data, fitted):
+def test_effects_lower_the_error_and_narrow_the_interval(data, fitted):
     frame, y = data
     alone = forecaster().fit(y[PAST])
     assert error(fitted, y, covariates=frame) < 0.75 * error(alone, y)

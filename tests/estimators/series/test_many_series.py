@@ -204,7 +204,7 @@ def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):
         (None, {"future": pd.DataFrame({"unique_id": ["a"], "ds": [1]})}, ValueError, "only its"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_before_anything_runs(
+def test_what_makes_no_sense_is_rejected_before_anything_runs(
     frame, change, options, error, message, monkeypatch
 ):
     monkeypatch.setattr(NKNForecaster, "fit", lambda *_, **__: pytest.fail("it ran"))
@@ -213,7 +213,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(
         forecast_many(data, **{"horizon": 6, **options})
 
 
-def test_a_series_of_which_a_time_comes_twice_fails_alone(frame, expected):
+def test_a_series_with_a_repeated_time_fails_alone(frame, expected):
     twice = pd.concat([frame, frame[frame["unique_id"] == "tea"].head(3)])
     with pytest.warns(UserWarning, match="1 of 3 series"):
         found, failures = forecast_many(twice, 6, **QUICK)

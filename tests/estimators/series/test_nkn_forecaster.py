@@ -59,7 +59,7 @@ def test_trend_and_season_are_extrapolated(structure):
     assert model.score(time[48:], y[48:]) > 0.98
 
 
-def test_a_level_that_wanders_is_continued_from_its_end():
+def test_a_random_walk_is_continued_from_its_end():
     rng = np.random.default_rng(0)
     time, y = np.arange(150.0), rng.standard_normal(150).cumsum()
     model = NKNForecaster(random_state=0, horizon=10).fit(time, y)
@@ -103,7 +103,7 @@ def test_one_candidate_has_the_moments_of_its_gaussian_process(one_sum):
     assert len(model.members_) == 1 and model.transform_.is_identity
 
 
-def test_all_that_was_tried_is_told(fitted):
+def test_all_candidates_are_listed(fitted):
     table = fitted.scores_
     counts = table["structure"].value_counts().to_dict()
     assert counts == {"steady": 2, "damped": 2, "smooth": 2, "shifting": 2, "cycle": 1}

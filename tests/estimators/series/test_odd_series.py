@@ -84,7 +84,7 @@ def test_counts_in_lots(seed, lot):
     assert density[2] < -5 < density[1] < density[0] < 0
 
 
-def test_log_odds_of_the_rest_mirror_those_of_a_share():
+def test_log_odds_of_the_rest_mirror_log_odds_of_a_share():
     steps = np.random.default_rng(1).normal(0, 0.2, 48)
     share = 1 / (1 + np.exp(-np.cumsum(steps) - 0.5))
     options = {"bounds": (0, 1), "transform": "logit", **QUICK}
@@ -94,7 +94,7 @@ def test_log_odds_of_the_rest_mirror_those_of_a_share():
     np.testing.assert_allclose(1 - other[["median", "hi-95", "lo-95"]], one, rtol=1e-4)
 
 
-def test_an_update_with_counts_beyond_those_of_the_fit():
+def test_an_update_with_counts_beyond_the_fit():
     values = np.random.default_rng(0).poisson(2, 72)
     series = monthly([*values, *[60] * 24])
     model = NKNForecaster(**QUICK).fit(series[:72])

@@ -33,7 +33,7 @@ def test_values_that_all_others_rule_out_are_found_wherever_they_are(wild):
     assert found(values) == list(wild)
 
 
-def test_what_a_series_does_often_or_for_good_is_not_wild():
+def test_repeated_and_permanent_changes_are_not_outliers():
     sparse = np.zeros(96)
     sparse[::24] = 5.0
     assert found(sparse) == []
@@ -43,7 +43,7 @@ def test_what_a_series_does_often_or_for_good_is_not_wild():
     assert found(np.r_[np.arange(10.0), 1e6]) == []  # too few to tell
 
 
-def test_values_of_positive_series_must_be_wild_in_logarithms_too():
+def test_outliers_of_positive_series_are_outliers_in_logarithms_too():
     values = months()
     values[40] = 5e7
     assert found(values, "auto") == found(values, "log") == [40]
@@ -52,7 +52,7 @@ def test_values_of_positive_series_must_be_wild_in_logarithms_too():
     assert found(skewed, "auto") == []
 
 
-def test_one_wild_value_does_not_ruin_a_forecast():
+def test_one_outlier_does_not_ruin_a_forecast():
     index = pd.period_range("2012-01", periods=96, freq="M")
     series = pd.Series(months(), index)
     options = {"quality": "fast", "random_state": 0, "progress": False}
@@ -76,7 +76,7 @@ def test_one_wild_value_does_not_ruin_a_forecast():
     np.testing.assert_allclose(robust.forecast(12), clean.forecast(12), rtol=0.05)
 
 
-def test_wild_values_are_kept_on_request():
+def test_outliers_are_kept_on_request():
     values = months()
     values[40] = 0.0
     options = {"quality": "fast", "random_state": 0, "progress": False, "transform": "identity"}
@@ -121,5 +121,5 @@ def test_what_came_once_is_not_forecast(pattern, season, count, noise, wild, siz
 
 
 @pytest.mark.parametrize("values", [3 + 2 * _MONTHS[:60], _MONTHS[:60] ** 2], ids=["line", "curve"])
-def test_no_value_of_an_exact_series_is_wild(values):
+def test_no_value_of_an_exact_series_is_an_outlier(values):
     assert found(values, "auto") == []

@@ -127,7 +127,7 @@ def test_lengths_against_the_formula():
 
 
 @pytest.mark.parametrize("walk", [WienerKernel, IntegratedWienerKernel, DampedTrendKernel])
-def test_walks_are_trends_and_make_shapes_of_cycles_wander(walk):
+def test_walks_are_trends_and_make_shapes_of_cycles_drift(walk):
     period = ZeroMeanPeriodicKernel()
     period.period_length = 1.0
     network = NeuralKernelNetwork(

@@ -333,7 +333,7 @@ def test_errors():
         decomposition.posterior(torch.ones(2, 2))
 
 
-def test_order_of_columns_is_that_of_effects_and_values_those_of_the_kernels():
+def test_columns_have_the_order_of_effects_and_the_values_of_the_kernels():
     generator = torch.Generator().manual_seed(1)
     x = torch.rand(60, 3, generator=generator, dtype=torch.float64)
     y = torch.sin(6 * x[:, 0]) + 4 * x[:, 1] + 0.3 * torch.cos(5 * x[:, 2])

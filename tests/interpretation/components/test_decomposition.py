@@ -91,7 +91,7 @@ def test_centered_components_have_no_level_but_for_the_one_with_the_mean():
     torch.testing.assert_close(centered.variance, expected, rtol=1e-4, atol=1e-7)
 
 
-def test_posterior_shares_of_terms_are_those_of_their_part_of_the_mean():
+def test_posterior_shares_of_terms_match_their_part_of_the_mean():
     x = torch.rand(30).sort()[0].unsqueeze(-1)
     y = 3 * x[:, 0] + torch.sin(40 * x[:, 0])
     model = GP(x, y, ScaleKernel(LinearKernel() * RBFKernel()) + PeriodicKernel() + RBFKernel())

@@ -107,7 +107,7 @@ def dense_posterior(x, y, lengthscale, noise, points):
     return cross @ np.linalg.solve(gram, y), covariance
 
 
-def test_mean_and_deviation_equal_those_of_a_dense_computation(monkeypatch):
+def test_mean_and_standard_deviation_equal_a_dense_computation(monkeypatch):
     module = sys.modules["gpytorch_nkn.interpretation.effects.effects"]
     monkeypatch.setattr(module, "_POINTS", 4)
     monkeypatch.setattr(module, "_PAIR_POINTS", 4)
@@ -289,13 +289,13 @@ def batch_of_models():
     ("make", "number"),
     [(two_outputs, 2), (batch_of_models, 3)],
 )
-def test_several_outputs_are_refused(make, number):
+def test_several_outputs_are_rejected(make, number):
     message = rf"one output, got targets of shape \({number}, 16\)"
     with pytest.raises(NotImplementedError, match=message):
         effects(make())
 
 
-def test_forecasters_and_other_things_are_refused():
+def test_forecasters_and_other_objects_are_rejected():
     with pytest.raises(TypeError, match="use decompose.*NKNForecaster"):
         effects(NKNForecaster())
     with pytest.raises(TypeError, match="expected an ExactGP.*RBFKernel"):

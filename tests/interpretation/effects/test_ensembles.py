@@ -36,7 +36,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_averages_are_those_of_the_posterior_that_botorch_has(name):
+def test_averages_match_the_posterior_that_botorch_has(name):
     model = MODELS[name]().eval()
     rng = np.random.default_rng(0)
     first, second = rng.uniform(0, 10, (3, 4, 2)), rng.uniform(0, 10, (5, 2))

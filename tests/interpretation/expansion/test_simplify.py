@@ -195,14 +195,14 @@ def test_a_kernel_over_all_columns_loses_those_that_are_not_needed():
     assert result.terms[0].label.startswith("MATERN5/2[x1, x3](")
 
 
-def test_bad_options_are_refused(small):
+def test_bad_options_are_rejected(small):
     with pytest.raises(ValueError, match="max_terms must be at least 1, got 0"):
         simplify(small, max_terms=0)
     with pytest.raises(TypeError, match=r"max_candidates must be an integer, got 1\.5"):
         simplify(small, max_candidates=1.5)
 
 
-def test_terms_without_a_counterpart_are_refused():
+def test_terms_without_a_counterpart_are_rejected():
     kernel = NeuralKernelNetwork.time_series(wiring="Linear1")
     x = torch.linspace(-1, 1, 12)[:, None]
 

@@ -34,7 +34,7 @@ def with_noise(model, noise):
     return model
 
 
-def test_noise_is_not_told_as_structure():
+def test_noise_is_not_reported_as_structure():
     x = torch.arange(120.0).unsqueeze(-1)
     y = torch.randn(120)
     model = with_noise(GP(x, y, rbf(1.0) + periodic(7.3)), 0.02)  # over-fits
@@ -44,7 +44,7 @@ def test_noise_is_not_told_as_structure():
     assert "(may be noise)" in str(split)
 
 
-def test_structure_is_told_though_other_structure_hides_it():
+def test_structure_is_found_though_other_structure_hides_it():
     x = torch.arange(96.0).unsqueeze(-1)
     y = 0.2 * x[:, 0] + torch.sin(2 * math.pi * x[:, 0] / 12) + 0.1 * torch.randn(96)
     split = decompose(with_noise(GP(x, y, periodic(12.0) + LinearKernel()), 0.01))
@@ -123,7 +123,7 @@ def warped(top):
 
 
 @pytest.mark.parametrize("top", [1.0, 1e5, 1e7])
-def test_transforms_that_are_not_affine_give_no_places_and_no_lengths(top):
+def test_transforms_that_are_not_affine_give_no_locations_and_no_lengths(top):
     x, model = warped(top)
     split = decompose(model)
     np.testing.assert_allclose(

@@ -46,7 +46,7 @@ def seasonal():
     return check(report(seasonal_gp(), x_unit="months", y_name="sales", y_unit="kg"))
 
 
-def test_fit_and_forecast_are_those_of_the_model():
+def test_fit_and_forecast_match_the_model():
     model = seasonal_gp()
     found = report(model, horizon=6.0)
     points = torch.as_tensor(found.forecast.x).unsqueeze(-1)

@@ -118,7 +118,7 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
 
 
 @pytest.mark.parametrize("cat_dims", [[-1], None])
-def test_categories_are_told_and_drawn_by_name(cat_dims):
+def test_categories_are_named_in_words_and_figures(cat_dims):
     """Those that were never evaluated, too."""
     x = X / 10
     x[:, 2] = torch.arange(14) % 3 + 1
@@ -198,12 +198,12 @@ class Plain(ExactGP):
         (MODELS["single"], {"categories": {"x2": ["a"]}}, ValueError, "1 names and the code"),
     ],
 )
-def test_what_does_not_fit_is_refused(model, options, error, message):
+def test_what_does_not_fit_is_rejected(model, options, error, message):
     with pytest.raises(error, match=message):
         report_search(model(), **options)
 
 
-def test_values_are_told_in_the_units_that_they_had_before_the_model():
+def test_values_have_the_units_that_they_had_before_the_model():
     """The model has standardised values with the other sign."""
     mean, std = Y.mean().item(), Y.std().item()
     model = SingleTaskGP(X, (mean - Y) / std, torch.full_like(Y, 0.01), outcome_transform=None)

@@ -11,7 +11,7 @@ from gpytorch_nkn.settings import kernel_evaluation
 
 
 @pytest.mark.parametrize("path", ["auto", "compiled", "tiles", "plain"])
-def test_values_and_gradients_are_those_of_the_cpu(path, device, monkeypatch):
+def test_values_and_gradients_match_the_cpu(path, device, monkeypatch):
     x = torch.rand(50, 2)
     kernel = NeuralKernelNetwork.optimization(2).to(device)
     reference, there = copy.deepcopy(kernel).cpu(), x.clone().requires_grad_()

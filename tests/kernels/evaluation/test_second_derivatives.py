@@ -110,7 +110,7 @@ def test_infinite_for_functions_without_a_derivative(make, path):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_equal_to_those_of_plain_autograd(name):
+def test_equal_to_plain_autograd(name):
     network, dims = make_network(name), CASES[name].dims
     x1, x2 = rough_inputs(4, dims).requires_grad_(), (rough_inputs(3, dims) - 0.3).requires_grad_()
     expected = second_derivatives("plain", network, x1, x2)

@@ -50,7 +50,7 @@ def model_of(cls):
 
 @needs_compiled
 @pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 1, 5)])
-def test_values_and_gradients_are_those_of_the_kernels(shape):
+def test_values_and_gradients_match_the_kernels(shape):
     kernels = [random_network(0), random_network(1, scaled=True)]
     x1, x2 = draw(*shape).requires_grad_(), draw(6)
     found = frozen(kernels, x1, x2)

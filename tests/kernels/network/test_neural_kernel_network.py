@@ -286,7 +286,7 @@ def test_parts_that_do_not_fit_are_shown(primitives, layers, options, error, mes
 @pytest.mark.parametrize(
     "cls", [RBFKernelGrad, RBFKernelGradGrad, Matern52KernelGrad, PolynomialKernelGrad]
 )
-def test_derivative_kernels_are_refused(cls):
+def test_derivative_kernels_are_rejected(cls):
     kernel = cls(power=2) if cls is PolynomialKernelGrad else cls()
     for primitive in (kernel, ScaleKernel(kernel), AdditiveKernel(rbf(), kernel)):
         with pytest.raises(NotImplementedError, match=f"{cls.__name__} models derivatives"):

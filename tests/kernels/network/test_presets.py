@@ -136,7 +136,7 @@ def test_variance_at_the_start_is_near_one_and_float32_is_enough(name, args, own
 
 @pytest.mark.parametrize("name, args, dim", PRESETS)
 @pytest.mark.parametrize("sparsity, priors", [("l1", False), ("l1", True)])
-def test_sparse_priors_replace_those_of_the_weights_alone(name, args, dim, sparsity, priors):
+def test_sparse_priors_replace_only_priors_of_the_weights(name, args, dim, sparsity, priors):
     network = build(name, args, sparsity=sparsity, priors=priors)
     usual = {key for key, *_ in build(name, args, priors=True).named_priors()}
     weights = {key for key in usual if key.endswith("weight_prior")}
@@ -155,7 +155,7 @@ def test_sparse_priors_replace_those_of_the_weights_alone(name, args, dim, spars
 
 
 @pytest.mark.parametrize("name, args, dim", PRESETS)
-def test_without_priors_there_are_none_and_values_are_the_same(name, args, dim):
+def test_without_priors_values_are_the_same(name, args, dim):
     network, x = build(name, args, priors=False), torch.randn(5, dim)
     assert list(network.named_priors()) == []
     torch.testing.assert_close(dense(network, x), dense(build(name, args), x))
@@ -288,7 +288,7 @@ READY = {
     "name, evaluation",
     [*((name, "auto") for name in READY), ("forecast", "plain"), ("optimization", "plain")],
 )
-def test_inputs_of_other_columns_than_a_preset_is_for_are_refused(name, evaluation):
+def test_inputs_of_other_columns_than_a_preset_is_for_are_rejected(name, evaluation):
     args, columns = READY[name]
     options = {"origin": -1.0} if name == "forecast" else {}
     network = build(name, args, **options)

@@ -45,7 +45,7 @@ def test_words_of_image_filling_are_kernels_of_one_column():
         assert not list(kernel.named_priors())
 
 
-def test_options_of_a_preset_go_before_those_of_a_word():
+def test_options_of_a_preset_go_before_options_of_a_word():
     assert not list(named_network("paper", 2).named_priors())
     assert list(named_network("paper", 2, priors=True).named_priors())
     assert len(named_network("additive", 2, wiring="Linear1").layers) == 1

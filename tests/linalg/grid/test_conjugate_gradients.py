@@ -44,7 +44,7 @@ def test_targets_so_small_that_their_squares_vanish(size, dtype):
         torch.testing.assert_close(solution.value[1], expected[1], **close)
 
 
-def test_a_matrix_with_nan_ends_at_once_and_is_told():
+def test_a_matrix_with_nan_ends_immediately_with_a_warning():
     matrix, target = systems()
     solution = solve(matrix * torch.nan, target)
     assert solution.iterations <= 2 and solution.value.isfinite().all()

@@ -57,7 +57,7 @@ def test_value_and_every_gradient_equal_the_dense_ones(shape, share):
         torch.testing.assert_close(loss(residual, noise, factors), expected.detach(), **CLOSE)
 
 
-def test_equal_eigenvalues_share_the_last_places():
+def test_equal_eigenvalues_share_the_last_positions():
     grid = random_grid((4, 5), 0.3)
     noise, factors = torch.tensor(0.3, requires_grad=True), [torch.eye(4), torch.eye(5)]
     factors = [factor.requires_grad_() for factor in factors]
@@ -125,7 +125,7 @@ def test_a_warm_start_changes_no_result_and_saves_iterations(share):
     assert cold.iterations - again < again / 2
 
 
-def test_a_second_derivative_is_refused():
+def test_a_second_derivative_is_rejected():
     residual, noise, factors = sources((7, 9))
     grid = random_grid((7, 9), 0.3)
     blocks = grid.observed.clone()[None]
@@ -222,7 +222,7 @@ def test_scale_is_the_mean_ratio_of_squared_errors_and_predicted_variances(share
     torch.testing.assert_close(double, once / 2)  # predictions stay, variances double
 
 
-def test_blocks_without_an_observed_cell_or_without_others_are_refused():
+def test_blocks_without_an_observed_cell_or_without_others_are_rejected():
     observed = torch.ones(3, 4, dtype=torch.bool)
     observed[0] = False
     grid = PartialGrid(observed, 2)

@@ -54,14 +54,14 @@ def test_eigendecomposition_of_one_matrix(n, centrosymmetric):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("n", [3, 50])
-def test_entries_that_are_not_finite_are_refused(n, bad):
+def test_entries_that_are_not_finite_are_rejected(n, bad):
     matrix = toeplitz(n)
     matrix[0, 0] = matrix[-1, -1] = bad
     with pytest.raises(NotPSDError, match="must be finite"):
         KroneckerEigen([matrix])
 
 
-def test_rounding_is_no_reason_to_refuse_a_singular_factor():
+def test_rounding_is_no_reason_to_reject_a_singular_factor():
     smooth = torch.exp(-0.5 * ((torch.arange(30.0)[:, None] - torch.arange(30.0)) / 20) ** 2)
     assert torch.linalg.eigvalsh(smooth)[0] < 0
     assert (KroneckerEigen([smooth, torch.zeros(3, 3)]).values[0] >= 0).all()

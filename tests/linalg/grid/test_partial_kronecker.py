@@ -46,6 +46,6 @@ def test_holes_are_solved_in_few_iterations_whatever_the_noise():
         (torch.tensor([[True, True], [False, False]]), 1, "must have an observed cell"),
     ],
 )
-def test_bad_masks_are_refused(observed, num_dims, match):
+def test_bad_masks_are_rejected(observed, num_dims, match):
     with pytest.raises(ValueError, match=match):
         PartialGrid(observed, num_dims)

@@ -142,7 +142,7 @@ def test_acquisition_functions_average_by_the_weights():
     torch.testing.assert_close(found, improvement @ weights, rtol=1e-4, atol=1e-9)
 
 
-def test_weights_follow_what_predicts_left_out_points():
+def test_weights_follow_what_predicts_held_out_points():
     x, y = draw(30, 6)
     rough = StructureEnsembleGP(x, y, structures=["optimization", RBFKernel()])
     rough.covar_module.kernels[1].initialize(lengthscale=1e-3)
@@ -306,7 +306,7 @@ def test_a_warped_posterior_has_median_and_probability_of_improvement_of_the_sca
 @pytest.mark.filterwarnings("ignore:Data .outcome observations. is not standardized")
 @pytest.mark.parametrize("known", [False, True])
 @torch.no_grad()
-def test_weights_are_those_of_what_members_predict_without_each_point(known):
+def test_weights_match_what_members_predict_without_each_point(known):
     x, y = skewed()
     y = (y - y.mean()) / y.std()
     noise = 0.01 + 0.02 * torch.rand_like(y) if known else None

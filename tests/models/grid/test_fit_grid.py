@@ -128,7 +128,7 @@ def raise_at(monkeypatch, cls, call, error):
     monkeypatch.setattr(cls, "__call__", wrapped)
 
 
-def test_one_warning_tells_of_all_solves_that_went_wrong():
+def test_one_warning_covers_all_failed_solves():
     kernels = [RBFKernel(), RBFKernel()]
     for kernel in kernels:
         kernel.lengthscale = 6.0
@@ -175,7 +175,7 @@ def test_every_start_fails(monkeypatch):
         ),
     ],
 )
-def test_bad_options_are_refused(options, error, match):
+def test_bad_options_are_rejected(options, error, match):
     model = small()
     before = raw(model)
     with pytest.raises(error, match=match):
@@ -295,7 +295,7 @@ def test_scattered_cells_and_a_forecast():
         ({"closure": lambda: None}, "must be trained by fit_grid_gp"),
     ],
 )
-def test_options_of_other_trainers_are_refused(options, match):
+def test_options_of_other_trainers_are_rejected(options, match):
     model = small()
     with pytest.raises(TypeError, match=match):
         fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)

@@ -354,7 +354,7 @@ def test_a_changed_parameter_changes_predictions_in_eval_mode(change):
 
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("own", [True, False])
-def test_the_marginal_likelihood_and_its_gradients_equal_those_of_the_dense_prior(batch, own):
+def test_the_marginal_likelihood_and_its_gradients_equal_the_dense_prior(batch, own):
     """In training the model is its prior, whose density GPyTorch knows."""
     model, values, missing = make(
         (5, 4), 0.0, batch, some_kernels(2, batch if own else ()), outcome_transform=None
@@ -371,7 +371,7 @@ def test_the_marginal_likelihood_and_its_gradients_equal_those_of_the_dense_prio
     torch.testing.assert_close(found, torch.autograd.grad(expected.sum(), parameters), **CLOSE)
 
 
-def test_block_means_are_those_of_predicting_without_the_block():
+def test_block_means_match_predicting_without_the_block():
     model, values, missing = make((6, 7), 0.2)
     blocks = torch.zeros(2, 6, 7, dtype=torch.bool)
     blocks[0, :2, :3] = blocks[1, 3, 4:] = True

@@ -148,7 +148,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_arguments_are_refused_with_what_came(name):
+def test_bad_arguments_are_rejected_with_what_came(name):
     options, error, match = BAD[name]
     with pytest.raises(error, match=match):
         build(**options)
@@ -192,7 +192,7 @@ def test_a_kernel_that_is_no_kernel_is_named_by_its_dimension():
         model.grid_mean()
 
 
-def test_a_warning_tells_of_too_few_iterations():
+def test_too_few_iterations_give_a_warning():
     model, _, _ = make((15, 14), 0.3, max_iterations=2)
     model.likelihood.noise = 1e-3
     with pytest.warns(NumericalWarning, match="after 2 conjugate gradient iterations"):
@@ -254,7 +254,7 @@ def test_rounding_of_a_constant_is_not_taken_for_a_signal(level):
     torch.testing.assert_close(model.predict()[0], torch.full((4,), level))
 
 
-def test_values_whose_squares_are_no_numbers_are_refused():
+def test_values_whose_squares_are_no_numbers_are_rejected():
     with pytest.raises(
         ValueError,
         match=r"Squares of targets must be finite numbers, got targets of up to 9.*e\+199",

@@ -41,7 +41,7 @@ def fit(model):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(model_class, options, error, message):
+def test_what_does_not_fit_is_rejected(model_class, options, error, message):
     with pytest.raises(error, match=message):
         model_class(*data(n=9), **{"structure": "additive", "inducing_points": 4} | options)
 

@@ -280,7 +280,7 @@ def test_transforms_keep_the_constants_of_the_whole_table():
     assert (model.predict(5 * x - 1)[0] - y).abs().mean() < 0.5 * y.std()
 
 
-def test_the_objective_of_an_exact_gp_is_refused():
+def test_the_objective_of_an_exact_gp_is_rejected():
     model = variational(number=6)
     with pytest.raises(TypeError, match="VariationalELBO.*got an ExactMarginalLogLikelihood"):
         fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model.model))
@@ -302,7 +302,7 @@ def test_the_loss_of_gpytorch_trains_it_too():
         ({"input_transform": Warp(d=2, indices=[0])}, NotImplementedError, "parameters to learn"),
     ],
 )
-def test_what_does_not_fit_is_refused(options, error, message):
+def test_what_does_not_fit_is_rejected(options, error, message):
     options = dict(options)
     of_data = {key: options.pop(key) for key in ("m", "batch_shape") if key in options}
     with pytest.raises(error, match=message):
@@ -323,7 +323,7 @@ def test_options_are_checked(options, message):
         fit(variational(n=10), **options)
 
 
-def test_a_distribution_of_another_size_is_refused():
+def test_a_distribution_of_another_size_is_rejected():
     """A mean of one number was taken for all of them."""
     model = variational()
     with pytest.raises(ValueError, match=r"mean must hold .* shape \(8,\), .*\(1,\)"):

@@ -23,7 +23,7 @@ def points(count, *batch_shape, seed=7):
 
 
 @pytest.mark.parametrize("batch_shape", [(), (3,)])
-def test_features_are_those_of_nystrom_and_the_rest_is_what_they_leave(batch_shape):
+def test_features_match_nystrom_and_the_rest_is_the_residual(batch_shape):
     base = rbf(*batch_shape)
     kernel = InducingFeatureKernel(base, points(6))
     x, y = points(5, seed=1), points(4, seed=2)

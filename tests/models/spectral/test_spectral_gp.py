@@ -83,7 +83,7 @@ def covariance(model, x, y, at, *, prior=False):
         (2, (), {"train_Yvar": 0.04, "num_features": 40}),
     ],
 )
-def test_posterior_and_predictions_are_those_of_dense_algebra(rbf, m, batch_shape, options):
+def test_posterior_and_predictions_match_dense_algebra(rbf, m, batch_shape, options):
     options = dict(options)
     if "train_Yvar" in options:
         level = options["train_Yvar"]
@@ -193,6 +193,6 @@ def test_predictions_need_no_matrix_of_the_data(m, known):
         ({"bandwidth": 1.0}, TypeError, "bandwidth"),
     ],
 )
-def test_what_does_not_fit_is_refused(options, error, message):
+def test_what_does_not_fit_is_rejected(options, error, message):
     with pytest.raises(error, match=message):
         SpectralGP(*data(n=9), **options)

@@ -110,7 +110,7 @@ def oracle(gp, rows):
 @pytest.mark.parametrize("known", [False, True], ids=["one noise", "noise of rows"])
 @pytest.mark.parametrize("batch_shape", [(), (2,), (3, 2)])
 @pytest.mark.parametrize("name", KERNELS)
-def test_densities_are_those_of_dense_matrices(name, batch_shape, known):
+def test_densities_match_dense_matrices(name, batch_shape, known):
     gp, rows = problem(name, batch_shape, known=known)
     found = gp.log_density(rows)
     expected = oracle(gp, rows)
