@@ -51,7 +51,7 @@ def test_structure_is_found_though_other_structure_hides_it():
     assert not split.negligible.any()
 
 
-def test_weak_structure_in_many_points_is_told():
+def test_weak_structure_in_many_points_is_reported():
     x = torch.arange(300.0).unsqueeze(-1)
     y = 0.01 * x[:, 0] + 0.25 * torch.sin(2 * math.pi * x[:, 0] / 12) + 0.3 * torch.randn(300)
     split = decompose(with_noise(GP(x, y, periodic(12.0) + LinearKernel()), 0.09))
