@@ -95,6 +95,34 @@ class FittedGP:
         observed = getattr(self._estimator, "observed_", ())
         return len(observed) - len(getattr(self._estimator, "outliers_", ()))
 
+    @property
+    def incomplete_rows(self) -> dict[str, int]:
+        """Numbers of rows with missing values by their use, as ``NKNRegressor`` has them."""
+        return getattr(self._estimator, "incomplete_rows_", {})
+
+    @property
+    def task_column(self) -> int | None:
+        """Input column of the task of a model of correlated tasks."""
+        return self.model.task_column if isinstance(self.model, LongFormGP) else None
+
+    @property
+    def task_means(self) -> dict[str, float]:
+        """Means of the targets of the tasks, in units of the data; empty without tasks."""
+        if self.task_column is None:
+            return {}
+        names = list(self.units.categories[self.task_column].values())
+        tasks = self.inputs[:, self.task_column].long()
+        y = self.units.y_offset + self.units.y_scale * self.targets
+        return {names[task]: float(y[tasks == task].mean()) for task in tasks.unique().tolist()}
+
+    def by_task(self, values: Tensor) -> Tensor:
+        """Means of values ``... x N`` over the rows of the same task, ``... x N``."""
+        if self.task_column is None:
+            return values.mean(-1, keepdim=True).expand_as(values)
+        tasks = self.inputs[:, self.task_column].long()
+        own = torch.nn.functional.one_hot(tasks).to(values)
+        return (values @ own / own.sum(0).clamp_min(1))[..., tasks]
+
     @cached_property
     def posterior(self) -> ExactPosterior:
         """Posterior of the process less its prior mean."""

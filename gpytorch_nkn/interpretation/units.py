@@ -17,6 +17,7 @@ __all__ = [
     "expectation",
     "length_text",
     "listed",
+    "means_text",
     "percent",
     "period_name",
     "rounded",
@@ -233,3 +234,11 @@ def percent(value: float) -> str:
     if 0.9995 < value < 1:
         return "more than 99.9 %"
     return f"{100 * value:.1f} %"
+
+
+def means_text(means: Mapping[str, float]) -> str:
+    """Name the means of tasks, about which shares are computed; empty without tasks."""
+    if not means:
+        return ""
+    found = ", ".join(f"{mean:.4g} (task {name})" for name, mean in means.items())
+    return f"Shares are about the means of the tasks: {found}."

@@ -73,3 +73,34 @@ def test_values_of_other_tasks_are_rejected():
     split = decompose(make_multitask("MultiTaskGP"))
     with pytest.raises(ValueError, match=r"Tasks must be among \[0, 1\], got \[4.0\]"):
         split.posterior(torch.tensor([[0.1, 4.0, 0.2]]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shares_are_of_the_variation_within_a_task(kind):
+    model = make_multitask(kind)
+    split = decompose(model)
+    gp = split.gp
+    tasks = gp.inputs[:, gp.task_column]
+    fitted = split.posterior_at(gp.inputs).mean - split.gp.units.y_offset * torch.tensor(
+        [[float(part.has_mean)] for part in split.components]
+    )
+    y = gp.units.y_scale * gp.targets
+    shares, left, size = 0.0, 0.0, 0.0
+    for task in (0, 1):
+        own = fitted[:, tasks == task] - fitted[:, tasks == task].mean(-1, keepdim=True)
+        target = y[tasks == task] - y[tasks == task].mean()
+        shares = shares + (own * own.sum(0)).sum(-1) / target.var()
+        left += (target - own.sum(0)).square().sum() / target.square().mean() / len(y)
+        size += own.sum(0).square().sum() / target.var()
+    np.testing.assert_allclose(split.shares, shares / size, rtol=0.02, atol=0.01)
+    assert split.explained[-1] == pytest.approx(1 - float(left), abs=1e-4)
+    assert "about the means of the tasks" in str(split)
+
+
+def test_indices_of_columns_are_of_the_variation_within_a_task():
+    model = make_multitask("MultiTaskGP")
+    found = effects(model, samples=1024)
+    assert found.first_order[COLUMN["MultiTaskGP"]] == pytest.approx(0, abs=0.03)
+    assert found.total_order[0] > 0.3
+    for told in (found, report(model, progress=False)):
+        assert "about the means of the tasks" in " ".join(str(told).split())

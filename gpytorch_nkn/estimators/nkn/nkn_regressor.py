@@ -79,9 +79,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
 
     Missing numbers (NaN, pandas' NA) are drawn from their distribution given the other columns,
     missing categories by their frequencies (``fillna("missing")`` makes a category of them).
-    Networks learn from complete rows if these are half of all rows, or ten for each column plus
-    ten; otherwise from all rows, with expected values. Exact predictions also use incomplete rows,
-    each with additional noise: the variance of the function over the missing values. The prediction
+    Networks learn from complete rows if these are half of all rows, or three for each column plus
+    three; otherwise from all rows, with expected values. Exact predictions use incomplete rows
+    with additional noise: the variance of the function over the missing values. The prediction
     of an incomplete row is a mixture over 8 draws. Values must be missing at random given the
     observed values; otherwise add columns of scikit-learn's ``MissingIndicator``. Infinite values
     raise an error, as do missing values in files and memory maps.
@@ -140,6 +140,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
         y_transform_: The transform of the targets.
+        incomplete_rows_: Numbers of rows with missing values by their use: ``"noisy"`` (predictions
+            use them with additional noise), ``"omitted"``, or ``"imputed"`` with expected values in
+            ``model_``, whose noise then includes the error of the imputation.
         heteroscedastic_: Whether the noise depends on the inputs.
 
     Ctrl-C and the budget end the training; the best parameters so far are used.
@@ -229,6 +232,11 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             gappy = np.flatnonzero(~learned)[:most]
         warn_of_copies(rows, target)  # sorts the rows, hence after the check of their number
         gappy_rows, gappy_target = rows[gappy], target[gappy]
+        self.incomplete_rows_ = {
+            "noisy": gappy.size,
+            "imputed": int(np.isnan(rows[learned]).any(1).sum()),
+            "omitted": len(rows) - count - gappy.size,
+        }
         rows, target = self._gaps.expected(rows)[learned], target[learned]
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
             transform = choose_transform(

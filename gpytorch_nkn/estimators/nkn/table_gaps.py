@@ -15,7 +15,7 @@ _MAX_ROWS = 2000  # largest number of rows for the imputer
 _ROUNDS = 10  # rounds of the chained equations
 _DRAWS = 8
 # Least number of complete rows for training without the others: fraction of all, rows per column.
-_MOSTLY_COMPLETE, _ROWS_PER_COLUMN = 0.5, 10
+_MOSTLY_COMPLETE, _ROWS_PER_COLUMN = 0.5, 3
 
 
 class Gaps:

@@ -57,6 +57,9 @@ def decompose(
         max_terms: As for ``expand``; default 10,000, and with ``"columns"`` 1,000.
         columns: Names of the input columns, for labels.
 
+    Shares of a model of correlated tasks are of the variation about the mean of each task, relative
+    to its variance; ``print`` shows these means.
+
     Returns:
         Components with explained variances and errors, and their posterior at any inputs. Their
         order lowers the error of 10-fold cross-validation with fixed hyperparameters fastest
@@ -188,13 +191,13 @@ def _ordered(
         values = torch.cat([values[kept], values[small].sum(0, keepdim=True)])
         parts = [*(parts[k] for k in kept), rest]
     fitted = values[..., 0]
-    level = fitted.mean(-1, keepdim=True)
+    level = gp.by_task(fitted)
     centered = fitted - level
     predicted = torch.empty_like(fitted)
     for number, block in enumerate(blocks):
         predicted[..., block] = values[..., block, 1 + number]
     heldout = torch.stack([predicted, values[..., -1]]) - level  # 2 x J x ... x N
-    targets = gp.targets - gp.targets.mean(-1, keepdim=True)
+    targets = gp.targets - gp.by_task(gp.targets)
     scale = torch.as_tensor(gp.units.y_scale, dtype=targets.dtype, device=targets.device)
     scale = scale.unsqueeze(-1)
 
@@ -208,9 +211,11 @@ def _ordered(
     order: list[int] = []
     errors: list[float] = []
     explained: list[float] = []
-    variance = targets.square().mean(-1)
-    varies = variance > gp.targets.square().mean(-1) * torch.finfo(targets.dtype).eps ** 2
-    shares = np.array(_shares(fitted))
+    variances = gp.by_task(targets.square())
+    least = gp.by_task(gp.targets.square()) * torch.finfo(targets.dtype).eps ** 2
+    # tasks count by their numbers of rows, whatever their units
+    weights = torch.where(variances > least, 1 / variances, 0.0)
+    shares = np.array(_shares(centered, weights))
     while len(order) < len(parts):
         waiting = [k for k in range(len(parts)) if k not in order]
         if by_share:
@@ -220,8 +225,8 @@ def _ordered(
             means = [float(misses([*order, k])[0].mean()) for k in waiting]
             order.append(waiting[int(np.argmin(means))])
         errors.append(float(misses(order)[0].mean()))
-        left = (targets - centered[order].sum(0)).square().mean(-1) / variance
-        explained.append(float(torch.where(varies, 1 - left, 0.0).mean()))
+        left = (targets - centered[order].sum(0)).square()
+        explained.append(float((weights * (variances - left)).mean()))
     whole = misses(order)
     without = [misses([other for other in order if other != k]) for k in order]
     negligible = [not any(map(_falls, before, whole)) for before in without]
@@ -236,13 +241,15 @@ def _ordered(
     )
 
 
-def _shares(fitted: Tensor) -> list[float]:
-    """Covariance of each part ``J x ... x N`` with their sum, over the variance of the sum."""
-    centered = fitted - fitted.mean(-1, keepdim=True)
-    whole = centered.sum(0)
+def _shares(centered: Tensor, weights: Tensor) -> list[float]:
+    """Covariance of each part ``J x ... x N`` with their sum, over the variance of the sum.
+
+    Moments are averages over rows with weights ``... x N``.
+    """
+    whole = centered.sum(0) * weights
     tiny = torch.finfo(whole.dtype).tiny
-    shares = (centered * whole).mean(-1) / whole.square().mean(-1).clamp_min(tiny)
-    return shares.reshape(len(fitted), -1).mean(-1).tolist()
+    shares = (centered * whole).mean(-1) / (centered.sum(0) * whole).mean(-1).clamp_min(tiny)
+    return shares.reshape(len(centered), -1).mean(-1).tolist()
 
 
 def _falls(before: Tensor, after: Tensor) -> bool:

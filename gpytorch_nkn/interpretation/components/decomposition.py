@@ -13,7 +13,7 @@ from torch import Tensor
 from gpytorch_nkn.interpretation.components.behaviour import Role
 from gpytorch_nkn.interpretation.expansion import Expansion, Term, evaluate_groups, evaluate_strips
 from gpytorch_nkn.interpretation.source import FittedGP
-from gpytorch_nkn.interpretation.units import Z95
+from gpytorch_nkn.interpretation.units import Z95, means_text
 
 __all__ = ["Component", "ComponentCurve", "ComponentPosterior", "Decomposition"]
 
@@ -102,7 +102,7 @@ class Decomposition:
         for part, explained, error, share, negligible in rows:
             note = " (may be noise)" if negligible else ""
             lines.append(f"{explained:>10.2%} {error:>10.4g} {share:>8.1%}  {part.name}{note}")
-        return "\n".join(lines)
+        return "\n".join([*lines, means_text(self.gp.task_means)]).rstrip()
 
     def posterior(self, x: Any, *, centered: bool = False) -> ComponentPosterior:
         """Return mean and variance of every component.

@@ -30,13 +30,23 @@ class Averages:
     Weights sum to one. ``residuals`` are training ``targets`` less their posterior mean ``N``.
     """
 
-    def __init__(self, members: Sequence[tuple[float, FittedGP]], inputs: np.ndarray):
+    def __init__(
+        self,
+        members: Sequence[tuple[float, FittedGP]],
+        inputs: np.ndarray,
+        task_column: int | None = None,
+    ):
         self._members = members
         _, gp = members[0]
         self._scale, self._offset = float(gp.units.y_scale), float(gp.units.y_offset)
         common, _ = gp.on_common_scale(gp.targets)
         self.targets = common.double().cpu().numpy() * self._scale + self._offset
         self.residuals = self.targets - self.mean(inputs)
+        self._task_column = task_column
+        if task_column is not None:
+            self._tasks = np.unique(inputs[:, task_column])
+            means = [self.mean(set_columns(inputs, {task_column: t[None]})) for t in self._tasks]
+            self._levels = np.mean(means, 1)
 
     def mean(self, x: np.ndarray) -> np.ndarray:
         """Posterior mean ``...`` at inputs ``... x D``."""
@@ -44,6 +54,16 @@ class Averages:
         means = [w * _moments(gp, flat, with_cross=False)[0] for w, gp in self._members]
         mean = torch.stack(means).sum(0)
         return mean.double().cpu().numpy().reshape(x.shape[:-1]) * self._scale + self._offset
+
+    def levels(self, x: np.ndarray) -> np.ndarray:
+        """Main effect ``...`` of the task at inputs ``... x D``; zero without tasks."""
+        if self._task_column is None:
+            return np.zeros(x.shape[:-1])
+        return self._levels[np.searchsorted(self._tasks, x[..., self._task_column])]
+
+    def within_tasks(self, x: np.ndarray) -> np.ndarray:
+        """Posterior mean ``...`` less the main effect of the task at inputs ``... x D``."""
+        return self.mean(x) - self.levels(x)
 
     def contrast(self, points: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Averages over points ``A x n x D`` less that over points ``m x D``.

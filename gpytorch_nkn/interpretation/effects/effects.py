@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -27,7 +27,7 @@ from gpytorch_nkn.interpretation.source import (
     TableEstimator,
     fitted_processes,
 )
-from gpytorch_nkn.interpretation.units import Z95, Units
+from gpytorch_nkn.interpretation.units import Z95, Units, means_text
 
 __all__ = ["Effect", "Effects", "effects", "effects_of", "positions"]
 
@@ -73,6 +73,8 @@ class Effects:
     #: independently. If it is large, columns with small indices may have effects not yet seen.
     uncertain: float
     scale: str = ""  #: of transformed targets, such as "logarithm"
+    #: Means of the targets by task, about which all shares are; empty without tasks.
+    task_means: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         labels = [*self.names, *(pair.label for pair in self.pairs)]
@@ -87,7 +89,7 @@ class Effects:
             lines.append(f"{'pair':<{width}}  share")
             lines += [f"{pair.label:<{width}}  {pair.share:5.3f}" for pair in self.pairs]
         lines.append(f"Uncertain share of the variance of the function: {self.uncertain:.3f}")
-        return "\n".join(lines)
+        return "\n".join([*lines, means_text(self.task_means)]).rstrip()
 
 
 def effects(
@@ -116,7 +118,8 @@ def effects(
     Shares are Sobol indices of the posterior mean for columns that vary independently, each over
     its training values: the part of the variance due to a column alone (first order), to a column
     with all its interactions (total), and to the interaction of a pair. Their errors of estimation
-    fall with ``samples`` and are about 0.01 by default.
+    fall with ``samples`` and are about 0.01 by default. Shares of models of correlated tasks are of
+    the variation about the main effect of the task.
 
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (also SingleTaskGP with
@@ -197,7 +200,7 @@ def effects_of(
             f"The input transform makes {gp.inputs.size(-1)} columns of {inputs.shape[1]}: "
             "effects needs one that keeps the columns."
         )
-    average = Averages(processes, inputs)
+    average = Averages(processes, inputs, gp.task_column)
     rng = np.random.default_rng(seed)
     rows = draw_rows(inputs, _ROWS, rng)
     first, total, variance = _indices(average, inputs, samples, rng)
@@ -216,7 +219,9 @@ def effects_of(
     both = [_pair_effect(average, inputs, rows, pair, units, rng, variance) for pair in chosen]
     both.sort(key=lambda effect: -effect.share)
     scale = "" if units.link is None else units.link.noun
-    return Effects(tuple(main), tuple(both), first, total, units.names, uncertain, scale)
+    return Effects(
+        tuple(main), tuple(both), first, total, units.names, uncertain, scale, gp.task_means
+    )
 
 
 def _indices(
@@ -227,7 +232,7 @@ def _indices(
     values: list[np.ndarray] = []
 
     def predict(x: np.ndarray) -> np.ndarray:
-        values.append(average.mean(x.T))
+        values.append(average.within_tasks(x.T))
         return values[-1]
 
     number = 1 << (samples - 1).bit_length()
@@ -252,7 +257,7 @@ def _uncertain(average: Averages, inputs: np.ndarray, seed: int) -> float:
         [Empirical(column).ppf(u) for column, u in zip(inputs.T, uniform.T, strict=True)], axis=-1
     )
     mean, deviation = average.contrast(points[:, None], points)
-    both = np.square(deviation).mean() + mean.var()
+    both = np.square(deviation).mean() + (mean - average.levels(points)).var()
     return float(np.square(deviation).mean() / both) if both > 0 else 0.0
 
 

@@ -39,7 +39,7 @@ from gpytorch_nkn.interpretation.reporting.words import (
     spread_text,
 )
 from gpytorch_nkn.interpretation.source import FittedGP, fitted_gp, is_ensemble
-from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, percent
+from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, means_text, percent
 from gpytorch_nkn.linalg import psd_root
 
 __all__ = ["Forecast", "Report", "Section", "report"]
@@ -415,4 +415,6 @@ def _summary(split: Decomposition, sections: list[Section], influence: Effects |
         useful=int((~split.negligible).sum()),
         noise=spread_text(noise, units),
         weight=gp.weight,
+        incomplete=gp.incomplete_rows,
+        tasks=means_text(gp.task_means),
     )

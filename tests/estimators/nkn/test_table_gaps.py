@@ -7,6 +7,7 @@ import pytest
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn.table_gaps import Gaps
 from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.interpretation import report
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=10)
 CORRELATION, NOISE = 0.8, 0.1
@@ -151,7 +152,7 @@ def test_a_missing_category_is_drawn_by_the_frequencies_of_the_others():
 
 
 def test_few_complete_rows_or_such_that_do_not_vary_leave_all_to_be_learned_from():
-    X, y = table(60, share=0.6)
+    X, y = table(60, share=0.8)
     assert len(regressor().fit(X, y).model_.train_targets) == 60
     X, y = table(60, share=0.0)
     X = np.column_stack([X, np.arange(60) < 20])  # varies among rows with gaps only
@@ -171,3 +172,33 @@ def test_gaps_beside_categories_and_in_all_of_a_column():
     assert mean[1] - mean[0] == pytest.approx(2, abs=0.7)
     with pytest.raises(ValueError, match="All 1 columns"):
         regressor().fit(frame[["none"]], y)
+
+
+@pytest.mark.parametrize(
+    ("complete", "uses", "sentence"),
+    [
+        (
+            140,
+            {"noisy": 10, "imputed": 0, "omitted": 0},
+            "10 more rows have missing values, and pr",
+        ),
+        (
+            40,
+            {"noisy": 110, "imputed": 0, "omitted": 0},
+            "110 more rows have missing values, and pr",
+        ),
+        (
+            5,
+            {"noisy": 0, "imputed": 145, "omitted": 0},
+            "145 of these rows have missing values, re",
+        ),
+    ],
+)
+def test_noise_is_of_complete_rows_and_the_report_names_the_others(complete, uses, sentence):
+    X, y = table(share=0.0)
+    X[complete:, 0] = np.nan
+    model = regressor(recipe=None).fit(X, y)
+    assert model.incomplete_rows_ == uses
+    noise = model.model_.likelihood.noise.item() ** 0.5 * model.y_scale_
+    assert uses["imputed"] or noise == pytest.approx(NOISE, rel=0.3)
+    assert sentence in " ".join(str(report(model, progress=False)).split())
