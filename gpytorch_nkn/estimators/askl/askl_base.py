@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_inputs import InputMap, choose_input_map
-from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
+from gpytorch_nkn.estimators.askl.askl_network import LOSSES, feature_scale
 from gpytorch_nkn.estimators.askl.askl_selection import (
     Selection,
     SpectralTask,
@@ -30,6 +31,7 @@ from gpytorch_nkn.kernels import NonStationarySpectralKernel
 __all__ = ["SpectralLearner"]
 
 _RATE = 0.05  # learning rate of the weights
+_BLOCK = 2**18  # angles in memory during predictions
 _MIN_ROWS = 10  # least number of rows for early stopping
 _USUAL_ROWS = 200_000  # above which there is a warning
 
@@ -74,7 +76,8 @@ budget: Wall time of the training in seconds, within which learning rates decrea
 coef_, intercept_: Weights ``D x K`` and intercepts ``K``, in units of the targets.
 frequencies_, phases_: ``2 x D x d`` (or ``1 x D x d``) and ``D``, for scaled inputs.
 input_map_: Maps rows to scaled and weighted inputs, without constant columns.
-singular_values_, rank_: Singular values of the weights, and number of positive ones.
+singular_values_, rank_: Singular values of the weights for targets of unit variance, and number
+    above the rounding of float32.
 loss_curve_: Mean training loss of each epoch of the last training, without penalties.
 validation_scores_: Scores of held-out rows after ridge regression, then after each cycle: minus
     error rate and Brier score, or minus the scaled mean squared error.
@@ -83,7 +86,6 @@ best_iteration_, n_iter_: Epochs of the selected parameters (0: ridge regression
 gamma_: Parameter of the RBF kernel whose frequencies are the start values.
 """,
     }
-    _private_state = ("_network",)
 
     method: str
     n_components: int
@@ -98,7 +100,10 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
     progress: bool
     n_features_in_: int
     input_map_: InputMap
-    _network: SpectralNetwork
+    coef_: np.ndarray
+    intercept_: np.ndarray
+    frequencies_: np.ndarray
+    phases_: np.ndarray
 
     @property
     @abstractmethod
@@ -188,8 +193,15 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
         objective = Objective(LOSSES[loss], *penalties, feature_penalty, (_RATE, rate), batch_size)
         session = Session(budget=self.budget, progress=self.progress)
         outcome = Selection(network, objective, task, cycles, held_out, session, rng).run()
-        network.release()
-        self._network = network
+        weight, intercept, self.frequencies_, self.phases_ = (
+            part.double().cpu().numpy()
+            for part in (network.weight.mT, network.intercept, network.frequencies, network.phases)
+        )
+        offset, scale = self._output_scale()
+        self.coef_, self.intercept_ = weight * scale, offset + scale * intercept
+        self.singular_values_ = np.linalg.svd(weight, compute_uv=False)
+        rounding = max(weight.shape) * np.finfo(np.float32).eps * self.singular_values_.max()
+        self.rank_ = int(np.sum(self.singular_values_ > rounding))
         self.loss_curve_ = outcome.losses
         self.validation_scores_ = outcome.scores
         self.best_iteration_ = outcome.best_epoch
@@ -223,23 +235,22 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
 
         Outputs are ``features(X) @ coef_ + intercept_``.
         """
-        inputs = self._standardised(X)
-        with torch.inference_mode(False), torch.no_grad():
-            blocks = [part.cpu() for part in self._network.features_in_double(inputs)]
-            return torch.cat(blocks).numpy()
+        return np.concatenate(list(self._feature_blocks(X)))
 
     def _outputs(self, X: ArrayLike) -> np.ndarray:
         """Outputs ``M x K`` in float64."""
-        inputs = self._standardised(X)
-        network = self._network
-        with torch.inference_mode(False), torch.no_grad():
-            weight, intercept = network.weight.mT.double(), network.intercept.double()
-            blocks = [
-                torch.addmm(intercept, part, weight) for part in network.features_in_double(inputs)
-            ]
-            outputs = torch.cat(blocks).cpu().numpy()
-        offset, scale = self._output_scale()
-        return offset + scale * outputs
+        blocks = self._feature_blocks(X)
+        return np.concatenate([block @ self.coef_ + self.intercept_ for block in blocks])
+
+    def _feature_blocks(self, X: ArrayLike) -> Iterator[np.ndarray]:
+        """Features of blocks of rows, in float64."""
+        table = self._checked_rows(X)
+        inputs = torch.from_numpy(self.input_map_(table))
+        device = torch.device("cpu" if self.device is None else self.device)
+        omega, phases = (torch.from_numpy(a).to(device) for a in (self.frequencies_, self.phases_))
+        for rows in inputs.split(max(1, _BLOCK // omega[..., 0].numel())):
+            waves = torch.add(phases, rows.to(device) @ omega.mT).cos_().sum(0)
+            yield waves.mul_(feature_scale(*omega.shape[:2])).cpu().numpy()
 
     def kernel(self, *, learn_frequencies: bool = False) -> NonStationarySpectralKernel:
         """The learned kernel, for Gaussian processes.
@@ -252,7 +263,7 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
             A float64 kernel over ``input_map_(X)`` with the feature map :meth:`features`. It has an
             output scale, so it needs no ``ScaleKernel``.
         """
-        check_is_fitted(self, "input_map_")
+        check_is_fitted(self)
         pairs = torch.from_numpy(self.frequencies_)
         kernel = NonStationarySpectralKernel(
             pairs.size(1),
@@ -264,47 +275,3 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
         kernel.initialize(lengthscale=1.0, phases=torch.from_numpy(self.phases_))
         kernel.frequencies = pairs.expand(2, -1, -1)
         return kernel
-
-    @property
-    def coef_(self) -> np.ndarray:
-        """Weights ``D x K`` of the features."""
-        return self._weight().numpy() * self._output_scale()[1]
-
-    @property
-    def intercept_(self) -> np.ndarray:
-        """Intercepts ``K``."""
-        check_is_fitted(self, "input_map_")
-        offset, scale = self._output_scale()
-        return offset + scale * self._network.intercept.double().cpu().numpy()
-
-    @property
-    def frequencies_(self) -> np.ndarray:
-        """Frequencies ``2 x D x d`` (``1 x D x d`` if stationary)."""
-        check_is_fitted(self, "input_map_")
-        return self._network.frequencies.double().cpu().numpy()
-
-    @property
-    def phases_(self) -> np.ndarray:
-        """Phases ``D``."""
-        check_is_fitted(self, "input_map_")
-        return self._network.phases.double().cpu().numpy()
-
-    @property
-    def singular_values_(self) -> np.ndarray:
-        """Singular values of the weights, for targets of unit variance."""
-        return torch.linalg.svdvals(self._weight()).numpy()
-
-    @property
-    def rank_(self) -> int:
-        """Number of singular values above the rounding of float32."""
-        values = self.singular_values_
-        limit = max(self._weight().shape) * np.finfo(np.float32).eps * values.max()
-        return int(np.sum(values > limit))
-
-    def _weight(self) -> Tensor:
-        check_is_fitted(self, "input_map_")
-        return self._network.weight.mT.double().cpu()
-
-    def _standardised(self, X: ArrayLike) -> Tensor:
-        table = self._checked_rows(X)
-        return torch.from_numpy(self.input_map_(table)).to(self._network.values.device)

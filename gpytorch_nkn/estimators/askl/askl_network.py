@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-__all__ = ["LOSSES", "Loss", "SpectralNetwork"]
+__all__ = ["LOSSES", "Loss", "SpectralNetwork", "feature_scale"]
 
 _BLOCK = 2**18  # angles of a block on a CPU: they fit into the second-level cache
 _DEVICE_BLOCK = 2**26  # angles of a block on a device
@@ -53,6 +53,11 @@ LOSSES: dict[str, Loss] = {
 }
 
 
+def feature_scale(terms: int, num_features: int) -> float:
+    """Factor of the sums of cosines of one or two frequencies in the features."""
+    return math.sqrt((1 if terms == 2 else 4) / (2 * num_features))
+
+
 class SpectralNetwork:
     r"""Outputs :math:`W^\top \phi(x) + c` of float32 features, and their gradients.
 
@@ -83,16 +88,12 @@ class SpectralNetwork:
         self.num_outputs, self.learned = num_outputs, learned
         rows = torch.cat([frequencies.permute(2, 0, 1).flatten(1), phases.repeat(self.terms)[None]])
         head = torch.zeros((self.num_features + 1) * num_outputs)
-        self._set(torch.cat([head.float(), rows.float().reshape(-1)]).to(device))
-
-    def _set(self, values: Tensor) -> None:
-        """Set the vector of parameters and its views."""
-        self.values = values
-        self.weight, self.intercept, self.matrix = self._views(values)
-        self.scale = math.sqrt((1 if self.terms == 2 else 4) / (2 * self.num_features))
-        limit = _BLOCK if values.device.type == "cpu" else _DEVICE_BLOCK
+        self.values = torch.cat([head.float(), rows.float().reshape(-1)]).to(device)
+        self.weight, self.intercept, self.matrix = self._views(self.values)
+        self.scale = feature_scale(self.terms, self.num_features)
+        limit = _BLOCK if device.type == "cpu" else _DEVICE_BLOCK
         self.block_rows = max(1, limit // (self.terms * self.num_features))
-        self.release()
+        self.gradient = self._angles = self._cosines = self.values.new_empty(0)
 
     def _views(self, vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         size = self.num_features * self.num_outputs
@@ -100,16 +101,6 @@ class SpectralNetwork:
         intercept = vector[size : size + self.num_outputs]
         rest = vector[size + self.num_outputs :]
         return weight, intercept, rest.view(-1, self.terms * self.num_features)
-
-    def __getstate__(self) -> dict:
-        """Return the parameters on the CPU."""
-        kept = ("terms", "num_features", "num_outputs", "learned")
-        return {n: self.__dict__[n] for n in kept} | {"values": self.values.cpu().clone()}
-
-    def __setstate__(self, state: dict) -> None:
-        values = state.pop("values")
-        self.__dict__.update(state)
-        self._set(values)
 
     @property
     def frequencies(self) -> Tensor:
@@ -120,11 +111,6 @@ class SpectralNetwork:
     def phases(self) -> Tensor:
         """``D``."""
         return self.matrix[-1, : self.num_features]
-
-    def release(self) -> None:
-        """Release the memory of the training."""
-        self.gradient = self.values.new_empty(0)
-        self._angles = self._cosines = self.gradient
 
     def parts(self) -> list[tuple[Tensor, Tensor]]:
         """Learned parameters with their gradients: weights and intercepts, then frequencies."""
