@@ -65,7 +65,7 @@ def fit_best_of(
     *,
     restarts: int = 4,
     criterion: Criterion = "marginal_likelihood",
-    initialize: str | Callable[[ExactGP, int, int], None] | None = "auto",
+    initialize: str | Callable[[ExactGP, int, int], None] | None = "data",
     recipe: Recipe | None = None,
     budget: float | None = None,
     seed: int = 0,
@@ -92,9 +92,8 @@ def fit_best_of(
             contiguous blocks must be predicted from the others.
         initialize: Start values of each restart: ``"data"`` takes them from the training data
             (:func:`gpytorch_nkn.initialization.initialize_model`); ``None`` keeps the model's
-            values; a function receives the model, the seed and the restart's number and sets
-            them. ``"auto"`` is ``"data"`` for a model, and for a function whose models all start
-            alike (a preset always starts from the same values); otherwise it is ``None``.
+            values, or those that the function draws; a function receives the model, the seed and
+            the restart's number and sets them.
         recipe: Optimiser settings; ``Recipe.paper()`` for the paper's settings.
         budget: Wall time in seconds of the whole call. The loss is evaluated at least once;
             restarts without time for a slow evaluation are recorded as failed.
@@ -123,17 +122,12 @@ def fit_best_of(
     if given is not None:
         check_model(given)
         _check_size(given)
-    automatic = initialize == "auto"
-    if automatic:
-        initialize = "data" if given is not None else None
     runs = _prepare(model, restarts, initialize, session, criterion)
     if initialize is None and restarts > 1 and _start_alike(runs):
-        if not automatic:
-            raise ValueError(
-                f"{restarts} restarts would all start alike: take restarts=1, initialize='data' "
-                "or a function that draws start values."
-            )
-        runs = _prepare(model, restarts, "data", session, criterion)
+        raise ValueError(
+            f"{restarts} restarts would all start alike: take restarts=1, initialize='data' or a "
+            "function that draws start values."
+        )
     pending = [run for run in runs if run.status == "ok"]
     steps = (recipe.adam_steps + recipe.lbfgs_iterations) * restarts
     with session.bar(steps, "fit", "step") as bar, session.interruptible():
@@ -174,10 +168,8 @@ def _check_options(restarts: int, criterion: str, initialize: object) -> None:
     check_counts(1, restarts=restarts)
     if criterion not in CRITERIA:
         raise ValueError(f"criterion must be one of {CRITERIA}, got {criterion!r}.")
-    if isinstance(initialize, str) and initialize not in ("auto", "data"):
-        raise ValueError(
-            f"initialize must be 'auto', 'data', None or a function, got {initialize!r}."
-        )
+    if isinstance(initialize, str) and initialize != "data":
+        raise ValueError(f"initialize must be 'data', None or a function, got {initialize!r}.")
 
 
 def _check_size(model: ExactGP) -> None:

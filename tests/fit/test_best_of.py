@@ -44,9 +44,9 @@ def test_a_function_makes_a_model_per_restart_from_the_seed():
         return SmallGP(x, y, ScaleKernel(kernel))
 
     before = torch.get_rng_state()
-    first = fit_best_of(make_model, restarts=3, recipe=SHORT)
+    first = fit_best_of(make_model, restarts=3, initialize=None, recipe=SHORT)
     assert torch.equal(torch.get_rng_state(), before)
-    second = fit_best_of(make_model, restarts=3, recipe=SHORT)
+    second = fit_best_of(make_model, restarts=3, initialize=None, recipe=SHORT)
     losses = [record.loss for record in first.restarts]
     assert losses == [record.loss for record in second.restarts] and len(set(losses)) == 3
     assert {record.origin for record in first.restarts} == {"make_model"}

@@ -90,7 +90,7 @@ def test_predictions_in_threads_leave_the_settings_alone():
     )
 
 
-def test_a_function_whose_models_start_alike_gets_start_values_from_data():
+def test_models_of_a_function_get_start_values_from_data():
     x, y = seasonal_data()
 
     def make_model():
