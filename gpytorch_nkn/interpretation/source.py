@@ -222,6 +222,11 @@ def fitted_gp(model: Any) -> FittedGP:
             "A posterior has components only under a Gaussian likelihood, got "
             f"{type(model.likelihood).__name__}."
         )
+    if getattr(getattr(model, "covar_module", None), "leaves_rest", False):
+        raise TypeError(
+            f"Components need the exact prior, got {type(model).__name__} with inducing points: "
+            "fit an NKNSingleTaskGP to a part of the rows."
+        )
     transform = getattr(model, "outcome_transform", None)
     if getattr(model, "common_transform", transform) is not transform:
         raise NotImplementedError(

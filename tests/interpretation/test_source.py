@@ -1,3 +1,5 @@
+from unittest import mock
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +18,8 @@ from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.interpretation.source import fitted_gp, source_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.models import NKNSingleTaskGP, SparseNKNGP, SpectralGP
+from gpytorch_nkn.models.spectral import spectral_gp
 from tests.interpretation.small_models import GP, STEPS
 
 X = 3 + 10 * torch.rand(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -199,6 +203,17 @@ def test_processes_that_do_not_split():
     model = GP(X, missing, RBFKernel(), GaussianLikelihoodWithMissingObs())
     with pytest.raises(ValueError, match="training targets contain NaN"):
         fitted_gp(model)
+    for model in (SparseNKNGP(X, Y, inducing_points=4), long_spectral()):
+        name = type(model).__name__
+        with pytest.raises(TypeError, match=f"exact prior, got {name} with inducing points: fit"):
+            fitted_gp(model)
+    fitted_gp(NKNSingleTaskGP(X[:10], Y[:10]))  # as advised
+
+
+def long_spectral():
+    """A model with the inducing points of many rows."""
+    with mock.patch.object(spectral_gp, "_MAX_DENSE", 0):
+        return SpectralGP(X, Y, num_features=3, inducing_points=4)
 
 
 def test_inputs_that_do_not_fit():
