@@ -108,7 +108,7 @@ plt.show()
 # %% [markdown]
 # ## In plain words
 # `report` does all of this in one call and says it in sentences. It also checks the model: whether
-# the residuals look like noise, and whether held-out points fall where they should.
+# one-step-ahead errors are independent, and whether held-out points fall where they should.
 
 # %%
 findings = report(forecaster, y_name="CO2", y_unit="ppm", horizon=DECADE)

@@ -70,19 +70,18 @@ def make_generation_strategy(
         surrogate = ModelConfig(
             botorch_model_class=NKNSingleTaskGP, model_options={"structure": structure}, name="NKN"
         )
-    not_run = [TrialStatus.FAILED, TrialStatus.ABANDONED]
+    enough: dict[str, Any] = {
+        "threshold": initialization_trials,
+        "not_in_statuses": [TrialStatus.FAILED, TrialStatus.ABANDONED],
+        "use_all_trials_in_exp": True,
+    }
     first = GenerationNode(
         name="Sobol",
         generator_specs=[
             GeneratorSpec(generator_enum=Generators.SOBOL, generator_kwargs={"seed": seed})
         ],
         transition_criteria=[
-            MinTrials(
-                threshold=initialization_trials,
-                transition_to="NKN",
-                not_in_statuses=not_run,
-                use_all_trials_in_exp=True,
-            ),
+            MinTrials(transition_to="NKN", **enough),
             MinTrials(
                 threshold=max(1, initialization_trials // 2),
                 transition_to="NKN",
@@ -91,13 +90,7 @@ def make_generation_strategy(
                 count_only_trials_with_data=True,
             ),
         ],
-        pausing_criteria=[
-            MaxTrialsAwaitingData(
-                threshold=initialization_trials,
-                not_in_statuses=not_run,
-                use_all_trials_in_exp=True,
-            )
-        ],
+        pausing_criteria=[MaxTrialsAwaitingData(**enough)],
         should_deduplicate=True,
     )
     spec = SurrogateSpec(model_configs=[surrogate], allow_batched_models=structure != _AVERAGED)

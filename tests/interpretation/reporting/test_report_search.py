@@ -155,6 +155,9 @@ def test_an_optimum_that_was_reached_is_one_whatever_the_rounding(dtype, maximiz
         assert np.isfinite(found.plot(Figure()).axes[0].get_ylim()).all()
 
 
+BATCH = X.expand(2, -1, -1), Y.expand(2, -1, -1)
+
+
 class Plain(ExactGP):
     def __init__(self):
         super().__init__(None, None, SingleTaskGP(X, Y).likelihood)
@@ -164,32 +167,12 @@ class Plain(ExactGP):
     ("model", "options", "error", "message"),
     [
         (Plain, {}, TypeError, "model of BoTorch"),
-        (
-            lambda: SingleTaskGP(X, torch.cat([Y, Y], 1)),
-            {},
-            NotImplementedError,
-            "one outcome and one data set",
-        ),
-        (
-            lambda: SingleTaskGP(X.expand(2, -1, -1), Y.expand(2, -1, -1)),
-            {},
-            NotImplementedError,
-            "one data set, got a batch of shape",
-        ),
+        (lambda: SingleTaskGP(X, torch.cat([Y, Y], 1)), {}, NotImplementedError, "one outcome"),
+        (lambda: SingleTaskGP(*BATCH), {}, NotImplementedError, "got a batch of shape"),
         (lambda: SingleTaskGP(X[:2], Y[:2]), {}, ValueError, "at least 3"),
-        (
-            MODELS["single"],
-            {"num_initial": 15},
-            ValueError,
-            "num_initial must be from 0 to 14",
-        ),
+        (MODELS["single"], {"num_initial": 15}, ValueError, "num_initial must be from 0 to 14"),
         (MODELS["single"], {"candidates": X[0]}, ValueError, "candidates must be finite points"),
-        (
-            MODELS["single"],
-            {"bounds": torch.tensor([[1.0] * 3, [0.0] * 3])},
-            ValueError,
-            "lower and upper ends",
-        ),
+        (MODELS["single"], {"bounds": torch.eye(2, 3) * -1}, ValueError, "lower and upper ends"),
         (MODELS["single"], {"acquisition": lambda x: x.sum()}, ValueError, "one value for each"),
         (MODELS["single"], {"acquisition": "ei"}, TypeError, "function of points A x 1 x D"),
         (MODELS["single"], {"optimum": float("nan")}, ValueError, "optimum must be finite"),
