@@ -98,6 +98,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "convert times to days": "estimators/nkn/test_table_times.py",
     "make it a pandas.DataFrame": "estimators/nkn/test_table_times.py",
     "they held numbers in fit; convert": "estimators/nkn/test_table_times.py",
+    "convert them, e.g. by y.astype(str)": "estimators/nkn/test_nkn_classifier.py",
     "make categories by .astype(str)": "estimators/nkn/test_table_times.py",
 }
 X = torch.rand(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -99,6 +99,17 @@ def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: Labels have several types, are continuous, or are of one class.
     """
+    if labels.dtype == object:
+        kinds = {
+            "str" if isinstance(v, str) else "number" if np.isscalar(v) else type(v).__name__
+            for v in labels.ravel()
+        }
+        if len(kinds) > 1:
+            raise ValueError(
+                f"Labels y must be of one type, got {' and '.join(sorted(kinds))}: convert them, "
+                "e.g. by y.astype(str)."
+            )
+        labels = np.array(labels.tolist()) if kinds == {"number"} else labels
     check_classification_targets(labels)
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -171,6 +172,14 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             raise ValueError(
                 f"class_weight must be 'balanced', a dict or None, got {self.class_weight!r}."
             )
+        if isinstance(self.class_weight, Mapping):
+            unknown = [label for label in self.class_weight if label not in self.classes_.tolist()]
+            values = list(self.class_weight.values())
+            if unknown or not all(isinstance(value, Real) for value in values):
+                raise ValueError(
+                    f"class_weight must map labels among {self.classes_.tolist()} to numbers, got "
+                    f"{dict(self.class_weight)}."
+                )
         factors = compute_class_weight(
             self.class_weight, classes=self.classes_, y=self.classes_[labels]
         )

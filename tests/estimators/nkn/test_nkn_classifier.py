@@ -110,6 +110,15 @@ def test_many_rows_are_reduced_with_a_warning_and_every_class_stays(monkeypatch)
     assert model.predict_proba(X).shape == (80, 2)
 
 
+def test_labels_may_be_numbers_in_an_array_of_objects():
+    X, y, _ = drawn(20)
+    labels = (y == "a").astype(int)
+    model = NKNClassifier("rbf", **OPTIONS).fit(X, labels.astype(object))
+    assert set(model.predict(X)) <= {0, 1} and model.classes_.dtype == labels.dtype
+    mixed = np.where(labels == 1, "a", labels.astype(object))
+    assert NKNClassifier("rbf", **OPTIONS).fit(X, mixed.astype(str)).classes_.tolist() == ["0", "a"]
+
+
 @pytest.mark.parametrize(
     ("options", "labels", "message"),
     [
@@ -118,6 +127,9 @@ def test_many_rows_are_reduced_with_a_warning_and_every_class_stays(monkeypatch)
         ({}, np.arange(9) + 0.5, "(?i)unknown label type: continuous"),
         ({"class_weight": "even"}, [*"abababaab"], "'balanced', a dict or None, got 'even'"),
         ({"class_weight": {"a": 0, "b": 0}}, [*"abababaab"], "positive for some class, got"),
+        ({"class_weight": {"z": 2}}, [*"abababaab"], "labels among .*'a', 'b'.* to numbers, got"),
+        ({"class_weight": {"a": "2"}}, [*"abababaab"], "to numbers, got {'a': '2'}"),
+        ({}, np.array([1, "a", *"abababa"], dtype=object), "one type, got number and str"),
         ({"class_weight": {"a": -1}}, [*"abababaab"], "not negative and positive"),
     ],
 )
