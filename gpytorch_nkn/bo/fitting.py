@@ -19,14 +19,7 @@ from gpytorch_nkn.fit import (
     fit_best_of,
     warn_user,
 )
-from gpytorch_nkn.initialization import (
-    STARTS,
-    initialize_model,
-    is_convex,
-    start_from_structure,
-)
-from gpytorch_nkn.kernels import InputWarpKernel
-from gpytorch_nkn.kernels.evaluation import unwrap_scales
+from gpytorch_nkn.initialization import initialize_model
 
 __all__ = ["fit_bo_model", "warm_start"]
 
@@ -213,12 +206,6 @@ def _fresh_start(model: ExactGP, seed: int, number: int) -> None:
         targets = targets.expand(torch.broadcast_shapes(targets.shape, shape))
         # a constant that outputs share starts from the mean over all outputs
         mean.constant = targets.sum_to_size(shape) * (shape.numel() / targets.numel())
-    kernel = model.covar_module
-    warped = isinstance(kernel, InputWarpKernel)
-    network, _ = unwrap_scales(kernel.base_kernel if warped else kernel)
-    if is_convex(network):
-        near = STARTS[(number - 1) % len(STARTS)]
-        start_from_structure(network, near, seed=seed * 1_000_003 + number)
 
 
 def _outputs(model: Model) -> list[ExactGP]:

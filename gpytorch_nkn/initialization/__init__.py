@@ -6,11 +6,6 @@ from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.initialization.grid_start import initialize_grid_kernels, rescale_kernel
 from gpytorch_nkn.initialization.initialize import initialize_from_data, initialize_model
 from gpytorch_nkn.initialization.periods import candidate_periods, periodogram_peaks
-from gpytorch_nkn.initialization.structures import (
-    STARTS as STARTS,
-    is_convex as is_convex,
-    start_from_structure,
-)
 
 __all__ = [
     "ChangePoint",
@@ -22,5 +17,4 @@ __all__ = [
     "median_distances",
     "periodogram_peaks",
     "rescale_kernel",
-    "start_from_structure",
 ]

@@ -73,8 +73,8 @@ def initialize_from_data(
       near 1. Hadamard factors: near one.
 
     Every batch entry gets its own draws. A network whose last layer is a convex combination has a
-    fixed variance: a ScaleKernel around it starts at the variance of the targets. Networks that
-    :func:`start_from_structure` accepts start near a sum of one-dimensional kernels in even
+    fixed variance: a ScaleKernel around it starts at the variance of the targets. Networks of
+    convex combinations with a skip connection start near a sum of one-dimensional kernels in even
     restarts and near the joint kernel in odd restarts.
 
     Args:

@@ -107,7 +107,6 @@ WITHOUT_ARRAYS = {
     initialization.initialize_grid_kernels,
     initialization.initialize_model,
     initialization.rescale_kernel,
-    initialization.start_from_structure,
     interpretation.decompose,
     interpretation.effects,
     interpretation.report,
