@@ -128,12 +128,15 @@ def tables(rows: list[dict]) -> dict[str, Table]:
         m: f"{statistics.fmean(r['seconds'] for r in own):.2f}"
         for (m,), own in grouped(rows, "method").items()
     }
-    curves = [
-        {"function": f"{r['function']}, {r['instance']}, {r['dimension']}-d", "method": r["method"]}
-        | {str(n): f"{max(r['regret'][n - 1], _LEAST):.3g}" for n in range(10, 51, 5)}
-        for r in rows
-        if r["evaluations"] >= 50
-    ]
+    curves = []
+    for (function, dimension, method), own in grouped(
+        (r for r in rows if r["evaluations"] >= 50), "function", "dimension", "method"
+    ).items():
+        line = {"function": f"{function}, {dimension}-d", "method": method}
+        for n in range(10, 51, 5):  # geometric means over the instances
+            values = [max(r["regret"][n - 1], _LEAST) for r in own]
+            line[str(n)] = f"{statistics.geometric_mean(values):.3g}"
+        curves.append(line)
     found = {"bbob": Table.of(lines), "bbob_seconds": Table.of([seconds])}
     return found | ({"bbob_curves": Table.of(curves)} if curves else {})
 

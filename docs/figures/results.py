@@ -238,6 +238,7 @@ def optimisation(figure: Any, curves: Table) -> None:
         "singletask": "SingleTaskGP",
         "matern": "with Matern-5/2",
         "cma": "CMA-ES",
+        "turbo": "TuRBO-1",
     }
     panels = figure.subplots(4, 3, sharex=True).ravel()
     counts = [int(column) for column in curves.columns[2:]]
