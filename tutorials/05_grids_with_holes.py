@@ -107,7 +107,7 @@ def coverage(result, truth, hole, factor=1.96):
 
 
 woven_coverage = coverage(result, image, hole)
-print(f"{woven_coverage:.1%} of the missing pixels lie in their 95 % band")
+print(f"{woven_coverage:.1%} of the missing pixels lie in their 95 % intervals")
 print(f"standard deviations from {result.std[hole].min():.3f} to {result.std[hole].max():.3f}")
 
 # %% [markdown]
@@ -158,7 +158,7 @@ wall = inpaint(bricks, cut, seed=SEED)
 real = compare(wall, bricks, cut)
 wall_coverage = coverage(wall, bricks, cut)
 print({name: round(float(value), 3) for name, value in real.items()})
-print(f"{wall_coverage:.1%} of the missing pixels lie in their 95 % band")
+print(f"{wall_coverage:.1%} of the missing pixels lie in their 95 % intervals")
 
 # %% mystnb={"image": {"alt": "Bricks with a hole, filled: joints go on; and deviations"}}
 figure, axes = plt.subplots(1, 4, figsize=(13, 4), layout="constrained")

@@ -68,7 +68,7 @@ network = NKNRegressor(random_state=SEED).fit(X, y)
 mean, std = network.predict(X_new, return_std=True)
 lower, upper = network.predict_interval(X_new, level=0.95)
 coverage = interval_coverage(y_new, lower, upper)
-print(f"{coverage:.1%} of {len(y_new)} new rows lie in their 95 % band")
+print(f"{coverage:.1%} of {len(y_new)} new rows lie in their 95 % intervals")
 
 # %% [markdown]
 # Intervals are for a new *observation*, noise included. `observation_noise=False` excludes the
