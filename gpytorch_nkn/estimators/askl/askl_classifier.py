@@ -55,7 +55,8 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         classes_: The classes.
         <shared attributes>
 
-    Training is in float32, predictions are in float64.
+    Training is in float32, predictions are in float64. Both use ``device``; a model from a GPU
+    predicts on the CPU after ``set_params(device=None)``.
 
     Example:
         >>> import numpy as np
