@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Forecast a time series
-# The structure of a series is rarely known: random walks, trends, changing seasons, autocorrelated
-# noise. `NKNForecaster` trains several networks of kernels, scores each by rolling forecasts, and
-# averages them. This page forecasts the monthly CO2 concentration at Mauna Loa from 1992 on,
-# compares the candidates, and decomposes the forecast.
+# You rarely know the structure of a series in advance: it may follow a random walk, a trend, a
+# changing season or autocorrelated noise. `NKNForecaster` trains several networks of kernels,
+# scores each one by rolling forecasts, and averages them. This tutorial forecasts the monthly CO2
+# concentration at Mauna Loa from 1992 on, compares the candidates, and decomposes the forecast.
 
 # %%
 
@@ -31,8 +31,8 @@ print(f"{len(past)} months to learn from, {len(later)} to forecast")
 # %% [markdown]
 # ## Three lines
 # The forecaster infers the yearly season from the index, which may have gaps. `horizon` is the
-# number of steps ahead at which the candidates are scored. The forecast starts where the index
-# ends.
+# number of steps ahead at which the candidates are scored. The forecast starts at the first step
+# after the training data.
 
 # %%
 forecaster = NKNForecaster(horizon=len(later), random_state=0)
@@ -40,15 +40,15 @@ forecaster.fit(past)
 forecast = forecaster.forecast(level=(80, 95))
 print(forecast.iloc[[0, 1, -1]].round(2))
 
-# %% mystnb={"image": {"alt": "CO2 up to 1991 and the forecast of ten years, with bands"}}
+# %% mystnb={"image": {"alt": "CO2 up to 1991 and a forecast of ten years, with intervals"}}
 forecaster.plot(held_out=later, history=400)
 plt.show()
 
 # %% [markdown]
-# ## Against a kernel that does not know of seasons
-# BoTorch's Gaussian process with a radial basis function kernel, fitted to the same data, returns
-# to the mean as soon as the data end. Its lengthscale starts at two months: from a longer one, the
-# likelihood reaches a lower maximum, without the season.
+# ## Comparison with an RBF kernel
+# BoTorch's Gaussian process with an RBF kernel, fitted to the same data, returns to its mean right
+# after the last observation. Its lengthscale is initialised at two months: from a longer
+# lengthscale, the marginal likelihood converges to a lower maximum that ignores the season.
 
 # %%
 months = torch.from_numpy(co2.index.asi8.astype(float)).unsqueeze(-1)
@@ -72,19 +72,20 @@ print(f"the 95 % intervals hold {covered:.0%} of the ten years")
 
 # %% [markdown]
 # ## The candidates
-# Every structure was fitted to the series and to transforms of it. `log_density` is the mean log
-# density of its forecasts from sixteen earlier months. The weights are shrunk towards equal ones,
-# since the best candidate is partly best by chance. Without a season the forecasts are poor, and
-# that candidate gets almost no weight.
+# Every structure was fitted to the series and to transforms of the series. `log_density` is the
+# mean log density of its forecasts from sixteen earlier months. The weights are shrunk towards
+# equal weights, because the best score is partly due to chance. The candidate without a season
+# forecasts poorly and gets almost no weight.
 
 # %%
 print(forecaster.scores_.round(3).to_string(index=False))
 
 # %% [markdown]
-# ## What the first of them has learned
-# A structure is a network whose wiring is known: products of primitives, each with a weight.
-# `expand` writes it out as a sum. WIE is a random walk, IWIE a trend whose slope is one, MATERN1/2
-# what lasts a while; numbers in brackets are lengthscales and periods.
+# ## The best candidate
+# Each structure is a network with a fixed wiring: a weighted sum of products of primitives.
+# `expand` writes the kernel as a sum. WIE is a random walk (Wiener process), IWIE a trend whose
+# slope is a random walk, and MATERN1/2 autocorrelated noise; the numbers in brackets are
+# lengthscales and periods.
 
 # %%
 first = forecaster.members_[0]
@@ -92,16 +93,17 @@ print(f"{first.name}, {first.transform}, weight {first.weight:.2f}")
 print(expand(forecaster))
 
 # %% [markdown]
-# The posterior splits along these terms: what each of them says of the past. (Random
-# walks of level and trend share what neither the data nor the priors can separate.)
+# `decompose` splits the posterior of the training data into these terms. (It joins the random walk
+# of the level with the trend, because neither the data nor the priors separate them.)
 
 # %%
 print(decompose(forecaster))
 
 # %% [markdown]
 # ## Questions about several steps
-# An interval is for one month. When is 370 ppm first passed, and how high will the highest month of
-# the next five years be? `sample_paths` draws joint paths, which answer such questions.
+# A prediction interval covers a single month. When will CO2 first exceed 370 ppm, and how high will
+# the highest month of the next five years be? `sample_paths` draws joint sample paths, which answer
+# such questions.
 
 # %%
 paths = forecaster.sample_paths(400, horizon=360, random_state=0)
@@ -113,7 +115,7 @@ print(f"it was passed in {later.index[later > 370][0]}; the highest was {later[:
 
 # %% [markdown]
 # ## New observations
-# `update` takes a new year into account without training anew: the forecast starts from it.
+# `update` conditions the forecast on a new year of data without retraining.
 
 # %%
 before = forecaster.forecast(24, level=95)
@@ -125,9 +127,9 @@ for what, table in (("before", before[12:]), ("after", after)):
     print(f"{what} the update: mean error {missed:.2f} ppm, width of the band {width:.2f} ppm")
 
 # %% [markdown]
-# ## How well it would have done
-# `cross_validation` forecasts from several origins, each time from what came before, and puts what
-# was observed beside it.
+# ## Backtest
+# `cross_validation` forecasts from several origins, each time from the data before the origin, and
+# returns the forecasts together with the observed values.
 
 # %%
 fast = NKNForecaster(quality="fast", random_state=0)
@@ -138,9 +140,9 @@ print(table.groupby("cutoff")[["error", "inside"]].mean().round(2))
 
 # %% [markdown]
 # ## A series without any pattern
-# A random walk has no trend to extrapolate, whatever it looks like. The forecast starts at the last
-# value and continues a part of the fall so far; its interval widens with the horizon and includes
-# that the series stays, or returns.
+# A random walk has no trend to extrapolate, even if it seems to have one. The forecast starts at
+# the last value and continues part of the recent decline. The interval widens with the horizon; a
+# constant level and a recovery both lie inside it.
 
 # %% mystnb={"image": {"alt": "A random walk and its forecast, whose interval widens"}}
 rng = np.random.default_rng(1)
@@ -150,11 +152,10 @@ plt.show()
 
 # %% [markdown]
 # ## The network of the paper
-# `structure="time_series"` trains the network of Sun et al. (2018) instead: radial, periodic,
-# linear and rational quadratic primitives, and layers of sums and products that are learned
-# altogether, from several starts. It needs no season, and finds periods by itself; it knows no
-# walks. What such a network has learned is
-# read in tutorial 04.
+# `structure="time_series"` trains the network of Sun et al. (2018) instead. It combines RBF,
+# periodic, linear and rational quadratic primitives by learned layers of sums and products, from
+# several random starts. It needs no season and finds periods by itself, but it has no random-walk
+# component. Tutorial 04 shows how to read such a network.
 
 # %%
 network = NKNForecaster("time_series", transform="identity", restarts=1, random_state=0)

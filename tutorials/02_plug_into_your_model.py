@@ -1,10 +1,10 @@
 # %% [markdown]
-# # Plug the kernel into a model that you already have
-# A `NeuralKernelNetwork` is a GPyTorch kernel. Wherever a model takes a `covar_module`, it fits:
-# an `ExactGP` with its own training loop, BoTorch's `SingleTaskGP`, a multi-output model, a
-# sparse variational one. This page takes the two-dimensional function of the paper's first
-# figure, whose pattern goes on outside the data, and swaps the kernel in each. At the end you have
-# the line to change in whatever model you have, and a picture of what it is worth.
+# # Plug the kernel into your own model
+# A `NeuralKernelNetwork` is a GPyTorch kernel. It works wherever a model takes a `covar_module`: an
+# `ExactGP` with its own training loop, BoTorch's `SingleTaskGP`, a multi-output model, or a sparse
+# variational model. This tutorial uses the two-dimensional function of the paper's first figure,
+# whose pattern continues beyond the training data, and replaces the kernel in each of these models.
+# For each model you see which line to change and what the change gains.
 
 # %%
 
@@ -40,8 +40,9 @@ outside = (grid.abs() > 6).any(-1)
 
 # %% [markdown]
 # ## Your own network
-# Any kernels can be primitives, with the columns that they see. The preset
-# `NeuralKernelNetwork.regression(2)` would do for smooth functions; here we want periods.
+# Any kernel can be a primitive; `active_dims` selects its input dimensions. The preset
+# `NeuralKernelNetwork.regression(2)` is enough for smooth functions. This function is periodic, so
+# the network needs periodic primitives.
 
 
 # %%
@@ -59,8 +60,8 @@ def make_network():
 print(make_network()(train_x[:3]).to_dense())
 
 # %% [markdown]
-# ## In an ExactGP with a training loop of its own
-# Nothing changes but the `covar_module`.
+# ## An ExactGP with its own training loop
+# Only the `covar_module` changes.
 
 
 # %%
@@ -88,8 +89,9 @@ for _ in range(150):
 print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}")
 
 # %% [markdown]
-# ## Several starts instead of one
-# `fit_best_of` takes the same model, starts it several times from data, and keeps the best.
+# ## Several restarts
+# `fit_best_of` takes the same model, trains it from several starting points that depend on the
+# data, and keeps the best.
 
 # %%
 result = fit_best_of(
@@ -112,7 +114,7 @@ baseline = fit_best_of(
 )
 rbf_mean, _ = baseline.predict(grid)
 
-# %% mystnb={"image": {"alt": "Maps: the network goes on with the pattern, the RBF fades"}}
+# %% mystnb={"image": {"alt": "Maps: the network continues the pattern, the RBF kernel returns to its mean"}}
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained", sharey=True)
 limit = truth.abs().max()
 for panel, values, title in zip(
@@ -143,9 +145,10 @@ for where, name in ((~outside, "inside the box of data"), (outside, "outside it"
 # %% [markdown]
 # ## In BoTorch
 # `SingleTaskGP` takes the kernel as `covar_module`; `fit_gpytorch_mll` and acquisition functions
-# work unchanged. `AnalyticExactMarginalLogLikelihood` is a drop-in for GPyTorch's likelihood: the
-# same value, with the gradient in closed form. With several outputs, every parameter needs the
-# batch shape of the outputs: presets take `batch_shape`.
+# work unchanged. `AnalyticExactMarginalLogLikelihood` replaces GPyTorch's
+# `ExactMarginalLogLikelihood`: it has the same value, but computes the gradient in closed form.
+# With several outputs, all parameters need the batch shape of the outputs, which the presets take
+# as `batch_shape`.
 
 # %%
 single = SingleTaskGP(train_x, train_y.unsqueeze(-1), covar_module=NeuralKernelNetwork.additive(2))

@@ -1,10 +1,11 @@
 # %% [markdown]
-# # Bayesian optimisation with structures that are learned
-# A function of six variables can be evaluated fifty times, and its highest value is wanted. The
-# right kernel is unknown. In BoTorch's usual loop only the model changes: `StructureEnsembleGP`
-# trains several kernels, a sum over columns and joint ones, and averages over them by their
-# leave-one-out predictions. At the end you have a loop to copy, its curve next to
-# `SingleTaskGP` on a sum over columns and on another function, and what the models have found out.
+# # Bayesian optimisation with learned structures
+# We search for the maximum of a function of six variables with fifty evaluations, without knowing
+# the right kernel. Only the model changes in BoTorch's usual loop. `StructureEnsembleGP` trains
+# several kernels, some additive and some joint over all variables, and averages their predictions
+# with weights from leave-one-out cross-validation. This tutorial gives you a loop to copy, compares
+# it with `SingleTaskGP` on an additive function and on a function with interactions, and shows what
+# the models have learned.
 
 # %%
 import logging
@@ -50,7 +51,7 @@ FUNCTIONS = {
 }
 
 # %% [markdown]
-# ## One line instead of another
+# ## Change one line
 
 # %%
 torch.manual_seed(0)
@@ -63,8 +64,9 @@ print(candidate)
 
 # %% [markdown]
 # ## The loop
-# `coordinate_sweep_initial_conditions` adds to BoTorch's random starting points others that move
-# the best points along one coordinate after another, where sums have their improvements.
+# `coordinate_sweep_initial_conditions` extends BoTorch's random initial conditions by points that
+# vary the best points along one coordinate at a time. On additive functions, improvements are often
+# found there.
 
 
 # %%
@@ -119,15 +121,16 @@ panels[0].legend(frameon=False, loc="lower right")
 plt.show()
 
 # %% [markdown]
-# Lines are means over the seeds, shaded areas one standard error; both models start
-# from the same points.
+# Lines are means over the seeds, and shaded areas are one standard error. Both models start from
+# the same points.
 #
-# ## Which structures it settled on
-# Weights in the first run on each function. With ten points they say little. Later most of it is
-# on `"optimization"`, a network that starts near a sum over columns, for the sum, and on joint
-# kernels for Hartmann's function. One models warped outcomes (`outcome-warped`).
+# ## Which structures the ensemble prefers
+# The figure shows the weights in the first run on each function. After ten points the weights carry
+# little information. Later, most of the weight is on `"optimization"`, an approximately additive
+# network, for the additive function, and on joint kernels for Hartmann's function. One of the joint
+# kernels models warped outcomes (`outcome-warped`).
 
-# %% mystnb={"image": {"alt": "Weights of structures: the sum over columns wins left, joint right"}}
+# %% mystnb={"image": {"alt": "Weights of structures: additive left, joint kernels right"}}
 figure, panels = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained", sharey=True)
 shades = [BLUE, "#d1580b", "#f2a541", "#e8a07a", "#f8d7a8"]
 for axes, (function, (name, _)) in zip(panels, FUNCTIONS.items(), strict=True):
@@ -144,9 +147,9 @@ plt.show()
 
 # %% [markdown]
 # ## What the network has learned
-# That network is a model by itself, too, `NKNSingleTaskGP`, for where a sum is near. Its kernel is
-# a sum of products: it gives most of the variance to kernels of one variable, keeps some for the
-# joint kernel over all of them, and next to nothing for products of pairs.
+# The network is also available as a model of its own, `NKNSingleTaskGP`, for functions that are
+# nearly additive. Its kernel is a sum of products. It assigns most of the variance to kernels of
+# one variable, some to the joint kernel over all variables, and almost none to products of pairs.
 
 # %% mystnb={"image": {"alt": "Bars: kernels of single columns hold most of the prior variance"}}
 x, y, _ = runs[sum_over_columns, StructureEnsembleGP][0]
@@ -161,10 +164,11 @@ axes.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %% [markdown]
-# The effect of one variable next to the truth (dotted, shifted to agree at its maximum). The model
-# knows it where it searched: of the other well it has seen little, and shares are of what was seen.
+# The next figure shows the effect of one variable beside the true effect (dotted, aligned at its
+# maximum). The model is accurate where the search has evaluated the function. It has few
+# evaluations near the second local optimum, and the percentages describe the evaluated region only.
 
-# %% mystnb={"image": {"alt": "Learned effects are the true curves near the maximum only"}}
+# %% mystnb={"image": {"alt": "Learned effects match the true curves near the maximum only"}}
 influence = effects(model, columns=columns)
 shown = influence.main[:3]
 figure, panels = plt.subplots(1, 3, figsize=(10, 3), layout="constrained")
@@ -180,8 +184,8 @@ plt.show()
 
 # %% [markdown]
 # ## The same in Ax
-# With Ax (`pip install ax-platform`) the loop is Ax's, and the strategy is one line. Outcome
-# constraints, several objectives and parallel trials are Ax's business as ever.
+# In Ax (`pip install ax-platform`), Ax runs the loop and one line selects the model. Outcome
+# constraints, several objectives and parallel trials are configured in Ax as usual.
 
 # %%
 try:
@@ -212,9 +216,10 @@ else:
     print(best_point, found, f"(highest: {styblinski_tang.optimal_value:.1f})")
 
 # %% [markdown]
-# ## What the optimiser believes
-# Is it worth going on? `report_search` takes the model of the loop, whose data are the evaluations
-# in their order, and says what was reached, what comes next, and how well it foresaw what came.
+# ## Is it worth going on?
+# `report_search` takes the model of the loop, with the evaluations in their order. It states the
+# best value so far, describes the next candidate, and checks how well the model predicted each
+# evaluation in advance.
 
 # %%
 halfway = max(INITIAL, EVALUATIONS // 2)
@@ -232,12 +237,12 @@ found = report_search(
 print("\n".join([*found.summary, *found.checks]))
 
 # %% [markdown]
-# Above: the values, and by how many of its deviations the model was wrong about each, given those
-# before it. Below: what it believes along three columns through the next point, and the acquisition
-# function. The best point may lie off these curves, as its other columns differ from the next
-# one. `found.save("search.html")` writes all of it on a page.
+# Above: the values, and the one-step-ahead errors in units of the predictive standard deviation.
+# Below: the predictions along three input dimensions through the next candidate, and the
+# acquisition function. The best point may lie off these curves, because it differs from the next
+# candidate in the other dimensions. `found.save("search.html")` writes the whole report to a page.
 
-# %% mystnb={"image": {"alt": "Best value so far, one-step-ahead errors, slices of the belief"}}
+# %% mystnb={"image": {"alt": "Best value so far, one-step-ahead errors, slices of the predictions"}}
 found.plot(plt.figure(figsize=(10, 6), layout="constrained"))
 plt.show()
 

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Reading a learned kernel
-# A network of kernels that forecasts well has found something out. At the end of this page you have
-# asked it what: the kernel written out as a sum, the fit split into a trend and a cycle, a report
-# in plain words, a kernel short enough to remember, and for a model with several inputs what each
-# of them does.
+# A network that forecasts well has learned something about the series. This tutorial shows five
+# ways to read it: the kernel written as a sum, the fit split into a trend and a cycle, a report in
+# plain words, a shorter kernel that predicts as well, and, for a model with several inputs, the
+# effect of each input.
 #
-# The series is the monthly CO2 concentration at Mauna Loa, learned up to 1991.
+# The series is the monthly CO2 concentration at Mauna Loa up to 1991.
 
 # %%
 import math
@@ -36,9 +36,9 @@ dates, co2, past = series.x, series.y, ~series.test
 print(f"{past.sum()} months to learn from, {(~past).sum()} that are held out")
 
 # %% [markdown]
-# ## A fit to read
-# A network likes to spread one idea over many look-alike products. That does not hurt a forecast,
-# but it is hard to read. `sparsity="l1"` is a prior that prefers few strong connections.
+# ## A sparse fit
+# A network tends to spread one component over many similar products. The forecast does not suffer,
+# but the kernel is hard to read. `sparsity="l1"` is a prior that favours few strong connections.
 
 # %%
 forecaster = NKNForecaster(
@@ -50,10 +50,11 @@ forecaster = NKNForecaster(
 
 # %% [markdown]
 # ## The kernel is a polynomial
-# Layers of sums with positive weights and of products make a polynomial of the primitives. `expand`
-# writes it out. Numbers in brackets are lengthscales and periods; the number in front is the
-# *share*: how much of the prior variance $k(x, x)$, averaged over the data, the term stands for.
-# A large constant says no more than that the level of the series was not known in advance.
+# Layers of sums with positive weights and layers of products form a polynomial of the primitives,
+# and `expand` writes it out. The numbers in brackets are lengthscales and periods. The number in
+# front of a term is its *share*: the fraction of the prior variance $k(x, x)$, averaged over the
+# data, that the term contributes. A large constant only means that the level of the series was not
+# known in advance.
 
 # %%
 expansion = expand(forecaster)
@@ -61,10 +62,10 @@ print(expansion)
 
 # %% [markdown]
 # ## The network itself
-# The same kernel, unit by unit, from the primitives at the left to the output at the right. Each
-# box shows the kernel of a unit over twelve years, enough to distinguish cycles, and thick
-# lines carry most. Follow the dark boxes back from the output: pale ones hardly
-# count.
+# The figure shows the same kernel unit by unit, from the primitives on the left to the output on
+# the right. Each box shows the kernel of one unit over twelve years, which is long enough to
+# distinguish cycles. Thick lines carry most of the variance. Follow the dark boxes back from the
+# output; pale boxes contribute almost nothing.
 
 # %% mystnb={"image": {"alt": "The network's units from primitives to output, each a curve"}}
 figure, axes = plt.subplots(figsize=(10, 5.2), layout="constrained")
@@ -73,10 +74,11 @@ plt.show()
 
 # %% [markdown]
 # ## From the kernel to the data
-# Shares speak of what *could* happen. To learn what *did* happen, `decompose` sorts the terms by
-# what they do over time (trend, cycle, smooth variation) and splits the fit accordingly.
+# The shares describe the prior, not the data. To see what the data contain, `decompose` groups the
+# terms by their behaviour over time (trend, cycle, smooth variation) and splits the fit
+# accordingly.
 
-# %% mystnb={"image": {"alt": "The trend explains most, the cycle takes most of the error away"}}
+# %% mystnb={"image": {"alt": "The trend explains most; the cycle removes most of the error"}}
 split = decompose(forecaster)
 figure, axes = plt.subplots(figsize=(8, 2.2), layout="constrained")
 plot_cumulative(
@@ -89,16 +91,18 @@ plot_cumulative(
 plt.show()
 
 # %% [markdown]
-# Read it from top to bottom. *Explained* is the share of the variance of the data that the parts
-# so far account for. The yearly cycle adds less than three percent, which looks like little beside
-# a trend of 40 ppm. The error at the right is honest: ten blocks of years are predicted from
-# the others, and the cycle takes away most of what the trend leaves.
+# Read the table from top to bottom. *Explained* is the fraction of the variance of the data that
+# the components up to this row account for. The yearly cycle adds less than three percent, which
+# looks small beside a trend of 40 ppm. The *error* column is a cross-validated error: ten blocks of
+# years are predicted from the other blocks, and the cycle removes most of the error that the trend
+# leaves.
 #
-# Each component is a Gaussian process with a band of its own. `curves` follows them for ten years
-# past the data. Which of them the level belongs to, the data cannot know; it goes to the trend, so
-# that it does not blur the others.
+# Each component is a Gaussian process with its own credible interval. `curves` extends the
+# components ten years beyond the data. The data do not determine to which component the level
+# belongs; `decompose` assigns it to the trend, so that it does not widen the intervals of the
+# others.
 
-# %% mystnb={"image": {"alt": "Trend, cycle and smooth variation, each with a band"}}
+# %% mystnb={"image": {"alt": "Trend, cycle and smooth variation, each with an interval"}}
 DECADE = 10 * 365.25  # dates are counted in days
 curves = split.curves(DECADE)
 figure, axes = plt.subplots(len(curves), figsize=(9, 2.3 * len(curves)), layout="constrained")
@@ -107,8 +111,9 @@ plt.show()
 
 # %% [markdown]
 # ## In plain words
-# `report` does all of this in one call and says it in sentences. It also checks the model: whether
-# one-step-ahead errors are independent, and whether held-out points fall where they should.
+# `report` does all of this in one call and summarises it in sentences. It also checks the model:
+# whether one-step-ahead errors are independent, and whether held-out points are predicted with the
+# stated uncertainty.
 
 # %%
 findings = report(forecaster, y_name="CO2", y_unit="ppm", horizon=DECADE)
@@ -118,10 +123,10 @@ for section in findings.sections:
 # findings.save("co2.html") makes one page with all figures
 
 # %% [markdown]
-# ## The kernel as a belief
-# Forget the data for a moment. Which series does the kernel find plausible? Draw some. The network
-# sees standardised time; the forecaster knows by what it was shifted and scaled, in days since
-# 1970.
+# ## Prior samples
+# Which series does the kernel consider plausible, before it sees any data? We draw some from the
+# prior. The network works on standardised time; the forecaster stores the offset and the scale, in
+# days since 1970.
 
 # %% mystnb={"image": {"alt": "Functions drawn from the kernel, and the kernel over eight years"}}
 kernel = forecaster.model_.covar_module
@@ -136,36 +141,37 @@ plot_kernel(panels[1], kernel, np.linspace(1980, 1988, 400), x_label="year", **i
 plt.show()
 
 # %% [markdown]
-# Above: draws whose level changes over decades, with a yearly cycle on top. Below: the covariance
-# of a month with the months around it. A June is closer to the next June than to the
-# December between them.
+# Above: sample paths whose level changes over decades, with a yearly cycle on top. Below: the
+# covariance of a month with the months around it. A June is more similar to the next June than to
+# the December between them.
 
 # %% [markdown]
-# ## A kernel to take home
-# `simplify` looks for the fewest terms that do the job. What comes out is an ordinary GPyTorch
-# kernel, refitted, that runs without this package.
+# ## A short kernel
+# `simplify` searches for the fewest terms that predict as well. It returns an ordinary GPyTorch
+# kernel, refitted, which runs without this package.
 
 # %%
 simple = simplify(forecaster)
 print(simple)
 
 # %% [markdown]
-# That is close to the kernel which experts have built by hand for this very series (Rasmussen and
-# Williams, 2006, section 5.4.3): a slow trend, a yearly cycle that may change its shape, and
-# irregularities over a year or so.
+# The result is close to the kernel that experts have designed by hand for this series (Rasmussen
+# and Williams, 2006, section 5.4.3): a slow trend, a yearly cycle whose shape may change, and
+# irregularities over about a year.
 
 # %%
 print(simple.kernel)
 
 # %% [markdown]
-# GPyTorch's periodic kernel holds a constant, so that its product with an RBF is partly a smooth
-# variation. `simplify(..., zero_mean=True)` takes periodic kernels without one: its terms are
-# easier to separate, but the kernel needs this package.
+# GPyTorch's periodic kernel contains a constant, so its product with an RBF kernel partly models a
+# smooth variation. `simplify(..., zero_mean=True)` uses periodic kernels without this constant: the
+# terms are easier to separate, but the kernel needs this package.
 #
-# Was something lost? The ten years that were put aside give one more answer. It is one decade of
-# one series: another start may end in another short kernel, which forecasts better or worse.
+# Does the short kernel predict worse? The ten held-out years give one answer. They are one decade
+# of one series: another random start may lead to another short kernel, with better or worse
+# forecasts.
 
-# %% mystnb={"image": {"alt": "Errors of network and short kernel over ten years put aside"}}
+# %% mystnb={"image": {"alt": "Errors of network and short kernel over ten held-out years"}}
 ahead = torch.as_tensor(forecaster.standardised_time(dates[~past])).unsqueeze(-1)
 with torch.no_grad():
     simple_mean = simple.model(ahead).mean.numpy()
@@ -186,9 +192,9 @@ plt.show()
 
 # %% [markdown]
 # ## Several inputs
-# The question changes: not what happens over time, but which columns matter, and which of them
-# work together. Here `a` acts alone, `b` and `c` act together, and `d` does nothing. The preset
-# `additive` starts near a sum of one kernel per column, so that products must be worth learning.
+# With several inputs the question is which of them matter and which interact. Here `a` acts alone,
+# `b` and `c` interact, and `d` has no effect. The preset `additive` starts near a sum of one kernel
+# per column, so interactions must be learned from the data.
 
 # %%
 torch.manual_seed(0)
@@ -203,16 +209,17 @@ columns = ["a", "b", "c", "d"]
 print(expand(surrogate, columns=columns))
 
 # %% [markdown]
-# `effects` asks the fitted function: what does one column do on average over the others,
-# and what do two of them do beyond that?
+# `effects` evaluates the fitted function. It measures the effect of each column, averaged over the
+# others, and the additional effect of each pair.
 
 # %%
 influence = effects(surrogate, columns=columns)
 print(influence)
 
 # %% [markdown]
-# *First* is what a column explains alone, *total* what it explains with all its interactions.
-# `c` does nothing alone and much together with `b`: no look at single columns finds that.
+# *First* is the fraction of the variance that a column explains alone; *total* includes all its
+# interactions. `c` has no effect alone but a large one together with `b`, which no plot of single
+# columns would show.
 
 # %% mystnb={"image": {"alt": "Effects of a, b and c, and the interaction of b and c"}}
 shown = [*influence.main[:3], influence.pairs[0]]

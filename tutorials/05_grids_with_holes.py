@@ -1,10 +1,11 @@
 # %% [markdown]
 # # Grids with holes
-# Images, videos, arrays of sensors: values on a grid, some missing. A Gaussian process
-# whose kernel is a product over the dimensions is exact on such a grid and takes a fraction of a
-# second where a dense one would not fit into memory. Each dimension learns a kernel of its own. At
-# the end of this page you have filled a texture from a formula, so that all can be checked, and a
-# photograph, both with standard deviations, and sensors at irregular locations.
+# Images, videos and arrays of sensors are values on a grid, often with missing cells. A Gaussian
+# process whose kernel is a product over the dimensions of the grid is exact there. It takes a
+# fraction of a second where a dense Gaussian process would not fit into memory. Each dimension
+# learns its own kernel. This tutorial fills a synthetic texture, so that the result can be checked,
+# then a photograph, each with standard deviations, and finally the readings of sensors at irregular
+# locations.
 
 # %%
 import math
@@ -27,9 +28,9 @@ SEED = 0
 torch.set_default_dtype(torch.float64)
 
 # %% [markdown]
-# ## A texture whose truth is known
-# Woven cloth: threads run down and across, and pass over and under each other in turn, so that the
-# pattern repeats every two threads. A rectangle is cut out.
+# ## A texture with a known truth
+# The image shows woven cloth. Threads run down and across and pass alternately over and under each
+# other, so the pattern repeats every two threads. We cut out a rectangle.
 
 
 # %%
@@ -48,27 +49,28 @@ hole = np.zeros(size, dtype=bool)
 hole[size[0] // 3 : size[0] * 7 // 10, size[1] // 3 : size[1] * 7 // 10] = True
 
 # %% [markdown]
-# One call fills it. Missing cells are NaN or `True` in the mask, as in scikit-image and OpenCV; the
-# values below the mask are not used. The kernel of each dimension is a Neural Kernel Network
-# of linear, RBF, rational quadratic and periodic kernels. It is trained by the marginal likelihood,
-# and then by what counts: blocks of the shape of the hole are held out elsewhere and predicted.
+# One call fills the hole. Missing cells are NaN or `True` in the mask, as in scikit-image and
+# OpenCV; values below the mask are ignored. The kernel of each dimension is a Neural Kernel Network
+# of linear, RBF, rational quadratic and periodic kernels. Several starts are trained by the
+# marginal likelihood. The best of them is chosen by cross-validation: it predicts held-out blocks
+# that have the shape of the hole.
 
 # %%
 result = inpaint(image, hole, seed=SEED)
 print(result.fit)
 
-# %% mystnb={"image": {"alt": "The cloth with its hole, filled, the truth, and deviations"}}
+# %% mystnb={"image": {"alt": "The cloth with its hole, filled, the truth, and standard deviations"}}
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.7), layout="constrained")
 plot_inpainting(axes, result, truth=image)
 plt.show()
 
 # %% [markdown]
 # ## Is the network worth it?
-# The same model with an RBF kernel per dimension has the same data, the same training and the same
-# blocks. It smooths, and a few pixels from the edge it knows no more than the mean. A harmonic
-# fill, where every pixel is the mean of its neighbours, is what image editors do. Errors are mean
-# squared errors in the hole, in units of the variance there: 1 is what the mean of the hole itself
-# gets.
+# The first competitor is the same model with an RBF kernel per dimension, trained on the same data
+# and scored on the same blocks. It smooths, and returns to its mean within a few pixels of the
+# edge. The second is a harmonic interpolant, as used in image editors: each pixel is the mean of
+# its neighbours. Errors are mean squared errors in the hole, divided by the variance there, so a
+# constant prediction at the mean of the hole has an error of 1.
 
 
 # %%
@@ -96,9 +98,10 @@ print({name: round(float(value), 3) for name, value in woven.items()})
 
 # %% [markdown]
 # ## Uncertainty
-# `result.std` is the standard deviation of what a camera would see at a missing pixel, noise
-# included. The variances were fitted to the errors of the held-out blocks, so that intervals should
-# hold their nominal share of the pixels. The hole, which the model has not seen, is the check:
+# `result.std` is the predictive standard deviation of a missing pixel, noise included. The
+# variances are calibrated on the errors of the held-out blocks, so that intervals reach their
+# nominal coverage. The true content of the hole, which was not used for the fit, provides the
+# check:
 
 
 # %%
@@ -112,13 +115,13 @@ print(f"standard deviations from {result.std[hole].min():.3f} to {result.std[hol
 
 # %% [markdown]
 # ## What has it learned?
-# The kernels are in `result.model.kernels`, one per dimension. Their inputs are not pixels, but run
-# from -1 to 1 along the longer side; `x_offset` and `x_scale` translate. A kernel is high where two
-# pixels are alike: dotted lines are the true repeats, two threads each. (Mind the scales: most of
-# the left kernel is a constant, for a pattern that all rows share. The peaks on it tell one row
-# from another.)
+# `result.model.kernels` holds one kernel per dimension. Their inputs are not pixels, but run from
+# -1 to 1 along the longer side; `x_offset` and `x_scale` convert them. The kernel is high where two
+# pixels are similar. Dotted lines mark the true period, two threads. (The axes do not start at
+# zero: most of the left kernel is a constant, because all rows share a pattern. The peaks
+# distinguish the rows.)
 
-# %% mystnb={"image": {"alt": "Learned kernels of rows and columns peak at the true repeats"}}
+# %% mystnb={"image": {"alt": "Learned kernels of rows and columns peak at the true periods"}}
 half = max(size) / 2  # pixels per unit of the kernels' inputs
 repeats = {"row": 2 * 17, "column": 2 * 12}
 learned = []
@@ -145,10 +148,10 @@ plt.show()
 
 # %% [markdown]
 # ## A photograph
-# Bricks, out of scikit-image. Their rows are neither parallel nor equally wide, and the joints
-# across them are set off: this is no product of two patterns, and no kernel of this kind can invent
-# the joints that it does not see. What it can do is continue those that run into the hole, and tell
-# how far it trusts them.
+# The photograph shows bricks and is part of scikit-image. The rows of bricks are neither parallel
+# nor equally high, and the vertical joints are offset. The image is therefore not a product of two
+# patterns, and no kernel of this type can reconstruct joints that lie entirely inside the hole. It
+# can continue the joints that enter the hole, and state its uncertainty.
 
 # %%
 bricks = data.brick()[144:368, 144:368] / 255
@@ -160,20 +163,21 @@ wall_coverage = coverage(wall, bricks, cut)
 print({name: round(float(value), 3) for name, value in real.items()})
 print(f"{wall_coverage:.1%} of the missing pixels lie in their 95 % intervals")
 
-# %% mystnb={"image": {"alt": "Bricks with a hole, filled: joints go on; and deviations"}}
+# %% mystnb={"image": {"alt": "Bricks with a hole, filled, and the standard deviations"}}
 figure, axes = plt.subplots(1, 4, figsize=(13, 4), layout="constrained")
 plot_inpainting(axes, wall, truth=bricks)
 plt.show()
 
 # %% [markdown]
-# Pictures in colour take `channel_axis=-1`; the channels share their kernels. For files there is a
+# Colour images take `channel_axis=-1`; the channels share their kernels. For files there is a
 # command: `gpytorch-nkn inpaint photo.png --mask scratches.png --out filled`.
 #
-# ## Sensors at irregular locations, in BoTorch's terms
-# The same holds for videos, whose third dimension is time. Behind `inpaint` is `KroneckerGridGP`.
-# Its grid has any number of dimensions with any coordinates: here forty weather stations, whose
-# location has *two* columns, and hours, some without a record. Single readings are missing,
-# some stations failed for two days, and for a whole day the line was down, so that all are missing.
+# ## Sensors at irregular locations, in BoTorch
+# Videos work in the same way, with time as the third dimension. `inpaint` uses the model
+# `KroneckerGridGP`, whose grid may have any number of dimensions with arbitrary coordinates. This
+# example has forty weather stations, whose location has *two* columns, and hourly readings with
+# gaps in time. Single readings are missing, some stations failed for two days, and for one day all
+# readings are missing.
 
 # %%
 torch.manual_seed(SEED)
@@ -201,8 +205,8 @@ for station in range(4):
 print(f"{len(locations)} stations x {len(hours)} hours, {missing.double().mean():.0%} missing")
 
 # %% [markdown]
-# One kernel per dimension, any of GPyTorch's or of this package. `fit_gpytorch_mll` trains the
-# model (or `fit_grid_gp(model)`, which returns a record).
+# Each dimension takes one kernel, from GPyTorch or from this package. `fit_gpytorch_mll` trains the
+# model; `fit_grid_gp(model)` does the same and returns a record of the restarts.
 
 
 # %%
@@ -224,17 +228,18 @@ for name, fitted in (("network", model), ("RBF", smooth)):
     print(f"{name}: error while the line was down {outage[name]:.2f} degrees")
 
 # %% [markdown]
-# `posterior` takes points anywhere, the columns of all dimensions side by side, with gradients, so
-# that BoTorch's acquisition functions work; `grid_mean` and `sample` take other coordinates.
+# `posterior` accepts points anywhere, with the columns of all dimensions side by side, and supports
+# gradients, so BoTorch's acquisition functions work. `grid_mean` and `sample` evaluate the model on
+# other grids.
 #
-# ## Which tool for what
+# ## Which tool to use
 #
 # | you have | use |
 # | --- | --- |
 # | an image, a video, an array with holes | `inpaint`: one call, arrays in, arrays out |
-# | a grid with holes, kernels of your own, one level of noise | `KroneckerGridGP` |
+# | a grid with holes, kernels of your own, one noise level | `KroneckerGridGP` |
 # | a grid, with another likelihood or a sum of kernels | `KroneckerKernel` in your model |
-# | thousands of inputs on no grid | `SparseNKNGP` |
+# | thousands of inputs that do not form a grid | `SparseNKNGP` |
 
 # %% tags=["remove-cell"]
 # The claims of this page.

@@ -1,9 +1,9 @@
 # %% [markdown]
-# # Spectral kernels: when the frequency depends on the place
-# An RBF kernel expects a function to be as rough here as there. The kernels of this page do not:
-# their values depend on *where* two inputs are, not on their distance alone. At the end of this
-# page you have seen what that means, which of them helps with what on sixty points (and which does
-# not), and where their power is. What the numbers below do not show is not claimed.
+# # Spectral kernels: frequencies that depend on the input
+# An RBF kernel assumes that a function is equally smooth everywhere. The kernels in this tutorial
+# are non-stationary: their value depends on the *location* of the two inputs, not only on their
+# distance. The tutorial explains the kernels, compares them with an RBF kernel on sixty points, and
+# shows at which frequencies and locations their power lies.
 
 # %%
 import math
@@ -34,17 +34,17 @@ warnings.filterwarnings("ignore", category=InputDataWarning)  # of inputs beyond
 warnings.filterwarnings("ignore", category=NumericalWarning)  # of jitter, which is wanted
 
 # %% [markdown]
-# ## A kernel of pairs of frequencies
-# A stationary kernel is a sum of waves, $\cos m (x - x')$. A non-stationary one has *pairs* of
-# frequencies $\omega, \omega'$ (Yaglom's theorem), and `NonStationarySpectralKernel` is a sum of
-# such pairs. With their mean $m$ and half their difference $\delta$, each is
+# ## Pairs of frequencies
+# A stationary kernel is a sum of waves, $\cos m (x - x')$. A non-stationary kernel has *pairs* of
+# frequencies $\omega, \omega'$ (Yaglom's theorem), and `NonStationarySpectralKernel` is a sum over
+# such pairs. With the mean $m$ and half the difference $\delta$ of a pair, its term is
 #
 # $$k(x, x') = \cos(\delta x) \cos(\delta x') \cos m (x - x'),$$
 #
-# a wave in an envelope that depends on the place. Below are three pairs that were set by hand. Left
-# is where their power lies in pairs of frequencies: a stationary kernel has all of it on the dotted
-# diagonal, and what is beside it makes envelopes. Middle, the same power by place: which
-# frequencies has a function drawn from this kernel, and where? Right, such functions.
+# a wave in an envelope that depends on the location. The example below has three pairs that were
+# set by hand. Left: the power of each pair of frequencies. A stationary kernel has all its power on
+# the dotted diagonal; power beside the diagonal creates envelopes. Middle: the same power by
+# location. Right: functions drawn from this kernel.
 
 # %% mystnb={"image": {"alt": "Spectral surface, local spectrum, three functions with envelopes"}}
 pairs = torch.tensor([[2.0, 2.0], [5.0, 6.0], [9.0, 11.0]])  # cycles per second
@@ -69,23 +69,25 @@ axes[2].spines[["top", "right", "left"]].set_visible(False)
 plt.show()
 
 # %% [markdown]
-# The fast wave comes and goes twice per second, since 9 and 11 cycles per second beat twice per
-# second; the middle one once; the slow one, a pair of equal frequencies, always stays. All are at
-# their largest at zero, the *centre* of the kernel, and symmetric about it. So a few pairs
-# make a burst in the middle, but never a function that is slow on the left and fast on the right.
-# Envelopes with phases, $\cos(\delta x + \beta)$, are not symmetric (`learn_envelopes=True`).
+# The fast wave appears and disappears twice per second, because frequencies of 9 and 11 cycles per
+# second beat twice per second. The middle wave does so once per second, and the slow wave, a pair
+# of equal frequencies, is always present. All envelopes have their maximum at zero, the *centre* of
+# the kernel, and are symmetric about it. A few pairs therefore model a burst in the middle, but
+# never a function that is slow on the left and fast on the right. Envelopes with phases,
+# $\cos(\delta x + \beta)$, are not symmetric (`learn_envelopes=True`).
 #
-# Two more kernels with a location:
-# - `BivariateSpectralMixtureKernel` replaces each pair by Gaussians around it. Its components die
-#   out away from the centre, too.
-# - `GeneralizedSpectralMixtureKernel` lets a small network say which weight, lengthscale and phase
-#   each component has at each place. It has no centre and no symmetry, and many more parameters.
+# Two more non-stationary kernels:
+# - `BivariateSpectralMixtureKernel` replaces each pair by a Gaussian around it. Its components also
+#   decay away from the centre.
+# - `GeneralizedSpectralMixtureKernel` predicts the weight, lengthscale and phase of each component
+#   at each location by a small neural network. It has no centre and no symmetry, but many more
+#   parameters.
 #
 # ## Sixty points
-# A chirp whose frequency rises from 1 to 13 cycles, and a burst in the middle of a slow wave.
-# Sixty noisy points each, the same number of starts for every kernel. `SpectralGP` is a model with
-# a fitting rule of its own: up to 2000 rows it has an RBF kernel, and pairs stand beside it if, and
-# only if, they predict held-out rows better.
+# The test functions are a chirp, whose frequency rises from 1 to 13 cycles per second, and a burst
+# in the middle of a slow wave. Each kernel gets sixty noisy points and the same number of restarts.
+# `SpectralGP` is a model with its own fitting rule: up to 2000 rows it has an RBF kernel, and it
+# adds pairs of frequencies only if they predict held-out rows better.
 
 
 # %%
@@ -172,12 +174,11 @@ for ax in panels[1]:
 plt.show()
 
 # %% [markdown]
-# The generalized mixture follows the chirp where the RBF kernel, whose one lengthscale must do for
-# both ends, loses it. Of the burst it misses a part, and is sure of that: the RBF kernel does
-# better there. Five pairs are the worst of all on the chirp, with or without phases of their
-# envelopes: nothing keeps free frequencies from fitting sixty points *and* their noise.
-# `SpectralGP` asks held-out rows, and falls back to its RBF kernel where the pairs do not earn
-# their place.
+# The generalized mixture follows the chirp, where the RBF kernel fails because one lengthscale must
+# fit both ends. It misses part of the burst and is overconfident there; the RBF kernel does better.
+# Five pairs of frequencies have the largest errors on the chirp, with or without phases of their
+# envelopes: nothing prevents free frequencies from fitting the noise of sixty points. `SpectralGP`
+# compares the pairs on held-out rows and keeps only its RBF kernel here.
 
 # %%
 for name, (_, models, _) in results.items():
@@ -185,8 +186,8 @@ for name, (_, models, _) in results.items():
     print(f"{name}: pairs beside the RBF kernel are {'off' if weight < 1e-6 else 'on'}")
 
 # %% [markdown]
-# What has been learned shows in the local spectrum of any kernel, here in seconds and cycles per
-# second (`x_offset` and `x_scale` translate). The dashed line is the true frequency of the chirp.
+# The local spectrum shows what a kernel has learned, here in seconds and cycles per second
+# (`x_offset` and `x_scale` convert the units). The dashed line is the true frequency of the chirp.
 
 # %% mystnb={"image": {"alt": "Local spectra: only the generalized mixture follows the chirp"}}
 _, models, _ = results["chirp"]
@@ -214,18 +215,17 @@ for ax in axes[1:]:
 plt.show()
 
 # %% [markdown]
-# ## Which for what
+# ## Which kernel to use
 #
 # | you have | use |
 # | --- | --- |
-# | few points, and a frequency that changes | `GeneralizedSpectralMixtureKernel`, next to RBF |
-# | few points, and no idea | RBF, or `SpectralGP`, which keeps to it unless held-out rows object |
-# | thousands of rows, with uncertainties | `SpectralGP`, also with `stationary=True` |
-# | classes, or mini-batches | `ASKLClassifier`, `ASKLRegressor`, next to a tuned SVC |
+# | few points, and a frequency that changes | `GeneralizedSpectralMixtureKernel`, compared with RBF |
+# | few points, and no prior knowledge | RBF, or `SpectralGP`, which adds pairs only if they predict better |
+# | thousands of rows, and a need for uncertainties | `SpectralGP`, also with `stationary=True` |
+# | classes, or mini-batches | `ASKLClassifier`, `ASKLRegressor`, compared with a tuned SVC |
 #
-# And what they cannot do: pairs of frequencies that are free to fit few points fit their noise.
-# What was measured on many rows, and what learning in pairs adds there, stands in
-# `docs/results.md`.
+# Limitation: pairs of frequencies overfit small data sets. `docs/results.md` has the results on
+# large data sets and the gain from learned pairs there.
 
 # %% tags=["remove-cell"]
 # The claims of this page.

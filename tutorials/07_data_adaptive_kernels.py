@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A data-adaptive kernel, step by step
-# A support vector machine takes its kernel as given. Liu et al. (2020) multiply it, entry by entry,
-# with a matrix $F$ that is learned together with the machine (DANK). At the end of this page you
-# have seen what that does and what it does not, and have a classifier and a regressor that learn
-# which columns matter, next to tuned machines. What the numbers below do not show is not claimed.
+# A support vector machine (SVM) has a fixed kernel. Liu et al. (2020) multiply the kernel matrix,
+# entry by entry, by a matrix $F$ that is learned together with the SVM (DANK). This tutorial shows
+# what $F$ changes and what it does not. It then trains a classifier and a regressor that learn
+# which columns matter, and compares them with tuned SVMs.
 
 # %%
 
@@ -25,16 +25,16 @@ SEED, FOLDS = 0, 5
 pd.set_option("display.max_colwidth", None)
 
 # %% [markdown]
-# ## One machine, three weights
-# With signed dual coefficients $s = y \circ \alpha$ the machine is
+# ## One SVM, three penalties
+# With signed dual coefficients $s = y \circ \alpha$ the problem is
 #
 # $$\max_\alpha \min_{F \succeq 0} \; 1^\top \alpha - \tfrac{1}{2} s^\top (F \circ K) s
 #   + \eta \lVert F - 11^\top \rVert_F^2 .$$
 #
-# $F = 11^\top$ is the plain one, and the weight $\eta$ says what it costs to leave it. The paper
-# takes $\eta = \lVert \alpha \rVert^2$ of the plain machine (`eta="norm"`). Its first example is a
-# parabola against a blob, once with a width that is far too large for them and once with a tuned
-# one. `relevance=None` switches off a second factor, which comes later and is not the paper's.
+# $F = 11^\top$ is the ordinary SVM, and $\eta$ is the penalty for departing from it. The paper sets
+# $\eta = \lVert \alpha \rVert^2$ of the ordinary SVM (`eta="norm"`). Its first example separates a
+# parabola from a blob, once with a width that is far too large and once with a tuned width.
+# `relevance=None` disables a second factor, which is not in the paper and is introduced below.
 
 
 # %%
@@ -71,7 +71,7 @@ for name, setting in settings.items():
 accuracies = pd.DataFrame(accuracies)
 accuracies.map("{:.1%}".format)
 
-# %% mystnb={"image": {"alt": "Boundaries of four machines, with a bad and with a tuned width"}}
+# %% mystnb={"image": {"alt": "Boundaries of four SVMs, with a bad and with a tuned width"}}
 figure, axes = plt.subplots(1, 2, figsize=(12, 4.8), layout="constrained")
 boundary = {"response_method": "predict", "plot_method": "contour", "levels": [0.5]}
 for ax, (name, fitted) in zip(axes, machines.items(), strict=True):
@@ -87,20 +87,21 @@ axes[0].legend()
 plt.show()
 
 # %% [markdown]
-# Where the width is far off, $F$ makes up for much of it, provided that $\eta$ is small enough.
-# Where the width is tuned there is nothing to gain. At the paper's $\eta$ the boundary is that of
-# the plain machine, more or less, whatever the width. To tune the width is the better cure, and the
-# faster one.
+# If the width is far too large, $F$ compensates for most of the error, provided that $\eta$ is
+# small enough. If the width is tuned, $F$ gains nothing. At the paper's $\eta$ the decision
+# boundary is almost that of the ordinary SVM, whatever the width. Tuning the width works better and
+# is faster.
 #
-# ## What is in F
-# For fixed $\alpha$ the best $F$ is known in closed form,
+# ## The entries of F
+# For fixed $\alpha$ the optimal $F$ has a closed form,
 #
 # $$F = 11^\top + \Gamma, \qquad \Gamma = \frac{s s^\top \circ K}{4 \eta} :$$
 #
-# rows of one class become more alike, rows of two classes less, and only support vectors change.
-# With a Gaussian kernel the trace of $\Gamma$ is $\lVert \alpha \rVert^2 / 4 \eta$. At the paper's
-# $\eta$ this is at most a quarter, over all rows together, whatever the data: $F$ cannot move. Here
-# are the entries between rows that moved at all, by class; mind the numbers beside the colours.
+# rows of the same class become more similar, rows of different classes less similar, and only
+# support vectors change. With a Gaussian kernel the trace of $\Gamma$ is $\lVert \alpha \rVert^2 /
+# 4 \eta$. At the paper's $\eta$ this trace, a sum over all rows, is at most a quarter for any data,
+# so $F$ hardly changes. The figure shows the entries that changed, by class. The colour scales
+# differ.
 
 # %% mystnb={"image": {"alt": "Entries of F: near one at the paper's weight, spread at a small"}}
 tuned = machines[list(settings)[1]]
@@ -122,15 +123,16 @@ ranges = pd.DataFrame(ranges).T
 ranges.round(3)
 
 # %% [markdown]
-# How `F` is extended to new rows is in `docs/theory/hadamard.md`.
+# `docs/theory/hadamard.md` explains how `F` extends to new rows.
 #
-# ## The factor that earns its keep
-# The other factor is not the paper's: $F_w(x, x') = \exp(-\frac{1}{2} \sum_d w_d |x_d - x'_d|)$,
-# with relevances $w \ge 0$ that are learned in the same max-min problem (`DANKRegressor` has
-# squares). It is one for $w = 0$; a penalty keeps relevances at zero that do not help; and it is a
-# function of the inputs from the outset. Some penalties and widths are tried, and held-out rows
-# decide. Two examples: classes by the sign of $x_0 x_1$ beside four columns of noise, and
-# Friedman's function of five columns beside five of noise.
+# ## A factor that learns relevances
+# The second factor is not in the paper: $F_w(x, x') = \exp(-\frac{1}{2} \sum_d w_d |x_d - x'_d|)$,
+# with relevances $w \ge 0$ that are learned in the same max-min problem (`DANKRegressor` uses
+# squared distances). For $w = 0$ the factor is one. A penalty keeps the relevance of useless
+# columns at zero. The factor is a function of the inputs, so it needs no extension to new rows.
+# Cross-validation chooses among several penalties and widths. The two examples are classes given by
+# the sign of $x_0 x_1$ beside four columns of noise, and Friedman's function of five columns beside
+# five columns of noise.
 
 # %%
 generator = np.random.default_rng(SEED)
@@ -161,7 +163,7 @@ results = pd.DataFrame(
 )
 results.round(3)
 
-# %% mystnb={"image": {"alt": "Relevances: columns of noise have next to none"}}
+# %% mystnb={"image": {"alt": "Relevances: almost none for columns of noise"}}
 figure, axes = plt.subplots(1, 2, figsize=(11, 2.9), layout="constrained")
 titles = "sign of $x_0 x_1$", "Friedman's function"
 for ax, machine, title in zip(axes, (classifier, regressor), titles, strict=True):
@@ -172,11 +174,11 @@ for ax, machine, title in zip(axes, (classifier, regressor), titles, strict=True
 plt.show()
 
 # %% [markdown]
-# The columns of noise have next to none. Yet a relevance is no importance: Friedman's function is
-# linear in columns 3 and 4, for which the wide base kernel does already. What was compared is in
-# `cv_results_`, with gains over the machine before it on held-out rows. The best kernel is taken if
-# its gain is more than a standard error. The last lines are the paper's factor, on top of the
-# relevances.
+# The columns of noise have almost no relevance. A relevance is not a feature importance, however:
+# Friedman's function is linear in columns 3 and 4, which the wide base kernel already models.
+# `cv_results_` lists the candidates with their gain over the previous one on held-out rows. The
+# best kernel is selected if its gain exceeds one standard error. The last rows add the paper's
+# factor to the relevances.
 
 # %%
 compared = pd.DataFrame(
@@ -194,8 +196,8 @@ compared = pd.DataFrame(
 compared.round(4)
 
 # %% [markdown]
-# What was learned is a kernel, for any use of it. Kernel ridge regression takes that of the
-# regressor, with its own penalty:
+# The learned kernel is available to other methods. Kernel ridge regression uses the kernel of the
+# regressor with its own penalty:
 
 # %%
 penalties = {"alpha": [0.003, 0.01, 0.03, 0.1, 0.3]}
@@ -208,19 +210,19 @@ ridge_errors = error(ridge.predict(noisy[rows:])), error(predicted)
 print("kernel ridge, error with RBF {:.3f}, with the learned kernel {:.3f}".format(*ridge_errors))
 
 # %% [markdown]
-# ## Which for what
+# ## Which tool to use
 #
 # | you have | use |
 # | --- | --- |
 # | a kernel whose width was never tuned | tune it, with `SVC` or `SVR` |
-# | hundreds of rows, columns that may not matter | after that, `DANKClassifier`, `DANKRegressor` |
-# | many rows | `SVC`; clusters to see whether held-out rows ask for more |
+# | hundreds of rows, columns that may be irrelevant | after that, `DANKClassifier`, `DANKRegressor` |
+# | many rows | `SVC`; clusters, to check whether more gains anything on held-out rows |
 # | variation that depends on the input | `DataAdaptiveHadamardKernel`, after its base kernel |
-# | the paper's weight of the factor alone | `eta="norm", relevance=None` |
+# | a need to reproduce the paper's penalty | `eta="norm", relevance=None` |
 #
-# And what it cannot do: a matrix that is free enough to matter is free enough to fit noise, and the
-# paper's weight keeps it from mattering. Of all that was tried on this page with machines that were
-# tuned, only the relevances of columns made a difference.
+# Limitation: a matrix $F$ that is flexible enough to matter also fits noise, and the paper's
+# penalty keeps it from having an effect. With tuned SVMs, only the relevances of columns improved
+# the results in this tutorial.
 
 # %% tags=["remove-cell"]
 # The claims of this page.

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Regression on a table
-# A column to predict from the others: `NKNRegressor` does that without anything to tune, and what
-# it has learned can be read. The first table comes from a formula, so that everything the model
-# says can be checked. The second is real, with strings, gaps and a long tail; its truth is
-# unknown. Both are predicted by boosted trees (LightGBM), too; at the end comes one where they win.
+# `NKNRegressor` predicts one column of a table from the others. It needs no tuning, and you can
+# read what it has learned. The first table comes from a formula, so every statement of the model
+# can be checked. The second is a real table with strings, missing cells and a long-tailed target.
+# LightGBM predicts both tables for comparison. The last table is one on which LightGBM wins.
 
 # %%
 import time
@@ -27,10 +27,10 @@ BLUE, ORANGE = "#1f5fa8", "#d1580b"
 SEED, ROWS = 0, 150
 
 # %% [markdown]
-# ## A table whose truth is known
-# The electric power that a building draws. Heating sets in below 18 degrees and needs more when
-# the wind blows; cooling sets in above 24. People and office hours cost power, the sun on the roof
-# saves some. Humidity does nothing. A meter adds noise of 2 kW.
+# ## A table with a known truth
+# The target is the electric power that a building draws. Heating starts below 18 degrees and needs
+# more power in the wind; cooling starts above 24 degrees. People and office hours add to the power,
+# and solar panels on the roof reduce it. Humidity has no effect. The meter adds noise of 2 kW.
 
 
 # %%
@@ -58,10 +58,10 @@ X.head(3).round(1)
 
 # %% [markdown]
 # ## Fit and predict
-# Columns may have any unit: they are standardised inside. Three networks of kernels are trained
-# (kernels over all columns, the same with kernels of single columns, and sums and products of
-# kernels of single columns), and below 500 rows two single kernels beside them, in case that the
-# rows tell no more. Each has two starts.
+# Columns may have any unit, because the regressor standardises them. It trains three networks
+# (kernels over all columns; these plus kernels of single columns; sums and products of kernels of
+# single columns). Below 500 rows it adds two single kernels, in case the data support nothing more
+# complex. Each is trained from two starting points.
 
 # %%
 network = NKNRegressor(random_state=SEED).fit(X, y)
@@ -72,10 +72,10 @@ print(f"{coverage:.1%} of {len(y_new)} new rows lie in their 95 % intervals")
 
 # %% [markdown]
 # Intervals are for a new *observation*, noise included. `observation_noise=False` excludes the
-# noise, for the uncertainty of the function itself: here the power over temperature, on a calm
-# and on a windy day, next to the truth (dotted).
+# noise and gives the uncertainty of the function. The figure shows the power over the temperature,
+# on a calm and on a windy day, beside the truth (dotted).
 
-# %% mystnb={"image": {"alt": "Power over temperature on a calm and a windy day, with bands"}}
+# %% mystnb={"image": {"alt": "Power over temperature on a calm and a windy day, with intervals"}}
 figure, axes = plt.subplots(figsize=(7.5, 3.4), layout="constrained")
 sweep = pd.DataFrame({name: np.full(100, np.mean(ends)) for name, ends in ranges.items()})
 sweep["temperature"] = np.linspace(*ranges["temperature"], 100)
@@ -94,8 +94,9 @@ plt.show()
 
 # %% [markdown]
 # ## Is it worth it?
-# The usual choices: a single kernel with a lengthscale per column (`structure=` takes any), and
-# boosted trees, at their defaults and with settings chosen by five folds.
+# The usual alternatives are a single kernel with one lengthscale per column (`structure=` accepts
+# any kernel), and boosted trees with default settings and with settings tuned by five-fold
+# cross-validation.
 
 
 # %%
@@ -135,21 +136,22 @@ known, _ = compare(X, y, X_new, y_new, RBFKernel, MaternKernel)
 known.round(2)
 
 # %% [markdown]
-# Log densities score intervals as well as means: higher is better. `held_out_log_density_` is the
-# score of held-out training rows, known before a test row is used. Such predictions set the
-# weight of each network (`members_`, `weights_`).
+# Log densities score the intervals as well as the means; higher is better. `held_out_log_density_`
+# is the same score on held-out training rows, available before any test row is used. These held-out
+# predictions also determine the weight of each network (`members_`, `weights_`).
 
 # %% [markdown]
 # ## What does each column do?
-# `effects` asks the fitted function: what does a column do on average over the others, and two
-# columns together, beyond what each does alone? What follows reads `model_`, the largest member.
+# `effects` evaluates the fitted function. It measures the effect of each column, averaged over the
+# others, and the additional effect of each pair. The results below describe `model_`, the member
+# with the largest weight.
 
 # %%
 found = effects(network)
 print(found)
 
 # %% [markdown]
-# *First* is the share of the variance that a column explains alone, *total* that with all its
+# *First* is the fraction of the variance that a column explains alone; *total* includes all its
 # interactions. Where the two differ, look at the pairs. The dotted lines are the truth.
 
 # %% mystnb={"image": {"alt": "Effects of five columns and of wind with temperature"}}
@@ -169,15 +171,16 @@ for axes, effect in zip(panels.flat, found.main[:5], strict=False):
 plt.show()
 
 # %% [markdown]
-# The last panel is the interaction: in the cold, wind costs more than it does on average, in the
-# warmth less. Dots are rows: the effect plus what the model leaves over.
+# The last panel shows the interaction: wind costs more than its average effect in the cold, and
+# less in warm weather. Each dot is a row: the effect plus the residual.
 
 # %% [markdown]
-# ## A real table: strings, gaps, a long tail
-# Grunfeld's (1958) classic: what eleven American companies invested in each year from 1935 to
-# 1954, with their market value and their stock of plant and equipment. Companies are strings, the
-# amounts span three orders of magnitude, and we lose a tenth of the values and of the stocks.
-# Nothing has to be prepared: strings are pandas' categories here, as LightGBM wants them.
+# ## A real table: strings, missing cells, a long tail
+# Grunfeld's (1958) classic data set lists the yearly investment of eleven American companies from
+# 1935 to 1954, with their market value and their stock of plant and equipment. Companies are
+# strings, and the amounts span three orders of magnitude. We remove a tenth of the market values
+# and of the stocks. `NKNRegressor` needs no preparation; the strings are pandas categories because
+# LightGBM requires that.
 
 # %%
 grunfeld = sm.datasets.grunfeld.load_pandas().data
@@ -190,14 +193,14 @@ print(network.y_transform_.name, network.missing_fractions_.round(2))
 real.round(2)
 
 # %% [markdown]
-# Held-out rows of the training data said that amounts are best modelled as logarithms; predictions
-# are in dollars all the same. Numbers that are missing are imputed, with their uncertainty: the
-# band of a row is wider where a number is missing that matters.
+# On held-out training rows, the logarithm of the target gave the best predictions, so
+# `NKNRegressor` chose it; predictions are in dollars nevertheless. It imputes missing numbers and
+# includes their uncertainty: the interval of a row is wider if an important number is missing.
 
 # %% [markdown]
 # ## Can it be trusted?
-# Do intervals hold as many rows as they promise? Of the rows that were put aside they hold more:
-# they are wide rather than wrong. `report` adds checks that need no such rows, in words.
+# Do the intervals contain as many rows as they should? They contain more of the test rows, so they
+# are too wide rather than too narrow. `report` adds checks in words that need no test rows.
 
 # %% mystnb={"image": {"alt": "Share of rows within intervals of each level, above the diagonal"}}
 levels = np.arange(0.05, 1, 0.05)
@@ -208,9 +211,9 @@ plt.show()
 
 # %% [markdown]
 # ## When trees win
-# A Gaussian process assumes that close rows have close targets. The price of a shipment is not like
-# that: it jumps from one class of weight to the next, with zones of distance, for long and heavy
-# items, and at weekends.
+# A Gaussian process assumes that similar rows have similar targets. The price of a shipment
+# violates this assumption: it jumps between classes of weight and zones of distance, for long and
+# heavy items, and at weekends.
 
 # %%
 size = 2500
@@ -226,9 +229,10 @@ steps, _ = compare(X, y, X_new, y_new)
 steps.round(2)
 
 # %% [markdown]
-# Trees cut where prices jump, and are ahead. At their defaults they take milliseconds, networks
-# seconds, which counts from some ten thousand rows on. Where functions are smooth, rows are
-# few, or intervals matter, networks are ahead, as above. The comparison costs a few lines. Make it.
+# Trees split where prices jump, and predict better here. With default settings they take
+# milliseconds where networks take seconds, a difference that matters from about ten thousand rows
+# on. Networks are better for smooth functions, for few rows, and where intervals matter. The
+# comparison takes a few lines: run it on your own table.
 
 # %% tags=["remove-cell"]
 # The claims of this page.
