@@ -114,7 +114,7 @@ baseline = fit_best_of(
 )
 rbf_mean, _ = baseline.predict(grid)
 
-# %% mystnb={"image": {"alt": "Maps: the network continues the pattern, the RBF kernel returns to its mean"}}
+# %% mystnb={"image": {"alt": "Maps: the network continues the pattern, RBF returns to its mean"}}
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained", sharey=True)
 limit = truth.abs().max()
 for panel, values, title in zip(

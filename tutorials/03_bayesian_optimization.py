@@ -242,7 +242,7 @@ print("\n".join([*found.summary, *found.checks]))
 # acquisition function. The best point may lie off these curves, because it differs from the next
 # candidate in the other dimensions. `found.save("search.html")` writes the whole report to a page.
 
-# %% mystnb={"image": {"alt": "Best value so far, one-step-ahead errors, slices of the predictions"}}
+# %% mystnb={"image": {"alt": "Best value so far, one-step-ahead errors, slices of the model"}}
 found.plot(plt.figure(figsize=(10, 6), layout="constrained"))
 plt.show()
 

@@ -59,7 +59,7 @@ hole[size[0] // 3 : size[0] * 7 // 10, size[1] // 3 : size[1] * 7 // 10] = True
 result = inpaint(image, hole, seed=SEED)
 print(result.fit)
 
-# %% mystnb={"image": {"alt": "The cloth with its hole, filled, the truth, and standard deviations"}}
+# %% mystnb={"image": {"alt": "Cloth with a hole, filled, the truth, and standard deviations"}}
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.7), layout="constrained")
 plot_inpainting(axes, result, truth=image)
 plt.show()

@@ -215,7 +215,7 @@ print("kernel ridge, error with RBF {:.3f}, with the learned kernel {:.3f}".form
 # | you have | use |
 # | --- | --- |
 # | a kernel whose width was never tuned | tune it, with `SVC` or `SVR` |
-# | hundreds of rows, columns that may be irrelevant | after that, `DANKClassifier`, `DANKRegressor` |
+# | hundreds of rows, columns that may be irrelevant | then `DANKClassifier`, `DANKRegressor` |
 # | many rows | `SVC`; clusters, to check whether more gains anything on held-out rows |
 # | variation that depends on the input | `DataAdaptiveHadamardKernel`, after its base kernel |
 # | a need to reproduce the paper's penalty | `eta="norm", relevance=None` |
