@@ -177,17 +177,6 @@ def _(told):
     AdditiveStructureKernel(NeuralKernelNetwork.additive(1), num_dims=2)(X.float()).to_dense()
 
 
-@advice("Use wider grid_bounds or a larger margin")
-def _(told):
-    def make(bounds):
-        return kernels.SeparableGridInterpolationKernel([RBFKernel()], [20], grid_bounds=bounds)
-
-    x = torch.linspace(0, 3, 5).unsqueeze(-1)
-    with told():
-        make([(0.0, 1.0)])(x).to_dense()
-    make([(0.0, 3.0)])(x).to_dense()
-
-
 @advice("give train_Y in a larger unit, or predict under")
 def _(told):
     with told():

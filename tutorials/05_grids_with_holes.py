@@ -238,7 +238,7 @@ for name, fitted in (("network", model), ("RBF", smooth)):
 # | --- | --- |
 # | an image, a video, an array with holes | `inpaint`: one call, arrays in, arrays out |
 # | a grid with holes, kernels of your own, one noise level | `KroneckerGridGP` |
-# | a grid, with another likelihood or a sum of kernels | `KroneckerKernel` in your model |
+# | a grid, with another likelihood or a sum of kernels | `VariationalNKNGP`, `SparseNKNGP` |
 # | thousands of inputs that do not form a grid | `SparseNKNGP` |
 
 # %% tags=["remove-cell"]

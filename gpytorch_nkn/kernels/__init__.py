@@ -27,7 +27,6 @@ from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import (
     DataAdaptiveHadamardKernel,
     cluster_centers as cluster_centers,
 )
-from gpytorch_nkn.kernels.factors import check_factors as check_factors
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel as FeatureKernel
 from gpytorch_nkn.kernels.feature_prediction_strategy import (
     feature_function as feature_function,
@@ -52,13 +51,9 @@ from gpytorch_nkn.kernels.kernel_spec import (
     spec_of as spec_of,
     spec_of_values as spec_of_values,
 )
-from gpytorch_nkn.kernels.kronecker_kernel import KroneckerKernel
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.non_stationary_spectral_kernel import NonStationarySpectralKernel
 from gpytorch_nkn.kernels.registry import SPECS as SPECS
-from gpytorch_nkn.kernels.separable_grid_interpolation_kernel import (
-    SeparableGridInterpolationKernel,
-)
 from gpytorch_nkn.kernels.spectral_component_kernel import SpectralComponentKernel
 from gpytorch_nkn.kernels.stationary_kernel import StationaryKernel
 from gpytorch_nkn.kernels.step_kernel import StepKernel
@@ -81,10 +76,8 @@ __all__ = [
     "InputWarpKernel",
     "IntegratedWienerKernel",
     "KernelSpec",
-    "KroneckerKernel",
     "NeuralKernelNetwork",
     "NonStationarySpectralKernel",
-    "SeparableGridInterpolationKernel",
     "SpectralComponentKernel",
     "StationaryKernel",
     "StepKernel",

@@ -14,10 +14,8 @@ from gpytorch_nkn.kernels import (
     GeneralizedSpectralMixtureKernel,
     InputWarpKernel,
     IntegratedWienerKernel,
-    KroneckerKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
-    SeparableGridInterpolationKernel,
     StepKernel,
     WienerKernel,
 )
@@ -48,9 +46,7 @@ OF_COLUMNS = {
         DataAdaptiveHadamardKernel,
         GeneralizedSpectralMixtureKernel,
         InputWarpKernel,
-        KroneckerKernel,
         NonStationarySpectralKernel,
-        SeparableGridInterpolationKernel,
     )
 }
 # Kernels of one column, on which the cases run too.

@@ -28,10 +28,8 @@ from gpytorch_nkn.kernels import (
     GeneralizedSpectralMixtureKernel,
     InputWarpKernel,
     IntegratedWienerKernel,
-    KroneckerKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
-    SeparableGridInterpolationKernel,
     SpectralComponentKernel,
     StepKernel,
     WienerKernel,
@@ -138,32 +136,6 @@ def generalized_mixture(num_mixtures, dims):
     cls = GeneralizedSpectralMixtureKernel
     name = f"{cls.__name__}-{num_mixtures}"
     return Entry(name, cls, make, dims, ard=True)
-
-
-def product(name, cls, kernels, *arguments, dims=2):
-    """A kernel of one factor per group of columns."""
-
-    def own(numbers):
-        device = torch.get_default_device()
-        return [n.to(device) if isinstance(n, torch.Tensor) else n for n in numbers]
-
-    def make(batch_shape=NO_BATCH, active_dims=None):
-        return cls(kernels(batch_shape), *map(own, arguments), active_dims=active_dims)
-
-    return Entry(f"{cls.__name__}-{name}", cls, make, dims, ard=True)
-
-
-def interpolated(name, kernels, sizes):
-    bounds = [(-20.0, 20.0), (-18.0, 23.0), (-21.0, 18.0)][: len(sizes)]
-    cls = SeparableGridInterpolationKernel
-    return product(name, cls, kernels, sizes, bounds, dims=len(sizes))
-
-
-def two_factors(b):
-    return [
-        NeuralKernelNetwork(stationary(b), activations_of_four(b)),
-        CenteredLinearKernel(batch_shape=b),
-    ]
 
 
 def activations_of_four(b):
@@ -413,16 +385,6 @@ REGISTRY = [
     network("skip", real, skipped(), skip=True),
     network("skip-simplex", stationary, skipped(simplex=True), skip=True, dims=1),
     network("one-complex", lambda b: [ComplexExponentialKernel(batch_shape=b)], lambda b: []),
-    interpolated("one", lambda b: [ScaleKernel(RBFKernel(batch_shape=b), batch_shape=b)], [90]),
-    interpolated("two", two_factors, [80, 60]),
-    product("two", KroneckerKernel, two_factors, [torch.arange(3.0), torch.arange(4.0)]),
-    product(
-        "three",
-        KroneckerKernel,
-        lambda b: [RBFKernel(ard_num_dims=2, batch_shape=b), PeriodicKernel(batch_shape=b)],
-        [torch.arange(10.0).view(5, 2), torch.arange(4.0)],
-        dims=3,
-    ),
     preset("time_series", dims=1),
     preset("regression", 3, dims=3, ard=True),
     preset("tabular", 3, dims=3, ard=True, spectral=2),

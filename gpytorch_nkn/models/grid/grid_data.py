@@ -10,6 +10,7 @@ from botorch.models.model import Model
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
 from botorch.posteriors import GPyTorchPosterior
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
@@ -19,6 +20,7 @@ __all__ = [
     "GridData",
     "check_coordinates",
     "check_grid",
+    "check_kernels",
     "standardize",
     "transform_outcomes",
     "untransform_moments",
@@ -104,6 +106,36 @@ def check_coordinates(coordinates: Sequence[Tensor], like: Tensor) -> list[Tenso
             raise ValueError(f"The coordinates of dimension {number} must be finite.")
         checked.append(part)
     return checked
+
+
+def check_kernels(kernels: Sequence[Kernel], coordinates: Sequence[Tensor]) -> list[Kernel]:
+    """Return one kernel for each dimension of a grid with coordinates ``n_p x c_p``."""
+    if isinstance(kernels, Kernel):
+        raise TypeError(
+            f"kernels must be a list of one kernel for each of {len(coordinates)} dimensions, got "
+            f"one {type(kernels).__name__}."
+        )
+    kernels = list(kernels)
+    for kernel in kernels:
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"kernels must be gpytorch.kernels.Kernel, got {kernel!r}.")
+    if len(kernels) != len(coordinates):
+        raise ValueError(
+            f"Expected one kernel for each of {len(coordinates)} dimensions, got {len(kernels)}."
+        )
+    for number, (kernel, x) in enumerate(zip(kernels, coordinates, strict=True)):
+        for part in [kernel, *kernel.sub_kernels()]:
+            dims = part.active_dims
+            if dims is not None and int(dims.max()) >= x.size(-1):
+                raise ValueError(
+                    f"active_dims of kernels[{number}] must be among the {x.size(-1)} column(s) "
+                    f"of its dimension, counted from 0, got {tuple(dims.tolist())}."
+                )
+        if (outputs := kernel.num_outputs_per_input(x, x)) != 1:
+            raise ValueError(
+                f"The kernel of dimension {number} must have one output per input, got {outputs}."
+            )
+    return kernels
 
 
 def standardize(data: GridData, batch_shape: torch.Size) -> Standardize:

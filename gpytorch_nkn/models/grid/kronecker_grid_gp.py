@@ -21,7 +21,6 @@ from linear_operator import to_linear_operator
 from torch import Tensor, nn
 
 from gpytorch_nkn._devices import normal
-from gpytorch_nkn.kernels import check_factors
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import (
     GridLikelihood,
@@ -35,6 +34,7 @@ from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matri
 from gpytorch_nkn.models.grid.grid_data import (
     check_coordinates,
     check_grid,
+    check_kernels,
     standardize,
     transform_outcomes,
     untransform_moments,
@@ -159,7 +159,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             self.register_buffer(f"_coordinates_{dim}", part, persistent=False)
             self.register_buffer(f"_kept_{dim}", kept, persistent=False)
         self._batch_shape = torch.Size(batch_shape)
-        self.kernels = nn.ModuleList(check_factors(kernels, self.train_coordinates))
+        self.kernels = nn.ModuleList(check_kernels(kernels, self.train_coordinates))
         shapes = [kernel.batch_shape for kernel in self.kernels]
         kernel_shape = self._check_batch("the kernels", *shapes)
         check_likelihood(likelihood)

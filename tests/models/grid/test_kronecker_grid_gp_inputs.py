@@ -100,6 +100,11 @@ BAD = {
         ValueError,
         "one kernel for each of 2 .*, got 1",
     ),
+    "a column too many": (
+        {"kernels": [RBFKernel(), RBFKernel(active_dims=(1,))]},
+        ValueError,
+        r"active_dims of kernels\[1\] .* 1 column\(s\) of its dimension.* got \(1,\)",
+    ),
     "no kernel": (
         {"kernels": [RBFKernel(), torch.nn.Linear(1, 1)]},
         TypeError,
@@ -107,13 +112,13 @@ BAD = {
     ),
     "kernel of two outputs": (
         {"kernels": [RBFKernelGrad(), RBFKernel()]},
-        (ValueError, NotImplementedError),
-        "dimension 0|output per input",
+        ValueError,
+        "dimension 0 must have one output per input, got 2",
     ),
     "a joint kernel": (
         {"kernels": RBFKernel(ard_num_dims=2)},
         TypeError,
-        "one kernel for each of 2 groups of columns, got one RBFKernel",
+        "one kernel for each of 2 dimensions, got one RBFKernel",
     ),
     "batch of kernels": (
         {"kernels": [RBFKernel(batch_shape=torch.Size([3])), RBFKernel()]},
