@@ -28,8 +28,7 @@ class ConditionedGP:
     chunks. The factor is computed on first use and is not part of pickles and copies.
 
     Args:
-        model: A GP with ``mean_module``, ``covar_module``, homoskedastic Gaussian noise and inputs
-            ``N x D``.
+        model: A GP with ``mean_module``, ``covar_module``, Gaussian noise and inputs ``N x D``.
 
     Raises:
         torch.linalg.LinAlgError: The covariance matrix is not positive definite.
@@ -39,7 +38,8 @@ class ConditionedGP:
         self.model = model.eval()
         assert model.train_inputs is not None
         self._inputs, self._targets = model.train_inputs[0], model.train_targets
-        self._noises: Tensor | None = None  # N, if noise differs between rows
+        noise = model.likelihood.noise.detach()
+        self._noises = noise if noise.dim() and noise.numel() > 1 else None  # N, if rows differ
         self._alpha: Tensor | None = None  # for means, also after release of the factor
         self._kept: ExactPosterior | None = None
 
@@ -53,8 +53,9 @@ class ConditionedGP:
 
     @property
     def noise(self) -> float:
-        """Variance of the noise."""
-        return self.model.likelihood.noise.item()
+        """Variance of the noise; 0 if it differs between rows, as for latent values."""
+        noise = self.model.likelihood.noise
+        return noise.item() if noise.numel() == 1 else 0.0
 
     def prepare(self) -> None:
         """Compute the factor that all predictions share."""
@@ -136,9 +137,11 @@ class ConditionedGP:
         return mean, half, self.model.covar_module(x, diag=True)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
-        """Leave-one-out means and variances ``N`` of the targets, noise included."""
+        """Leave-one-out means and variances ``N`` of the targets, with ``noise``."""
         posterior = self._posterior()
         mean, variance = posterior.leave_one_out()
+        if self._noises is not None:
+            variance = (variance - self._noises + self.noise).clamp_min(0)
         return self._targets - posterior.residual + mean, variance
 
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:

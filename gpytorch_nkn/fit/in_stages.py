@@ -16,7 +16,7 @@ from torch import Tensor
 from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.minimize import Recipe, check_recipe
-from gpytorch_nkn.fit.objective import Objective, check_model
+from gpytorch_nkn.fit.objective import Objective, check_model, has_evidence
 from gpytorch_nkn.fit.result import FitResult, HeldOut, predict_observations
 from gpytorch_nkn.fit.session import Session, check_counts
 
@@ -60,8 +60,9 @@ def fit_in_stages(
     between blocks are ignored in training only: the model conditions on all its rows.
 
     Args:
-        model: An exact GP over inputs ``N x D`` and targets ``N`` (up to ``2 * block_size`` rows
-            also ``K x N``), fitted in place. Its parameters must not have a batch dimension.
+        model: An exact GP over inputs ``N x D`` and targets ``N``, fitted in place. Up to
+            ``2 * block_size`` rows, targets may be ``K x N`` and the model a ``LaplaceGP``.
+            Parameters must not have a batch dimension.
         block_size: Rows of a block.
         max_blocks: Largest number of blocks. Training ignores the rows beyond them, and uses fewer
             blocks where the budget requires it.
@@ -71,7 +72,8 @@ def fit_in_stages(
     Returns:
         The record of the last stage that took a step, marked ``interrupted`` if it did not finish.
         Losses are sums over the rows of that stage; members are conditioned on all rows. The model
-        is in eval mode. With 15 to 499 rows ``held_out`` has the predictions of held-out rows.
+        is in eval mode. With 15 to 499 rows ``held_out`` has the predictions of held-out rows (of
+        latent values for a ``LaplaceGP``).
 
     Raises:
         TypeError, ValueError, RuntimeError, KeyboardInterrupt: As :func:`fit_best_of`.
@@ -118,8 +120,7 @@ def fit_in_stages(
     session.interrupted = result.interrupted
     held_out: dict[int, HeldOut] = {}
     for number, member in result.members.items() if is_few else ():
-        mean, variance = predict_observations(member, inputs[folds[number]])
-        held_out[number] = HeldOut(folds[number], mean, variance)
+        held_out[number] = _held_out(member, folds[number], inputs)
     least = _FEWEST_STEPS * _seconds_of_a_step(result)
     num_blocks = max_blocks
     if is_many:
@@ -161,6 +162,15 @@ def fit_in_stages(
     model.load_state_dict(result.members[result.best].state_dict())
     result.model = model.eval()
     return result
+
+
+def _held_out(model: ExactGP, rows: Tensor, inputs: Tensor) -> HeldOut:
+    """Predictions of held-out rows, of latent values if the likelihood is not Gaussian."""
+    if not has_evidence(model):
+        return HeldOut(rows, *predict_observations(model, inputs[rows]))
+    with torch.no_grad():
+        latent = model.eval()(inputs[rows])
+        return HeldOut(rows, latent.mean, latent.variance)
 
 
 def _seconds_of_a_step(result: FitResult) -> float:

@@ -21,6 +21,7 @@ __all__ = ["LaplaceGP"]
 
 _MAX_STEPS, _MAX_HALVINGS = 100, 20  # steps of Newton's method, and halvings of a step
 _TOLERANCE = 1e-6  # relative difference of K^-1 (f - m) and the slope, which are equal at the mode
+_LEAST_CURVATURE = 1e-8  # least W of pseudo-targets, relative to the largest
 
 LogDensity = Callable[[Tensor], Tensor]  # log densities ... x N of latent values ... x N
 
@@ -183,13 +184,21 @@ class LaplaceGP(GP):
 
     @property
     def mode(self) -> tuple[Tensor, Tensor]:
-        r"""The latent mode and the curvature :math:`W`, each ``... x N``.
-
-        The approximation is the posterior of an exact GP with targets
-        :math:`\hat f + W^{-1} \nabla \log p` and variances :math:`W^{-1}` of the noise.
-        """
+        r"""The latent mode and the curvature :math:`W`, each ``... x N``."""
         mode = self._mode_found()
         return mode.latent, mode.curvature
+
+    @property
+    def pseudo_targets(self) -> tuple[Tensor, Tensor]:
+        r"""Targets and noise variances of the exact GP with this posterior, each ``... x N``.
+
+        They are :math:`\hat f + W^{-1} \nabla \log p` and :math:`W^{-1}`. The least :math:`W` is a
+        small fraction of the largest, which keeps them finite.
+        """
+        mode = self._mode_found()
+        least = _LEAST_CURVATURE * mode.curvature.amax(-1, keepdim=True)
+        noise = 1 / mode.curvature.clamp_min(least.clamp_min(_LEAST_CURVATURE))
+        return mode.latent + noise * mode.slope, noise
 
     def _mode_found(self) -> _Mode:
         if self._mode is None:

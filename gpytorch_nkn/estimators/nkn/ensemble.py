@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from gpytorch_nkn.averaging import (
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
 from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
+from gpytorch_nkn.estimators.nkn.table_models import LatentGP
 from gpytorch_nkn.fit import FitResult
 
 __all__ = ["Ensemble", "cubic_seconds"]
@@ -60,13 +62,16 @@ class Ensemble:
     Attributes:
         members: Name of the network and number of the start of each member.
         weights: Weights of the members.
-        width_weights: Weights of the ``widths``, factors of the standard deviation of observations.
+        width_weights: Weights of the ``widths``.
         gap_noises: Variances ``R`` of the additional noise of rows with gaps.
+        widths: Factors of the standard deviation of observations.
         held_out: Held-out targets, and their log densities under the mixture.
 
     Raises:
         RuntimeError: No member has a covariance matrix that is positive definite.
     """
+
+    widths: ClassVar[np.ndarray] = WIDTHS
 
     def __init__(
         self,
@@ -85,13 +90,15 @@ class Ensemble:
                 break
             begin = time.monotonic()
             model = results[name].members[number]
-            exact = ConditionedGP(model)
             try:
+                exact = ConditionedGP(model if isinstance(model, ExactGP) else LatentGP(model))
                 predictor: Predictor = exact if sparse is None else sparse(model)
                 blocks = [exact]
                 if sparse is not None:
                     blocks = list(exact.blocks(_BLOCK_ROWS, _MAX_LOO_ROWS))
-                own = np.concatenate([_leave_one_out(block) for block in blocks], 1)
+                moments = torch.cat([torch.stack(block.leave_one_out()) for block in blocks], 1)
+                rows = torch.arange(moments.size(1), device=moments.device)
+                own = _observed(model, rows, *moments).cpu().numpy()
             except (torch.linalg.LinAlgError, NotPSDError):
                 continue
             found.append(((name, number), predictor, own))
@@ -106,17 +113,17 @@ class Ensemble:
         table = np.stack([own for _, _, own in found], 1)
         held_out = _held_out(results, members)
         honest = table if held_out is None else held_out
-        weights = _prepared(_weights(*honest), [predictor for _, predictor, _ in found], end)
+        predictors = [predictor for _, predictor, _ in found]
+        weights = _prepared(self._weigh(honest, predictors), predictors, end)
         used = np.flatnonzero(weights)
         self.members = [members[index] for index in used]
-        self.predictors = [found[index][1] for index in used]
+        self.predictors = [predictors[index] for index in used]
         weights, table, honest = weights[used], table[:, used], honest[:, used]
         seen = _held_out_rows(self.predictors)
         if seen is not None:  # predictions from all other rows, in place of blocks
             table = honest = seen
-            weights = _weights(*honest)
+            weights = self._weigh(honest, self.predictors)
         self.weights = weights
-        self.widths = WIDTHS
         self.width_weights = self._shares_of_widths(table, table[2])
         self.scale: NoiseScale | None = None
         factors = np.ones(table.shape[-1])
@@ -130,6 +137,13 @@ class Ensemble:
             for member, predictor in enumerate(self.predictors):
                 if isinstance(predictor, ConditionedGP):
                     self.gap_noises[member] = predictor.add_uncertain_rows(*incomplete)
+
+    def _weigh(self, table: np.ndarray, predictors: Sequence[Predictor]) -> np.ndarray:
+        """Weights of members for held-out targets, means and variances ``3 x M x N``."""
+        targets, means, variances = table
+        return share_weights(
+            means, lambda first: stack_predictions(targets[0], means[first], variances[first])[0]
+        )
 
     def mixture(
         self,
@@ -263,13 +277,6 @@ def _held_out_rows(predictors: Sequence[Predictor]) -> np.ndarray | None:
     return np.stack(found, 1) if len(found) == len(predictors) else None
 
 
-def _weights(targets: np.ndarray, means: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    """Weights of members for held-out targets, means and variances ``M x N``."""
-    return share_weights(
-        means, lambda first: stack_predictions(targets[0], means[first], variances[first])[0]
-    )
-
-
 def _held_out(
     results: Mapping[str, FitResult], members: list[tuple[str, int]]
 ) -> np.ndarray | None:
@@ -281,17 +288,26 @@ def _held_out(
         return None
     tables = {}
     for name, result in results.items():
-        targets = result.model.train_targets.cpu()
-        table = torch.full((3, targets.numel()), torch.nan, dtype=targets.dtype)
-        for held in result.held_out.values():  # the last start of each fold counts
-            rows = held.rows.cpu()
-            table[:, rows] = torch.stack([targets[rows], held.mean.cpu(), held.variance.cpu()])
-        tables[name] = table.numpy()
+        targets = result.model.train_targets
+        table = targets.new_full((3, targets.size(-1)), torch.nan)
+        for number, held in result.held_out.items():  # the last start of each fold counts
+            given = held.rows, held.mean, held.variance
+            table[:, held.rows] = _observed(result.members[number], *given)
+        tables[name] = table.cpu().numpy()
     whole = np.stack([tables[name] for name, _ in members], 1)
     whole = whole[..., np.isfinite(whole).all((0, 1))]
     return whole if whole.shape[-1] else None
 
 
-def _leave_one_out(predictor: ConditionedGP) -> np.ndarray:
-    """Targets, leave-one-out means and variances, ``3 x N``."""
-    return torch.stack([predictor.targets, *predictor.leave_one_out()]).cpu().numpy()
+def _observed(model: Any, rows: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """Targets ``n`` of rows, and means and variances of their predictions, ``3 x n``.
+
+    Predictions of counts are of the logarithms of their means, with the exposure.
+    """
+    targets = model.train_targets[..., rows]
+    if targets.dim() == 2:
+        counts, offset = targets
+        return torch.stack([counts, mean + offset, variance])
+    if not isinstance(model, ExactGP):
+        variance = variance + model.likelihood.noise
+    return torch.stack([targets, mean, variance])

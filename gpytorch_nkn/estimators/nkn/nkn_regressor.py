@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from numbers import Integral
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -19,6 +19,15 @@ from torch import Tensor
 
 from gpytorch_nkn.averaging import TRANSFORMS, MixturePredictions, PredictiveMixture, as_bounds
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
+from gpytorch_nkn.estimators.nkn.counts import (
+    COUNTS,
+    RATES,
+    CountEnsemble,
+    CountMixture,
+    check_counted,
+    log_exposures,
+    make_count_model,
+)
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble, cubic_seconds
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
@@ -50,8 +59,13 @@ _SHARE = 0.5  # largest fraction of a budget for the preparation of predictions
 _USUAL_ROWS = 100_000  # above which a warning gives the expected time
 _MIXED = 2  # members for which that fraction must suffice
 _PASSES, _LEAST_POINTS = 4, 50  # sparse predictions: passes over the rows, least inducing points
-_METHODS = ("auto", "exact", "sparse")
-_TRANSFORMS = ("auto", *TRANSFORMS)
+_CHOICES = {
+    "likelihood": ("gaussian", *COUNTS),
+    "method": ("auto", "exact", "sparse"),
+    "y_transform": ("auto", *TRANSFORMS),
+}
+# Rows for predictions and for the training under a likelihood that is not Gaussian.
+_MAX_ROWS, _MAX_TRAINED = 4000, 1000
 # Width of the Gaussian around each of eight draws in their standard deviation: half of the
 # distance between neighbours.
 _BANDWIDTH = 0.2
@@ -109,6 +123,10 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             more. It omits ``"columns"`` above 25 columns. For one column it is ``"tabular"`` alone,
             above 50 columns ``"tabular"`` and ``"isotropic"``. Below 500 rows it includes
             ``"rbf"`` and ``"matern"``.
+        likelihood: ``"gaussian"``, or that of counts: ``"poisson"``, or ``"negative_binomial"``,
+            whose variance is larger. The process is the logarithm of the rate, by Laplace's
+            approximation. Predictions use at most 4,000 rows (with a warning for more) and networks
+            learn from 1,000. Missing cells of the fit have their expected value.
         restarts: Starts of every network.
         y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
             ``"logit"``, as in :class:`.NKNForecaster`. ``"auto"`` uses logarithms or square roots
@@ -160,6 +178,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     few rows it overfits.
     """
 
+    likelihood: str
     y_transform: str
     y_bounds: Sequence[float | None] | None
     method: str
@@ -169,6 +188,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         self,
         structure: str | Kernel | Sequence[str | Kernel] = "auto",
         *,
+        likelihood: Literal["gaussian", "poisson", "negative_binomial"] = "gaussian",
         restarts: int = 2,
         y_transform: Literal["auto", "identity", "log", "log1p", "sqrt", "logit"] = "auto",
         y_bounds: Sequence[float | None] | None = None,
@@ -183,21 +203,24 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     ):
         self._set_options(locals())
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> NKNRegressor:
+    def fit(self, X: ArrayLike, y: ArrayLike, *, exposure: ArrayLike | None = None) -> NKNRegressor:
         """Learn from a table.
 
         Args:
             X: Rows ``N x D``: an array, a data frame, the path of a Parquet file or folder (or
                 several paths), or a ``numpy.memmap``.
             y: Targets ``N``; for Parquet the name of their column.
+            exposure: Time, area or population ``N`` in which each count was observed; ``None`` for
+                1. The mean count is exposure times rate.
 
         Returns:
             The fitted estimator.
 
         Raises:
             ValueError: Targets are missing, values are infinite or not numbers, lengths differ,
-                there are fewer than 3 rows, the targets or all columns are constant, or an option
-                is invalid.
+                there are fewer than 3 rows, all columns are constant, or an option is invalid.
+            ValueError: Targets are constant; counts are negative or fractional, or an exposure is
+                not positive.
             TypeError: ``structure`` is not a name, a kernel, or a sequence of names and kernels.
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C came before the first training step.
@@ -218,11 +241,25 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         check_numeric("y", y)
         table, target, codes = self._read(X, y, y_numeric=True)
         target = target.astype(np.float64)
-        check_varies(target)
-        bounds = as_bounds(self.y_bounds, "y_bounds")
-        transforms = candidates(self.y_transform, target, bounds, in_memory=source is None)
+        offset = self._log_exposures(exposure, len(target))
+        is_counts = self.likelihood in COUNTS
+        if is_counts:
+            check_counted(self.likelihood, target)
+        else:
+            check_varies(target)
+            bounds = as_bounds(self.y_bounds, "y_bounds")
+            in_memory = source is None and self.likelihood == "gaussian"
+            transforms = candidates(self.y_transform, target, bounds, in_memory=in_memory)
         rows, cat_dims = self._standardise(table, codes, structures, seed)
-        learned = learned_rows(rows, target)
+        is_gaussian, few = self.likelihood == "gaussian", np.arange(len(rows))
+        if not is_gaussian:
+            what = "time grows with their cube, and a random part is used."
+            warn_of_size(f"likelihood={self.likelihood!r}", len(rows), _MAX_ROWS, what)
+            order = np.random.default_rng(seed).permutation(len(rows))
+            kept = np.sort(order[:_MAX_ROWS])
+            rows, target, offset = rows[kept], target[kept], offset[kept]
+            few = np.sort(np.random.default_rng(seed).permutation(len(kept))[:_MAX_TRAINED])
+        learned = learned_rows(rows, target) if is_gaussian else np.ones(len(rows), dtype=bool)
         count = int(learned.sum())
         num_rows = count if drawn is None else drawn.source.num_rows
         self._choose_method(len(rows) if self.method == "exact" else num_rows)
@@ -239,33 +276,36 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         }
         rows, target = self._gaps.expected(rows)[learned], target[learned]
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-            transform = choose_transform(
-                transforms,
-                self._tensor(rows),
-                target,
-                seed=seed,
-                recipe=self.recipe,
-                budget=None if self.budget is None else _CHOICE * self.budget,
-                cat_dims=cat_dims,
-            )
-            self._targets = Targets.of(target, transform)
-            self.y_transform_ = transform
-            self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
             inputs = self._tensor(rows)
-            targets = self._tensor(self._targets.standardised(target))
+            if is_counts:
+                self._targets, targets = RATES, self._tensor(np.stack([target, offset]))
+            else:
+                transform = choose_transform(
+                    transforms,
+                    inputs,
+                    target,
+                    seed=seed,
+                    recipe=self.recipe,
+                    budget=None if self.budget is None else _CHOICE * self.budget,
+                    cat_dims=cat_dims,
+                )
+                self._targets = Targets.of(target, transform)
+                targets = self._tensor(self._targets.standardised(target))
+            self.y_transform_ = self._targets.transform
+            self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
             incomplete = None
             if gappy.size:
                 draws = self._tensor(self._gaps.draw(gappy_rows))
                 incomplete = draws, self._tensor(self._targets.standardised(gappy_target))
             named = named_structures(structures, num_rows, inputs.size(-1))
             later = 0.0
-            if self.budget is not None:
+            if self.budget is not None and is_gaussian:
                 model = untrained_model(named, inputs, targets, cat_dims)
                 later = self._plan_predictions(model, num_rows + gappy.size, len(named))
             results = train_structures(
                 named,
-                inputs,
-                targets,
+                inputs[few],
+                targets[..., few],
                 budget=session.part(1 - later / max(session.seconds_left, later, 1e-9)),
                 restarts=self.restarts,
                 recipe=self.recipe,
@@ -273,7 +313,11 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                 n_jobs=self.n_jobs,
                 progress=self.progress,
                 cat_dims=cat_dims,
+                make_model=TableGP if is_gaussian else make_count_model(self.likelihood),
             )
+            for result in results.values() if len(few) < count else ():
+                for member in result.members.values():
+                    member.set_train_data(inputs, targets)
         sparse = None
         if self.method_ == "sparse":
             known = (
@@ -282,7 +326,8 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                 else TableRows.on_disk(drawn, self._standardised)
             )
             sparse = sparse_predictors(inputs, self._num_points, known, seed, cat_dims)
-        mix = partial(Ensemble, results, cat_dims=cat_dims, sparse=sparse, incomplete=incomplete)
+        kind = CountEnsemble if is_counts else Ensemble
+        mix = partial(kind, results, cat_dims=cat_dims, sparse=sparse, incomplete=incomplete)
         with session.interruptible():
             ensemble = mix(end=session.end)
         if session.interrupted:  # the best start alone is fastest
@@ -292,7 +337,8 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         self.model_, self.heteroscedastic_ = ensemble.model, ensemble.scale is not None
         widths = zip(ensemble.widths.tolist(), ensemble.width_weights.tolist(), strict=True)
         self.width_weights_ = dict(widths)
-        logs = self._targets.log_density_of(*ensemble.held_out)
+        logs = ensemble.held_out[1]
+        logs = logs if is_counts else self._targets.log_density_of(*ensemble.held_out)
         self.held_out_log_density_ = float(np.nanmean(logs))
         return self
 
@@ -300,10 +346,21 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         """Standardised inputs ``N x d`` and targets ``N``."""
         return self._tensor(self.standardisation_(X)), self._tensor(self._targets.standardised(y))
 
+    def _log_exposures(self, exposure: ArrayLike | None, count: int) -> np.ndarray:
+        """Logarithms ``N`` of exposures, which only counts have."""
+        if exposure is not None and self.likelihood not in COUNTS:
+            raise ValueError(
+                f"exposure needs likelihood='poisson' or 'negative_binomial', got "
+                f"{self.likelihood!r}."
+            )
+        return log_exposures(exposure, count)
+
     def _choose_method(self, num_rows: int) -> None:
         """Choose the method of prediction; raise an error or warn if it is too expensive."""
         self.method_ = self.method
-        if self.method == "auto":
+        if self.likelihood != "gaussian":
+            self.method_, num_rows = "exact", min(num_rows, _MAX_ROWS)
+        elif self.method == "auto":
             self.method_ = "exact" if num_rows <= max_exact_rows(self.device) else "sparse"
         self._num_points = self.num_inducing
         if self.method_ == "exact":
@@ -341,6 +398,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         return_std: Literal[False] = ...,
         return_cov: Literal[False] = ...,
         *,
+        exposure: ArrayLike | None = ...,
         observation_noise: bool = ...,
     ) -> np.ndarray: ...
 
@@ -351,6 +409,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         return_std: Literal[True],
         return_cov: Literal[False] = ...,
         *,
+        exposure: ArrayLike | None = ...,
         observation_noise: bool = ...,
     ) -> tuple[np.ndarray, np.ndarray]: ...
 
@@ -361,6 +420,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         return_std: Literal[False] = ...,
         *,
         return_cov: Literal[True],
+        exposure: ArrayLike | None = ...,
         observation_noise: bool = ...,
     ) -> tuple[np.ndarray, np.ndarray]: ...
 
@@ -370,6 +430,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         return_std: bool = False,
         return_cov: bool = False,
         *,
+        exposure: ArrayLike | None = None,
         observation_noise: bool = True,
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Mean of new observations, and their standard deviation or covariance on request.
@@ -378,6 +439,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             X: Rows ``M x D``.
             return_std: Also return standard deviations ``M``.
             return_cov: Also return the covariance ``M x M``.
+            exposure: Exposures ``M`` of counts, or one number; ``None`` for 1: the rate.
             observation_noise: Include the noise of an observation; ``False`` for the uncertainty
                 of the function alone.
 
@@ -393,7 +455,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         """
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be True, got both.")
-        drawn, gaps = self._drawn(X)
+        drawn, gaps, offset = self._drawn_with(X, exposure)
         is_linear = self.y_transform_.is_linear
         if return_cov:
             if not is_linear:
@@ -406,22 +468,32 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             weights, means, *_ = self._components(drawn, gaps, variance=False)
             return weights @ means
         noise = observation_noise or not is_linear
-        mean, std = self._targets.moments(self._mixture(drawn, gaps, noise=noise))
+        mean, std = self._targets.moments(self._mixture(drawn, gaps, offset, noise=noise))
         if return_std and not observation_noise and not is_linear:
-            std = self._targets.moments(self._mixture(drawn, gaps, noise=False))[1]
+            std = self._targets.moments(self._mixture(drawn, gaps, offset, noise=False))[1]
         return (mean, std) if return_std else mean
 
-    def predict_distribution(self, X: ArrayLike, /) -> PredictiveMixture:  # type: ignore[override]
+    def predict_distribution(  # type: ignore[override]
+        self, X: ArrayLike, /, *, exposure: ArrayLike | None = None
+    ) -> PredictiveMixture | CountMixture:
         """Predict the distributions of new observations.
 
         Args:
             X: Rows ``M x D``.
+            exposure: As in :meth:`predict`.
 
         Returns:
             The mixture, with ``quantile(p)`` and ``std()``, each ``M``, and ``log_density(y)`` of
             observations ``M``, in units of the targets.
         """
-        return self._mixture(*self._drawn(X), noise=True)
+        return self._mixture(*self._drawn_with(X, exposure), noise=True)
+
+    def _drawn_with(
+        self, X: ArrayLike, exposure: ArrayLike | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows and mask as :meth:`_drawn` returns them, and logarithms ``M`` of exposures."""
+        drawn, gaps = self._drawn(X)
+        return drawn, gaps, self._log_exposures(exposure, len(gaps))
 
     def _mean_and_covariance(
         self, drawn: np.ndarray, gaps: np.ndarray, noise: bool
@@ -450,6 +522,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         n_samples: int = 1,
         random_state: int | np.random.RandomState | None = 0,
         *,
+        exposure: ArrayLike | None = None,
         observation_noise: bool = True,
     ) -> np.ndarray:
         """Draw joint samples of observations.
@@ -458,6 +531,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             X: Rows ``M x D``.
             n_samples: Number of samples.
             random_state: Seed, or NumPy random state.
+            exposure: As in :meth:`predict`.
             observation_noise: Draw observations; ``False`` draws the function.
 
         Returns:
@@ -467,8 +541,8 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-        drawn, gaps = self._drawn(X)
-        mixture = self._mixture(drawn, gaps, noise=observation_noise)
+        drawn, gaps, offset = self._drawn_with(X, exposure)
+        mixture = self._mixture(drawn, gaps, offset, noise=observation_noise)
         widening = self._ensemble.widening if observation_noise else 1.0
         num_widths = len(self._ensemble.widths) if observation_noise else 1
         of_gaps = self._components(drawn, gaps, variance=False)[3] / (widening * self.y_scale_**2)
@@ -489,9 +563,12 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
 
         return mixture.sample(n_samples, rng, scores).T
 
-    def _mixture(self, drawn: np.ndarray, gaps: np.ndarray, *, noise: bool) -> PredictiveMixture:
+    def _mixture(
+        self, drawn: np.ndarray, gaps: np.ndarray, offset: np.ndarray, *, noise: bool
+    ) -> Any:
         """Distributions ``M`` of observations, or of the function, at rows ``S x M x d``."""
         weights, means, variances, of_gaps = self._components(drawn, gaps, noise=noise)
+        means = means + offset
         transform = self.y_transform_
         if noise:
             return self._ensemble.mixture(weights, means, variances, of_gaps, transform)
@@ -529,8 +606,18 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     def _check_parameters(self) -> list[str | Kernel]:
         structures = super()._check_parameters()
         as_bounds(self.y_bounds, "y_bounds")
-        for name, known in (("method", _METHODS), ("y_transform", _TRANSFORMS)):
+        for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
         check_counts(1, num_inducing=self.num_inducing)
+        if self.likelihood != "gaussian" and self.method == "sparse":
+            raise ValueError(
+                f"method='sparse' needs likelihood='gaussian', got {self.likelihood!r}: leave "
+                "method out."
+            )
+        if self.likelihood in COUNTS and (self.y_transform, self.y_bounds) != ("auto", None):
+            raise ValueError(
+                f"likelihood={self.likelihood!r} predicts counts by the logarithm of their rate: "
+                "leave y_transform and y_bounds out."
+            )
         return structures

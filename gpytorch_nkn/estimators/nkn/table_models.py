@@ -24,6 +24,7 @@ from gpytorch_nkn.layers import Linear, log_normal_prior
 
 __all__ = [
     "ClassGP",
+    "LatentGP",
     "TableGP",
     "check_structures",
     "named_structures",
@@ -58,6 +59,26 @@ class TableGP(ExactGP):
         super().__init__(x, y, likelihood)
         self.mean_module = ConstantMean()
         self.covar_module = kernel
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Prior at rows ``... x N x D``."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class LatentGP(ExactGP):
+    """Exact GP of latent values, whose posterior is the approximation of a ``LaplaceGP``.
+
+    Attributes:
+        observations: The likelihood of observations given the latent values.
+    """
+
+    def __init__(self, model: Any):
+        targets, noise = model.eval().pseudo_targets
+        likelihood = FixedNoiseGaussianLikelihood(noise)
+        super().__init__(model.train_inputs[0], targets, likelihood)
+        self.mean_module, self.covar_module = model.mean_module, model.covar_module
+        self.observations = model.likelihood
+        self.eval()
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Prior at rows ``... x N x D``."""

@@ -33,7 +33,7 @@ class Targets:
     transform: Transform
     offset: float  # mean and standard deviation of the transformed targets
     scale: float
-    lowest: float  # ends of the transformed targets
+    lowest: float  # ends of the transformed targets, infinite for rates of counts
     highest: float
 
     @classmethod
@@ -65,7 +65,7 @@ class Targets:
         Transformed values more than a standard deviation beyond both the targets of the fit and
         the median are clipped: under a logarithm, wide tails would dominate the moments.
         """
-        if self.transform.is_linear:
+        if self.transform.is_linear or np.isinf(self.lowest):
             return mixture.moments()
         median = self.transform.forward(mixture.quantile(0.5))
         lower = np.minimum(self.lowest, median) - self.scale

@@ -1,0 +1,302 @@
+"""Counts: their likelihoods, processes of the logarithm of the rate, and predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import ConstantMean
+from gpytorch.priors import NormalPrior
+from numpy.polynomial.hermite_e import hermegauss
+from scipy.special import betainc, digamma, expit, gammaln, logsumexp, ndtr, pdtr, polygamma
+from torch import Tensor
+
+from gpytorch_nkn.averaging import Transform, share_weights, stacking_weights
+from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
+from gpytorch_nkn.estimators.nkn.table_targets import Targets
+from gpytorch_nkn.layers import log_normal_prior
+
+__all__ = [
+    "COUNTS",
+    "RATES",
+    "CountEnsemble",
+    "CountMixture",
+    "check_counted",
+    "log_exposures",
+    "make_count_model",
+]
+
+_DISPERSION = 0.3  # mode of the prior on the dispersion of negative binomial counts
+_LEAST_DISPERSION = 1e-4  # at which they are Poisson in effect
+_NODES, _NODES_AROUND_MODE = 32, 16  # nodes of Gauss-Hermite quadrature
+_NARROW = 0.35  # width of the counts' noise relative to the latent one that nodes can resolve
+_STEPS = 12  # of Newton's method for the mode of a latent value
+_LARGEST = 1e15  # largest rate of a drawn count
+
+# Transform and standardisation of targets whose process is the logarithm of their rate.
+RATES = Targets(Transform("log", lower=0.0, power=0.0), 0.0, 1.0, -np.inf, np.inf)
+
+
+class _Counts(torch.distributions.Distribution):
+    """Counts with logarithms ``... x N`` of rates per exposure."""
+
+    def __init__(self, log_rate: Tensor, dispersion: Tensor | None):
+        super().__init__(log_rate.shape, validate_args=False)
+        self.log_rate, self.dispersion = log_rate, dispersion
+
+    def log_prob(self, targets: Tensor) -> Tensor:
+        """Log probabilities ``... x N`` of counts and log exposures ``2 x N``."""
+        counts, offset = targets
+        log_mean = self.log_rate + offset
+        if self.dispersion is None:
+            return counts * log_mean - log_mean.exp() - torch.lgamma(counts + 1)
+        size = 1 / self.dispersion
+        return torch.distributions.NegativeBinomial(
+            size, logits=log_mean - size.log(), validate_args=False
+        ).log_prob(counts)
+
+
+class _Poisson(Likelihood):
+    """Poisson counts."""
+
+    def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return _Counts(function_samples, None)
+
+
+class _NegativeBinomial(Likelihood):
+    """Counts whose variance is their mean plus ``dispersion`` times its square."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raw_dispersion = torch.nn.Parameter(torch.zeros(1))
+        self.register_constraint("raw_dispersion", GreaterThan(_LEAST_DISPERSION))
+        self.initialize(
+            raw_dispersion=self.raw_dispersion_constraint.inverse_transform(
+                torch.tensor([_DISPERSION])
+            )
+        )
+        prior = log_normal_prior(_DISPERSION, 2.0)
+        self.register_prior("dispersion_prior", prior, lambda module: module.dispersion)
+
+    @property
+    def dispersion(self) -> Tensor:
+        """Excess of the variance over the mean, relative to the squared mean."""
+        return self.raw_dispersion_constraint.transform(self.raw_dispersion)
+
+    def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return _Counts(function_samples, self.dispersion)
+
+
+COUNTS = {"poisson": _Poisson, "negative_binomial": _NegativeBinomial}
+
+
+def make_count_model(likelihood: str) -> Callable[[Tensor, Tensor, Kernel], Any]:
+    """Make models of counts and log exposures ``2 x N`` at rows ``N x D`` with a kernel."""
+    from gpytorch_nkn.models import LaplaceGP
+
+    def make(x: Tensor, y: Tensor, kernel: Kernel) -> LaplaceGP:
+        counts, offset = y
+        level = float((counts.sum() + 0.5).log() - offset.logsumexp(-1))
+        mean = ConstantMean(constant_prior=NormalPrior(level, 1.0))
+        mean.initialize(constant=level)
+        return LaplaceGP(x, y, COUNTS[likelihood](), mean, kernel)
+
+    return make
+
+
+def check_counted(likelihood: str, y: np.ndarray) -> None:
+    """Raise a ``ValueError`` unless targets ``N`` are counts."""
+    wrong = np.flatnonzero((y < 0) | (y != np.floor(y)))
+    if wrong.size:
+        raise ValueError(
+            f"likelihood={likelihood!r} needs targets 0, 1, 2, ..., got {y[wrong[0]]:g} in row "
+            f"{wrong[0]}: take likelihood='gaussian', or give counts and their exposure in place "
+            "of rates."
+        )
+
+
+def log_exposures(exposure: Any, count: int) -> np.ndarray:
+    """Logarithms ``N`` of exposures, 0 for ``None``.
+
+    Raises:
+        ValueError: They are not ``N`` positive numbers.
+    """
+    if exposure is None:
+        return np.zeros(count)
+    values = np.asarray(exposure, dtype=float)
+    values = np.broadcast_to(values, count) if values.ndim == 0 else values
+    if values.shape != (count,):
+        raise ValueError(
+            f"exposure must be a number or hold one for each of {count} rows, got shape "
+            f"{values.shape}."
+        )
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if wrong.size:
+        raise ValueError(
+            f"exposure must be positive and finite, got {values[wrong[0]]:g} in row {wrong[0]}: "
+            "drop rows without exposure."
+        )
+    return np.log(values)
+
+
+@dataclass(frozen=True)
+class CountMixture:
+    """Distributions of ``M`` counts: mixtures over normal logarithms of their rates.
+
+    Given its rate, a count has a Poisson distribution (``dispersions`` of 0) or a negative binomial
+    one.
+    """
+
+    weights: np.ndarray  # weights R of the components, of sum 1
+    means: np.ndarray  # means R x M of the logarithms of the rates
+    stds: np.ndarray  # standard deviations R x M
+    dispersions: np.ndarray  # R x 1
+
+    @np.errstate(all="ignore")
+    def log_density(self, values: np.ndarray, resolution: float = 0.0) -> np.ndarray:
+        """Log probabilities ``M`` of counts ``M``; minus infinity for other numbers.
+
+        With a ``resolution``, log probabilities of an interval of this width around each value,
+        divided by the width.
+        """
+        if resolution:
+            half = resolution / 2
+            inside = self.below(np.ceil(values + half) - 1) - self.below(np.ceil(values - half) - 1)
+            return np.log(inside / resolution)
+        whole = (values >= 0) & (values == np.floor(values))
+        logs = self._log_densities(np.where(whole, values, 0.0))
+        logs = logsumexp(logs, axis=0, b=self.weights[:, None])
+        return np.where(whole, logs, -np.inf)
+
+    def _log_densities(self, counts: np.ndarray) -> np.ndarray:
+        """Log probabilities ``R x M`` by quadrature around the mode of the latent value."""
+        excess = self.dispersions
+        mode, precision = self.means, 1 / np.maximum(self.stds, 1e-6) ** 2
+        mode = np.clip(np.log(counts + 0.5), mode - 3 * self.stds, mode + 3 * self.stds)
+        for _ in range(_STEPS):
+            rate = np.exp(mode)
+            share = rate / (1 + excess * rate)  # derivatives of log(1 + a e^f) / a
+            slope = counts / (1 + excess * rate) - share - precision * (mode - self.means)
+            curvature = share * (1 + excess * counts) / (1 + excess * rate) + precision
+            mode = mode + np.clip(slope / curvature, -2.0, 2.0)
+        width = 1 / np.sqrt(curvature)
+        nodes, weights = hermegauss(_NODES_AROUND_MODE)
+        latent = mode + width * nodes[:, None, None]
+        scores = (latent - self.means) * np.sqrt(precision)
+        logs = self._log_given(counts, latent) - scores**2 / 2 + nodes[:, None, None] ** 2 / 2
+        logs = logsumexp(logs, axis=0, b=weights[:, None, None])
+        return logs + np.log(width * np.sqrt(precision)) - np.log(2 * np.pi) / 2
+
+    def _log_given(self, counts: np.ndarray, latent: np.ndarray) -> np.ndarray:
+        """Log probabilities of counts ``M`` given logarithms ``Q x R x M`` of rates."""
+        plain = counts * latent - np.exp(latent)
+        size = 1 / np.where(self.dispersions > 0, self.dispersions, 1.0)
+        scaled = latent - np.log(size)
+        binomial = counts * latent - (size + counts) * np.logaddexp(0, scaled)
+        binomial += gammaln(size + counts) - gammaln(size) - counts * np.log(size)
+        return np.where(self.dispersions > 0, binomial, plain) - gammaln(counts + 1)
+
+    @np.errstate(all="ignore")
+    def below(self, values: np.ndarray) -> np.ndarray:
+        """Probabilities ``M`` of at most values ``M``."""
+        counts = np.maximum(np.floor(values), 0.0)
+        poisson = self.dispersions == 0
+        size = 1 / np.where(poisson, 1.0, self.dispersions)
+        # P(Y <= k) = P(f < T) for a log-gamma variable T, or a difference of two
+        centre = digamma(counts + 1) + np.where(poisson, 0.0, np.log(size) - digamma(size))
+        variance = polygamma(1, counts + 1) + np.where(poisson, 0.0, polygamma(1, size))
+        found = ndtr((centre - self.means) / np.sqrt(self.stds**2 + variance))
+        narrow = np.broadcast_to(variance > (_NARROW * self.stds) ** 2, found.shape)
+        if narrow.any():
+            nodes, weights = hermegauss(_NODES)
+            latent = self.means[narrow] + self.stds[narrow] * nodes[:, None]
+            k = np.broadcast_to(counts, found.shape)[narrow]
+            size, poisson = (np.broadcast_to(v, found.shape)[narrow] for v in (size, poisson))
+            given = np.where(
+                poisson, pdtr(k, np.exp(latent)), betainc(size, k + 1, expit(np.log(size) - latent))
+            )
+            found[narrow] = weights @ given / weights.sum()
+        return np.where(values < 0, 0.0, self.weights @ found)
+
+    def quantile(self, probability: float) -> np.ndarray:
+        """Quantiles ``M``: the least counts whose probability below is ``probability``."""
+        lower = np.full(self.means.shape[1], -1.0)
+        upper = np.ones_like(lower)
+        while (short := self.below(upper) < probability).any() and upper.max() < _LARGEST:
+            lower, upper = np.where(short, upper, lower), np.where(short, 4 * upper, upper)
+        while (upper - lower > 1).any():
+            middle = np.floor((lower + upper) / 2)
+            short = self.below(middle) < probability
+            lower, upper = np.where(short, middle, lower), np.where(short, upper, middle)
+        return upper
+
+    def std(self) -> np.ndarray:
+        """Standard deviations ``M``."""
+        return self.moments()[1]
+
+    @np.errstate(all="ignore")
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations ``M``."""
+        means = np.exp(self.means + self.stds**2 / 2)
+        squares = np.exp(2 * (self.means + self.stds**2)) * (1 + self.dispersions)
+        mean = self.weights @ means
+        return mean, np.sqrt(mean + self.weights @ squares - mean**2)
+
+    def sample(
+        self, count: int, rng: np.random.Generator, scores: Callable[[int, int], np.ndarray]
+    ) -> np.ndarray:
+        """Joint samples ``S x M``, see :meth:`.PredictiveMixture.sample`."""
+        drawn = []
+        for component, number in enumerate(rng.multinomial(count, self.weights)):
+            latent = self.means[component] + self.stds[component] * scores(component, number)
+            rates = np.exp(np.minimum(latent, np.log(_LARGEST)))
+            excess = self.dispersions[component]
+            if excess > 0:
+                rates = np.minimum(rates * rng.gamma(1 / excess, excess, rates.shape), _LARGEST)
+            drawn.append(rng.poisson(rates).astype(float))
+        return rng.permutation(np.concatenate(drawn))
+
+
+class CountEnsemble(Ensemble):
+    """A mixture of Gaussian processes of the logarithm of a rate, with stacking weights."""
+
+    widths = np.ones(1)
+
+    def _weigh(self, table: np.ndarray, predictors: Sequence[Any]) -> np.ndarray:
+        targets, means, variances = table
+        excess = _dispersions(predictors)
+        given = CountMixture(np.ones(1), means, np.sqrt(variances), excess)
+        with np.errstate(all="ignore"):
+            logs = given._log_densities(targets[0])
+        return share_weights(means, lambda first: stacking_weights(logs[first]))
+
+    def _shares_of_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
+        return np.ones(1)
+
+    def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
+        return np.ones(table.shape[-1])
+
+    def mixture(
+        self,
+        weights: np.ndarray,
+        means: np.ndarray,
+        variances: np.ndarray,
+        of_gaps: np.ndarray | float = 0.0,
+        transform: Transform = RATES.transform,
+    ) -> Any:
+        """The mixture of counts; several components of each member have weights ``R S``."""
+        excess = _dispersions(self.predictors)
+        excess = np.repeat(excess, len(weights) // len(excess), axis=0)
+        return CountMixture(weights, means, np.sqrt(variances + of_gaps), excess)
+
+
+def _dispersions(predictors: Sequence[Any]) -> np.ndarray:
+    """Dispersions ``R x 1`` of the counts of members."""
+    found = [getattr(one.model.observations, "dispersion", torch.zeros(1)) for one in predictors]
+    return torch.stack(found).detach().cpu().numpy().astype(float)
