@@ -100,6 +100,9 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "they held numbers in fit; convert": "estimators/nkn/test_table_times.py",
     "convert them, e.g. by y.astype(str)": "estimators/nkn/test_nkn_classifier.py",
     "make categories by .astype(str)": "estimators/nkn/test_table_times.py",
+    "give counts and their exposure in place of rates": "estimators/nkn/test_counts.py",
+    "leave y_transform and y_bounds out": "estimators/nkn/test_counts.py",
+    "set method='auto'": "estimators/nkn/test_counts.py",
 }
 X = torch.rand(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = X.sin().sum(-1, keepdim=True)

@@ -116,8 +116,8 @@ def check_counted(likelihood: str, y: np.ndarray) -> None:
     if wrong.size:
         raise ValueError(
             f"likelihood={likelihood!r} needs targets 0, 1, 2, ..., got {y[wrong[0]]:g} in row "
-            f"{wrong[0]}: take likelihood='gaussian', or give counts and their exposure in place "
-            "of rates."
+            f"{wrong[0]}: give counts and their exposure in place of rates, or take "
+            "likelihood='gaussian'."
         )
 
 
@@ -139,8 +139,7 @@ def log_exposures(exposure: Any, count: int) -> np.ndarray:
     wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
     if wrong.size:
         raise ValueError(
-            f"exposure must be positive and finite, got {values[wrong[0]]:g} in row {wrong[0]}: "
-            "drop rows without exposure."
+            f"exposure must be positive and finite, got {values[wrong[0]]:g} in row {wrong[0]}."
         )
     return np.log(values)
 

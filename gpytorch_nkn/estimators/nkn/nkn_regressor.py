@@ -612,8 +612,8 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         check_counts(1, num_inducing=self.num_inducing)
         if self.likelihood != "gaussian" and self.method == "sparse":
             raise ValueError(
-                f"method='sparse' needs likelihood='gaussian', got {self.likelihood!r}: leave "
-                "method out."
+                f"method='sparse' needs likelihood='gaussian', got {self.likelihood!r}: set "
+                "method='auto'."
             )
         if self.likelihood in COUNTS and (self.y_transform, self.y_bounds) != ("auto", None):
             raise ValueError(

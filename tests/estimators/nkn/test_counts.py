@@ -182,7 +182,7 @@ def test_many_rows_are_reduced_with_a_warning(monkeypatch):
         ({"likelihood": "gaussian"}, 1.0, np.ones(9), "exposure needs likelihood='poisson'"),
         ({"y_transform": "log"}, 1.0, None, "leave y_transform and y_bounds out"),
         ({"y_bounds": (0, 9)}, 1.0, None, "leave y_transform and y_bounds out"),
-        ({"method": "sparse"}, 1.0, None, "leave method out"),
+        ({"method": "sparse"}, 1.0, None, "got 'poisson': set method='auto'"),
         ({"likelihood": "binomial"}, 1.0, None, "likelihood must be one of .*'poisson'"),
     ],
 )
@@ -192,3 +192,22 @@ def test_wrong_counts_exposures_and_options_are_named(options, y, exposure, mess
     X = np.arange(18.0).reshape(9, 2)
     with pytest.raises(ValueError, match=message):
         counter(**options).fit(X, counts, exposure=exposure)
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong", "right"),
+    [
+        ("give counts and their exposure in place of rates", {"y": 0.5}, {"exposure": 2.0}),
+        ("take likelihood='gaussian'", {"y": 0.5}, {"y": 0.5, "likelihood": "gaussian"}),
+        ("leave y_transform and y_bounds out", {"y_transform": "log"}, {}),
+        ("set method='auto'", {"method": "sparse"}, {"method": "auto"}),
+    ],
+)
+def test_advice_on_counts_works(words, wrong, right):
+    def fit(y=1.0, exposure=None, **options):
+        given = np.array([0.0, 2.0, y, 4.0, 1.0])
+        return counter(**options).fit(np.arange(5.0)[:, None], given, exposure=exposure)
+
+    with pytest.raises(ValueError, match=words):
+        fit(**wrong)
+    assert np.isfinite(fit(**right).predict([[1.5]])).all()
