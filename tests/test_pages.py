@@ -112,7 +112,7 @@ def test_calls_are_found_among_other_commands():
 
 
 EACH = pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-FOUND = "\n## What was found here"
+FOUND = "\n## Results"
 # All their decimals are quoted from tables; in pages of theory, only the section above.
 QUOTING = [ROOT / "README.md", DOCS / "choose.md", DOCS / "results.md", DOCS / "howto" / "speed.md"]
 
