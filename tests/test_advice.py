@@ -84,6 +84,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "repeat a time": "estimators/series/test_many_series.py",
     "dates such as 2024": "estimators/series/test_many_series.py",
     "no structure can be resolved": "estimators/series/test_nkn_forecaster.py",
+    "as botorch_model_class": "ax/test_registration.py",
     "over time: use decompose": "interpretation/effects/test_effects.py",
     "in place of horizon": "interpretation/test_covariates.py",
     "name all columns": "datasets/test_csv_series.py",

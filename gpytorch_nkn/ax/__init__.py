@@ -33,7 +33,8 @@ come from the data; options are plain values that Ax can store::
 
 :func:`gpytorch_nkn.bo.fit_bo_model` trains the first, BoTorch the second. ``structure`` is a name
 as for :class:`.NKNSingleTaskGP` (default: ``"optimization"`` with a variance of one, as BoTorch's
-own default kernel), beside options of the preset. :class:`.StructureEnsembleGP` is registered, too.
+own default kernel), beside options of the preset. :class:`.StructureEnsembleGP`,
+:class:`.SparseNKNGP` and :class:`.SpectralGP` are registered, too.
 
 Import this module also before a stored experiment is loaded: Ax finds classes by name.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from ax.core.search_space import SearchSpaceDigest
@@ -36,11 +36,22 @@ from gpytorch_nkn.ax.joint_constraints import (
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_network
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
-from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
+from gpytorch_nkn.models import (
+    KroneckerGridGP,
+    LaplaceGP,
+    NKNSingleTaskGP,
+    SparseNKNGP,
+    SpectralGP,
+    StructureEnsembleGP,
+    VariationalNKNGP,
+)
 
 __all__ = ["register"]
 
-_MODELS = (NKNSingleTaskGP, StructureEnsembleGP)
+_WITH_CATEGORIES = (NKNSingleTaskGP, StructureEnsembleGP)
+_MODELS = (*_WITH_CATEGORIES, SparseNKNGP, SpectralGP)
+# Trained by another likelihood than Ax makes, or on other data.
+_OTHERS = (KroneckerGridGP, LaplaceGP, VariationalNKNGP)
 
 
 def _model_arguments(
@@ -71,8 +82,25 @@ def _model_arguments(
         **context,
     )
     if categories:
+        if botorch_model_class not in _WITH_CATEGORIES:
+            raise UserInputError(
+                f"{botorch_model_class.__name__} has no kernel of categories: use "
+                f"{_names(_WITH_CATEGORIES)} as botorch_model_class."
+            )
         arguments["cat_dims"] = list(categories)
     return {**arguments, **model_config.model_options}
+
+
+def _reject(botorch_model_class: type[Model], **context: Any) -> NoReturn:
+    raise UserInputError(
+        f"Ax cannot train a {botorch_model_class.__name__}: use {_names(_MODELS)} as "
+        "botorch_model_class."
+    )
+
+
+def _names(models: tuple[type[Model], ...]) -> str:
+    *first, last = (model.__name__ for model in models)
+    return f"{', '.join(first)} or {last}"
 
 
 def _network_arguments(
@@ -117,6 +145,7 @@ def _network_arguments(
 def register() -> None:
     """Register all classes with Ax; a second call has no effect."""
     submodel_input_constructor.register(_MODELS)(_model_arguments)
+    submodel_input_constructor.register(_OTHERS)(_reject)
     covar_module_argparse.register(NeuralKernelNetwork)(_network_arguments)
     register_acquisition(EnsembleAcquisition)
     register_kernel(NeuralKernelNetwork)

@@ -20,11 +20,21 @@ from ax.storage.json_store.encoder import object_to_json
 from botorch.models import MultiTaskGP, SingleTaskGP
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.kernels import RBFKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
+import gpytorch_nkn.ax  # noqa: F401, registers the classes
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
-from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
+from gpytorch_nkn.models import (
+    KroneckerGridGP,
+    LaplaceGP,
+    NKNSingleTaskGP,
+    SparseNKNGP,
+    SpectralGP,
+    StructureEnsembleGP,
+    VariationalNKNGP,
+)
 
 WIRING = "Linear4-Product2-Linear1"
 
@@ -39,8 +49,10 @@ WIRING = "Linear4-Product2-Linear1"
             covar_module_options={"structure": "additive", "wiring": "Linear1"},
         ),
         ModelConfig(botorch_model_class=StructureEnsembleGP, model_options={"structures": ["rbf"]}),
+        ModelConfig(botorch_model_class=SparseNKNGP, model_options={"inducing_points": 5}),
+        ModelConfig(botorch_model_class=SpectralGP),
     ],
-    ids=["network", "structures"],
+    ids=["network", "structures", "sparse", "spectral"],
 )
 def test_what_is_registered_is_stored(value):
     assert object_from_json(object_to_json(value)) == value
@@ -109,10 +121,16 @@ def test_wrong_options_of_the_kernel_are_named(options, error, message):
         make_network(dataset(3), **options)
 
 
-def fit_surrogate(data, **config):
+def fit_surrogate(data, categories=(), **config):
     surrogate = Surrogate(SurrogateSpec(model_configs=[ModelConfig(**config)]))
     bounds = [(0.0, 2.0)] * len(data.feature_names)
-    surrogate.fit([data], SearchSpaceDigest(feature_names=data.feature_names, bounds=bounds))
+    digest = SearchSpaceDigest(
+        feature_names=data.feature_names,
+        bounds=bounds,
+        categorical_features=list(categories),
+        discrete_choices={column: [0, 1, 2] for column in categories},
+    )
+    surrogate.fit([data], digest)
     return surrogate.model
 
 
@@ -134,6 +152,39 @@ def test_structures_are_weighed_when_ax_fits(few_steps):
     model = fit_surrogate(dataset(2, num_points=6), **config)
     assert type(model) is StructureEnsembleGP
     assert len(set(model.structure_weights.values())) == len(model.structures)
+
+
+@pytest.mark.parametrize("cls", [SparseNKNGP, SpectralGP])
+def test_other_models_are_trained_with_known_noise(cls, few_steps):
+    data = dataset(2)
+    data = SupervisedDataset(
+        X=data.X,
+        Y=data.Y,
+        Yvar=torch.full_like(data.Y, 0.1),
+        feature_names=data.feature_names,
+        outcome_names=data.outcome_names,
+    )
+    model = fit_surrogate(data, botorch_model_class=cls)
+    assert type(model) is cls and type(model.likelihood) is FixedNoiseGaussianLikelihood
+    assert model.posterior(data.X).mean.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("cls", "categories", "message"),
+    [
+        (SparseNKNGP, [1], "no kernel of categories: use NKNSingleTaskGP or StructureEnsembleGP"),
+        (VariationalNKNGP, [], "cannot train a VariationalNKNGP: use .*SparseNKNGP or SpectralGP"),
+        (KroneckerGridGP, [], "cannot train a KroneckerGridGP"),
+        (LaplaceGP, [], "cannot train a LaplaceGP"),
+    ],
+)
+def test_a_model_that_ax_cannot_train_is_rejected(cls, categories, message):
+    with pytest.raises(UserInputError, match=message):
+        fit_surrogate(dataset(2), categories, botorch_model_class=cls)
+    data = dataset(2)
+    data.X[:, 1] = torch.arange(6) % 3
+    advised = fit_surrogate(data, categories, botorch_model_class=NKNSingleTaskGP)
+    assert list(advised.cat_dims) == categories
 
 
 def test_a_kernel_for_a_model_that_makes_its_own_is_rejected():

@@ -667,6 +667,9 @@ def check_conditioning(case: Case):
             model.condition_on_observations(points, torch.ones(1, 1).to(points))
         with pytest.raises(NotImplementedError, match=f"{case.cls.__name__}|look ahead"):
             model.fantasize(points, SobolQMCNormalSampler(torch.Size([2])))
+        if hasattr(model, "get_fantasy_model"):  # of a ModelListGP's models
+            with pytest.raises(NotImplementedError, match=case.cls.__name__):
+                model.get_fantasy_model(points, torch.ones(1).to(points))
         return
     mean, _ = moments(model, points)
     high = mean.mean().expand(1, 1) + 20
