@@ -688,7 +688,7 @@ def _(told):
     forecaster().fit(times, np.append(SERIES, -1.0))
 
 
-@advice("Take a smoother one, such as MaternKernel with nu=2.5 or IntegratedWienerKernel")
+@advice("Use a smoother kernel, such as MaternKernel with nu=2.5 or IntegratedWienerKernel")
 def _(told):
     with told():
         kernels.GradientKernel(MaternKernel(nu=0.5))(X).to_dense()
@@ -696,7 +696,7 @@ def _(told):
         assert kernels.GradientKernel(smoother)(x).to_dense().isfinite().all()
 
 
-@advice("make this kernel the base kernel of it")
+@advice("use InputWarpKernel as its base kernel instead")
 def _(told):
     with told():
         kernels.InputWarpKernel(kernels.GradientKernel(RBFKernel()), 2)(X).to_dense()

@@ -43,7 +43,7 @@ def unit_linear(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
 
 
 def unit_variance(kernel: Kernel) -> tuple[Tensor, Kernel]:
-    """Return one and the kernel, for kernels without a variance parameter."""
+    """Return a variance of 1 and the kernel itself, for kernels without a variance parameter."""
     like = next(kernel.parameters())
     return like.new_ones(kernel.batch_shape), kernel
 
@@ -64,7 +64,7 @@ def periodic_terms(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
 
 
 def linear_per_column(kernel: Kernel) -> list[Kernel] | None:
-    """Split a linear kernel over several columns into a sum of one per column; None for one."""
+    """Return linear kernels of one column each whose sum equals ``kernel``; None for one column."""
     columns = _columns(kernel)
     if columns is None or len(columns) == 1:
         return None
@@ -140,7 +140,7 @@ def _with_added_rates(first: Kernel, second: Kernel) -> Kernel:
 
 
 def multiply_matern(first: Kernel, second: Kernel) -> Kernel | None:
-    """Multiply one-dimensional kernels exp(-d / l) by adding 1 / l; None for other smoothness."""
+    """Multiply one-dimensional kernels exp(-d / l) by adding 1 / l; None unless nu is 1/2."""
     single = _is_single(first, first.lengthscale) and _is_single(second, second.lengthscale)
     if not (first.nu == second.nu == 0.5 and single and same_columns(first, second)):
         return None
@@ -161,7 +161,7 @@ def multiply_rational_quadratic(first: Kernel, second: Kernel) -> Kernel | None:
 
 
 def same_columns(first: Kernel, second: Kernel) -> bool:
-    """Whether two kernels of one class have equal columns and shapes of parameters."""
+    """Whether two kernels of one class have equal ``active_dims`` and parameter shapes."""
     shapes = [[tuple(p.shape) for p in kernel.parameters()] for kernel in (first, second)]
     return _columns(first) == _columns(second) and shapes[0] == shapes[1]
 
@@ -178,7 +178,7 @@ def _is_single(kernel: Kernel, parameter: Tensor) -> bool:
 
 
 def _entry(parameter: Tensor, index: int) -> Tensor:
-    """Return one column of a parameter, which columns may share."""
+    """Return the parameter's value for one column; columns may share it."""
     return parameter.detach()[..., [index if parameter.size(-1) > 1 else 0]]
 
 
@@ -200,7 +200,7 @@ def period_of_exponential(kernel: Any) -> Tensor:
 
 
 def gpytorch_periodic(kernel: Any, zero_mean: bool) -> Kernel:
-    """Return MacKay's kernel, with its constant part, or a copy with ``zero_mean``."""
+    """Return GPyTorch's periodic kernel or, with ``zero_mean``, a zero-mean periodic kernel."""
     cls = ZeroMeanPeriodicKernel if zero_mean else PeriodicKernel
     result = cls(ard_num_dims=kernel.lengthscale.size(-1)).to(kernel.lengthscale)
     result.lengthscale = kernel.lengthscale.detach()
@@ -209,7 +209,7 @@ def gpytorch_periodic(kernel: Any, zero_mean: bool) -> Kernel:
 
 
 def gpytorch_linear(kernel: Any, zero_mean: bool) -> Kernel:
-    """Return a linear kernel, with fixed unit variance for one column (scaled by its term)."""
+    """Return GPyTorch's linear kernel, with variance fixed at 1 if it has one column."""
     width = kernel.variance.size(-1)
     result = LinearKernel(ard_num_dims=width if width > 1 else None).to(kernel.variance)
     result.variance = kernel.variance.detach() if width > 1 else 1.0
@@ -218,7 +218,7 @@ def gpytorch_linear(kernel: Any, zero_mean: bool) -> Kernel:
 
 
 def cosine_of_exponential(kernel: Any, zero_mean: bool) -> Kernel | None:
-    """Return GPyTorch's cosine kernel, a function of the distance, for one frequency only."""
+    """Return GPyTorch's cosine kernel; None for several frequencies, which it cannot represent."""
     if kernel.frequency.numel() > 1:
         return None
     result = CosineKernel().to(kernel.frequency)
@@ -227,7 +227,7 @@ def cosine_of_exponential(kernel: Any, zero_mean: bool) -> Kernel | None:
 
 
 def rbf_for_rational_quadratic(kernel: Any) -> list[Kernel]:
-    """Return RBF kernels with the same and a shorter lengthscale, nearer to heavy tails."""
+    """Return RBF kernels with the same and a fifth of the lengthscale."""
     kernels = []
     for length in (1.0, 0.2):
         smooth = RBFKernel(ard_num_dims=kernel.ard_num_dims).to(kernel.lengthscale)

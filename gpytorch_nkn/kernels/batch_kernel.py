@@ -1,4 +1,4 @@
-"""Base class of kernels, with batch expansion and indexing of all parts."""
+"""Base class of kernels whose batch can be expanded and indexed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ K = TypeVar("K", bound=Kernel)
 
 
 class BatchKernel(Kernel):
-    """Kernel whose batch can be expanded and indexed, with all of its parts.
+    """Kernel whose batch can be expanded and indexed, including its sub-kernels.
 
     ``expand_batch`` and ``kernel[i]`` return copies with independent parameters. GPyTorch's
     ``kernel[i]`` also indexes ``active_dims``, and batch entries of its ``expand_batch`` share
@@ -59,7 +59,7 @@ class BatchKernel(Kernel):
             cls.forward = _by_columns(cls.forward)
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """As in GPyTorch; integers become numbers of the kernel's dtype."""
+        """Evaluate the kernel as in GPyTorch; integer inputs are converted to its dtype."""
         if not x1.is_floating_point():
             x1 = x1.to(self.dtype)
         if x2 is not None and not x2.is_floating_point():
@@ -67,7 +67,7 @@ class BatchKernel(Kernel):
         return super().__call__(x1, x2, *args, **kwargs)
 
     def expand_batch(self: K, *sizes: torch.Size | tuple[int, ...] | int) -> K:
-        """Return a copy of the kernel whose parts all have the given batch shape."""
+        """Return a copy of the kernel and its sub-kernels with the given batch shape."""
         one = sizes[0] if len(sizes) == 1 else sizes
         batch_shape = torch.Size([one] if isinstance(one, int) else one)  # type: ignore[arg-type]
         if batch_shape == self.batch_shape:
@@ -75,13 +75,13 @@ class BatchKernel(Kernel):
         return expand_kernel_batch(self, batch_shape)
 
     def __getitem__(self: K, index: Any) -> K:
-        """Return a copy of the kernel with its batch indexed; itself if it has no batch."""
+        """Return a copy with the batch indexed, or the kernel itself if it has no batch."""
         return self if not self.batch_shape else index_kernel_batch(self, index)
 
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
     ) -> BatchPredictionStrategy:
-        """Return a strategy that also supports fantasies of a batch in a batch of one."""
+        """Return a prediction strategy that supports any batch shape, fantasies included."""
         return BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def add_constrained(
@@ -98,9 +98,9 @@ class BatchKernel(Kernel):
         Args:
             name: Name of an attribute made by :func:`constrained`.
             shape: Shape of the parameter.
-            constraint: ``None`` for positive or, with ``positive=False``, any real values.
+            constraint: ``None`` for positive values, or any real values with ``positive=False``.
             start: Value that broadcasts to the shape; ``None`` for raw values of zero.
-            positive: Whether values are positive where ``constraint`` is ``None``.
+            positive: Whether ``constraint=None`` requires positive values.
 
         Raises:
             ValueError: ``start`` violates the constraint, is not finite, or has another shape.
@@ -141,7 +141,7 @@ class BatchKernel(Kernel):
         if location is not None and isinstance(prior, float | int) and not isinstance(prior, bool):
             if not 0 < prior < math.inf:
                 raise ValueError(
-                    f"{name} is a standard deviation, which must be positive, got {prior}."
+                    f"{name} must be a positive standard deviation or a prior, got {prior}."
                 )
             prior = NormalPrior(location, torch.full_like(location, prior))
         if not isinstance(prior, Prior):
@@ -193,11 +193,11 @@ def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
             own = part is not self and getattr(part, "active_dims", None) is not None
             if isinstance(part, Kernel) and (own or (part.ard_num_dims or 1) > 1):
                 raise ValueError(
-                    "last_dim_is_batch=True evaluates a kernel at each column, but "
-                    f"{type(part).__name__} has active_dims or several lengthscales: make the "
+                    "last_dim_is_batch=True needs kernels of one column, got a "
+                    f"{type(part).__name__} with active_dims or several lengthscales; make the "
                     "kernel for one column."
                 )
-        # columns first: they broadcast with the batch of the kernel
+        # the column dimension comes first and broadcasts with the kernel's batch
         ones = (slice(None), *[None] * len(self.batch_shape))
         left, right = (x.mT.unsqueeze(-1).movedim(-3, 0)[ones] for x in (x1, x2))
         values = to_dense(forward(self, left, right, diag=diag, **params))
@@ -207,7 +207,7 @@ def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
-    """Return a copy of a kernel whose parts all have the batch shape, also in a ModuleList."""
+    """Return a copy of a kernel and all its sub-kernels with the batch shape."""
     try:
         fits = torch.broadcast_shapes(kernel.batch_shape, batch_shape) == batch_shape
     except RuntimeError:
@@ -226,14 +226,14 @@ def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
 
 
 def index_kernel_batch(kernel: K, index: Any) -> K:
-    """Return a copy of a kernel with the batch of all of its parts indexed."""
+    """Return a copy of a kernel with the batch indexed, including its sub-kernels."""
     batch_shape = kernel.batch_shape
-    # index entry numbers: this cannot reach event dimensions
+    # index a tensor of entry numbers, so that the index cannot reach event dimensions
     index = tuple(_on_cpu(i) for i in index) if isinstance(index, tuple) else _on_cpu(index)
     entries = torch.arange(batch_shape.numel()).view(batch_shape)[index]
 
     def select(value: Tensor, old: torch.Size) -> Tensor:
-        event_shape = value.shape[len(old) :]  # parts may have a smaller batch than the kernel
+        event_shape = value.shape[len(old) :]  # sub-kernels may have a smaller batch
         flat = value.expand(*batch_shape, *event_shape)
         flat = flat.reshape(batch_shape.numel(), *event_shape)
         picked = flat[entries.flatten().to(value.device)]
@@ -250,7 +250,7 @@ def _map_batch(
     kernel: K, batch_shape: torch.Size, function: Callable[[Tensor, torch.Size], Tensor]
 ) -> K:
     new_kernel = deepcopy(kernel)
-    done: set[int] = set()  # parts may share parameters
+    done: set[int] = set()  # sub-kernels may share parameters
     for module in new_kernel.modules():
         if not isinstance(module, Kernel | Layer):
             continue
@@ -262,7 +262,7 @@ def _map_batch(
                 parameter.data = function(parameter.data, old)
                 done.add(id(parameter))
         for name, buffer in list(module.named_buffers(recurse=False)):
-            # buffers of a kernel without batch (active_dims, a grid) serve the whole batch
+            # buffers without batch dimensions (active_dims, a grid) are shared by the batch
             if name != "active_dims" and len(old) and buffer.shape[: len(old)] == old:
                 setattr(module, name, function(buffer, old))
         for constraint in module.children():

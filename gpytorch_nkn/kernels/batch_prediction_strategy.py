@@ -20,10 +20,9 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
     """Prediction strategy for batches of GPs that computes equal entries once.
 
     Attributes:
-        frozen: Cached kernels of the model with fixed parameter values.
-        first: Indices ``K`` of the distinct batch entries; None if all are distinct. Otherwise
-            covariances may be given for these entries only.
-        inverse: For each entry ``B`` of the batch, its index in ``first``.
+        frozen: Cached copies of the model's kernels with fixed parameter values.
+        first: Indices ``K`` of the distinct batch entries; None if all are distinct.
+        inverse: Index in ``first`` of each batch entry ``B``.
     """
 
     first: Tensor | None = None
@@ -36,8 +35,8 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "frozen": {}}  # formulas cannot be pickled
 
-    def look_for_copies(self, members: Tensor) -> None:
-        """Find batch entries with equal kernels, numbered by ``members`` ``B``, and equal data."""
+    def find_duplicates(self, members: Tensor) -> None:
+        """Find batch entries with equal data and equal kernel numbers ``members`` ``B``."""
         if members.dim() != 1:
             return
         numbers, inverse = members.unique(return_inverse=True)
@@ -56,7 +55,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
     @property
     @cached(name="roots")
     def _roots(self) -> Tensor:
-        """Roots ``K x n x n`` of the inverses of the distinct entries."""
+        """Roots ``K x n x n`` of the inverse covariances of the distinct entries."""
         return to_dense(self.covar_cache)[self.first]
 
     def exact_prediction(
@@ -66,7 +65,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
 
         Args:
             test_mean: Prior means ``... x B x q``.
-            test_test_covar: Prior covariances of distinct or all entries, ``... x K x q x q``.
+            test_test_covar: Prior covariances ``... x K x q x q`` of the distinct or all entries.
             test_train_covar: Covariances with the training inputs, ``... x K x q x n``.
         """
         first, inverse = self.first, self.inverse
@@ -94,7 +93,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
     def _exact_predictive_covar_inv_quad_form_root(
         self, precomputed_cache: Any, test_train_covar: Any
     ) -> Any:
-        """Multiply covariances ``... x q x n`` by a root ``b x n x n``, without copies of it."""
+        """Multiply covariances ``... x q x n`` by a root ``b x n x n`` without copying the root."""
         if precomputed_cache.dim() != 3 or test_train_covar.dim() != 4:
             return super()._exact_predictive_covar_inv_quad_form_root(
                 precomputed_cache, test_train_covar

@@ -1,4 +1,4 @@
-"""Complex exponential of two frequencies, non-stationary."""
+"""Non-stationary complex exponential kernel with two frequencies."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["BivariateComplexExponentialKernel"]
 
 
 class BivariateComplexExponentialKernel(ComplexKernel):
-    r"""The rank-one Hermitian kernel of two frequencies.
+    r"""Rank-one Hermitian kernel with two frequencies.
 
     .. math::
         k(x, x') = \psi(x)\, \overline{\psi(x')}, \qquad
         \psi(x) = \tfrac{1}{2} \bigl(e^{i \omega^\top x} + e^{i \omega'^\top x}\bigr)
 
-    A valid complex kernel as the outer product of one feature: the symmetrised spectral unit of
-    Yaglom's theorem. With :math:`\omega = \omega'` it is the stationary
+    This is the symmetrised spectral unit of Yaglom's theorem, valid because it is the outer product
+    of one feature. With :math:`\omega = \omega'` it equals the stationary
     :class:`ComplexExponentialKernel`. Its diagonal
     :math:`|\psi(x)|^2 = \cos^2((\omega - \omega')^\top x / 2)` is not constant.
 
@@ -33,8 +33,8 @@ class BivariateComplexExponentialKernel(ComplexKernel):
 
     Attributes:
         frequencies: :math:`\omega` and :math:`\omega'`, ``... x 2 x D``, in radians per unit of
-            the input. They start at 1 and 1.1: equal frequencies would stay equal, and for
-            distant frequencies the diagonal decays quickly.
+            the input. They start at 1 and 1.1: equal frequencies would stay equal during training,
+            and the diagonal decays quickly if they differ much.
 
     Raises:
         TypeError: ``frequency_prior`` is not a GPyTorch prior.

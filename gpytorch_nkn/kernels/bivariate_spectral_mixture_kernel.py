@@ -16,13 +16,13 @@ from gpytorch_nkn.kernels.distances import squared_distances
 
 __all__ = ["BivariateSpectralMixtureKernel"]
 
-_GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples modulo one are spread evenly over [0, 1]
+_GOLDEN = (math.sqrt(5) - 1) / 2  # golden ratio: its multiples modulo 1 cover [0, 1] evenly
 _START_CORRELATION = 0.9
-_TINY = 1e-12  # lower limit of correlations, whose square root needs a finite gradient
+_TINY = 1e-12  # smallest correlation, so that its square root has a finite gradient
 
 
 class BivariateSpectralMixtureKernel(BatchKernel):
-    r"""Sum of :math:`Q` waves of two frequencies each, under a Gaussian envelope.
+    r"""Sum of :math:`Q` pairs of waves, each with a Gaussian envelope.
 
     .. math::
         k(x, x') &= \sum_{q=1}^{Q} w_q \exp\Bigl(-\frac{1}{2} \sum_d s_{qd}^2
@@ -32,43 +32,43 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         \psi_q(x) &= \tfrac{1}{2} [\cos \omega_q^\top \bar x + \cos \omega_q'^\top \bar x,\;
             \sin \omega_q^\top \bar x + \sin \omega_q'^\top \bar x]
 
-    The exponent contains :math:`(1 - \rho_{qd})(\bar x_d^2 + \bar x_d'^2) +
-    \rho_{qd} (\bar x_d - \bar x'_d)^2`. For :math:`\rho \ge 0` it is an RBF kernel times a
-    function of :math:`x` times the same function of :math:`x'`. With an inner product and
-    :math:`w \ge 0` the sum is a valid kernel in any dimension.
+    The inner sum equals :math:`(1 - \rho_{qd})(\bar x_d^2 + \bar x_d'^2) +
+    \rho_{qd} (\bar x_d - \bar x'_d)^2`. For :math:`\rho \ge 0` the envelope is therefore an RBF
+    kernel times :math:`h(x) h(x')`. Multiplied by an inner product and summed with
+    :math:`w \ge 0`, it is a valid kernel in any dimension.
 
-    The kernel is the transform :math:`\int\!\int e^{i (u^\top \bar x - v^\top \bar x')} S(u, v)`
-    of Gaussians around the four pairs of :math:`\pm\omega_q` and :math:`\pm\omega_q'`. Both
-    frequencies have the standard deviation :math:`s_{qd}`; their correlation is
-    :math:`\rho_{qd}`. Published forms have two different widths, which makes them asymmetric in
-    :math:`x` and :math:`x'`, hence invalid. With :math:`\rho = 1` and :math:`\omega = \omega'` a
-    component is a :class:`SpectralComponentKernel` of lengthscale :math:`1 / s`. With smaller
-    correlations functions decay away from :math:`c` over the length
-    :math:`1 / (s \sqrt{1 - \rho})`.
+    The kernel is the Fourier transform
+    :math:`\int\!\int e^{i (u^\top \bar x - v^\top \bar x')} S(u, v)` of Gaussians around the four
+    pairs of :math:`\pm\omega_q` and :math:`\pm\omega_q'`. Both frequencies have the standard
+    deviation :math:`s_{qd}` and correlation :math:`\rho_{qd}`. The published form has two different
+    standard deviations, is therefore not symmetric in :math:`x` and :math:`x'`, and is not valid.
+    With :math:`\rho = 1` and :math:`\omega = \omega'` a component is a
+    :class:`SpectralComponentKernel` of lengthscale :math:`1 / s`. With smaller correlations,
+    functions decay away from :math:`c` over the length :math:`1 / (s \sqrt{1 - \rho})`.
 
     Args:
         num_mixtures: Number of components ``Q``.
         weight_prior, scale_prior, correlation_prior, frequency_prior: Priors on the attributes.
         weight_constraint, scale_constraint: Constraints; ``None`` for positive.
-        correlation_constraint: Constraint within 0 and 1; ``None`` for these bounds.
+        correlation_constraint: Constraint within [0, 1]; ``None`` for these bounds.
         learn_center: Train the centre too.
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in
             :class:`gpytorch.kernels.Kernel`; ``ard_num_dims=None`` shares the parameters of one
             column among all columns.
 
     Attributes:
-        mixture_weights: :math:`w`, ``... x Q``, the variances at the centre; they start at 1 / Q.
+        mixture_weights: :math:`w`, ``... x Q``, variances at the centre; they start at 1 / Q.
         mixture_scales: :math:`s`, ``... x Q x D``, in radians per unit of the input.
         correlations: :math:`\rho`, ``... x Q x D``.
         frequencies: :math:`\omega` and :math:`\omega'`, ``... x Q x 2 x D``, in radians per unit
-            of the input. The two frequencies of a pair start near each other, but not equal:
-            equal frequencies would stay equal.
-        center: :math:`c`, ``... x 1 x D``, in units of the input, where all waves are in phase;
-            starts at 0.
+            of the input. The frequencies of a pair start slightly apart, because equal frequencies
+            would stay equal during training.
+        center: :math:`c`, ``... x 1 x D``, in units of the input; starts at 0. All waves are in
+            phase there.
 
     Raises:
         TypeError: A prior is not a GPyTorch prior.
-        ValueError: ``num_mixtures`` is below one, or correlations may leave 0 to 1.
+        ValueError: ``num_mixtures`` is below 1, or ``correlation_constraint`` exceeds [0, 1].
 
     Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 3; Samo
     and Roberts (2015), Generalized Spectral Kernels.
@@ -136,7 +136,7 @@ class BivariateSpectralMixtureKernel(BatchKernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return values ``... x N x M`` (``... x N`` with ``diag``)."""
-        # ... x 1 x N x D beside parameters ... x Q x 1 x D
+        # inputs ... x 1 x N x D broadcast with parameters ... x Q x 1 x D
         x1, x2 = ((x - self.center).unsqueeze(-3) for x in (x1, x2))
         width = self.mixture_scales * self.correlations.clamp_min(_TINY).sqrt()
         left, right = (x * width.unsqueeze(-2) for x in (x1, x2))
@@ -153,7 +153,7 @@ class BivariateSpectralMixtureKernel(BatchKernel):
     def _features(self, x: Tensor) -> Tensor:
         """Return the envelope times psi, ``... x Q x N x 2``.
 
-        The sum of two waves has their mean frequency; half of their difference modulates it.
+        The sum of two waves is a wave of their mean frequency with a sinusoidal envelope.
         """
         first, second = self.frequencies.split(1, dim=-2)  # each ... x Q x 1 x D
         rate = self.mixture_scales.square() * (1 - self.correlations) / 2

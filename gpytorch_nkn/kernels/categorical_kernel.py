@@ -24,14 +24,14 @@ def _values(x1: Tensor, x2: Tensor, lengthscale: Tensor) -> Tensor:
 
 
 class CategoricalKernel(FormulaKernel):
-    r"""Kernel of categorical columns, which compares codes for equality.
+    r"""Kernel of categorical inputs that compares integer codes for equality.
 
     .. math:: k(x, x') = \exp\Bigl(-\frac{1}{D} \sum_{d=1}^{D} \frac{[x_d \neq x'_d]}{\ell_d}\Bigr)
 
-    Each factor of this product is one for equal categories and :math:`e^{-1 / (D \ell_d)}`
-    otherwise: a positive constant plus a positive multiple of the identity, hence valid. Values
-    and parameters equal BoTorch's ``CategoricalKernel``; this class can also be compiled in a
-    network. It has no gradient with respect to inputs: use ``optimize_acqf_mixed``.
+    Each factor is 1 for equal categories and :math:`e^{-1 / (D \ell_d)}` otherwise, a positive
+    constant plus a positive multiple of the identity, and hence valid. Values and parameters equal
+    those in BoTorch's ``CategoricalKernel``; networks can also compile this class. The kernel has
+    no gradient with respect to inputs: optimise acquisition functions by ``optimize_acqf_mixed``.
 
     Args:
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
@@ -54,7 +54,7 @@ def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tup
     """Return the sorted, non-negative indices of categorical columns.
 
     Args:
-        cat_dims: Indices, negative ones counted from the last column; ``None`` for no column.
+        cat_dims: Indices; negative indices count from the last column. ``None`` for no column.
         num_columns: Number of all columns.
 
     Raises:
@@ -73,7 +73,7 @@ def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tup
 
 
 def check_codes(x: Tensor, cat_dims: Sequence[int], name: str) -> None:
-    """Check that categorical columns of ``x``, ``... x d``, contain integers or NaN.
+    """Check that the categorical columns of ``x``, ``... x d``, contain integers or NaN.
 
     Raises:
         ValueError: A value is not an integer.
@@ -83,6 +83,6 @@ def check_codes(x: Tensor, cat_dims: Sequence[int], name: str) -> None:
     if wrong.numel():
         raise ValueError(
             f"The categorical columns {tuple(cat_dims)} of {name} must contain integer codes, got "
-            f"{wrong[0].item():.6g}. BoTorch's optimize_acqf_mixed and "
-            "optimize_acqf_mixed_alternating search over categories."
+            f"{wrong[0].item():.6g}. Optimise acquisition functions by BoTorch's "
+            "optimize_acqf_mixed or optimize_acqf_mixed_alternating."
         )

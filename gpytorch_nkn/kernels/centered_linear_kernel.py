@@ -18,12 +18,12 @@ __all__ = ["CenteredLinearKernel"]
 
 
 class CenteredLinearKernel(FormulaKernel):
-    r"""Linear functions that vanish at a centre.
+    r"""Linear kernel of functions that are zero at a centre.
 
     .. math:: k(x, x') = \sum_d v_d\, (x_d - c_d)(x'_d - c_d)
 
-    An inner product of features, hence valid. With the centre at the mean of the inputs,
-    functions average to zero over the data: the slope does not affect the level.
+    The kernel is valid as an inner product of features. With the centre at the mean of the inputs,
+    functions average to zero over the data, so that the slope does not change the mean level.
 
     Args:
         variance_prior: Prior on the variance, ``... x 1 x D``.

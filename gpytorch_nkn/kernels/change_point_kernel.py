@@ -23,29 +23,29 @@ class ChangePointKernel(BatchKernel):
     .. math:: k(x, x') = (1 - s(x))\, k_1(x, x')\, (1 - s(x')) + s(x)\, k_2(x, x')\, s(x'),
         \qquad s(x) = \frac{1}{1 + e^{-(x_d - l) / w}}
 
-    Sums and products of valid kernels are valid. The functions of the kernels are independent:
-    with a small width, data before a change point do not affect predictions after it. With
+    Sums and products of valid kernels are valid. The functions before and after a change point are
+    independent: with a small width, data before it do not affect predictions after it. With
     :math:`K` kernels and sorted locations :math:`l_1 \le \dots \le l_{K-1}`, the window of the
     :math:`i`-th kernel is :math:`s_{i-1}(x) (1 - s_i(x))`.
 
-    :func:`gpytorch_nkn.initialization.initialize_from_data`, hence ``fit_best_of``, starts the
-    locations where the targets change most. With other trainers set the start yourself: far from
-    the true change point the gradient is nearly zero.
+    ``fit_best_of`` and :func:`gpytorch_nkn.initialization.initialize_from_data` start the
+    locations where the targets change most. With other trainers, set the start value: the gradient
+    is nearly zero far from the true change point.
 
     Args:
-        kernels: Two or more kernels in the order of the input, with ``active_dims`` of their own.
-            The same kernel may appear several times.
+        kernels: Two or more kernels in the order of the input; each may have ``active_dims``. The
+            same kernel may appear several times.
         location: :math:`l`, a number or ``... x 1 x (K - 1)``, in units of the input.
         width: :math:`w`, positive, of the same shape; the inverse of GPflow's steepness.
         switch_dim: Index :math:`d` of the column along which kernels change, counted among
             ``active_dims``.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
         location_prior, width_prior: Priors; ``None`` for no prior.
-        location_constraint, width_constraint: Constraints; ``None`` for any real location, and
-            for a positive width.
+        location_constraint, width_constraint: Constraints; ``None`` for any real location and any
+            positive width.
 
     Raises:
-        TypeError: A part is not a kernel.
+        TypeError: An entry of ``kernels`` is not a kernel.
         ValueError: There are fewer than two kernels, a location or width violates its constraint,
             or ``switch_dim`` is not the index of a column.
 
@@ -93,9 +93,9 @@ class ChangePointKernel(BatchKernel):
     ):
         for kernel in kernels:
             if not isinstance(kernel, Kernel):
-                raise TypeError(f"Parts must be gpytorch.kernels.Kernel, got {kernel!r}.")
+                raise TypeError(f"kernels must be gpytorch.kernels.Kernel, got {kernel!r}.")
         if len(kernels) < 2:
-            raise ValueError(f"A change point needs at least two kernels, got {len(kernels)}.")
+            raise ValueError(f"ChangePointKernel needs at least 2 kernels, got {len(kernels)}.")
         if not isinstance(switch_dim, int) or switch_dim < 0:
             raise ValueError(f"switch_dim must be the index of a column, got {switch_dim!r}.")
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
@@ -141,7 +141,7 @@ class ChangePointKernel(BatchKernel):
 
 
 def change_point_products(kernel: ChangePointKernel) -> list[list[Kernel]]:
-    """Return products of kernels whose sum is the change point kernel; steps are copies."""
+    """Return lists of kernels whose products add up to ``kernel``, with new step kernels."""
     location, width = (value.detach() for value in kernel._sorted())
 
     def step(side: Literal["before", "after"], index: int) -> Kernel:

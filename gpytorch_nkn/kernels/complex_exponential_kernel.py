@@ -14,13 +14,13 @@ __all__ = ["ComplexExponentialKernel"]
 
 
 class ComplexExponentialKernel(ComplexKernel):
-    r"""Complex exponential with one frequency.
+    r"""Complex exponential kernel with one frequency.
 
     .. math:: k(x, x') = \exp\bigl(i\, \mu^\top (x - x')\bigr)
 
-    It is the rank-one Hermitian :math:`\phi(x) \overline{\phi(x')}` with
-    :math:`\phi(x) = \exp(i \mu^\top x)`, hence valid, and stationary. Outside of a network it
-    has the values of its real part :math:`\cos(\mu^\top (x - x'))`.
+    The kernel is stationary, and valid as the rank-one Hermitian
+    :math:`\phi(x) \overline{\phi(x')}` with :math:`\phi(x) = \exp(i \mu^\top x)`. Outside a network
+    it returns its real part :math:`\cos(\mu^\top (x - x'))`.
 
     Args:
         frequency_prior: Prior on the frequencies ``... x 1 x D``; frequencies may be negative.

@@ -13,13 +13,13 @@ __all__ = ["ComplexKernel"]
 
 
 class ComplexKernel(BatchKernel):
-    r"""A complex-valued Hermitian kernel.
+    r"""Complex-valued Hermitian kernel.
 
-    Outside of a network, calls return the real part, which is a valid real kernel (Sun et al.
-    2018, lemma 6). A :class:`~gpytorch_nkn.kernels.NeuralKernelNetwork` passes complex values
-    through its layers and takes the real part of the output, which represents more kernels.
+    Outside a network, calls return the real part, which is a valid real kernel (Sun et al. 2018,
+    lemma 6). A :class:`~gpytorch_nkn.kernels.NeuralKernelNetwork` passes complex values through its
+    layers and takes the real part of the output, and thus represents more kernels.
 
-    Parameters are real: ``.double()`` would silently cast a complex parameter.
+    Parameters are real, because ``.double()`` silently discards imaginary parts.
     """
 
     def complex_values(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:

@@ -17,7 +17,7 @@ _SERIES_UP_TO = 0.5
 
 
 def _variance(time: Tensor) -> Tensor:
-    """Integrate (1 - exp(-s))^2 from 0 to ``time``, by a series near zero against cancellation."""
+    """Integrate (1 - exp(-s))^2 from 0 to ``time``; a series avoids cancellation near zero."""
     small = time < _SERIES_UP_TO
     near, far = torch.where(small, time, 0.0), torch.where(small, 1.0, time)
     series = torch.zeros_like(near)
@@ -35,19 +35,19 @@ def _covariance(a: Tensor, b: Tensor, lengthscale: Tensor) -> Tensor:
 
 
 class DampedTrendKernel(WalkKernel):
-    r"""Damped trends (integrated Ornstein-Uhlenbeck process).
+    r"""Damped trend (integrated Ornstein-Uhlenbeck process).
 
     .. math::
         k(x, x') = \frac{\ell^3}{u^3} \Bigl(m - e - \frac{e^2}{2}
             + \bigl(1 - e^{-|a - b| / \ell}\bigr) \frac{e^2}{2}\Bigr),
         \qquad m = \min(a, b) / \ell,\; e = 1 - e^{-m}
 
-    with :math:`a = \max(x - o, 0)` and :math:`b = \max(x' - o, 0)`: the covariance of
-    :math:`\int_0^a v(t)\, dt` for a slope that starts at zero and obeys
-    :math:`dv = -v\, dt / \ell + u^{-3/2}\, dw`, hence valid. The response to noise after a time
-    :math:`t` is :math:`\ell\, (1 - e^{-t / \ell})`. The best forecast continues the last slope
-    and levels off after a few :math:`\ell`. The limit of long lengthscales is
-    :class:`gpytorch_nkn.kernels.IntegratedWienerKernel`, and that of short lengthscales is
+    with :math:`a = \max(x - o, 0)` and :math:`b = \max(x' - o, 0)`. It is valid as the covariance
+    of :math:`\int_0^a v(t)\, dt` for a slope that starts at zero and follows
+    :math:`dv = -v\, dt / \ell + u^{-3/2}\, dw`. The response to noise after a time :math:`t` is
+    :math:`\ell\, (1 - e^{-t / \ell})`. Forecasts continue the last slope and level off after a few
+    lengthscales. For long lengthscales the kernel tends to
+    :class:`gpytorch_nkn.kernels.IntegratedWienerKernel`, for short ones to
     :class:`gpytorch_nkn.kernels.WienerKernel` times :math:`\ell^2 u^{-2}`.
 
     Args:
@@ -55,10 +55,10 @@ class DampedTrendKernel(WalkKernel):
         lengthscale_prior, lengthscale_constraint: As in :class:`gpytorch.kernels.Kernel`.
 
     Attributes:
-        lengthscale: :math:`\ell`, ``... x 1 x 1``: decay time of a slope.
+        lengthscale: :math:`\ell`, ``... x 1 x 1``, the decay time of a slope.
 
     Raises:
-        ValueError: ``unit`` is not positive, or there are several input columns.
+        ValueError: ``unit`` is not positive, or the input has several columns.
 
     References: Uhlenbeck and Ornstein (1930), On the Theory of the Brownian Motion, for the
     process; Gardner and McKenzie (1985), Forecasting Trends in Time Series, for damped trends.

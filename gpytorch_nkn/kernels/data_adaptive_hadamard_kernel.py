@@ -20,53 +20,52 @@ from gpytorch_nkn.kernels.network import kernel_values
 
 __all__ = ["DataAdaptiveHadamardKernel", "cluster_centers"]
 
-_MAX_ROWS = 20_000  # for the clustering; larger data are subsampled
-_ITERATIONS = 25  # of k-means; more of them hardly change the anchors
-_JITTER = 1e-4  # relative to the mean of the diagonal of k_g(Z, Z)
-_START_STD = 0.1  # of the weights, whose gradient is zero at zero
+_MAX_ROWS = 20_000  # rows that k-means uses; larger data sets are subsampled
+_ITERATIONS = 25  # k-means iterations; more of them hardly change the anchors
+_JITTER = 1e-4  # jitter relative to the mean diagonal of k_g(Z, Z)
+_START_STD = 0.1  # standard deviation of start weights; weights of zero have a zero gradient
 
 
 class DataAdaptiveHadamardKernel(BatchKernel):
-    r"""A base kernel times a learned factor that starts near one.
+    r"""Product of a base kernel and a learned factor that starts near one.
 
     .. math::
         k(x, x') = k_0(x, x') \bigl(1 + g(x)^\top g(x')\bigr), \qquad
         g(x) = A^\top L^{-1} k_g(Z, x), \qquad L L^\top = k_g(Z, Z)
 
-    for ``M`` anchors ``Z`` and weights ``A`` of rank ``R``. The second factor is a sum of inner
-    products, so the product is valid by Schur's theorem. With :math:`A = 0` it is the base
+    for ``M`` anchors ``Z`` and weights ``A`` of rank ``R``. The second factor is one plus an inner
+    product, so the kernel is valid by Schur's theorem. With :math:`A = 0` it equals the base
     kernel. It is the covariance of
 
     .. math:: f(x) = f_0(x) + \sum_{r=1}^{R} g_r(x) f_r(x)
 
-    with independent :math:`f_0, \dots, f_R` of the base kernel. Rank 1 varies the amplitude;
-    higher ranks also reduce the correlation between regions. Far from all anchors :math:`g` is
-    zero. With normal weights of standard deviation :math:`\sigma` (``weight_prior``) each
-    :math:`g_r` is a Gaussian process with kernel :math:`\sigma^2 k_g` at the anchors.
+    where :math:`f_0, \dots, f_R` are independent processes with the base kernel. Rank 1 varies the
+    amplitude; higher ranks also reduce the correlation between regions. Far from all anchors
+    :math:`g` is zero. A normal prior on the weights, of standard deviation :math:`\sigma`, makes
+    each :math:`g_r` a Gaussian process with kernel :math:`\sigma^2 k_g` at the anchors.
 
-    Train the base kernel first and start from a copy of it: the weights then need no restarts.
-    Choose among several such kernels by ``fit_best_of(..., criterion="loo")``.
+    Train the base kernel first and pass a copy of it: the weights then need no restarts. Select
+    among several such kernels by ``fit_best_of(..., criterion="loo")``.
 
     Args:
-        base_kernel: Any kernel of one output.
-        anchors: ``M x D`` in the columns that this kernel sees, or ``... x M x D`` with one set
-            per batch entry. See :meth:`from_data`.
+        base_kernel: Any kernel with one output per input.
+        anchors: Points ``M x D`` in the columns selected by ``active_dims``, or ``... x M x D``
+            with one set per batch entry. See :meth:`from_data`.
         rank: Number ``R`` of columns of the weights.
         factor_kernel: :math:`k_g`; ``None`` for an RBF kernel with fixed lengthscales of
-            :math:`\sqrt{D}` standard deviations of the anchors, because shorter ones overfit small
-            data. Pass the base kernel without its ScaleKernels to share its lengthscales.
+            :math:`\sqrt{D}` standard deviations of the anchors; shorter ones overfit small data
+            sets. Pass the base kernel without its ScaleKernels to share its lengthscales.
         weight_prior: Prior on the weights. A number is the standard deviation of a normal prior
             around zero; ``None`` for no prior.
-        seed: Of the start weights, which are normal with standard deviation 0.1.
+        seed: Seed of the start weights, which are normal with standard deviation 0.1.
         batch_shape: Batch shape; ``None`` broadcasts the batch shapes of the parts.
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
-        TypeError: A part is not a kernel, a prior is not a GPyTorch prior or number, or the rank
-            is not an integer.
+        TypeError: A kernel argument is not a kernel, ``weight_prior`` is neither a prior nor a
+            number, or the rank is not an integer.
         ValueError: Anchors are not a finite matrix, or a number is not positive. On evaluation:
-            the number of columns differs from the anchors', or the base kernel has several
-            outputs.
+            inputs and anchors differ in columns, or the base kernel has several outputs.
 
     Attributes:
         weights: :math:`A`, ``... x M x R``.
@@ -115,7 +114,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         start = normal((anchors.size(-2), rank), generator)
         start = (_START_STD * start).to(anchors).expand(*batch_shape, *start.shape)
         self.register_parameter("weights", nn.Parameter(start.clone()))
-        # one distribution per weight: a sample of a scalar one would make all columns equal
+        # one distribution per weight; sampling a scalar prior would make all columns equal
         zeros = torch.zeros_like(start[(0,) * len(batch_shape)])
         self.add_prior("weight_prior", weight_prior, "weights", zeros)
 
@@ -131,13 +130,13 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         active_dims: tuple[int, ...] | None = None,
         **options: Any,
     ) -> DataAdaptiveHadamardKernel:
-        """Create a kernel whose anchors are cluster centres of the inputs.
+        """Create a kernel whose anchors are k-means centres of the inputs.
 
         Args:
-            base_kernel, rank, seed, active_dims, options: As for the class.
+            base_kernel, rank, seed, active_dims, options: As in the constructor.
             train_X: Inputs ``N x D`` with all columns, scaled as for training.
-            num_anchors: Largest number of clusters; distinct rows are the anchors if there are
-                not more.
+            num_anchors: Largest number of anchors. With at most as many distinct rows, these are
+                the anchors.
 
         Raises:
             ValueError: ``train_X`` is not a finite matrix, or ``num_anchors`` is below one.
@@ -147,10 +146,10 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         return cls(base_kernel, anchors, rank, seed=seed, active_dims=active_dims, **options)
 
     def factors(self, x: Tensor) -> Tensor:
-        r"""Return :math:`g(x)`, ``... x N x R``, at ``... x N x D`` (the selected columns)."""
+        r"""Return :math:`g(x)`, ``... x N x R``, at inputs ``... x N x D`` of selected columns."""
         if x.size(-1) != self.anchors.size(-1):
             raise ValueError(
-                f"Inputs must have {self.anchors.size(-1)} columns, as the anchors, got shape "
+                f"Inputs must have {self.anchors.size(-1)} columns like the anchors, got shape "
                 f"{tuple(x.shape)}."
             )
         values = kernel_values(self.factor_kernel, x, self.anchors)
@@ -169,7 +168,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         return values * (1 + ((g1 * g2).sum(-1) if diag else g1 @ g2.mT))
 
     def _coefficients(self) -> Tensor:
-        r"""Return :math:`L^{-\top} A`, ``... x M x R``, by one solve with ``M`` rows."""
+        r"""Return :math:`L^{-\top} A`, ``... x M x R``."""
         covar = kernel_values(self.factor_kernel, self.anchors, self.anchors)
         scale = covar.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         unit = torch.eye(covar.size(-1), dtype=covar.dtype, device=covar.device)
@@ -194,7 +193,7 @@ def _kmeans_anchors(x: Tensor, num_anchors: int, seed: int) -> Tensor:
 
 
 def cluster_centers(rows: np.ndarray, counts: np.ndarray, number: int, seed: int) -> np.ndarray:
-    """Return k-means centres of distinct rows with these counts, columns scaled to unit variance.
+    """Return k-means centres of distinct rows with counts, in columns scaled to unit variance.
 
     The global random state does not change.
     """

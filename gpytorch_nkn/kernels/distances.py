@@ -1,4 +1,4 @@
-"""Distances and functions of them that are twice differentiable at equal inputs."""
+"""Distances, and functions of distances, that are twice differentiable at equal inputs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = [
 def squared_distances(x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
     """Return squared Euclidean distances ``... x N x M`` (``... x N`` with ``diag``).
 
-    Values below their rounding error are set to zero, their derivatives are not.
+    Values below their rounding error are set to zero; their derivatives are kept.
     """
     if diag:
         return (x1 - x2).square().sum(-1)
     if x1.size(-1) == 1:
         return (x1 - x2.mT).square()
-    center = x1.mean(-2, keepdim=True).detach()  # differences of large squares cancel
+    center = x1.mean(-2, keepdim=True).detach()  # avoids cancellation between large squares
     x1, x2 = x1 - center, x2 - center
     norms = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1, keepdim=True).mT
     square = norms - 2 * x1 @ x2.mT
@@ -49,9 +49,9 @@ def distances(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def may_be_differentiated(*inputs: Tensor) -> bool:
-    """Whether derivatives with respect to inputs may follow, in backward or forward mode.
+    """Whether inputs may be differentiated, in backward or forward mode.
 
-    Also true during tracing, because a trace must hold for any inputs.
+    The answer is True during tracing, because a trace must be valid for any inputs.
     """
     return (
         torch.jit.is_tracing()
@@ -62,9 +62,9 @@ def may_be_differentiated(*inputs: Tensor) -> bool:
 
 
 def are_same(x1: Tensor, x2: Tensor) -> bool:
-    """Whether results for one input can be used for the other.
+    """Whether a result for one input can be reused for the other.
 
-    Equal inputs with separate derivatives are not the same.
+    Equal inputs whose derivatives are computed separately are not the same.
     """
     return x1 is x2 or (
         x1.shape == x2.shape and not may_be_differentiated(x1, x2) and torch.equal(x1, x2)
@@ -74,39 +74,40 @@ def are_same(x1: Tensor, x2: Tensor) -> bool:
 def kink(difference: Tensor) -> Tensor:
     r"""Return zeros with the infinite second derivative of :math:`\lVert u \rVert` at zero.
 
-    The argument ``... x D`` is the difference :math:`u`. Values and gradients are zero, as are
-    derivatives with respect to a lengthscale, which does not change a difference of zero.
+    The argument is the difference :math:`u`, ``... x D``. Values, gradients and derivatives with
+    respect to a lengthscale are zero, because a lengthscale does not change a zero difference.
     """
     largest = torch.finfo(difference.dtype).max
     equal = (difference == 0).all(-1, keepdim=True)
-    # only the second derivative multiplies both factors, and the product overflows
+    # only the second derivative contains the product of both factors, which overflows
     only_equal = torch.where(equal, difference, 0.0) * largest**0.8
     return only_equal.square().sum(-1) * largest**0.5
 
 
 def matern32_of(square: Tensor) -> Tensor:
-    """Return the Matern-3/2 kernel for three times the squared distances."""
+    """Return values of the Matern-3/2 kernel, given three times the squared distances."""
     near, small, root = _split(square, 0.5)
     return torch.where(near, 1 - small / 2, (1 + root) * (-root).exp())
 
 
 def matern52_of(square: Tensor) -> Tensor:
-    """Return the Matern-5/2 kernel for five times the squared distances."""
+    """Return values of the Matern-5/2 kernel, given five times the squared distances."""
     near, small, root = _split(square, 0.25)
     far = (1 + root + square / 3) * (-root).exp()
     return torch.where(near, 1 - small / 6 + small.square() / 24, far)
 
 
 def cosine_of(square: Tensor) -> Tensor:
-    """Return the cosine of square roots."""
+    """Return the cosine of the square root."""
     near, small, root = _split(square, 0.25)
     return torch.where(near, 1 - small / 2 + small.square() / 24, root.cos())
 
 
 def _split(square: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return where roots are below a power of the rounding error, squares there, roots elsewhere.
+    """Return a mask of values near zero, squares inside the mask, and roots outside it.
 
-    Near zero a series replaces functions of the root, whose derivatives are unbounded.
+    Roots below ``eps ** power`` are near zero. A series replaces functions of the root there,
+    because the root has unbounded derivatives.
     """
     near = square < torch.finfo(square.dtype).eps ** (2 * power)
     return near, torch.where(near, square, 0.0), torch.where(near, 1.0, square).sqrt()

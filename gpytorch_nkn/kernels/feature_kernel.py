@@ -1,4 +1,4 @@
-"""Base class of kernels that are inner products of finitely many features."""
+"""Base class of kernels with finitely many features."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["FeatureKernel"]
 
 
 class FeatureKernel(BatchKernel):
-    r"""A kernel :math:`k(x, x') = \phi(x)^\top \phi(x')`, valid as an inner product.
+    r"""Kernel :math:`k(x, x') = \phi(x)^\top \phi(x')`, valid as an inner product.
 
-    Values are linear operators of low rank: an exact GP trains, predicts and samples in feature
-    space.
+    Values are linear operators of low rank, so that an exact GP trains, predicts and samples in
+    feature space.
 
     Attributes:
         feature_dim: Number of features.
-        leaves_rest: Whether the features approximate a kernel, with the remainder :meth:`rest`.
+        leaves_rest: Whether the features approximate a kernel, with remainder :meth:`rest`.
     """
 
     feature_dim: int
@@ -43,7 +43,7 @@ class FeatureKernel(BatchKernel):
         return self._features(x)
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor:
-        """Return the prior covariance (``diag``: variances) that the features do not represent."""
+        """Return the part of the prior covariance (``diag``: variances) outside the features."""
         raise NotImplementedError
 
     def forward(

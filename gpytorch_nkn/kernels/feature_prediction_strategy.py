@@ -28,7 +28,7 @@ __all__ = ["FeaturePredictionStrategy", "feature_function", "rest_function"]
 
 
 def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
-    """Return the features of a :class:`FeatureKernel`, scaled or not; ``None`` for others."""
+    """Return the feature map of a (scaled) :class:`FeatureKernel`; ``None`` for other kernels."""
     inner, scales = unwrap_scales(kernel)
     if not hasattr(inner, "feature_dim"):
         return None
@@ -43,7 +43,7 @@ def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
 
 
 def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] | None:
-    """Return the covariance (``diag``: variances) that features do not represent, if any."""
+    """Return a function of the covariance (``diag``: variances) outside the features, if any."""
     inner, scales = unwrap_scales(kernel)
     if not inner.leaves_rest:
         return None
@@ -59,7 +59,7 @@ def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] |
 
 
 class FeaturePredictionStrategy(LinearPredictionStrategy):
-    """GPyTorch's strategy for linear kernels, with features evaluated in chunks of rows.
+    """GPyTorch's strategy for linear kernels, which evaluates features in chunks of rows.
 
     Without ``gpytorch.settings.detach_test_caches``, and for fantasies whose data require
     gradients, all features are evaluated together. Missing observations
@@ -81,7 +81,7 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
     ) -> tuple[Tensor, LinearOperator]:
-        """Return mean and covariance, including the covariance that features do not represent."""
+        """Return mean and covariance, including the prior covariance outside the features."""
         mean, covariance = super().exact_prediction(test_mean, test_test_covar, test_train_covar)
         if isinstance(test_test_covar, LazyEvaluatedKernelTensor):
             rest = rest_function(test_test_covar.kernel, diag=False)
@@ -97,7 +97,7 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
     @property
     @cached(name="mean_covar_cache")
     def mean_covar_cache(self) -> tuple[Tensor, Tensor]:
-        """Posterior mean ``... x P x 1`` of the weights and Cholesky factor of their precision."""
+        """Posterior mean ``... x P x 1`` of the weights, and Cholesky factor of their precision."""
         operator: Any = self.train_prior_dist.lazy_covariance_matrix
         assert isinstance(operator, LazyEvaluatedKernelTensor)
         features = feature_function(operator.kernel)
@@ -108,7 +108,7 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
             missing = self.train_labels.isnan()
             residual = residual.masked_fill(missing, 0.0)
             noise = noise.masked_fill(missing, torch.inf)
-        # GPyTorch computes this cache for all fantasies, whose data may depend on candidates
+        # GPyTorch reads this cache for all fantasies, whose data may depend on the candidates
         fantasies = operator.x1.requires_grad or self.train_labels.requires_grad
         if settings.detach_test_caches.on() and not fantasies:
             mean, factor = low_rank_posterior(features, operator.x1, residual, noise)

@@ -21,15 +21,14 @@ class Formula:
 
     Args:
         values: ``values(x1, x2, *parameters)`` returns ``... x m x n`` values by twice
-            differentiable operations. Inputs ``... x m x d`` and ``... x n x d`` have the columns
-            that the kernel sees. Parameters ``... x 1 x d`` or ``... x 1 x 1`` come in the order
-            of the kernel's spec. In blocks on the diagonal of a symmetric matrix ``x1 is x2``.
-        fast: The same values in fewer operations that are differentiable once.
-        code: Number of the formula in ``evaluation/cpp/native_plan.h``; without a code networks
+            differentiable operations. Inputs ``... x m x d`` and ``... x n x d`` have the kernel's
+            columns. Parameters ``... x 1 x d`` or ``... x 1 x 1`` have the order of the kernel's
+            spec. For diagonal blocks of a symmetric matrix, ``x1 is x2``.
+        fast: Returns the same values in fewer operations, which are differentiable once.
+        code: Number of the formula in ``evaluation/cpp/native_plan.h``; without a code, networks
             are evaluated in Python.
-        derived: Computes a number from the first parameter, once per matrix. The number is
-            appended to the parameters.
-        derived_slope: Derivative of ``derived``, from the first parameter and the number.
+        derived: Computes a further parameter from the first one, once per matrix.
+        derived_slope: Derivative of ``derived``, given the first and the derived parameter.
         max_columns: Largest number of columns for which the formula is valid.
     """
 
@@ -45,7 +44,7 @@ Points = tuple[Tensor, Tensor, Sequence[Tensor]]
 
 
 def _scaled(x1: Tensor, x2: Tensor, *parameters: Tensor) -> Points:
-    """Return inputs divided by the last parameter, the lengthscale, and other parameters."""
+    """Return inputs divided by the last parameter (the lengthscale), and the other parameters."""
     *others, lengthscale = parameters
     left = x1 / lengthscale
     return left, left if x1 is x2 else x2 / lengthscale, others
@@ -62,13 +61,13 @@ def stationary(
     """Create the formula of a function of the squared distance.
 
     Args:
-        of_square: ``of_square(square, *others)``, elementwise, from squared distances in units of
-            the lengthscale (the last parameter) and the other parameters.
-        with_slope: Returns the value and its derivative with respect to squared distances, which
-            it may overwrite. Replaces autograd for first derivatives.
+        of_square: ``of_square(square, *others)`` returns values at squared distances in units of
+            the lengthscale (the last parameter), given the other parameters.
+        with_slope: Returns values and their derivatives with respect to squared distances, and may
+            overwrite the distances. Replaces autograd for first derivatives.
         values: Replaces ``of_square`` for second derivatives.
-        points: Maps inputs and parameters to points, whose distances are used, and other
-            parameters.
+        points: Maps inputs and parameters to points, between which distances are computed, and the
+            other parameters.
         options: Further fields of :class:`Formula`.
     """
 
@@ -101,7 +100,7 @@ class _Square(Function):
 
 
 class _Stationary(Function):
-    """Function of the squared distances with an explicit derivative."""
+    """Function of squared distances with an explicit derivative."""
 
     @staticmethod
     def forward(ctx: Any, x1: Tensor, x2: Tensor, with_slope: Callable) -> Tensor:
@@ -117,7 +116,7 @@ class _Stationary(Function):
 
 
 def _centered(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    """Subtract the mean from inputs, because differences of large squares cancel."""
+    """Subtract the mean from inputs, to avoid cancellation between large squares."""
     center = x1.mean(-2, keepdim=True)
     left = x1 - center
     return left, left if x1 is x2 else x2 - center
@@ -132,14 +131,14 @@ def _square(x1: Tensor, x2: Tensor) -> Tensor:
     left = torch.cat([-2 * x1, norms1, torch.ones_like(norms1)], -1)
     right = torch.cat([x2, torch.ones_like(norms2), norms2], -1)
     square = (left @ right.mT).clamp_min_(0.0)
-    if x1 is x2:  # a square root would magnify rounding errors
+    if x1 is x2:  # exact zeros, because a square root would magnify rounding errors
         square.diagonal(dim1=-2, dim2=-1).zero_()
     return square
 
 
 def _square_gradients(x1: Tensor, x2: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return gradients of the weighted sum of squared distances; overwrites the weights."""
-    if x1 is x2:  # exact distances of zero
+    """Return gradients of the weighted sum of squared distances, and overwrite the weights."""
+    if x1 is x2:  # distances on the diagonal are constant
         weights.diagonal(dim1=-2, dim2=-1).zero_()
     with_ones1, with_ones2 = (torch.cat([x, torch.ones_like(x[..., :1])], -1) for x in (x1, x2))
     of_rows, of_columns = weights @ with_ones2, weights.mT @ with_ones1

@@ -14,11 +14,11 @@ __all__ = ["FormulaKernel", "formula_values"]
 
 
 class FormulaKernel(BatchKernel):
-    """Kernel with one formula for all evaluation paths.
+    """Kernel whose values are given by one formula, in networks and elsewhere.
 
     Attributes:
         formula: Values as a function of inputs and parameters.
-        parameter_names: Names of parameters ``... x 1 x D`` in the order of the formula.
+        parameter_names: Names of the parameters ``... x 1 x D``, in the order of the formula.
     """
 
     formula: Formula
@@ -29,7 +29,7 @@ class FormulaKernel(BatchKernel):
         formula, columns = self.formula, x1.size(-1)
         if formula.max_columns is not None and columns > formula.max_columns:
             raise ValueError(
-                f"{type(self).__name__} is for one input column, got {columns}: choose one by "
+                f"{type(self).__name__} needs one input column, got {columns}; choose one by "
                 "active_dims."
             )
         parameters = [getattr(self, name) for name in self.parameter_names]
@@ -39,7 +39,7 @@ class FormulaKernel(BatchKernel):
 def formula_values(
     formula: Formula, parameters: Sequence[Tensor], x1: Tensor, x2: Tensor, diag: bool
 ) -> Tensor:
-    """Return values of a formula for parameters ``... x 1 x D``; with ``diag`` for input pairs."""
+    """Return values of a formula at all pairs of inputs (``diag``: at corresponding inputs)."""
     if formula.derived is not None:
         parameters = [*parameters, formula.derived(parameters[0])]
     if not diag:

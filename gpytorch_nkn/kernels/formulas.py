@@ -64,7 +64,7 @@ def _rational_quadratic(square: Tensor, alpha: Tensor) -> Tensor:
 
 
 RBF = stationary(rbf, with_slope=rbf_with_slope, code=0)
-MATERN = {  # by smoothness
+MATERN = {  # formulas by nu
     0.5: stationary(_matern12, with_slope=_matern12_with_slope, values=_matern12_values, code=1),
     1.5: stationary(_matern32, with_slope=_matern32_with_slope, code=2),
     2.5: stationary(_matern52, with_slope=_matern52_with_slope, code=3),
@@ -76,7 +76,7 @@ COSINE = stationary(lambda square: cosine_of(math.pi**2 * square))
 def turns(
     x1: Tensor, x2: Tensor, lengthscale: Tensor, period: Tensor, *others: Tensor
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Map each column to a circle, such that one period is one turn.
+    """Map each column to a circle whose circumference is one period.
 
     Squared distances of points are ``4 sum sin^2(pi (x - x') / p) / l``.
     """

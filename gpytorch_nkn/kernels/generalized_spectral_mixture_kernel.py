@@ -17,7 +17,7 @@ from gpytorch_nkn.kernels.distances import squared_distances
 
 __all__ = ["GeneralizedSpectralMixtureKernel"]
 
-_START_SCALE = 0.1  # of the last layer, for a nearly stationary mixture at the start
+_START_SCALE = 0.1  # scale of the last layer's start weights: the mixture is nearly stationary
 _MIN_LENGTHSCALE = 1e-6  # softplus can underflow to zero
 
 
@@ -31,19 +31,18 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
             \cos 2\pi \bigl(\mu_q(x)^\top x - \mu_q(x')^\top x'\bigr)
 
     A neural network computes :math:`w_q`, :math:`\ell_q` and :math:`\mu_q`. The factors are a
-    function of :math:`x` times the same function of :math:`x'`, the Gibbs kernel in :math:`D`
-    dimensions and the cosine of a phase difference. Each is a valid kernel for any functions,
-    hence so is the sum.
+    product :math:`w_q(x) w_q(x')`, the Gibbs kernel in :math:`D` dimensions and the cosine of a
+    phase difference. Each factor is valid for any functions, and so is the sum of their products.
 
-    The local frequency is not :math:`\mu_q(x)` but the gradient of the phase,
-    :math:`\mu_q(x) + J_q(x)^\top x` with the Jacobian :math:`J_q`. Standardise inputs: far from the
-    origin small changes of :math:`\mu_q` change the phase a lot.
+    The local frequency is the gradient of the phase, :math:`\mu_q(x) + J_q(x)^\top x` with the
+    Jacobian :math:`J_q`, instead of :math:`\mu_q(x)`. Standardise inputs: far from the origin,
+    small changes of :math:`\mu_q` change the phase a lot.
 
     Args:
         num_mixtures: Number of components ``Q``.
         input_dim: Number of input columns ``D``.
         hidden: Widths of the hidden layers of tanh units.
-        seed: Of the generator of the network's start values.
+        seed: Seed of the network's start values.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
@@ -76,7 +75,7 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
         self._register_network((input_dim, *hidden, num_mixtures * (input_dim + 2)), seed)
 
     def _register_network(self, widths: Sequence[int], seed: int) -> None:
-        # parameters of the kernel, because batch expansion does not reach other modules
+        # the kernel holds the network's parameters, because batch expansion skips other modules
         generator = torch.Generator().manual_seed(seed)
         self.num_layers = len(widths) - 1
         for layer, (fan_in, fan_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
@@ -107,7 +106,7 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
         r"""Return weights, lengthscales and frequencies at the inputs.
 
         Args:
-            x: Inputs ``... x N x D`` with the columns that the kernel sees.
+            x: Inputs ``... x N x D`` with the columns in ``active_dims``.
 
         Returns:
             :math:`w` and :math:`\ell`, each ``... x N x Q``, and :math:`\mu`, ``... x N x Q x D``,

@@ -22,17 +22,17 @@ class GradientKernel(BatchKernel):
         \operatorname{cov}\bigl(\partial_a f(x), \partial_b f(x')\bigr)
             = \frac{\partial^2 k(x, x')}{\partial x_a\, \partial x'_b}
 
-    It generalises :class:`gpytorch.kernels.RBFKernelGrad` to any twice differentiable kernel, with
-    the same order: the value at a point, then its derivatives with respect to each column. It is
-    valid as the covariance of the derivatives of a Gaussian process. Use it with
+    This class generalises :class:`gpytorch.kernels.RBFKernelGrad` to any twice differentiable
+    kernel, in the same order: the value at a point, then its derivative with respect to each
+    column. It is valid as the covariance of a Gaussian process and its derivatives. Use it with
     ``gpytorch.means.ConstantMeanGrad`` and a ``MultitaskGaussianLikelihood`` of ``D + 1`` tasks.
 
     Args:
         base_kernel: Kernel of the function, such as a :class:`.NeuralKernelNetwork`. Derivatives
-            with respect to columns outside of its ``active_dims`` are zero.
+            with respect to columns outside its ``active_dims`` are zero.
 
     Raises:
-        ValueError: On evaluation, if functions of the kernel have no derivatives.
+        ValueError: On evaluation, if the kernel is not twice differentiable.
 
     Reference: Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, section 9.4.
     """
@@ -48,7 +48,7 @@ class GradientKernel(BatchKernel):
 
     @batch_shape.setter
     def batch_shape(self, shape: torch.Size) -> None:
-        """Do nothing: the base kernel has the batch shape."""
+        """Do nothing, because the base kernel determines the batch shape."""
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
         """Return ``D + 1``."""
@@ -74,7 +74,7 @@ class GradientKernel(BatchKernel):
             for x in (left, right):
                 if not x.requires_grad:
                     x.requires_grad_()
-            # connects a constant kernel to the inputs
+            # gives a constant kernel a derivative of zero
             value = kernel_values(self.base_kernel, left, right, diag=True)
             value = value + 0 * (left * right).sum(-1)
             slopes, of_right = grad(value.sum(), (left, right), create_graph=True)
@@ -93,6 +93,6 @@ def check_has_derivatives(values: Tensor, kernel: Any) -> None:
         raise ValueError(
             "The second derivatives of the kernel must be finite, got infinite ones for "
             f"{type(kernel).__name__}. Functions of MaternKernel with nu=0.5 and of WienerKernel "
-            "have no derivative. Take a smoother one, such as MaternKernel with nu=2.5 or "
+            "have no derivative. Use a smoother kernel, such as MaternKernel with nu=2.5 or "
             "IntegratedWienerKernel."
         )

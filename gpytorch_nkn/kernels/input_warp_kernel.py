@@ -1,4 +1,4 @@
-"""Kernel on inputs that are warped by learned curves."""
+"""Kernel on learned input warps."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gpytorch_nkn.kernels.network import kernel_values
 
 __all__ = ["InputWarpKernel", "kumaraswamy"]
 
-_EDGE = 1e-4  # distance from 0 and 1 within which the curve is linear, for finite slopes
+_EDGE = 1e-4  # the curve is linear this close to 0 and 1, for finite slopes
 
 
 def kumaraswamy(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return the Kumaraswamy distribution function on [0, 1], the identity outside."""
+    """Return the Kumaraswamy distribution function on [0, 1], and the identity elsewhere."""
     inside = x.clamp(_EDGE, 1 - _EDGE)
     rest = (b * (-(a * inside.log()).expm1()).log()).exp()  # (1 - x^a)^b
     curve = torch.where(x < _EDGE, (1 - rest) * (x / _EDGE), 1 - rest)
@@ -30,19 +30,19 @@ def kumaraswamy(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 class InputWarpKernel(BatchKernel):
-    r"""A kernel on inputs in [0, 1] whose columns are warped by learned curves.
+    r"""Kernel on inputs in [0, 1] that learned curves warp column by column.
 
     .. math:: k(x, x') = k_0(w(x), w(x')), \qquad
         w_d(x) = 1 - (1 - x_d^{a_d})^{b_d}
 
-    A kernel on transformed inputs is valid. Warping makes a function stationary that varies faster
-    near one end of a column, as over a learning rate. The Kumaraswamy distribution function is
-    similar to that of a beta distribution: a logarithm (:math:`a < 1`), an exponential
-    (:math:`a > 1, b = 1`) or an S-shaped curve. It is the identity outside of [0, 1], and linear
+    A kernel on transformed inputs is valid. Some functions vary faster near one end of a column,
+    for example a loss over the learning rate; a warp makes them stationary. The Kumaraswamy
+    distribution function resembles a logarithm (:math:`a < 1`), an exponential
+    (:math:`a > 1, b = 1`) or an S-shaped curve. It is the identity outside [0, 1], and linear
     within :math:`10^{-4}` of both ends, for finite slopes.
 
-    BoTorch's input transform ``Warp`` applies the same curve to a whole model. This kernel can
-    warp the inputs of single parts of a kernel.
+    BoTorch's input transform ``Warp`` applies the same curve to a whole model; this kernel can
+    warp the inputs of single sub-kernels.
 
     Args:
         base_kernel: The kernel :math:`k_0`.
@@ -52,8 +52,8 @@ class InputWarpKernel(BatchKernel):
             or ``... x 1 x C``.
         concentration1_prior, concentration0_prior: Priors; ``None`` for no prior. For maximum a
             posteriori estimates use ``log_normal_prior(1.0, 0.75)`` of :mod:`gpytorch_nkn.layers`,
-            with mode 1. Log-normal priors with median 1 (Snoek et al.) have a lower mode and
-            stretch both ends without evidence.
+            with mode 1. Log-normal priors with median 1 (Snoek et al.) have a mode below 1, which
+            stretches both ends without evidence.
         concentration1_constraint, concentration0_constraint: ``None`` for positive.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; ``batch_shape=None`` for
             the batch shape of the base kernel.
@@ -128,11 +128,11 @@ class InputWarpKernel(BatchKernel):
         return x.index_copy(-1, columns, warped)
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
-        """Return 1; a base kernel of derivatives would differentiate by warped inputs."""
+        """Return 1; a base kernel of derivatives would use those with respect to warped inputs."""
         if self.base_kernel.num_outputs_per_input(x1, x2) != 1:
             raise NotImplementedError(
-                "base_kernel must have one output per input, got a "
-                f"{type(self.base_kernel).__name__}: make this kernel the base kernel of it."
+                f"base_kernel must have one output per input, got {type(self.base_kernel).__name__}"
+                "; use InputWarpKernel as its base kernel instead."
             )
         return 1
 

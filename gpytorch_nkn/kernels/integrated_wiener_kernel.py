@@ -1,4 +1,4 @@
-"""Local linear trends."""
+"""Kernel of local linear trends."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ def _covariance(a: Tensor, b: Tensor) -> Tensor:
 
 
 class IntegratedWienerKernel(WalkKernel):
-    r"""Local linear trends, whose slope is a random walk (integrated Wiener process).
+    r"""Local linear trend, whose slope is a random walk (integrated Wiener process).
 
     .. math:: k(x, x') = \Bigl(\frac{m^3}{3} + |a - b| \frac{m^2}{2}\Bigr) / u^3,
         \qquad m = \min(a, b),\; a = \max(x - o, 0),\; b = \max(x' - o, 0)
 
-    The covariance of :math:`\int_0^a w(t)\, dt` for a Wiener process :math:`w`, hence valid.
-    Functions have one derivative, and the posterior mean is a cubic spline. The best forecast
-    continues the last slope; the variance of its error grows with the cube of the horizon. Level
-    and slope are zero up to the origin :math:`o`: add constant and linear kernels if needed.
+    The kernel is valid as the covariance of :math:`\int_0^a w(t)\, dt` for a Wiener process
+    :math:`w`. Functions have one derivative, and the posterior mean is a cubic spline. Forecasts
+    continue the last slope; their error variance grows with the cube of the horizon. Level and
+    slope are zero up to the origin :math:`o`; add constant and linear kernels if needed.
 
     Args:
         origin, unit, batch_shape, active_dims: As in :class:`gpytorch_nkn.kernels.WienerKernel`,
-            but the variance is 1/3 after one unit.
+            except that the variance is 1/3 after one unit.
 
     Raises:
-        ValueError: ``unit`` is not positive, or there are several input columns.
+        ValueError: ``unit`` is not positive, or the input has several columns.
 
     Reference: Wahba (1978), Improper Priors, Spline Smoothing and the Problem of Guarding Against
     Model Errors in Regression. JRSS B.

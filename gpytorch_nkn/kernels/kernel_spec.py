@@ -1,4 +1,4 @@
-"""Specs of kernel classes, and their registry."""
+"""Registry of kernel specs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "spec_of_values",
 ]
 
-# Number of trailing dimensions outside of the batch; 2 for other kinds (1 x D).
+# Number of trailing event dimensions of a parameter by kind; 2 for other kinds (1 x D).
 _EVENT_DIMS = {"exponent": 1, "constant": 1, "outputscale": 0}
 _PER_COLUMN = ("lengthscale", "shape", "period", "frequency", "variance", "center")
 _KINDS = (*_PER_COLUMN, *_EVENT_DIMS)
@@ -32,35 +32,35 @@ _ROLES = ("smooth", "periodic", "linear", "walk", "step", None)
 
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """Properties of a class of kernels that networks, features, expansions and reports use.
+    """Properties of a kernel class that networks, random features, expansions and reports use.
 
     Args:
         cls: The class.
         name: Short name, or a function that returns it for a kernel.
         parameters: Names of the parameters, in the order of the formula and the measure, with
-            their kinds: ``"lengthscale"``, ``"shape"`` (within a period), ``"period"``,
-            ``"frequency"``, ``"variance"``, ``"center"``, all ``... x 1 x D``; ``"exponent"`` and
-            ``"constant"``, ``... x 1``; ``"outputscale"``, ``...``.
-        role: Kernel type: ``"smooth"``, ``"periodic"``, ``"linear"``, ``"walk"`` (with an
-            ``origin``), ``"step"`` (with a ``location`` and a ``side``), or ``None``.
+            their kinds: ``"lengthscale"``, ``"shape"`` (dimensionless, of a periodic kernel),
+            ``"period"``, ``"frequency"``, ``"variance"``, ``"center"``, all ``... x 1 x D``;
+            ``"exponent"`` and ``"constant"``, ``... x 1``; ``"outputscale"``, ``...``.
+        role: Kernel type: ``"smooth"``, ``"periodic"``, ``"linear"``, ``"walk"`` (needs an
+            attribute ``origin``), ``"step"`` (needs ``location`` and ``side``), or ``None``.
         words: Phrase for reports, such as ``"a random walk"``; for smooth kernels, the words
             before the lengthscale.
-        formula: Formula, or a function that returns it for a kernel; ``None`` for
-            ``kernel.formula``, if there is one.
+        formula: Formula, or a function that returns it for a kernel; ``None`` uses the attribute
+            ``formula`` of the kernel, if it exists.
         measure: ``measure(kernel, columns, batch_shape, *parameters)`` returns the spectral measure
             for random features, see ``gpytorch_nkn.kernels.measures``. Parameters have the shape
             ``B x D``, or ``B`` for kinds without columns.
         start: ``start(kernel, x)`` sets start values, such as an origin, from the inputs
-            ``N x D`` that the kernel sees. Lengthscales, periods and variances are already set.
+            ``N x D`` of the kernel. Lengthscales, periods and variances are set before the call.
         period: Returns the periods ``... x 1 x D`` of a periodic kernel.
         multiply: Returns the exact product of two kernels as one kernel of the class, or ``None``.
         unit: Returns the variance ``...`` and the kernel with unit variance, for a kernel over one
             column; expansions merge equal kernels.
-        terms: Returns ``c`` and ``k`` of a kernel ``c + (1 - c) k``.
+        terms: Returns ``c`` and ``k`` if the kernel equals ``c + (1 - c) k``.
         columns: Returns one kernel per column, whose sum equals the kernel.
         products: Returns lists of kernels; the sum of their products equals the kernel.
-        to_gpytorch: Returns a GPyTorch kernel with the same, unconstrained parameters.
-        simpler: Returns similar, simpler GPyTorch kernels.
+        to_gpytorch: Returns a GPyTorch kernel with the same parameter values and no constraints.
+        simpler: Returns simpler GPyTorch kernels that resemble the kernel.
     """
 
     cls: type[Kernel]
@@ -82,7 +82,7 @@ class KernelSpec:
 
     @cached_property
     def layout(self) -> tuple[tuple[str, int], ...]:
-        """Names of the parameters with their numbers of trailing dimensions outside the batch."""
+        """Names of the parameters with their numbers of event dimensions."""
         return tuple((name, _EVENT_DIMS.get(kind, 2)) for name, kind in self.parameters.items())
 
     def first(self, kernel: Kernel, kind: str) -> Tensor | None:
@@ -104,10 +104,10 @@ _REGISTRY: dict[type[Kernel], KernelSpec] = {}
 
 
 def register(spec: KernelSpec) -> None:
-    """Add a spec to the registry, replacing that of the same class.
+    """Add a spec to the registry, in place of any earlier spec of the class.
 
     Raises:
-        TypeError: ``spec`` is not a KernelSpec, or ``spec.cls`` not a class of kernels.
+        TypeError: ``spec`` is not a KernelSpec, or ``spec.cls`` is not a kernel class.
         ValueError: The kind of a parameter or the role is unknown.
     """
     if not isinstance(spec, KernelSpec):
@@ -123,7 +123,7 @@ def register(spec: KernelSpec) -> None:
 
 
 def own_spec(kernel: Kernel) -> KernelSpec | None:
-    """Return the spec of the kernel's class; not inherited, for exact values and products."""
+    """Return the spec of exactly the kernel's class, for values and products, or None."""
     return _REGISTRY.get(type(kernel))
 
 
@@ -133,7 +133,7 @@ def spec_of(kernel: Kernel) -> KernelSpec | None:
 
 
 def spec_of_values(kernel: Kernel) -> KernelSpec | None:
-    """As :func:`spec_of`, but ``None`` if the kernel's class does not inherit the values."""
+    """Return :func:`spec_of`, or ``None`` if the kernel's class overrides ``forward``."""
     spec = spec_of(kernel)
     values = "complex_values" if hasattr(type(kernel), "complex_values") else "forward"
     same = spec is not None and getattr(spec.cls, values, None) is getattr(type(kernel), values)

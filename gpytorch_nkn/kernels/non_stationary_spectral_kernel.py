@@ -1,4 +1,4 @@
-"""Non-stationary kernel of spectral features with pairs of frequencies."""
+"""Non-stationary kernel with spectral features of frequency pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FEATURES: tuple[_Features, ...] = get_args(_Features)
 
 
 class NonStationarySpectralKernel(FeatureKernel):
-    r"""Low-rank inner product of spectral features of frequency pairs.
+    r"""Non-stationary low-rank kernel with spectral features of frequency pairs.
 
     .. math::
         k(x, x') = \psi(x)^\top \psi(x'), \qquad
@@ -32,22 +32,23 @@ class NonStationarySpectralKernel(FeatureKernel):
 
     for ``R`` pairs, with an output scale :math:`s`, a centre :math:`c` and lengthscales
     :math:`\ell`; valid as an inner product. Pairs drawn from a density give a Monte Carlo estimate
-    of Yaglom's representation, symmetrised. With the mean :math:`m = (\omega + \omega') / 2` and
-    half the difference :math:`\delta = (\omega - \omega') / 2` of a pair the kernel is
+    of Yaglom's representation, symmetrised. With :math:`m = (\omega + \omega') / 2` and
+    :math:`\delta = (\omega - \omega') / 2` the kernel is
 
     .. math::
         k(x, x') = \frac{s}{R} \sum_j \cos(\delta_j^\top z) \cos(\delta_j^\top z')
             \cos\bigl(m_j^\top (z - z')\bigr),
 
-    a sum of waves with input-dependent envelopes. The diagonal
-    :math:`s\, \mathrm{mean}_j \cos^2(\delta_j^\top z)` is ``s`` at the centre and about half of
-    that far from it. Envelopes are symmetric about the centre, unless ``learn_envelopes`` gives
+    a sum of waves with input-dependent envelopes. The variance
+    :math:`s\, \mathrm{mean}_j \cos^2(\delta_j^\top z)` is ``s`` at the centre and about ``s / 2``
+    far from it. Envelopes are symmetric about the centre, unless ``learn_envelopes`` gives
     them phases, :math:`\cos(\delta_j^\top z + \beta_j)`: then functions can be smooth on one side
     and rough on the other.
 
     Training, prediction and sampling of an exact GP take :math:`O(N R^2)` time and
-    :math:`O(N R)` memory. The kernel is for many data with input-dependent frequencies; with few
-    data, free frequencies overfit. :func:`gpytorch_nkn.models.fit_spectral_gp` regularises them.
+    :math:`O(N R)` memory. Use the kernel for large data sets with input-dependent frequencies. On
+    small data sets frequencies overfit; :func:`gpytorch_nkn.models.fit_spectral_gp` regularises
+    them.
 
     Args:
         num_features: Number ``R`` of pairs.
@@ -58,10 +59,10 @@ class NonStationarySpectralKernel(FeatureKernel):
         learn_frequencies: Train the frequencies.
         stationary: Use random Fourier features, with :math:`\omega' = \omega`.
         learn_envelopes: Train the phases of the envelopes; otherwise they are 0, as in the paper.
-            Not with ``stationary``.
-        correlation: Correlation in [0, 1) of the two frequencies at the start, each standard
-            normal. The paper uses 0; equal frequencies would stay equal.
-        seed: Of the frequencies and phases, which are equal in all batch entries.
+            Not available with ``stationary``.
+        correlation: Correlation in [0, 1) between the standard normal start values of the two
+            frequencies. The paper uses 0; equal frequencies would stay equal during training.
+        seed: Seed of the frequencies and phases, which start equal in all batch entries.
         ard: Use one lengthscale per column.
         outputscale_prior, outputscale_constraint: Prior and constraint of ``s``.
         frequency_prior: Prior on the mean frequencies; a number is the standard deviation of a
@@ -163,7 +164,7 @@ class NonStationarySpectralKernel(FeatureKernel):
 
     @property
     def is_stationary(self) -> bool:
-        """Whether values depend on differences of inputs only; false with random phases."""
+        """Whether values depend on differences of inputs only; False with random phases."""
         return self.stationary and self.feature_map == "psi"
 
     @property

@@ -1,14 +1,14 @@
 """Registry of kernels, with one spec per class.
 
 A :class:`gpytorch_nkn.kernels.KernelSpec` contains a kernel's name, parameters, spectral measure
-and algebra. Only the class and the name are required: other kernels also work in networks, by
-their values, and in expansions, under their name.
+and algebra. Only the class and the name are required. Kernels without a spec also work in networks
+and expansions.
 
 To add a kernel to the package, write its class with its :class:`gpytorch_nkn.kernels.Formula` in a
-file of its own, and add a spec here. Users call ``gpytorch_nkn.kernels.register``.
+separate file, and add a spec here. Users call ``gpytorch_nkn.kernels.register``.
 
 Subclasses inherit role, words and period from the nearest base class with a spec, and the spectral
-measure if they also inherit ``forward``. They do not inherit formula, products and name.
+measure if they also inherit ``forward``. They do not inherit the formula, products or name.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ SPECS = (
     KernelSpec(
         CategoricalKernel,
         "CAT",
-        {"lengthscale": "shape"},  # not in units of the input
+        {"lengthscale": "shape"},  # dimensionless
         words="an effect of categories",
     ),
     KernelSpec(

@@ -1,4 +1,4 @@
-"""One component of a spectral mixture, with a joint frequency vector."""
+"""Component of a spectral mixture with a frequency vector."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SpectralComponentKernel"]
 
 
 def _values(x1: Tensor, x2: Tensor, lengthscale: Tensor, frequency: Tensor) -> Tensor:
-    # differences of large phases cancel
+    # centre the inputs to avoid cancellation between large phases
     center = x1.mean(-2, keepdim=True).detach()
     left, right = ((x - center) / lengthscale for x in (x1, x2))
     phases1, phases2 = (((x - center) * frequency).sum(-1, keepdim=True) for x in (x1, x2))
@@ -24,7 +24,7 @@ def _values(x1: Tensor, x2: Tensor, lengthscale: Tensor, frequency: Tensor) -> T
 
 
 class SpectralComponentKernel(FormulaKernel):
-    r"""Quasi-periodic waves in one direction.
+    r"""Quasi-periodic kernel of waves in one direction.
 
     .. math::
         k(x, x') = \exp\Bigl(-\frac{1}{2} \sum_d \frac{(x_d - x'_d)^2}{\ell_d^2}\Bigr)
@@ -32,7 +32,7 @@ class SpectralComponentKernel(FormulaKernel):
 
     Its spectral density is the mean of two Gaussians around :math:`\mu` and :math:`-\mu` with
     standard deviations :math:`1 / \ell_d`. The density is positive, hence the kernel is valid in
-    any dimension. The frequency vector has a direction, such as that of :math:`x_1 + x_2`.
+    any dimension. The waves have a direction, for example along :math:`x_1 + x_2`. In contrast,
     :class:`gpytorch.kernels.SpectralMixtureKernel`, a product of one-dimensional mixtures, cannot
     distinguish :math:`(\mu_1, \mu_2)` from :math:`(\mu_1, -\mu_2)`.
 

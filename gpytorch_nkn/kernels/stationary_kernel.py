@@ -13,12 +13,12 @@ __all__ = ["StationaryKernel"]
 
 
 class StationaryKernel(FormulaKernel):
-    r"""Base class for stationary kernels of your own.
+    r"""Base class of user-defined stationary kernels.
 
     .. math:: k(x, x') = f\Bigl(\sum_d (x_d - x'_d)^2 / \ell_d^2\Bigr)
 
-    A subclass defines :math:`f` as ``of_square``, by operations that are twice differentiable,
-    also at zero, and is responsible for positive semi-definiteness.
+    A subclass defines :math:`f` as ``of_square``. The function must be twice differentiable, also
+    at zero, and make the kernel positive semi-definite.
 
     Args:
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,

@@ -1,4 +1,4 @@
-"""Logistic steps at a learned location, which switch other kernels on and off."""
+"""Logistic step at a learned location, which switches other kernels on or off."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gpytorch_nkn.kernels.formula_kernel import FormulaKernel
 __all__ = ["StepKernel", "logistic_step"]
 
 _SIDES = {"before": -1.0, "after": 1.0}
-_FAR = 700.0  # distance in widths beyond which the step is 0 or 1 in any floating point format
+_FAR = 700.0  # distance in widths beyond which the step is 0 or 1 in floating point
 
 
 def logistic_step(x: Tensor, location: Tensor, width: Tensor, sign: float = 1.0) -> Tensor:
-    """Logistic function of ``sign * (x - location) / width``, finite for any width."""
+    """Return the logistic function of ``sign * (x - location) / width``, finite for any width."""
     distance = x - location
     far = distance.abs() > _FAR * width
-    # an unused branch must be finite, too, for its gradient to be zero
+    # the unused branch must be finite for its gradient to be zero
     near = torch.where(far, 0.0, distance) / width
     return torch.sigmoid(sign * torch.where(far, _FAR * distance.sign(), near))
 
@@ -34,30 +34,29 @@ class StepKernel(FormulaKernel):
 
     .. math:: k(x, x') = s(x)\, s(x'), \qquad s(x) = \frac{1}{1 + e^{-(x - l) / w}}
 
-    with :math:`1 - s` in place of :math:`s` for ``side="before"``. An inner product of one
-    feature, hence valid. The kernel itself is a level shift at :math:`l`. A product with one step
-    restricts another kernel to one side, a product with two steps to a window. With steps as
-    primitives a network learns which kernels change;
-    :class:`gpytorch_nkn.kernels.ChangePointKernel` connects given kernels.
+    with :math:`1 - s` instead of :math:`s` for ``side="before"``; valid as an inner product of one
+    feature. The kernel alone is a level shift at :math:`l`. A product with one step restricts
+    another kernel to one side of :math:`l`, a product with two steps to a window. With steps as
+    primitives, a network learns which kernels change; with
+    :class:`gpytorch_nkn.kernels.ChangePointKernel` you choose the kernels.
 
-    :func:`gpytorch_nkn.initialization.initialize_from_data`, hence ``fit_best_of`` and the
-    estimators, starts the location where the targets change most.
+    ``fit_best_of``, the estimators and :func:`gpytorch_nkn.initialization.initialize_from_data`
+    start the location where the targets change most.
 
     Args:
         side: ``"after"`` for values near one above the location and near zero below it;
             ``"before"`` for the reverse.
         location: :math:`l`, a number or ``... x 1 x 1``, in units of the input.
-        width: :math:`w`, a positive number or ``... x 1 x 1``, in units of the input. Three
-            quarters of the step lie within two widths of its centre. The inverse of GPflow's
-            steepness.
+        width: :math:`w`, a positive number or ``... x 1 x 1``, in units of the input; the inverse
+            of GPflow's steepness. Three quarters of the step lie within two widths of its centre.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; one input column.
         location_prior, width_prior: Priors; ``None`` for no prior.
-        location_constraint, width_constraint: Constraints; ``None`` for any real location, and
-            for a positive width.
+        location_constraint, width_constraint: Constraints; ``None`` for any real location and any
+            positive width.
 
     Raises:
-        ValueError: ``side`` is unknown, the location or width violates its constraint, or there
-            are several input columns.
+        ValueError: ``side`` is unknown, the location or width violates its constraint, or the input
+            has several columns.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -98,7 +97,7 @@ class StepKernel(FormulaKernel):
 
     @property
     def formula(self) -> Formula:  # type: ignore[override]
-        """Formula of the side."""
+        """Formula of the step on this side."""
         return _FORMULAS[self.side]
 
 

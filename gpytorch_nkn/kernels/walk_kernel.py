@@ -1,4 +1,4 @@
-"""Base class of kernels of random walks and trends."""
+"""Base class of random walk and trend kernels."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class WalkKernel(FormulaKernel):
     .. math:: k(x, x') = u^{-p} \int_0^{\min(a, b)} g(a - s)\, g(b - s)\, ds,
         \qquad a = \max(x - o, 0),\; b = \max(x' - o, 0)
 
-    An inner product of functions of :math:`s`, hence valid for every response :math:`g`. A
-    subclass defines the integral as ``covariance(a, b)`` and the power :math:`p` of time in it.
-    The arguments are documented in :class:`gpytorch_nkn.kernels.WienerKernel`.
+    The kernel is valid for any response :math:`g`, as an inner product of functions of :math:`s`.
+    A subclass defines the integral as ``covariance(a, b)`` and the power :math:`p` of time in it.
+    For arguments see :class:`gpytorch_nkn.kernels.WienerKernel`.
 
     Raises:
-        TypeError: A kernel without lengthscale gets a prior or constraint for it.
+        TypeError: A kernel without lengthscale receives a prior or constraint for a lengthscale.
         ValueError: ``unit`` is not positive, or a number is not finite.
     """
 
@@ -70,7 +70,7 @@ class WalkKernel(FormulaKernel):
 def in_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return the earlier and the later of two times.
 
-    For equal times ``torch.minimum`` would share the derivative between both, which makes second
+    For equal times ``torch.minimum`` splits the derivative between both, which makes second
     derivatives wrong.
     """
     first = a < b
@@ -78,9 +78,9 @@ def in_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def start_walk(kernel: WalkKernel, x: Tensor) -> None:
-    """Start the origin one median step before the inputs ``N x 1``, with unit variance at the end.
+    """Set the origin one median step before the inputs ``N x 1``, with unit variance at the end.
 
-    Values that were given to the constructor do not change.
+    Values passed to the constructor do not change.
     """
     times = x.detach().flatten().unique()  # sorted
     step = times.diff().median() if len(times) > 1 else times.new_ones(())
@@ -96,12 +96,12 @@ def start_walk(kernel: WalkKernel, x: Tensor) -> None:
 
 
 def walk_formula(covariance: Callable[..., Tensor], power: int, code: int) -> Formula:
-    """Create the formula of a walk.
+    """Create the formula of a random walk or trend.
 
     Args:
         covariance: Function of times ``a`` and ``b`` since the origin, and of the lengthscale if
-            there is one.
-        power: Power of time in the covariance, including that of the lengthscale.
+            the kernel has one.
+        power: Power of time in the covariance, including powers of the lengthscale.
         code: Number of the compiled formula.
     """
 

@@ -1,4 +1,4 @@
-"""Random walks."""
+"""Random walk kernel."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ __all__ = ["WienerKernel"]
 
 
 def _covariance(a: Tensor, b: Tensor) -> Tensor:
-    # (a + b - |a - b|) / 2; equal times share the derivative
+    # (a + b - |a - b|) / 2 splits the derivative between equal times
     return torch.minimum(a, b) - kink((a - b).unsqueeze(-1)) / 2
 
 
 class WienerKernel(WalkKernel):
-    r"""Random walks in continuous time (Wiener process, Brownian motion).
+    r"""Random walk in continuous time (Wiener process, Brownian motion).
 
     .. math:: k(x, x') = \min(a, b) / u, \qquad a = \max(x - o, 0),\; b = \max(x' - o, 0)
 
-    The covariance of integrated white noise that starts at the origin :math:`o`, hence valid. The
-    best forecast is the last level; the variance of its error is proportional to the horizon.
-    Before the origin the process is zero. Functions have no derivative.
+    The kernel is valid as the covariance of integrated white noise that starts at the origin
+    :math:`o`. Forecasts continue the last level; their error variance is proportional to the
+    horizon. Before the origin the process is zero. Functions have no derivative.
 
-    The origin and the unit of time :math:`u`, after which the variance is one, are not trained:
-    an output scale and a constant kernel, or the weights of a network, have the same effect.
-    :func:`gpytorch_nkn.initialization.initialize_from_data`, hence ``fit_best_of`` and the
-    estimators, sets values that were not given: the origin one median step before the first input,
-    and unit variance at the last. With other trainers pass both.
+    The variance is one after the time unit :math:`u`. Origin and unit are not trained, because an
+    output scale and a constant kernel, or the weights of a network, have the same effect.
+    ``fit_best_of``, the estimators and :func:`gpytorch_nkn.initialization.initialize_from_data`
+    set them if they are ``None``: the origin one median step before the first input, and the unit
+    for unit variance at the last input. With other trainers, pass both.
 
     Args:
         origin: :math:`o`, a number or ``... x 1 x 1``, in units of the input; ``None`` for 0 until
@@ -39,11 +39,11 @@ class WienerKernel(WalkKernel):
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; one input column.
 
     Attributes:
-        origin, unit: ``... x 1 x 1``, in the ``state_dict``. Set them by
-            ``kernel.initialize(origin=...)``; their gradients are exact.
+        origin, unit: Buffers ``... x 1 x 1``. Set them by ``kernel.initialize(origin=...)``; their
+            gradients are exact.
 
     Raises:
-        ValueError: ``unit`` is not positive, or there are several input columns.
+        ValueError: ``unit`` is not positive, or the input has several columns.
 
     Reference: Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, appendix
     B.2.

@@ -1,4 +1,4 @@
-"""Periodic kernel without its constant part."""
+"""Periodic kernel without a constant part."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def _zero_mean_slope(lengthscale: Tensor, factor: Tensor) -> Tensor:
 
 
 class ZeroMeanPeriodicKernel(FormulaKernel):
-    r"""Periodic functions that average to zero over a period.
+    r"""Periodic kernel of functions that average to zero over a period.
 
     .. math::
         k(x, x') = \prod_d \frac{\exp(z_d \cos \theta_d) - I_0(z_d)}{\exp(z_d) - I_0(z_d)},
         \qquad \theta_d = \frac{2 \pi (x_d - x'_d)}{p_d},\; z_d = 1 / \ell_d
 
-    The numerator is MacKay's periodic kernel minus its mean over a period. Without the constant
-    term its Fourier series still has positive coefficients :math:`2 I_n(z)`, hence the kernel is
-    valid; so are the product over dimensions and the scaling to :math:`k(x, x) = 1`. For long
-    lengthscales MacKay's kernel tends to a constant, this kernel to the cosine. The lengthscale
-    is not squared, as in :class:`gpytorch.kernels.PeriodicKernel`.
+    The numerator is MacKay's periodic kernel minus its mean over a period. Its Fourier series has
+    positive coefficients :math:`2 I_n(z)`, hence each factor and their product are valid. The
+    denominator scales the kernel to :math:`k(x, x) = 1`. For long lengthscales MacKay's kernel
+    tends to a constant, and this kernel tends to a cosine. As in
+    :class:`gpytorch.kernels.PeriodicKernel`, the lengthscale is not squared.
 
     Args:
         period_length_prior: Prior on the period, ``... x 1 x D``.

@@ -233,5 +233,5 @@ def test_kernels_of_several_outputs_are_rejected(make_base):
 
 
 def test_wrong_inputs():
-    with pytest.raises(ValueError, match=r"2 columns, as the anchors, got shape \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"2 columns like the anchors, got shape \(4, 3\)"):
         make(base_kernel=RBFKernel())(torch.randn(4, 3)).to_dense()

@@ -101,7 +101,7 @@ def test_kernels_whose_functions_have_no_derivative_say_so(kernel):
     x = torch.rand(4, 1)
     with pytest.raises(ValueError, match="second derivatives .* infinite ones for .*WienerKernel"):
         GradientKernel(kernel)(x).to_dense()
-    with pytest.raises(ValueError, match="Take a smoother one, such as"):
+    with pytest.raises(ValueError, match="Use a smoother kernel, such as"):
         gradient_posterior(SingleTaskGP(x, x.sin(), covar_module=kernel), x[:2])
     for smoother in (MaternKernel(nu=2.5), IntegratedWienerKernel()):
         assert GradientKernel(smoother)(x).to_dense().isfinite().all()

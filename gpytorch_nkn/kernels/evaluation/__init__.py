@@ -1,4 +1,4 @@
-"""Evaluation of a network's values and gradients: compiled, by tiles, or plain."""
+"""Evaluation of a network's values and gradients by compiled code, by tiles, or by autograd."""
 
 from gpytorch_nkn.kernels.evaluation.native import (
     NativeEvaluator,

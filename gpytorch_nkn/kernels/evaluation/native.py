@@ -24,10 +24,10 @@ __all__ = [
     "evaluator_in_use",
     "instruction_set",
     "is_compiled",
-    "knows",
+    "supports",
 ]
 
-_ENTRIES_PER_THREAD = 30_000  # below this starting a thread takes longer than it saves
+_ENTRIES_PER_THREAD = 30_000  # with fewer entries starting a thread takes longer than it saves
 
 
 @cache
@@ -48,18 +48,18 @@ def _library() -> ctypes.CDLL | None:
 
 
 def instruction_set() -> str | None:
-    """Return the vector instructions that compiled code uses; None without compiled code."""
+    """Return the vector instruction set of the compiled code; None without compiled code."""
     library = _library()
     return None if library is None else library.nkn_instruction_set().decode()
 
 
 def is_compiled() -> bool:
-    """Whether the package was installed with a compiler, and networks run compiled by default."""
+    """Whether compiled code was installed, so that networks use it by default."""
     return settings.kernel_evaluation.path() in ("auto", "compiled") and _library() is not None
 
 
 def evaluator_in_use() -> str:
-    """Describe the code that evaluates networks in float64 on a CPU, and how to change it."""
+    """Describe which code evaluates networks in float64 on a CPU, and how to change it."""
     instructions = instruction_set()
     if instructions is not None:
         return (
@@ -68,8 +68,8 @@ def evaluator_in_use() -> str:
         )
     return (
         "Networks of kernels are evaluated by PyTorch, which takes up to seven times as long as "
-        "compiled code. To compile, install a C++ compiler and then the package again, from its "
-        "sources: pip install --force-reinstall --no-deps --no-cache-dir --no-binary gpytorch_nkn "
+        "compiled code. To compile, install a C++ compiler and reinstall the package from source: "
+        "pip install --force-reinstall --no-deps --no-cache-dir --no-binary gpytorch_nkn "
         "gpytorch_nkn (in a clone, -e . in place of the last name)."
     )
 
@@ -94,7 +94,7 @@ def applies_to(x: Tensor) -> bool:
     return True
 
 
-def knows(program: Program) -> bool:
+def supports(program: Program) -> bool:
     """Whether compiled code supports all formulas of a program."""
     return all(_factors(primitive) for primitive in program.primitives)
 
@@ -116,7 +116,7 @@ def _factors(primitive: Primitive) -> list[Primitive]:
 
 
 class _Block(NamedTuple):
-    """Matrices and rows that one thread computes."""
+    """Range of matrices and range of rows that one thread computes."""
 
     first: int
     last: int
@@ -127,8 +127,8 @@ class _Block(NamedTuple):
 class NativeEvaluator:
     """Evaluates a batch of networks on inputs ``... x N x D`` and ``... x M x D``, in float64.
 
-    The order of gradients is ``[x1, x2, theta]``, or ``[x1, theta]`` for symmetric matrices. The
-    gradients of the inputs are None unless ``with_inputs``.
+    Gradients are ``[x1, x2, theta]``, or ``[x1, theta]`` for symmetric matrices. Gradients of the
+    inputs are None unless ``with_inputs``.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
@@ -145,7 +145,7 @@ class NativeEvaluator:
         self._blocks = self._partition(x1.size(-2), x2.size(-2))
 
     def fill(self, out: Tensor) -> None:
-        """Write the matrices into ``out``, only the lower triangles of symmetric matrices."""
+        """Write the matrices into ``out``; of symmetric matrices only the lower triangles."""
         library = _library()
         out = out.view(-1, *out.shape[-2:])
 
@@ -227,7 +227,7 @@ def _expand(tensor: Tensor, batch_shape: torch.Size, event_dims: int) -> Tensor:
 
 
 def _reduced(gradient: Tensor, shape: torch.Size) -> Tensor:
-    """Sum the gradient of an expanded tensor to its original shape."""
+    """Sum the gradient of an expanded tensor over the expanded dimensions."""
     if gradient.numel() == shape.numel():
         return gradient.reshape(shape)
     return gradient.sum_to_size(shape)
@@ -239,9 +239,9 @@ def _strips(size: int, parts: int) -> list[tuple[int, int]]:
 
 
 def _step(tensor: Tensor, event_dims: int) -> int:
-    """Return the offset between batch elements of a contiguous tensor, 0 if they share one.
+    """Return the offset between batch elements of a contiguous tensor; 0 if they share one.
 
-    The stride of a dimension of size one can be arbitrary, hence the shape is used.
+    The offset is computed from the shape, because dimensions of size one have arbitrary strides.
     """
     return 0 if tensor.dim() == event_dims else tensor.shape[tensor.dim() - event_dims :].numel()
 
@@ -254,7 +254,7 @@ def _pointer(tensor: Tensor | None, event_dims: int = 0, element: int = 0) -> ct
 
 
 def _matrices(matrices: Tensor, block: _Block) -> tuple:
-    """Return the pointer to a block's first matrix, the row stride and the matrix stride."""
+    """Return a pointer to the block's first matrix, the row stride and the matrix stride."""
     step, row = matrices.stride(0), matrices.stride(1)
     return _pointer(matrices, 2, block.first), ctypes.c_int64(row), ctypes.c_int64(step)
 

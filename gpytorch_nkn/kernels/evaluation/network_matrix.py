@@ -17,9 +17,9 @@ from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator, broadcast_batch_shap
 
 __all__ = ["is_ordinary", "network_matrix", "program_matrix", "unwrap_scales"]
 
-_TILED_ENTRIES = 2_500  # per matrix of a batch, above which tiles are faster than plain autograd
+_TILED_ENTRIES = 2_500  # entries per matrix, above which tiles are faster than plain autograd
 
-# Private in PyTorch; without it no dispatch mode is assumed.
+# A private function of PyTorch. If it is missing, no dispatch mode is assumed.
 try:
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 except ImportError:
@@ -37,8 +37,8 @@ def network_matrix(
 ) -> EntrywiseMatrix | None:
     """Return the scaled matrix of a network; ``None`` if it needs plain evaluation.
 
-    With ``diag`` returns the diagonal as a batch ``... x N x 1 x 1``, only by compiled code and
-    without gradients of the inputs.
+    With ``diag``, return the diagonal as a batch ``... x N x 1 x 1``; ``None`` without compiled
+    code or if the inputs require gradients.
     """
     network.check_columns(x1)
     if settings.kernel_evaluation.path() == "plain" or not is_ordinary(x1, x2):
@@ -61,7 +61,7 @@ def network_matrix(
 
 
 def unwrap_scales(kernel: Kernel) -> tuple[Kernel, list[ScaleKernel]]:
-    """Return the kernel inside of ScaleKernels, and the ScaleKernels."""
+    """Return the kernel inside nested ScaleKernels, and these ScaleKernels."""
     scales = []
     while type(kernel) is ScaleKernel:
         scales.append(kernel)
@@ -70,7 +70,7 @@ def unwrap_scales(kernel: Kernel) -> tuple[Kernel, list[ScaleKernel]]:
 
 
 def is_ordinary(x1: Tensor, x2: Tensor) -> bool:
-    """Whether custom gradients work: plain tensors, without tracing or function transforms."""
+    """Whether inputs are plain tensors, without tracing or function transforms."""
     return (
         x1.dtype == x2.dtype
         and x1.dtype in (torch.float32, torch.float64)
@@ -91,16 +91,16 @@ def program_matrix(
 ) -> EntrywiseMatrix | None:
     """Return the matrix of a program; ``None`` if it needs plain evaluation.
 
-    Parameters are ``... x T``, inputs ``... x N x D``, a single one for a symmetric matrix.
+    Parameters are ``... x T`` and inputs ``... x N x D``; a symmetric matrix has one input.
     """
     path = settings.kernel_evaluation.path()
     if path == "plain":
         return None
     x1, x2 = inputs[0], inputs[-1]
-    if theta.dtype != x1.dtype or theta.device != x1.device:  # plain evaluation raises
+    if theta.dtype != x1.dtype or theta.device != x1.device:  # plain evaluation raises an error
         return None
     batch_shape = broadcast_batch_shapes(theta.shape[:-1], x1.shape[:-2], x2.shape[:-2])
-    compiled = native.applies_to(x1) and native.knows(program)
+    compiled = native.applies_to(x1) and native.supports(program)
     if path == "compiled" and not compiled:
         return None
     compiled = compiled and path != "tiles"
@@ -112,7 +112,7 @@ def program_matrix(
 
 
 class _ProgramMatrix:
-    """Matrix of a program, evaluated when needed."""
+    """Lazily evaluated matrix of a program."""
 
     def __init__(
         self, program: Program, compiled: bool, shape: torch.Size, tensors: tuple[Tensor, ...]
@@ -124,7 +124,7 @@ class _ProgramMatrix:
         self._program = program
 
     def bind(self, tensors: Sequence[Tensor], needed: Sequence[bool]) -> Evaluator:
-        """Return an evaluator of one batch element, or of the whole batch if compiled."""
+        """Return an evaluator of one batch element or, with compiled code, of the whole batch."""
         *inputs, theta = tensors
         make = native.NativeEvaluator if self.whole else TiledEvaluator
         return make(self._program, theta, inputs[0], inputs[-1], any(needed[:-1]))

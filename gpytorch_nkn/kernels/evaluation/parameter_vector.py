@@ -1,4 +1,4 @@
-"""All parameters of a network in one vector."""
+"""Concatenation of a network's parameters to one vector."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ParameterVector", "Slot", "has_softplus"]
 
 
 class Slot(NamedTuple):
-    """Indices of a parameter in the vector of all parameters."""
+    """Range of indices of a parameter in the vector of all parameters."""
 
     start: int
     stop: int
@@ -27,13 +27,13 @@ class Slot(NamedTuple):
 
 
 class ParameterVector:
-    """Concatenates all parameters, with one softplus for many raw values.
+    """Vector of all parameters, which applies one softplus to many raw values.
 
     Attributes:
         batch_shape: Batch shape of the network.
         size: Length of the vector per batch element.
-        parts: Parts of the vector in order: modules with names of parameters, or tensors of
-            derived numbers.
+        parts: Parts of the vector in order, each a module and the name of its parameter, or a
+            tensor of derived values.
     """
 
     def __init__(self, batch_shape: torch.Size):
@@ -44,16 +44,16 @@ class ParameterVector:
         self._event_dims: list[int] = []  # trailing dimensions outside of the batch
 
     def add(self, module: Module, name: str, count: int, event_dims: int = 2) -> Slot:
-        """Append a parameter with ``count`` numbers per batch element."""
+        """Append a parameter with ``count`` entries per batch element."""
         return self._add((module, name), count, event_dims)
 
     def add_derived(self, value: Tensor) -> Slot:
-        """Append a derived number per batch element."""
+        """Append one derived value per batch element."""
         return self._add(value.unsqueeze(-1), 1, 1)
 
     def values(self) -> Tensor | None:
         """Return the differentiable vector ``... x T``; None if a parameter has a wrong size."""
-        pieces: list[Tensor | None] = []  # None for each run of raw values
+        pieces: list[Tensor | None] = []  # None for each run of adjacent raw values
         raw: list[Tensor] = []
         runs: list[int] = []  # lengths of the runs
         fractions: dict[int, Tensor] = {}
@@ -72,7 +72,7 @@ class ParameterVector:
                 pieces.append(None)
                 runs.append(count)
         if len({flat.dtype for flat in (*raw, *pieces) if flat is not None}) > 1:
-            return None  # plain evaluation raises
+            return None  # plain evaluation raises an error
         if raw:
             transformed = softplus(_joined(raw))
             parts = iter(transformed.split(runs, -1) if len(runs) > 1 else (transformed,))
@@ -89,7 +89,7 @@ class ParameterVector:
     def _flat(self, value: Tensor, event_dims: int, count: int) -> Tensor | None:
         """Return the value as ``... x count``; None if its size is wrong."""
         if not self.batch_shape:
-            # leading dimensions of size one are allowed
+            # the value may have leading dimensions of size one
             right = value.numel() == count
             if value.dim() != event_dims:
                 right = right and value.shape[value.dim() - event_dims :].numel() == count
@@ -103,7 +103,7 @@ class ParameterVector:
 def _value(part: tuple[Module, str] | Tensor, fractions: dict[int, Tensor]) -> tuple[Tensor, bool]:
     """Return the value of a part, and whether it is raw.
 
-    ``fractions`` caches the softmax of each layer, which contains its weights and biases.
+    ``fractions`` caches the softmax of each layer, from which weights and biases are taken.
     """
     if isinstance(part, Tensor):
         return part, False

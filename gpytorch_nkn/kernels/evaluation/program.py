@@ -1,4 +1,4 @@
-"""Description of a network by formulas, columns and indices of parameters."""
+"""Description of a network by formulas, input columns and parameter indices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpytorch_nkn.linalg import broadcast_batch_shapes
 __all__ = ["LayerKind", "LayerStep", "Primitive", "Program", "describe", "is_hooked"]
 
 
-_PRODUCT = Formula(values=torch.mul)  # marks a product of factors
+_PRODUCT = Formula(values=torch.mul)  # formula of a product of factors
 
 
 class _UnknownPartError(Exception):
@@ -26,7 +26,7 @@ class _UnknownPartError(Exception):
 
 
 class LayerKind(enum.IntEnum):
-    """Kinds of layers, with their numbers in compiled code."""
+    """Kinds of layers, numbered as in the compiled code."""
 
     LINEAR = 0
     PRODUCT = 1
@@ -35,9 +35,9 @@ class LayerKind(enum.IntEnum):
 
 
 class Primitive(NamedTuple):
-    """A formula with its columns and the slots of its parameters.
+    """A formula with its input columns and the slots of its parameters.
 
-    A product has the slots of all factors, and no columns.
+    A product has no columns, and the slots of all its factors.
     """
 
     formula: Formula
@@ -50,7 +50,7 @@ class Primitive(NamedTuple):
 class LayerStep(NamedTuple):
     """A layer with the slots of its parameters, fixed coefficients and sizes of its groups.
 
-    With ``skip`` its inputs are the units of the layer before it and the primitives.
+    With ``skip``, the layer receives the units of the previous layer and the primitives.
     """
 
     kind: LayerKind
@@ -64,7 +64,7 @@ class LayerStep(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Description of a network without the values of its parameters."""
+    """Description of a network without parameter values."""
 
     primitives: tuple[Primitive, ...]
     layers: tuple[LayerStep, ...]
@@ -76,7 +76,8 @@ def describe(
 ) -> tuple[Program, ParameterVector] | None:
     """Return the program and the parameters of a scaled network.
 
-    Returns ``None`` if a part has no formula, or if the network was changed inconsistently.
+    Return ``None`` if a primitive has no formula, or if layers were replaced by others that do not
+    fit together.
     """
     batch_shapes = [network.batch_shape, *(scale.batch_shape for scale in scales)]
     vector = ParameterVector(broadcast_batch_shapes(*batch_shapes))
@@ -146,7 +147,7 @@ def _describe_base(kernel: Kernel, dims: tuple[int, ...], vector: ParameterVecto
 
 
 def _raw(module: torch.nn.Module, name: str) -> Any:
-    """Return a parameter before its transform."""
+    """Return the unconstrained value of a parameter."""
     for own in (f"raw_{name}", name):
         if own in module._parameters:
             return module._parameters[own]
@@ -171,7 +172,7 @@ def _describe_layer(layer: Any, vector: ParameterVector) -> LayerStep:
 
 
 def _columns(kernel: Kernel, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the columns that a kernel sees; an empty tuple if one does not exist."""
+    """Return the columns in the kernel's ``active_dims``; an empty tuple if one is out of range."""
     active_dims = kernel.active_dims
     if active_dims is None:
         return dims
@@ -181,5 +182,5 @@ def _columns(kernel: Kernel, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_hooked(module: torch.nn.Module) -> bool:
-    """Whether a hook or an instance attribute changes the module's ``forward``."""
+    """Whether a hook or an instance attribute may change the result of ``forward``."""
     return "forward" in vars(module) or bool(module._forward_hooks or module._forward_pre_hooks)

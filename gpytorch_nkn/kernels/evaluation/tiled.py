@@ -1,4 +1,4 @@
-"""Evaluation of a program by PyTorch, whole or tile by tile, with autograd."""
+"""Evaluation of a program by PyTorch with autograd, in tiles or as a whole."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Group(NamedTuple):
 @lru_cache(maxsize=256)
 @torch.inference_mode(False)  # autograd needs ordinary tensors in the cache
 def _grouped(program: Program) -> tuple[list[_Group], Tensor | None]:
-    """Return groups of primitives, and the permutation that restores their order."""
+    """Return groups of similar primitives, and the permutation that restores the order."""
     members: dict[tuple, list[int]] = {}
     for number, primitive in enumerate(program.primitives):
         sizes = tuple(slot.stop - slot.start for slot in primitive.slots)
@@ -66,13 +66,13 @@ def _group(primitives: Sequence[Primitive]) -> _Group:
 
 
 class _Parameters:
-    """Parameters of a program, by group and layer; with ``leaves`` as leaves of the graph."""
+    """Parameters of a program by group and layer; with ``leaves``, as leaves of the graph."""
 
     def __init__(self, program: Program, theta: Tensor, leaves: bool):
         self.program = program
         self.groups, self.order = _grouped(program)
         self._theta, self._leaves = theta, leaves
-        self.leaves: list[tuple[Tensor | Slot, Tensor]] = []  # with their indices in theta
+        self.leaves: list[tuple[Tensor | Slot, Tensor]] = []  # (indices in theta, leaf)
         self._of_groups = [self._bind(group) for group in self.groups]
         self._of_layers = [
             [None if slot is None else self._take(slot) for slot in (layer.weight, layer.bias)]
@@ -153,11 +153,10 @@ def differentiable_values(program: Program, theta: Tensor, x1: Tensor, x2: Tenso
 
 
 class TiledEvaluator(TileEvaluator):
-    """Evaluates one network on inputs ``N x D`` and ``M x D``, symmetric if they are the same.
+    """Evaluates one network on inputs ``N x D`` and ``M x D``.
 
-    The order of gradients is ``[x1, x2, theta]``, or ``[x1, theta]`` for a symmetric matrix. The
-    gradients of the inputs are None unless ``with_inputs``. Most tiles are recomputed for their
-    gradients.
+    Gradients are ``[x1, x2, theta]``, or ``[x1, theta]`` for a symmetric matrix. Gradients of the
+    inputs are None unless ``with_inputs``. The backward pass recomputes most tiles.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
@@ -179,14 +178,14 @@ class TiledEvaluator(TileEvaluator):
         return kept[0].detach()
 
     def zero_gradients(self) -> list[Tensor]:
-        """Return zeros for the sum of the gradients of tiles."""
+        """Return zeros, to which the gradients of the tiles are added."""
         zeros = [torch.zeros_like(leaf) for _, leaf in self._parameters.leaves]
         return [*zeros, *map(torch.zeros_like, self._inputs())]
 
     def add_tile_gradients(
         self, rows: slice, columns: slice, weights: Tensor, total: list[Tensor]
     ) -> None:
-        """Add the gradients of one tile."""
+        """Add the gradients of one tile to the totals."""
         kept = self._kept.pop((rows.start, columns.start), None)
         with torch.enable_grad():
             values, x1, x2 = kept or self._tile(rows, columns)
@@ -203,7 +202,7 @@ class TiledEvaluator(TileEvaluator):
                 target += gradient
 
     def gradients_from(self, totals: Sequence[list[Tensor]]) -> Gradients:
-        """Return the gradients, from the sums over the tiles of each thread."""
+        """Return the gradients, given the totals of each thread."""
         total = add_all(totals)
         of_theta = torch.zeros_like(self._theta)
         for (index, _), gradient in zip(self._parameters.leaves, total, strict=False):
@@ -222,7 +221,7 @@ class TiledEvaluator(TileEvaluator):
                 yield self._x2
 
     def _tile(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the values of a tile and its inputs."""
+        """Return the values and the inputs of a tile."""
         x1 = self._x1[rows].detach().requires_grad_(self._with_inputs)
         x2 = x1
         if not self.symmetric or rows != columns:

@@ -1,4 +1,4 @@
-"""Spectral measures of kernels, and random features that are drawn from them."""
+"""Spectral measures of kernels, from which random features are drawn."""
 
 from gpytorch_nkn.kernels.measures.draws import Draws, RandomFeatures, allocated, uniforms
 from gpytorch_nkn.kernels.measures.measures import (

@@ -1,4 +1,4 @@
-"""Partially drawn random features, and draws from discrete distributions."""
+"""Random features, and draws from discrete distributions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Draws", "RandomFeatures", "allocated", "choose", "stratified", "unif
 
 @dataclass
 class RandomFeatures:
-    r"""Random features, one pair per row ``r``, which represents a kernel.
+    r"""Random features under construction; each row ``r`` represents a kernel.
 
     .. math:: k_r(x, x') = a_r \cos\bigl(\omega_r^\top (x - x')\bigr) \prod_j f_j(x) f_j(x'),
         \qquad f_j(x) = x_{d_j} - c_j \ \text{or}\ \cos(\delta_j^\top x + b_j)
@@ -22,11 +22,11 @@ class RandomFeatures:
     Attributes:
         frequency: :math:`\omega`, ``R x D``; rows of one batch element are adjacent.
         log_amplitude: :math:`\log a`, ``R``.
-        history: Code of the choices that led to a row, ``R``; rows with equal codes have equal
+        history: Code of the random choices of each row, ``R``; rows with equal codes have equal
             amplitudes.
         factors: Rows, columns :math:`d` and centres :math:`c` of linear factors.
         waves: Rows, :math:`\delta` ``n x D`` and :math:`b` of cosine factors.
-        pending: Measures with draws whose frequencies are not drawn yet.
+        pending: Measures, each with draws whose frequencies are drawn later.
     """
 
     frequency: Tensor
@@ -39,12 +39,12 @@ class RandomFeatures:
 
 @dataclass(frozen=True)
 class Draws:
-    """Requested draws from a kernel; products request several per row.
+    """Requested draws from a kernel; products of kernels request several draws per row.
 
     Attributes:
-        row: Row of the features that a draw belongs to.
-        slot: Distinguishes the draws of a row. Draws with equal slots may depend on each other, to
-            reduce the variance; draws with different slots are independent, as products require.
+        row: Row of features to which each draw belongs.
+        slot: Number of the draw within its row. Draws with equal slots may be dependent, to reduce
+            the variance; draws with different slots are independent, as products require.
         sign: Sign of the frequency.
         rows_per_element: Number of rows per batch element.
     """
@@ -80,7 +80,7 @@ class Draws:
     def split(self, counts: Tensor) -> tuple[Draws, Tensor, Tensor]:
         """Replace each draw by ``counts`` independent draws.
 
-        Also returns the index of the original of each draw, and a number among its copies.
+        Also return the index of each draw's original, and its number among the copies.
         """
         origin = torch.repeat_interleave(counts)
         number = torch.arange(len(origin)) - (counts.cumsum(0) - counts)[origin]
@@ -93,17 +93,18 @@ class Draws:
 def uniforms(row: Tensor, history: Tensor, dim: int) -> Tensor:
     """Draw uniform numbers ``n x dim`` in (0, 1) from one scrambled Sobol sequence.
 
-    The draws of a row use different coordinates of one point: factors of a row are independent,
-    and many rows cover the joint space evenly. Rows with equal histories have consecutive points.
+    The draws of a row use different coordinates of one point. Factors of a row are therefore
+    independent, and many rows cover the joint space evenly. Rows with equal histories use
+    consecutive points.
 
     Args:
         row: Row of each draw.
-        history: Code of the choices that led to each row.
-        dim: Numbers per draw.
+        history: Code of the random choices of each row.
+        dim: Number of uniform numbers per draw.
     """
     order = row.argsort(stable=True)
     count = row.bincount(minlength=len(history))
-    number = torch.empty_like(row)  # of a draw within its row
+    number = torch.empty_like(row)  # number of a draw within its row
     number[order] = torch.arange(len(row)) - (count.cumsum(0) - count)[row[order]]
     points = torch.empty(len(history), int(count.max()), dim, dtype=torch.float64)
     if points.numel() > 0:
@@ -116,16 +117,16 @@ def uniforms(row: Tensor, history: Tensor, dim: int) -> Tensor:
 def allocated(
     weights: Tensor, group: Tensor, stratum: Tensor, even_fraction: float
 ) -> tuple[Tensor, Tensor]:
-    r"""Choose entries as :func:`stratified`, with more draws of rare entries.
+    r"""Choose entries like :func:`stratified`, with more draws of rare entries.
 
     A fraction ``even_fraction`` of the draws of a stratum is allocated evenly to all entries.
-    Importance weights correct for this. They are unbiased and have mean one in each stratum.
+    Importance weights, unbiased and with mean one in each stratum, correct for this.
 
     Args:
         weights: Weights of the entries, ``G x K``.
         group: Row of ``weights`` of each draw.
         stratum: Stratum of each draw, a subset of one group.
-        even_fraction: Fraction of the draws that does not depend on the weights.
+        even_fraction: Fraction of the draws that is allocated evenly.
 
     Returns:
         The choices, and the logarithms of the importance weights.
@@ -138,7 +139,7 @@ def allocated(
     present = (wanted > 0).to(wanted)
     even = present / present.sum(-1, keepdim=True).clamp_min(1.0)
     expected = count.unsqueeze(-1) * ((1 - even_fraction) * wanted + even_fraction * even)
-    # entries with less than one expected draw, and more until one of them is certain to be drawn
+    # group entries with less than one expected draw, and add entries until the group expects one
     ordered, order = expected.sort(-1)
     before = ordered.cumsum(-1) - ordered
     rare = torch.empty_like(expected, dtype=torch.bool)
@@ -157,11 +158,11 @@ def allocated(
 
 
 def choose(weights: Tensor, group: Tensor, uniform: Tensor) -> Tensor:
-    """Choose entries ``n`` of rows ``group`` of ``weights`` ``G x K``, by inversion."""
+    """Choose one entry for each ``group``, a row of ``weights`` ``G x K``, by inversion."""
     total = weights.sum(-1, keepdim=True)
     cumulative = (weights / torch.where(total > 0, total, 1.0)).cumsum(-1)
     cumulative = cumulative / torch.where(total > 0, cumulative[:, -1:], 1.0)
-    # one search for all rows, with values from g to g + 1 in row g
+    # one search serves all rows: row g has values from g to g + 1
     steps = cumulative + torch.arange(len(cumulative)).unsqueeze(-1)
     size = weights.size(-1)
     index = torch.searchsorted(steps.flatten(), uniform + group, right=True)
@@ -171,8 +172,8 @@ def choose(weights: Tensor, group: Tensor, uniform: Tensor) -> Tensor:
 def stratified(weights: Tensor, group: Tensor, stratum: Tensor) -> Tensor:
     """Choose entries by systematic resampling in random order.
 
-    Each choice has the probabilities of its group. Within a group and a stratum the number of
-    draws of an entry differs from its expectation by less than one.
+    The weights of its group determine the probabilities of each choice. Within a stratum of a
+    group, the number of draws of an entry differs from its expectation by less than one.
     """
     key = stratum * len(weights) + group
     _, stratum, count = key.unique(return_inverse=True, return_counts=True)

@@ -29,11 +29,11 @@ __all__ = [
 
 
 class Measure:
-    """A kernel as its mass times the mean of simple kernels, which can be drawn.
+    """Spectral measure: the kernel is the mass times the mean of randomly drawn simple kernels.
 
     Attributes:
-        mass: Value at ``x = x'`` with linear factors of one, one per batch element.
-        is_stationary: Whether draws have no linear factors.
+        mass: Variance per batch element, with linear factors set to one.
+        is_stationary: Whether the simple kernels are stationary.
     """
 
     mass: Tensor
@@ -63,7 +63,7 @@ class Frequencies(Measure):
         features.pending.append((self, draws))
 
     def add(self, points: Tensor, draws: Draws, features: RandomFeatures) -> None:
-        """Add the frequencies for uniform numbers ``n x U``; ignores further columns."""
+        """Add the frequencies for uniform numbers ``n x U``; further columns are ignored."""
         points = points[:, : self.num_uniforms]
         frequency = draws.sign.unsqueeze(-1) * self._frequency(points, draws.element)
         index = (draws.row.unsqueeze(-1), self._columns)
@@ -81,7 +81,7 @@ class Constant(Measure):
 
 
 class Linear(Measure):
-    """Measure of columns with probabilities in proportion to their variances."""
+    """Measure that draws a column with probability proportional to its variance."""
 
     is_stationary = False
 
@@ -105,7 +105,7 @@ class Linear(Measure):
 
 
 class Pairs(Measure):
-    """Uniform measure of frequency pairs: waves of the mean times waves of half the difference."""
+    """Uniform measure over frequency pairs, each a wave with a sinusoidal envelope."""
 
     def __init__(self, kernel: Any, columns: Tensor, shape: torch.Size):
         if len(columns) != kernel.input_dim:
@@ -136,7 +136,7 @@ class Pairs(Measure):
             index = (draws.row.unsqueeze(-1), self._columns)
             frequency = draws.sign.unsqueeze(-1) * mean
             features.frequency.index_put_(index, frequency, accumulate=True)
-        else:  # a wave of x times a wave of x', in place of a wave of x - x'
+        else:  # a product of waves in x and in x', instead of a wave in x - x'
             self._add_wave(draws, mean, self._phases[element, choice], features)
             twice = torch.full_like(mean[:, 0], math.log(2.0))
             features.log_amplitude.index_add_(0, draws.row, twice)
@@ -170,7 +170,7 @@ def _gaussian_mixture(columns: Tensor, lengthscale: Tensor, shape: Tensor, power
     def frequency(points: Tensor, element: Tensor) -> Tensor:
         shapes = shape[element]
         gamma = torch.as_tensor(gammaincinv(shapes.numpy(), points[:, -1].numpy())) / shapes
-        # tiny shapes underflow
+        # gamma variables with tiny shapes underflow
         scale = gamma.clamp_min(torch.finfo(gamma.dtype).tiny) ** power
         return torch.special.ndtri(points[:, :-1]) * scale.unsqueeze(-1) / lengthscale[element]
 
@@ -196,7 +196,7 @@ def periodic(
     weights = torch.as_tensor(ive(order.abs().numpy(), concentration.unsqueeze(-1).numpy()))
     if zero_mean:
         weights[..., most] = 0.0
-    weights = weights.flatten(0, 1)  # a row per element and column
+    weights = weights.flatten(0, 1)  # one row per element and column
     num_columns = len(columns)
 
     def frequency(points: Tensor, element: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ def periodic(
 
 
 def matern(kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor) -> Measure:
-    # multivariate t with 2 nu degrees of freedom
+    # a Matern kernel's frequencies have a multivariate t distribution with 2 nu degrees of freedom
     nu = torch.full((len(lengthscale),), float(kernel.nu), dtype=torch.float64)
     return _gaussian_mixture(columns, lengthscale, nu, -0.5)
 

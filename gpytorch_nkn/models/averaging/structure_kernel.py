@@ -35,7 +35,7 @@ class StructureKernel(BatchKernel):
     ) -> BatchPredictionStrategy:
         """Return a strategy that predicts once for equal entries of the batch."""
         made = BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
-        made.look_for_copies(self.members)
+        made.find_duplicates(self.members)
         return made
 
     @property
