@@ -24,7 +24,7 @@ from gpytorch_nkn.kernels import (
     NonStationarySpectralKernel,
 )
 from gpytorch_nkn.models import SpectralGP, fit_spectral_gp
-from gpytorch_nkn.plotting import plot_local_spectrum, plot_spectral_surface
+from gpytorch_nkn.plotting import plot_local_spectrum
 
 plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 BLUE, ORANGE, GRAY = "#1f5fa8", "#d1580b", "#808080"
@@ -42,11 +42,11 @@ warnings.filterwarnings("ignore", category=NumericalWarning)  # of jitter, which
 # $$k(x, x') = \cos(\delta x) \cos(\delta x') \cos m (x - x'),$$
 #
 # a wave in an envelope that depends on the location. The example below has three pairs that were
-# set by hand. Left: the power of each pair of frequencies. A stationary kernel has all its power on
+# set by hand. Left: the pairs of frequencies with power. A stationary kernel has all its power on
 # the dotted diagonal; power beside the diagonal creates envelopes. Middle: the same power by
 # location. Right: functions drawn from this kernel.
 
-# %% mystnb={"image": {"alt": "Spectral surface, local spectrum, three functions with envelopes"}}
+# %% mystnb={"image": {"alt": "Frequency pairs, local spectrum, three functions with envelopes"}}
 pairs = torch.tensor([[2.0, 2.0], [5.0, 6.0], [9.0, 11.0]])  # cycles per second
 kernel = NonStationarySpectralKernel(3, 1)
 kernel.initialize(lengthscale=1.0)
@@ -59,7 +59,10 @@ draws = features @ torch.randn(6, 3, generator=torch.Generator().manual_seed(SEE
 
 figure, axes = plt.subplots(1, 3, figsize=(14.5, 3.6), layout="constrained")
 figure.get_layout_engine().set(w_pad=0.12)
-plot_spectral_surface(axes[0], kernel, x_label="s")
+first, second = torch.cat([pairs, pairs.flip(1), pairs[:, [0, 0]], pairs[:, [1, 1]]]).T
+axes[0].plot(torch.cat([first, -first]), torch.cat([second, -second]), "o", color=BLUE, ms=5)
+axes[0].axline((0, 0), slope=1, color=GRAY, lw=0.8, ls=":")
+axes[0].set(aspect="equal", xlabel="frequency ω (cycles/s)", ylabel="frequency ω′ (cycles/s)")
 plot_local_spectrum(axes[1], kernel, seconds, window=0.12, x_label="time (s)", unit="s")
 axes[2].plot(seconds, draws + torch.tensor([6.0, 0.0, -6.0]), lw=1.2)
 axes[2].set(xlabel="time (s)", yticks=[], title="three functions, one above the other")

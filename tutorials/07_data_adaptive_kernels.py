@@ -17,7 +17,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC, SVR
 
 from gpytorch_nkn.estimators import DANKClassifier, DANKRegressor
-from gpytorch_nkn.plotting import plot_hadamard_factor
 
 plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 BLUE = "#1f5fa8"
@@ -110,8 +109,16 @@ ranges = {}
 for ax, name, limit in zip(axes, (PAPER, PAPER, SMALL), (0.4, None, 0.4), strict=True):
     F = tuned[name].factor_ @ tuned[name].factor_.T  # n x n of its root, n x rank
     moved = np.abs(F - 1).max(axis=1) > 1e-9
-    plot_hadamard_factor(ax, F[moved][:, moved], sort_by=y[moved], limit=limit, label="")
-    ax.set_title(name + (", other colours" if limit is None else ""), loc="left")
+    rows = np.flatnonzero(moved)[np.argsort(y[moved], kind="stable")]  # by class
+    change = F[np.ix_(rows, rows)] - 1
+    limit = limit or np.abs(change).max()
+    image = ax.imshow(change, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+    figure.colorbar(image, ax=ax, label="F - 1")
+    end = (y[rows] == "blob").sum() - 0.5
+    ax.hlines(end, *ax.get_xlim(), color="gray", lw=0.7)
+    ax.vlines(end, *ax.get_ylim(), color="gray", lw=0.7)
+    ax.set_xticks([end / 2, (end + len(rows)) / 2], ["blob", "parabola"])
+    ax.set(yticks=[], title=name)
     ranges[name] = {
         "least entry": F.min(),
         "largest entry": F.max(),

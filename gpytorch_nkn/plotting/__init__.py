@@ -17,7 +17,7 @@ from gpytorch_nkn.plotting.inpainting import (
     plot_inpainting,
 )
 from gpytorch_nkn.plotting.kernel import plot_kernel
-from gpytorch_nkn.plotting.learned_factor import plot_hadamard_factor
+from gpytorch_nkn.plotting.local_spectrum import plot_local_spectrum
 from gpytorch_nkn.plotting.network import plot_network
 from gpytorch_nkn.plotting.search import (
     check_progress as check_progress,
@@ -25,7 +25,6 @@ from gpytorch_nkn.plotting.search import (
     plot_one_step_ahead,
     plot_progress,
 )
-from gpytorch_nkn.plotting.spectral_surface import plot_local_spectrum, plot_spectral_surface
 from gpytorch_nkn.plotting.style import (
     PALETTE as PALETTE,
     STYLE as STYLE,
@@ -40,12 +39,10 @@ __all__ = [
     "plot_cumulative",
     "plot_effects",
     "plot_forecast",
-    "plot_hadamard_factor",
     "plot_inpainting",
     "plot_kernel",
     "plot_local_spectrum",
     "plot_network",
     "plot_one_step_ahead",
     "plot_progress",
-    "plot_spectral_surface",
 ]

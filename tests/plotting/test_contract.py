@@ -7,18 +7,17 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, RBFKernelGrad, ScaleKernel
+from gpytorch.kernels import RBFKernel, RBFKernelGrad, ScaleKernel
 from matplotlib import pyplot as plt
 
 from gpytorch_nkn import plotting
-from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 X = np.linspace(0.0, 5.0, 30)
 WAVE = np.sin(X)
 ROWS = np.random.default_rng(0).uniform(-1, 1, (40, 2))
 KERNEL = ScaleKernel(RBFKernel())
 NETWORK = NeuralKernelNetwork.additive(2)
-PAIRS = NonStationarySpectralKernel(3, 1)
 HOLES = np.zeros((12, 16), dtype=bool)
 HOLES[3:7, 4:10] = True
 
@@ -50,17 +49,15 @@ CALLS = {
     "plot_cumulative": (1, (["trend", "cycle"], [0.5, 0.9]), {"errors": [2.0, 1.0]}),
     "plot_effects": (2, ([EFFECT, PAIR],), {"y_label": "quality"}),
     "plot_forecast": (1, (X + 6, WAVE, WAVE - 1, WAVE + 1), {"train": (X, WAVE), "title": "CO2"}),
-    "plot_hadamard_factor": (1, (1 + 0.1 * np.outer(WAVE, WAVE),), {"sort_by": X > 2}),
     "plot_inpainting": (3, (FILLED,), {"label": "std (K)"}),
     "plot_kernel": (1, (KERNEL, X), {"show": "samples"}),
     "plot_local_spectrum": (1, (KERNEL, X), {}),
     "plot_network": (1, (NETWORK,), {"x": ROWS}),
     "plot_one_step_ahead": (1, (WAVE,), {"num_initial": 3}),
     "plot_progress": (1, (WAVE,), {"optimum": 2.0}),
-    "plot_spectral_surface": (1, (PAIRS,), {}),
 }
 OVER_INPUTS = ["plot_kernel", "plot_local_spectrum"]
-OF_KERNELS = [*OVER_INPUTS, "plot_network", "plot_spectral_surface"]
+OF_KERNELS = [*OVER_INPUTS, "plot_network"]
 BY_NAME = pytest.mark.parametrize("name", CALLS)
 
 
@@ -125,7 +122,6 @@ def test_one_kernel_is_needed(make_axes, name):
     refuse(make_axes, name, "Kernel(Network| is needed), got int", 3, error=TypeError)
     batches = {
         "plot_network": NeuralKernelNetwork.additive(2, batch_shape=torch.Size([3])),
-        "plot_spectral_surface": NonStationarySpectralKernel(2, 1, batch_shape=torch.Size([3])),
     }
     batch = batches.get(name, RBFKernel(batch_shape=torch.Size([3])))
     refuse(make_axes, name, r"batch of shape \(3,\); index it first", batch)
@@ -207,8 +203,6 @@ FAULTS = [
     ("plot_effects", (second_effect(mean=np.zeros((3, 4))),), {}, r"\(4, 3\), got \(3, 4\)"),
     ("plot_effects", (second_effect(grid=(X, [1.0])),), {}, "at least two .* of 30 and 1"),
     ("plot_forecast", (X, X, X[:2], X), {}, r"shapes \(30,\), \(30,\), \(1, 2\) and \(1, 30\)"),
-    ("plot_hadamard_factor", (np.ones((3, 4)),), {}, r"must be square, got shape \(3, 4\)"),
-    ("plot_hadamard_factor", (), {"sort_by": [1, 2]}, r"the shape \(30,\), got \(2,\)"),
     ("plot_inpainting", (MOVIE,), {}, r"H x W x 3 is needed, got shape \(5, 12, 16\)"),
     ("plot_inpainting", (filled(std=X),), {}, r"std must have the shape \(12, 16\), got \(30,\)"),
     (
@@ -229,8 +223,6 @@ FAULTS = [
     ("plot_local_spectrum", (), {"max_frequency": -3}, "max_frequency .* positive .* got -3"),
     ("plot_network", (), {"x": np.ones((4, 2))}, "column of x must vary, got 4 equal inputs"),
     ("plot_network", (), {"names": ["a"]}, "per input column is needed, 2, got 1"),
-    ("plot_spectral_surface", (), {"column": 1}, "one of the 1 that the kernel sees, got 1"),
-    ("plot_spectral_surface", (), {"max_frequency": 0}, "max_frequency .* positive .* got 0"),
 ]
 
 
@@ -244,7 +236,6 @@ def test_faults_are_named(make_axes, name, changed, options, match):
     [
         ("plot_inpainting", filled(missing=1.0 * HOLES), "must hold booleans, got float64"),
         ("plot_network", ScaleKernel(RBFKernel()), "NeuralKernelNetwork, got RBFKernel"),
-        ("plot_spectral_surface", ScaleKernel(MaternKernel()), "or not, got MaternKernel"),
     ],
 )
 def test_arguments_of_a_wrong_type_are_named(make_axes, name, changed, match):

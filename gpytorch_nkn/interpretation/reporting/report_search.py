@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,16 +39,13 @@ from gpytorch_nkn.interpretation.units import (
     three_digits,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = ["SearchReport", "SearchSlice", "report_search"]
 
 _GRID = 101  # points of a slice
 _SLICES = 6
 _NAMED = 6  # columns of a point that are written out
 _CANDIDATES = 4  # next points that are written out
-_PANELS, _PANEL = 3, 18  # slices of the short figure, and characters of their labels
+_PANEL = 18  # characters of a label in a panel
 _TINY = 1e-8  # least digit of a value, relative to the differences of values
 
 
@@ -86,32 +83,6 @@ class SearchReport(Findings):
     ahead: LeaveOneOut
     slices: tuple[SearchSlice, ...]  #: through the first candidate, or else the best point
 
-    def plot(self, figure: Figure | None = None) -> Figure:
-        """Draw progress, one-step-ahead errors, and slices through the next point.
-
-        Args:
-            figure: An empty figure of matplotlib; default: a new one of 10 by 6 inches, unknown
-                to pyplot.
-
-        Returns:
-            The figure.
-        """
-        from matplotlib import style
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(10, 6)) if figure is None else figure
-        if figure.get_layout_engine() is None:
-            figure.set_layout_engine("constrained")
-        halves: Any = figure.subfigures(2, 1)
-        with style.context(plotting.STYLE):
-            left, right = halves[0].subplots(1, 2)
-            self._paint_progress(left)
-            errors = self.ahead.z_scores
-            plotting.plot_one_step_ahead(right, errors, num_initial=self.num_initial)
-            shown = min(_PANELS, len(self.slices))
-            self._paint_slices(np.ravel(halves[1].subplots(1, shown)))
-        return figure
-
     def blocks(self) -> list[Block]:
         """Parts of the report in their order."""
         text = "Values in the order of evaluation, and the best so far"
@@ -141,7 +112,7 @@ class SearchReport(Findings):
         )
 
     def _paint_slices(self, axes: Any) -> None:
-        slices = [replace(s, name=literal(s.name, _PANEL)) for s in self.slices[: len(axes)]]
+        slices = [replace(s, name=literal(s.name, _PANEL)) for s in self.slices]
         plotting.plot_acquisition(axes, slices, y_label=literal(self.outcome, _PANEL))
 
 
@@ -190,8 +161,7 @@ def report_search(
         seed: Seed of all random draws; the global random state does not change.
 
     Returns:
-        The report; ``print`` shows its ``text``, ``save("search.html")`` writes a page, ``plot()``
-        draws the essentials.
+        The report; ``print`` shows its ``text``, ``save("search.html")`` writes a page.
 
     Raises:
         TypeError: The model is none of these, its likelihood is not Gaussian, or ``acquisition`` is

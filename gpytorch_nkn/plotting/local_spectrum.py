@@ -1,4 +1,4 @@
-"""Spectral density of a kernel over pairs of frequencies, and over position and frequency."""
+"""Spectral density of a kernel over position and frequency."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gpytorch.kernels import Kernel, ScaleKernel
-from torch import Tensor
+from gpytorch.kernels import Kernel
 
-from gpytorch_nkn.kernels import BivariateSpectralMixtureKernel, NonStationarySpectralKernel
 from gpytorch_nkn.plotting.inputs import (
     InputLine,
-    check_kernel,
     check_positive,
     kernel_values,
     line_of_inputs,
@@ -22,136 +19,12 @@ from gpytorch_nkn.plotting.style import add_bar, finish
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["expected_spectrogram", "plot_local_spectrum", "plot_spectral_surface", "spectral_bumps"]
+__all__ = ["plot_local_spectrum"]
 
-_FINE = 60  # largest frequency in standard deviations of the smoothing
-_CELLS = 301
 _POSITIONS, _FREQUENCIES = 161, 160
 _FINEST = 1200  # points of the grid on which kernels are evaluated
 _REACH = 8.0  # standard deviations of the squared window, where the window is 1e-7 of its peak
 _MOST_POWER = 0.995  # share of the power below the largest frequency by default
-
-
-def plot_spectral_surface(
-    ax: Axes,
-    kernel: Kernel,
-    *,
-    column: int = 0,
-    max_frequency: float | None = None,
-    x_label: str = "unit of x",
-) -> Axes:
-    r"""Draw the spectral density of a non-stationary kernel over pairs of frequencies.
-
-    By Yaglom's theorem :math:`k(x, x') = \int\!\int e^{2 \pi i (u x - v x')} S(u, v)\, du\, dv`
-    with a density that is symmetric in :math:`(u, v)` and under a change of both signs. A
-    stationary kernel has all its mass on the dotted diagonal. Mass at :math:`u - v = d` makes the
-    variance oscillate with the period :math:`1 / d`.
-
-    A pair of frequencies of a :class:`.NonStationarySpectralKernel` has four equal masses,
-    :math:`(\omega, \omega')`, :math:`(\omega', \omega)`, :math:`(\omega, \omega)` and
-    :math:`(\omega', \omega')`, and their negatives, smoothed by a Gaussian with a standard
-    deviation of a 60th of the largest frequency; for ``"phi"`` masses are expectations over the
-    phases. A component of a :class:`.BivariateSpectralMixtureKernel` has Gaussians there. The
-    figure shows the modulus of complex masses.
-
-    Args:
-        ax: Axes to draw on; a colour bar is added beside them.
-        kernel: One of these kernels without batch dimensions, possibly in ScaleKernels.
-        column: Number of the input column that varies, among those that the kernel sees.
-        max_frequency: Largest frequency in cycles per unit; by default nearly all mass is below it.
-        x_label: The unit of the input in the singular, such as ``year``.
-
-    Raises:
-        TypeError: ``kernel`` is of another kind.
-        ValueError: The kernel has a batch shape, there is no such column, or ``max_frequency`` is
-            not positive.
-    """
-    centers, masses, widths, correlations = spectral_bumps(kernel, column)
-    if max_frequency is None:
-        reach = np.abs(centers).max(1) + 3 * widths
-        order = np.argsort(reach)
-        share = masses[order].cumsum() / masses.sum()
-        largest = reach[order][min(np.searchsorted(share, _MOST_POWER), len(reach) - 1)]
-        max_frequency = float(1.08 * largest) or 1.0
-    check_positive("max_frequency", max_frequency)
-    grid = np.linspace(-max_frequency, max_frequency, _CELLS)
-    smoothing = (max_frequency / _FINE) ** 2
-    along, across = (
-        np.maximum(np.sqrt(widths**2 * part + smoothing), grid[1] - grid[0])
-        for part in (1 + correlations, 1 - correlations)
-    )
-    density = _density(grid, centers, masses, along, across)
-    unit = f"cycles per {x_label}"
-    _draw_image(ax, grid, grid, density, f"power per ({unit})²")
-    ax.plot(grid[[0, -1]], grid[[0, -1]], color="white", linewidth=0.8, linestyle=":", zorder=3)
-    ax.set_aspect("equal")
-    finish(ax, f"frequency $u$ ({unit})", f"frequency $v$ ({unit})")
-    return ax
-
-
-def spectral_bumps(
-    kernel: Kernel, column: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return Gaussians of a kernel's spectral density, whose masses sum to its value at the centre.
-
-    They have centres ``B x 2`` in cycles per unit of the kernel's inputs, masses ``B``, standard
-    deviations ``B`` (0 for points) in both frequencies, and correlations ``B``.
-    """
-    check_kernel(kernel)
-    factor = 1.0
-    while isinstance(kernel, ScaleKernel):
-        factor, kernel = factor * kernel.outputscale.item(), kernel.base_kernel
-    if isinstance(kernel, NonStationarySpectralKernel):
-        columns = kernel.input_dim
-        pairs = kernel.angular_frequencies.transpose(-3, -2)  # R x 2 x D
-        weights = (kernel.outputscale / kernel.num_features).expand(kernel.num_features)
-        deviations = correlations = pairs.new_zeros(kernel.num_features, columns)
-    elif isinstance(kernel, BivariateSpectralMixtureKernel):
-        pairs, weights = kernel.frequencies, kernel.mixture_weights
-        deviations, correlations = kernel.mixture_scales, kernel.correlations
-        columns = pairs.size(-1)
-        column = 0 if kernel.ard_num_dims is None else column  # all columns share one
-    else:
-        raise TypeError(
-            "A NonStationarySpectralKernel or a BivariateSpectralMixtureKernel is needed, in "
-            f"ScaleKernels or not, got {type(kernel).__name__}."
-        )
-    if not 0 <= column < columns:
-        raise ValueError(f"column must be one of the {columns} that the kernel sees, got {column}.")
-
-    def as_array(values: Tensor) -> np.ndarray:
-        return values.detach().double().cpu().numpy()
-
-    first, second = as_array(pairs[..., column]).T / (2 * math.pi)  # each B
-    centers = np.concatenate(
-        [np.column_stack([u, v]) for u in (first, second) for v in (first, second)]
-    )
-    masses = np.tile(factor * as_array(weights) / 8, 8)
-    widths = np.tile(as_array(deviations[..., column]) / (2 * math.pi), 8)
-    tilts = np.tile(as_array(correlations[..., column]), 8)
-    return np.concatenate([centers, -centers]), masses, widths, tilts
-
-
-def _density(
-    grid: np.ndarray,
-    centers: np.ndarray,
-    masses: np.ndarray,
-    along: np.ndarray,
-    across: np.ndarray,
-) -> np.ndarray:
-    """Sum of Gaussians ``G x G`` (rows: second frequency) with deviations along the diagonals."""
-    total = np.zeros((len(grid), len(grid)))
-    u, v = grid, grid[:, None]
-    half = len(masses) // 2  # the others are their negatives
-    for (a, b), mass, long, short in zip(
-        centers[:half], masses[:half], along[:half], across[:half], strict=True
-    ):
-        if mass <= 0:
-            continue
-        exponent = ((u - a) + (v - b)) ** 2 / (4 * long**2)
-        exponent += ((u - a) - (v - b)) ** 2 / (4 * short**2)
-        total += mass / (2 * math.pi * long * short) * np.exp(-exponent)
-    return total + total[::-1, ::-1]
 
 
 def plot_local_spectrum(
@@ -210,13 +83,13 @@ def plot_local_spectrum(
     window = (high - low) / 24 if window is None else window
     check_positive("window", window)
     positions = np.linspace(low, high, _POSITIONS)
-    frequencies, power = expected_spectrogram(kernel, line, positions, window, max_frequency)
+    frequencies, power = _expected_spectrogram(kernel, line, positions, window, max_frequency)
     _draw_image(ax, positions, frequencies, power, f"power per (cycle per {unit})")
     finish(ax, x_label, f"frequency (cycles per {unit})")
     return ax
 
 
-def expected_spectrogram(
+def _expected_spectrogram(
     kernel: Kernel,
     line: InputLine,
     positions: np.ndarray,
