@@ -19,6 +19,7 @@ from botorch.acquisition import (
     qLogNoisyExpectedImprovement,
 )
 from botorch.cross_validation import CVFolds, batch_cross_validation
+from botorch.exceptions import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.generation import MaxPosteriorSampling
 from botorch.models import ModelListGP, MultiTaskGP, SingleTaskGP
@@ -193,6 +194,23 @@ def _(told):
             deviations.append(model.posterior(X).variance.sqrt() / unit)
     assert (deviations[0] > 2 * deviations[2]).any()
     torch.testing.assert_close(deviations[1], deviations[2], rtol=1e-3, atol=1e-6)
+
+
+@advice("pass input_transform=Normalize(d)")
+def _(told):
+    far = torch.cat([1e6 + 100 * X, torch.arange(12).view(-1, 1) % 2], -1)
+    for make, x in (
+        (partial(models.SparseNKNGP, inducing_points=4), far[:, :2]),
+        (partial(models.VariationalNKNGP, inducing_points=4), far[:, :2]),
+        (partial(models.NKNMultiTaskGP, task_feature=2), far),
+    ):
+        with told():
+            make(x, Y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", InputDataWarning)
+            transform = Normalize(x.size(-1), indices=[0, 1])
+            model = make(x, Y, input_transform=transform)
+        assert model.posterior(x).mean.isfinite().all()
 
 
 @advice("use qLogNoisyExpectedImprovement (qLogNEI)")

@@ -29,7 +29,7 @@ from gpytorch_nkn.kernels import BatchPredictionStrategy
 from gpytorch_nkn.linalg import DelayedMatrix
 from gpytorch_nkn.models.base_gp import FEW_POINTS, TRAINERS, ExactModel
 from gpytorch_nkn.models.common import check_training_data
-from gpytorch_nkn.models.structure import check_columns, make_kernel
+from gpytorch_nkn.models.structure import check_columns, check_scale, make_kernel
 
 __all__ = ["NKNMultiTaskGP"]
 
@@ -168,6 +168,10 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
                 outcome_transform=outcome_transform,
                 input_transform=input_transform,
             )
+        with torch.no_grad():
+            inputs = self.transform_inputs(train_X).clone()
+        inputs[..., task_feature] = 0.0
+        check_scale(kernel, inputs)
         self.covar_module = _TaskProduct(*self.covar_module.kernels)
         self.keep_inputs_fresh()
         for part in self.modules():

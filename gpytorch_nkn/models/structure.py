@@ -7,16 +7,20 @@ from copy import deepcopy
 from typing import TypeVar
 
 import torch
+from botorch.exceptions import InputDataWarning
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
+from gpytorch_nkn.fit import warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork, expand_kernel_batch
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_network, with_outputscale
 from gpytorch_nkn.layers import Linear
 
-__all__ = ["check_columns", "make_kernel"]
+__all__ = ["check_columns", "check_scale", "make_kernel"]
 
 K = TypeVar("K", bound=Kernel)
+
+_LARGEST = 30.0  # magnitude of inputs up to which presets are well-conditioned in float32
 
 
 def make_kernel(
@@ -86,6 +90,21 @@ def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
                 f"No primitive of the structure sees the columns {set(range(num_columns)) - used} "
                 f"of {num_columns}; give the network active_dims to omit them."
             )
+
+
+def check_scale(kernel: Kernel, inputs: Tensor) -> None:
+    """Warn if transformed inputs ``... x n x d`` are too large for a preset network.
+
+    BoTorch warns only of inputs for its own kernels.
+    """
+    network = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
+    largest = inputs.abs().max() if inputs.numel() else 0.0
+    if getattr(network, "input_dim", None) is not None and largest > _LARGEST:
+        warn_user(
+            f"The inputs reach {largest:.1e}, but the presets are for standardised inputs or the "
+            "unit cube: pass input_transform=Normalize(d) of botorch.models.transforms.",
+            InputDataWarning,
+        )
 
 
 def _columns(kernel: Kernel, num_columns: int) -> set[int]:

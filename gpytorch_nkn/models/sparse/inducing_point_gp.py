@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_nkn.models.inducing_points import select_inducing_points
-from gpytorch_nkn.models.structure import check_columns
+from gpytorch_nkn.models.structure import check_columns, check_scale
 
 __all__ = ["InducingPointGP"]
 
@@ -26,6 +26,7 @@ class InducingPointGP:
             ValueError: Kernel or points do not fit the inputs, or a value is not finite.
         """
         check_columns(kernel, inputs.size(-1), inputs)
+        check_scale(kernel, inputs)
         if isinstance(given, Tensor):
             return _checked_points(given, inputs)
         return select_inducing_points(inputs, int(given), seed=seed).clone()
