@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
 from gpytorch.models import ExactGP
@@ -60,18 +59,22 @@ class ConditionedGP:
     def prepare(self) -> None:
         """Compute the factor that all predictions share."""
         if self._alpha is None:
-            self._posterior()
+            self.posterior()
 
     def release(self) -> None:
         """Release the factor, which is computed again on use."""
         self._kept = None
 
-    def blocks(self, size: int, max_rows: int) -> Iterator[ConditionedGP]:
+    def blocks(self, size: int, max_rows: int) -> list[ConditionedGP]:
         """The model conditioned on one block of its first rows at a time."""
-        for rows in torch.arange(min(max_rows, self._targets.numel())).split(size):
-            part = ConditionedGP(self.model)
-            part._inputs, part._targets = self._inputs[rows], self._targets[rows]
-            yield part
+        rows = torch.arange(min(max_rows, self._targets.numel()))
+        return [self.at(block) for block in rows.split(size)]
+
+    def at(self, rows: Tensor | slice) -> ConditionedGP:
+        """The model conditioned on some of its rows."""
+        part = ConditionedGP(self.model)
+        part._inputs, part._targets = self._inputs[rows], self._targets[rows]
+        return part
 
     @property
     def inputs(self) -> Tensor:
@@ -132,13 +135,13 @@ class ConditionedGP:
     def _whitened(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Posterior mean ``M``, whitened covariances ``N x M`` and prior variance ``M``."""
         between = self._kernel(x, self._inputs)
-        mean = self.model.mean_module(x) + between @ self._posterior().alpha
-        half = self._posterior().whiten(between)
+        mean = self.model.mean_module(x) + between @ self.posterior().alpha
+        half = self.posterior().whiten(between)
         return mean, half, self.model.covar_module(x, diag=True)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
         """Leave-one-out means and variances ``N`` of the targets, with ``noise``."""
-        posterior = self._posterior()
+        posterior = self.posterior()
         mean, variance = posterior.leave_one_out()
         if self._noises is not None:
             variance = (variance - self._noises + self.noise).clamp_min(0)
@@ -154,21 +157,22 @@ class ConditionedGP:
     @torch.no_grad()
     def covariance(self, x: Tensor) -> Tensor:
         """Covariance ``M x M`` of the function at rows ``M x D``, without noise."""
-        half = self._posterior().whiten(self._kernel(x, self._inputs))
+        half = self.posterior().whiten(self._kernel(x, self._inputs))
         return self._kernel(x, x) - half.mT @ half
 
     @torch.no_grad()
     def _moments(self, x: Tensor, variance: bool) -> tuple[Tensor, Tensor | None]:
-        alpha = self._posterior().alpha if self._alpha is None else self._alpha
+        alpha = self.posterior().alpha if self._alpha is None else self._alpha
         between = self._kernel(x, self._inputs)
         mean = self.model.mean_module(x) + between @ alpha
         if not variance:
             return mean, None
         prior = self.model.covar_module(x, diag=True)
-        return mean, (prior - self._posterior().reduction(between)).clamp_min(0)
+        return mean, (prior - self.posterior().reduction(between)).clamp_min(0)
 
     @torch.no_grad()
-    def _posterior(self) -> ExactPosterior:
+    def posterior(self) -> ExactPosterior:
+        """The process at the rows."""
         if self._kept is None:
             inputs, n = self._inputs, self._targets.numel()
 

@@ -106,7 +106,9 @@ def with_priors():
     found = {cls.__name__: make(cls, **priors) for cls, priors in OWN.items()}
     found |= {entry.name: entry.make() for entry in REGISTRY}
     network = kernels.NeuralKernelNetwork
-    found["forecast"] = network.forecast(origin=0.0, cycles=[3.0], covariates=[1, 2], curves=[2])
+    found["forecast"] = network.forecast(
+        origin=0.0, cycles=[3.0], shifts=[0.5], covariates=[1, 2], curves=[2]
+    )
     found["categories"] = network.tabular(3, cat_dims=[1])
     found["time_series l1"] = network.time_series(sparsity="l1")
     for case in CASES:

@@ -28,6 +28,7 @@ from gpytorch_nkn.layers import log_normal_prior
 
 __all__ = [
     "QUALITIES",
+    "SHIFTED",
     "Key",
     "SeriesGP",
     "candidate_keys",
@@ -39,6 +40,7 @@ __all__ = [
 Key = tuple[str, Transform]  # name of the structure, and transform of the targets
 
 _STEADY, _DRIFTING, _LEVEL, _NO_COVARIATES = "steady", "drifting", "level", "no covariates"
+SHIFTED = "shifted"  # the scout's terms, and shifts of the level
 # Terms of the networks, by name.
 _TERMS: dict[str, tuple[str, ...]] = {
     _STEADY: ("walk", "steady_season"),
@@ -102,7 +104,7 @@ class SeriesGP(ExactGP):
 
 
 def scout(series: Series) -> str:
-    """Name of the candidate that finds outliers, without seasons that could explain one."""
+    """Name of the candidate that finds outliers and shifts, which it does not explain itself."""
     return _DRIFTING if series.is_long else _STEADY
 
 
@@ -114,7 +116,8 @@ def candidate_keys(
 ) -> list[Key]:
     """Structures and transforms of the candidates.
 
-    Each structure has the first and the last transform, a cycle the middle one.
+    Each structure has the first and the last transform, a cycle the middle one. If the level of the
+    series shifts, all but the scout know when.
     """
     names: tuple[str, ...] = ("network",)
     if isinstance(structure, str):
@@ -122,6 +125,8 @@ def candidate_keys(
         names = known[quality] if structure == "auto" else (structure,)
     if not series.is_long and series.far == 1:
         names = tuple(name for name in names if name != _LEVEL)
+    if series.shifts:
+        names = (*names, SHIFTED)
     if series.covariates is None:
         names = tuple(name for name in names if name != _NO_COVARIATES)
     ends = list(dict.fromkeys((transforms[0], transforms[-1])))
@@ -149,7 +154,7 @@ def train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member
 def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member:
     options, whole = shared
     name, transform = key
-    is_sum = name in _TERMS
+    is_sum = name in (*_TERMS, SHIFTED)
     series = whole.select(whole.learned)
     if is_sum:
         x_offset, x_scale = float(whole.time[-1]), whole.unit
@@ -199,6 +204,7 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
         whole.span,
         log_prior,
         is_sum=is_sum,
+        shifts=() if name == scout(whole) else whole.shifts,
     )
     member.limit(whole.time, whole.values)
     return member
@@ -214,13 +220,15 @@ def _sum(
     name: str, cycles: list[float], series: Series, scales: Scales, x: Tensor, priors: bool
 ) -> NeuralKernelNetwork:
     columns = 1 if name == _NO_COVARIATES else x.size(-1)
+    shifts = () if name == scout(series) else series.shifts
     return NeuralKernelNetwork.forecast(
         origin=float(scales.inputs(series.last(series.reach).rows)[0, 0])
         - series.step / scales.x_scale,
         far=series.far,
         seasons=[period / scales.x_scale for period in series.seasons],
         cycles=[period / scales.x_scale for period in cycles],
-        terms=_TERMS[name],
+        shifts=[(time - scales.x_offset) / scales.x_scale for time in shifts],
+        terms=_TERMS[scout(series) if name == SHIFTED else name],
         covariates=range(1, columns),
         curves=series.curves if columns > 1 else (),
         priors=priors,

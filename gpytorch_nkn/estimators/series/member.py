@@ -66,6 +66,7 @@ class Member:
     log_prior: float = 0.0  # log of the prior weight
     weight: float = 0.0
     is_sum: bool = False  # whether the kernel is one of the built-in sums
+    shifts: tuple[float, ...] = ()  # times at which the level shifts
     _conditioned: ConditionedGP | None = field(default=None, repr=False)
     _limits: _Limits | None = field(default=None, repr=False)
 
@@ -108,7 +109,7 @@ class Member:
     def _gaussian(self, rows: np.ndarray, *, joint: bool) -> tuple[Tensor, Tensor]:
         """Scaled means ``M`` of observations, and their variances or (joint) covariances."""
         x = self.scales.inputs(rows, self._device)
-        process = self._process()
+        process = self.process()
         mean, variance = process.moments(x, variance=not joint)
         if variance is not None:
             return mean, variance + process.noise
@@ -147,29 +148,34 @@ class Member:
 
     def limit(self, time: np.ndarray, values: np.ndarray) -> None:
         """Limit forecasts by the growth in the observations ``N``."""
-        self._limits = _Limits.of(self.scales.transform, time, values, self.horizon)
+        scaled = self.scales.transform.forward(values)
+        is_log = self.transform in ("log", "log1p")
+        after = np.searchsorted(time, [at for at in self.shifts if time[0] < at < time[-1]])
+        shift = np.abs(scaled[after] - scaled[after - 1]).max(initial=0.0)
+        self._limits = _Limits.of(time, scaled, self.horizon, float(shift), is_log=is_log)
 
     @torch.no_grad()
     def errors(self) -> np.ndarray:
         """Absolute standardised leave-one-out errors ``N``, within blocks of rows."""
         found = []
-        for part in self._process().blocks(_BLOCK, CONDITIONED):
+        for part in self.process().blocks(_BLOCK, CONDITIONED):
             mean, variance = part.leave_one_out()
             found.append((part.targets - mean).abs() / variance.sqrt())
         return torch.cat(found).cpu().numpy()
 
     def prepare(self) -> None:
         """Compute the factor that all predictions share."""
-        self._process().prepare()
+        self.process().prepare()
+
+    def process(self) -> ConditionedGP:
+        """The process given the observations."""
+        if self._conditioned is None:
+            self._conditioned = ConditionedGP(self.model)
+        return self._conditioned
 
     @property
     def _device(self) -> torch.device:
         return self.model.train_targets.device
-
-    def _process(self) -> ConditionedGP:
-        if self._conditioned is None:
-            self._conditioned = ConditionedGP(self.model)
-        return self._conditioned
 
 
 @dataclass(frozen=True)
@@ -184,13 +190,13 @@ class _Limits:
 
     @classmethod
     def of(
-        cls, transform: Transform, time: np.ndarray, values: np.ndarray, horizon: int
+        cls, time: np.ndarray, scaled: np.ndarray, horizon: int, shift: float, *, is_log: bool
     ) -> _Limits:
-        """Limits from observations ``N``: the largest growth, times ``1 + 1 / n``.
+        """Limits from scaled observations ``N``: the largest growth, times ``1 + 1 / n``.
 
         The next of ``n`` exchangeable windows exceeds all others with probability ``1 / (n + 1)``.
+        The last window may begin before a shift of the level, whose size is added.
         """
-        scaled = transform.forward(values)
         starts = np.unique(time, return_index=True)[1]
         highest, lowest = (end.reduceat(scaled, starts) for end in (np.maximum, np.minimum))
         size = max(min(horizon, len(starts) // 2), 1)
@@ -200,9 +206,8 @@ class _Limits:
         count = max(len(starts) / size - 1, 1.0)
         more = (1 + 1 / count) * horizon / size
         rise = more * max(float((highest[size:] - highest[:-size]).max()), 0.0)
-        is_log = transform.name in ("log", "log1p")
         fall = more * max(float((lowest[:-size] - lowest[size:]).max()), 0.0)
-        return cls(float(lowest[-1]), float(highest[-1]), fall, rise, is_log)
+        return cls(float(lowest[-1]) - shift, float(highest[-1]) + shift, fall, rise, is_log)
 
     def applied(
         self, means: np.ndarray, stds: np.ndarray, leads: np.ndarray

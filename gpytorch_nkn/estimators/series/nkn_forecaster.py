@@ -41,6 +41,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     Rolling forecasts of the series determine the weights of the mixture and calibrate its
     intervals.
 
+    The level may shift at up to four times, which are found in the series: if they improve the mean
+    log density of rolling forecasts by 0.5, all structures but one have them.
+
     Covariates are columns whose future is known, such as prices, temperatures or holidays. Each has
     a linear effect, which may drift and depend on the shortest season, and a smooth effect if it
     has more than two values. One more candidate ignores the covariates.
@@ -77,7 +80,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         quality: ``"fast"`` for two structures, ``"default"`` for up to six.
         outliers: ``"auto"`` excludes outliers from the training, with a warning: targets whose
             leave-one-out error is more than 12 times the RMS of the smaller errors, on every
-            modelled scale; at most 2 % of the targets plus one. ``"keep"`` uses them.
+            modelled scale; at most 2 % of the targets plus one. It also finds shifts of the level.
+            ``"keep"`` uses all targets and searches neither.
         priors: Log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Starts of networks with learned wiring; ``None`` for 20 up to 250 points and 6
             for more. Other candidates have one start.
@@ -94,6 +98,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         seasons_: The seasons in use, in units of time.
         horizon_: Default number of steps of :meth:`forecast`.
         outliers_: The times of outliers, which are not used.
+        shifts_: The times from which on the level is different.
         observed_: The series without gaps in the order of time, as a pandas series.
         covariates_, observed_covariates_: The covariates, with ``names``, and their values, as a
             data frame in the rows of ``observed_``.
@@ -226,6 +231,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 f"{self.outliers_.size} of {len(time)} observations are outliers and are "
                 f"not used, at {times}; outliers='keep' uses them."
             )
+        after = np.searchsorted(observed.time, found.shifts)
+        self.shifts_ = self.observed_.index[after]
         self._set_members(found.members)
         self.scores_ = pd.DataFrame(
             [

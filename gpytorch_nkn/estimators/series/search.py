@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -19,11 +20,12 @@ from gpytorch_nkn.averaging import (
     candidate_transforms,
     train_candidates,
 )
-from gpytorch_nkn.estimators.series.candidates import Key, candidate_keys, scout, train
+from gpytorch_nkn.estimators.series.candidates import SHIFTED, Key, candidate_keys, scout, train
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member
 from gpytorch_nkn.estimators.series.outliers import FEWEST, outlying, too_many
 from gpytorch_nkn.estimators.series.scoring import one_thread
 from gpytorch_nkn.estimators.series.series import Series, view
+from gpytorch_nkn.estimators.series.shifts import level_shifts
 from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["Found", "search"]
@@ -36,6 +38,7 @@ _SMALL, _MOST = 10.0, 10_000.0
 _LEAST = 1e-3  # weight of a member, below which it does not forecast a long series
 _LEARNING = 0.6  # of the budget of a long series; conditioning on all observations has the rest
 _SCOUTING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
+_GAIN = 0.5  # least difference that level shifts make to the mean log density of rolling forecasts
 
 
 class Found(NamedTuple):
@@ -44,6 +47,7 @@ class Found(NamedTuple):
     trained: list[Trained[Key, Member]]  # all candidates, including failed ones
     members: list[Member]  # of the mixture, largest weight first
     outliers: np.ndarray  # mask N of the observations
+    shifts: tuple[float, ...]  # times at which the level shifts
     interrupted: bool  # whether Ctrl-C ended the training
 
 
@@ -55,8 +59,7 @@ def search(forecaster: Any, series: Series) -> Found:
     budget = options.budget and options.budget * (_LEARNING if series.is_long else 1.0)
     session = Session(budget=budget, seed=seed, progress=options.progress)
     with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-        outliers, ready = _find_outliers(options, series, session)
-        series = series.select(~outliers)
+        outliers, series, ready = _scouted(options, series, session)
         transforms = _transforms(options, series)
         keys = candidate_keys(options.structure, options.quality, series, transforms)
         # Several candidates share one progress bar; a single candidate has its own.
@@ -74,7 +77,7 @@ def search(forecaster: Any, series: Series) -> Found:
         if series.is_long:
             members = _condition(members, series, whole)
             members.sort(key=lambda member: -member.weight)
-    return Found(trained, members, outliers, session.interrupted)
+    return Found(trained, members, outliers, series.shifts, session.interrupted)
 
 
 def _condition(members: list[Member], series: Series, session: Session) -> list[Member]:
@@ -116,10 +119,34 @@ def _transforms(options: Any, series: Series) -> list[Transform]:
     return found
 
 
+def _scouted(
+    options: Any, series: Series, session: Session
+) -> tuple[np.ndarray, Series, list[Trained[Key, Member]]]:
+    """Mask ``N`` of outliers, the other rows with shifts of the level, and trained candidates."""
+    scouting = clone(options).set_params(priors=True, recipe=None, progress=False)
+    progress = options.progress and series.is_long
+    own = Session(budget=session.part(_SCOUTING), progress=progress)
+    outliers, trained = _find_outliers(scouting, series, own)
+    rest = series.select(~outliers)
+    members = [one.candidate for one in trained if one.candidate is not None]
+    if members and options.structure == "auto" and not own.is_over:
+        best = max(members, key=lambda member: member.log_density)
+        shifted = replace(rest, shifts=level_shifts(best))
+        keys = [(SHIFTED, best.scales.transform)] if shifted.shifts else []
+        for one in train_candidates(train, keys, own, shared=(scouting, shifted)):
+            if one.candidate and one.candidate.log_density - best.log_density > _GAIN:
+                rest, trained = shifted, [*trained, one]
+    session.interrupted = own.interrupted
+    is_candidate = options.priors and options.recipe is None and not outliers.any()
+    if session.interrupted and not is_candidate:
+        raise KeyboardInterrupt  # no model for a forecast has been trained
+    return outliers, rest, trained if is_candidate else []
+
+
 def _find_outliers(
     options: Any, series: Series, session: Session
 ) -> tuple[np.ndarray, list[Trained[Key, Member]]]:
-    """Mask ``N`` of outliers, and the candidates that were trained without finding any.
+    """Mask ``N`` of outliers, and the scouts of the other rows.
 
     An outlier is one on each modelled scale. Outliers can hide other outliers, so the search is
     repeated without those found.
@@ -129,14 +156,10 @@ def _find_outliers(
         return outliers, []
     scales = _transforms(options, series)
     keys = [(scout(series), scale) for scale in dict.fromkeys((scales[0], scales[-1]))]
-    scouting = clone(options).set_params(priors=True, recipe=None, progress=False)
-    progress = options.progress and series.is_long
-    own = Session(budget=session.part(_SCOUTING), progress=progress)
     for _ in range(_ROUNDS):
         rest = series.select(~outliers)
-        trained = train_candidates(train, keys, own, shared=(scouting, rest))
+        trained = train_candidates(train, keys, session, shared=(options, rest))
         if any(one.status != "ok" for one in trained):
-            session.interrupted = own.interrupted
             break
         members = [one.candidate for one in trained if one.candidate is not None]
         rows = reduce(np.intersect1d, [_outlying(member, rest) for member in members])
@@ -146,10 +169,7 @@ def _find_outliers(
         if np.ptp(np.delete(rest.values, rows)) == 0:
             break
         outliers[np.flatnonzero(~outliers)[rows]] = True
-    is_candidate = options.priors and options.recipe is None and not outliers.any()
-    if session.interrupted and not is_candidate:
-        raise KeyboardInterrupt  # no model for a forecast has been trained
-    return outliers, trained if is_candidate else []
+    return outliers, trained
 
 
 def _outlying(member: Member, series: Series) -> np.ndarray:

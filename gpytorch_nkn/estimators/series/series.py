@@ -33,6 +33,7 @@ class Series:
         horizon: Steps to forecast.
         covariates: Scaled columns ``N x C``; None without covariates.
         curves: Numbers, from 1 on, of the covariates with more than two values.
+        shifts: Times at which the level may have shifted.
     """
 
     time: np.ndarray
@@ -41,6 +42,7 @@ class Series:
     horizon: int
     covariates: np.ndarray | None = None
     curves: tuple[int, ...] = ()
+    shifts: tuple[float, ...] = ()
 
     @property
     def rows(self) -> np.ndarray:

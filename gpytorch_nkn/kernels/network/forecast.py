@@ -11,6 +11,7 @@ from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, RQKe
 
 from gpytorch_nkn.kernels.damped_trend_kernel import DampedTrendKernel
 from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
+from gpytorch_nkn.kernels.step_kernel import StepKernel
 from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 from gpytorch_nkn.layers import (
@@ -25,6 +26,7 @@ from gpytorch_nkn.layers import (
 __all__ = ["MODES", "TERMS", "forecast"]
 
 _CONSTANT = 10.0  # variance of the level of standardised targets, a vague prior
+_ABRUPT = 1e-9  # width of a shift of the level
 _SINE = 10.0  # lengthscale at which the periodic kernel is nearly a cosine
 
 # Mode and scale of the logarithm of each prior, for standardised targets and time in units of the
@@ -130,6 +132,7 @@ TERMS = {
     "cycle": _Term(_cycle, (0.135, 1.5)),
 }
 
+_SHIFT = (0.5, 1.5)
 
 # Effects of each covariate.
 _LINE = _Term(_line, (0.02, 2.0))
@@ -147,6 +150,7 @@ def forecast(
     curves: Sequence[int],
     priors: bool,
     far: float = 1.0,
+    shifts: Sequence[float] = (),
 ) -> tuple[list[Kernel], list[Layer]]:
     """Create the primitives and layers of the preset, one product per term and period."""
     terms = [terms] if isinstance(terms, str) else terms
@@ -167,6 +171,10 @@ def forecast(
             ends = (_Start(float(origin), float(seasons[n]), far, priors) for n in (0, -1))
             groups.append([_periodic(end, "shape") for end in ends])
             weights.append(TERMS[name].weight)
+    for time in shifts:
+        step = StepKernel(location=float(time), width=_ABRUPT).requires_grad_(False)
+        groups.append([step])
+        weights.append(_SHIFT)
     if not groups:
         raise ValueError(f"terms={tuple(terms)} need seasons or cycles, got none.")
     if covariates:

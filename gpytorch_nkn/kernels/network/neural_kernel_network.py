@@ -150,6 +150,7 @@ class NeuralKernelNetwork(BatchKernel):
         covariates: Sequence[int] = (),
         curves: Sequence[int] = (),
         far: float = 1.0,
+        shifts: Sequence[float] = (),
         priors: bool = True,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
@@ -165,7 +166,8 @@ class NeuralKernelNetwork(BatchKernel):
         - ``"fixed_season"``: periodic, and for the shortest season also periodic times the
           longest season.
 
-        Each of the ``cycles`` adds ``"cycle"``, a quasi-periodic wave.
+        Each of the ``cycles`` adds ``"cycle"``, a quasi-periodic wave, and each of the ``shifts`` a
+        level that is different from then on.
 
         These terms depend on time, the first column. Each covariate adds a linear effect, a linear
         effect times a random walk and a linear effect times the shortest season; covariates in
@@ -184,6 +186,7 @@ class NeuralKernelNetwork(BatchKernel):
             curves: Covariates with smooth effects.
             far: Time scale of the priors of walks, trends, lines and levels, in units of the
                 inputs.
+            shifts: Times at which the level shifts, which are not learned.
             priors: Use log-normal priors.
             active_dims: The input columns of time and covariates, if there are others.
 
@@ -194,7 +197,9 @@ class NeuralKernelNetwork(BatchKernel):
         Reference: Corani, Benavoli and Zaffalon (2021), Time Series Forecasting with Gaussian
         Processes Needs Priors, for a sum with priors, without random walks and shifting seasons.
         """
-        parts = forecast.forecast(origin, seasons, cycles, terms, covariates, curves, priors, far)
+        parts = forecast.forecast(
+            origin, seasons, cycles, terms, covariates, curves, priors, far, shifts
+        )
         # there may be columns besides the covariates
         return cls._preset(parts, None if covariates else 1, active_dims)
 

@@ -1,0 +1,52 @@
+"""Shifts of the level of a series."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from gpytorch_nkn.estimators.series.member import Member
+
+__all__ = ["level_shifts"]
+
+_EVIDENCE = 15.0  # least 2 log of the ratio of likelihoods
+_RECENT = 1000  # last rows that are searched
+_MOST = 4  # shifts of a series
+_FEWEST = 3  # times before the first shift and after the last
+_NEW = 1e-6  # least part of a step that other steps do not explain
+
+
+@torch.no_grad()
+def level_shifts(member: Member) -> tuple[float, ...]:
+    """Times at which the level shifts more than a Gaussian process expects.
+
+    A step between two times is compared with no step by the ratio of their likelihoods, at the
+    hyperparameters of the process and the best scale of its covariance. The best step is kept, and
+    the search is repeated with it.
+
+    Reference: Chen and Liu (1993), Joint Estimation of Model Parameters and Outlier Effects in Time
+    Series.
+    """
+    process, scales = member.process().at(slice(-_RECENT, None)), member.scales
+    time = process.inputs[:, 0]
+    times = time.unique()
+    between = (times[_FEWEST - 1 : -_FEWEST] + times[_FEWEST : 1 - _FEWEST]) / 2
+    posterior = process.posterior()
+    steps = posterior.whiten((time > between.unsqueeze(-1)).to(time))
+    rest = posterior.whiten(posterior.residual.unsqueeze(0))[:, 0]
+    least = _NEW * steps.square().sum(0)
+    found: list[float] = []
+    while len(found) < _MOST:
+        squares = steps.square().sum(0)
+        gains = torch.where(squares > least, (steps.mT @ rest).square() / squares, 0.0)
+        best = int(gains.argmax())
+        left = float(1 - gains[best] / rest.square().sum())
+        if left > math.exp(-_EVIDENCE / len(rest)):
+            break
+        found.append(float(between[best]))
+        step = steps[:, best] / squares[best].sqrt()
+        rest = rest - step * (step @ rest)
+        steps = steps - torch.outer(step, step @ steps)
+    return tuple((scales.x_offset + scales.x_scale * np.sort(found)).tolist())

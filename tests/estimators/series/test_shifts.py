@@ -1,0 +1,49 @@
+"""Shifts of the level of a series."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpytorch_nkn.estimators import NKNForecaster
+
+_MONTHS = pd.period_range("2015-01", periods=72, freq="M")
+_STEPS = np.arange(84)
+_WAVE = 100 + 10 * np.sin(2 * np.pi * _STEPS / 12)
+
+
+def noise(seed=0):
+    return np.random.default_rng(seed).normal(size=84)
+
+
+def fitted(values):
+    model = NKNForecaster(quality="fast", horizon=12, random_state=0, progress=False)
+    return model.fit(pd.Series(values[:72], _MONTHS))
+
+
+@pytest.mark.parametrize(
+    "begin, end",
+    [(36, 84), (69, 84), (40, 46)],
+    ids=["half", "three months ago", "shock"],
+)
+def test_a_shift_neither_widens_intervals_nor_bends_the_median(begin, end):
+    values = _WAVE + noise() + 15 * ((_STEPS >= begin) & (_STEPS < end))
+    model = fitted(values)
+    ends = [begin] if end > 72 else [begin, end]
+    assert model.shifts_.tolist() == _MONTHS[ends].tolist()
+    found = model.forecast(12, level=95)
+    assert np.abs(found["median"].to_numpy() - values[72:]).mean() < 1.5
+    assert (found["hi-95"] - found["lo-95"]).mean() < 8  # 4 of the noise itself
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        _WAVE + np.cumsum(noise()),
+        _WAVE + 0.5 * _STEPS + noise(),
+        np.random.default_rng(0).poisson(4, 84).astype(float),
+        np.cumsum(np.random.default_rng(1).standard_t(3, 84)),
+    ],
+    ids=["walk", "trend", "counts", "heavy tails"],
+)
+def test_other_series_have_no_shift(values):
+    assert not len(fitted(values).shifts_)
