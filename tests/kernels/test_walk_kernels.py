@@ -161,17 +161,22 @@ def test_words():
     assert words(walk * trend) == "a local linear trend times a random walk"
 
 
-def test_covariates_of_a_forecast_have_terms_of_their_own():
+def test_shifts_and_covariates_of_a_forecast_have_terms_of_their_own():
     network = NeuralKernelNetwork.forecast(
-        origin=-1.0, terms=["walk"], covariates=[1, 2], curves=[2], priors=False
+        origin=-1.0,
+        terms=["walk"],
+        shifts=[0.0, 1.0],
+        covariates=[1, 2],
+        curves=[2],
+        priors=False,
     )
     x = torch.tensor([[0.5, 1.3, -0.4], [2.0, -0.7, 0.9]])
     weights = network.layers[-1].weight.flatten().tolist()
     curve = math.exp(-0.5 * (1.3 / network.primitives[-1].lengthscale.item()) ** 2)
     walk, first, second = 1.5, 1.3 * -0.7, -0.4 * 0.9
-    season = network.primitives[5](x[:1], x[1:]).to_dense().item()  # half a period apart
-    assert isinstance(network.primitives[5], ZeroMeanPeriodicKernel) and season < -0.1
-    terms = [walk, first, first * walk, first * season]
+    season = network.primitives[7](x[:1], x[1:]).to_dense().item()  # half a period apart
+    assert isinstance(network.primitives[7], ZeroMeanPeriodicKernel) and season < -0.1
+    terms = [walk, 1.0, 0.0, first, first * walk, first * season]
     terms += [second, second * walk, second * season, curve]
     expected = 10.0 + sum(weight * term for weight, term in zip(weights, terms, strict=True))
     assert network(x[:1], x[1:]).to_dense().item() == pytest.approx(expected)
