@@ -74,6 +74,7 @@ class ConditionedGP:
         """The model conditioned on some of its rows."""
         part = ConditionedGP(self.model)
         part._inputs, part._targets = self._inputs[rows], self._targets[rows]
+        part._noises = None if self._noises is None else self._noises[rows]
         return part
 
     @property
