@@ -113,7 +113,7 @@ class Benchmark:
             default = axis.default or axis.values
             parser.add_argument(
                 f"--{name}", nargs="+", type=kind, choices=choices, default=default, metavar="X",
-                help=f"of {', '.join(map(str, axis.values))}",
+                help=f"of {', '.join(map(str, axis.values))}".replace("%", "%%"),
             )  # fmt: skip
         for name, value in self.settings.items():
             option = f"--{name.replace('_', '-')}"

@@ -1,4 +1,5 @@
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -50,8 +51,14 @@ def test_defaults_learn_classes_and_a_function():
     assert max(model.validation_scores_) == pytest.approx(-0.0045, abs=0.002)
 
 
-@pytest.mark.parametrize("loss", ["log_loss", "hinge", None])
-@pytest.mark.parametrize("method", ["SK", "NSK", "SKL", "NSKL", "ASKL"])
+@pytest.mark.parametrize(
+    ("method", "loss"),
+    [
+        *product(("SK", "NSK", "SKL", "NSKL", "ASKL"), ("log_loss", None)),
+        ("SK", "hinge"),
+        ("ASKL", "hinge"),
+    ],
+)
 def test_every_method_learns_and_is_what_it_is_called(method, loss):
     if loss:
         (X, y), options, make, test = rings(), {"loss": loss}, classifier, rings(500, seed=1)
