@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +16,9 @@ _MAX_POINTS = 300  # more are averaged in blocks: a scan takes N^3 time
 _MAX_CANDIDATES = 60  # locations of the coarse scan; the best one's neighbours follow
 _FEWEST = 4  # points on either side of a change
 # Variances of random walks of the level and of the slope, per typical step and relative to the
-# noise variance; then the pairs of them with which a seasonal change is allowed.
+# noise variance.
 _LEVELS, _SLOPES = (0.0, 0.02, 0.3, 10.0), (0.001, 0.1, 10.0)
 _WALKS = tuple([(level, 0.0) for level in _LEVELS] + [(0.0, slope) for slope in _SLOPES])
-_OF_SEASONS = _WALKS[:3]
-_HARMONICS = 3
 _OFFSET = 0.1  # added to the size of innovations before the logarithm, in medians
 
 
@@ -30,7 +27,7 @@ class ChangePoint(NamedTuple):
 
     Attributes:
         location: Midpoint of two inputs.
-        kind: What changes: ``"level"``, ``"slope"``, ``"season"`` or ``"variance"``.
+        kind: What changes: ``"level"``, ``"slope"`` or ``"variance"``.
         gain: Increase of the log likelihood of the series, minus the increase expected at the best
             location without a change. A positive gain is evidence of a change.
     """
@@ -40,22 +37,19 @@ class ChangePoint(NamedTuple):
     gain: float
 
 
-def change_points(
-    x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1, seasons: Sequence[float] = ()
-) -> list[ChangePoint]:
-    """Times at which a series changes in level, slope, season or variance, strongest first.
+def change_points(x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1) -> list[ChangePoint]:
+    """Times at which a series changes in level, slope or variance, strongest first.
 
-    At every candidate location, generalised least squares compares two pieces with one: a line with
-    seasons, plus noise and a random walk of the level or the slope, whose variance maximises the
-    likelihood. The random walk prevents slow drift from looking like a shift. Changes of variance
-    are found from the logarithms of the innovations. The search then continues within the pieces.
-    Series longer than 300 points are averaged first.
+    At every candidate location, generalised least squares compares two pieces with one: a line,
+    plus noise and a random walk of the level or the slope, whose variance maximises the likelihood.
+    The random walk prevents slow drift from looking like a shift. Changes of variance are found
+    from the logarithms of the innovations. The search then continues within the pieces. Series
+    longer than 300 points are averaged first. Remove a season before the call.
 
     Args:
         x: Inputs ``N``, in any order.
         y: Targets ``N``.
         num_candidates: Largest number of changes returned, with or without evidence.
-        seasons: Known periods, in units of the input.
 
     Returns:
         Changes, none for fewer than 9 different inputs or constant targets.
@@ -71,7 +65,7 @@ def change_points(
         sizes = np.bincount(blocks)
         times, values = (np.bincount(blocks, part) / sizes for part in (times, values))
     pieces = [(times, values)]
-    open_changes = [_strongest(*piece, seasons) for piece in pieces]
+    open_changes = [_strongest(*piece) for piece in pieces]
     found: list[ChangePoint] = []
     while len(found) < num_candidates:
         gains = [-np.inf if change is None else change.gain for change in open_changes]
@@ -85,13 +79,11 @@ def change_points(
             break
         for side in (t < change.location, t > change.location):
             pieces.append((t[side], v[side]))
-            open_changes.append(_strongest(t[side], v[side], seasons))
+            open_changes.append(_strongest(t[side], v[side]))
     return sorted(found, key=lambda change: -change.gain)
 
 
-def _strongest(
-    times: np.ndarray, values: np.ndarray, seasons: Sequence[float]
-) -> ChangePoint | None:
+def _strongest(times: np.ndarray, values: np.ndarray) -> ChangePoint | None:
     """Change with the largest gain in a piece."""
     n = times.size
     if n <= 2 * _FEWEST or not np.ptp(values) > 0:
@@ -99,36 +91,24 @@ def _strongest(
     values = (values - values.mean()) / values.std()
     time = (times - times[0]) / np.median(np.diff(times))
     span = float(time[-1])
-    waves = _waves(times, seasons)
-    base = np.column_stack([np.ones(n), time / span, *waves])
-    base = base[:, : max(2, n // 3)]
+    base = np.column_stack([np.ones(n), time / span])
     locations = np.arange(_FEWEST, n - _FEWEST + 1)
     coarse = locations[:: max(1, -(-locations.size // _MAX_CANDIDATES))]
-    scans = {walks: _Scan(time, values, base, *walks) for walks in _WALKS}
-    best = max(scans.values(), key=lambda scan: scan.log_likelihood)
+    scans = [_Scan(time, values, base, *walks) for walks in _WALKS]
+    best = max(scans, key=lambda scan: scan.log_likelihood)
     penalty = float(np.log(n)) + 3.0
     changes = []
-    for kind in ("level", "slope", "season"):
-        used, columns, candidates = list(scans.values()), waves[:0], coarse
-        if kind == "season":
-            used, columns = [scans[walks] for walks in _OF_SEASONS], waves[: n // 6]
-            candidates = coarse[::2]
-            if not columns:
-                continue
+    for kind in ("level", "slope"):
 
-        def gains(at: np.ndarray, scan: _Scan, kind=kind, columns=columns) -> np.ndarray:
-            return (
-                scan.log_likelihoods(list(_regressors(kind, time, at, columns)))
-                - best.log_likelihood
-            )
+        def gains(at: np.ndarray, scan: _Scan, kind=kind) -> np.ndarray:
+            return scan.log_likelihoods(_regressors(kind, time, at)) - best.log_likelihood
 
-        by_walk = np.array([gains(candidates, scan) for scan in used])
+        by_walk = np.array([gains(coarse, scan) for scan in scans])
         number, rough = np.unravel_index(by_walk.argmax(), by_walk.shape)
-        step = candidates[1] - candidates[0] if candidates.size > 1 else 1
-        near = locations[np.abs(locations - candidates[rough]) < max(step, 2)]
-        fine = gains(near, used[number])
-        extra = max(len(columns) - 1, 0)  # penalty for further coefficients
-        changes.append((float(fine.max()) - penalty - extra, kind, int(near[fine.argmax()])))
+        step = coarse[1] - coarse[0] if coarse.size > 1 else 1
+        near = locations[np.abs(locations - coarse[rough]) < max(step, 2)]
+        fine = gains(near, scans[number])
+        changes.append((float(fine.max()) - penalty, kind, int(near[fine.argmax()])))
     changes.append(_change_of_variance(best.innovations, locations, penalty))
     gain, kind, place = max(changes)
     return ChangePoint(float(times[place - 1] + times[place]) / 2, kind, gain)
@@ -149,20 +129,17 @@ class _Scan:
         self._basis, triangle = np.linalg.qr(self._white(base))
         self.innovations = self._rest(self._white(values))
         self._sum = float(self.innovations @ self.innovations)
-        # restricted likelihood, with the line and the seasons integrated out
+        # restricted likelihood, with the line integrated out
         diagonals = np.abs(np.concatenate([np.diag(self._factor), np.diag(triangle)]))
         self._log_det = float(np.log(diagonals).sum())
         self.log_likelihood = float(self._value(np.zeros(1))[0])
 
-    def log_likelihoods(self, regressors: list[np.ndarray]) -> np.ndarray:
-        """Log likelihoods ``P`` of candidates with additional regressors, arrays ``N x P``."""
-        blocks = np.stack([self._rest(self._white(part)) for part in regressors], -1)  # N x P x C
-        moments = np.einsum("npc,n->pc", blocks, self.innovations)
-        gram = np.einsum("npc,npd->pcd", blocks, blocks)
-        gram += 1e-9 * np.trace(gram, axis1=1, axis2=2)[:, None, None] * np.eye(gram.shape[-1])
-        gram += np.finfo(float).tiny * np.eye(gram.shape[-1])
-        solved = np.linalg.solve(gram, moments[..., None])[..., 0]
-        return self._value(np.einsum("pc,pc->p", moments, solved))
+    def log_likelihoods(self, regressors: np.ndarray) -> np.ndarray:
+        """Log likelihoods ``P`` of candidates with an additional regressor each, ``N x P``."""
+        columns = self._rest(self._white(regressors))
+        squares = np.square(columns).sum(0)
+        squares += 1e-9 * squares + np.finfo(float).tiny
+        return self._value((self.innovations @ columns) ** 2 / squares)
 
     def _value(self, explained: np.ndarray) -> np.ndarray:
         rest = np.maximum(self._sum - explained, 1e-12 * self._n)
@@ -175,31 +152,11 @@ class _Scan:
         return columns - self._basis @ (self._basis.T @ columns)
 
 
-def _waves(times: np.ndarray, seasons: Sequence[float]) -> list[np.ndarray]:
-    """Harmonics of seasons of at most half the span."""
-    step, span = float(np.median(np.diff(times))), float(np.ptp(times))
-    waves = []
-    for period in seasons:
-        if not 2 * step < period <= span / 2:
-            continue
-        for number in range(1, _HARMONICS + 1):
-            if number * 2 * step < period:
-                phase = 2 * np.pi * number * times / period
-                waves += [np.sin(phase), np.cos(phase)]
-    return waves
-
-
-def _regressors(
-    kind: str, time: np.ndarray, locations: np.ndarray, waves: Sequence[np.ndarray]
-) -> Iterator[np.ndarray]:
-    after = np.arange(time.size)[:, None] >= locations
+def _regressors(kind: str, time: np.ndarray, locations: np.ndarray) -> np.ndarray:
+    """A step or a change of slope ``N x P`` at each location."""
     if kind == "level":
-        yield after.astype(float)
-    elif kind == "slope":
-        yield np.maximum(time[:, None] - time[locations - 1], 0.0) / time[-1]
-    else:
-        for wave in waves:
-            yield after * wave[:, None]
+        return (np.arange(time.size)[:, None] >= locations).astype(float)
+    return np.maximum(time[:, None] - time[locations - 1], 0.0) / time[-1]
 
 
 def _change_of_variance(

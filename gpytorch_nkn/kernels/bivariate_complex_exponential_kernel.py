@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.priors import Prior
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel, phase, unit_phasor
@@ -26,7 +25,6 @@ class BivariateComplexExponentialKernel(ComplexKernel):
     :math:`|\psi(x)|^2 = \cos^2((\omega - \omega')^\top x / 2)` is not constant.
 
     Args:
-        frequency_prior: Prior on both frequencies, ``... x 2 x D``.
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in
             :class:`gpytorch.kernels.Kernel`; ``ard_num_dims=None`` shares one pair of frequencies
             among all columns.
@@ -36,21 +34,17 @@ class BivariateComplexExponentialKernel(ComplexKernel):
             the input. They start at 1 and 1.1: equal frequencies would stay equal during training,
             and the diagonal decays quickly if they differ much.
 
-    Raises:
-        TypeError: ``frequency_prior`` is not a GPyTorch prior.
-
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, section 2; Sun et al.
     (2018), theorem 5.
     """
 
     is_stationary = False
 
-    def __init__(self, *, frequency_prior: Prior | None = None, **kwargs: Any):
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         start = torch.tensor([1.0, 1.1]).unsqueeze(-1)
         shape = (*self.batch_shape, 2, self.ard_num_dims or 1)
         self.register_parameter("frequencies", nn.Parameter(start.expand(shape).clone()))
-        self.add_prior("frequency_prior", frequency_prior, "frequencies")
 
     def complex_values(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
         """Return complex values; see :class:`ComplexKernel` for shapes."""

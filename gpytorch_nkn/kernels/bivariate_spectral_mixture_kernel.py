@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from gpytorch.constraints import Interval
-from gpytorch.priors import Prior
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
@@ -48,10 +47,6 @@ class BivariateSpectralMixtureKernel(BatchKernel):
 
     Args:
         num_mixtures: Number of components ``Q``.
-        weight_prior, scale_prior, correlation_prior, frequency_prior: Priors on the attributes.
-        weight_constraint, scale_constraint: Constraints; ``None`` for positive.
-        correlation_constraint: Constraint within [0, 1]; ``None`` for these bounds.
-        learn_center: Train the centre too.
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in
             :class:`gpytorch.kernels.Kernel`; ``ard_num_dims=None`` shares the parameters of one
             column among all columns.
@@ -63,12 +58,11 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         frequencies: :math:`\omega` and :math:`\omega'`, ``... x Q x 2 x D``, in radians per unit
             of the input. The frequencies of a pair start slightly apart, because equal frequencies
             would stay equal during training.
-        center: :math:`c`, ``... x 1 x D``, in units of the input; starts at 0. All waves are in
-            phase there.
+        center: :math:`c`, ``... x 1 x D``, in units of the input; starts at 0 and is not trained.
+            All waves are in phase there.
 
     Raises:
-        TypeError: A prior is not a GPyTorch prior.
-        ValueError: ``num_mixtures`` is below 1, or ``correlation_constraint`` exceeds [0, 1].
+        ValueError: ``num_mixtures`` is below 1.
 
     Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 3; Samo
     and Roberts (2015), Generalized Spectral Kernels.
@@ -93,46 +87,23 @@ class BivariateSpectralMixtureKernel(BatchKernel):
     def __init__(
         self,
         num_mixtures: int = 4,
-        *,
-        weight_prior: Prior | None = None,
-        weight_constraint: Interval | None = None,
-        scale_prior: Prior | None = None,
-        scale_constraint: Interval | None = None,
-        correlation_prior: Prior | None = None,
-        correlation_constraint: Interval | None = None,
-        frequency_prior: Prior | None = None,
-        learn_center: bool = False,
         **kwargs: Any,
     ):
         if num_mixtures < 1:
             raise ValueError(f"num_mixtures must be at least 1, got {num_mixtures}.")
-        if correlation_constraint is None:
-            correlation_constraint = Interval(0.0, 1.0)
-        low, high = correlation_constraint
-        if low.min() < 0 or high.max() > 1:
-            raise ValueError(
-                f"correlation_constraint must lie within 0 and 1, got {correlation_constraint}."
-            )
         super().__init__(**kwargs)
         self.num_mixtures = num_mixtures
         columns = self.ard_num_dims or 1
         shape = (*self.batch_shape, num_mixtures, columns)
-        self.add_constrained("weights", shape[:-1], weight_constraint)
-        self.add_constrained("scales", shape, scale_constraint)
-        self.add_constrained("correlations", shape, correlation_constraint)
+        self.add_constrained("weights", shape[:-1], None)
+        self.add_constrained("scales", shape, None)
+        self.add_constrained("correlations", shape, Interval(0.0, 1.0), _START_CORRELATION)
+        self.mixture_weights = 1 / num_mixtures
         start = _start_frequencies(num_mixtures, columns)
         start = start.expand(*self.batch_shape, *start.shape).clone()
         self.register_parameter("frequencies", nn.Parameter(start))
         center = torch.zeros(*self.batch_shape, 1, columns)
-        self.register_parameter("center", nn.Parameter(center, learn_center))
-        if weight_constraint is None:
-            self.mixture_weights = 1 / num_mixtures
-        if low.max() < _START_CORRELATION < high.min():
-            self.correlations = _START_CORRELATION
-        self.add_prior("weight_prior", weight_prior, "mixture_weights")
-        self.add_prior("scale_prior", scale_prior, "mixture_scales")
-        self.add_prior("correlation_prior", correlation_prior, "correlations")
-        self.add_prior("frequency_prior", frequency_prior, "frequencies")
+        self.register_parameter("center", nn.Parameter(center, False))
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return values ``... x N x M`` (``... x N`` with ``diag``)."""

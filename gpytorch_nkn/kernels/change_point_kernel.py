@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
-from gpytorch.priors import Prior
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
@@ -40,13 +38,11 @@ class ChangePointKernel(BatchKernel):
         switch_dim: Index :math:`d` of the column along which kernels change, counted among
             ``active_dims``.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
-        location_prior, width_prior: Priors; ``None`` for no prior.
-        location_constraint, width_constraint: Constraints; ``None`` for any real location and any
-            positive width.
 
     Raises:
         TypeError: An entry of ``kernels`` is not a kernel.
-        ValueError: There are fewer than two kernels, a location or width violates its constraint,
+        ValueError: There are fewer than two kernels, a location or width is not finite, a width is
+            not positive,
             or ``switch_dim`` is not the index of a column.
 
     Example:
@@ -86,10 +82,6 @@ class ChangePointKernel(BatchKernel):
         switch_dim: int = 0,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
-        location_prior: Prior | None = None,
-        location_constraint: Interval | None = None,
-        width_prior: Prior | None = None,
-        width_constraint: Interval | None = None,
     ):
         for kernel in kernels:
             if not isinstance(kernel, Kernel):
@@ -102,10 +94,8 @@ class ChangePointKernel(BatchKernel):
         self.switch_dim = switch_dim
         self.kernels = nn.ModuleList(kernels)
         shape = (*self.batch_shape, 1, len(kernels) - 1)
-        self.add_constrained("location", shape, location_constraint, location, positive=False)
-        self.add_constrained("width", shape, width_constraint, width)
-        self.add_prior("location_prior", location_prior, "location")
-        self.add_prior("width_prior", width_prior, "width")
+        self.add_constrained("location", shape, None, location, positive=False)
+        self.add_constrained("width", shape, None, width)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return values ``... x N x M`` (``... x N`` with ``diag``)."""

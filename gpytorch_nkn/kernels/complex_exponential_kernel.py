@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.priors import Prior
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel, phase, unit_phasor
@@ -23,27 +22,23 @@ class ComplexExponentialKernel(ComplexKernel):
     it returns its real part :math:`\cos(\mu^\top (x - x'))`.
 
     Args:
-        frequency_prior: Prior on the frequencies ``... x 1 x D``; frequencies may be negative.
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in
             :class:`gpytorch.kernels.Kernel`; ``ard_num_dims=None`` shares one frequency among all
             columns.
 
     Attributes:
-        frequency: :math:`\mu` ``... x 1 x D``, in radians per unit of the input; starts at 1.
-
-    Raises:
-        TypeError: ``frequency_prior`` is not a GPyTorch prior.
+        frequency: :math:`\mu` ``... x 1 x D``, in radians per unit of the input, of
+            either sign; starts at 1.
 
     Reference: Sun et al. (2018), section 3.1 and theorem 4.
     """
 
     is_stationary = True
 
-    def __init__(self, *, frequency_prior: Prior | None = None, **kwargs: Any):
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         shape = (*self.batch_shape, 1, self.ard_num_dims or 1)
         self.register_parameter("frequency", nn.Parameter(torch.ones(shape)))
-        self.add_prior("frequency_prior", frequency_prior, "frequency")
 
     def complex_values(self, x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
         """Return complex values; see :class:`ComplexKernel` for shapes."""

@@ -33,7 +33,9 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         k(x, x') = k_0(x, x') \bigl(1 + g(x)^\top g(x')\bigr), \qquad
         g(x) = A^\top L^{-1} k_g(Z, x), \qquad L L^\top = k_g(Z, Z)
 
-    for ``M`` anchors ``Z`` and weights ``A`` of rank ``R``. The second factor is one plus an inner
+    for ``M`` anchors ``Z``, weights ``A`` of rank ``R``, and an RBF kernel :math:`k_g` (attribute
+    ``factor_kernel``) with fixed lengthscales of :math:`\sqrt{D}` standard deviations of the
+    anchors; shorter ones overfit small data sets. The second factor is one plus an inner
     product, so the kernel is valid by Schur's theorem. With :math:`A = 0` it equals the base
     kernel. It is the covariance of
 
@@ -52,9 +54,6 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         anchors: Points ``M x D`` in the columns selected by ``active_dims``, or ``... x M x D``
             with one set per batch entry. See :meth:`from_data`.
         rank: Number ``R`` of columns of the weights.
-        factor_kernel: :math:`k_g`; ``None`` for an RBF kernel with fixed lengthscales of
-            :math:`\sqrt{D}` standard deviations of the anchors; shorter ones overfit small data
-            sets. Pass the base kernel without its ScaleKernels to share its lengthscales.
         weight_prior: Prior on the weights. A number is the standard deviation of a normal prior
             around zero; ``None`` for no prior.
         seed: Seed of the start weights, which are normal with standard deviation 0.1.
@@ -62,7 +61,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
-        TypeError: A kernel argument is not a kernel, ``weight_prior`` is neither a prior nor a
+        TypeError: ``base_kernel`` is not a kernel, ``weight_prior`` is neither a prior nor a
             number, or the rank is not an integer.
         ValueError: Anchors are not a finite matrix, or a number is not positive. On evaluation:
             inputs and anchors differ in columns, or the base kernel has several outputs.
@@ -91,23 +90,20 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         anchors: Tensor,
         rank: int = 2,
         *,
-        factor_kernel: Kernel | None = None,
         weight_prior: Prior | float | None = 1.0,
         seed: int = 0,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ):
         anchors = _checked_anchors(anchors)
-        _check(rank, base_kernel=base_kernel, factor_kernel=factor_kernel)
+        _check(rank, base_kernel)
         if batch_shape is None:
-            shapes = [base_kernel.batch_shape, anchors.shape[:-2]]
-            shapes += [] if factor_kernel is None else [factor_kernel.batch_shape]
-            batch_shape = torch.broadcast_shapes(*shapes)
+            batch_shape = torch.broadcast_shapes(base_kernel.batch_shape, anchors.shape[:-2])
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.base_kernel = base_kernel
         self.rank = rank
         anchors = anchors.expand(*batch_shape, *anchors.shape[-2:]).clone()
-        self.factor_kernel = _default_kernel(anchors) if factor_kernel is None else factor_kernel
+        self.factor_kernel = _factor_kernel(anchors)
         # batch expansion recognises the batch dimensions of parameters, not of buffers
         self.register_parameter("anchors", nn.Parameter(anchors, requires_grad=False))
         generator = torch.Generator().manual_seed(seed)
@@ -219,18 +215,16 @@ def _checked_anchors(anchors: Tensor) -> Tensor:
     return anchors if anchors.is_floating_point() else anchors.to(torch.get_default_dtype())
 
 
-def _check(rank: int, **kernels: Kernel | None) -> None:
-    for name, kernel in kernels.items():
-        optional = name == "factor_kernel" and kernel is None
-        if not optional and not isinstance(kernel, Kernel):
-            raise TypeError(f"{name} must be a gpytorch.kernels.Kernel, got {kernel!r}.")
+def _check(rank: int, base_kernel: Kernel) -> None:
+    if not isinstance(base_kernel, Kernel):
+        raise TypeError(f"base_kernel must be a gpytorch.kernels.Kernel, got {base_kernel!r}.")
     if not isinstance(rank, Integral) or isinstance(rank, bool):
         raise TypeError(f"rank must be an integer, got {rank!r}.")
     if rank < 1:
         raise ValueError(f"rank must be at least 1, got {rank}.")
 
 
-def _default_kernel(anchors: Tensor) -> RBFKernel:
+def _factor_kernel(anchors: Tensor) -> RBFKernel:
     """Return an RBF kernel with lengthscales of ``sqrt(D)`` standard deviations of the anchors."""
     std = anchors.std(-2, keepdim=True, correction=0)
     std = torch.where(std > 1e-6 * anchors.abs().amax(), std, 1.0)

@@ -6,7 +6,6 @@ import math
 from typing import Any, Literal, get_args
 
 import torch
-from gpytorch.constraints import Interval
 from gpytorch.priors import Prior
 from torch import Tensor, nn
 
@@ -64,7 +63,6 @@ class NonStationarySpectralKernel(FeatureKernel):
             frequencies. The paper uses 0; equal frequencies would stay equal during training.
         seed: Seed of the frequencies and phases, which start equal in all batch entries.
         ard: Use one lengthscale per column.
-        outputscale_prior, outputscale_constraint: Prior and constraint of ``s``.
         frequency_prior: Prior on the mean frequencies; a number is the standard deviation of a
             normal prior around the start values.
         difference_prior: Prior on the half differences; a number is the standard deviation of a
@@ -110,8 +108,6 @@ class NonStationarySpectralKernel(FeatureKernel):
         correlation: float = 0.98,
         seed: int = 0,
         ard: bool = True,
-        outputscale_prior: Prior | None = None,
-        outputscale_constraint: Interval | None = None,
         frequency_prior: Prior | float | None = None,
         difference_prior: Prior | float | None = None,
         **kwargs: Any,
@@ -155,10 +151,8 @@ class NonStationarySpectralKernel(FeatureKernel):
             phases = 2 * math.pi * torch.special.ndtr(draws[:, -1])
             self.register_parameter("phases", parameter(phases, False))
         self.register_parameter("center", parameter(torch.zeros(1, input_dim), False))
-        start = 1.0 if outputscale_constraint is None else None
-        self.add_constrained("outputscale", self.batch_shape, outputscale_constraint, start)
+        self.add_constrained("outputscale", self.batch_shape, None, 1.0)
         mean = mean.to(self.raw_lengthscale)
-        self.add_prior("outputscale_prior", outputscale_prior, "outputscale")
         self.add_prior("frequency_prior", frequency_prior, "mean_frequencies", mean)
         self.add_prior("difference_prior", difference_prior, "half_differences", 0 * mean)
 

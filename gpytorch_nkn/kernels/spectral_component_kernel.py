@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.priors import Prior
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.distances import squared_distances
@@ -37,16 +36,12 @@ class SpectralComponentKernel(FormulaKernel):
     distinguish :math:`(\mu_1, \mu_2)` from :math:`(\mu_1, -\mu_2)`.
 
     Args:
-        frequency_prior: Prior on the frequencies ``... x 1 x D``; frequencies may be negative.
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
             ``lengthscale_constraint`` as in :class:`gpytorch.kernels.Kernel`.
 
     Attributes:
-        frequency: :math:`\mu` ``... x 1 x D``, in radians per unit of the input. It starts
-            between 0.1 and 0.3, because its gradient is zero at zero.
-
-    Raises:
-        TypeError: ``frequency_prior`` is not a GPyTorch prior.
+        frequency: :math:`\mu` ``... x 1 x D``, in radians per unit of the input, of
+            either sign. It starts between 0.1 and 0.3, because its gradient is zero at zero.
 
     Reference: Wilson and Adams (2013), Gaussian Process Kernels for Pattern Discovery and
     Extrapolation, equation 12 before the product over dimensions, with one component of weight 1.
@@ -56,9 +51,8 @@ class SpectralComponentKernel(FormulaKernel):
     formula = Formula(_values, code=9)
     parameter_names = ("lengthscale", "frequency")
 
-    def __init__(self, *, frequency_prior: Prior | None = None, **kwargs: Any):
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         start = torch.linspace(0.1, 0.3, self.ard_num_dims or 1)
         start = start.expand(*self.batch_shape, 1, -1).clone()
         self.register_parameter("frequency", nn.Parameter(start))
-        self.add_prior("frequency_prior", frequency_prior, "frequency")

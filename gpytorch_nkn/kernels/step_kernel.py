@@ -6,8 +6,6 @@ from functools import partial
 from typing import Literal
 
 import torch
-from gpytorch.constraints import Interval
-from gpytorch.priors import Prior
 from torch import Tensor
 
 from gpytorch_nkn.kernels.batch_kernel import constrained
@@ -50,13 +48,10 @@ class StepKernel(FormulaKernel):
         width: :math:`w`, a positive number or ``... x 1 x 1``, in units of the input; the inverse
             of GPflow's steepness. Three quarters of the step lie within two widths of its centre.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; one input column.
-        location_prior, width_prior: Priors; ``None`` for no prior.
-        location_constraint, width_constraint: Constraints; ``None`` for any real location and any
-            positive width.
 
     Raises:
-        ValueError: ``side`` is unknown, the location or width violates its constraint, or the input
-            has several columns.
+        ValueError: ``side`` is unknown, the location or width is not finite, the width is not
+            positive, or the input has several columns.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -80,20 +75,14 @@ class StepKernel(FormulaKernel):
         width: float | Tensor = 1.0,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
-        location_prior: Prior | None = None,
-        location_constraint: Interval | None = None,
-        width_prior: Prior | None = None,
-        width_constraint: Interval | None = None,
     ):
         if side not in _SIDES:
             raise ValueError(f"side must be 'before' or 'after', got {side!r}.")
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.side = side
         shape = (*self.batch_shape, 1, 1)
-        self.add_constrained("location", shape, location_constraint, location, positive=False)
-        self.add_constrained("width", shape, width_constraint, width)
-        self.add_prior("location_prior", location_prior, "location")
-        self.add_prior("width_prior", width_prior, "width")
+        self.add_constrained("location", shape, None, location, positive=False)
+        self.add_constrained("width", shape, None, width)
 
     @property
     def formula(self) -> Formula:  # type: ignore[override]

@@ -108,10 +108,11 @@ def spectral():
     """Frequencies have no constraint; one has a prior, one is frozen, one is shared by columns."""
     kernels = [
         SpectralComponentKernel(ard_num_dims=3),
-        SpectralComponentKernel(ard_num_dims=3, frequency_prior=NormalPrior(0.0, 2.0)),
+        SpectralComponentKernel(ard_num_dims=3),
         ScaleKernel(SpectralComponentKernel(active_dims=(2, 0))),
     ]
     kernels[0].frequency.requires_grad_(False)
+    kernels[1].register_prior("frequency_prior", NormalPrior(0.0, 2.0), "frequency")
     return wide(small_network(*kernels, RBFKernel()))
 
 

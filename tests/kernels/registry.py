@@ -108,7 +108,7 @@ def feature_pairs(name, dims=2, num_features=8, **options):
     return Entry(f"feature-pairs-{name}", NonStationarySpectralKernel, make, dims, True)
 
 
-def hadamard(name, base, factor=None, dims=2, num_anchors=7, **options):
+def hadamard(name, base, dims=2, num_anchors=7, **options):
     """A kernel times a learned factor; functions of the batch shape make the kernels."""
 
     def make(batch_shape=NO_BATCH, active_dims=None):
@@ -117,7 +117,6 @@ def hadamard(name, base, factor=None, dims=2, num_anchors=7, **options):
         return DataAdaptiveHadamardKernel(
             base(batch_shape),
             anchors,
-            factor_kernel=factor and factor(batch_shape),
             batch_shape=batch_shape,
             active_dims=active_dims,
             **options,
@@ -334,7 +333,7 @@ REGISTRY = [
     simple(BivariateComplexExponentialKernel),
     simple(BivariateComplexExponentialKernel, dims=3, ard=True),
     simple(BivariateSpectralMixtureKernel),
-    simple(BivariateSpectralMixtureKernel, dims=3, ard=True, num_mixtures=2, learn_center=True),
+    simple(BivariateSpectralMixtureKernel, dims=3, ard=True, num_mixtures=2),
     simple(CategoricalKernel),
     simple(CategoricalKernel, dims=3, ard=True),
     simple(CenteredLinearKernel),
@@ -366,7 +365,6 @@ REGISTRY = [
     feature_pairs("assigned", stationary=True, features="phi", learn_frequencies=False),
     hadamard("rbf", lambda b: RBFKernel(batch_shape=b)),
     hadamard("ard", scaled_ard, dims=3),
-    hadamard("apart", scaled_ard, lambda b: MaternKernel(batch_shape=b), dims=3),
     hadamard("nested", lambda b: nested(b)[0], rank=1),
     hadamard("linear", lambda b: LinearKernel(batch_shape=b), dims=1, rank=3, num_anchors=3),
     network("real", real),

@@ -13,7 +13,6 @@ from gpytorch.priors import GammaPrior, NormalPrior
 
 from gpytorch_nkn import kernels
 from gpytorch_nkn.estimators.series.candidates import SeriesGP
-from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.models import NKNMultiTaskGP
 from tests.fit.models import SmallGP
 from tests.kernels.registry import REGISTRY
@@ -22,28 +21,16 @@ from tests.models.registry import CASES
 SIGNED = NormalPrior(0.2, 0.7)
 POSITIVE = GammaPrior(3.0, 2.0)
 OWN = {  # what each kernel has priors on that are no lengthscales
-    kernels.BivariateComplexExponentialKernel: {"frequency_prior": SIGNED},
-    kernels.BivariateSpectralMixtureKernel: {
-        "weight_prior": POSITIVE,
-        "scale_prior": POSITIVE,
-        "correlation_prior": NormalPrior(0.5, 0.05),
-        "frequency_prior": SIGNED,
-    },
-    kernels.ChangePointKernel: {"location_prior": SIGNED, "width_prior": POSITIVE},
-    kernels.StepKernel: {"location_prior": SIGNED, "width_prior": POSITIVE},
     kernels.CenteredLinearKernel: {"variance_prior": POSITIVE},
-    kernels.ComplexExponentialKernel: {"frequency_prior": SIGNED},
     kernels.DataAdaptiveHadamardKernel: {"weight_prior": SIGNED},
     kernels.InputWarpKernel: {
         "concentration1_prior": POSITIVE,
         "concentration0_prior": POSITIVE,
     },
     kernels.NonStationarySpectralKernel: {
-        "outputscale_prior": POSITIVE,
         "frequency_prior": 0.5,
         "difference_prior": 0.1,
     },
-    kernels.SpectralComponentKernel: {"frequency_prior": SIGNED},
     kernels.ZeroMeanPeriodicKernel: {"period_length_prior": POSITIVE},
 }
 
@@ -53,18 +40,9 @@ def make(cls, **options):
         return cls(3, 2, **options)
     if cls is kernels.DataAdaptiveHadamardKernel:
         return cls(RBFKernel(), torch.rand(4, 2, generator=torch.Generator().manual_seed(0)), 2)
-    if cls is kernels.ChangePointKernel:
-        return cls(
-            RBFKernel(), RBFKernel(), RBFKernel(), location=torch.tensor([0.2, 0.5]), **options
-        )
     if cls is kernels.InputWarpKernel:
         return cls(RBFKernel(), 2, **options)
-    if cls is kernels.StepKernel:
-        return cls(active_dims=(0,), **options)
-    kernel = cls(ard_num_dims=2, **options)
-    if isinstance(kernel, kernels.ComplexKernel):
-        return kernels.NeuralKernelNetwork([kernel], [Linear(1, 1)])
-    return kernel
+    return cls(ard_num_dims=2, **options)
 
 
 def test_every_kernel_with_priors_of_its_own_is_here():
