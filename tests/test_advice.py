@@ -14,15 +14,17 @@ import pandas as pd
 import pytest
 import torch
 from botorch.acquisition import (
+    InverseCostWeightedUtility,
     LogNoisyExpectedImprovement,
     qKnowledgeGradient,
     qLogNoisyExpectedImprovement,
+    qMultiFidelityKnowledgeGradient,
 )
 from botorch.cross_validation import CVFolds, batch_cross_validation
 from botorch.exceptions import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.generation import MaxPosteriorSampling
-from botorch.models import ModelListGP, MultiTaskGP, SingleTaskGP
+from botorch.models import AffineFidelityCostModel, ModelListGP, MultiTaskGP, SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Warp
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_kernel_feature_paths
@@ -220,6 +222,18 @@ def _(told):
         LogNoisyExpectedImprovement(model, X)
     acquisition = qLogNoisyExpectedImprovement(model, X, prune_baseline=False)
     assert acquisition(X[:3, None]).isfinite().all()
+
+
+@advice("does not support ensembles: use an NKNSingleTaskGP")
+def _(told):
+    cost = InverseCostWeightedUtility(AffineFidelityCostModel({1: 1.0}))
+    options = {"num_fantasies": 2, "current_value": Y.max(), "cost_aware_utility": cost}
+    ensemble = models.StructureEnsembleGP(X, Y)
+    points = X.view(2, 6, 2)[:, :3].repeat(4, 1, 1)  # as many as members
+    with told():
+        qMultiFidelityKnowledgeGradient(ensemble, **options)(points[: ensemble.num_members])
+    instead = qMultiFidelityKnowledgeGradient(models.NKNSingleTaskGP(X, Y), **options)
+    assert instead(points).isfinite().all()
 
 
 # --- fit, bo, initialization

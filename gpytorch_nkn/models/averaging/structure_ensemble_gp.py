@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -485,7 +486,18 @@ class StructureEnsembleGP(ExactBaseGP):
 
         Look-ahead acquisition functions (``qKnowledgeGradient``) already average over the members
         of this model. Known noise enters with its mean on the scale of the targets.
+
+        Raises:
+            NotImplementedError: The caller is an acquisition function with ``cost_aware_utility``,
+                which takes the members for points.
         """
+        frame: Any = inspect.currentframe()
+        caller = frame.f_back.f_locals.get("self")
+        if getattr(caller, "cost_aware_utility", None) is not None:
+            raise NotImplementedError(
+                f"{type(caller).__name__} with cost_aware_utility does not support ensembles: use "
+                "an NKNSingleTaskGP."
+            )
         warp, noise = self._member_warp, self.common_data()[2]
         if observation_noise is None and X.numel() and warp is not None and noise is not None:
             y = self.posterior(X).mean
