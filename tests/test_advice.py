@@ -373,7 +373,7 @@ def _(told):
     network.double()(x).to_dense()
 
 
-@advice("use gpytorch.mlls.ExactMarginalLogLikelihood for second derivatives")
+@advice("use gpytorch.mlls.ExactMarginalLogLikelihood")
 def _(told):
     def second(mll_class):
         model = SmallGP(X, Y[:, 0], RBFKernel()).double()

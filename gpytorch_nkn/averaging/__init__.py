@@ -1,4 +1,4 @@
-"""Averaging over models: candidates, their scores and weights, and what the mixture predicts."""
+"""Model averaging: training and scores of candidates, stacking weights, predictive mixtures."""
 
 from gpytorch_nkn.averaging.predictive_mixture import (
     MixturePredictions as MixturePredictions,

@@ -1,4 +1,4 @@
-"""Mixtures of transformed normal distributions, and predictions from them."""
+"""Predictive distributions that are mixtures of transformed normal distributions."""
 
 from __future__ import annotations
 
@@ -17,34 +17,33 @@ from gpytorch_nkn.fit import check_number
 
 __all__ = ["MixturePredictions", "PredictiveMixture"]
 
-_HALVINGS = 64  # bisections between all floats: the number of bits of a float
+_HALVINGS = 64  # bisection steps, one per bit of a float
 _NODES = 80  # nodes of Gauss-Hermite quadrature
-_COUNTED = 256  # whole numbers whose probabilities are summed exactly
-_NARROW = 1e-5  # width in standard deviations over which a density is constant
+_COUNTED = 256  # largest number of integers whose probabilities are summed exactly
+_NARROW = 1e-5  # largest width, in standard deviations, over which a density is taken as constant
 
 
 @dataclass(frozen=True)
 class PredictiveMixture:
-    """Distributions of ``M`` values: mixtures of transformed normal distributions.
+    """Distributions of ``M`` values, each a mixture of transformed normal distributions.
 
-    A normal distribution is truncated at the bounds of its transform. If the bounds are closed,
-    the mass beyond them is on the bounds instead. Densities on closed bounds, and of counts, are
-    probabilities.
+    Normal distributions are truncated at open bounds of their transform; closed bounds carry the
+    mass beyond them. The density of counts and of values on closed bounds is their probability.
     """
 
-    weights: np.ndarray  # weights R of the components, of sum 1
+    weights: np.ndarray  # weights R of the components, with sum 1
     means: np.ndarray  # means R x M of the Gaussians, on the scales of their transforms
-    stds: np.ndarray  # standard deviations R x M
-    transforms: tuple[Transform, ...]  # of the components R
+    stds: np.ndarray  # standard deviations R x M of the Gaussians
+    transforms: tuple[Transform, ...]  # transform of each component, R
 
     @np.errstate(under="ignore")  # of small densities
     def log_density(self, values: np.ndarray, resolution: float = 0.0) -> np.ndarray:
-        """Log densities ``M`` at values ``M``, per unit of the values.
+        """Return log densities ``M`` at values ``M``, per unit of the values.
 
         Args:
-            values: ``M``.
-            resolution: Rounding unit of the values: return the log of the mean density over an
-                interval of this width around each value.
+            values: Values ``M``.
+            resolution: Rounding unit of the values. The density is averaged over an interval of
+                this width around each value.
         """
         with np.errstate(over="ignore"):
             logs = -(self._scores(values) ** 2 + np.log(2 * np.pi)) / 2 - np.log(self._widths)
@@ -58,21 +57,21 @@ class PredictiveMixture:
         return logsumexp(logs - self._log_mass, axis=0, b=self.weights[:, None])
 
     def above(self, values: np.ndarray) -> np.ndarray:
-        """Probabilities ``M`` above values ``M``, precise also if small."""
+        """Return probabilities ``M`` of exceeding values ``M``, accurate in the tails."""
         return self._probability(self._scores(values), self._ends[1])
 
     def below(self, values: np.ndarray) -> np.ndarray:
-        """Probabilities ``M`` of at most values ``M``, precise also if small."""
+        """Return cumulative probabilities ``M`` at values ``M``, accurate in the tails."""
         return self._probability(self._ends[0], self._scores(values))
 
     @np.errstate(under="ignore")  # of small densities
     def quantile(self, probability: float) -> np.ndarray:
-        """Quantiles ``M``, by bisection between all floats."""
-        # Components may be hundreds of decades apart, so bisect the ranks of floats.
+        """Return quantiles ``M``."""
+        # Components may be hundreds of decades apart: bisect ranks of floats instead of values.
         largest = np.full(self.means.shape[1], np.finfo(float).max)
         lower, upper = _order(-largest), _order(largest)
         for _ in range(_HALVINGS):
-            middle = (lower & upper) + ((lower ^ upper) >> 1)  # the mean, without overflow
+            middle = (lower & upper) + ((lower ^ upper) >> 1)  # mean without overflow
             values = _of_order(middle)
             if probability < 0.5:
                 over = self.below(values) < probability
@@ -82,18 +81,18 @@ class PredictiveMixture:
         return _of_order(upper) + 0.0  # no negative zero
 
     def draws(self, component: int, scores: np.ndarray) -> np.ndarray:
-        """Values ``S x M`` of one component at standard normal scores ``S x M``."""
+        """Return values ``S x M`` of one component at standard normal scores ``S x M``."""
         return self._values(component, scores, *(end[component] for end in self._ends))
 
     def sample(
         self, count: int, rng: np.random.Generator, scores: Callable[[int, int], np.ndarray]
     ) -> np.ndarray:
-        """Joint samples ``S x M``.
+        """Draw joint samples ``S x M``.
 
         Args:
             count: Number of samples ``S``.
-            rng: Source of random numbers.
-            scores: Returns joint standard normal scores ``s x M`` for a component and ``s``.
+            rng: Random number generator.
+            scores: Function of a component and ``s`` that returns joint normal scores ``s x M``.
         """
         counts = rng.multinomial(count, self.weights / self.weights.sum())
         drawn = [
@@ -103,18 +102,18 @@ class PredictiveMixture:
         return rng.permutation(np.concatenate(drawn))
 
     def std(self) -> np.ndarray:
-        """Standard deviations ``M``, infinite for a very wide log-normal component."""
+        """Standard deviations ``M``; infinite with a very wide log-normal component."""
         return self.moments()[1]
 
     @np.errstate(under="ignore")  # of small densities
     def moments(
         self, limits: tuple[np.ndarray, np.ndarray] | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations ``M``.
+        """Return means and standard deviations ``M``.
 
         Args:
             limits: Lower and upper limits ``M`` on the scale of the transforms, at which values
-                are clipped. Values are then not rounded to whole numbers.
+                are clipped. With limits, values are not rounded to integers.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             found = [self._moments(component, limits) for component in range(len(self.weights))]
@@ -190,7 +189,7 @@ class PredictiveMixture:
         """Values ``S x M`` of one component, truncated at scores ``M``."""
         if np.isfinite(low).any() or np.isfinite(high).any():
             with np.errstate(invalid="ignore"):
-                sign = np.where(low + high > 0, -1.0, 1.0)  # the tail in which logs are precise
+                sign = np.where(low + high > 0, -1.0, 1.0)  # use the tail with accurate logs
             least = np.where(sign > 0, low, -high)
             masses = log_ndtr(sign * scores) + _log_between(low, high)
             scores = sign * ndtri_exp(np.logaddexp(log_ndtr(least), masses))
@@ -202,23 +201,23 @@ class PredictiveMixture:
 
     @cached_property
     def _widths(self) -> np.ndarray:
-        """Standard deviations ``R x M``, with the variance within intervals of counts."""
+        """Standard deviations ``R x M``, including the variance within the intervals of counts."""
         lost = [[kind.lost_variance] for kind in self.transforms]
         return np.sqrt(self.stds**2 + lost) if np.any(lost) else self.stds
 
     @cached_property
     def _kinds(self) -> list[Transform]:
-        """The different transforms."""
+        """Distinct transforms."""
         return list(dict.fromkeys(self.transforms))
 
     def _by_component(self, of_kinds: list[np.ndarray]) -> np.ndarray:
-        """Rows of the components ``R``, or one row if all have one transform."""
+        """Return one row per component, or a single row if all share a transform."""
         if len(of_kinds) == 1:
             return of_kinds[0][None]
         return np.stack([of_kinds[self._kinds.index(kind)] for kind in self.transforms])
 
     def _scores(self, values: np.ndarray, *, before: bool = False) -> np.ndarray:
-        """Scores ``R x M`` of the upper ends of values, or of the ends before them."""
+        """Return scores ``R x M`` of the upper (``before``: lower) ends of values' intervals."""
         scaled = self._by_component(
             [(kind.before if before else kind.position)(values) for kind in self._kinds]
         )
@@ -231,7 +230,7 @@ class PredictiveMixture:
 
     @cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds ``R x M`` as scores."""
+        """Scores ``R x M`` of the bounds."""
         low, high = np.array([kind.ends for kind in self.transforms]).T[..., None]
         return (low - self.means) / self._widths, (high - self.means) / self._widths
 
@@ -248,7 +247,7 @@ class PredictiveMixture:
 
     @np.errstate(under="ignore")  # of small densities
     def _probability(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """Probabilities ``M`` of scores ``R x M`` between two ends."""
+        """Return probabilities ``M`` of scores between two ends ``R x M``."""
         logs = _log_between(low, high) - self._log_mass
         return self.weights @ np.exp(np.minimum(logs, 0.0))
 
@@ -257,11 +256,11 @@ class MixturePredictions:
     """Quantiles, intervals and log densities of estimators that predict mixtures."""
 
     def predict_distribution(self, x: Any, /, **inputs: Any) -> PredictiveMixture:
-        """Distributions of new observations."""
+        """Return the distributions of new observations."""
         raise NotImplementedError
 
     def predict_quantiles(self, x: Any, /, probabilities: ArrayLike, **inputs: Any) -> np.ndarray:
-        """Return quantiles of new observations.
+        """Return predictive quantiles of new observations.
 
         Args:
             x: As in :meth:`predict`.
@@ -282,11 +281,11 @@ class MixturePredictions:
     def predict_interval(
         self, x: Any, /, level: float = 0.95, **inputs: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the central interval that holds a new observation with probability ``level``.
+        """Return central prediction intervals of new observations.
 
         Args:
             x: As in :meth:`predict`.
-            level: Probability between 0 and 1.
+            level: Probability that an interval contains the observation, between 0 and 1.
             **inputs: As in :meth:`predict_distribution`.
 
         Returns:
@@ -301,18 +300,18 @@ class MixturePredictions:
     def log_predictive_density(
         self, x: Any, /, y: ArrayLike, *, resolution: float | None = None, **inputs: Any
     ) -> np.ndarray:
-        """Return log densities of observations under the prediction, point by point.
+        """Return the log predictive density of each observation.
 
         Args:
             x: As in :meth:`predict`.
             y: Observations ``M``.
-            resolution: Rounding unit of the observations, such as 0.1: the density is then the
-                probability of an interval of this width, divided by the width.
+            resolution: Rounding unit of the observations, such as 0.1. The density is averaged
+                over an interval of this width.
             **inputs: As in :meth:`predict_distribution`.
 
         Returns:
-            Natural logarithms ``M`` of densities per unit of the targets, or of probabilities for
-            counts and at a bound with targets of the fit.
+            Natural logarithms ``M`` of densities per unit of the targets; of probabilities for
+            counts, and at a bound on which training targets lie.
         """
         if resolution is not None and not 0 < resolution < np.inf:
             raise ValueError(f"resolution must be positive and finite, got {resolution}.")
@@ -321,15 +320,15 @@ class MixturePredictions:
         values = values[:, 0] if values.shape[1:] == (1,) else values
         count = mixture.means.shape[1]
         if values.shape != (count,) or not np.isfinite(values).all():
-            raise ValueError(f"y must hold {count} finite numbers, got shape {np.shape(y)}.")
+            raise ValueError(f"y must have {count} finite values, got shape {np.shape(y)}.")
         return mixture.log_density(values, resolution or 0.0)
 
 
 @np.errstate(under="ignore")  # of small densities
 def _log_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Log probabilities that a standard normal variable lies between two scores."""
+    """Return log probabilities of a standard normal variable between two scores."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        swap = low + high > 0  # to the tail in which small probabilities are precise
+        swap = low + high > 0  # use the tail with accurate small probabilities
         low, high = np.where(swap, -high, low), np.where(swap, -low, high)
         if np.isneginf(low).all():
             return log_ndtr(high)
@@ -338,12 +337,12 @@ def _log_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 def _order(values: np.ndarray) -> np.ndarray:
-    """Ranks of floats ``M``: adjacent integers for adjacent floats."""
-    return _flipped((values + 0.0).view(np.int64))  # no negative zero
+    """Return ranks of floats ``M``; adjacent floats have adjacent integers."""
+    return _flipped((values + 0.0).view(np.int64))  # + 0.0 removes negative zeros
 
 
 def _of_order(numbers: np.ndarray) -> np.ndarray:
-    """The floats ``M`` of :func:`_order`."""
+    """Invert :func:`_order`."""
     return _flipped(numbers).view(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Held-out predictions of training targets by an exact GP, from one Cholesky factor."""
+"""Held-out predictions of an exact GP's training targets from one Cholesky factor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["leave_one_out", "rolling_forecasts"]
 
 @torch.no_grad()
 def leave_one_out(model: ExactGP) -> tuple[Tensor, Tensor]:
-    """Leave-one-out means and variances ``N`` of the training targets, noise included.
+    """Return leave-one-out means and variances ``N`` of the training targets, noise included.
 
     Raises:
         torch.linalg.LinAlgError: The covariance matrix is not positive definite.
@@ -30,18 +30,18 @@ def leave_one_out(model: ExactGP) -> tuple[Tensor, Tensor]:
 def rolling_forecasts(
     model: ExactGP, origins: Sequence[int], horizon: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Forecast training targets from all targets before each origin.
+    r"""Forecast training targets from the targets before each origin.
 
     .. math:: m = L_{o:o+h,\,:o}\, z_{:o}, \qquad \Sigma = L_{o:o+h,\,o:o+h} L_{o:o+h,\,o:o+h}^\top,
         \qquad z = L^{-1} r
 
     Args:
-        model: A trained GP with rows in the order of time.
-        origins: First rows ``o`` of the forecasts.
-        horizon: Rows ``h`` of each.
+        model: A trained GP with rows in order of time.
+        origins: First row ``o`` of each forecast.
+        horizon: Number of rows ``h`` of each forecast.
 
     Returns:
-        Rows, means and variances (noise included) of all forecasts, concatenated.
+        Concatenated row indices, means and variances (noise included) of all forecasts.
 
     Raises:
         torch.linalg.LinAlgError: The covariance matrix is not positive definite.

@@ -1,4 +1,4 @@
-"""Training of candidates, in sequence or in processes, within one budget."""
+"""Training of candidates within a time budget, sequentially or in processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ C = TypeVar("C")
 
 @dataclass
 class Trained(Generic[K, C]):
-    """Result of the training of a candidate."""
+    """Result of training one candidate."""
 
     key: K
     candidate: C | None  # None after a failure
@@ -39,26 +39,26 @@ def train_candidates(
     ready: Sequence[Trained[K, C]] = (),
     n_jobs: int = 1,
 ) -> list[Trained[K, C]]:
-    """Train candidates in the order of their keys, each within its part of the remaining time.
+    """Train candidates in the order of their keys, each for its share of the remaining time.
 
-    Once a candidate has been trained, Ctrl-C and the end of the budget skip the remaining ones.
+    After the first trained candidate, Ctrl-C or the end of the budget skips the remaining ones.
     Failures are recorded.
 
     Args:
-        train: Trains a candidate, given ``shared``, its key and seconds (``None`` for no limit).
-            Several processes need a function of a module. The candidate's attribute
-            ``interrupted`` is True if Ctrl-C ended its training.
+        train: ``train(shared, key, seconds)`` returns a trained candidate; ``seconds`` is ``None``
+            without a limit. With several processes it must be picklable. The candidate's
+            attribute ``interrupted`` is True if Ctrl-C ended its training.
         keys: Keys of the candidates.
-        session: Budget, Ctrl-C and progress bar.
+        session: Budget, interrupts and progress bar.
         shared: First argument of ``train``; each process receives it once.
         ready: Candidates that are already trained.
-        n_jobs: Processes.
+        n_jobs: Number of processes.
 
     Returns:
-        Results of the candidates that were reached, in the order of the keys.
+        Results of the candidates whose training started, in the order of the keys.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C came before any candidate was trained.
+        KeyboardInterrupt: Ctrl-C was pressed before any candidate was trained.
     """
     done = [one for one in ready if one.key in keys]
     todo = [key for key in keys if all(key != one.key for one in done)]

@@ -1,4 +1,4 @@
-"""Weights of models in a mixture of their predictions."""
+"""Stacking weights of models in a mixture of their predictions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scipy.special import logsumexp
 __all__ = ["WIDTHS", "share_weights", "stack_predictions", "stacking_weights"]
 
 _STEPS, _ROUNDS = 500, 20
-_TOLERANCE = 1e-10  # change of a weight in one EM step
+_TOLERANCE = 1e-10  # largest change of a weight in one EM step at convergence
 
-# Factors of the standard deviation. The Dirichlet prior of their weights has five counts of a
-# factor of 1, and half a percent of the number of points distributed over all factors.
+# Calibration factors of the standard deviation. The Dirichlet prior on their weights has five
+# pseudo-counts at a factor of 1, and 0.5 % of the number of points spread over all factors.
 WIDTHS = 2.0 ** np.arange(-1.0, 3.5, 0.5)
 _POINTS_AS_PREDICTED = 5.0
 _WIDTH_CONCENTRATION = 0.005
@@ -22,26 +22,27 @@ _WIDTH_CONCENTRATION = 0.005
 
 @np.errstate(under="ignore")  # of small densities
 def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -> np.ndarray:
-    r"""Return the weights with which a mixture predicts held-out data best.
+    r"""Return the weights of the mixture that predicts held-out data best.
 
     .. math::
         \max_{w \in \Delta} \; \frac1N \sum_{i} \log \sum_m w_m\, p_m(y_i \mid y_{-i})
         + \frac{\epsilon}{M} \sum_m \log w_m
 
     Expectation-maximisation maximises the concave objective. The second term is a Dirichlet prior,
-    which keeps weights away from zero, because a model's lead on few data may be chance.
+    which keeps weights above zero, because with few data one model may lead by chance.
 
     Args:
-        log_densities: Held-out log predictive densities ``M x N`` of models at points. Infinite or
-            NaN values are a density of 0.
-        concentration: The weight :math:`\epsilon` of the prior; 0 for stacking without one, large
-            values give equal weights.
+        log_densities: Held-out log predictive densities ``M x N`` of M models at N points. Infinite
+            and NaN entries count as a density of 0.
+        concentration: Weight :math:`\epsilon` of the prior; 0 for no prior. Large values give equal
+            weights.
 
     Returns:
-        Non-negative weights ``M`` of sum 1; 0 for a model without a finite density.
+        Non-negative weights ``M`` with sum 1; 0 for a model without a finite density.
 
     Raises:
-        ValueError: The densities are no matrix, none is finite, or ``concentration`` is negative.
+        ValueError: ``log_densities`` is not a matrix or has no finite entry, or ``concentration``
+            is negative.
 
     Reference: Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian
     predictive distributions, equation 8. The prior is not in the paper.
@@ -55,7 +56,7 @@ def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -
     usable = np.isfinite(logs).any(1)
     if not usable.any():
         raise ValueError("No log density is finite.")
-    logs = logs[:, np.isfinite(logs).any(0)]  # other points do not distinguish models
+    logs = logs[:, np.isfinite(logs).any(0)]  # points without finite densities are uninformative
     even = usable / usable.sum()
     weights = _maximise(logs, even, concentration * logs.shape[1] * even)
     return weights / weights.sum()
@@ -63,7 +64,7 @@ def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -
 
 @np.errstate(under="ignore")  # of small densities
 def _maximise(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Maximum a posteriori weights ``M`` for log densities ``M x N`` and prior counts ``M``."""
+    """Return the MAP weights ``M`` for log densities ``M x N`` and prior counts ``M``."""
     densities = np.exp(logs - logs.max(0))
     total = logs.shape[1] + prior.sum()
     for _ in range(_STEPS):
@@ -77,9 +78,9 @@ def _maximise(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.nd
 
 
 def share_weights(predictions: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Weights ``M`` of models; models with equal predictions ``M x N`` share a weight.
+    """Return weights ``M``; models with equal predictions ``M x N`` share one weight.
 
-    ``weigh`` returns the weights of models with different predictions, given their indices.
+    ``weigh`` returns the weights of distinct models, given their indices.
     """
     _, first, alike = np.unique(predictions, axis=0, return_index=True, return_inverse=True)
     return (weigh(first) / np.bincount(alike))[alike]
@@ -93,26 +94,27 @@ def stack_predictions(
     concentration: float = 0.05,
     weights: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return the weights of models and widths that predict held-out targets best.
+    r"""Return the weights of models and calibration factors that predict held-out targets best.
 
     .. math:: p(y_i) = \sum_m w_m \sum_k s_k\, N(y_i \mid \mu_{mi}, c_k^2 \sigma_{mi}^2),
         \qquad c_k \in \{2^{-1}, 2^{-1/2}, \dots, 2^3\}
 
-    In contrast to :func:`stacking_weights`, each prediction is a mixture of Gaussians of several
-    widths, because noise is seldom normal. The prior keeps the widths near 1 for few targets.
+    Unlike in :func:`stacking_weights`, each prediction is a mixture of Gaussians of several widths,
+    because noise is seldom normal. With few targets the prior keeps the factors near 1.
 
     Args:
-        targets: ``N``.
-        means: Held-out predictions ``M x N`` of the targets by the models.
-        variances: ``M x N``, noise included.
+        targets: Targets ``N``.
+        means: Held-out means ``M x N`` of the models.
+        variances: Held-out variances ``M x N``, noise included.
         concentration: See :func:`stacking_weights`.
-        weights: Weights ``M``, to learn only the weights of widths; ``None`` to learn both.
+        weights: Fixed weights ``M`` of the models; ``None`` to learn them.
 
     Returns:
-        Non-negative weights ``M``, and ``K`` of :data:`WIDTHS`, each of sum 1.
+        Non-negative weights ``M`` of the models and ``K`` of the factors :data:`WIDTHS`, each with
+        sum 1.
 
     Raises:
-        ValueError: As :func:`stacking_weights`.
+        ValueError: As in :func:`stacking_weights`.
     """
     y, mean = np.asarray(targets, dtype=float), np.asarray(means, dtype=float)
     stds = np.sqrt(np.asarray(variances, dtype=float))[:, None] * WIDTHS[:, None]

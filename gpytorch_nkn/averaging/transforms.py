@@ -1,4 +1,4 @@
-"""Monotone transforms of the targets of a Gaussian process."""
+"""Monotone transforms of a Gaussian process's targets."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ _NOUNS = {
     "logit": "log odds",
     "probit": "normal score",
 }
-_ANSCOMBE = 3 / 8  # added to counts under a root
+_ANSCOMBE = 3 / 8  # shift of counts before the square root
 _LARGEST = 10_000  # largest count with a cut point
 _PSEUDO_COUNTS = 5.0  # weight of the smooth distribution, in observations
-_FLAT = 1e-3  # fraction of a flat distribution, so that no count up to the largest is impossible
-_TAIL = 1e-9  # probability of counts beyond the last cut point
+_FLAT = 1e-3  # weight of a uniform distribution, so that all counts up to the largest are possible
+_TAIL = 1e-9  # probability of counts above the last cut point
 
 
 @dataclass(frozen=True)
 class Transform:
-    r"""A power or logarithm of the distance from an origin, or log odds between two ends.
+    r"""Power or logarithm of the distance from an origin, or log odds between two ends.
 
     .. math:: z = (y - a)^\lambda, \qquad z = \log(y - a), \qquad z = \log\frac{y - a}{b - y}
 
-    Whole numbers have the probability of the interval of width 1 around them, and closed bounds.
+    The probability of an integer target is that of the interval of width 1 around it; its bounds
+    are closed.
     """
 
     name: str = "identity"  # one of TRANSFORMS
@@ -43,36 +44,36 @@ class Transform:
     power: float = 1.0  # lambda; 0 for logarithms
     origin: float = 0.0  # a, at or below the lower bound
     end: float = np.inf  # b, at or above the upper bound
-    closed: bool = False  # whether the mass beyond the bounds is on the bounds
-    whole: bool = False  # whether targets are whole numbers
+    closed: bool = False  # whether the bounds carry the mass beyond them
+    whole: bool = False  # whether targets are integers
 
     @property
     def lost_variance(self) -> float:
-        """Mean variance within the interval of a target, on the scale of the process."""
+        """Mean variance within a target's interval, on the scale of the process."""
         return 0.0
 
     def reaching(self, largest: float) -> Transform:
-        """The transform, extended to values up to ``largest``."""
+        """Return the transform, extended to values up to ``largest``."""
         return self
 
     @property
     def is_identity(self) -> bool:
-        """Whether targets are not transformed."""
+        """Whether the transform is the identity."""
         return self.power == 1
 
     @property
     def is_linear(self) -> bool:
-        """Whether targets are not transformed and have no bounds."""
+        """Whether the transform is the identity without bounds."""
         return self.is_identity and np.inf == self.upper == -self.lower
 
     @property
     def noun(self) -> str:
-        """Name in a sentence."""
+        """Name of the transform in a sentence."""
         return _NOUNS[self.name]
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The bounds on the scale of the process."""
+        """Bounds on the scale of the process."""
         lower, upper = self.forward(np.array([self.lower, self.upper])).tolist()
         return lower, upper
 
@@ -94,7 +95,7 @@ class Transform:
             return link if self.end == np.inf else link - np.log(self.end - values)
 
     def position(self, values: np.ndarray) -> np.ndarray:
-        """Upper ends of the intervals of values, on the scale of the process."""
+        """Return upper ends of the values' intervals, on the scale of the process."""
         scaled = self.forward(np.floor(values) + 0.5 if self.whole else values)
         if not self.closed:
             return scaled
@@ -103,7 +104,7 @@ class Transform:
         )
 
     def before(self, values: np.ndarray) -> np.ndarray:
-        """Lower ends of the intervals of values, on the scale of the process."""
+        """Return lower ends of the values' intervals, on the scale of the process."""
         if self.whole or not self.closed:
             return self.position(np.ceil(values) - 1 if self.whole else values)
         scaled = self.forward(values)
@@ -112,7 +113,7 @@ class Transform:
         )
 
     def inverse(self, scaled: np.ndarray) -> np.ndarray:
-        """Inverse transform, clipped to the bounds and to finite floats."""
+        """Invert the transform, clipped to the bounds and to finite floats."""
         with np.errstate(over="ignore"):
             if self.is_identity:
                 values = scaled
@@ -127,7 +128,7 @@ class Transform:
         return np.clip(values, max(self.lower, -largest), min(self.upper, largest))
 
     def log_slope(self, values: np.ndarray) -> np.ndarray:
-        """Logarithms of the slope at values; minus infinity beyond the bounds and at the origin."""
+        """Return log slopes at values; -infinity beyond the bounds and at the origin."""
         inside = self._are_inside(values)
         if self.is_identity:
             return np.where(inside, 0.0, -np.inf)
@@ -142,31 +143,31 @@ class Transform:
         return np.where(inside, slope, -np.inf)
 
     def _are_inside(self, values: np.ndarray) -> np.ndarray:
-        """Whether values can be targets."""
+        """Whether values are valid targets."""
         inside = (values >= self.lower) & (values <= self.upper)
         return inside & (np.floor(values) == values) if self.whole else inside
 
 
 @dataclass(frozen=True)
 class OrderedProbit(Transform):
-    r"""Scores of whole numbers, which are intervals of a normal variable.
+    r"""Transform of integers to normal scores; an integer is an interval of a normal variable.
 
     .. math:: P(y \le k) = \Phi(c_k), \qquad z = E[Z \mid c_{k-1} < Z \le c_k]
 
-    where :math:`Z` is standard normal: far from the data, a process of zero mean has the
+    where :math:`Z` is standard normal. Far from the data, a zero-mean process therefore has the
     distribution from which the cut points were computed.
     """
 
-    cuts: tuple[float, ...] = ()  # cut points c_k, from the lower bound on
+    cuts: tuple[float, ...] = ()  # cut points c_k, starting at the lower bound
 
     @classmethod
     def of(cls, values: np.ndarray, lower: float, upper: float) -> OrderedProbit:
-        """Cut points from the smoothed empirical distribution of counts ``N`` between bounds."""
+        """Compute cut points from the smoothed empirical distribution of counts ``N``."""
         cuts = _cuts((values - lower).astype(int))[: int(min(upper - lower, _LARGEST))]
         return cls("probit", lower, upper, 0.0, closed=True, whole=True, cuts=cuts)
 
     def reaching(self, largest: float) -> OrderedProbit:
-        """Extend the cut points to twice a count, like a square root."""
+        """Extend the cut points to twice ``largest``, with the spacing of a square root."""
         known, count = len(self.cuts), int(2 * (largest - self.lower)) + 2
         if largest - self.lower < known:
             return self
@@ -176,19 +177,19 @@ class OrderedProbit(Transform):
         return replace(self, cuts=(*self.cuts, *more.tolist()))
 
     def forward(self, values: np.ndarray) -> np.ndarray:
-        """Scores of values of any shape."""
+        """Return scores of values of any shape."""
         return self._scores[self._indices(values)]
 
     def position(self, values: np.ndarray) -> np.ndarray:
-        """Cut points at the upper ends of values."""
+        """Return cut points at the upper ends of the values' intervals."""
         return self._ends[self._indices(values) + 1 - (values < self.lower)]
 
     def inverse(self, scaled: np.ndarray) -> np.ndarray:
-        """Whole numbers whose intervals contain the scores."""
+        """Return integers whose intervals contain the scores."""
         return self.lower + np.searchsorted(self._ends[1:-1], scaled)
 
     def log_slope(self, values: np.ndarray) -> np.ndarray:
-        """Logarithms of the lengths of intervals; minus infinity for other values."""
+        """Return log lengths of the values' intervals; -infinity unless values are integers."""
         widths = np.diff(self._ends)
         logs = np.log(np.where(widths < np.inf, widths, 1.0))
         return np.where(self._are_inside(values), logs[self._indices(values)], -np.inf)
@@ -222,11 +223,11 @@ def as_bounds(
     """Check bounds, and return them as two numbers, with infinity for ``None``.
 
     Raises:
-        ValueError: They are not two increasing numbers.
+        ValueError: The bounds are not two increasing numbers.
     """
     if bounds is None:
         return None
-    expected = f"{name} must be a lower and an upper number (None for none), got {bounds!r}."
+    expected = f"{name} must be a lower and a larger upper number or None, got {bounds!r}."
     try:
         lower, upper = bounds
         ends = (
@@ -249,18 +250,18 @@ def candidate_transforms(
 ) -> list[Transform]:
     """Return the candidate transforms of an option.
 
-    If targets are on a bound at which the transform or its slope is infinite, the origin is moved
-    beyond the bound: by 3/8 of the resolution for roots (Anscombe 1948), by the resolution for
-    ``"log1p"``, by half of it for ``"logit"``. The resolution of whole numbers is 1, otherwise it
-    is the smallest distance of a target from the bound. Bounds with targets on them are closed.
-    Targets are counts if targets and lower bound are whole numbers.
+    If targets lie on a bound where the transform or its slope is infinite, the origin moves beyond
+    the bound: by 3/8 of the resolution for roots (Anscombe 1948), by the resolution for
+    ``"log1p"``, by half of it for ``"logit"``. The resolution is 1 for integers, otherwise the
+    smallest distance of a target from the bound. Bounds with targets on them are closed. Targets
+    are counts if they and the lower bound are integers.
 
     Args:
         option: One of :data:`TRANSFORMS`, or ``"auto"``.
         values: Targets ``N``.
-        bounds: Bounds of the targets; ``None`` for 0 and infinity if the option needs non-negative
-            targets (``"auto"``: if they are not negative).
-        prefix: Prefix of the names of option and bounds in messages.
+        bounds: Bounds of the targets. ``None`` for 0 and infinity if the option needs non-negative
+            targets or, with ``"auto"``, if targets are non-negative.
+        prefix: Prefix of the argument names in messages.
 
     Raises:
         ValueError: Targets are beyond the bounds, or the transform is not defined for them.
@@ -278,8 +279,8 @@ def candidate_transforms(
     )
     if option == "logit" and not np.isfinite(bounds).all():
         raise ValueError(
-            f"{prefix}transform='logit' needs {prefix}bounds=(lower, upper) of the shares, such as "
-            f"(0, 1) or (0, 100), got {bounds if given else None}."
+            f"{prefix}transform='logit' needs finite {prefix}bounds=(lower, upper), such as (0, 1) "
+            f"or (0, 100), got {bounds if given else None}."
         )
     if option not in ("auto", "identity") and lower == -np.inf:
         raise ValueError(
@@ -287,7 +288,7 @@ def candidate_transforms(
         )
     if option == "log" and smallest <= lower:
         where = "positive targets" if lower == 0 else f"targets above {lower:g}"
-        also = "; 'log1p' and 'sqrt' take zeros, too" if smallest == lower else ""
+        also = "; 'log1p' and 'sqrt' also accept zeros" if smallest == lower else ""
         raise ValueError(f"{prefix}transform='log' needs {where}, got {smallest:g}{also}.")
     if smallest < lower or largest > upper:
         beyond = smallest if smallest < lower else largest
@@ -320,13 +321,13 @@ def _transform(name: str, values: np.ndarray, lower: float, upper: float) -> Tra
 
 
 def _are_whole(values: np.ndarray, lower: float, upper: float) -> bool:
-    """Whether targets and bounds are whole numbers and there is a lower bound."""
+    """Whether targets and bounds are integers, with a finite lower bound."""
     ends = [lower] if np.isinf(upper) else [lower, upper]
     return bool(np.isfinite(lower) and (np.append(values, ends) % 1 == 0).all())
 
 
 def _cuts(counts: np.ndarray) -> tuple[float, ...]:
-    """Normal scores of the distribution function of counts ``N``.
+    """Return normal scores of the distribution function of counts ``N``.
 
     A hurdle model (zeros, and one plus a negative binomial variable) smooths the empirical
     distribution.
@@ -345,7 +346,7 @@ def _cuts(counts: np.ndarray) -> tuple[float, ...]:
 
 
 def _resolution(values: np.ndarray, lower: float, upper: float) -> float:
-    """1 for whole numbers, otherwise the smallest distance of a target from the bounds."""
+    """Return 1 for integers, otherwise the smallest distance of a target from the bounds."""
     if np.isinf(upper) and (values == np.round(values)).all():
         return 1.0
     distances = np.concatenate([values - lower, upper - values])

@@ -18,7 +18,7 @@ def assign(module: Module, name: str, value: Tensor) -> None:
         module.initialize(**{name: value})
         return
     low, high = constraint.lower_bound.to(value), constraint.upper_bound.to(value)
-    # A thousandth of the width inside: on the bound itself the raw value is infinite.
+    # Keep a thousandth of the width from the bounds, where the raw value is infinite.
     width = high - low
     inside = 1e-3 * torch.where(width.isfinite(), width, 0.0)
     above = torch.where(low.isfinite() & high.isinf(), low.abs(), inside)
@@ -27,7 +27,7 @@ def assign(module: Module, name: str, value: Tensor) -> None:
 
 
 def assign_weight(layer: Linear, value: Tensor | torch.Generator) -> None:
-    """Set the weights of a layer, or draw weights and biases; frozen raw values do not change."""
+    """Set a layer's weights, or draw weights and biases; frozen raw values do not change."""
     frozen = [
         (raw, raw.detach().clone())
         for raw in (layer.raw_weight, layer.raw_bias)

@@ -1,4 +1,4 @@
-"""Spectra of gridded values along each dimension, and the dominant period."""
+"""Spectra and dominant periods of gridded values along one dimension."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from scipy.fft import rfft
 
 __all__ = ["AxisSpectrum", "axis_spectrum"]
 
-_PADDING = 2  # bins per resolution element 1 / span
-_FIRST_PEAK = 2.0  # cycles per span; slower ones count as trend
-_LOWEST_SHARE = 0.6  # least height of a peak, relative to the highest
-_LINES = 64  # lines with irregular coordinates in a periodogram
+_PADDING = 2  # frequency bins per resolution element 1 / span
+_FIRST_PEAK = 2.0  # lowest frequency of a peak in cycles per span; slower cycles are trends
+_LOWEST_SHARE = 0.6  # smallest height of a peak, relative to the highest
+_LINES = 64  # largest number of lines with irregular coordinates in a periodogram
 
 
 class AxisSpectrum(NamedTuple):
@@ -20,7 +20,7 @@ class AxisSpectrum(NamedTuple):
 
     Attributes:
         frequencies: Cycles per unit of the coordinate, ``F``, from 0 on.
-        power: ``F``.
+        power: Power at the frequencies, ``F``.
         span: Span of the coordinates.
         peaks: Positions of local maxima of at least two cycles per span, strongest first.
     """
@@ -31,14 +31,11 @@ class AxisSpectrum(NamedTuple):
     peaks: np.ndarray
 
     def period(self, rank: int = 0) -> float:
-        """Period of a spectral peak.
+        """Return the period of a spectral peak, or half the span without a peak.
 
         Args:
-            rank: 0 for the longest period whose peak is at least 60 % of the highest (the highest
-                peak is often a harmonic); then the strongest ones in turn.
-
-        Returns:
-            The period; half the span without a peak.
+            rank: 0 for the longest period whose peak is at least 60 % of the highest, which is
+                often a harmonic; higher ranks for the strongest peaks in turn.
         """
         if self.peaks.size == 0:
             return self.span / 2
@@ -58,10 +55,11 @@ class AxisSpectrum(NamedTuple):
 def axis_spectrum(
     values: np.ndarray, observed: np.ndarray, dim: int, coordinates: np.ndarray
 ) -> AxisSpectrum | None:
-    """Average power of the lines of a grid along one dimension.
+    """Return the average power spectrum of a grid's lines along one dimension.
 
-    Observed cells are centred and missing ones are zero. Regular coordinates use a tapered discrete
-    Fourier transform, others Lomb-Scargle periodograms of the lines with most observed cells.
+    Observed cells are centred, and missing cells set to zero. Regular coordinates use a tapered
+    discrete Fourier transform; others use Lomb-Scargle periodograms of the lines with most
+    observed cells.
 
     Args:
         values: Array ``n_1 x ... x n_P``.
@@ -70,7 +68,7 @@ def axis_spectrum(
         coordinates: ``n_dim``, in any order.
 
     Returns:
-        The spectrum; ``None`` for fewer than 8 different coordinates or constant values.
+        The spectrum; ``None`` for fewer than 8 distinct coordinates or constant values.
     """
     order = np.argsort(coordinates, kind="stable")
     x = coordinates[order]

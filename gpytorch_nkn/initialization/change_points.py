@@ -1,4 +1,4 @@
-"""Times at which a series changes."""
+"""Change points of a series."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gpytorch_nkn.initialization.periods import finite_vectors
 
 __all__ = ["ChangePoint", "change_points"]
 
-_MAX_POINTS = 300  # more are averaged in blocks: a scan takes N^3 time
-_MAX_CANDIDATES = 60  # locations of the coarse scan; the best one's neighbours follow
-_FEWEST = 4  # points on either side of a change
-# Variances of random walks of the level and of the slope, per typical step and relative to the
-# noise variance.
+_MAX_POINTS = 300  # longer series are averaged in blocks, because a scan takes N^3 time
+_MAX_CANDIDATES = 60  # locations of the coarse scan; a fine scan follows near the best
+_FEWEST = 4  # smallest number of points on either side of a change
+# Candidate variances of random walks of the level and the slope, per median step and relative to
+# the noise variance, and pairs of them.
 _LEVELS, _SLOPES = (0.0, 0.02, 0.3, 10.0), (0.001, 0.1, 10.0)
 _WALKS = tuple([(level, 0.0) for level in _LEVELS] + [(0.0, slope) for slope in _SLOPES])
-_OFFSET = 0.1  # added to the size of innovations before the logarithm, in medians
+_OFFSET = 0.1  # offset of innovation sizes before the logarithm, relative to their median
 
 
 class ChangePoint(NamedTuple):
@@ -28,8 +28,8 @@ class ChangePoint(NamedTuple):
     Attributes:
         location: Midpoint of two inputs.
         kind: What changes: ``"level"``, ``"slope"`` or ``"variance"``.
-        gain: Increase of the log likelihood of the series, minus the increase expected at the best
-            location without a change. A positive gain is evidence of a change.
+        gain: Increase of the log likelihood, minus the increase expected by chance at the best
+            location. A positive gain is evidence of a change.
     """
 
     location: float
@@ -38,21 +38,21 @@ class ChangePoint(NamedTuple):
 
 
 def change_points(x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1) -> list[ChangePoint]:
-    """Times at which a series changes in level, slope or variance, strongest first.
+    """Find changes of a series in level, slope or variance, strongest first.
 
-    At every candidate location, generalised least squares compares two pieces with one: a line,
-    plus noise and a random walk of the level or the slope, whose variance maximises the likelihood.
-    The random walk prevents slow drift from looking like a shift. Changes of variance are found
-    from the logarithms of the innovations. The search then continues within the pieces. Series
-    longer than 300 points are averaged first. Remove a season before the call.
+    At each candidate location, generalised least squares compares one with two pieces. A piece is
+    a line plus noise and a random walk of the level or slope. The random walk, with maximum
+    likelihood variance, prevents slow drift from looking like a shift. Changes of variance are
+    found from log innovations. The search continues within the pieces. Series longer than 300
+    points are averaged first. Remove seasons before the call.
 
     Args:
         x: Inputs ``N``, in any order.
         y: Targets ``N``.
-        num_candidates: Largest number of changes returned, with or without evidence.
+        num_candidates: Largest number of changes to return, including those without evidence.
 
     Returns:
-        Changes, none for fewer than 9 different inputs or constant targets.
+        Changes; an empty list for fewer than 9 distinct inputs or constant targets.
 
     Raises:
         ValueError: ``x`` and ``y`` are not finite vectors of one length.
@@ -84,7 +84,7 @@ def change_points(x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1) -> lis
 
 
 def _strongest(times: np.ndarray, values: np.ndarray) -> ChangePoint | None:
-    """Change with the largest gain in a piece."""
+    """Return the change with the largest gain in a piece."""
     n = times.size
     if n <= 2 * _FEWEST or not np.ptp(values) > 0:
         return None
@@ -115,7 +115,7 @@ def _strongest(times: np.ndarray, values: np.ndarray) -> ChangePoint | None:
 
 
 class _Scan:
-    """Generalised least squares with random walks; variances are relative to the noise."""
+    """Generalised least squares with random walks of variances relative to the noise."""
 
     def __init__(
         self, time: np.ndarray, values: np.ndarray, base: np.ndarray, walk: float, trend: float
@@ -135,7 +135,7 @@ class _Scan:
         self.log_likelihood = float(self._value(np.zeros(1))[0])
 
     def log_likelihoods(self, regressors: np.ndarray) -> np.ndarray:
-        """Log likelihoods ``P`` of candidates with an additional regressor each, ``N x P``."""
+        """Return log likelihoods ``P`` of candidates, given one regressor each, ``N x P``."""
         columns = self._rest(self._white(regressors))
         squares = np.square(columns).sum(0)
         squares += 1e-9 * squares + np.finfo(float).tiny
@@ -153,7 +153,7 @@ class _Scan:
 
 
 def _regressors(kind: str, time: np.ndarray, locations: np.ndarray) -> np.ndarray:
-    """A step or a change of slope ``N x P`` at each location."""
+    """Return a step or a change of slope, ``N x P``, at each location."""
     if kind == "level":
         return (np.arange(time.size)[:, None] >= locations).astype(float)
     return np.maximum(time[:, None] - time[locations - 1], 0.0) / time[-1]
@@ -162,9 +162,9 @@ def _regressors(kind: str, time: np.ndarray, locations: np.ndarray) -> np.ndarra
 def _change_of_variance(
     innovations: np.ndarray, locations: np.ndarray, penalty: float
 ) -> tuple[float, str, int]:
-    """Gain, kind and location of the largest change in the size of innovations."""
+    """Return gain, kind and location of the largest change in the size of innovations."""
     sizes = np.abs(innovations)
-    # logarithms, because a single outlier is not a change
+    # logarithms reduce the effect of single outliers
     logs = np.log(sizes + _OFFSET * max(float(np.median(sizes)), np.finfo(float).tiny))
     n, sums = logs.size, logs.cumsum()
     ahead = sums[locations - 1]

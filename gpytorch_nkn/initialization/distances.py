@@ -9,14 +9,14 @@ from gpytorch_nkn.linalg import check_tensors
 
 __all__ = ["median_distances"]
 
-_MAX_POINTS = 1000  # pairs of a thousand points determine a median well enough
+_MAX_POINTS = 1000  # points whose pairs determine a median accurately enough
 
 
 def median_distances(x: Tensor) -> Tensor:
-    """Median distance between two inputs, column by column.
+    """Return the median distance between two inputs in each column.
 
-    Coincident inputs do not count; a constant column gives 1. Beyond a thousand points, evenly
-    spaced ones of each sorted column are used, so that the result is deterministic.
+    Pairs of equal values do not count; a constant column has distance 1. Of more than 1,000 points,
+    a deterministic subset of each sorted column is used.
 
     Args:
         x: Inputs ``N x D``.

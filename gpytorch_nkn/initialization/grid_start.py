@@ -1,4 +1,4 @@
-"""Start values of the kernels of a grid from the spectra of its values."""
+"""Start values of a grid's kernels from the spectra of its values."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from gpytorch_nkn.layers import Linear
 
 __all__ = ["initialize_grid_kernels", "rescale_kernel"]
 
-# Lengthscales in periods, for details within one; longer ones start too far off on rough textures.
+# Range of lengthscales in periods, for details within a period of rough textures.
 _NEAR, _FAR = (0.03, 0.1), (0.1, 0.3)
-# Classes with a parameter that multiplies them, its name and its dimensions beside the batch.
+# Kernel classes with a variance parameter, its name and number of event dimensions.
 _FACTORS: tuple[tuple[type[Kernel], str, int], ...] = (
     (ScaleKernel, "outputscale", 0),
     (LinearKernel, "variance", 2),
     (SpectralMixtureKernel, "mixture_weights", 1),
 )
 _PERIODIC = (0.4, 1.0)  # range of the dimensionless lengthscale of a periodic kernel
-_ENVELOPE = (0.3, 1.0)  # range of lengthscales, in spans, of a factor of a periodic kernel
+_ENVELOPE = (0.3, 1.0)  # range of lengthscales, in spans, of kernels that multiply periodic ones
 _LINEAR = 0.1  # variance of a linear kernel at the edge of the grid
 
 
@@ -50,23 +50,24 @@ def initialize_grid_kernels(
 ) -> None:
     """Set the start values of one kernel per dimension of a grid, in place.
 
-    The period of a dimension is the longest one whose spectral peak is at least 60 % of the
-    highest; restarts after the first draw one of the strongest peaks. Lengthscales start at a
-    thirtieth to a third of the period. A factor of a periodic kernel starts at a third of the grid
-    to all of it. Frequencies of spectral mixtures start at the peaks. Weights of Linear layers
-    are drawn. The product of the kernels gets unit variance on average over the grid. Along a
-    dimension of one coordinate, random walks start a step before it. Other parts and frozen
-    parameters keep their values, except for the variance of a linear primitive of a network,
-    which depends on the unit of the coordinates.
+    - *Periods*: the longest period whose spectral peak is at least 60 % of the highest; later
+      restarts draw one of the strongest peaks.
+    - *Lengthscales*: a thirtieth to a third of the period; 0.3 to 1 times the span of the grid for
+      kernels that multiply a periodic kernel.
+    - *Frequencies* of spectral mixtures: the peaks. *Weights* of Linear layers: drawn.
+    - *Random walks* along a dimension of one coordinate start one step before the grid.
+
+    The product of the kernels gets unit variance on average over the grid. Other parameters and
+    frozen parameters keep their values, except that variances of linear primitives are rescaled.
 
     Args:
         kernels: One kernel per dimension.
-        coordinates: ``n_p x c_p`` for each dimension.
-        values: Standardised values ``... x n_1 x ... x n_P``; the first entry of a batch gives the
-            spectrum.
+        coordinates: Coordinates ``n_p x c_p`` of each dimension.
+        values: Standardised values ``... x n_1 x ... x n_P``; the spectrum is computed from the
+            first entry of a batch.
         observed: Mask of the observed values.
-        seed: Together with ``restart`` determines every draw; the global random state is
-            neither used nor changed.
+        seed: Determines all draws together with ``restart``, independently of the global random
+            state.
         restart: Number of the restart.
     """
     num_dims = len(coordinates)
@@ -92,7 +93,7 @@ def initialize_grid_kernels(
             if isinstance(module, Linear) and module.raw_weight.requires_grad:
                 assign_weight(module, generator)
         with torch.no_grad():
-            # GPyTorch mistakes B x n variances for a matrix where B is n, unless x has the batch.
+            # Without a batch of x, GPyTorch takes B x n variances for a matrix if B equals n.
             variance = kernel(x[(None,) * len(kernel.batch_shape)], diag=True).mean(-1)
             rescale_kernel(kernel, torch.where(variance > 0, 1 / variance, 1.0))
 
@@ -102,10 +103,10 @@ def rescale_kernel(kernel: Kernel, factor: Tensor) -> bool:
 
     Args:
         kernel: Any kernel.
-        factor: Positive numbers of the kernel's batch shape.
+        factor: Positive factors of the kernel's batch shape.
 
     Returns:
-        Whether the kernel has such a parameter and it is not frozen.
+        Whether the kernel has such a parameter that is not frozen.
     """
     if isinstance(kernel, NeuralKernelNetwork):
         last = kernel.layers[-1] if len(kernel.layers) else None
@@ -126,7 +127,7 @@ def rescale_kernel(kernel: Kernel, factor: Tensor) -> bool:
 
 
 def _envelopes(kernel: Kernel) -> Iterator[Kernel]:
-    """Factors of a periodic kernel, which let its pattern change slowly."""
+    """Yield the kernels that multiply a periodic kernel and let its pattern change slowly."""
     for product in kernel.modules():
         if isinstance(product, ProductKernel):
             factors = [unwrap_scales(factor)[0] for factor in product.kernels]
@@ -169,7 +170,7 @@ def _start(
         assign(part, "period_length", torch.full_like(part.period_length, period))
     if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
         part.initialize(frequency=torch.full_like(part.frequency, 2 * math.pi / period))
-    # A network trains its weights instead, but the variance depends on the unit of x.
+    # A network trains weights instead of variances, but a variance depends on the unit of x.
     if isinstance(part, LinearKernel) and (is_primitive or part.raw_variance.requires_grad):
         edge = float(x.abs().amax().square())
         if edge > 0:
@@ -185,7 +186,7 @@ def _start_mixture(
     period: float,
     rng: np.random.Generator,
 ) -> None:
-    """Start half of the components at the highest peaks; draw the others from the spectrum."""
+    """Start half of the components at the highest peaks, and draw the others from the spectrum."""
     shape = part.mixture_means.shape  # ... x Q x 1 x 1
     count = part.num_mixtures
     for index in np.ndindex(*shape[:-3]):

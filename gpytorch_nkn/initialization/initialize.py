@@ -1,4 +1,4 @@
-"""Start values of any kernel from data."""
+"""Start values of kernels and models from data."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from gpytorch_nkn.linalg import check_tensors
 
 __all__ = ["initialize_from_data", "initialize_model"]
 
-_APART = 0.1  # difference of the two frequencies of a pair, relative to their common part
+_APART = 0.1  # scale of the random difference between a pair's frequencies, relative to their size
 _FACTOR = 0.1  # standard deviation of the weights of a Hadamard factor, which starts near one
-_CHANGES = 3  # change points of a series that steps start at
-_STEP_WIDTH = 0.01  # width of a step in spans of the inputs
-# Standard deviations of the logarithms of parameters that start around 1.
+_CHANGES = 3  # number of change points at which steps start
+_STEP_WIDTH = 0.01  # width of a step, relative to the span of the inputs
+# Standard deviations of the logarithms of parameters with median 1.
 _SPREADS = {
     "alpha": 0.5,
     "variance": 0.0,
@@ -58,32 +58,33 @@ _FREQUENCY = 0.3  # standard deviation of frequencies, in radians per median dis
 def initialize_from_data(
     kernel: Kernel, x: Tensor, y: Tensor, *, seed: int = 0, restart: int = 0
 ) -> Kernel:
-    """Set the start values of every part of a kernel from data, in place.
+    """Set the start values of a kernel from data, in place.
 
     - *Lengthscales*: the median distance of the input dimension times a log-normal factor, so that
-      copies of a primitive differ. Categorical kernels: log-normal around their present value.
-    - *Frequencies* of spectral components: normal with standard deviation 0.3 over that distance.
-    - *Periods*: peaks of the targets' periodogram, with a cubic trend removed in even restarts and
-      a local one in odd restarts. Restarts 0 and 1 use the strongest peaks in turn; later ones draw
-      peaks with probability proportional to their power.
+      copies of a primitive differ. Categorical kernels: their value times a log-normal factor.
+    - *Frequencies* of spectral components: normal, with standard deviation 0.3 divided by the
+      median distance.
+    - *Periods*: peaks of the targets' periodogram after removing a cubic trend (even restarts) or
+      a local trend (odd restarts). Restarts 0 and 1 use the strongest peaks in turn; later ones
+      draw peaks with probability proportional to their power.
     - *Steps and change points*: in restart 0 the strongest of :func:`change_points`, later also
       random locations.
-    - *Random walks* start a step before the first input; waves have their origin at the mean.
-    - *Weights* of Linear layers: drawn. Variances, output scales and input warps: 1. Exponents:
-      near 1. Hadamard factors: near one.
+    - *Origins*: one step before the first input for random walks, the mean input for waves.
+    - *Weights* of Linear layers: drawn. Variances, output scales and input warps: 1. Exponents and
+      Hadamard factors: near 1.
 
-    Every batch entry gets its own draws. A network whose last layer is a convex combination has a
-    fixed variance: a ScaleKernel around it starts at the variance of the targets. Networks of
-    convex combinations with a skip connection start near a sum of one-dimensional kernels in even
-    restarts and near the joint kernel in odd restarts.
+    Every batch entry gets its own draws. A ScaleKernel around a network whose last layer is a
+    convex combination starts at the variance of the targets. Networks of convex combinations with
+    a skip connection start near a sum of one-dimensional kernels in even restarts. In odd restarts
+    they start near the joint kernel.
 
     Args:
-        kernel: Any kernel. Other parts and frozen parameters keep their values, and values stay
-            within their constraints.
+        kernel: Any kernel. Other parameters and frozen parameters keep their values. Start values
+            satisfy the constraints.
         x: Inputs ``N x D`` of the kernel, preferably standardised.
         y: Targets ``N`` (or ``N x m``, whose first column is used for periods).
-        seed: Together with ``restart`` determines every draw; the global random state is
-            neither used nor changed.
+        seed: Determines all draws together with ``restart``, independently of the global random
+            state.
         restart: Number of the restart.
 
     Returns:
@@ -115,23 +116,23 @@ def initialize_from_data(
         return _changes_of_column(x[:, column], target)
 
     def distances(value: Tensor, columns: list[int]) -> Tensor:
-        """Median distances for a parameter, averaged if it is shared by all columns."""
+        """Return median distances for a parameter, averaged if all columns share it."""
         found = medians()[columns].to(value)
         return found if value.size(-1) > 1 else found.mean()
 
     convex = [module for module in kernel.modules() if is_convex(module)]
     joint = {id(part) for network in convex for part in joint_kernels(network)}
-    scaled: set[int] = set()  # networks with a ScaleKernel for their variance
+    scaled: set[int] = set()  # ids of networks inside a ScaleKernel
     for part, columns in _parts(kernel, list(range(x.size(-1)))):
         periodic = "raw_period_length" in part._parameters
         if part.has_lengthscale and part.raw_lengthscale.requires_grad:
             value = part.lengthscale
-            if periodic or isinstance(part, CategoricalKernel):  # not a distance of the inputs
+            if periodic or isinstance(part, CategoricalKernel):  # the lengthscale is dimensionless
                 assign(part, "lengthscale", _log_normal(rng, value, 0.7))
             else:
                 typical = distances(value, columns)
                 if id(part) in joint or isinstance(part, NonStationarySpectralKernel):
-                    # distances over all columns are longer
+                    # distances in all columns together are longer
                     typical = math.sqrt(len(columns)) * typical
                 assign(part, "lengthscale", 0.6 * typical * _log_normal(rng, value, 1.0))
         if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
@@ -183,17 +184,17 @@ def initialize_from_data(
 
 
 def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> ExactGP:
-    """Set start values of an exact GP from its training data, in place.
+    """Set the start values of an exact GP from its training data, in place.
 
-    The kernel (``covar_module``) starts as in :func:`initialize_from_data`. Correlations of tasks
-    keep their values in restart 0 and are random later. The noise of a homoskedastic Gaussian
-    likelihood starts at a hundredth of the targets' variance in restart 0, and between a thousandth
-    and a tenth later. A BoTorch model's input transform is applied first.
+    The kernel (``covar_module``) starts as in :func:`initialize_from_data`. Task correlations keep
+    their values in restart 0 and are random later. The noise variance of a homoskedastic Gaussian
+    likelihood starts at 0.01 times the variance of the targets in restart 0, and between 0.001 and
+    0.1 times it later. A BoTorch model's input transform is applied first.
 
     Args:
-        model: An exact GP of one task, of a batch of tasks, or of correlated tasks with targets
-            ``n x T`` or the index of the task as second training input.
-        seed: Together with ``restart`` determines every draw.
+        model: An exact GP of one task, of a batch of tasks, or of correlated tasks. Correlated
+            tasks have targets ``n x T``, or the task index as second training input.
+        seed: Determines all draws together with ``restart``.
         restart: Number of the restart.
 
     Returns:
@@ -208,14 +209,14 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     first, *others = model.train_inputs
     if any(other.is_floating_point() for other in others):
         raise ValueError(
-            "Start values need one training input, and optionally an integer task index; got "
+            "initialize_model needs one training input, and optionally an integer task index, got "
             f"{len(model.train_inputs)} inputs. Set the start values with your own function."
         )
     x, y = first.detach(), model.train_targets.detach()
     if model.training and hasattr(model, "transform_inputs"):
         x = model.transform_inputs(x).detach()
     if isinstance(model.likelihood, MultitaskGaussianLikelihood):
-        y = y.mT  # ... x T x n, like a batch
+        y = y.mT  # ... x T x n, a batch of tasks
     x, y = x.reshape(-1, *x.shape[-2:])[0], y.reshape(-1, y.size(-1))[0]
     initialize_from_data(model.covar_module, x, y, seed=seed, restart=restart)
     rng = np.random.default_rng([seed, restart, 1])
@@ -238,7 +239,7 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
 def _start_mixture(
     part: BivariateSpectralMixtureKernel, rng: np.random.Generator, distances: Tensor
 ) -> None:
-    """Draw pairs of frequencies of a mixture, and the widths of their distribution."""
+    """Draw the frequency pairs of a mixture, and their standard deviations."""
     value = part.frequencies.detach()
     shared, own = (_normal(rng, like) for like in (value[..., :1, :], value))
     part.initialize(frequencies=(shared + _APART * own) / distances)
@@ -249,7 +250,7 @@ def _start_mixture(
 def _parts(
     kernel: Kernel, columns: list[int], selected: bool = False
 ) -> Iterator[tuple[Kernel, list[int]]]:
-    """Every kernel inside ``kernel`` with its input columns."""
+    """Yield every kernel inside ``kernel``, and its input columns."""
     if kernel.active_dims is not None and not selected:
         columns = [columns[i] for i in kernel.active_dims.tolist()]
     yield kernel, columns
@@ -263,7 +264,7 @@ def _parts(
 
 
 def _is_only_variance(kernel: Kernel, scaled: set[int]) -> bool:
-    """Whether a kernel is the first ScaleKernel of a network with a fixed variance."""
+    """Whether a kernel is the outermost ScaleKernel of a network with a fixed variance."""
     network, scales = unwrap_scales(kernel)
     layers = getattr(network, "layers", None)
     if not scales or not layers or id(network) in scaled:
@@ -296,7 +297,7 @@ def _peaks_of_column(column: Tensor, target: Tensor, trend: str) -> tuple[np.nda
 
 
 def _changes_of_column(column: Tensor, target: Tensor) -> np.ndarray:
-    """Change points of the targets, strongest first, followed by quantiles of the inputs."""
+    """Return change points of the targets, strongest first, then quantiles of the inputs."""
     values = column.detach().double().cpu().numpy()
     targets = target.double().cpu().numpy()
     found = change_points(values, targets, num_candidates=_CHANGES)

@@ -7,40 +7,40 @@ from numpy.typing import ArrayLike
 
 __all__ = ["candidate_periods", "finite_vectors", "periodogram_peaks"]
 
-_OVERSAMPLING = 10  # frequencies per resolution element 1 / span
+_OVERSAMPLING = 10  # number of frequencies per resolution element 1 / span
 _MAX_FREQUENCIES = 10_000
-_FREQUENCIES = 500  # frequencies per call; each takes N numbers of memory
-_MAX_POINTS = 3_000  # the smoother takes N^2 memory
-_SMOOTHER_SHARE = 1 / 16  # bandwidth of the local linear trend, in spans
+_FREQUENCIES = 500  # number of frequencies per call; each needs N floats of memory
+_MAX_POINTS = 3_000  # largest number of points, because the smoother needs N^2 memory
+_SMOOTHER_SHARE = 1 / 16  # bandwidth of the local linear trend, relative to the span
 
 
 def candidate_periods(
     x: ArrayLike, y: ArrayLike, *, num_candidates: int = 6, trend: str = "cubic"
 ) -> np.ndarray:
-    """Periods at the highest peaks of :func:`periodogram_peaks`, strongest first."""
+    """Return the periods of :func:`periodogram_peaks`, strongest first."""
     return periodogram_peaks(x, y, num_candidates=num_candidates, trend=trend)[0]
 
 
 def periodogram_peaks(
     x: ArrayLike, y: ArrayLike, *, num_candidates: int = 6, trend: str = "cubic"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Highest peaks of the Lomb-Scargle periodogram of a series without its trend.
+    """Find the highest peaks of the Lomb-Scargle periodogram of a detrended series.
 
-    Periods reach from twice the median step between inputs to two thirds of the span. Sampling
-    may be irregular and inputs may repeat. The result is deterministic.
+    Periods range from twice the median step between inputs to two thirds of the span. Sampling may
+    be irregular and inputs may repeat. The result is deterministic.
 
     Args:
         x: Inputs ``N``, in any order.
         y: Targets ``N``.
-        num_candidates: Largest number of peaks returned.
-        trend: Trend to remove first: ``"cubic"``, a polynomial, which keeps slow cycles; or
-            ``"smooth"``, a local line over a sixteenth of the span, which removes them so that a
-            weaker season is found.
+        num_candidates: Largest number of peaks.
+        trend: Trend to remove: ``"cubic"`` for a cubic polynomial, which keeps slow cycles, or
+            ``"smooth"`` for a local linear trend over a sixteenth of the span, which removes them
+            and thus reveals weaker seasons.
 
     Returns:
         At most ``num_candidates`` periods in units of the input, strongest first, and the fraction
-        of the detrended variance that a sinusoid of each explains. Both are empty for fewer than 8
-        different inputs or a series without variation around its trend.
+        of the detrended variance that a sinusoid of each period explains. Both are empty for fewer
+        than 8 distinct inputs or without variation around the trend.
 
     Raises:
         ValueError: ``x`` and ``y`` are not finite vectors of one length, or ``trend`` is unknown.
@@ -48,7 +48,7 @@ def periodogram_peaks(
     x, y = finite_vectors(x, y)
     if trend not in ("cubic", "smooth"):
         raise ValueError(f"trend must be 'cubic' or 'smooth', got {trend!r}.")
-    if x.size > _MAX_POINTS:  # a contiguous part, so that short periods stay resolved
+    if x.size > _MAX_POINTS:  # use a contiguous part, which resolves short periods
         latest = np.argsort(x, kind="stable")[-_MAX_POINTS:]
         x, y = x[latest], y[latest]
     nothing = np.empty(0), np.empty(0)
@@ -79,7 +79,7 @@ def periodogram_peaks(
 
 
 def finite_vectors(x: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Convert both to arrays; raises a ValueError unless they are finite and of equal length."""
+    """Convert both to arrays; raise a ValueError unless they are finite and of equal length."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     if x.ndim != 1 or x.shape != y.shape or not np.isfinite(x).all() or not np.isfinite(y).all():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Start values of networks of convex combinations near a given structure."""
+"""Start values near a given structure for networks of convex combinations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ STARTS = ("additive", "joint")  # structures of draw_weights
 
 
 def is_convex(module: torch.nn.Module) -> bool:
-    """Whether a module is a network that starts near a structure.
+    """Whether a module is a network that can start near a structure.
 
-    Such a network has a skip connection and Linear layers that are convex combinations. The
-    lengthscales of its primitives are distances, and primitives of one column come first.
+    The network must have a skip connection, and Linear layers that are convex combinations. Its
+    primitives must have lengthscales in input units, with primitives of one column first.
     """
     if not isinstance(module, NeuralKernelNetwork) or not module.skip:
         return False
@@ -39,15 +39,15 @@ def is_convex(module: torch.nn.Module) -> bool:
 
 
 def joint_kernels(network: NeuralKernelNetwork) -> list[Kernel]:
-    """Primitives over several columns."""
+    """Return the primitives over several columns."""
     return [kernel for kernel in network.primitives if not _is_single(network, kernel)]
 
 
 def draw_weights(network: NeuralKernelNetwork, near: str, generator: torch.Generator) -> None:
     """Set the weights of all Linear layers near a structure.
 
-    ``"additive"``, the sum of the kernels of one column, or ``"joint"``, the others (without
-    others, products of hidden units), get nearly all of the variance.
+    The structure gets nearly all of the variance. ``"additive"`` is the sum of the primitives of
+    one column. ``"joint"`` is the sum of the other primitives or, without any, of hidden products.
     """
     layers: list[Layer] = list(network.layers)  # type: ignore[arg-type]
     num_joint = len(joint_kernels(network))
@@ -64,7 +64,7 @@ def draw_weights(network: NeuralKernelNetwork, near: str, generator: torch.Gener
 
 
 def _is_single(network: NeuralKernelNetwork, kernel: Kernel) -> bool:
-    """Whether a primitive has one column; with one input column only the first primitive counts."""
+    """Whether a primitive has one of several input columns, or is the first of a 1-D network."""
     if kernel.active_dims is None:
         return network.input_dim == 1 and kernel is network.primitives[0]
     return len(kernel.active_dims) == 1

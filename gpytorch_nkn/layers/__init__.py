@@ -1,4 +1,4 @@
-"""Maps of kernel values that keep them positive semi-definite."""
+"""Layers that map kernels to kernels."""
 
 from gpytorch_nkn.layers.activation import Activation, polynomial as polynomial
 from gpytorch_nkn.layers.layer import Layer

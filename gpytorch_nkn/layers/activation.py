@@ -1,4 +1,4 @@
-"""Power series with non-negative coefficients, applied to kernels."""
+"""Activation functions of kernels."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["Activation", "polynomial"]
 
 
 class Activation(Layer):
-    r"""A power series with non-negative coefficients, applied to each incoming kernel.
+    r"""Power series with non-negative coefficients, applied to each input kernel.
 
     .. math:: k_o = f(k_o), \qquad f(z) = \sum_{m \ge 0} c_m z^m,\; c_m \ge 0
 
-    Powers and sums of kernels are kernels, hence so is :math:`f(k)`. The exponential grows fast;
+    Powers and sums of kernels are kernels, hence :math:`f(k)` is valid. The exponential grows fast;
     use it after units of moderate scale.
 
     Args:
-        in_features: Number of units, in and out.
+        in_features: Number of input and output units.
         coefficients: ``"exp"`` for :math:`e^z`, or the coefficients :math:`c_0, c_1, \dots` of a
             polynomial, at least one of them positive.
 
     Raises:
-        ValueError: ``coefficients`` is another string, or has a negative or infinite number, or
-            no positive one.
+        ValueError: ``coefficients`` is another string, or its numbers are not finite, not
+            non-negative or all zero.
 
     Reference: Sun et al. (2018), section 3.1, activation functions.
     """
@@ -62,7 +62,7 @@ class Activation(Layer):
 
 
 def polynomial(coefficients: Sequence[float], values: Tensor) -> Tensor:
-    """Evaluate a polynomial elementwise; coefficients are in ascending order."""
+    """Evaluate a polynomial elementwise, given coefficients in ascending order."""
     result = torch.full_like(values, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):  # Horner's scheme
         result = result * values + coefficient

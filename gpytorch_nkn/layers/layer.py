@@ -10,7 +10,7 @@ __all__ = ["Layer"]
 
 
 class Layer(Module):
-    r"""A map of ``in_features`` kernel values to ``out_features`` kernel values.
+    r"""Map of ``in_features`` kernels to ``out_features`` kernels.
 
     A layer acts elementwise on values ``... x in_features x E``, where ``E`` is the number of
     entries of a kernel matrix or of its diagonal. If each input unit is a valid real or complex
@@ -19,11 +19,11 @@ class Layer(Module):
     Args:
         in_features: Number of input units.
         out_features: Number of output units.
-        batch_shape: Shape of the batch of independent layers, ``B_1 x ... x B_k``.
+        batch_shape: Batch shape ``B_1 x ... x B_k`` for independent layers.
 
     Raises:
         TypeError: A width is not an integer.
-        ValueError: A width is below one.
+        ValueError: A width is below 1.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Layer(Module):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """Shape of the batch of independent layers."""
+        """Batch shape of the layer."""
         return self._batch_shape
 
     @batch_shape.setter
@@ -54,7 +54,7 @@ class Layer(Module):
 
     def local_load_samples(self, samples_dict: dict[str, Tensor], memo: set, prefix: str) -> None:
         """Load a batch of parameter samples (GPyTorch's hook for fully Bayesian models)."""
-        if any(True for _ in self.parameters()):  # otherwise all samples share the layer
+        if any(True for _ in self.parameters()):  # samples share a layer without parameters
             num_samples = next(iter(samples_dict.values())).size(0)
             self.batch_shape = torch.Size([num_samples]) + self.batch_shape
         super().local_load_samples(samples_dict, memo, prefix)

@@ -17,25 +17,25 @@ from torch import Tensor, nn
 from gpytorch_nkn._devices import uniform
 from gpytorch_nkn.layers.layer import Layer
 
-_NO_BATCH = torch.Size([1, 1, 1, 1])  # more leading dimensions than any batch of data has
+_NO_BATCH = torch.Size([1, 1, 1, 1])  # leading dimensions, more than any batch of data has
 _LOG_OF_ZERO = -1e3  # finite, but its softmax or softplus is exactly 0
 
 __all__ = ["Linear", "for_prior", "from_prior", "positive", "prior_closures"]
 
 
 class Linear(Layer):
-    r"""Non-negative linear combinations of the incoming kernels, plus a non-negative constant.
+    r"""Non-negative linear combinations of the input kernels plus a non-negative constant.
 
     .. math::
         k_o = b_o + \sum_{i} W_{oi} k_i, \qquad W \ge 0,\; b \ge 0
 
-    Sums of kernels with non-negative weights are kernels, and so is a non-negative constant.
-    Setting a weight to zero prunes the connection, because its gradient vanishes. A prior on raw
-    weights ignores pruned weights. A log-normal prior has no finite density at zero, so losses
-    before and after pruning are not comparable.
+    Sums of kernels with non-negative weights are kernels, and so are non-negative constants. A
+    weight set to zero stays zero, because its gradient vanishes: the connection is pruned. Priors
+    on raw weights ignore pruned weights. Log-normal priors have no finite density at zero, so
+    losses before and after pruning are not comparable.
 
     With ``weights="softplus"``, as in the paper, weights and biases are the softplus of the raw
-    values. With ``weights="simplex"`` the weights of a unit and its bias are the softmax of the
+    values. With ``weights="simplex"``, the weights and the bias of a unit are the softmax of the
     raw values. Such a convex combination preserves unit variance, and layers cannot exchange
     scale. Setting the weights then sets the bias to one minus their sum; setting the bias
     rescales the weights.
@@ -45,20 +45,19 @@ class Linear(Layer):
         out_features: Number of output units, ``O``.
         weights: ``"softplus"`` or ``"simplex"``.
         bias: Learn a non-negative constant per unit.
-        batch_shape: Shape of the batch of independent layers.
-        weight_prior: Prior on the weights ``... x O x C``, with positive support if it is to be
-            sampled (LogNormalPrior, GammaPrior). On a simplex: prior on the raw weights, of any
-            support (NormalPrior).
+        batch_shape: Batch shape for independent layers.
+        weight_prior: Prior on the weights ``... x O x C``; sampling needs positive support
+            (LogNormalPrior, GammaPrior). On a simplex, prior on the raw weights (NormalPrior).
         bias_prior: Prior on the biases ``... x O``; on a simplex, on the raw biases.
-        initial_bias: Start value of the biases; on a simplex before weights and bias are divided
+        initial_bias: Start value of the biases; on a simplex, before weights and bias are divided
             by their sum. Biases keep lower-order terms in later products: at 1 a network starts
             near a sum of its primitives, at 0.01 near a product.
-        seed: Of a generator that draws start weights uniformly from [1 / 2C, 3 / 2C], without
-            changing the global random state. Units with equal weights would stay equal.
+        seed: Seed of the start weights, uniform in [1 / 2C, 3 / 2C]. The global random state does
+            not change. Units with equal weights would stay equal during training.
 
     Raises:
         TypeError: A prior is not a GPyTorch prior.
-        ValueError: A width is below one, ``weights`` is unknown, ``bias_prior`` comes with
+        ValueError: A width is below 1, ``weights`` is unknown, ``bias_prior`` is given with
             ``bias=False``, or ``initial_bias`` is negative or not finite.
 
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning, section 3.1. Start
@@ -143,7 +142,7 @@ class Linear(Layer):
 
     @property
     def fractions(self) -> Tensor:
-        """Weights on a simplex, then the biases if there are any, ``... x O x (C + 1)``."""
+        """Weights and, if any, biases on a simplex, ``... x O x (C + 1)``."""
         raw = self.raw_weight
         if self.raw_bias is not None:
             raw = torch.cat([raw, self.raw_bias.unsqueeze(-1)], -1)
@@ -168,7 +167,7 @@ class Linear(Layer):
 
     @property
     def bias(self) -> Tensor | None:
-        """Constants ``... x O``, non-negative; None without bias."""
+        """Biases ``... x O``, non-negative; None without biases."""
         if self.raw_bias is None:
             return None
         if self.is_simplex:
@@ -185,7 +184,7 @@ class Linear(Layer):
             return
         if bool((value > 1).any()):
             raise ValueError(f"On a simplex a bias must be at most 1, got {value}.")
-        fraction = self.raw_weight.detach().softmax(-1)  # of the sum of the weights
+        fraction = self.raw_weight.detach().softmax(-1)  # weights relative to their sum
         value = value.expand(self.raw_bias.shape)
         self._set_fractions((1 - value).unsqueeze(-1) * fraction, value)
 
@@ -194,7 +193,7 @@ class Linear(Layer):
         least = -slack if self.raw_bias is not None else -math.inf
         if bool((bias < least).any()) or (self.raw_bias is None and bias.abs().max() > slack):
             raise ValueError(
-                "On a simplex the weights of a unit sum to "
+                "On a simplex the weights of a unit must sum to "
                 f"{'at most 1' if self.raw_bias is not None else '1'}, got {weight.sum(-1)}."
             )
         if self.raw_bias is None:
@@ -209,7 +208,7 @@ class Linear(Layer):
         if not bool((value >= 0).all() and value.isfinite().all()):
             raise ValueError(f"{name} must be finite and non-negative, got {value}.")
         shape = (self.out_features, self.in_features)[: 2 if name == "weight" else 1]
-        trailing = tuple(value.shape)[-len(shape) :]  # initialize would reshape a transposed one
+        trailing = tuple(value.shape)[-len(shape) :]  # initialize would reshape transposed values
         if any(
             got not in (1, want) for got, want in zip(trailing[::-1], shape[::-1], strict=False)
         ):
@@ -221,11 +220,11 @@ class Linear(Layer):
         real = values.real if values.is_complex() else values
         if real.dtype != self.raw_weight.dtype:
             raise ValueError(
-                f"The network is in {self.raw_weight.dtype} and its kernels gave {real.dtype}: "
+                f"Kernel values must have the dtype {self.raw_weight.dtype}, got {real.dtype}: "
                 "convert the network (.double(), .float()) or the inputs."
             )
         weight, bias = self._weight_and_bias()
-        if values.is_complex():  # real weights act on the interleaved real and imaginary parts
+        if values.is_complex():  # apply real weights to interleaved real and imaginary parts
             parts = torch.view_as_real(values)
             mixed = weight @ parts.flatten(-2)
             out = torch.view_as_complex(mixed.unflatten(-1, (-1, 2)).contiguous())
@@ -245,8 +244,8 @@ class Linear(Layer):
 
 
 def positive(value: Tensor) -> Tensor:
-    """Replace zeros, to which softplus underflows, by the smallest positive number."""
-    if bool(value.all()):  # the usual case, much cheaper than a clamp with its gradient
+    """Replace zeros (underflow of softplus) by the smallest positive number."""
+    if bool(value.all()):  # the usual case, much cheaper than a differentiable clamp
         return value
     return value.clamp_min(torch.finfo(value.dtype).tiny)
 
@@ -254,25 +253,25 @@ def positive(value: Tensor) -> Tensor:
 def for_prior(module: Module, value: Tensor) -> Tensor:
     """Prepend dimensions of size one to a parameter without batch, for its prior.
 
-    GPyTorch takes the leading dimensions of a prior's values for batch dimensions. If the data
-    have a batch and the kernel has none, dimensions of the parameter must not be taken for it.
+    If the data have a batch and the kernel has none, GPyTorch would take the parameter's own
+    dimensions for batch dimensions when it sums the prior's log density.
     """
     return value if module.batch_shape else value.view(*_NO_BATCH, *value.shape)
 
 
 def from_prior(old: Tensor, value: Tensor | float) -> Tensor | float:
-    """Remove the dimensions that :func:`for_prior` added from a prior's draw."""
+    """Remove the dimensions that :func:`for_prior` added from a sample of the prior."""
     width = len(_NO_BATCH)
     if not isinstance(value, Tensor) or value.dim() - old.dim() < width:
         return value
-    for start in range(value.dim() - width + 1):  # Pyro adds sample dimensions in front
+    for start in range(value.dim() - width + 1):  # Pyro prepends sample dimensions
         if value.shape[start : start + width] == _NO_BATCH:
             return value.reshape(value.shape[:start] + value.shape[start + width :])
     return value
 
 
 def prior_closures(name: str) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """Return picklable functions that read and set a parameter or its raw values for a prior."""
+    """Return picklable functions that get and set a parameter, or its raw values, for a prior."""
     return partial(_get, name=name), partial(_set, name=name)
 
 
@@ -282,7 +281,7 @@ def _get(module: Module, name: str) -> Tensor | None:
         return None
     if not name.startswith("raw_"):
         return for_prior(module, positive(value))
-    pruned = value <= _LOG_OF_ZERO  # weights of zero, which priors ignore
+    pruned = value <= _LOG_OF_ZERO  # priors ignore weights of zero
     return for_prior(module, value.masked_fill(pruned, 0.0) if bool(pruned.any()) else value)
 
 
@@ -291,7 +290,7 @@ def _set(module: Module, value: Tensor | float, name: str) -> None:
 
 
 def _finite_log(fraction: Tensor) -> Tensor:
-    """Centred logarithm that maps 0 to a finite number whose softmax is exactly 0."""
+    """Return centred logarithms; 0 is mapped to a finite number whose softmax is exactly 0."""
     positive = fraction > 0
     logs = fraction.clamp_min(1e-30).log()
     mean = (logs * positive).sum(-1, keepdim=True) / positive.sum(-1, keepdim=True)
@@ -299,7 +298,7 @@ def _finite_log(fraction: Tensor) -> Tensor:
 
 
 def _inv_softplus_with_zero(value: Tensor) -> Tensor:
-    """Inverse of softplus that maps 0 to a finite number whose softplus is exactly 0."""
+    """Invert softplus; 0 is mapped to a finite number whose softplus is exactly 0."""
     return torch.where(value > 0, inv_softplus(value.clamp_min(1e-300)), _LOG_OF_ZERO)
 
 

@@ -1,4 +1,4 @@
-"""Log-normal prior that moves to another device or dtype with its module."""
+"""Log-normal prior that can be converted to another device or dtype."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class LogNormalPrior(gpytorch.priors.LogNormalPrior):
         return self
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Log density, in half the time of PyTorch's for scalar location and scale."""
+        """Return the log density, in half of PyTorch's time for scalar parameters."""
         loc, scale = self.base_dist.loc, self.base_dist.scale
         if self.validate_args or loc.dim() or scale.dim():
             return super().log_prob(x)
         mean, std = loc.item(), scale.item()
-        log_mode = mean - std**2  # the density of x is highest at its exponential
+        log_mode = mean - std**2  # logarithm of the mode
         constant = 0.5 * std**2 - mean - math.log(std) - 0.5 * math.log(2 * math.pi)
         distance = self.transform(x).log() - log_mode
         return torch.addcmul(
@@ -60,8 +60,8 @@ class LogNormalPrior(gpytorch.priors.LogNormalPrior):
 def log_normal_prior(mode: float, scale: float) -> LogNormalPrior:
     """Return a log-normal prior with this mode and standard deviation of the logarithm.
 
-    A wide log-normal has its mode, exp(location - scale^2), far below its median. Specified by
-    its mode, it does not shrink maximum a posteriori estimates: up to a constant the log density
+    The mode exp(location - scale^2) of a wide log-normal is far below its median. A prior with
+    the right mode does not shrink maximum a posteriori estimates: up to a constant its log density
     is -(log value - log mode)^2 / (2 scale^2).
     """
     return LogNormalPrior(math.log(mode) + scale**2, scale)

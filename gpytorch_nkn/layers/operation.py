@@ -1,4 +1,4 @@
-"""Registry of layer classes and the operations that they perform on kernels."""
+"""Registry of layer classes and their operations on kernels."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Operation", "operation_of", "register_layer"]
 
 
 class Operation(enum.Enum):
-    """Operation of a layer; evaluation, expansion and sampling of a network depend on it.
+    """Operation of a layer, by which networks are evaluated, expanded and sampled.
 
     Attributes:
         SUMS: Non-negative combinations, with attributes ``weight`` ``... x O x C`` and ``bias``
             ``... x O`` or ``None``. Parameters have these names or ``raw_weight``, ``raw_bias``.
-        PRODUCTS: Products of adjacent groups, with their sizes in the attribute ``groups``.
-        SERIES: A power series of each unit. The attribute ``coefficients`` holds non-negative
-            numbers in ascending order, or ``"exp"``.
+        PRODUCTS: Products of adjacent groups of units; the attribute ``groups`` has their sizes.
+        SERIES: A power series of each unit; the attribute ``coefficients`` is ``"exp"`` or a
+            sequence of non-negative numbers in ascending order.
     """
 
     SUMS = "sums"
@@ -36,14 +36,14 @@ _OPERATIONS: dict[type[Layer], Operation] = {
 
 
 def register_layer(cls: type[Layer], operation: Operation) -> None:
-    """Register a class of layers, so that networks of them can be compiled, expanded and sampled.
+    """Register a layer class, so that its networks can be compiled, expanded and sampled.
 
     Args:
         cls: A subclass of :class:`Layer` with the attributes that :class:`Operation` requires.
         operation: The operation that its ``forward`` performs.
 
     Raises:
-        TypeError: ``cls`` is not a subclass of Layer, or ``operation`` not an Operation.
+        TypeError: ``cls`` is not a subclass of Layer, or ``operation`` is not an Operation.
     """
     if not (isinstance(cls, type) and issubclass(cls, Layer)):
         raise TypeError(f"cls must be a subclass of gpytorch_nkn.layers.Layer, got {cls!r}.")
@@ -55,7 +55,7 @@ def register_layer(cls: type[Layer], operation: Operation) -> None:
 def operation_of(layer: Layer, *, inherited: bool = False) -> Operation | None:
     """Return the operation of a layer, or ``None`` if its class is not registered.
 
-    With ``inherited``, the registration of a class applies to subclasses that inherit ``forward``.
+    With ``inherited``, a registration also applies to subclasses that inherit ``forward``.
     """
     for cls in type(layer).__mro__ if inherited else (type(layer),):
         if cls in _OPERATIONS:

@@ -14,7 +14,7 @@ __all__ = ["Product"]
 
 
 class Product(Layer):
-    r"""Products of adjacent groups of the incoming kernels.
+    r"""Products of adjacent groups of input kernels.
 
     .. math:: k_o = \prod_{i = G_o}^{G_o + g_o - 1} k_i, \qquad G_o = \sum_{p < o} g_p
 
@@ -24,24 +24,24 @@ class Product(Layer):
     Args:
         in_features: Number of input units, ``C``.
         out_features: Number of output units, ``O``.
-        groups: Sizes :math:`g_o` of the groups, ``O`` positive numbers with the sum ``C``.
-            ``None`` for equal sizes, which requires that ``O`` divides ``C``.
+        groups: Sizes :math:`g_o` of the groups, ``O`` positive integers with sum ``C``. ``None``
+            for equal sizes, where ``O`` must divide ``C``.
 
     Raises:
         TypeError: The groups are not integers.
         ValueError: ``out_features`` does not divide ``in_features``, or the number of groups or
             their sum is wrong.
 
-    Reference: Sun et al. (2018), section 3.1; groups of two as in its figure 2 and appendix J.
-    Groups of different sizes, which the paper does not have, represent sums of known products.
+    Reference: Sun et al. (2018), section 3.1, figure 2 and appendix J (groups of two). Groups of
+    different sizes are not in the paper; they represent sums of given products.
     """
 
     def __init__(self, in_features: int, out_features: int, *, groups: Sequence[int] | None = None):
         super().__init__(in_features, out_features)
         if groups is None and in_features % out_features:
             raise ValueError(
-                "Product multiplies groups of equal size: out_features must divide in_features, "
-                f"got in_features={in_features} and out_features={out_features}."
+                "out_features must divide in_features unless groups are given, got "
+                f"in_features={in_features} and out_features={out_features}."
             )
         if groups is None:
             groups = (in_features // out_features,) * out_features
@@ -68,7 +68,7 @@ class Product(Layer):
 
 
 def _product(factors: Tensor) -> Tensor:
-    """Products ``... x E`` of factors ``... x g x E``."""
+    """Return products ``... x E`` of factors ``... x g x E``."""
     product, *others = torch.unbind(factors, -2)
     # torch.prod has no second derivative at zeros.
     for factor in others:

@@ -17,15 +17,15 @@ __all__ = ["ShrunkLogNormalPrior"]
 
 
 class _NoMomentError(NotImplementedError, AttributeError):
-    """Error for missing moments: torch expects the first base class, ``hasattr`` the second."""
+    """Missing moment; PyTorch expects the first base class and ``hasattr`` the second."""
 
 
 class ShrunkLogNormalPrior(Prior):
-    r"""Product of a log-normal and an exponential density, which shrinks values towards zero.
+    r"""Prior that shrinks values towards zero, the product of a log-normal and an exponential.
 
     .. math:: p(w) \propto \operatorname{LogNormal}(w \mid \mu, \sigma^2)\, \lambda e^{-\lambda w}
 
-    The density that :meth:`log_prob` returns is not normalised.
+    The density is not normalised.
 
     Args:
         log_normal: The log-normal factor.
@@ -43,13 +43,13 @@ class ShrunkLogNormalPrior(Prior):
         self.rate = rate
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Log of the product of both densities."""
+        """Return the log of the product of both densities."""
         log_normal = self.log_normal.log_prob(x) + math.log(self.rate)
         return torch.sub(log_normal, x, alpha=self.rate)
 
     @torch.no_grad()
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws ``sample_shape x batch_shape`` by rejection, without gradients."""
+        """Draw ``sample_shape x batch_shape`` samples by rejection, without gradients."""
         draws = self.log_normal.rsample(torch.Size(sample_shape))
         rejected = torch.rand_like(draws) > (-self.rate * draws).exp()
         while bool(rejected.any()):
@@ -66,5 +66,5 @@ class ShrunkLogNormalPrior(Prior):
 
     def __getattr__(self, name: str) -> Any:
         if name in ("mean", "mode", "stddev", "variance"):
-            raise _NoMomentError(f"{type(self).__name__} has no closed form of its {name}.")
+            raise _NoMomentError(f"The {name} of {type(self).__name__} has no closed form.")
         return super().__getattr__(name)

@@ -1,4 +1,4 @@
-"""Layers from the paper's notation, such as ``Linear8-Product4-Linear1``."""
+"""Parser of wirings in the paper's notation, such as ``Linear8-Product4-Linear1``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gpytorch_nkn.layers.shrunk_log_normal_prior import ShrunkLogNormalPrior
 
 __all__ = ["PAPER_WIRING", "parse_wiring"]
 
-#: Layers of the paper's networks for toy data, regression and optimisation (Sun et al., 2018).
+#: Wiring of the paper's networks for toy data, regression and optimisation (Sun et al., 2018).
 PAPER_WIRING = "Linear8-Product4-Linear4-Product2-Linear1"
 
-_SHRINKAGE_RATE = 2.0  # of the exponential factor of the weak prior on weights
-_L1_RATE = 3.0  # of the sparse prior, per input unit, because start weights are near 1 / C
+_SHRINKAGE_RATE = 2.0  # rate of the exponential factor of the weak prior on weights
+_L1_RATE = 3.0  # rate of the sparse prior per input unit, because start weights are near 1 / C
 
 
 def parse_wiring(
@@ -35,26 +35,25 @@ def parse_wiring(
     weights: Literal["softplus", "simplex"] = "softplus",
     skip: bool = False,
 ) -> list[Layer]:
-    """Create the layers that a wiring describes; each number is the output width of a layer.
+    """Create the layers of a wiring.
 
     Args:
-        wiring: ``Linear`` and ``Product`` with a width each, joined by hyphens.
+        wiring: ``Linear`` and ``Product`` layers joined by hyphens, each with its output width.
         in_features: Number of primitives.
         batch_shape: Batch shape of the Linear layers.
-        priors: Use weak log-normal priors with modes 1 / C for the weights of C input units and
+        priors: Use weak log-normal priors with mode 1 / C for weights of C input units, and mode
             0.01 for biases. An exponential factor of rate 2 shrinks weights of connections that
             the data do not support.
-        sparsity: ``"l1"`` replaces the prior on weights by an exponential prior of rate 3 C, for
-            few connections.
-        hidden_bias: Start value of the biases of all Linear layers but the last, and mode of
-            their prior.
+        sparsity: ``"l1"`` replaces the prior on weights by an exponential prior of rate 3 C, which
+            leaves few connections.
+        hidden_bias: Start value, and prior mode, of the biases of all Linear layers but the last.
         weights: ``"softplus"`` or ``"simplex"``, see :class:`Linear`; a simplex has no priors here.
-        skip: The last layer, a Linear one, also receives the primitives.
+        skip: Connect the primitives to the last layer, which must be a Linear layer.
 
     Raises:
         ValueError: The wiring cannot be parsed, a Product width does not divide its input width,
-            or ``sparsity`` or ``hidden_bias`` is invalid. Also for priors on a simplex, and with
-            ``skip`` if the wiring does not end in a Linear layer after another layer.
+            or ``sparsity`` or ``hidden_bias`` is invalid. Priors are given with a simplex. With
+            ``skip``, the wiring does not end in a Linear layer after another layer.
 
     Reference: Sun et al. (2018), sections 5.1 to 5.3 and appendix J.
     """
@@ -77,7 +76,7 @@ def parse_wiring(
         match = re.fullmatch(r"(Linear|Product)([1-9]\d*)", token)
         if match is None:
             raise ValueError(
-                "A wiring consists of 'Linear' or 'Product' with a width each, such as "
+                "wiring must consist of Linear and Product layers with their widths, such as "
                 f"{PAPER_WIRING!r}, got {token!r} in {wiring!r}."
             )
         out_features = int(match[2])

@@ -1,4 +1,4 @@
-"""Structure of covariance matrices; nothing here knows of kernels."""
+"""Linear algebra of structured covariance matrices, independent of kernels."""
 
 from gpytorch_nkn.linalg.block_diagonal import BlockDiagonal
 from gpytorch_nkn.linalg.check_tensors import check_finite, check_tensors

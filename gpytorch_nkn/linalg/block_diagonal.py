@@ -12,7 +12,7 @@ _ALL = slice(None)
 
 
 class BlockDiagonal(BlockDiagLinearOperator):
-    """BlockDiagLinearOperator with correct slices, see ``docs/upstream.md``."""
+    """BlockDiagLinearOperator with correct slicing, see ``docs/upstream.md``."""
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         if isinstance(row_index, slice) and row_index == col_index:

@@ -10,7 +10,7 @@ __all__ = ["check_finite", "check_tensors"]
 
 
 def check_finite(**values: Tensor) -> None:
-    """Raise a ValueError that names the first argument with NaN or infinite values."""
+    """Raise a ValueError for the first argument with NaN or infinite values."""
     for name, value in values.items():
         if not bool(value.isfinite().all()):
             wrong = int((~value.isfinite()).sum())
@@ -18,7 +18,7 @@ def check_finite(**values: Tensor) -> None:
 
 
 def check_tensors(**values: Any) -> None:
-    """Raise a TypeError that names the first argument that is not a floating-point tensor."""
+    """Raise a TypeError for the first argument that is not a floating-point tensor."""
     for name, value in values.items():
         if not isinstance(value, Tensor) or not value.is_floating_point():
             got = value.dtype if isinstance(value, Tensor) else type(value).__name__

@@ -1,7 +1,7 @@
 """Cholesky factors with a jitter relative to the mean diagonal.
 
 :func:`factorize` adds no jitter to positive definite matrices. :func:`factorize_inducing` always
-adds some, because covariances without noise are nearly singular and their loss must be continuous.
+adds jitter, because covariances without noise are nearly singular and losses must be continuous.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 
 __all__ = ["JITTERS", "factorize", "factorize_inducing", "psd_root"]
 
-JITTERS = (0.0, 1e-8, 1e-6)  # for matrices with noise
+JITTERS = (0.0, 1e-8, 1e-6)  # jitters of matrices with noise
 
 _INDUCING_JITTERS = {
     torch.float64: (1e-8, 1e-7, 1e-6, 1e-5, 1e-4),
@@ -21,9 +21,9 @@ _INDUCING_JITTERS = {
 
 
 def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Return lower Cholesky factors of ``... x N x N``, and which failed; these are identities.
+    """Return lower Cholesky factors ``... x N x N``, and which failed (factor: the identity).
 
-    Nearly singular matrices get a jitter of up to a millionth of their mean diagonal.
+    Nearly singular matrices get a jitter of up to 1e-6 of their mean diagonal.
     """
     scale = matrices.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
     eye = torch.eye(matrices.size(-1), dtype=matrices.dtype, device=matrices.device)
@@ -42,10 +42,10 @@ def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def factorize_inducing(covariance: Tensor) -> tuple[Tensor, float]:
-    """Return the Cholesky factor ``... x m x m``, in float64, with the smallest jitter, and that.
+    """Return the Cholesky factor ``... x m x m`` in float64, and the smallest jitter for it.
 
     Raises:
-        NotPSDError: No jitter makes the matrix positive definite.
+        NotPSDError: The matrix is not positive definite, even with the largest jitter.
     """
     scale = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None].double()
     eye = torch.eye(covariance.size(-1), dtype=torch.float64, device=covariance.device)
@@ -54,13 +54,13 @@ def factorize_inducing(covariance: Tensor) -> tuple[Tensor, float]:
         if not bool(info.any()) and bool(factor.isfinite().all()):
             return factor, jitter
     raise NotPSDError(
-        f"The covariance of {covariance.size(-1)} inducing points is not positive definite, with "
-        f"{jitter:g} of its mean diagonal added."
+        f"The covariance of {covariance.size(-1)} inducing points must be positive definite, got "
+        f"one that is not even with {jitter:g} of its mean diagonal added."
     )
 
 
 def psd_root(matrix: Tensor) -> Tensor:
-    """Return F with F F^T equal to a matrix that may be indefinite by rounding."""
+    """Return F with F F^T equal to a matrix that may be indefinite because of rounding."""
     factor, failed = factorize(matrix)
     if not bool(failed.any()):
         return factor

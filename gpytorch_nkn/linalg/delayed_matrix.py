@@ -1,4 +1,4 @@
-"""Covariance matrices that are evaluated lazily, with known diagonals."""
+"""Lazily evaluated covariance matrices with known diagonals."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["DelayedMatrix"]
 class DelayedMatrix(LinearOperator):
     """Symmetric matrices ``... x N x N`` with known diagonals, evaluated lazily.
 
-    Covariances of many points may not fit into memory, and their means and variances do not need
-    them. Batch operations and equal slices of rows and columns are lazy too. Gradients are recorded
-    if they were at construction.
+    Covariances of many points may not fit into memory, and means and variances do not need them.
+    Batch operations and equal slices of rows and columns are lazy too. Gradients are recorded if
+    they were enabled at construction.
 
     Args:
-        diagonal: ``... x N``.
+        diagonal: Diagonals ``... x N``.
         compute: Returns the matrices ``... x N x N``.
     """
 
@@ -32,14 +32,14 @@ class DelayedMatrix(LinearOperator):
         self._records_gradients = torch.is_grad_enabled()
 
     def to_dense(self) -> Tensor:
-        """Return the matrices, and cache them."""
+        """Evaluate and cache the matrices."""
         if self._dense is None:
             with torch.set_grad_enabled(self._records_gradients):
                 self._dense = self._compute()
         return self._dense
 
     def representation(self) -> tuple[Tensor, ...]:
-        """Return the representation of the dense matrices, for their gradients."""
+        """Return the representation of the dense matrices, which have gradients."""
         return to_linear_operator(self.to_dense()).representation()
 
     def representation_tree(self) -> Any:
@@ -72,7 +72,7 @@ class DelayedMatrix(LinearOperator):
         return to_linear_operator, (self.to_dense(),)
 
     def _changed(self, change: Callable[[Tensor, int], Tensor]) -> DelayedMatrix:
-        """Apply a function of values and their number of event dimensions to both tensors."""
+        """Apply a function of a tensor and its number of event dimensions to both tensors."""
         return DelayedMatrix(change(self._given_diagonal, 1), lambda: change(self.to_dense(), 2))
 
     def _set_requires_grad(self, val: bool) -> None:
@@ -85,7 +85,7 @@ class DelayedMatrix(LinearOperator):
     def _diagonal(self) -> Tensor:
         return self._given_diagonal
 
-    def _transpose_nonbatch(self) -> DelayedMatrix:  # the same values; gradients keep their order
+    def _transpose_nonbatch(self) -> DelayedMatrix:  # the matrices are symmetric
         return DelayedMatrix(self._given_diagonal, lambda: self.to_dense().mT)
 
     def _matmul(self, rhs: Tensor) -> Tensor:

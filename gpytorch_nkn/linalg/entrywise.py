@@ -1,4 +1,4 @@
-"""Matrices evaluated entry by entry, without a record of inner operations by autograd."""
+"""Entrywise evaluation of matrices without recording inner operations in the autograd graph."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = [
     "to_dense",
 ]
 
-_KEEP_ENTRIES = 10_000  # smallest matrix whose evaluator is cached for the backward pass
+_KEEP_ENTRIES = 10_000  # smallest number of entries whose evaluator is cached for backward
 
 
 class EntrywiseMatrix(Protocol):
     """Batch of matrices ``... x N x M`` whose entries are evaluated lazily.
 
     Attributes:
-        shape: ``... x N x M``.
-        tensors: Inputs (once if symmetric, else of rows and columns), then parameters.
-        event_dims: Trailing dimensions of each tensor that do not belong to the batch.
-        whole: Whether an evaluator takes the tensors of the whole batch.
+        shape: Shape ``... x N x M``.
+        tensors: Inputs (one if symmetric, else of rows and of columns), then parameters.
+        event_dims: Number of event dimensions of each tensor.
+        whole: Whether one evaluator handles the whole batch.
     """
 
     shape: torch.Size
@@ -40,17 +40,17 @@ class EntrywiseMatrix(Protocol):
     whole: bool
 
     def bind(self, tensors: Sequence[Tensor], needed: Sequence[bool]) -> Evaluator:
-        """Evaluator of one element of the batch, given its tensors; see ``whole``.
+        """Return an evaluator of one batch element (with ``whole``, of the batch).
 
-        Its ``vjp`` returns one gradient per tensor; those not ``needed`` may be None.
+        Its ``vjp`` returns one gradient per tensor; gradients that are not ``needed`` may be None.
         """
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Evaluate one element of the batch by ordinary differentiable operations."""
+        """Evaluate one batch element by differentiable operations."""
 
 
 def broadcast_batch_shapes(*shapes: torch.Size) -> torch.Size:
-    """Faster ``torch.broadcast_shapes``, which takes longer than evaluating a small network.
+    """Broadcast shapes, faster than ``torch.broadcast_shapes``.
 
     Raises:
         RuntimeError: The shapes do not broadcast.
@@ -62,7 +62,7 @@ def broadcast_batch_shapes(*shapes: torch.Size) -> torch.Size:
 
 
 def to_dense(matrix: EntrywiseMatrix) -> Tensor:
-    """Evaluate matrices ``... x N x M``; the backward pass evaluates the entries again.
+    """Evaluate matrices ``... x N x M``; the backward pass recomputes the entries.
 
     Memory does not depend on the number of operations per entry. The gradient is differentiable.
     """
@@ -70,7 +70,7 @@ def to_dense(matrix: EntrywiseMatrix) -> Tensor:
 
 
 def stack(matrices: Sequence[EntrywiseMatrix]) -> Tensor:
-    """Evaluate matrices of the same inputs, ``... x K x N x M``, each as a ``whole``.
+    """Evaluate ``whole`` matrices of the same inputs, ``... x K x N x M``.
 
     Only the inputs have gradients.
     """
@@ -123,7 +123,7 @@ class _Dense(Function):
             evaluator.fill(out[index])
             if evaluator.symmetric:
                 mirror(out[index])
-        # cached for the backward pass, with its memory for a tile
+        # cache the evaluator and its memory of a tile for the backward pass
         large = not matrix.shape[:-2] and matrix.shape.numel() >= _KEEP_ENTRIES
         ctx.evaluator = evaluator if any(needed) and (matrix.whole or large) else None
         return out
@@ -132,7 +132,7 @@ class _Dense(Function):
     def backward(ctx, *outer: Tensor):
         matrix, tensors, (weights,) = ctx.matrix, ctx.saved_tensors, outer
         needed = ctx.needs_input_grad[1:]
-        # second derivatives, or derivatives of several outputs at once
+        # second derivatives, or batched derivatives of several outputs
         if torch.is_grad_enabled() or _is_batched(weights):
             return (None, *_differentiable_gradients(matrix, tensors, weights, needed))
         kept, ctx.evaluator = ctx.evaluator, None
@@ -155,7 +155,7 @@ def _is_batched(tensor: Tensor) -> bool:
 def _differentiable_gradients(
     matrix: EntrywiseMatrix, tensors: Sequence[Tensor], weights: Tensor, needed: Sequence[bool]
 ) -> Gradients:
-    # views, because the weights may depend on the tensors, and their gradient would recurse
+    # use views: the weights may depend on the tensors, whose gradient would then recurse
     with torch.enable_grad():
         views = [tensor.view_as(tensor) for tensor in tensors]
         indices, values = [], []
@@ -171,14 +171,14 @@ def _differentiable_gradients(
 def _shares(
     matrix: EntrywiseMatrix, tensors: Sequence[Tensor]
 ) -> Iterable[tuple[tuple[int, ...], Sequence[Tensor]]]:
-    """Index and tensors of each evaluator."""
+    """Yield the batch index and the tensors of each evaluator."""
     return [((), tensors)] if matrix.whole else elements(matrix, tensors)
 
 
 def elements(
     matrix: EntrywiseMatrix, tensors: Sequence[Tensor]
 ) -> Iterator[tuple[tuple[int, ...], list[Tensor]]]:
-    """Index of each element of the batch, and its share of every tensor."""
+    """Yield the index of each batch element and its part of every tensor."""
     batch_shape = matrix.shape[:-2]
     if not batch_shape:
         yield (), list(tensors)
@@ -189,7 +189,7 @@ def elements(
 
 
 def gathered(found: Sequence[Gradients], batch_shape: torch.Size) -> Gradients:
-    """Stack gradients of the elements of a batch to gradients ``... x E`` of its tensors."""
+    """Stack gradients of batch elements to gradients ``... x E`` of the batch's tensors."""
     return [
         None if parts[0] is None else torch.stack(parts).view(*batch_shape, *parts[0].shape)
         for parts in zip(*found, strict=True)

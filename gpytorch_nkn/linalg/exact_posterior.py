@@ -1,4 +1,4 @@
-"""Posterior of a Gaussian process given noisy values, from one dense factorisation."""
+"""Exact posterior of a Gaussian process by one dense Cholesky factorisation."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__ = ["ExactPosterior"]
 
 
 class ExactPosterior:
-    r"""Zero-mean Gaussian process given noisy values at N points.
+    r"""Posterior of a zero-mean Gaussian process given noisy values at N points.
 
     .. math::
         \alpha = K^{-1} r, \qquad m_* = k_*^\top \alpha, \qquad
         v_* = k_{**} - \lVert L^{-1} k_* \rVert^2, \qquad K = L L^\top
 
     Args:
-        covariance: Symmetric matrices ``... x N x N``, noise included. If one is not positive
-            definite, a jitter of up to a millionth of its mean diagonal is added.
+        covariance: Symmetric matrices ``... x N x N``, noise included. Matrices that are not
+            positive definite get a jitter of up to 1e-6 of their mean diagonal.
         residual: Values minus their prior mean, ``... x N``.
 
     Attributes:
-        alpha: ``... x N``.
+        alpha: :math:`\alpha`, ``... x N``.
         factor: L, in the lower triangle of ``... x N x N``.
-        residual: The argument.
+        residual: The argument ``residual``.
 
     Raises:
         torch.linalg.LinAlgError: A matrix is not positive definite.
@@ -46,7 +46,7 @@ class ExactPosterior:
 
     @classmethod
     def from_fill(cls, fill: Callable[[Tensor], None], residual: Tensor) -> ExactPosterior:
-        """Use the memory of one matrix ``N x N``, which ``fill`` writes into a tensor."""
+        """Compute the posterior in the memory of one ``N x N`` matrix, written by ``fill``."""
         self = cls.__new__(cls)
         n = residual.numel()
         self.residual, self.factor = residual, residual.new_empty(n, n)
@@ -62,29 +62,29 @@ class ExactPosterior:
         return torch.cholesky_inverse(self.factor)
 
     def solve(self, right: Tensor) -> Tensor:
-        """Solve for ``... x N x R``."""
+        """Multiply ``... x N x R`` by the inverse covariance."""
         return torch.cholesky_solve(right, self.factor)
 
     def mean(self, cross: Tensor) -> Tensor:
-        """Posterior mean ``... x M`` for cross covariances ``... x M x N``."""
+        """Return posterior means ``... x M`` for cross covariances ``... x M x N``."""
         return (cross @ self.alpha.unsqueeze(-1))[..., 0]
 
     def whiten(self, cross: Tensor) -> Tensor:
-        """Solve ``L^-1 k_*``, ``... x N x M``, for cross covariances ``... x M x N``."""
+        """Return ``L^-1 k_*``, ``... x N x M``, for cross covariances ``... x M x N``."""
         return torch.linalg.solve_triangular(self.factor, cross.mT, upper=False)
 
     def reduction(self, cross: Tensor) -> Tensor:
-        """Reduction of variances by the values, ``... x M``."""
+        """Return the reduction of prior variances, ``... x M``."""
         return self.whiten(cross).square().sum(-2)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance (noise included) ``... x N`` of each value given all others."""
+        """Return mean and variance (noise included) ``... x N`` of each value given all others."""
         inverse = torch.cholesky_inverse(self.factor)  # not cached, to save memory
         precision = inverse.diagonal(dim1=-2, dim2=-1)
         return self.residual - self.alpha / precision, 1 / precision
 
     def leave_blocks_out(self, blocks: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        r"""Mean and variance (noise included) ``... x b`` of blocks given all other values.
+        r"""Return mean and variance (noise included) ``... x b`` of blocks given other values.
 
         .. math::
             \mu_b = r_b - \Lambda_{bb}^{-1} \alpha_b, \qquad
@@ -101,7 +101,7 @@ class ExactPosterior:
         return predictions
 
     def alpha_without(self, blocks: Sequence[Tensor]) -> Tensor:
-        """``alpha`` with each block of values held out in turn, ``... x N x B``, zero in the block.
+        """Return ``alpha`` ``... x N x B`` with each block held out in turn, zero in the block.
 
         Args:
             blocks: Index vectors ``b``.
@@ -114,8 +114,8 @@ class ExactPosterior:
         return torch.stack(columns, dim=-1)
 
     def _without(self, block: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Cholesky factor of :math:`\Lambda_{bb}`, and the solution for :math:`\alpha_b`."""
-        # Not by LU factors, whose batches hang in torch 2.13 on two threads and more.
+        r"""Return the Cholesky factor of :math:`\Lambda_{bb}` and its solution for ``alpha_b``."""
+        # LU factors of batches hang in torch 2.13 on two or more threads.
         factor = torch.linalg.cholesky(self.precision[..., block, :][..., block])
         return factor, torch.cholesky_solve(self.alpha[..., block].unsqueeze(-1), factor)
 

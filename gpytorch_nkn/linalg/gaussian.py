@@ -1,4 +1,4 @@
-"""Gaussian likelihood with its gradient in closed form."""
+"""Gaussian log likelihood with its gradient in closed form."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
 
     The gradient :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})` is computed with the value; the
     result is differentiable once. If a matrix is not finite, or not positive definite with a jitter
-    of a millionth of its mean diagonal, its value is infinity and its gradient zero.
+    of 1e-6 of its mean diagonal, the value is infinity and the gradient zero.
 
     Args:
         covariance: Symmetric matrices ``... x N x N``, noise included.
         residual: Vectors ``... x N``.
 
     Returns:
-        Values ``...``.
+        Negative log densities ``...``.
 
     Reference: Rasmussen and Williams (2006), equations 2.30 and 5.9.
     """
@@ -63,18 +63,18 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
 def entrywise_negative_log_likelihood(
     matrix: EntrywiseMatrix, residual: Tensor, noise: Tensor
 ) -> Tensor:
-    """Return the negative log density of zero-mean Gaussian vectors, given matrix plus noise.
+    """Return the negative log density of zero-mean Gaussian vectors of covariance matrix + noise.
 
-    As :func:`gaussian_negative_log_likelihood`, in the memory of one matrix: the covariance, its
-    Cholesky factor and its inverse share a buffer.
+    The result is that of :func:`gaussian_negative_log_likelihood`, but the covariance, its Cholesky
+    factor and its inverse share the memory of one matrix.
 
     Args:
         matrix: Symmetric matrices ``... x N x N``.
         residual: Vectors ``... x N``.
-        noise: Variances ``... x N``.
+        noise: Noise variances ``... x N``.
 
     Returns:
-        Values ``...``.
+        Negative log densities ``...``.
     """
     inputs = (residual, noise, *matrix.tensors)
     differentiate = any_needed(inputs)
@@ -114,10 +114,10 @@ def solve_in_place(
 ) -> tuple[float, Tensor | None]:
     """Return negative log density and ``K^-1 r``; infinity and None if K is not positive definite.
 
-    ``fill`` writes the lower triangle of K into the buffer. In the end the lower triangle of the
-    buffer holds the inverse of K or, unless ``invert``, the Cholesky factor.
+    ``fill`` writes the lower triangle of K into the buffer. Its lower triangle is then replaced by
+    the inverse of K or, unless ``invert``, by the Cholesky factor.
     """
-    transposed = buffer.mT  # column-major, as LAPACK needs it without a copy
+    transposed = buffer.mT  # column-major, so that LAPACK needs no copy
     info = torch.empty((), dtype=torch.int32, device=buffer.device)
     for jitter in JITTERS:
         fill(buffer)

@@ -1,4 +1,4 @@
-"""Values with known gradients."""
+"""Autograd functions with known gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Map = Callable[[Tensor], Tensor]
 
 
 def any_needed(inputs: Sequence[Tensor]) -> bool:
-    """Whether gradients are recorded and one of the inputs needs them."""
+    """Whether gradients are enabled and an input requires them."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
 
 
@@ -24,13 +24,13 @@ def with_gradients(
     gradients: Sequence[Tensor | None],
     maps: Sequence[Map | None] | None = None,
 ) -> Tensor:
-    """Return values ``...`` that are differentiable once; infinite ones have zero gradients.
+    """Return values ``...`` that are differentiable once; infinite values have zero gradients.
 
     Args:
         value: Values ``...``, computed without autograd.
-        inputs: Their inputs; each broadcasts to ``... x E`` with its own ``E``.
+        inputs: Inputs of the values; each broadcasts to ``... x E`` with its own ``E``.
         gradients: Gradients ``... x E`` with respect to each input; ``None`` if not needed.
-        maps: Linear functions to apply to the weighted gradients.
+        maps: Linear function for each input that is applied to its weighted gradients.
     """
     return _Known.apply(value, gradients, maps or [None] * len(inputs), *inputs)
 
@@ -46,8 +46,8 @@ class _Known(Function):
     def backward(ctx, *outer: Tensor):
         if torch.is_grad_enabled():
             raise NotImplementedError(
-                "The gradient of this loss cannot be differentiated again; of an exact GP, use "
-                "gpytorch.mlls.ExactMarginalLogLikelihood for second derivatives."
+                "This loss has no second derivatives; for an exact GP, use "
+                "gpytorch.mlls.ExactMarginalLogLikelihood."
             )
         value, *gradients = ctx.saved_tensors
         scale = torch.where(value.isfinite(), outer[0], 0.0)  # infinity times zero is NaN

@@ -1,4 +1,4 @@
-"""Gaussian likelihood of a low-rank covariance plus noise, in chunks of rows."""
+"""Gaussian log likelihood of a low-rank covariance plus noise, computed in chunks of rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpytorch_nkn.linalg.known_gradients import with_gradients
 
 __all__ = ["low_rank_negative_log_likelihood", "low_rank_posterior"]
 
-_CHUNK_ENTRIES = 2_000_000  # features of a chunk: 16 MB, several times that for autograd
+_CHUNK_ENTRIES = 2_000_000  # entries of a chunk of features: 16 MB, several times more in autograd
 
 
 def low_rank_negative_log_likelihood(
@@ -24,7 +24,7 @@ def low_rank_negative_log_likelihood(
     noise: Tensor,
     rest: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    r"""Negative log density of zero-mean Gaussian vectors of covariance :math:`\Phi \Phi^\top + S`.
+    r"""Return the negative log density of Gaussian vectors of covariance :math:`\Phi\Phi^\top + S`.
 
     .. math::
         \tfrac12 \|\tilde r - \tilde\Phi \alpha\|^2 + \tfrac12 \|\alpha\|^2
@@ -33,20 +33,20 @@ def low_rank_negative_log_likelihood(
         \alpha = (I + \tilde\Phi^\top \tilde\Phi)^{-1} \tilde\Phi^\top \tilde r
 
     Features :math:`\tilde\Phi` and residuals :math:`\tilde r` are divided by the standard
-    deviations of the noise. Value and gradient take :math:`O(N P^2)` time and the memory of P x P
-    matrices and of a chunk of rows, in float64. If the value of a batch element is not finite, it
-    becomes infinity and its gradient zero.
+    deviations of the noise. Value and gradient take :math:`O(N P^2)` time, and memory for P x P
+    matrices and one chunk of rows in float64. Values that are not finite become infinity, with
+    zero gradient.
 
     Args:
         features: Maps inputs ``... x C x D`` to features ``... x C x P``, row by row.
-        inputs: ``... x N x D``.
-        residual: Vectors ``... x N``.
-        noise: Variances ``... x N``, diagonal of S.
-        rest: Maps inputs ``... x C x D`` to variances ``... x C`` that the features omit. Half
-            their sum over the noise is added: the bound of Titsias (2009).
+        inputs: Inputs ``... x N x D``.
+        residual: Zero-mean vectors ``... x N``.
+        noise: Noise variances ``... x N``, the diagonal of S.
+        rest: Maps inputs ``... x C x D`` to the prior variances ``... x C`` outside the features.
+            Half the sum of their ratios to the noise is added (bound of Titsias 2009).
 
     Returns:
-        Values ``...``, in the dtype of the residual, differentiable once.
+        Negative log densities ``...``, in the dtype of the residual, differentiable once.
 
     Reference: Rasmussen and Williams (2006), section 2.1 and equation 2.30, by the matrix
     inversion lemma.
@@ -63,9 +63,9 @@ def low_rank_negative_log_likelihood(
         r, variance = r.masked_fill(failed, 0.0), variance.masked_fill(failed, 1.0)
         phi, r = _scaled(features, x, r, variance)
         phi = phi.masked_fill(failed.unsqueeze(-1), 0.0)
-        # alpha minimises the value, so its gradient is that for a fixed alpha
+        # alpha minimises the value, so the gradient may treat alpha as constant
         error = (r - phi @ weights).squeeze(-1)
-        log_determinant = ((phi.detach() @ inverse) * phi).sum(-1)  # only its gradient counts
+        log_determinant = ((phi.detach() @ inverse) * phi).sum(-1)  # only the gradient is used
         terms = 0.5 * error.square() + log_determinant - log_determinant.detach()
         variance = variance.double()
         terms = terms + 0.5 * (variance.log() + math.log(2 * math.pi))
@@ -85,7 +85,7 @@ def low_rank_negative_log_likelihood(
 def low_rank_posterior(
     features: Callable[[Tensor], Tensor], inputs: Tensor, residual: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Posterior of the weights of features with standard normal priors.
+    """Return the posterior of features' weights with standard normal priors.
 
     Args:
         features, inputs, residual, noise: As in :func:`low_rank_negative_log_likelihood`; rows of
@@ -106,9 +106,9 @@ def low_rank_posterior(
 def _solve(
     features: Callable[[Tensor], Tensor], inputs: Tensor, residual: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``alpha`` ``... x P x 1`` and the Cholesky factors ``... x P x P`` of the precision.
+    """Return ``alpha`` ``... x P x 1`` and the Cholesky factors ``... x P x P`` of the precision.
 
-    They are NaN where the precision is not positive definite.
+    Both are NaN where the precision is not positive definite.
     """
     one = features(inputs[..., :1, :])
     shape = torch.broadcast_shapes(one.shape[:-2], residual.shape[:-1], noise.shape[:-1])
@@ -127,13 +127,13 @@ def _solve(
 def _scaled(
     features: Callable[[Tensor], Tensor], inputs: Tensor, residual: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Features ``... x C x P`` and residuals ``... x C x 1`` by the noise's standard deviations."""
+    """Divide features ``... x C x P`` and residuals ``... x C x 1`` by the noise's deviations."""
     std = noise.double().sqrt().unsqueeze(-1)
     return features(inputs).double() / std, residual.double().unsqueeze(-1) / std
 
 
 def _chunks(weights: Tensor, residual: Tensor) -> Iterator[slice]:
-    """Slices of rows, given weights ``... x P x 1`` of features."""
+    """Yield slices of rows, given weights ``... x P x 1`` of features."""
     size = max(1, _CHUNK_ENTRIES // max(1, weights.numel()))
     for start in range(0, residual.size(-1), size):
         yield slice(start, start + size)

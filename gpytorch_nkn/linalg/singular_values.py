@@ -18,12 +18,12 @@ def singular_value_threshold(matrix: Tensor, threshold: float | Tensor) -> Tenso
         \operatorname{argmin}_W \tfrac12 \lVert W - Q\rVert_F^2 + t \lVert W\rVert_*,
         \qquad Q = U \operatorname{diag}(\sigma) V^\top
 
-    For float32 matrices, the smaller Gram matrix is decomposed in float64: float32 would lose
+    The smaller Gram matrix of float32 matrices is decomposed in float64, because float32 would lose
     singular values below 3e-4 of the largest.
 
     Args:
         matrix: Finite matrices ``... x D x K``, float32 or float64.
-        threshold: Non-negative number, or one for each matrix, of shape ``...``.
+        threshold: Non-negative threshold, or one per matrix, ``...``.
 
     Returns:
         New matrices ``... x D x K``, without gradients.
@@ -35,7 +35,7 @@ def singular_value_threshold(matrix: Tensor, threshold: float | Tensor) -> Tenso
     """
     limit = np.asarray(threshold.cpu() if isinstance(threshold, Tensor) else threshold, np.float64)
     if not (limit >= 0).all():
-        raise ValueError(f"The threshold must not be negative or NaN, got {threshold}.")
+        raise ValueError(f"threshold must not be negative or NaN, got {threshold}.")
     if matrix.numel() == 0:
         return matrix.clone()
     rows, columns = matrix.shape[-2:]
@@ -54,7 +54,7 @@ def singular_value_threshold(matrix: Tensor, threshold: float | Tensor) -> Tenso
 
 
 def _shrinkage(squares: Tensor, limit: np.ndarray) -> Tensor:
-    """Shrinkage factor ``... x K x K`` of a Gram matrix, by NumPy: a third of torch's time."""
+    """Return shrinkage factors ``... x K x K`` of Gram matrices; NumPy is faster than torch."""
     values, vectors = np.linalg.eigh(squares.cpu().numpy())
     values = np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))
     factors = np.maximum(1 - limit[..., None] / values, 0)

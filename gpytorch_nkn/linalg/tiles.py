@@ -19,20 +19,20 @@ __all__ = [
     "symmetric_strips",
 ]
 
-_CPU_ENTRIES = 40_000  # entries of a tile: fewer need more calls, more exceed the cache
-_KEPT_ENTRIES = 150_000  # entries of tiles cached for gradients, about 100 MB
-_CUDA_ENTRIES = 1_048_576  # entries of a tile that keep a GPU busy
-_THREADED_ENTRIES = 131_072  # entries of a tile in threads, which wait for Python's lock
-_ALIGNMENT = 8  # entries
+_CPU_ENTRIES = 40_000  # entries of a tile; fewer need more calls, more exceed the cache
+_KEPT_ENTRIES = 150_000  # entries whose values are cached for gradients, about 100 MB
+_CUDA_ENTRIES = 1_048_576  # entries of a tile that occupy a GPU fully
+_THREADED_ENTRIES = 131_072  # entries of a tile in threads, larger because threads wait for the GIL
+_ALIGNMENT = 8  # multiple of a tile's edges, in entries
 
 Gradients = list[Tensor | None]
 Tile = tuple[slice, slice]
 
 
 class Evaluator(Protocol):
-    """Evaluation of a matrix and its vector-Jacobian product.
+    """Evaluator of a matrix and its vector-Jacobian product.
 
-    If the matrix is ``symmetric``, the lower triangle alone is written.
+    Of a ``symmetric`` matrix only the lower triangle is written.
     """
 
     symmetric: bool
@@ -41,25 +41,25 @@ class Evaluator(Protocol):
         """Write the matrix ``N x M`` into ``out``."""
 
     def vjp(self, weights: Tensor, solution: Tensor | None = None) -> Gradients:
-        """Gradients of the weighted sum of all entries with respect to the inputs.
+        """Return gradients of the weighted sum of all entries with respect to the inputs.
 
         Args:
             weights: Weights ``N x M``.
-            solution: Vector ``N``, for the gradient of a Gaussian likelihood of a symmetric matrix:
-                the weights are then half of ``weights`` (lower triangle) minus the outer product
+            solution: Vector ``N`` for the gradient of a Gaussian likelihood of a symmetric matrix.
+                The weights are then half of ``weights`` (lower triangle) minus the outer product
                 of ``solution``.
         """
 
 
 class TileEvaluator:
-    """Evaluation by rectangular tiles, in as many threads as PyTorch has.
+    """Evaluator by rectangular tiles, in as many threads as PyTorch uses.
 
     Subclasses implement the values and the gradients of one tile.
 
     Args:
         num_rows, num_columns: Shape of the matrix.
         symmetric: Evaluate the lower triangle only.
-        like: A tensor of the matrix's device.
+        like: A tensor on the matrix's device.
     """
 
     def __init__(self, num_rows: int, num_columns: int, symmetric: bool, like: Tensor):
@@ -79,11 +79,11 @@ class TileEvaluator:
         self._shares = [tiles[number::threads] for number in range(threads)]
 
     def tile_values(self, rows: slice, columns: slice, keep: bool) -> Tensor:
-        """Values of the entries in ``rows`` and ``columns``; ``keep`` allows caching."""
+        """Return the entries in ``rows`` and ``columns``; ``keep`` permits caching."""
         raise NotImplementedError
 
     def zero_gradients(self) -> Any:
-        """Zeros to which the gradients of tiles are added; None for gradients not needed."""
+        """Return zeros, to which the gradients of tiles are added; None if not needed."""
         raise NotImplementedError
 
     def add_tile_gradients(self, rows: slice, columns: slice, weights: Tensor, total: Any) -> None:
@@ -94,11 +94,11 @@ class TileEvaluator:
         raise NotImplementedError
 
     def gradients_from(self, totals: Sequence[Any]) -> Gradients:
-        """The gradients, from the totals of each thread."""
+        """Return the gradients, given the totals of each thread."""
         return add_all(totals)
 
     def fill(self, out: Tensor) -> None:
-        """Write the matrix into ``out``, its lower triangle if it is symmetric."""
+        """Write the matrix (if symmetric, its lower triangle) into ``out``."""
 
         def work(tiles: list[Tile]) -> None:
             first_kept = _first_kept(tiles)
@@ -108,7 +108,7 @@ class TileEvaluator:
         in_threads(work, self._shares)
 
     def vjp(self, weights: Tensor, solution: Tensor | None = None) -> Gradients:
-        """Gradients of the inputs; see :class:`Evaluator`."""
+        """Return gradients with respect to the inputs; see :class:`Evaluator`."""
 
         def work(tiles: list[Tile]) -> Any:
             total, memory = self.zero_gradients(), _TileWeights(weights, solution, self.symmetric)
@@ -129,7 +129,7 @@ class _TileWeights:
         self._memory: dict[tuple[int, int], Tensor] = {}
 
     def of(self, rows: slice, columns: slice) -> Tensor:
-        """Weights of one tile, in memory that the next tile of its size overwrites."""
+        """Return the weights of one tile, which the next tile of its size overwrites."""
         shape = _shape((rows, columns))
         if shape not in self._memory:
             self._memory[shape] = self._weights.new_empty(shape)
@@ -151,7 +151,7 @@ def _shape(tile: Tile) -> tuple[int, int]:
 
 
 def _first_kept(tiles: Sequence[Tile]) -> int:
-    """Index of the first tile that may cache values for gradients; the last tile always may."""
+    """Return the index of the first tile that may cache values; the last tile always may."""
     number, entries = len(tiles), 0
     while number and (number == len(tiles) or entries < _KEPT_ENTRIES):
         number -= 1
@@ -177,9 +177,9 @@ def _tiles(num_rows: int, num_columns: int, entries: int) -> list[Tile]:
 
 
 def _even_edges(size: int, most: int) -> list[int]:
-    """Edges of few parts of about equal size, at most ``most``.
+    """Return the edges of parts of about equal size, at most ``most``.
 
-    All but the last are multiples of eight, for aligned memory.
+    All edges but the last are multiples of eight, for aligned memory.
     """
     parts = max(1, math.ceil(size / max(_ALIGNMENT, most // _ALIGNMENT * _ALIGNMENT)))
     step = math.ceil(size / parts / _ALIGNMENT) * _ALIGNMENT
@@ -187,7 +187,7 @@ def _even_edges(size: int, most: int) -> list[int]:
 
 
 def symmetric_strips(size: int, parts: int) -> list[tuple[int, int]]:
-    """Row ranges with about equal numbers of entries of a lower triangle."""
+    """Return row ranges of a lower triangle with about equal numbers of entries."""
     edges = [round(size * math.sqrt(part / parts)) for part in range(parts + 1)]
     return [(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if a < b]
 
@@ -204,7 +204,7 @@ def mirror(matrix: Tensor) -> None:
 
 
 def add_all(gradients: Sequence[list[Any]]) -> list[Any]:
-    """Sum of lists of gradients entry by entry, in the memory of the first."""
+    """Sum lists of gradients entry by entry, in the memory of the first list."""
     total, *rest = gradients
     for others in rest:
         for one, other in zip(total, others, strict=True):
@@ -214,9 +214,9 @@ def add_all(gradients: Sequence[list[Any]]) -> list[Any]:
 
 
 def in_threads(work: Callable[[Any], Any], shares: Sequence[Any]) -> list[Any]:
-    """Apply ``work`` to every share, each in its own thread if there are several.
+    """Apply ``work`` to every share; several shares run in one thread each.
 
-    Threads have the grad and inference mode of the caller, and one thread of PyTorch each.
+    Threads inherit the grad and inference mode of the caller, and use one PyTorch thread each.
     """
     if len(shares) == 1:
         return [work(shares[0])]

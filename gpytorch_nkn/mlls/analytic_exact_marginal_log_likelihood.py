@@ -1,4 +1,4 @@
-"""The exact marginal log likelihood with its gradient in closed form."""
+"""Exact marginal log likelihood with its gradient in closed form."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ __all__ = ["AnalyticExactMarginalLogLikelihood", "exact_log_density"]
 
 
 class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
-    r"""Drop-in for GPyTorch's exact marginal log likelihood, with its gradient in closed form.
+    r"""GPyTorch's exact marginal log likelihood with its gradient in closed form.
 
     .. math::
         \frac1N \log p(y \mid X), \qquad
         \frac{\partial \log p}{\partial K} = \tfrac12 (K^{-1} y y^\top K^{-1} - K^{-1})
 
-    GPyTorch differentiates a Cholesky factor instead. For a :class:`.NeuralKernelNetwork` (also
-    inside ScaleKernels) the covariance, its factor and its inverse share the memory of one matrix.
-    A :class:`.NonStationarySpectralKernel` with fewer features than data needs no ``N x N`` matrix.
-    With an RBF kernel a step takes a third of GPyTorch's time at 2,000 points and four fifths at
-    100. Priors and added losses count as in GPyTorch. Covariances are always factorised exactly.
+    Use it in place of :class:`gpytorch.mlls.ExactMarginalLogLikelihood`, which differentiates a
+    Cholesky factor. With an RBF kernel a step takes a third of GPyTorch's time at 2,000 points and
+    four fifths at 100. For a :class:`.NeuralKernelNetwork`, scaled or not, the covariance, its
+    factor and its inverse share the memory of one matrix. A :class:`.NonStationarySpectralKernel`
+    with fewer features than data needs no ``N x N`` matrix. Covariances are always factorised
+    exactly, and priors and added losses count as in GPyTorch.
 
-    GPyTorch's own class handles multitask outputs, missing observations (under
+    GPyTorch's implementation is called for multitask outputs, missing observations (under
     ``gpytorch.settings.observation_nan_policy``), :mod:`torch.func` transforms and forward-mode
     derivatives.
 
@@ -45,10 +46,10 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
         model: An exact GP.
 
     Raises:
-        NotPSDError: From the call, if a covariance matrix is not positive definite, even with a
-            jitter of a millionth of its mean diagonal.
-        ValueError: From the call, if targets are not finite (GPyTorch returns NaN).
-        NotImplementedError: A second derivative was requested.
+        NotPSDError: On evaluation, if a covariance matrix is not positive definite, even with a
+            jitter of 1e-6 of its mean diagonal.
+        ValueError: On evaluation, if targets are not finite (GPyTorch returns NaN).
+        NotImplementedError: A second derivative is requested.
 
     Reference: Rasmussen and Williams (2006), equation 5.9.
 
@@ -63,7 +64,7 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
     def forward(
         self, function_dist: MultivariateNormal, target: Tensor, *params, **kwargs
     ) -> Tensor:
-        """Value ``...`` per data point for a distribution and targets ``... x N``."""
+        """Return log likelihoods ``...`` per data point, given a prior and targets ``... x N``."""
         plain = gpytorch.settings.observation_nan_policy.value() != "ignore"
         plain = plain or not is_ordinary(target, target)
         if plain or type(function_dist) is not MultivariateNormal:
@@ -75,25 +76,25 @@ class AnalyticExactMarginalLogLikelihood(ExactMarginalLogLikelihood):
         if not bool(value.isfinite().all()):
             if not bool(target.isfinite().all()):
                 raise ValueError(
-                    "The targets contain NaN or infinite values; "
-                    "gpytorch.settings.observation_nan_policy('mask') ignores missing ones."
+                    "The targets must be finite, got NaN or infinite values; "
+                    "gpytorch.settings.observation_nan_policy('mask') ignores missing targets."
                 )
             raise NotPSDError(
                 f"The {function_dist.event_shape.numel()} x {function_dist.event_shape.numel()} "
-                "covariance matrix with noise is not positive definite, or not finite."
+                "covariance matrix with noise is not positive definite or not finite."
             )
         value = self._add_other_terms(value, params)
         return value.div(function_dist.event_shape.numel())
 
 
 def exact_log_density(output: MultivariateNormal, target: Tensor) -> Tensor:
-    """Log density ``...`` of targets ``... x N``, with its gradient in closed form.
+    """Return log densities ``...`` of targets ``... x N``, with gradients in closed form.
 
-    Equal to ``output.log_prob(target)``, and minus infinity where a covariance is not positive
+    The value equals ``output.log_prob(target)``, or -infinity where a covariance is not positive
     definite.
 
     Args:
-        output: Prior of an exact GP with the likelihood's noise.
+        output: Prior of an exact GP, including the likelihood's noise.
         target: Targets ``... x N``.
 
     Raises:
@@ -101,7 +102,7 @@ def exact_log_density(output: MultivariateNormal, target: Tensor) -> Tensor:
     """
     if target.shape[-1:] != output.event_shape:  # a single target would broadcast
         raise ValueError(
-            f"Expected targets ... x {output.event_shape[-1]}, got the shape {tuple(target.shape)}."
+            f"target must be ... x {output.event_shape[-1]}, got shape {tuple(target.shape)}."
         )
     residual = target - output.mean
     covariance = output.lazy_covariance_matrix
@@ -119,7 +120,7 @@ def exact_log_density(output: MultivariateNormal, target: Tensor) -> Tensor:
 
 
 def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
-    """Negative log density for a kernel with fewer features than rows."""
+    """Return the negative log density for a kernel with fewer features than rows."""
     if type(covariance) is not AddedDiagLinearOperator:
         return None
     operator = covariance._linear_op
@@ -129,7 +130,7 @@ def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
     if not isinstance(kernel, FeatureKernel) or operator.params:
         return None
     pays = kernel.feature_dim < residual.size(-1) and is_ordinary(operator.x1, residual)
-    if not (pays or kernel.leaves_rest):  # dense matrices do not use the remainder
+    if not (pays or kernel.leaves_rest):  # dense matrices lack the remainder
         return None
     features = feature_function(operator.kernel)
     assert features is not None

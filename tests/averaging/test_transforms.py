@@ -93,7 +93,7 @@ def test_bounds_are_two_numbers(bounds, expected):
 
 @pytest.mark.parametrize("bounds", [(1,), (2, 1), (0, 0), 5, ("a", 1), (np.nan, 1), (0, 1, 2)])
 def test_other_bounds_are_rejected(bounds):
-    with pytest.raises(ValueError, match="bounds must be a lower and an upper number"):
+    with pytest.raises(ValueError, match="bounds must be a lower and a larger upper number"):
         as_bounds(bounds)
 
 
@@ -105,7 +105,7 @@ def test_other_bounds_are_rejected(bounds):
         ("sqrt", [-1.0, 1.0], None, "transform='sqrt' needs non-negative targets, got -1"),
         ("auto", [-1.0, 1.0], (0.0, 2.0), r"bounds=\(0.0, 2.0\).* got -1"),
         ("identity", [1.0, 3.0], (0.0, 2.0), "within the bounds, got 3"),
-        ("logit", [0.2, 0.3], None, r"needs bounds=\(lower, upper\).*got None"),
+        ("logit", [0.2, 0.3], None, r"needs finite bounds=\(lower, upper\).*got None"),
         ("logit", [0.2, 0.3], (0.0, np.inf), "such as"),
         ("log", [0.2, 0.3], (-np.inf, 1.0), "needs a lower bound"),
     ],

@@ -98,10 +98,10 @@ def test_without_slack_what_does_not_sum_to_one_is_rejected(bias):
     layer = simplex(2, 1, bias=bias)
     before = layer.weight.clone()
     limit = "at most 1" if bias else "1"
-    with pytest.raises(ValueError, match=rf"weights of a unit sum to {limit}, got .*1\.1"):
+    with pytest.raises(ValueError, match=rf"weights of a unit must sum to {limit}, got .*1\.1"):
         layer.weight = torch.tensor([[0.6, 0.5]])
     if not bias:
-        with pytest.raises(ValueError, match=r"weights of a unit sum to 1, got .*0\.9"):
+        with pytest.raises(ValueError, match=r"weights of a unit must sum to 1, got .*0\.9"):
             layer.weight = torch.tensor([[0.4, 0.5]])
         with pytest.raises(ValueError, match=r"bias=False has no bias to set, got 0\.5"):
             layer.bias = 0.5

@@ -55,7 +55,7 @@ def test_priors_have_their_modes_at_the_start_values():
 )
 def test_bad_wiring_shows_the_token_and_the_whole(wiring, token):
     with pytest.raises(
-        ValueError, match=f"consists of 'Linear' or 'Product'.*got '{token}' in '{wiring}'"
+        ValueError, match=f"consist of Linear and Product.*got '{token}' in '{wiring}'"
     ):
         parse_wiring(wiring, 4)
 

@@ -236,5 +236,5 @@ def test_exact_log_density_of_an_indefinite_matrix_is_minus_infinity():
 def test_one_target_is_not_that_of_every_row():
     output = MultivariateNormal(torch.zeros(4), torch.eye(4))
     for target in (torch.ones(1), torch.ones(2, 1), torch.ones(5)):
-        with pytest.raises(ValueError, match=rf"targets ... x 4, got .*{target.size(-1)}"):
+        with pytest.raises(ValueError, match=rf"target must be ... x 4, got .*{target.size(-1)}"):
             exact_log_density(output, target)
