@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 import pandas as pd
 
 __all__ = [
+    "MISSING",
     "counted",
     "drop_advice",
     "find_sentinels",
     "is_missing",
-    "number_masks",
+    "number_parts",
+    "once",
     "quoted",
     "read_numbers",
 ]
 
-_MISSING = (
+MISSING = (
     r"(?i:[-\u2013\u2014\u2026.:?*]*|n/?a|n/e|nan|none|null|nil|nat|#n/a.*|<na>|: ?[a-z]{1,3})"
 )
 _NUMBER = (  # sign, mark, digits, closing sign, mark: -5, EUR 5, (1,234.5), 3-, 12.4*, 5 %, 15(b)
@@ -44,38 +46,39 @@ def quoted(texts: Iterable[object]) -> str:
 
 def counted(count: int, what: str = "row") -> str:
     """Number and noun."""
-    return f"{count} {what}" + "s" * (count != 1)
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def is_missing(cells: pd.Series, na_values: Collection[str] = ()) -> pd.Series:
     """Mask of the cells without a value: empty, NA, NaN, null, -, ., ?, or as given."""
-    missing = cells.str.fullmatch(_MISSING) | cells.isin(list(na_values))
+    missing = cells.str.fullmatch(MISSING) | cells.isin(list(na_values))
     codes = pd.to_numeric(pd.Series(list(na_values), dtype=object), errors="coerce").dropna()
     return missing | pd.to_numeric(cells, errors="coerce").isin(codes) if len(codes) else missing
+
+
+def once(function: Callable[[pd.Series], pd.Series], cells: pd.Series) -> pd.Series:
+    """A function of strings that is called for the different cells only."""
+    codes, unique = pd.factorize(cells)
+    values = function(pd.Series(unique, dtype=object)).to_numpy()
+    return pd.Series(values[codes], cells.index, name=cells.name)
 
 
 def drop_advice(bad: pd.Series) -> str:
     """Advice on cells that cannot be read."""
     cells = list(bad.unique())
     if len(cells) > 10:
-        return f"correct the {len(bad.unique())} different cells like this in the file"
+        return f"correct the {len(cells)} different cells like this in the file"
     options = " ".join(f"--na-values={shlex.quote(cell)}" for cell in cells)
     return f"drop such rows by na_values={cells} ({options})"
 
 
-def _parsed(cells: pd.Series) -> pd.DataFrame:
-    """Groups of ``_NUMBER``, and a mask of what fits by the decimal mark."""
-    found = cells.str.extract(_NUMBER)
+def number_parts(cells: pd.Series) -> pd.DataFrame:
+    """Parts of numbers, what marks them, and masks of the cells that fit each decimal mark."""
+    found = cells.str.extract(_NUMBER).fillna("")
     digits = found["digits"].str.replace(r"(?<=\d)[ '](?=\d{3})", "", regex=True).str.strip()
-    fits = {mark: digits.str.fullmatch(style) == True for mark, style in _STYLES.items()}  # noqa: E712
-    return found.assign(digits=digits, **fits)
-
-
-def number_masks(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Masks of the numbers, and of those without units and marks."""
-    found = _parsed(cells)
-    is_number = found["."] | found[","]
-    return is_number, is_number & (found["before"] + found["after"] == "")
+    fits = {mark: (digits != "") & digits.str.fullmatch(style) for mark, style in _STYLES.items()}
+    parts = found.assign(digits=digits, mark=found["before"] + found["after"], **fits)
+    return parts.assign(is_number=parts["."] | parts[","])
 
 
 def read_numbers(
@@ -91,13 +94,16 @@ def read_numbers(
     """
     if decimal not in (None, ".", ","):
         raise ValueError(f"decimal must be '.' or ',', got {decimal!r}.")
-    name, unique = cells.name, pd.Series(cells.unique(), dtype=object)
-    found = _parsed(unique)
-    digits = found["digits"].fillna("")
+    name, unique, notices = cells.name, pd.Series(cells.unique(), dtype=object), list[str]()
+    plain = unique.mask(unique.str.contains("_", regex=False) | (decimal == ",") | (sep == ";"))
+    if np.isfinite(pd.to_numeric(plain, errors="coerce")).all():  # long files without patterns
+        return cells.to_numpy().astype(float), notices
+    parts = number_parts(unique)
+    digits, mark = parts["digits"], parts["mark"]
     if decimal is None:
-        decimal = "," if found[","].sum() > found["."].sum() else "."
+        decimal = "," if parts[","].sum() > parts["."].sum() else "."
         seen = next((mark for mark in ",." if digits.str.contains(mark, regex=False).any()), "")
-        if found["."].equals(found[","]) and (seen == "," or (seen and sep == ";")):
+        if parts["."].equals(parts[","]) and (seen == "," or (seen and sep == ";")):
             is_everywhere = digits.str.contains(seen, regex=False).all()
             decimal = "," if is_everywhere == (seen == ",") else "."
             if is_everywhere and (seen == ".") == (sep == ";"):
@@ -107,37 +113,30 @@ def read_numbers(
                     "--decimal ,)."
                 )
     plain = digits.str.replace("." if decimal == "," else ",", "", regex=False)
-    plain = plain.str.replace(decimal, ".", regex=False).where(found[decimal])
-    values = plain.astype(float)
+    values = plain.str.replace(decimal, ".", regex=False).where(parts[decimal]).astype(float)
     bad = cells[cells.isin(unique[~np.isfinite(values)])]
     if len(bad):
         raise ValueError(
             f"Line {bad.index[0]}: the column {name!r} must hold numbers, got "
             f"{quoted(bad.unique())}; {drop_advice(bad)}, or name another column (--target)."
         )
-    values *= np.where((found["sign"] + found["end"]).isin(["()", "-"]), -1.0, 1.0)
-    notices, marks = [], found["before"] + found["after"]
-    scaled = values * found["after"].map(_SCALES).fillna(1.0)
     if decimal == "," and digits.str.contains(",").any():
         notices.append(f"Numbers of {name!r} have decimal commas.")
-    several = found["after"][found["after"].isin(_SCALES)].nunique() > 1
-    if several or _spread(scaled) < _spread(values):
-        values = scaled
+    values *= np.where((parts["sign"] + parts["end"]).isin(["()", "-"]), -1.0, 1.0)
+    scales = parts["after"].map(_SCALES)
+    sizes = np.log(values.abs()[values != 0])
+    if scales.nunique() > 1 or (sizes + np.log(scales.fillna(1.0))).std() < sizes.std():
+        values *= scales.fillna(1.0)
         notices.append(f"K, M and B in {name!r} are thousands, millions and billions.")
-    elif marks.nunique() > 1:
-        marked = cells[cells.isin(unique[marks != ""])]
+    elif mark.nunique() > 1:
+        marked = cells[cells.isin(unique[mark != ""])]
         notices.append(
             f"{counted(len(marked), 'value')} of {name!r} with a mark, such as "
             f"{marked.iloc[0]!r}: marks are dropped, values are kept."
         )
-    elif marks.any():
-        notices.append(f"Values of {name!r} are in {marks[0]}.")
+    elif mark.any():
+        notices.append(f"Values of {name!r} are in {mark[0]}.")
     return cells.map(dict(zip(unique, values, strict=True))).to_numpy(float), notices
-
-
-def _spread(values: pd.Series) -> float:
-    """Standard deviation of the logarithms of sizes."""
-    return float(np.log(values.abs()[values != 0]).std()) if len(values) > 1 else 0.0
 
 
 def find_sentinels(values: np.ndarray, name: str) -> list[str]:
@@ -147,24 +146,24 @@ def find_sentinels(values: np.ndarray, name: str) -> list[str]:
     from the other values than these are from each other, or the only negative whole number.
     """
     unique, counts = np.unique(values, return_counts=True)
-    codes = np.array([f"{value:.12g}" for value in unique])
-    suspect = np.zeros(unique.size, bool)
-    suspect[[0, -1]] = True
-    suspect |= [bool(_CODE.fullmatch(code)) for code in codes]
-    suspect &= (counts > 1) | [bool(re.fullmatch(r"-?99+(\.9+)?", code)) for code in codes]
-    for _ in range(unique.size):
-        others = unique[~suspect]
-        if not suspect.any() or others.size < 2 or 2 * counts[suspect].sum() >= values.size:
-            return []
-        low, high = others[[0, -1]]
-        is_far = np.maximum(low - unique, unique - high) > high - low
-        is_only_negative = (low >= 0) & (unique < 0) & (unique == np.round(unique))
-        if (is_far | is_only_negative)[suspect].all():
-            break
-        suspect &= is_far | is_only_negative
-    found = [f"{counted(int(counts[i]))} with {codes[i]}" for i in np.flatnonzero(suspect)]
-    options = " ".join(f"--na-values={code}" for code in codes[suspect])
+    ends = np.r_[:50, -50:0] if unique.size > 100 else np.arange(unique.size)
+    codes = pd.Series({i: f"{unique[i]:.12g}" for i in ends})
+    is_nines = codes.str.fullmatch(r"-?99+(\.9+)?")
+    suspect = codes.str.fullmatch(_CODE) | codes.index.isin([0, unique.size - 1])
+    suspect &= (counts[ends] > 1) | is_nines
+    others = np.delete(unique, codes.index[suspect])
+    if others.size < 2:
+        return []
+    low, high = others[[0, -1]]
+    value = unique[ends]
+    is_far = np.maximum(low - value, value - high) > high - low
+    is_only_negative = (low >= 0) & (value < 0) & (value == np.round(value))
+    codes = codes[suspect & (is_far | is_only_negative)]
+    if codes.empty or 2 * counts[codes.index].sum() >= values.size:
+        return []
+    found = [f"{counted(counts[i])} with {code}" for i, code in codes.items()]
+    options = " ".join(f"--na-values={code}" for code in codes)
     return [
         f"{name!r} has {', '.join(found)}, far from the others; if missing values are written so, "
-        f"say na_values={codes[suspect].tolist()} ({options})."
+        f"say na_values={codes.tolist()} ({options})."
     ]

@@ -11,7 +11,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from gpytorch_nkn.datasets.csv_cells import counted, quoted
+from gpytorch_nkn.datasets.csv_cells import counted, once, quoted
 from gpytorch_nkn.datasets.csv_times import (
     INTERVAL_END,
     MONTH,
@@ -21,16 +21,8 @@ from gpytorch_nkn.datasets.csv_times import (
     read_times,
 )
 
-__all__ = [
-    "check_column",
-    "check_one_series",
-    "find_target",
-    "find_times",
-    "joined",
-    "melted",
-    "unused",
-    "with_rows",
-]
+__all__ = ["check_one_series", "find_target", "find_times", "joined", "melted", "unused"]
+__all__ += ["with_rows"]
 
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
 _PARTS = {  # of times: names, and the largest numbers that tell them without a name
@@ -43,7 +35,7 @@ _PARTS = {  # of times: names, and the largest numbers that tell them without a 
     "hour": ("hours?|hr|hh|he|periods?", [23, 24, 25, 46, 48, 50, 92, 96, 100, 2300, 2345, 2400]),
     "minute": ("minutes?|min", [30, 45, 50, 55, 59]),
 }
-_MARKS = {"M": "month", "Q": "quarter", "W": "week"}  # before numbers, such as M01
+_MARKED = {"month": "M", "quarter": "Q", "week": "W"}  # marks before numbers, such as M01
 _CHAINS = [  # columns that tell the time together, the preferred first
     (*days, *hours)
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
@@ -69,12 +61,6 @@ def _all(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def check_column(frame: pd.DataFrame, name: str, option: str) -> None:
-    """Raise an error if there is no such column."""
-    if name not in frame:
-        raise ValueError(f"There is no {option} column {name!r}; the columns are {_all(frame)}.")
-
-
 def melted(
     frame: pd.DataFrame, named: Collection[str]
 ) -> tuple[pd.DataFrame, str | None, list[str]]:
@@ -84,26 +70,24 @@ def melted(
     """
     names = frame.columns.drop(list(named), errors="ignore").to_series()
     is_number = np.array([main_kind(frame[name]) == "number" for name in names], bool)
-    is_date = kinds(names) == "date"
     for part, (pattern, least) in _MELTED.items():
-        found = names[is_number & (names.str.fullmatch(pattern) | (is_date & (part == "date")))]
+        fits = names.str.fullmatch(pattern) if pattern else kinds(names) == "date"
+        found = [*names[is_number & fits]]
         if len(found) < least:
             continue
-        first = names.index.get_loc(found.iloc[0])
-        is_abroad = part == "month" and 3 < len(found) < 12 <= is_number[first:].sum()
-        found = names.iloc[first : first + 12] if is_abroad else found
-        is_month = is_abroad or (part == "hour" and [*found] == [str(i) for i in range(1, 13)])
-        part = "month" if is_month else part
-        others = [name for name in frame if name not in set(found)]
+        first = names.index.get_loc(found[0])
+        is_month = part == "month" and 3 < len(found) < 12 <= is_number[first:].sum()
+        found = [*names[first : first + 12]] if is_month else found  # in another language
+        if is_month or (part == "hour" and found == [str(i) for i in range(1, 13)]):
+            part, values = "month", [*range(1, 13)]
+        else:
+            values = [name.strip("dDayY _") for name in found] if part == "day" else found
+        others = [name for name in frame if name not in found]
         is_total = frame[others].apply(lambda column: column.str.fullmatch(_TOTAL)).any(axis=1)
         frame = frame[~is_total | is_total.all()]
-        long = frame.melt(others, [*found], part, f"value by {part}", ignore_index=False)
-        if is_month:
-            long[part] = long[part].map({name: str(i + 1) for i, name in enumerate(found)})
-        elif part == "day":
-            long[part] = long[part].str.extract(r"(\d+)")[0]
-        notice = f"Columns of {part}s are turned into rows."
-        return long.sort_index(kind="stable"), part, [notice]
+        long = frame.melt(others, found, part, f"value by {part}", ignore_index=False)
+        long[part] = long[part].map(dict(zip(found, map(str, values), strict=True)))
+        return long.sort_index(kind="stable"), part, [f"Columns of {part}s are turned into rows."]
     return frame, None, []
 
 
@@ -121,8 +105,8 @@ def with_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str]:
 
 def _part(cells: pd.Series) -> tuple[str, bool]:
     """Which part of a time a column holds, and whether its name says so; "" for none."""
-    cells, found = cells[cells != ""], main_kind(cells)
-    words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
+    found, cells = main_kind(cells[cells != ""]), cells[cells != ""].drop_duplicates()
+    cells, words = cells.head(1000), re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
     if found in ("date", "clock") or cells.empty:
         return found.replace("text", ""), True
     if cells.str.fullmatch(_MONTH_NAME).all():
@@ -133,17 +117,17 @@ def _part(cells: pd.Series) -> tuple[str, bool]:
             return "clock", True
         rises = found == "number" and pd.to_numeric(cells, errors="coerce").is_monotonic_increasing
         has_name = re.search("dat|time|day|week|month|period", words)
-        return ("date" if (rises or has_name) and is_compact(cells) else "", True)
-    n, mark = parts[1].astype(int), _MARKS.get(parts[0].iloc[0].upper())
-    by_name, by_size = [], []
+        return ("date" if (rises or has_name) and is_compact(cells) else ""), True
+    n, mark = parts[1].astype(int), parts[0].iloc[0].upper()
+    is_year = n.min() >= 1500 and n.is_monotonic_increasing
+    by_size = ""
     for part, (names, largest) in _PARTS.items():
-        is_named = re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words) or mark == part
+        is_named = re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words) or mark == _MARKED.get(part)
         if is_named and (part != "year" or n.min() >= 1500) and n.max() <= max(largest):
-            by_name.append((part, True))
-        is_year = n.min() >= 1500 and n.is_monotonic_increasing
+            return part, True
         if (is_year if part == "year" else n.min() < 2) and n.max() in largest:
-            by_size.append((part, False))
-    return [*by_name, *by_size, ("", False)][0]
+            by_size = by_size or part
+    return by_size, False
 
 
 def find_times(frame: pd.DataFrame, times: Sequence[str], target: str | None) -> dict[str, str]:
@@ -171,29 +155,24 @@ def find_times(frame: pd.DataFrame, times: Sequence[str], target: str | None) ->
     best = min(ranks, key=lambda chain: ranks[chain], default=())
     if best and best != ("year",):
         return {part: columns[part] for part in best}
-    return {"0": _rising(frame, target)}
+    return {"0": _rising(frame.drop(columns=target or []), is_targeted=target is not None)}
 
 
-def _rising(frame: pd.DataFrame, target: str | None) -> str:
-    """Return the column of numbers that holds the time: by its name, or by its order."""
-    names = [name for name in frame if name != target]
-    numbers = [name for name in names if main_kind(frame[name]) == "number"]
-    if len(numbers) + (target is not None) < 2:
-        named = [name for name in names if re.fullmatch(_TIME_NAMES, name)]
-        return (named or [name for name in names if name not in numbers] or names)[0]
-
-    def regularity(name: str) -> int:
-        """2 for equal steps, 1 for steps of one sign, else 0."""
-        values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
-        steps = values.diff().iloc[1:]
-        rises = len(values) * 2 > len(frame) and ((steps > 0).all() or (steps < 0).all())
-        return rises * (1 + (steps.nunique() <= 1))
-
-    rank = {name: (_has_time_name(frame[name]), regularity(name)) for name in numbers}
-    best = max(numbers, key=rank.__getitem__)  # the first of these
-    if not any(rank[best]):
+def _rising(frame: pd.DataFrame, is_targeted: bool) -> str:
+    """The column that holds the time: by its name, else by equal steps, or by its order."""
+    ranks = {}
+    for name in (name for name in frame if main_kind(frame[name]) == "number"):
+        steps = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna().diff()
+        rises = len(steps) * 2 > len(frame) and ((steps[1:] > 0).all() or (steps[1:] < 0).all())
+        ranks[name] = _has_time_name(frame[name]), rises and 1 + (steps.nunique() <= 1)
+    if len(ranks) + is_targeted < 2:  # a column of text, which no format fits
+        return max(
+            frame, key=lambda name: (re.fullmatch(_TIME_NAMES, name) is not None, name not in ranks)
+        )
+    best = max(ranks, key=ranks.__getitem__)  # the first of these
+    if not any(ranks[best]):
         raise ValueError(
-            f"Which column holds the time? None holds dates, and none of {_all(numbers)} rises "
+            f"Which column holds the time? None holds dates, and none of {_all(ranks)} rises "
             "from row to row: name it by time (--time), or say time='rows' (--time rows) to count "
             "the rows."
         )
@@ -205,8 +184,8 @@ def find_target(frame: pd.DataFrame, known: Sequence[str]) -> str:
     others = [name for name in frame if name not in known]
     if len(others) != 1:
         others = [name for name in others if name and main_kind(frame[name]) == "number"]
-        others = [name for name in others if not _has_time_name(frame[name])] or others
         others = [name for name in others if frame[name].nunique() > 1] or others
+        others = [name for name in others if not _has_time_name(frame[name])] or others
     if len(others) != 1:
         raise ValueError(
             f"Which column is the target? The columns are {_all(frame)}; name it by target "
@@ -226,27 +205,26 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, 
         return frame[next(iter(columns.values()))], []
     notices, text = [], pd.Series("", frame.index)
     for part, name in columns.items():
-        cells = frame[name].str.replace(r"\.0$", "", regex=True)
-        digits = cells.str.extract(r"(\d+)")[0]
+        cells = once(
+            lambda cells: cells.str.replace(r"\.0$|" + INTERVAL_END, "", regex=True), frame[name]
+        )
+        digits = once(lambda cells: cells.str.extract(r"(\d+)")[0], cells)
         if part in ("date", "year"):
             text = cells
-        elif part == "doy":
-            text += "-" + digits.str.zfill(3)
         elif part == "day" and "date" in columns:  # of a month of a year
             text = (text + "-" + cells).mask(text.str.match(r".*\D\d{4}$"), cells + "-" + text)
-        elif part == "day" or (part == "month" and "day" in columns):
-            text += "-" + cells
-        elif part in ("month", "quarter", "week"):
-            mark = cells.str[0].where(cells.str.match("[MQWmqw]"), part[0])
-            text += "-" + (mark + digits).where(digits.notna(), cells)
+        elif part in _MARKED and "day" not in columns:
+            text += "-" + (_MARKED[part] + digits).fillna(cells)
+        elif part in ("month", "day", "doy"):
+            text += "-" + cells.str.zfill(3 if part == "doy" else 1)
         elif part == "minute":
             text = text.str.replace(r":\d\d$", ":", regex=True) + digits.str.zfill(2)
         elif part != "hour" or digits.isna().any() or cells.str.contains("[.:]").any():
-            text += " " + cells.str.replace(INTERVAL_END, "", regex=True)
+            text += " " + cells
         else:
             minutes, told = _minutes(digits.astype(int), text)
             notices += [f"{name!r} {what}" for what in told]
-            text += minutes.map(lambda m: f" {m // 60}:{m % 60:02}")
+            text += minutes.map({m: f" {m // 60}:{m % 60:02}" for m in minutes.unique()})
     return text.str.strip().rename(" ".join(columns.values())), notices
 
 
@@ -264,11 +242,10 @@ def _minutes(n: pd.Series, days: pd.Series) -> tuple[pd.Series, list[str]]:
     notices = [f"counts from 1, {1440 // per_day} minutes each; times are starts."] * first
     count = n.groupby(days).transform("max") - first + 1
     is_whole = (n.groupby(days).transform("size") == count) & ~days.isin(days.iloc[[0, -1]])
-    for hours, limit in ((1, 180), (-1, 120)):
+    for hours, limit, what in ((1, 180, "there twice"), (-1, 120, "missing")):
         changed = is_whole & (24 * count == (24 + hours) * per_day)
         minutes -= 60 * hours * (changed & (minutes >= limit))
         if changed.any():
-            what = "there twice" if hours > 0 else "missing"
             notices.append(
                 f"has {counted(days[changed].nunique(), 'day')} of {24 + hours} hours as clocks "
                 f"change: the hour from 2:00 is {what}."
@@ -280,11 +257,12 @@ def check_one_series(
     frame: pd.DataFrame, x: np.ndarray, times: Sequence[str], target: str, *, named: bool
 ) -> None:
     """Raise an error for a file of several series, which one or two columns name."""
-    repeated = int(pd.Series(x).duplicated().sum())
+    count = pd.Series(x).value_counts()
+    repeated = len(x) - len(count)
     ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
-    ids = ids if repeated >= _REPEATED * len(x) else []
+    ids *= repeated >= _REPEATED * len(x)
     for group in [*combinations(ids, 1), *combinations(ids, 2)]:
-        keys = frame[list(group)]
+        keys = frame[[*group]]
         if keys.assign(**{"the time": x}).duplicated().sum() <= 0.2 * repeated:
             where = keys.iloc[0].to_dict()
             options = " ".join(f"--where {shlex.quote('='.join(pair))}" for pair in where.items())
@@ -292,7 +270,6 @@ def check_one_series(
                 f"The file seems to hold {len(keys.drop_duplicates())} series, named by "
                 f"{quoted(group)}: choose one by where={where} ({options})."
             )
-    count = pd.Series(x).value_counts()
     is_date = x.dtype.kind == "M" or 1500 <= x.min() <= x.max() < 2200
     if is_date and not named and 2 * len(count) <= x.size:
         again = " ".join(f"--time {shlex.quote(name)}" for name in times)
@@ -308,13 +285,12 @@ def unused(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
     full = [
         name
         for name in frame.columns.difference(taken, sort=False)
-        if frame[name].nunique() > 1
-        and main_kind(frame[name]) == "number"
-        and not ((frame[name] == "").any() or _has_time_name(frame[name]))
+        if main_kind(frame[name]) == "number" and frame[name].nunique() > 1
+        if not ((frame[name] == "").any() or _has_time_name(frame[name]))
     ]
     options = " ".join(map(shlex.quote, full))
     notice = (
         f"Columns of numbers that are not used: {quoted(full)}; if they are known for the future, "
         f"name them by covariates (--covariates {options})."
     )
-    return [notice] * bool(full)
+    return [notice] if full else []

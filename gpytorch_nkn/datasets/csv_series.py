@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -74,55 +75,35 @@ def read_time_series(
     try:
         import pandas as pd
 
-        from gpytorch_nkn.datasets import csv_columns
-        from gpytorch_nkn.datasets.csv_cells import (
-            counted,
-            find_sentinels,
-            is_missing,
-            quoted,
-            read_numbers,
-        )
-        from gpytorch_nkn.datasets.csv_table import read_table
-        from gpytorch_nkn.datasets.csv_times import kinds, read_times
+        from gpytorch_nkn.datasets import csv_cells, csv_columns, csv_table, csv_times
     except ImportError as error:
         raise ImportError(
             f"Series from files need pandas: pip install 'gpytorch_nkn[estimators]' ({error})."
         ) from error
-
-    def read(path: Path, where: Mapping[str, str]) -> tuple[pd.DataFrame, str, list[str]]:
-        """The rows of one series, with empty cells where values are missing."""
-        frame, found_sep, notices = read_table(
-            path, sep=sep, encoding=encoding, header=header, skiprows=skiprows
-        )
-        for name, value in where.items():
-            csv_columns.check_column(frame, name, "where")
-            if not (frame[name] == value).any():
-                known = quoted(frame[name].unique())
-                raise ValueError(
-                    f"There is no row with {value!r} in the column {name!r}, but {known}."
-                )
-            frame = frame[frame[name] == value]
-        return frame.mask(frame.apply(is_missing, na_values=na_values), ""), found_sep, notices
-
-    path, where = Path(path), where or {}
-    frame, found_sep, notices = read(path, where)
-    times = [time] if isinstance(time, str) else list(time or ())
+    path, where, times = (
+        Path(path),
+        where or {},
+        [time] if isinstance(time, str) else list(time or ()),
+    )
+    layout: dict[str, Any] = {
+        "sep": sep,
+        "encoding": encoding,
+        "header": header,
+        "skiprows": skiprows,
+    }
+    frame, found_sep, notices = csv_table.read_table(path, where, na_values, **layout)
     part = None
     if target is None:
         frame, part, told = csv_columns.melted(frame, [*times, *covariates])
         notices += told
-        if part is not None:
-            times += [part] if times else []
-            target = frame.columns[-1]
+    if part is not None:
+        times, target = [*times, *[part] * bool(times)], frame.columns[-1]
     if frame.shape[1] == 1 and not times:
         times = [_ROWS]
     if times == [_ROWS] and _ROWS not in frame:
         frame, notice = csv_columns.with_rows(frame, _ROWS)
         notices.append(notice)
-    named = {"time": times, "target": [target] if target else [], "covariates": covariates}
-    for option, names in named.items():
-        for name in names:
-            csv_columns.check_column(frame, name, option)
+    csv_table.check_columns(frame, time=times, target=[target or ""], covariates=covariates)
     columns = csv_columns.find_times(frame, times, target)
     if part == "day" and part not in columns:
         raise ValueError(
@@ -130,19 +111,16 @@ def read_time_series(
             "into one column such as 2001-09, or name a column by target (--target)."
         )
     times = list(columns.values())
-    if target is None:
-        target = csv_columns.find_target(frame, [*times, *covariates])
+    target = target or csv_columns.find_target(frame, [*times, *covariates])
     taken = [*times, target, *covariates]
     if len(set(taken)) < len(taken):
-        raise ValueError(
-            f"time, target and covariates must be different columns, got {quoted(taken)}."
-        )
+        names = csv_cells.quoted(taken)
+        raise ValueError(f"time, target and covariates must be different columns, got {names}.")
     if future is not None:
         if not covariates:
             raise ValueError("future has values of covariates: name them (--covariates), too.")
-        more = read(Path(future), {})[0]
-        for column in (*times, *covariates):
-            csv_columns.check_column(more, column, "future")
+        more = csv_table.read_table(Path(future), {}, na_values, **layout)[0]
+        csv_table.check_columns(more, future=[*times, *covariates])
         for name in where.keys() & set(more):
             more = more[more[name] == where[name]]
         frame = pd.concat([frame, more.reindex(columns=frame.columns, fill_value="")])
@@ -151,28 +129,30 @@ def read_time_series(
     if len(times) > 1 and (frame[times[0]] == "").any():  # merged cells
         frame[times[0]] = frame[times[0]].replace("", None).ffill().fillna("")
         notices.append(f"Empty cells of {times[0]!r} take the value above.")
-    is_time = kinds(frame[times[0]].iloc[-100:]) != "text"
-    words_below = int(is_time[::-1].argmax())
     untimed = (frame[times] == "").any(axis=1)
-    untimed |= (np.arange(len(frame)) >= len(frame) - words_below) & (date_format is None)
+    if date_format is None:  # words below the data
+        is_time = csv_times.kinds(frame[times[0]].iloc[-100:]) != "text"
+        untimed.iloc[len(frame) - int(is_time[::-1].argmax()) :] = True
     known, missing = frame[target] != "", int((frame[target] == "").sum())
     lost = frame[untimed & known]
     if len(lost):
-        text = quoted([", ".join(filter(None, lost.iloc[0]))])
-        notices.append(f"{counted(len(lost))} without a time dropped ({text}).")
-    is_future = bool(covariates) and (frame[list(covariates)] != "").all(axis=1)
+        text = csv_cells.quoted([", ".join(filter(None, lost.iloc[0]))])
+        notices.append(f"{csv_cells.counted(len(lost))} without a time dropped ({text}).")
+    is_future = bool(covariates) and (frame[[*covariates]] != "").all(axis=1)
     frame = frame[~untimed & (known | is_future)]
     cells, time_notices = csv_columns.joined(frame, columns)
-    is_kept = ~cells.isin(list(na_values))  # of several columns, such as 2001-02-30
+    is_kept = ~cells.isin([*na_values])  # of several columns, such as 2001-02-30
     frame, cells = frame[is_kept], cells[is_kept]
     known = (frame[target] != "").to_numpy()
     if len(times) > 1 and time is None:
-        time_notices.insert(0, f"Times are read from the columns {quoted(times)}.")
-    x, zone, told = read_times(cells, dayfirst=dayfirst, date_format=date_format, decimal=decimal)
-    time_notices += told
+        time_notices.insert(0, f"Times are read from the columns {csv_cells.quoted(times)}.")
+    x, zone, told = csv_times.read_times(
+        cells, dayfirst=dayfirst, date_format=date_format, decimal=decimal
+    )
+    numbers: dict[str, Any] = {"decimal": decimal, "sep": found_sep}
     y = np.full(len(x), np.nan)
-    y[known], y_notices = read_numbers(frame[target][known], decimal=decimal, sep=found_sep)
-    values = {}
+    y[known], y_notices = csv_cells.read_numbers(frame[target][known], **numbers)
+    beside = pd.DataFrame(index=range(len(x)))
     for column in covariates:
         empty = frame[column] == ""
         if empty.any():
@@ -180,20 +160,19 @@ def read_time_series(
                 f"Line {empty.idxmax()}: the covariate {column!r} has no value; fill it in, or "
                 "leave the column out of covariates (--covariates)."
             )
-        values[column] = read_numbers(frame[column], decimal=decimal, sep=found_sep)[0]
-    beside = pd.DataFrame(values, index=range(len(x)))
+        beside[column] = csv_cells.read_numbers(frame[column], **numbers)[0]
     order = np.argsort(x, kind="stable")
     now, ahead = order[known[order]], order[~known[order]]
     ahead = ahead[x[ahead] > x[now[-1]]]
     if missing > len(ahead):
-        rows = counted(missing - len(ahead))
+        rows = csv_cells.counted(missing - len(ahead))
         notices.append(f"{rows} without a value of {target!r} dropped.")
-    notices += [*y_notices, *find_sentinels(y[now], target), *time_notices]
+    notices += [*y_notices, *csv_cells.find_sentinels(y[now], target), *time_notices, *told]
     if (np.diff(now) < 0).any():
         notices.append("Rows are sorted by time.")
     if repeated := len(now) - np.unique(x[now]).size:
         csv_columns.check_one_series(frame[known], x[known], times, target, named=time is not None)
-        rows = counted(repeated)
+        rows = csv_cells.counted(repeated)
         notices.append(f"{rows} at the time of an earlier row; all rows are used.")
     return TimeSeries(
         name=Path(path.name.removesuffix(".gz").removesuffix(".zip")).stem,

@@ -7,70 +7,75 @@ import io
 import re
 import zipfile
 import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from gpytorch_nkn.datasets.csv_cells import counted, quoted
+from gpytorch_nkn.datasets.csv_cells import counted, is_missing, once, quoted
 from gpytorch_nkn.datasets.csv_times import kinds, main_kind
 
-__all__ = ["read_table"]
+__all__ = ["check_columns", "read_table"]
 
-_SEPARATORS = ("\t", ";", r"\|", ",", r"\s+")  # commas and spaces also occur within cells
+_SEPARATORS = ("\t", ";", "|", ",", r"\s+")  # spaces also occur within cells
 _SAMPLE = 1000  # rows that tell what a table looks like
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-", 0x2019: "'"}
 
 
 def read_table(
     path: Path,
+    where: Mapping[str, str],
+    na_values: Sequence[str],
     *,
-    sep: str | None = None,
-    encoding: str | None = None,
-    header: int | str | None = "infer",
-    skiprows: int = 0,
+    sep: str | None,
+    encoding: str | None,
+    header: int | str | None,
+    skiprows: int,
 ) -> tuple[pd.DataFrame, str, list[str]]:
     """Stripped cells by names of columns and numbers of lines, the separator, and notices.
 
     The header is the longest line in the block above the first row of data. Lines without numbers
-    are dropped.
+    are dropped, and cells without a value are empty.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: It holds no table with numbers.
     """
-    lines, notices = _lines(path, encoding)
-    lines = [line.translate(_SPACES).strip(" ") for line in lines]
+    text, notices = _text(path, encoding)
+    lines = [line.strip(" ") for line in re.split("\r\n|\r|\n", text.translate(_SPACES))]
     lines[:skiprows] = [""] * min(skiprows, len(lines))
-    if told := re.fullmatch("sep=(.)", lines[0]) if lines else None:  # as Excel writes it
-        sep, lines[0] = sep or told[1], ""
-    is_comment = [bool(re.match("#(?!n/a)", line, re.I)) for line in lines]
-    plain = [re.sub('"[^"]*"', "", line) for line in lines]
-    sample = [line for line, is_so in zip(plain, is_comment, strict=True) if line and not is_so]
-    sample = sample[:_SAMPLE]
-    if not sample:
+    is_comment = [line[:1] == "#" and line[:4].lower() != "#n/a" for line in lines]
+    used = [i for i, line in enumerate(lines) if line and not is_comment[i]][:_SAMPLE]
+    if not used:
         raise ValueError(f"{path} is empty.")
 
-    def usual(pattern: str) -> tuple[int, int]:
+    def usual(sep: str) -> tuple[int, int]:
         """Number of lines with the usual number of cells, and this number."""
-        widths = [len(re.split(pattern, line)) for line in sample]
+        pattern = re.escape(sep) if len(sep) == 1 else sep
+        widths = [len(re.split(pattern, re.sub('"[^"]*"', "", lines[i]))) for i in used]
         width = max(set(widths), key=lambda width: (widths.count(width), width))
         return widths.count(width) if width > 1 else 0, width
 
-    if sep is None:
-        sep = max(_SEPARATORS, key=lambda pattern: usual(pattern)[0])
-    sep = {r"\t": "\t", r"\|": "|"}.get(sep, sep)
-    pattern = re.escape(sep) if len(sep) == 1 else sep
+    sep = {r"\t": "\t"}.get(sep or "", sep)
     try:
-        first, width = plain.index(sample[0]), usual(pattern)[1]
+        sep = sep or max(_SEPARATORS, key=lambda sep: usual(sep)[0] * (0.9 if len(sep) > 1 else 1))
+
+        def count(line: str) -> int:
+            return line.count(sep) + 1 if len(sep) == 1 else len(re.split(sep, line))
+
+        width = usual(sep)[1]
+        first = next((i for i in used if count(lines[i]) == width), used[0])
         for i in np.flatnonzero(is_comment):  # the header may be a comment
             text = lines[i].lstrip("# ")
-            lines[i] = text if i < first and len(re.split(pattern, text)) == width else ""
+            is_header = i < first and count(text) == width and re.search(r"\d", lines[first])
+            lines[i] = text if is_header else ""
         cells = pd.read_csv(
             io.StringIO("\n".join(lines)),
             sep=sep,
-            names=range(max(len(re.split(pattern, line)) for line in lines)),
+            names=range(max(map(count, lines))),
             skipinitialspace=True,
             engine="python" if len(sep) > 1 and sep != r"\s+" else "c",
             dtype=object,  # with Python's regular expressions; pandas 3 would take RE2
@@ -79,13 +84,32 @@ def read_table(
         )
     except (pd.errors.ParserError, re.error) as error:
         raise ValueError(f"{path} cannot be split at {sep!r} (sep, --sep): {error}.") from None
-    cells = cells.fillna("").apply(lambda column: column.str.strip())
+    cells = cells.fillna("").apply(lambda column: once(lambda cells: cells.str.strip(), column))
     cells.index += 1
-    return _table(path, cells[(cells != "").any(axis=1)], header, sep, notices), sep, notices
+    cells = cells[(cells != "").any(axis=1)]
+    begin, names = _header(path, cells, header)
+    frame, told = _body(path, cells, begin, names, sep)
+    check_columns(frame, where=where)
+    for name, value in where.items():
+        if not (frame[name] == value).any():
+            known = quoted(frame[name].unique())
+            raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
+        frame = frame[frame[name] == value]
+    missing = frame.apply(lambda column: once(partial(is_missing, na_values=na_values), column))
+    return frame.mask(missing, ""), sep, notices + told
 
 
-def _lines(path: Path, encoding: str | None) -> tuple[list[str], list[str]]:
-    """Lines of a file, which may be packed by gzip or zip, and a notice on its encoding."""
+def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
+    """Raise an error if there is no column that an option names."""
+    for option, names in named.items():
+        for name in filter(None, names):
+            if name not in frame:
+                known = ", ".join(map(repr, frame))
+                raise ValueError(f"There is no {option} column {name!r}; the columns are {known}.")
+
+
+def _text(path: Path, encoding: str | None) -> tuple[str, list[str]]:
+    """Text of a file, which may be packed by gzip or zip, and a notice on its encoding."""
     data = path.read_bytes()
     try:
         if data[:2] == b"\x1f\x8b":
@@ -98,20 +122,17 @@ def _lines(path: Path, encoding: str | None) -> tuple[list[str], list[str]]:
     if data[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0"):
         raise ValueError(f"{path} is no text but a workbook or an archive; save it as CSV first.")
     guess = "utf-16" if b"\0" in data[:4] else "utf-8-sig"
+    told = "The text is read in {}; another encoding is named by encoding (--encoding)."
     for name in [encoding] if encoding else [guess, "cp1252", "latin-1"]:
         with suppress(UnicodeError, LookupError):
-            lines = re.split("\r\n|\r|\n", data.decode(name))
-            told = (
-                f"The text is read in {name}; another encoding is named by encoding (--encoding)."
-            )
-            return lines, [told] * (encoding is None and name != guess)
+            return data.decode(name), [told.format(name)] * (name not in (encoding, guess))
     raise ValueError(f"{path} is not text in {encoding!r}; leave encoding (--encoding) out.")
 
 
-def _table(
-    path: Path, rows: pd.DataFrame, header: int | str | None, sep: str, notices: list[str]
-) -> pd.DataFrame:
-    """The rows of data with different names of columns, without empty columns and row numbers."""
+def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[int, pd.DataFrame]:
+    """Index of the first row of data, and the row with names of columns, if there is one."""
+    if isinstance(header, int):
+        return header + 1, rows.iloc[header : header + 1]
     main = rows.apply(main_kind)
     data = main.index[main != "text"]
     if not len(data):
@@ -119,39 +140,44 @@ def _table(
             f"{path} has no column of numbers, got {quoted(rows.iloc[-1][rows.iloc[-1] != ''])}; "
             "if cells are separated by an unusual character, name it by sep (--sep)."
         )
-    if isinstance(header, int):
-        begin, names = header + 1, rows.iloc[header : header + 1]
-    else:
-        found = rows[data].head(_SAMPLE).apply(kinds)
-        filled = (found == main[data]).sum(axis=1)
-        begins = (2 * filled >= filled[filled > 0].median()) & (filled > 0)
-        begins &= found[data[0]].isin([main[data[0]], "missing"])
-        begins &= (found.isin(["missing", "text"]) | (found == main[data])).all(axis=1)
-        begin = int(begins.to_numpy().argmax())
-        names = rows.iloc[:begin]
-        gaps = names.index.to_series().diff() > 1
-        names = names[gaps.cumsum() == gaps.sum()]  # the last block above the data
-        names = names[(names.iloc[:, int(rows.shape[1] > 1) :] != "").any(axis=1)]
-        names = names.iloc[[(names != "").sum(axis=1).argmax()]] if len(names) else names
-        first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
-        is_wide = len(data) > 2 or 1 < len(data) < rows.shape[1]
-        is_unnamed = (names[data] != "").to_numpy().sum() < max(len(data) - 1, 1)
-        if is_wide and is_unnamed and len(first) > 1 and (first.diff().iloc[1:] == 1).all():
-            begin, names = begin + 1, rows.iloc[begin : begin + 1]  # columns are called by years
-        names = names.iloc[:0] if header is None else names
-    valued = rows[data].apply(lambda column: column.str.contains(r"\d")).any(axis=1)
-    valued |= rows.shape[1] == 1
-    body = rows.iloc[begin:][valued.iloc[begin:]]
+    found = rows[data].head(_SAMPLE).apply(kinds)
+    fits = found == main[data]
+    filled = fits.sum(axis=1)
+    is_data = (fits | found.isin(["missing", "text"])).all(axis=1) & (found[data[0]] != "text")
+    begin = int((is_data & (2 * filled >= filled[filled > 0].median())).to_numpy().argmax())
+    names = rows.iloc[:begin]
+    gaps = names.index.to_series().diff() > 1
+    names = names[gaps.cumsum() == gaps.sum()]  # the last block above the data
+    names = names[(names.iloc[:, int(rows.shape[1] > 1) :] != "").any(axis=1)]
+    names = names.iloc[[(names != "").sum(axis=1).argmax()]] if len(names) else names
+    first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
+    is_wide = len(data) > 2 or 1 < len(data) < rows.shape[1]
+    is_unnamed = (names[data] != "").to_numpy().sum() < max(len(data) - 1, 1)
+    if is_wide and is_unnamed and len(first) > 1 and (first.diff().iloc[1:] == 1).all():
+        return begin + 1, rows.iloc[begin : begin + 1]  # columns are called by years
+    return begin, names.iloc[: None if header else 0]
+
+
+def _body(
+    path: Path, rows: pd.DataFrame, begin: int, names: pd.DataFrame, sep: str
+) -> tuple[pd.DataFrame, list[str]]:
+    """Rows of data with different names of columns, without empty columns, and notices."""
+    data = [column for column in rows if main_kind(rows[column]) != "text"]
+    valued = np.full(len(rows), rows.shape[1] == 1)
+    for column in data:
+        valued[~valued] = rows.loc[~valued, column].str.contains(r"\d")
+    valued[:begin] = False
+    body = rows[valued]
     if body.empty:
         raise ValueError(f"{path} has a header and no rows.")
-    if len(left := rows.drop(names.index).drop(body.index)):
+    notices = []
+    if len(left := rows[~valued].drop(names.index)):
         text = quoted([", ".join(filter(None, left.iloc[0]))])
         notices.append(f"{counted(len(left), 'line')} beside the data dropped ({text}).")
     used = (body != "").any()
     if names.empty:
         body = body.loc[:, used].set_axis([f"column {i + 1}" for i in range(used.sum())], axis=1)
-        notices.append(f"No header; the columns are called {quoted(body.columns)}.")
-        return body
+        return body, [*notices, f"No header; the columns are called {quoted(body.columns)}."]
     name = names.iloc[0]
     beyond = used[name[name != ""].index[-1] + 1 :]
     if beyond.sum() == 1 and sep != "," and (body[beyond.idxmax()] != "").all():
@@ -169,4 +195,4 @@ def _table(
     counts = list(map(str, range(len(body) + 1)))
     is_index = body.shape[1] > 2 and body.columns[0].lower() in ("", "#", "unnamed: 0")
     is_index = is_index and list(body.iloc[:, 0]) in (counts[:-1], counts[1:])
-    return body.iloc[:, int(is_index) :]
+    return body.iloc[:, int(is_index) :], notices
