@@ -9,7 +9,6 @@ What one would pick instead is tuned on the training part alone.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache
 
@@ -224,8 +223,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "askl",
-    __doc__,
     {
         "set": Axis(list(_PUBLISHED)),
         "seed": Axis(range(5)),
@@ -237,4 +234,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

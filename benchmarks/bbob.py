@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 import time
 from itertools import pairwise
 
@@ -161,8 +160,6 @@ def _line(here: dict[tuple, float]) -> dict[str, str]:
 
 
 BENCHMARK = Benchmark(
-    "bbob",
-    __doc__,
     {
         "method": Axis([*_GPS, "cma", "turbo"]),
         "function": Axis(range(1, 25), range(2, 25, 2)),
@@ -176,4 +173,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

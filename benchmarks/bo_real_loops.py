@@ -7,7 +7,6 @@ smallest that keeps the constraints, the error of cross-validation, or minus the
 from __future__ import annotations
 
 import statistics
-import sys
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
@@ -158,8 +157,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "bo_real_loops",
-    __doc__,
     {
         "function": Axis(list(PROBLEMS)),
         "surrogate": Axis(list(SURROGATES), ("structures", "singletask")),
@@ -172,4 +169,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

@@ -28,7 +28,6 @@ GPYTORCH_NKN_DATA names the folder of the data. Its file counts/counts.csv, with
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache
 
@@ -181,8 +180,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "counts",
-    __doc__,
     {
         "series": Axis(range(_PARTS + _INFECTIONS + _DRAWN)),
         "origin": Axis(range(2)),
@@ -194,4 +191,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

@@ -9,7 +9,6 @@ the folder of the data.
 
 from __future__ import annotations
 
-import sys
 from statistics import fmean
 from typing import Any
 
@@ -111,8 +110,6 @@ def _possible(job: dict) -> bool:
 
 
 BENCHMARK = Benchmark(
-    "covariates",
-    __doc__,
     {
         "series": Axis(list(_SEASONS)),
         "method": Axis([*_METHODS, "NKNForecaster+", "AutoARIMA+"]),
@@ -125,4 +122,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -266,8 +265,6 @@ def _possible(job: dict) -> bool:
 
 
 BENCHMARK = Benchmark(
-    "dank",
-    __doc__,
     {"set": Axis([*_PAPER, *_NEW], _PAPER), "repeat": Axis(range(10)), "method": Axis(_METHODS)},
     run,
     tables,
@@ -275,4 +272,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

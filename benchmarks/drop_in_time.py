@@ -6,7 +6,6 @@ of BoTorch's. Both take turns; process CPU time, median of the ratios.
 
 from __future__ import annotations
 
-import sys
 import time
 from statistics import median
 
@@ -180,9 +179,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     return {"drop_in_time": Table.of(lines)}
 
 
-BENCHMARK = Benchmark(
-    "drop_in_time", __doc__, {"use": Axis(list(_USES))}, run, tables, settings={"turns": 60}
-)
+BENCHMARK = Benchmark({"use": Axis(list(_USES))}, run, tables, settings={"turns": 60})
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

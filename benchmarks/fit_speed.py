@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 import time
 
 import numpy as np
@@ -150,8 +149,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "fit_speed",
-    __doc__,
     {"method": Axis(list(_METHODS)), "restart": Axis(range(8))},
     run,
     tables,
@@ -159,4 +156,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

@@ -13,7 +13,6 @@ parts joined, the horizon that of the competition (18, 8, 6).
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 
@@ -199,8 +198,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "forecast_panel",
-    __doc__,
     {
         "series": Axis(range(57)),
         "origin": Axis(range(3)),
@@ -214,4 +211,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

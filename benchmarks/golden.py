@@ -301,9 +301,7 @@ def _code() -> int:
     return zlib.crc32(b"".join(path.read_bytes() for path in paths))
 
 
-BENCHMARK = Benchmark(
-    "golden", __doc__, {"case": Axis(list(CASES))}, run, tables, settings={"code": _code()}
-)
+BENCHMARK = Benchmark({"case": Axis(list(CASES))}, run, tables, settings={"code": _code()})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """What steps and predictions cost on a GPU.
 
-Runs on the first CUDA device; without one, it says so and ends well. (The results there are
-checked by ``make test DEVICE=cuda``.) Ways take turns; figures are medians of the turns of a way's
+Runs on the first CUDA device; without one, it measures nothing. (The results there are checked
+by ``make test DEVICE=cuda``.) Ways take turns; figures are medians of the turns of a way's
 time divided by that of the first way, with the lowest and highest. Memory is the highest that was
 allocated in a step, in N x N matrices; waits are how often a step made the device wait for Python.
 ``--device cpu`` tries the command itself on small sizes.
@@ -9,11 +9,9 @@ allocated in a step, in N x N matrices; waits are how often a step made the devi
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
 from typing import Any
@@ -23,12 +21,12 @@ from botorch.models import SingleTaskGP
 from torch import Tensor
 
 from benchmarks.grid_speed import waves_iteration
-from benchmarks.report import Table, write_table
-from benchmarks.runner import ratios_in_turn, versions
+from benchmarks.report import Table
+from benchmarks.runner import Axis, Benchmark, ratios_in_turn
 from benchmarks.step import training_step
 from gpytorch_nkn.models import NKNSingleTaskGP
 
-__all__ = ["main"]
+__all__ = ["BENCHMARK"]
 
 Step = Callable[[], object]
 # A comparison: its title, makers of steps by name, and bytes of a matrix.
@@ -144,30 +142,26 @@ _PARTS: dict[str, Callable[[torch.device, bool], Iterator[Comparison]]] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print tables."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--device", help="cuda, cuda:1, ...; cpu for small sizes (default: cuda)")
-    parser.add_argument("--parts", nargs="+", choices=_PARTS, default=list(_PARTS))
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="replace the committed table")
-    args = parser.parse_args(argv)
-    if args.device is None and not torch.cuda.is_available():
-        print("There is no CUDA device here: nothing was measured.")
-        return 0
-    device = torch.device(args.device or "cuda")
-    small = device.type == "cpu"
-    print(torch.cuda.get_device_name(device) if not small else "CPU", versions())
-    lines: list[dict] = []
-    for part in args.parts:
-        for comparison in _PARTS[part](device, small):
-            found = _compare(comparison, device, args.turns)
-            print(Table.of(found).markdown(), flush=True)
-            lines += found
-    if args.write:
-        write_table("gpu", Table.of(lines))
-    return 0
+def run(part: str, device: str, turns: int) -> dict:
+    """A line for each way of the comparisons of a part."""
+    place = torch.device(device)
+    found = _PARTS[part](place, place.type == "cpu")
+    return {"lines": [line for one in found for line in _compare(one, place, turns)]}
 
+
+def tables(rows: list[dict]) -> dict[str, Table]:
+    """All lines."""
+    return {"gpu": Table.of([line for row in rows for line in row["lines"]])}
+
+
+BENCHMARK = Benchmark(
+    {"part": Axis(list(_PARTS))},
+    run,
+    tables,
+    settings={"device": "cuda", "turns": 5},
+    possible=lambda job: job["device"] == "cpu" or torch.cuda.is_available(),
+    one_thread=False,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    BENCHMARK.command()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -289,8 +288,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "grid_speed",
-    __doc__,
     {"way": Axis(list(_WAYS)), "noise": Axis([1.0, 0.1, 0.01])},
     run,
     tables,
@@ -300,4 +297,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

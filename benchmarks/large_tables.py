@@ -9,7 +9,6 @@ file.
 from __future__ import annotations
 
 import math
-import sys
 import tempfile
 from pathlib import Path
 
@@ -150,8 +149,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "large_tables",
-    __doc__,
     {
         "function": Axis(list(_FUNCTIONS), ("waves",)),
         "method": Axis(list(_TITLES), list(_TITLES)[:4]),
@@ -165,4 +162,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

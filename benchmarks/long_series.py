@@ -10,7 +10,6 @@ random walk) show how time and memory grow with ``--points``.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -162,8 +161,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "long_series",
-    __doc__,
     {
         "series": Axis(_names(), _names()[:-1]),
         "horizon": Axis(["short", "long", "2%", "10%"]),
@@ -181,4 +178,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

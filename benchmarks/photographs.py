@@ -9,7 +9,6 @@ view; the others are reported apart.
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 
 import numpy as np
@@ -137,8 +136,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "photographs",
-    __doc__,
     {"image": Axis([*_SEEN, *_UNSEEN]), "missing": Axis(MASKS, MASKS[:4])},
     run,
     tables,
@@ -146,4 +143,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

@@ -20,7 +20,6 @@ signal is drawn again. The standard deviation of the noise is 10 % of the signal
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -241,9 +240,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     return {"recovery": summary(rows, ("case",), cells)}
 
 
-BENCHMARK = Benchmark(
-    "recovery", __doc__, {"case": Axis(list(CASES)), "seed": Axis(range(100, 120))}, run, tables
-)
+BENCHMARK = Benchmark({"case": Axis(list(CASES)), "seed": Axis(range(100, 120))}, run, tables)
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

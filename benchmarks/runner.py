@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -44,11 +44,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark.
+    """A benchmark, whose name and description are those of the module of ``run``.
 
     Attributes:
-        name: Of the module.
-        about: Its docstring.
         axes: By name, what the jobs are combinations of.
         run: Computes the figures of a job, whose axes and settings are its arguments.
         tables: Makes the tables, by name, of the finished rows.
@@ -59,8 +57,6 @@ class Benchmark:
         one_thread: Of torch; otherwise OMP_NUM_THREADS decides.
     """
 
-    name: str
-    about: str | None
     axes: Mapping[str, Axis]
     run: Callable[..., dict]
     tables: Callable[[list[dict]], dict[str, Table]]
@@ -69,6 +65,20 @@ class Benchmark:
     needs: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
     one_thread: bool = True
+
+    @property
+    def module(self) -> Any:
+        """The module, which is ``__main__`` in a command."""
+        return sys.modules[self.run.__module__]
+
+    @property
+    def name(self) -> str:
+        """Last part of the module's name."""
+        return self.module.__spec__.name.rpartition(".")[2]
+
+    def command(self) -> NoReturn:
+        """Run :meth:`main` and end the process."""
+        sys.exit(self.main())
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """The command: run what is missing, print the tables; 1 if a job failed."""
@@ -104,7 +114,7 @@ class Benchmark:
     def _parser(self) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(
             prog=f"python -m benchmarks.{self.name}",
-            description=self.about,
+            description=self.module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         for name, axis in self.axes.items():

@@ -15,7 +15,6 @@ ladder. Ways are
 from __future__ import annotations
 
 import math
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -175,8 +174,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "scaling",
-    __doc__,
     {"way": Axis(list(_WAYS)), "rows": Axis(_SIZES)},
     run,
     tables,
@@ -185,4 +182,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

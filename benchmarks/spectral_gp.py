@@ -9,7 +9,6 @@ names the folder of the data.
 from __future__ import annotations
 
 import statistics
-import sys
 
 import numpy as np
 import torch
@@ -120,8 +119,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "spectral_gp",
-    __doc__,
     {
         "set": Axis([*_UCI, "abalone", "cpusmall", *_SYNTHETIC]),
         "seed": Axis(range(10), (0, 1, 2)),
@@ -133,4 +130,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

@@ -9,7 +9,6 @@ step, in multiples of an N x N matrix, in a process of its own. OMP_NUM_THREADS 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -157,8 +156,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "step",
-    __doc__,
     {
         "dim": Axis([1, 8]),
         "points": Axis([144, 500, 1000, 2000, 4000]),
@@ -173,4 +170,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import cache, partial
@@ -395,8 +394,6 @@ def _possible(job: dict) -> bool:
 
 
 BENCHMARK = Benchmark(
-    "tables",
-    __doc__,
     {
         "set": Axis(list(SETS), [s for s in SETS if s not in ("kin8nm", "cpusmall")]),
         "split": Axis(range(10), (0, 1, 2)),
@@ -415,4 +412,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

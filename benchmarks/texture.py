@@ -11,7 +11,6 @@ GPYTORCH_NKN_DATA names the folder of the data.
 from __future__ import annotations
 
 import statistics
-import sys
 from functools import cache
 
 import numpy as np
@@ -146,8 +145,6 @@ def _possible(job: dict) -> bool:
 
 _FILLS = [*_STRUCTURES, "harmonic", "mean", "published fill"]
 BENCHMARK = Benchmark(
-    "texture",
-    __doc__,
     {"case": Axis(list(_CASES)), "method": Axis(_FILLS), "seed": Axis(range(3), (0, 1))},
     run,
     tables,
@@ -156,4 +153,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

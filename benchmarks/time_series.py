@@ -7,7 +7,6 @@ months). GPYTORCH_NKN_DATA names the folder of the data.
 from __future__ import annotations
 
 import statistics
-import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -200,8 +199,6 @@ def _median(name: str, form: str) -> Cell:
 
 
 BENCHMARK = Benchmark(
-    "time_series",
-    __doc__,
     {"series": Axis(_SERIES), "method": Axis(list(_METHODS)), "seed": Axis(range(5), (0,))},
     run,
     tables,
@@ -210,4 +207,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -230,8 +229,6 @@ def _possible(job: dict) -> bool:
 
 
 BENCHMARK = Benchmark(
-    "uci",
-    __doc__,
     {
         "set": Axis(["yacht", "boston", "energy", "concrete", "kin8nm"]),
         "split": Axis([*map(str, range(10)), "pca"]),
@@ -244,4 +241,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

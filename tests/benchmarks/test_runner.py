@@ -27,7 +27,7 @@ calls = []
 COMMITTED = report.read_table("golden")
 AXES = {"method": Axis(["a", "b", "fails", "missing"], ["a", "b"]), "seed": Axis(range(3), (1, 2))}
 BENCHMARK = Benchmark(
-    "dummy", "about", AXES, run, tables, settings={"power": 2}, needs={"missing": "no_such_package"}
+    AXES, run, tables, settings={"power": 2}, needs={"missing": "no_such_package"}
 )
 
 

@@ -17,7 +17,6 @@ from gpytorch_nkn.linalg.known_gradients import any_needed, with_gradients
 
 __all__ = ["GridLikelihood", "HeldOutBlocks"]
 
-_DIFFERENCE = 1e-5  # tolerance of a solve whose result is subtracted from a similar number
 _POSITIVE = 1e-3  # tolerance of a solve whose result is a variance
 _EXACT = 1e-4  # tolerance of predictions for calibration
 _SLACK = 3.0  # larger tolerance, in tolerances, of solves for derivatives
@@ -256,17 +255,9 @@ def _quadratic_variance(system: PartialKronecker, vectors: Tensor) -> Tensor:
 
     Weights ``vectors`` are ``s x ... x n_1 x ... x n_P``.
     """
-    axes = tuple(range(-system.num_dims, 0))
-    if system.in_holes:
-        target = system.grid.restrict(vectors)
-        return (target * system.solve(target, tolerance=_POSITIVE).value).sum(axes)
-    eigen = system.eigen
-    coefficients = eigen.to_basis(vectors)
-    prior = (coefficients.square() / system.inverse).sum(axes)
-    image = eigen.from_basis(coefficients * system.spectrum)
-    image = system.grid.only_observed(image)
-    solution = system.solve(image, tolerance=_DIFFERENCE)
-    return prior - (image * solution.value).sum(axes)
+    target = system.grid.restrict(vectors)
+    solution = system.solve(target, tolerance=_POSITIVE)
+    return (target * solution.value).sum(tuple(range(-system.num_dims, 0)))
 
 
 def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, Tensor]:

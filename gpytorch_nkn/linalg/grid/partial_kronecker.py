@@ -65,11 +65,6 @@ class PartialGrid:
         """Whether every cell is observed."""
         return self.missing.numel() == 0
 
-    @property
-    def is_mostly_missing(self) -> bool:
-        """Whether the whole batch has more missing than observed cells."""
-        return bool(2 * self.num_observed.sum() < self.num_observed.numel() * self.num_cells)
-
     def restrict(self, array: Tensor) -> Tensor:
         """Restrict an array ``... x n_1 x ... x n_P`` to the sub-grid ``... x h_1 x ... x h_P``."""
         for dim, rows in enumerate(self.rows):
@@ -111,13 +106,12 @@ class PartialKronecker:
     r"""Solves with :math:`A_{oo}`, where :math:`A = K_1 \otimes \dots \otimes K_P + \sigma^2 I`.
 
     The observed cells are o, the missing ones h. On a complete grid the eigendecompositions of
-    the factors solve every system. Otherwise conjugate gradients solve one of two systems:
-
-    - in the space of the missing cells, if these are the smaller part: with f such that
-      :math:`(A^{-1})_{hh} f = -(A^{-1})_{ho} y_o`, the vector :math:`A^{-1} (y_o, f)` is zero at
-      the missing cells and :math:`A_{oo}^{-1} y_o` at the observed ones. Then f is the posterior
-      mean, and :math:`A_{hh}` is a good preconditioner.
-    - in the space of the observed cells, with :math:`(A^{-1})_{oo}` as the preconditioner.
+    the factors solve every system. Otherwise conjugate gradients solve a system in the space of the
+    missing cells: with f such that :math:`(A^{-1})_{hh} f = -(A^{-1})_{ho} y_o`, the vector
+    :math:`A^{-1} (y_o, f)` is zero at the missing cells and :math:`A_{oo}^{-1} y_o` at the observed
+    ones. Then f is the posterior mean, and :math:`A_{hh}` is a good preconditioner. In the space of
+    the observed cells, with :math:`(A^{-1})_{oo}` as the preconditioner, the spectrum and thus the
+    number of iterations would be the same.
 
     Args:
         grid: Which cells are observed.
@@ -130,7 +124,6 @@ class PartialKronecker:
 
     Attributes:
         batch_shape: Batch shape of the systems.
-        in_holes: Whether systems are solved in the space of the missing cells.
         iterations: Conjugate gradient iterations of all solves.
         expand: Rows of the eigenvectors on the sub-grid of the missing cells.
 
@@ -161,7 +154,6 @@ class PartialKronecker:
         self.iterations = 0
         own = self.inverse.shape[: self.inverse.dim() - grid.num_dims]
         self.batch_shape = torch.broadcast_shapes(own, grid.batch_shape)
-        self.in_holes = not grid.is_mostly_missing
         self.expand = [
             q.index_select(-2, r) for q, r in zip(self.eigen.vectors, grid.rows, strict=True)
         ]
@@ -172,39 +164,25 @@ class PartialKronecker:
         ]
 
     def to_basis(self, array: Tensor) -> Tensor:
-        """Eigenbasis coefficients of an array on the sub-grid or grid where systems are solved."""
-        if self.in_holes:
-            return kronecker_multiply(self._contract, array)
-        return self.eigen.to_basis(array)
-
-    def _hole_matrix(self, array: Tensor) -> Tensor:
-        basis = kronecker_multiply(self._contract, array)
-        return self.grid.only_missing(kronecker_multiply(self.expand, basis * self.inverse))
-
-    def _hole_preconditioner(self, array: Tensor) -> Tensor:
-        smooth = self.grid.only_missing(kronecker_multiply(self._prior, array))
-        return smooth + self.noise * array
-
-    def _observed_matrix(self, array: Tensor) -> Tensor:
-        smooth = kronecker_multiply(self.factors, array)
-        return self.grid.only_observed(smooth) + self.noise * array
-
-    def _observed_preconditioner(self, array: Tensor) -> Tensor:
-        basis = self.eigen.to_basis(array) * self.inverse
-        return self.grid.only_observed(self.eigen.from_basis(basis))
+        """Eigenbasis coefficients of an array on the sub-grid of the missing cells."""
+        return kronecker_multiply(self._contract, array)
 
     def multiply(self, array: Tensor) -> Tensor:
-        r"""Multiply by :math:`(A^{-1})_{hh}` or, if ``in_holes`` is false, :math:`A_{oo}`."""
-        return self._hole_matrix(array) if self.in_holes else self._observed_matrix(array)
+        r"""Multiply by :math:`(A^{-1})_{hh}`."""
+        basis = self.to_basis(array) * self.inverse
+        return self.grid.only_missing(kronecker_multiply(self.expand, basis))
+
+    def _precondition(self, array: Tensor) -> Tensor:
+        smooth = self.grid.only_missing(kronecker_multiply(self._prior, array))
+        return smooth + self.noise * array
 
     def solve(
         self, target: Tensor, start: Tensor | None = None, *, tolerance: float | None = None
     ) -> Solution:
-        r"""Solve with :math:`(A^{-1})_{hh}` or, if ``in_holes`` is false, :math:`A_{oo}`.
+        r"""Solve with :math:`(A^{-1})_{hh}`.
 
         Args:
-            target: ``... x h_1 x ... x h_P``, zero at observed cells, or ``... x n_1 x ... x
-                n_P``, zero at missing cells.
+            target: ``... x h_1 x ... x h_P``, zero at observed cells.
             start: Initial solution.
             tolerance: Replaces the tolerance of the system.
         """
@@ -220,9 +198,7 @@ class PartialKronecker:
             target,
             num_dims=self.num_dims,
             start=start,
-            preconditioner=(
-                self._hole_preconditioner if self.in_holes else self._observed_preconditioner
-            ),
+            preconditioner=self._precondition,
             tolerance=tolerance,
             max_iterations=self.max_iterations,
         )
@@ -250,19 +226,13 @@ class PartialKronecker:
             basis = self.eigen.to_basis(targets)
             coefficients = basis * self.inverse
             return Weights(coefficients, None, (basis * coefficients).sum(axes))
-        if self.in_holes:
-            basis = self.eigen.to_basis(targets)
-            image = kronecker_multiply(self.expand, basis * self.inverse)
-            solution = self.solve(-self.grid.only_missing(image), start, tolerance=tolerance)
-            basis = basis + self.to_basis(solution.value)
-            coefficients = basis * self.inverse
-            # The minimum over f of the quadratic form: the error is of second order in f.
-            quadratic = (basis * coefficients).sum(axes)
-        else:
-            solution = self.solve(targets, start, tolerance=tolerance)
-            coefficients = self.eigen.to_basis(solution.value)
-            twice = 2 * (targets * solution.value).sum(axes)
-            quadratic = twice - (coefficients.square() / self.inverse).sum(axes)
+        basis = self.eigen.to_basis(targets)
+        image = kronecker_multiply(self.expand, basis * self.inverse)
+        solution = self.solve(-self.grid.only_missing(image), start, tolerance=tolerance)
+        basis = basis + self.to_basis(solution.value)
+        coefficients = basis * self.inverse
+        # The minimum over f of the quadratic form: the error is of second order in f.
+        quadratic = (basis * coefficients).sum(axes)
         tolerance = self.tolerance if tolerance is None else tolerance
         self.report(solution, tolerance, "The observed cells")
         return Weights(coefficients, solution.value, quadratic)
@@ -281,14 +251,8 @@ class PartialKronecker:
             Coefficients of the continued array in the eigenbasis, and the state.
         """
         tolerance = self.tolerance if tolerance is None else tolerance
-        if self.in_holes:
-            solution = self.solve(self.grid.restrict(array), start, tolerance=tolerance)
-            coefficients = self.to_basis(solution.value) * self.inverse
-        else:
-            basis = self.eigen.to_basis(array)
-            image = self.eigen.from_basis(basis * self.spectrum)
-            solution = self.solve(self.grid.only_observed(image), start, tolerance=tolerance)
-            coefficients = basis - self.eigen.to_basis(solution.value)
+        solution = self.solve(self.grid.restrict(array), start, tolerance=tolerance)
+        coefficients = self.to_basis(solution.value) * self.inverse
         self.report(solution, tolerance, "The missing cells")
         return coefficients, solution.value
 
@@ -319,18 +283,17 @@ class PartialKronecker:
             sums.append(weighted.sum(axes) if axes else weighted)
         return sums
 
-    def unknown_cells(self) -> Tensor:
-        """Mask ``B x u`` of the cells that systems solve for, for the B entries of the batch."""
+    def cells(self, of_holes: bool) -> Tensor:
+        """Mask ``B x u`` of missing cells of the sub-grid, or of observed cells of the grid."""
         grid = self.grid
-        mask = grid.missing if self.in_holes else grid.observed
-        cells = mask.shape[mask.dim() - grid.num_dims :]
-        return mask.expand(*self.batch_shape, *cells).reshape(-1, cells.numel())
+        mask = grid.missing if of_holes else grid.observed
+        sizes = mask.shape[mask.dim() - grid.num_dims :]
+        return mask.expand(*self.batch_shape, *sizes).reshape(-1, sizes.numel())
 
-    def dense_matrices(self) -> Iterator[Tensor]:
-        r"""Yield the matrices of :meth:`multiply`, ``h x h`` or ``o x o``, of each batch entry."""
-        masks = self.unknown_cells()
-        for number, mask in enumerate(masks):
-            if not self.in_holes:
+    def dense_matrices(self, of_holes: bool) -> Iterator[Tensor]:
+        r"""Yield :math:`(A^{-1})_{hh}` or :math:`A_{oo}` of each batch entry."""
+        for number, mask in enumerate(self.cells(of_holes)):
+            if not of_holes:
                 yield self._observed_dense(number, mask)
             elif mask.numel() > _SPARE * int(mask.sum()):
                 yield self._by_columns(number, mask)

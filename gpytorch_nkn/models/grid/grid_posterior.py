@@ -35,6 +35,10 @@ class GridPosterior:
         self.residual = residual
         self.num_dims = system.num_dims
         self.coefficients = system.weights(residual).coefficients
+        grid = system.grid  # variances need a matrix of the missing or of the observed cells
+        self._of_holes = bool(
+            2 * grid.num_observed.sum() >= grid.num_observed.numel() * grid.num_cells
+        )
         self._factors: list[Tensor] | None = None
 
     def mean(self, crosses: Sequence[Tensor]) -> Tensor:
@@ -72,13 +76,13 @@ class GridPosterior:
     def missing_variance(self) -> Tensor | None:
         """Variances of all missing cells, from one inverse, on the training grid; 0 elsewhere.
 
-        None if systems are not solved in the space of the missing cells, or it is too large.
+        None if most cells are missing, or there are too many.
         """
         system = self.system
-        factors = self._dense_factors() if system.in_holes else None
-        if factors is None:
+        factors = self._dense_factors()
+        if factors is None or not self._of_holes:
             return None
-        masks = system.unknown_cells()  # B x u
+        masks = system.cells(of_holes=True)  # B x u
         noise = system.noise.expand(*system.batch_shape, *[1] * self.num_dims).reshape(-1)
         box = torch.zeros(masks.shape, dtype=noise.dtype, device=noise.device)
         for number, (mask, factor) in enumerate(zip(masks, factors, strict=True)):
@@ -150,10 +154,11 @@ class GridPosterior:
         first = _products(cells, weighted, self.num_dims, diag)
         if system.grid.is_complete:
             return first
-        if system.in_holes:
-            space = system.grid.only_missing(kronecker_multiply(system.expand, weighted))
-            return first - self._inverse_form(space, diag)
-        return self._inverse_form(system.grid.only_observed(system.eigen.from_basis(cells)), diag)
+        if not self._of_holes and self._dense_factors() is not None:
+            space = system.grid.only_observed(system.eigen.from_basis(cells))
+            return self._inverse_form(space, diag)
+        space = system.grid.only_missing(kronecker_multiply(system.expand, weighted))
+        return first - self._inverse_form(space, diag)
 
     def _inverse_form(self, space: Tensor, diag: bool) -> Tensor:
         """Bilinear forms of vectors ``q x ...`` with the inverse of the system; see _products."""
@@ -180,7 +185,7 @@ class GridPosterior:
         flat = space.reshape(-1, batch.numel(), space.shape[space.dim() - self.num_dims :].numel())
         largest = max(len(factor) for factor in factors)
         parts = []
-        masks = self.system.unknown_cells()
+        masks = self.system.cells(self._of_holes)
         for number, (mask, factor) in enumerate(zip(masks, factors, strict=True)):
             half = torch.linalg.solve_triangular(factor, flat[:, number, mask].mT, upper=False)
             parts.append(torch.nn.functional.pad(half.mT, (0, largest - len(factor))))
@@ -189,12 +194,12 @@ class GridPosterior:
     def _dense_factors(self) -> list[Tensor] | None:
         """Lower Cholesky factors ``u x u`` for each entry of the batch; None if too large."""
         if self._factors is None:
-            sizes = self.system.unknown_cells().sum(-1).tolist()
+            sizes = self.system.cells(self._of_holes).sum(-1).tolist()
             total = sum(size**2 for size in sizes)
             if max(sizes) > _DENSE_CELLS or total > _DENSE_GRIDS * _DENSE_CELLS**2:
                 return None
             factors = []
-            for matrix in self.system.dense_matrices():
+            for matrix in self.system.dense_matrices(self._of_holes):
                 factor, failed = torch.linalg.cholesky_ex(matrix)
                 if bool(failed):
                     return None
