@@ -57,30 +57,20 @@ Surrogate = Callable[..., Any]  # a fitted model of inputs, targets and the mode
 class Problem:
     """A function on a box, called with points of the unit cube and codes of categories.
 
-    Attributes:
-        name: Of a BBOB function, or key of ``bo_real_loops.PROBLEMS``.
-        function: Values ``...`` at points ``... x D`` of the box; or outcomes ``... x M``:
-            objectives, then constraints, which are kept where they are not negative.
-        bounds: Lower and upper bounds ``2 x D`` of the box; 0 and 1 for a column of codes.
-        optimum: Smallest score, or a bound of it.
-        objectives: Number of objectives.
-        constraints: Number of constraints.
-        noise: Standard deviation of what is added to each outcome.
-        levels: Number of categories of each categorical column, with the codes from 0 on.
-        reference: With several objectives, the point from which hypervolumes are measured.
-        penalty: Score of a point that breaks a constraint.
+    It returns values ``...`` at points ``... x D`` of the box; or outcomes ``... x M``:
+    objectives, then constraints, which are kept where they are not negative.
     """
 
-    name: str
+    name: str  # of a BBOB function, or key of ``bo_real_loops.PROBLEMS``
     function: Callable[[Tensor], Tensor]
-    bounds: Tensor
-    optimum: float
+    bounds: Tensor  # lower and upper ones, 2 x D; 0 and 1 for a column of codes
+    optimum: float  # smallest score, or a bound of it
     objectives: int = 1
     constraints: int = 0
-    noise: float = 0.0
-    levels: Mapping[int, int] = field(default_factory=dict)
-    reference: tuple[float, ...] = ()
-    penalty: float = math.nan
+    noise: float = 0.0  # standard deviation in each outcome
+    levels: Mapping[int, int] = field(default_factory=dict)  # numbers of categories by column
+    reference: tuple[float, ...] = ()  # point from which hypervolumes are measured
+    penalty: float = math.nan  # score of a point that breaks a constraint
 
     @property
     def dim(self) -> int:
@@ -147,18 +137,10 @@ def initial_points(problem: Problem, seed: int) -> Tensor:
 
 
 def run_loop(problem: Problem, surrogate: str, seed: int, evaluations: int, batch: int = 1) -> dict:
-    """Minimise a problem.
+    """Minimise a problem with ``batch`` points in each iteration.
 
-    Args:
-        problem: What is to be minimised.
-        surrogate: Key of ``SURROGATES``.
-        seed: Of every draw.
-        evaluations: In all, the initial ones included.
-        batch: Points of an iteration, searched one after another.
-
-    Returns:
-        ``y``, the scores of the points in their order (the less the better); seconds of each
-        iteration's fit and search; how many iterations failed and took random points.
+    Returns ``y``, the scores of all points in their order (lower is better); seconds of each
+    iteration's fit and search; the number of iterations that failed and took random points.
     """
 
     def outcomes(points: Tensor) -> tuple[Tensor, Tensor]:

@@ -71,11 +71,10 @@ class Table:
         return 0 if np.issubdtype(self.y.dtype, np.floating) else len(np.unique(self.y))
 
     def split(self, name: str | int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Inputs and targets to learn from, then those to predict.
+        """Inputs and targets of training, then of the test.
 
-        Args:
-            name: Number of a random split, or ``"pca"`` (both ends of the first principal
-                component) or ``"official"``, where a table has them.
+        A split is a number, ``"pca"`` (both ends of the first principal component) or
+        ``"official"``.
         """
         if str(name) not in self.tests:
             raise ValueError(f"Splits are {', '.join(self.tests)}, got {name!r}.")

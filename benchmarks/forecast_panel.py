@@ -114,12 +114,9 @@ def forecast_of_peer(method: str, y: np.ndarray, horizon: int, seasons: Sequence
 
 
 def score(forecast: Mapping[str, Sequence[float]], truth, scale: float) -> dict[str, float]:
-    """MASE, MSIS of the 95 % intervals, coverage.
+    """MASE, MSIS of the 95 % intervals, and coverage of a forecast ``mean``, ``lo-95``, ``hi-95``.
 
-    Args:
-        forecast: ``mean``, ``lo-95``, ``hi-95``, and ``lo-80`` and ``hi-80`` if there are such.
-        truth: What was observed.
-        scale: Mean absolute error of the seasonal naive rule within the training part.
+    ``scale`` is the mean absolute error of the seasonal naive rule within the training part.
     """
     truth = np.asarray(truth)
     mean, low, high = (np.asarray(forecast[name]) for name in ("mean", "lo-95", "hi-95"))

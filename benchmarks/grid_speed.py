@@ -47,15 +47,7 @@ _MAX_ITERATIONS, _PAPER_TOLERANCE = 100, 1e-4
 
 
 class PaperGrid(nn.Module):
-    """Gaussian process on a complete grid of two dimensions; missing cells are imaginary.
-
-    Args:
-        coordinates: Rows ``n_1 x 1`` and columns ``n_2 x 1``.
-        targets: Values ``n_1 x n_2``; values of missing cells are not used.
-        missing: Booleans ``n_1 x n_2``.
-        kernels: A kernel of rows and one of columns; their product is learned.
-        noise: Start value of the noise variance.
-    """
+    """Gaussian process on a complete grid ``n_1 x n_2``; missing cells are imaginary."""
 
     def __init__(
         self,
@@ -122,11 +114,7 @@ def latent_kronecker_loss(
     *,
     noise: float,
 ) -> Callable[[], Tensor]:
-    """What one evaluation of BoTorch's LatentKroneckerGP in its fit does.
-
-    The function that is returned computes the negative log marginal likelihood per observation and
-    writes its gradient to the parameters, under the iterative methods with the model's settings.
-    """
+    """A function that computes loss and gradient as the fit of LatentKroneckerGP does."""
     observed = torch.where(missing, torch.nan, targets)
     likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-6))
     model = LatentKroneckerGP(
@@ -152,10 +140,7 @@ def latent_kronecker_loss(
 def standardized_grid(
     image: np.ndarray, mask: np.ndarray, *, dtype: torch.dtype = torch.float64
 ) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Coordinates, targets and missing cells of an image.
-
-    Coordinates ``n_p x 1`` and the observed targets have mean 0 and variance 1.
-    """
+    """Standardised coordinates ``n_p x 1`` and targets, and missing cells, of an image."""
     coordinates = []
     for size in image.shape:
         x = torch.arange(size, dtype=torch.float64) - (size - 1) / 2
@@ -240,12 +225,7 @@ def _plate() -> Grid:
 
 
 def waves_iteration(size: str, device: torch.device) -> Callable[[], object]:
-    """A function that does one iteration, in float32, on waves with a hole of so many values.
-
-    Args:
-        size: As ``"512x512"``.
-        device: Of the computation.
-    """
+    """A function that does one iteration, in float32, on waves with a hole (``"512x512"``)."""
     shape = tuple(int(side) for side in size.split("x"))
     axes = np.meshgrid(*(np.arange(side) for side in shape), indexing="ij", sparse=True)
     waves = sum(np.sin(2 * np.pi * x / (11 + 3 * d)) for d, x in enumerate(axes))

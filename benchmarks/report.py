@@ -154,14 +154,7 @@ def numbers(cell: str) -> list[float]:
 
 
 def check_quotes(text: str) -> tuple[str, list[str]]:
-    """Compare the numbers of a page with the cells that they are tied to.
-
-    Args:
-        text: The page.
-
-    Returns:
-        The page without numbers that are tied, and what is wrong.
-    """
+    """Return a page without the numbers that are tied to cells, and those that differ."""
     wrong = []
 
     def check(match: re.Match[str]) -> str:
@@ -198,12 +191,9 @@ Cell = Callable[[list[dict]], object]
 def summary(
     rows: Iterable[dict], keys: Mapping[str, str] | Sequence[str], cells: Mapping[str, Cell]
 ) -> Table:
-    """A row for each group of rows.
+    """A row for each group of rows with the same ``keys`` (by title, if titles differ).
 
-    Args:
-        rows: Finished rows.
-        keys: What makes the groups, and the first columns; by their titles if these differ.
-        cells: By title of a column, what is said of a group.
+    ``cells`` maps the title of a column to a function of the rows of a group.
     """
     keys = keys if isinstance(keys, Mapping) else dict(zip(keys, keys, strict=True))
     lines = []

@@ -44,7 +44,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark, whose name and description are those of the module of ``run``.
+    """A benchmark; its name and description come from the module of ``run``.
 
     Attributes:
         axes: By name, what the jobs are combinations of.

@@ -32,11 +32,8 @@ _EXACT, _TEST = 2000, 1000  # rows
 def synthetic(name: str, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and noisy values of a function.
 
-    Args:
-        name: ``"network"``, 30 tanh units of 8 columns; ``"ridges"``, three sines across 8 columns;
-            ``"rbf"``, a draw from an RBF kernel of 4 columns; ``"noise"`` and nothing else.
-        seed: Of the draws.
-        count: Number of rows.
+    ``"network"`` has 30 tanh units of 8 columns, ``"ridges"`` three sines across 8 columns,
+    ``"rbf"`` is a draw from an RBF kernel of 4 columns, ``"noise"`` has no signal.
     """
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(count, 8))

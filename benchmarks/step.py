@@ -70,16 +70,9 @@ def training_step(
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Callable[[], object]:
-    """A function that computes value and gradient once (so many times by a fused loss).
+    """A function that computes value and gradient once, or ``steps`` times by a fused loss.
 
-    Args:
-        way: Of evaluation.
-        dim: Number of columns.
-        num_points: Number of rows.
-        steps: Of a call, by a fused loss.
-        lazily: Leave kernels to be evaluated by our likelihood, too, as they are by the stock one.
-        dtype: Of the data and the model.
-        device: Of the data and the model.
+    ``lazily`` leaves kernels to be evaluated by our likelihood, too, as they are by the stock one.
     """
     name, path, likelihood = _WAYS[way]
     generator = torch.Generator().manual_seed(0)
@@ -112,10 +105,8 @@ def _kernel(name: str, dim: int) -> Kernel:
     if name == "rbf":
         return ScaleKernel(RBFKernel(ard_num_dims=dim if dim > 1 else None))
     if dim == 1:
-        network = NeuralKernelNetwork.time_series(priors=False)
-    else:
-        network = NeuralKernelNetwork.regression(dim, priors=False)
-    return network
+        return NeuralKernelNetwork.time_series(priors=False)
+    return NeuralKernelNetwork.regression(dim, priors=False)
 
 
 def run(dim: int, points: int, way: str, what: str, turns: int) -> dict:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
@@ -54,7 +53,6 @@ class InputWarpKernel(BatchKernel):
             posteriori estimates use ``log_normal_prior(1.0, 0.75)`` of :mod:`gpytorch_nkn.layers`,
             with mode 1. Log-normal priors with median 1 (Snoek et al.) have a mode below 1, which
             stretches both ends without evidence.
-        concentration1_constraint, concentration0_constraint: ``None`` for positive.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; ``batch_shape=None`` for
             the batch shape of the base kernel.
 
@@ -87,8 +85,6 @@ class InputWarpKernel(BatchKernel):
         concentration0: float | Tensor = 1.0,
         concentration1_prior: Prior | None = None,
         concentration0_prior: Prior | None = None,
-        concentration1_constraint: Interval | None = None,
-        concentration0_constraint: Interval | None = None,
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ):
@@ -107,11 +103,11 @@ class InputWarpKernel(BatchKernel):
         self.num_columns = ard_num_dims
         self.columns = sorted({column % ard_num_dims for column in given})
         shape = (*batch_shape, 1, len(self.columns))
-        for name, value, prior, constraint in (
-            ("concentration1", concentration1, concentration1_prior, concentration1_constraint),
-            ("concentration0", concentration0, concentration0_prior, concentration0_constraint),
+        for name, value, prior in (
+            ("concentration1", concentration1, concentration1_prior),
+            ("concentration0", concentration0, concentration0_prior),
         ):
-            self.add_constrained(name, shape, constraint, value)
+            self.add_constrained(name, shape, None, value)
             self.add_prior(f"{name}_prior", prior, name)
 
     def warp(self, x: Tensor, a: Tensor | None = None, b: Tensor | None = None) -> Tensor:

@@ -179,11 +179,6 @@ class NonStationarySpectralKernel(FeatureKernel):
         self.initialize(mean_frequencies=(first + second) / 2)
 
     @property
-    def angular_frequencies(self) -> Tensor:
-        """Pairs in radians per unit of the input, ``... x 2 x R x D``."""
-        return self.frequencies / self.lengthscale.unsqueeze(-3)
-
-    @property
     def feature_dim(self) -> int:  # type: ignore[override]
         """Number of features, ``2R`` for ``"psi"``, ``R`` for ``"phi"``."""
         return (2 if self.feature_map == "psi" else 1) * self.num_features
