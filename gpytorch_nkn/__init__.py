@@ -1,6 +1,6 @@
 """Gaussian process kernels whose structure is learned by gradient descent.
 
-The most common names can be imported from here. They are loaded on first use, so that
+The most common names can be imported from this package. They are loaded on first use, so that
 ``import gpytorch_nkn`` is fast.
 """
 

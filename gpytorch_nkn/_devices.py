@@ -1,7 +1,7 @@
-"""Random numbers and computations on the CPU, whatever PyTorch's default device is.
+"""Random numbers and computations on the CPU, independent of PyTorch's default device.
 
-Generators of the CPU cannot draw on another default device (``torch.set_default_device``,
-``with torch.device(...)``), and tensors there cannot be combined with NumPy arrays.
+CPU generators cannot draw on another default device (``torch.set_default_device``,
+``with torch.device(...)``), whose tensors cannot be combined with NumPy arrays.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def permutation(count: int, generator: torch.Generator) -> Tensor:
 
 @contextmanager
 def on_cpu() -> Iterator[None]:
-    """Create tensors on the CPU unless they name a device; also a decorator, ``@on_cpu()``."""
-    if torch.get_default_device().type == "cpu":  # a device mode would slow every function
+    """Create tensors on the CPU by default, in a context or in a decorated function."""
+    if torch.get_default_device().type == "cpu":  # a device mode would slow down every function
         yield
         return
     with torch.device("cpu"):
@@ -43,7 +43,7 @@ def on_cpu() -> Iterator[None]:
 
 
 class OnCPU:
-    """Mixin for classes that take and return NumPy arrays: wraps public methods in ``on_cpu``."""
+    """Mixin for classes with NumPy interfaces, which wraps public methods in ``on_cpu``."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -1,4 +1,4 @@
-"""The seasonal naive rule, a baseline of forecasts."""
+"""Seasonal naive forecast, a baseline."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["seasonal_naive_forecast"]
 def seasonal_naive_forecast(
     x: np.ndarray, y: np.ndarray, x_new: np.ndarray, *, seasons: Sequence[float] = ()
 ) -> Any:
-    r"""Forecast by the seasonal naive rule.
+    r"""Forecast by the seasonal naive method.
 
     .. math:: \hat y(x) = y(x - k P), \qquad \sigma(x) = \hat\sigma \sqrt{k}
 
-    with the number :math:`k` of seasons back to the last observed one, and the root mean square
-    :math:`\hat\sigma` of :math:`y_i - y(x_i - P)`. Without a season that the inputs span twice, the
-    last value is repeated, and the variance grows with the number of median steps. Values between
-    inputs are interpolated.
+    where :math:`k` is the number of seasons back to the last observed one and :math:`\hat\sigma`
+    the root mean square of :math:`y_i - y(x_i - P)`. If the inputs do not span any season twice,
+    the last value is repeated, and the variance grows with the number of median steps. Values
+    between inputs are interpolated.
 
     Args:
         x: Inputs ``N``; values of the same input are averaged.
         y: Targets ``N``.
         x_new: Inputs ``M`` of the forecast.
-        seasons: Candidates of the season :math:`P`; the one with the least :math:`\hat\sigma` is
+        seasons: Candidate seasons :math:`P`; the season with the smallest :math:`\hat\sigma` is
             used.
 
     Returns:

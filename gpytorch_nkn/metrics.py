@@ -1,4 +1,4 @@
-"""Scores of forecasts that are not in GPyTorch or scikit-learn."""
+"""Scores of forecasts that GPyTorch and scikit-learn lack."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["forecast_scores", "interval_coverage"]
 
 
 def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
-    """Return the fraction of observations inside of their intervals, ends included.
+    """Return the fraction of observations inside their intervals, ends included.
 
-    Unlike :func:`gpytorch.metrics.quantile_coverage_error`, it accepts intervals of any
+    Unlike :func:`gpytorch.metrics.quantile_coverage_error`, this function accepts intervals of any
     distribution.
 
     Args:
-        y, lower, upper: Observations and the ends of their intervals, of one shape.
+        y, lower, upper: Observations and the ends of their intervals, of the same shape.
 
     Raises:
         ValueError: The shapes differ, there are no observations, a value is NaN, or a lower end
@@ -25,7 +25,7 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
     y, lower, upper = (np.asarray(values, dtype=float) for values in (y, lower, upper))
     if not y.shape == lower.shape == upper.shape or y.size == 0:
         raise ValueError(
-            "y, lower and upper must be of one shape and not empty, got shapes "
+            "y, lower and upper must have one shape and not be empty, got shapes "
             f"{y.shape}, {lower.shape} and {upper.shape}."
         )
     if np.isnan([y, lower, upper]).any():

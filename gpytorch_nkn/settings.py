@@ -1,4 +1,4 @@
-"""Settings of the package, context managers as in :mod:`gpytorch.settings`."""
+"""Settings of the package: context managers as in :mod:`gpytorch.settings`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ _entered: list[kernel_evaluation] = []
 
 
 class kernel_evaluation:  # noqa: N801, spelt as gpytorch.settings
-    """Selects the evaluation path of networks of kernels, in all threads.
+    """Select the evaluation path of kernel networks, in all threads.
 
     Args:
-        path: ``"auto"`` for the fastest path that applies. ``"plain"`` uses autograd for whole
-            matrices, ``"tiles"`` for one tile at a time, which is recomputed in the backward
-            pass. ``"compiled"`` uses C++ code with explicit gradients. A path that does not apply
-            is replaced by ``"plain"``: for complex primitives or primitives without a formula,
-            other devices and dtypes, or without compiled code (see
-            ``gpytorch_nkn.kernels.evaluation.instruction_set``).
+        path: ``"auto"`` for the fastest available path. ``"plain"`` uses autograd for whole
+            matrices, and ``"tiles"`` for one tile at a time, which the backward pass recomputes.
+            ``"compiled"`` uses C++ code with explicit gradients. ``"plain"`` replaces a path that
+            does not support the primitives (complex, or without a formula), device or dtype, or
+            that lacks compiled code (``gpytorch_nkn.kernels.evaluation.instruction_set``).
 
     Raises:
         ValueError: The path is unknown.

@@ -1,15 +1,12 @@
-"""Forecasts in sktime (needs sktime).
+"""Forecaster for sktime's pipelines, searches and evaluations (needs sktime)::
 
-The forecaster of :class:`gpytorch_nkn.estimators.NKNForecaster`, for pipelines, searches and
-evaluations of sktime::
+from gpytorch_nkn.sktime import SktimeNKNForecaster
+from sktime.datasets import load_airline
 
-    from gpytorch_nkn.sktime import SktimeNKNForecaster
-    from sktime.datasets import load_airline
-
-    series = load_airline()
-    forecaster = SktimeNKNForecaster(random_state=0).fit(series, fh=range(1, 13))
-    forecaster.predict()
-    forecaster.predict_interval(coverage=[0.8, 0.95])
+series = load_airline()
+forecaster = SktimeNKNForecaster(random_state=0).fit(series, fh=range(1, 13))
+forecaster.predict()
+forecaster.predict_interval(coverage=[0.8, 0.95])
 """
 
 from __future__ import annotations
@@ -36,18 +33,18 @@ __all__ = ["SktimeNKNForecaster"]
 
 
 class SktimeNKNForecaster(BaseForecaster):
-    """:class:`gpytorch_nkn.estimators.NKNForecaster` as a forecaster of sktime.
+    """:class:`gpytorch_nkn.estimators.NKNForecaster` as an sktime forecaster.
 
-    Point forecasts are medians. Missing values are gaps, and ``X`` has covariates, whose future
-    values every forecast needs. ``update`` forecasts from new observations without training anew;
+    Point forecasts are medians. Missing values are treated as gaps. ``X`` contains covariates,
+    whose future values are needed for forecasts. ``update`` adds observations without new training;
     with ``update_params=False`` it only moves the cutoff, as in sktime.
 
-    All arguments but ``horizon`` are as for :class:`gpytorch_nkn.estimators.NKNForecaster`;
-    seasons have the same units: days for dates.
+    All arguments but ``horizon`` are those in :class:`gpytorch_nkn.estimators.NKNForecaster`, with
+    seasons in the same units (days for dates).
 
     Args:
-        horizon: Number of steps ahead at which candidates are scored. ``None`` takes the last step
-            of a relative ``fh`` given to ``fit``, else one season (6 without a season).
+        horizon: Number of steps ahead for which candidates are scored. ``None`` uses the last step
+            of a relative ``fh`` passed to ``fit``, otherwise one season (6 without a season).
 
     Attributes:
         forecaster_: The fitted :class:`~gpytorch_nkn.estimators.NKNForecaster`.
@@ -149,8 +146,7 @@ class SktimeNKNForecaster(BaseForecaster):
     ) -> pd.DataFrame:
         if cov:
             raise NotImplementedError(
-                "Only the variance at each time is available, got cov=True; joint draws are "
-                "forecaster_.sample_paths(...)."
+                "cov must be False, got True; forecaster_.sample_paths(...) draws joint samples."
             )
         times, known = self._at(fh, X)
         _, std = self.forecaster_.predict(times, return_std=True, covariates=known)
@@ -158,14 +154,14 @@ class SktimeNKNForecaster(BaseForecaster):
 
     @property
     def _variable(self) -> Any:
-        """Name of the series, 0 without one."""
+        """Name of the series, or 0 without a name."""
         name = self.forecaster_.observed_.name
         return 0 if name is None else name
 
     def _at(
         self, fh: ForecastingHorizon, X: pd.DataFrame | None
     ) -> tuple[pd.Index, pd.DataFrame | None]:
-        """Times of a horizon and the covariates there, some of them seen in the fit."""
+        """Return the times of a horizon and their covariates, which may include training times."""
         times = fh.to_absolute_index(self.cutoff)
         if X is None:
             return times, None
@@ -174,8 +170,8 @@ class SktimeNKNForecaster(BaseForecaster):
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
-        """Options of quick fits, for sktime's tests."""
+        """Return options for quick fits in sktime's tests."""
         quick = Recipe(adam_steps=0, lbfgs_iterations=1)
         shared = {"quality": "fast", "recipe": quick, "random_state": 0, "progress": False}
-        shared |= {"transform": "identity", "outliers": "keep"}  # one training a fit
+        shared |= {"transform": "identity", "outliers": "keep"}  # one candidate per fit
         return [shared, {**shared, "seasons": (), "priors": False}]

@@ -273,7 +273,7 @@ def _(told):
     decompose(models.NKNMultiTaskGP(torch.cat([X, 5 + tasks], -1), Y, task_feature=-1))
 
 
-@advice("take a BernoulliLikelihood and targets of shape classes x N")
+@advice("use a BernoulliLikelihood and one-hot targets of shape classes x N")
 def _(told):
     classes = torch.arange(12) % 3
     with told():
@@ -310,7 +310,7 @@ def _(told):
     fit_best_of(model, restarts=2, initialize=start, recipe=SHORT)
 
 
-@advice("train the original model, or make one of detached data")
+@advice("train the original model, or make a model of detached data")
 def _(told):
     inputs = X.clone().requires_grad_()
     with told():
@@ -318,7 +318,7 @@ def _(told):
     bo.fit_bo_model(SingleTaskGP(inputs.detach(), Y), fresh_starts=0, max_iterations=2)
 
 
-@advice("give every model a kernel of its own")
+@advice("give each model its own kernel")
 def _(told):
     kernel = RBFKernel()
     with told():
@@ -754,7 +754,7 @@ def _(told):
     assert models.gradient_posterior(several.models[1], X[:2]).mean.shape == (2, 2)
 
 
-@advice("that is not linear: transform the outcomes beforehand")
+@advice("nonlinear outcome transform: transform the outcomes beforehand")
 def _(told):
     with told():
         models.gradient_posterior(SingleTaskGP(X, Y, outcome_transform=Log()), X[:2])

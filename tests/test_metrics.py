@@ -22,7 +22,7 @@ def test_coverage_of_the_central_interval_of_a_normal_is_its_level():
     ("y", "lower", "upper", "message"),
     [
         ([1.0, 2.0], [1.0], [1.0], r"shapes \(2,\), \(1,\) and \(1,\)"),
-        ([], [], [], r"not empty, got shapes \(0,\)"),
+        ([], [], [], r"not be empty, got shapes \(0,\)"),
         ([1.0, np.nan], [0.0, 0.0], [2.0, 2.0], "got NaN"),
         ([1.0, 2.0], [0.0, 3.0], [2.0, 1.0], "at 1 of 2 observations"),
     ],

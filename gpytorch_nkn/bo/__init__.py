@@ -1,4 +1,4 @@
-"""Bayesian optimisation: training while data grow, and the search for the next point."""
+"""Bayesian optimisation: training with growing data, and optimisation of acquisition functions."""
 
 from gpytorch_nkn.bo.fitting import fit_bo_model, warm_start
 from gpytorch_nkn.bo.initial_conditions import coordinate_sweep_initial_conditions

@@ -1,4 +1,4 @@
-"""Training of a model in a loop of Bayesian optimisation."""
+"""Training of a model in a Bayesian optimisation loop."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ def fit_bo_model(
 ) -> M:
     """Train a BoTorch model in place, from the last model's parameters and from fresh starts.
 
-    Every start maximises the posterior of the parameters (the likelihood without priors) by few
-    iterations of L-BFGS, and the best start is kept. Fresh starts prevent the model from keeping a
-    structure that the first points suggested, and take most of the time. Outputs without common
+    Each start maximises the posterior of the parameters (or, without priors, the likelihood) by
+    few L-BFGS iterations, and the best result is kept. Fresh starts let the model abandon a
+    structure that the first points suggested; they take most of the time. Outputs without shared
     parameters are trained separately.
 
     Args:
         model: An exact GP with a Gaussian likelihood, such as
             :class:`gpytorch_nkn.models.NKNSingleTaskGP` or SingleTaskGP, or a ModelListGP of them.
-        previous: The model of the last iteration, with the same structure, or its ``state_dict``:
-            the first start has its parameters. ``None`` starts from the model's parameters.
-        fresh_starts: Number of further starts. For networks of convex combinations (the structure
-            ``"optimization"``) they alternate between a sum of one-dimensional kernels and the
-            kernel over all columns (``"pairs"``: products of sums). For other kernels they come
-            from the data, see :func:`gpytorch_nkn.initialization.initialize_model`.
+        previous: Model of the last iteration, with the same structure, or its ``state_dict``. The
+            first start uses its parameters, or with ``None`` those in ``model``.
+        fresh_starts: Number of additional starts, see
+            :func:`gpytorch_nkn.initialization.initialize_model`. For networks of convex
+            combinations (structure ``"optimization"``) they alternate between a sum of
+            one-dimensional kernels and the kernel over all columns (``"pairs"``: products of sums).
         max_iterations: L-BFGS iterations of each start.
-        budget: Wall time in seconds, after which the best parameters are kept.
-        seed: Determines the fresh starts; the global random state is left alone.
-        progress: Show a progress bar, if standard error is a terminal.
+        budget: Wall time in seconds, after which training stops with the best parameters.
+        seed: Determines the fresh starts, independently of the global random state.
+        progress: Show a progress bar if standard error is a terminal.
 
     Returns:
-        The same model, in eval mode. Warns of starts that failed.
+        The same model, in eval mode. Failed starts give a warning.
 
     Raises:
         TypeError: The model is not an exact GP with a Gaussian likelihood or a list of them, or a
             number is not an integer.
         ValueError: ``previous`` has another structure, the data are not finite or are fantasies,
             or an option is invalid.
-        RuntimeError: Every start failed.
-        KeyboardInterrupt: Ctrl-C came before the first step; later it ends the training with the
-            best parameters so far.
+        RuntimeError: All starts failed.
+        KeyboardInterrupt: Ctrl-C was pressed before the first step. A later Ctrl-C ends the
+            training with the best parameters so far.
     """
     check_counts(0, fresh_starts=fresh_starts, seed=seed)
     check_counts(1, max_iterations=max_iterations)
@@ -105,11 +105,10 @@ def fit_bo_model(
 
 
 def warm_start(new_model: M, old_model: Model | Mapping[str, Tensor]) -> M:
-    """Copy the parameters of another model of the same structure, in place.
+    """Copy the parameters of another model with the same structure, in place.
 
-    Parameters of the kernel, mean, noise and learned transforms are copied, except those that are
-    frozen in the new model. Constants of transforms, such as means and ranges of the data, are not
-    copied.
+    Parameters of kernel, mean, noise and learned transforms are copied, unless they are frozen in
+    the new model. Constants of transforms, such as means and ranges of the data, are not copied.
 
     Args:
         new_model: A model, or a list of models.
@@ -132,18 +131,18 @@ def warm_start(new_model: M, old_model: Model | Mapping[str, Tensor]) -> M:
 def _check(model: Any) -> None:
     if not isinstance(model, ExactGP):
         raise TypeError(
-            f"fit_bo_model needs exact GPs with a Gaussian likelihood, got {type(model).__name__}."
+            f"model must be an exact GP with a Gaussian likelihood, got {type(model).__name__}."
         )
-    if getattr(type(model), "_is_ensemble", False):  # users of loo_cv set it on instances
+    if getattr(type(model), "_is_ensemble", False):  # callers of loo_cv set it on instances
         raise TypeError(
-            f"{type(model).__name__} is an ensemble, which has a trainer of its own that "
-            "fit_gpytorch_mll calls (fit_structure_ensemble_gp)."
+            f"model must not be an ensemble, got {type(model).__name__}, which fit_gpytorch_mll "
+            "trains by fit_structure_ensemble_gp."
         )
     data = () if model.train_inputs is None else (*model.train_inputs, model.train_targets)
     if any(part.requires_grad for part in data):
         raise ValueError(
             "The training data must not require gradients, as in fantasy models: train the "
-            "original model, or make one of detached data."
+            "original model, or make a model of detached data."
         )
     check_model(model)
 
@@ -152,7 +151,7 @@ def _check_apart(models: list[ExactGP]) -> None:
     owners = [{id(parameter) for parameter in model.parameters()} for model in models]
     if sum(map(len, owners)) > len(set().union(*owners)):
         raise ValueError(
-            "The models of a list must not share parameters: give every model a kernel of its own."
+            "The models of a list must not share parameters: give each model its own kernel."
         )
 
 
@@ -173,8 +172,8 @@ def _check_same_structure(
     if wrong:
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise ValueError(
-            "The old model must be of the same kind, with the same structure and the same number "
-            f"of input columns: {'; '.join(wrong[:5])}{more}."
+            "The old model must have the same class, structure and number of input columns, but "
+            f"{'; '.join(wrong[:5])}{more}."
         )
     return old
 
@@ -204,21 +203,21 @@ def _fresh_start(model: ExactGP, seed: int, number: int) -> None:
         shape = mean.raw_constant.shape
         targets = model.train_targets.mean(-1)
         targets = targets.expand(torch.broadcast_shapes(targets.shape, shape))
-        # a constant that outputs share starts from the mean over all outputs
+        # a constant shared by outputs starts at the mean over all outputs
         mean.constant = targets.sum_to_size(shape) * (shape.numel() / targets.numel())
 
 
 def _outputs(model: Model) -> list[ExactGP]:
-    """Return models of single outputs without common parameters, or the model itself."""
+    """Return one model per output, or the model itself if outputs share parameters."""
     count = getattr(model, "_num_outputs", 1)
     if count == 1 or getattr(model, "_aug_batch_shape", None) != torch.Size([count]):
         return [model]
     mode = model.training
-    model.train()  # reverts the transform of the inputs
+    model.train()  # reverts the input transform
     try:
         parts = [model.subset_output([number]) for number in range(count)]
     except (NotImplementedError, IndexError, RuntimeError):
-        return [model]  # the model cannot be split by outputs
+        return [model]  # the model cannot be split into outputs
     finally:
         model.train(mode)
     for part in parts:

@@ -1,4 +1,4 @@
-"""Starting points for the optimisation of acquisition functions."""
+"""Initial conditions for optimising acquisition functions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch import Tensor
 
 __all__ = ["coordinate_sweep_initial_conditions"]
 
-_MOST_COLUMNS = 100  # largest number of columns of a sweep
-_NUM_VALUES = 16  # values of each column, evenly spaced with a random offset
+_MOST_COLUMNS = 100  # largest number of columns that a sweep visits
+_NUM_VALUES = 16  # number of values per column, evenly spaced with a random offset
 
 Constraints = list[tuple[Tensor, Tensor, float]]
 
@@ -35,12 +35,12 @@ def coordinate_sweep_initial_conditions(
     *,
     incumbent: Tensor,
 ) -> Tensor:
-    """Starting points from coordinate sweeps (one half) and from BoTorch's generator.
+    """Return initial conditions, half from coordinate sweeps and half from BoTorch's generator.
 
-    In ten dimensions random points miss the small region where a better value is expected. If the
-    function is a sum over groups of few columns, a good value of one column is good for all values
+    In ten dimensions random points miss the small region of expected improvement. If the function
+    is a sum over groups of few columns, a value that is good for one column is good for all values
     of the others. A sweep starts at one of the best points and moves one column after another to
-    the best of some values. For ``optimize_acqf`` as ``ic_generator``::
+    the best of 16 values. Pass the function to ``optimize_acqf`` as ``ic_generator``::
 
         optimize_acqf(
             LogExpectedImprovement(model, best_f=train_Y.max()),
@@ -49,47 +49,46 @@ def coordinate_sweep_initial_conditions(
         )
 
     Args:
-        acq_function: Acquisition function, higher is better. NaN counts as the worst value.
-        bounds: Lower and upper bounds ``2 x d``, finite.
+        acq_function: Acquisition function to maximise. NaN counts as the worst value.
+        bounds: Finite lower and upper bounds ``2 x d``.
         q: Number of candidates.
-        num_restarts: Number of starting points ``R``.
-        raw_samples: Random points from which BoTorch chooses its half.
+        num_restarts: Number of initial conditions ``R``.
+        raw_samples: Number of random points from which BoTorch chooses its half.
         fixed_features: Columns with a fixed value.
         options: Options of BoTorch's generator. ``init_batch_limit`` (or 16 times ``batch_limit``)
-            also limits the points of one evaluation of a sweep, and ``seed`` determines the sweeps.
-            In BoTorch it determines the raw samples alone: call ``torch.manual_seed`` for
-            reproducible starting points.
-        inequality_constraints: Linear constraints as in ``optimize_acqf``. Sweeps keep to them, and
+            also limits the batch size in sweeps, and ``seed`` determines the sweeps. BoTorch uses
+            the seed only for raw samples; call ``torch.manual_seed`` for reproducible results.
+        inequality_constraints: Linear constraints as in ``optimize_acqf``. Sweeps satisfy them, and
             start from BoTorch's points if an incumbent violates them.
-        equality_constraints: With them all starting points are BoTorch's, because sweeps along
-            coordinates would violate them.
-        incumbent: Points ``B x d`` (or ``d``) to sweep from, best first, such as the best inputs
-            so far; moved into the bounds. With ``q > 1`` the other points are BoTorch's.
+        equality_constraints: Linear constraints as in ``optimize_acqf``. With them all initial
+            conditions are BoTorch's, because moves along one coordinate would violate them.
+        incumbent: Points ``B x d`` (or ``d``) from which sweeps start, best first, such as the best
+            inputs so far; clipped to the bounds. With ``q > 1`` the other points are BoTorch's.
 
     Nonlinear constraints are not supported. ``optimize_acqf_mixed`` takes
     ``ic_gen_kwargs={"incumbent": ...}``.
 
     Returns:
-        Starting points ``R x q x d``.
+        Initial conditions ``R x q x d``.
 
     Raises:
         ValueError: ``incumbent`` does not fit the bounds, a value is not finite, or a fixed feature
             has several values.
-        NotImplementedError: It is a one-shot acquisition function (knowledge gradient), whose
-            fantasy points need starting values from BoTorch's generators.
+        NotImplementedError: ``acq_function`` is a one-shot acquisition function (knowledge
+            gradient), for which BoTorch has generators.
 
-    Random numbers come from PyTorch's global generator, as in BoTorch.
+    Random numbers are drawn from PyTorch's global generator, as in BoTorch.
     """
     if isinstance(acq_function, OneShotAcquisitionFunction):
         raise NotImplementedError(
-            f"{type(acq_function).__name__} is a one-shot acquisition function, whose fantasy "
-            "points need starting values: leave ic_generator out, BoTorch has one for it."
+            "acq_function must not be a one-shot acquisition function, got "
+            f"{type(acq_function).__name__}: leave ic_generator out, BoTorch has one for it."
         )
     bases = _check(bounds, incumbent)
     fixed = _fixed_values(fixed_features, bounds.size(-1))
     options = options or {}
     num_swept = 0 if equality_constraints else max(round(num_restarts / 2), 1)
-    in_place = q > 1 or bool(inequality_constraints)  # sweeps may start from BoTorch's points
+    in_place = q > 1 or bool(inequality_constraints)  # whether sweeps may start at BoTorch's points
     num_random = num_restarts if in_place else num_restarts - num_swept
     random_starts = bounds.new_empty(0, q, bounds.size(-1))
     if num_random:
@@ -117,7 +116,7 @@ def coordinate_sweep_initial_conditions(
 
     def values(points: Tensor) -> Tensor:
         flat = points.flatten(0, -3)
-        # without gradients, 16 points take about the memory of one start
+        # without gradients, 16 points take about as much memory as one start
         limit = options.get("init_batch_limit") or _NUM_VALUES * options.get("batch_limit", 0)
         limit = limit or len(flat)
         found = torch.cat([acq_function(part).to(flat) for part in flat.split(int(limit))])
@@ -130,21 +129,21 @@ def coordinate_sweep_initial_conditions(
         random_starts = random_starts[num_swept:]
     seed: Any = options.get("seed")
     with torch.no_grad(), manual_seed(seed), warnings.catch_warnings():
-        # a joint posterior near an incumbent, which is a training point, is nearly singular
+        # near an incumbent, a training point, the joint posterior is nearly singular
         warnings.simplefilter("ignore", NumericalWarning)
         swept = _sweep(values, bounds, starts, set(fixed))
     return torch.cat([swept, random_starts])
 
 
 def _check(bounds: Tensor, incumbent: Tensor) -> Tensor:
-    """Return the points to sweep from, ``B x d``."""
+    """Check the arguments, and return the incumbents ``B x d``."""
     if bounds.shape[0] != 2 or bounds.dim() != 2 or not bool(bounds.isfinite().all()):
         raise ValueError(f"bounds must be 2 x d and finite, got {bounds}.")
     bases = incumbent.detach().to(bounds)
     bases = bases.unsqueeze(0) if bases.dim() == 1 else bases
     if bases.dim() != 2 or len(bases) == 0 or bases.size(-1) != bounds.size(-1):
         raise ValueError(
-            f"incumbent must be B x {bounds.size(-1)} with at least one point, got the shape "
+            f"incumbent must be B x {bounds.size(-1)} with at least one point, got shape "
             f"{tuple(incumbent.shape)}."
         )
     if not bool(bases.isfinite().all()):
@@ -155,16 +154,16 @@ def _check(bounds: Tensor, incumbent: Tensor) -> Tensor:
 def _fixed_values(
     fixed_features: Mapping[int, float | Tensor] | None, num_columns: int
 ) -> dict[int, float]:
-    """Return the values of the fixed columns by non-negative index."""
+    """Return the values of the fixed columns, with non-negative indices as keys."""
     fixed = {}
     for column, value in (fixed_features or {}).items():
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError(
-                f"Each fixed feature must have one value, got the shape {tuple(value.shape)} for "
+                f"Each fixed feature must have one value, got shape {tuple(value.shape)} for "
                 f"column {column}."
             )
         if not -num_columns <= column < num_columns:
-            raise ValueError(f"fixed_features must be some of {num_columns} columns, got {column}.")
+            raise ValueError(f"fixed_features must be among {num_columns} columns, got {column}.")
         fixed[column % num_columns] = float(value)
     return fixed
 
@@ -172,9 +171,9 @@ def _fixed_values(
 def _sweep(
     values: Callable[[Tensor], Tensor], bounds: Tensor, starts: Tensor, kept: set[int]
 ) -> Tensor:
-    """Move each coordinate of the starts ``S x q x d`` in turn to the best of some values.
+    """Move each coordinate of starts ``S x q x d`` in turn to the best of 16 values.
 
-    Each start visits at most 100 coordinates in a random order, so that equal starts diverge.
+    Each start visits at most 100 coordinates, in a random order so that equal starts diverge.
     """
     num_starts, q, d = starts.shape
     free = [index for index in range(q * d) if index % d not in kept]

@@ -1,4 +1,4 @@
-"""Base classes of models: training, checks, predictions and outputs."""
+"""Base classes of models."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ M = TypeVar("M", bound=Model)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-FEW_POINTS = 512  # largest number of points whose joint covariance is computed at once
-_JOINED_ENTRIES = 100_000  # input entries up to which one call of a kernel is faster than two
-_CHUNK_ENTRIES = 4_000_000  # covariances of a chunk: 32 MB, several times that in total
+FEW_POINTS = 512  # largest number of points whose joint covariance is not lazy
+_JOINED_ENTRIES = 100_000  # input entries up to which one kernel call is faster than two
+_CHUNK_ENTRIES = 4_000_000  # covariances of a chunk: 32 MB, with several times that in total
 
-# The trainer of each class of models: a function of a model with keyword options.
+# Trainer of each model class, a function of a model with keyword options.
 TRAINERS: dict[type[Model], Callable[..., Any]] = {}
 
 
 def trains(
     model_class: type[M],
 ) -> Callable[[Callable[Concatenate[M, P], R]], Callable[Concatenate[M, P], R]]:
-    """Register a function as the trainer of a class of models; it then rejects other models."""
+    """Register a function as the trainer of a model class, and make it reject other models."""
 
     def register(trainer: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
         @wraps(trainer)
@@ -84,7 +84,7 @@ def trains(
 
 
 class BaseGP:
-    """Model with its own trainer, checked points and predictions in chunks."""
+    """Model with a registered trainer, input checks and predictions in chunks."""
 
     _num_columns: tuple[int, ...]
     _stock_options = frozenset(
@@ -113,7 +113,7 @@ class BaseGP:
             **kwargs: Options of the model's trainer or of BoTorch.
 
         Raises:
-            TypeError: An option is unknown, or options of both are given.
+            TypeError: An option is unknown, or options of both trainers are given.
         """
         trainer = next(TRAINERS[c] for c in type(self).__mro__ if c in TRAINERS)
         own = options_of(trainer)
@@ -128,14 +128,14 @@ class BaseGP:
             return mll.eval()
         if not kwargs.keys() <= self._stock_options:
             raise TypeError(
-                f"Expected options of {trainer.__name__} {sorted(own)} or, with a closure, an "
-                "optimizer or a likelihood of its own, of BoTorch "
+                f"Options of {trainer.__name__} must be among {sorted(own)}, and options of "
+                "BoTorch, with a closure, an optimizer or another likelihood, among "
                 f"{sorted(self._stock_options)}; got {sorted(kwargs)}."
             )
         return self._stock_fit(mll, **stock, **kwargs)
 
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
-        """Whether the trainer of this model maximises this marginal log likelihood."""
+        """Whether the model's trainer maximises this marginal log likelihood."""
         plain = type(mll) is ExactMarginalLogLikelihood and mll.model is self
         return plain and mll.likelihood is mll.model.likelihood
 
@@ -146,13 +146,13 @@ class BaseGP:
     def _check_points(
         self: Any, X: Tensor, added: bool = False, width: int | None = None
     ) -> Tensor:
-        """Check points to predict at, or to be ``added`` to the data; return integers as floats.
+        """Check points for prediction (or ``added`` data), and convert integers to floats.
 
         ``width`` is the number of columns of transformed points; ``None`` for other points.
 
         Raises:
             TypeError: The points are not a tensor of real numbers.
-            ValueError: The points are not ``... x q x d`` or not finite. Points to predict at may
+            ValueError: The points are not ``... x q x d`` or not finite. For prediction they may
                 lack columns that an input transform appends.
         """
         if not isinstance(X, Tensor) or X.is_complex():
@@ -161,12 +161,12 @@ class BaseGP:
         columns = getattr(self, "_num_columns", X.shape[-1:]) if width is None else (width,)
         if X.dim() < 2 or (X.shape[-1:] != columns and (added or not self._are_appended(X))):
             expected = columns[0] if columns else "d"
-            raise ValueError(f"X must be ... x q x {expected}, got the shape {tuple(X.shape)}.")
+            raise ValueError(f"X must be ... x q x {expected}, got shape {tuple(X.shape)}.")
         check_finite(X=X)
         return X if X.is_floating_point() else X.to(next(self.parameters()).dtype)
 
     def _are_appended(self: Any, X: Tensor) -> bool:
-        """Whether the input transform appends the missing columns (``AppendFeatures``)."""
+        """Whether the input transform appends missing columns (``AppendFeatures``)."""
         transform = getattr(self, "input_transform", None)
         if transform is None or transform.transform_on_train or X.size(-1) >= self._num_columns[0]:
             return False
@@ -177,19 +177,19 @@ class BaseGP:
         return super().posterior(self._check_points(X), *args, **kwargs)  # type: ignore[misc]
 
     def _chunk_width(self: Any) -> int:
-        """Number of covariances for the prediction at one point."""
+        """Return the number of covariances needed to predict one point."""
         return self.train_targets.numel()
 
     @torch.no_grad()
     def predict(
         self: Any, X: Tensor, *, observation_noise: bool = False, chunk_size: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Predict means and variances at any number of points, in chunks, without gradients.
+        """Predict means and variances at many points, in chunks and without gradients.
 
         Args:
             X: Inputs ``... x q x d``.
-            observation_noise: Add the variance of the noise.
-            chunk_size: Points of a chunk; ``None`` for chunks of about 100 MB.
+            observation_noise: Include the noise in the variances.
+            chunk_size: Number of points per chunk; ``None`` for chunks of about 100 MB.
 
         Returns:
             Mean and variance ``... x q x m`` in the units of ``train_Y``.
@@ -204,7 +204,7 @@ class BaseGP:
         X = self._check_points(X)
         means, variances = [], []
         for part in X.split(chunk_size, dim=-2):
-            # q x ... x 1 x d, a batch of single points without covariances
+            # q x ... x 1 x d: a batch of single points, without covariances between them
             single = part.movedim(-2, 0).unsqueeze(-2)
             posterior = self.posterior(single, observation_noise=observation_noise)
             means.append(posterior.mean.squeeze(-2).movedim(0, -2))
@@ -213,21 +213,21 @@ class BaseGP:
 
 
 class ExactModel(BaseGP):
-    """Exact GP whose transformed training inputs follow its state, dtype and data.
+    """Exact GP whose transformed training inputs are kept up to date.
 
     BoTorch transforms the training inputs once, in ``eval()``, and does not update them when a
-    state is loaded or the dtype changes.
+    ``state_dict`` is loaded or the dtype changes.
     """
 
     def keep_inputs_fresh(self: Any) -> None:
-        """Transform the inputs again after a state has been loaded."""
-        # a hook, which also runs if the model is a part of another module
+        """Transform the inputs again whenever a ``state_dict`` is loaded."""
+        # a hook also runs if the model is part of another module
         self.register_load_state_dict_post_hook(_transform_inputs_again)
 
     def _apply(self: Any, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
         data = (*(self.train_inputs or ()), self.train_targets)
         if all(fn(one) is one for one in (*data, *self.parameters(), *self.buffers())):
-            return self  # keeps factorisations, as acquisition functions call ``to`` each time
+            return self  # keep caches: acquisition functions call ``to`` on each evaluation
         with self._inputs_as_given():
             super()._apply(fn, *args, **kwargs)  # type: ignore[misc]
         for prior in (part for part in self.modules() if isinstance(part, Prior)):
@@ -236,7 +236,7 @@ class ExactModel(BaseGP):
 
     @contextmanager
     def _inputs_as_given(self: Any) -> Iterator[None]:
-        """Revert the transform of the training inputs in a context."""
+        """Revert the input transform of the training inputs inside a context."""
         transformed = self._has_transformed_inputs
         self._revert_to_original_inputs()
         self._clear_cache()
@@ -247,25 +247,25 @@ class ExactModel(BaseGP):
                 self._set_transformed_inputs()
 
     def _prior_mean(self: Any, x: Tensor) -> Tensor:
-        """Prior mean ``... x N`` at transformed inputs ``... x N x D``."""
+        """Return the prior mean ``... x N`` at transformed inputs ``... x N x D``."""
         mean = self.mean_module(x)
         return mean.expand(torch.broadcast_shapes(mean.shape, (*self._aug_batch_shape, 1)))
 
     def _prior_variances(self: Any, x: Tensor) -> Tensor:
-        """Diagonal ``... x N`` of the kernel's matrix."""
+        """Return the prior variances ``... x N`` at transformed inputs ``... x N x D``."""
         return self.covar_module(x, diag=True)
 
     def _values(self: Any, one: Tensor, two: Tensor) -> Tensor:
-        """Kernel matrix of inputs ``... x N x D`` and ``... x M x D``."""
+        """Return the kernel matrix of inputs ``... x N x D`` and ``... x M x D``."""
         return self.covar_module(one, two).to_dense()
 
     def _test_prior(
         self: Any, train: Tensor, test: Tensor, values: Callable[[Tensor, Tensor], Tensor]
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """Prior mean and covariances, given a function of two inputs that returns a matrix.
+        """Return prior mean and covariances, given a function that computes a kernel matrix.
 
         One call repeats the training inputs for every batch of test points; for many batches two
-        calls are cheaper. Covariances of many test points are lazy.
+        calls are cheaper. Covariances between many test points are lazy.
         """
         shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         if test.size(-2) > FEW_POINTS:
@@ -289,14 +289,14 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
     Args:
         train_X: Inputs ``... x n x d``.
         train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one level.
-        cat_dims: Columns of ``train_X`` with codes of categories.
+        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance.
+        cat_dims: Columns of ``train_X`` with category codes.
 
     Other arguments are as in BoTorch.
 
     Raises:
-        TypeError: The data are not floating-point tensors, or a column is not an integer.
-        ValueError: The data do not fit each other, or ``cat_dims`` are not columns of codes.
+        TypeError: The data are not floating-point tensors, or ``cat_dims`` are not integers.
+        ValueError: Shapes of the data do not match, or ``cat_dims`` are not columns of codes.
     """
 
     cat_dims: tuple[int, ...]
@@ -341,11 +341,11 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         categorical_features: Sequence[int] | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Return the arguments of the constructor for a data set.
+        """Return the constructor's arguments for a data set.
 
         Args:
             training_data: Inputs, targets and, if known, noise variances.
-            categorical_features: The class's ``cat_dims``, under the name of BoTorch and Ax.
+            categorical_features: ``cat_dims``, under the name that BoTorch and Ax use.
             **options: Further arguments of the constructor.
         """
         if categorical_features is not None:
@@ -355,17 +355,17 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
     def condition_on_observations(
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
     ) -> Any:
-        """As in BoTorch, for inputs ``... x q x d`` and outcomes ``... x q x m``.
+        """Add observations as in BoTorch: inputs ``... x q x d``, outcomes ``... x q x m``.
 
         Raises:
-            TypeError: They are not floating-point tensors.
-            ValueError: Shapes do not fit, or a value is not finite.
+            TypeError: An argument is not a floating-point tensor.
+            ValueError: Shapes do not match, or a value is not finite.
         """
         X = self._check_points(X, added=True)
         check_tensors(Y=Y)
         if Y.dim() < X.dim() or Y.shape[-2:] != (X.size(-2), self._num_outputs):
             raise ValueError(
-                f"Y must be ... x {X.size(-2)} x {self._num_outputs} for X of the shape "
+                f"Y must be ... x {X.size(-2)} x {self._num_outputs} for X of shape "
                 f"{tuple(X.shape)}, got {tuple(Y.shape)}."
             )
         check_finite(Y=Y)
@@ -379,11 +379,11 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         targets: Tensor | None = None,
         strict: bool = True,
     ) -> None:
-        """As in GPyTorch, for inputs ``... x n x d`` before their transform, targets ``... x n``.
+        """Set untransformed inputs ``... x n x d`` and targets ``... x n`` as in GPyTorch.
 
         Raises:
             ValueError: The numbers of rows differ.
-            RuntimeError: ``strict`` is true, and a shape, type or device changes.
+            RuntimeError: ``strict`` is True, and a shape, dtype or device changes.
         """
         given = (inputs,) if isinstance(inputs, Tensor) else inputs
         x = (self.train_inputs if given is None else given)[0]
@@ -405,7 +405,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         posterior = super().posterior(X, *args, **kwargs)
         normal: Any = getattr(posterior, "distribution", None)
         covariance: Any = getattr(normal, "lazy_covariance_matrix", None)
-        if type(covariance) is BlockDiagLinearOperator:  # ModelListGP splits it by outputs
+        if type(covariance) is BlockDiagLinearOperator:  # ModelListGP slices it by output
             blocks = BlockDiagonal(covariance.base_linear_op)
             posterior.distribution = type(normal)(posterior.mean, blocks, interleaved=False)
         return posterior
@@ -415,9 +415,9 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
     ) -> MultivariateNormal:
         """Add jitter before the outcome transform.
 
-        GPyTorch's jitter in the unit of the targets may be too small at a training point. If
+        In the unit of the targets, GPyTorch's jitter may be too small at a training point. If
         BoTorch cannot factorise one covariance of a batch (``qLogNoisyExpectedImprovement``), it
-        draws all samples again and compares values of different draws.
+        draws all samples again, and then compares values of different draws.
         """
         if mvn.mean.size(-1) > 1 and not isinstance(self.covar_module, FeatureKernel):
             covariance = mvn.lazy_covariance_matrix
@@ -430,7 +430,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """As in GPyTorch, with one call of the kernel for few points."""
+        """Evaluate the prior as in GPyTorch, with one kernel call for few points."""
         if kwargs or type(self).forward is not SingleTaskGP.forward:
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
@@ -443,16 +443,16 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
             idcs: Indices of the outputs, from -m to m - 1.
 
         Raises:
-            ValueError: An output does not exist, or ``idcs`` is empty.
-            NotImplementedError: The class of the mean or likelihood does not tell which parameters
-                belong to which output.
+            ValueError: An index is out of range, or ``idcs`` is empty.
+            NotImplementedError: The output dimension of a mean's or likelihood's parameter is
+                unknown.
         """
         idcs = normalize_indices(idcs, self._num_outputs) or []
         if not idcs:
             raise ValueError("idcs must name at least one output, got none.")
         if self._num_outputs == 1:
             return super().subset_output(idcs)
-        # BoTorch does not index kernels in lists, so it handles all but the kernel
+        # BoTorch handles all parts but the kernel, because it does not index kernels in lists
         self._subset_batch_dict = _output_dimensions(self)
         kernel, self.covar_module = self.covar_module, None
         try:
@@ -467,13 +467,13 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
 
 
 def _transform_inputs_again(model: ExactModel, keys: Any) -> None:
-    """Transform the training inputs after a state was loaded."""
+    """Transform the training inputs after a ``state_dict`` was loaded."""
     with model._inputs_as_given():
         pass
 
 
 def event_dims(part: Module, name: str) -> int | None:
-    """Dimensions of a parameter of a mean or likelihood besides its batch; None if unknown."""
+    """Return the number of event dimensions of a mean's or likelihood's parameter, if known."""
     last = name.rpartition(".")[2]
     if isinstance(part, Likelihood):
         return 1 if last == "raw_noise" else None
@@ -492,9 +492,9 @@ def _output_dimensions(model: SingleTaskGP) -> dict[str, int]:
         batch = parameter.shape[: parameter.dim() - (num_dims or 0)]
         if num_dims is None or (batch and batch[-1] != model._num_outputs):
             raise NotImplementedError(
-                f"The output dimension of {name} with the shape {tuple(parameter.shape)} is "
-                "unknown: use one model per output in a ModelListGP."
+                f"The output dimension of {name} with shape {tuple(parameter.shape)} is unknown: "
+                "use one model per output in a ModelListGP."
             )
-        if batch:  # the outputs do not share it
+        if batch:  # outputs do not share the parameter
             found[name] = -1 - num_dims
     return found

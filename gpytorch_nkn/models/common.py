@@ -30,17 +30,17 @@ __all__ = [
     "reject_loo_cv",
 ]
 
-_NOISE_FLOOR = 1e-6  # smallest noise variance of standardised targets, for solvable systems
-_FLOOR_SHARE = 0.01  # largest negligible floor, as a fraction of the outcomes' standard deviation
+_NOISE_FLOOR = 1e-6  # smallest noise variance of standardised targets, for numerical stability
+_FLOOR_SHARE = 0.01  # largest negligible standard deviation, relative to the outcomes' one
 _BOTORCH_LEAST = 1e-8  # smallest standard deviation by which BoTorch's Standardize divides
-_ROUNDING = 10.0  # largest rounding error of a constant, in machine precisions
+_ROUNDING = 10.0  # largest rounding error of constant outcomes, in machine epsilons
 
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None = None) -> None:
     """Check inputs ``... x n x d``, and outcomes and noise variances ``... x n x m``.
 
     Raises:
-        TypeError: They are not floating-point tensors.
+        TypeError: An argument is not a floating-point tensor.
         ValueError: Numbers of rows differ, inputs have no columns, or a value is not finite.
     """
     present = {"train_X": train_X, "train_Y": train_Y}
@@ -48,14 +48,14 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
         present["train_Yvar"] = train_Yvar
     check_tensors(**present)
     if train_X.dim() < 2:
-        raise ValueError(f"train_X must be ... x n x d, got the shape {tuple(train_X.shape)}.")
+        raise ValueError(f"train_X must be ... x n x d, got shape {tuple(train_X.shape)}.")
     check_finite(**present)
     if train_Yvar is not None and train_Yvar.numel() and train_Yvar.min() < 0:
-        raise ValueError(f"train_Yvar must hold variances, at least 0, got {train_Yvar.min():.4g}.")
+        raise ValueError(f"train_Yvar must be non-negative, got {train_Yvar.min():.4g}.")
     if all(v.dim() > 1 for v in present.values()):
         if len({values.size(-2) for values in present.values()}) > 1:
             shapes = ", ".join(f"{name} {tuple(v.shape)}" for name, v in present.items())
-            raise ValueError(f"Data must have the same number of rows, got the shapes {shapes}.")
+            raise ValueError(f"Data must have the same number of rows, got shapes {shapes}.")
 
 
 def check_codes_kept(model: Any, train_X: Tensor) -> None:
@@ -68,7 +68,7 @@ def check_codes_kept(model: Any, train_X: Tensor) -> None:
         pairs = torch.stack([before, after.expand_as(before)], -1).flatten(0, -2)
         if not len(before.unique()) == len(after.unique()) == len(pairs.unique(dim=0)):
             raise ValueError(
-                f"input_transform must keep the categories of column {column} apart, got "
+                f"input_transform must not merge the categories of column {column}, got "
                 f"{type(model.input_transform).__name__}: give it the indices of other columns."
             )
 
@@ -76,27 +76,26 @@ def check_codes_kept(model: Any, train_X: Tensor) -> None:
 def outcome_transform_for(
     given: OutcomeTransform | _DefaultType | None, train_Y: Tensor
 ) -> OutcomeTransform | None:
-    """Return the given transform, or by default one that standardises outcomes of any size.
+    """Return the given transform; by default, standardise outcomes ``... x n x m`` of any scale.
 
     BoTorch's default does not scale outcomes with a standard deviation below 1e-8; this one does,
-    unless they differ by rounding alone. Outcomes are ``... x n x m``. Warns if GPyTorch's smallest
-    variance is not negligible.
+    unless they differ only by rounding. Warn if GPyTorch's smallest variance is not negligible.
     """
     options: dict[str, Any] = {}
     if train_Y.dim() > 1 and train_Y.size(-2) > 1:
         values = train_Y.detach()
         info, deviations = torch.finfo(values.dtype), values.std(-2)
         rounding = _ROUNDING * info.eps * values.abs().amax(-2)
-        least = max(rounding.min().item(), info.tiny**0.5)  # squares must not underflow
+        least = max(rounding.min().item(), info.tiny**0.5)  # avoids underflow of squares
         options["min_stdv"] = min(least, _BOTORCH_LEAST)
         floor = settings.min_variance.value(values.dtype)
         small = deviations[(deviations < floor**0.5 / _FLOOR_SHARE) & (deviations > least)]
         if small.numel() and (given is None or isinstance(given, _DefaultType | Standardize)):
             warn_user(
-                f"The outcomes have a standard deviation of {small.min():.1e}. GPyTorch's smallest "
-                f"variance, {floor:.0e}, makes predicted standard deviations too large: give "
-                "train_Y in a larger unit, or predict under gpytorch.settings.min_variance with "
-                "smaller values."
+                f"The outcomes have a standard deviation of {small.min():.1e}. Predicted standard "
+                f"deviations are too large, because GPyTorch's smallest variance is {floor:.0e}: "
+                "give train_Y in a larger unit, or predict under gpytorch.settings.min_variance "
+                "with smaller values."
             )
     if not isinstance(given, _DefaultType):
         return given
@@ -109,13 +108,13 @@ def check_likelihood(
     """Check that the likelihood is a GaussianLikelihood or None.
 
     Raises:
-        TypeError: It is another likelihood.
-        ValueError: There is a likelihood although noise variances are known.
+        TypeError: The likelihood is of another type.
+        ValueError: A likelihood is given together with known noise variances.
     """
     if likelihood is not None and train_Yvar is not None:
         raise ValueError(
-            f"Give likelihood or train_Yvar, got both: {type(likelihood).__name__} would infer the "
-            "noise variances that train_Yvar holds."
+            f"Give either likelihood or train_Yvar, got both: {type(likelihood).__name__} infers "
+            "the noise, and train_Yvar fixes it."
         )
     if likelihood is not None and type(likelihood) is not GaussianLikelihood:
         raise TypeError(
@@ -124,33 +123,33 @@ def check_likelihood(
 
 
 def reject_loo_cv(model: Any) -> None:
-    """Raise in ``forward`` if BoTorch's ``loo_cv`` calls it.
+    """Raise an error if BoTorch's ``loo_cv`` calls ``forward``, in eval mode.
 
     Features at inducing points omit a part of the prior variances, and standard deviations could be
     half of the correct ones. Other calls in eval mode use ``gpytorch.settings.prior_mode``.
     """
     if not model.training and settings.prior_mode.off():
         raise NotImplementedError(
-            f"{type(model).__name__} with inducing points has no prior in closed form in eval "
-            "mode, which loo_cv needs: call the model, or predict held-out rows by "
+            f"{type(model).__name__} with inducing points does not support forward in eval mode, "
+            "which loo_cv calls: call the model, or predict held-out rows by "
             "botorch.cross_validation.batch_cross_validation."
         )
 
 
 class PartsGP(ExactGP):
-    """Exact GP of the given kernel, mean and likelihood."""
+    """Exact GP with the given kernel, mean and likelihood."""
 
     def __init__(self, x: Tensor, y: Tensor, kernel: Kernel, mean: Mean, likelihood: Likelihood):
         super().__init__(x, y, likelihood)
         self.covar_module, self.mean_module = kernel, mean
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """The prior at inputs ``... x n x d``."""
+        """Return the prior at inputs ``... x n x d``."""
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def make_likelihood(batch_shape: torch.Size) -> GaussianLikelihood:
-    """Return a Gaussian likelihood with a weak prior on the noise and a floor below it."""
+    """Return a Gaussian likelihood with a weak noise prior and a smallest noise variance."""
     return GaussianLikelihood(
         noise_prior=log_normal_prior(0.01, 2.0),
         noise_constraint=GreaterThan(_NOISE_FLOOR, initial_value=0.01),

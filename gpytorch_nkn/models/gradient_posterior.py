@@ -1,4 +1,4 @@
-"""Posterior of the gradient of the function."""
+"""Posterior of a function's gradient."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
         \operatorname{cov}(\partial_a f(x), \partial_b f(x')) =
             \frac{\partial^2 c(x, x')}{\partial x_a\, \partial x'_b}
 
-    with the posterior mean m and covariance c, in the units of ``X`` and of the outcomes. An
-    ensemble has the moments of the mixture of its members.
+    with posterior mean m and covariance c, in units of the outcomes per unit of ``X``. For an
+    ensemble these are the moments of the mixture.
 
     Args:
-        model: A fitted model of one output, of GPyTorch, BoTorch or this package.
+        model: A fitted model with one output, of GPyTorch, BoTorch or this package.
         X: Points ``... x q x d``.
 
     Returns:
-        A normal distribution with mean ``... x q x d`` and covariance ``... x (q d) x (q d)``,
-        ordered by points, then columns.
+        A normal distribution with mean ``... x q x d`` and covariance ``... x (q d) x (q d)``, in
+        the order of points, then columns.
 
     Raises:
         TypeError: ``X`` is not a floating-point tensor.
-        ValueError: ``X`` is not ``... x q x d`` or not finite, or sample functions of the model
-            have no derivatives.
+        ValueError: ``X`` is not ``... x q x d`` or not finite, or the kernel is not twice
+            differentiable.
         NotImplementedError: The model has several outputs, or its posterior is not Gaussian.
 
     Example:
@@ -56,7 +56,7 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
     check_tensors(X=X)
     check_finite(X=X)
     if X.dim() < 2:
-        raise ValueError(f"X must be ... x q x d, got the shape {tuple(X.shape)}.")
+        raise ValueError(f"X must be ... x q x d, got shape {tuple(X.shape)}.")
     if getattr(model, "num_outputs", 1) != 1:
         raise NotImplementedError(
             f"The model must have one output, got {model.num_outputs}: take "
@@ -86,7 +86,7 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
     check_has_derivatives(found, getattr(model, "covar_module", model))
     away = (gradients - gradients.mean(0)).flatten(-2)
     found = (found + found.mT) / 2 + torch.einsum("s...a,s...b->...ab", away, away) / len(away)
-    # as an operator, because the covariance of repeated points is singular
+    # an operator, because the covariance of repeated points is singular
     return MultitaskMultivariateNormal(gradients.mean(0), to_linear_operator(found))
 
 
@@ -98,14 +98,14 @@ def _normal(model: Any, X: Tensor) -> MultivariateNormal:
         found = getattr(model.posterior(X), "distribution", None)
     if not isinstance(found, MultivariateNormal):
         raise NotImplementedError(
-            f"The posterior of {type(model).__name__} must be Gaussian, got one with an outcome "
-            "transform that is not linear: transform the outcomes beforehand."
+            f"The posterior of {type(model).__name__} must be Gaussian, got a nonlinear outcome "
+            "transform: transform the outcomes beforehand."
         )
     return found
 
 
 class _Smooth(Kernel):
-    """Kernel of GPyTorch with distances that are differentiable at equal inputs."""
+    """GPyTorch kernel with distances that are differentiable at equal inputs."""
 
     def __init__(self, base_kernel: Kernel):
         super().__init__()
@@ -125,13 +125,13 @@ class _Smooth(Kernel):
 
 @contextmanager
 def _smooth(model: Any, X: Tensor) -> Iterator[None]:
-    """Make a model of GPyTorch or BoTorch twice differentiable in a context."""
+    """Make a GPyTorch or BoTorch model twice differentiable inside a context."""
     kernel = getattr(model, "covar_module", None)
     if not isinstance(kernel, Kernel) or isinstance(model, ExactBaseGP):
         yield
         return
     with torch.no_grad():
-        _normal(model, X).mean  # noqa: B018 - fills caches with the model's own kernel
+        _normal(model, X).mean  # noqa: B018 - computes caches with the original kernel
     model.covar_module = _Smooth(kernel)
     try:
         yield

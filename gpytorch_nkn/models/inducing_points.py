@@ -1,4 +1,4 @@
-"""Selection of inducing points, and low-rank kernels and densities."""
+"""Selection of inducing points, and their low-rank kernels and densities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpytorch_nkn.mlls import exact_log_density
 
 __all__ = ["InducingFeatureKernel", "LowRankNormal", "select_inducing_points"]
 
-# Largest numbers of rows: k-means takes time in proportion, greedy selection a square matrix.
+# Largest numbers of rows: k-means takes time linear, greedy selection memory quadratic in them.
 _MAX_ROWS = {"kmeans": 20_000, "greedy_variance": 4_000}
 
 
@@ -32,17 +32,17 @@ def select_inducing_points(
     """Choose inducing points for inputs.
 
     Args:
-        x: Inputs ``... x n x d``. A random subset replaces more than 20,000 distinct rows (4,000
-            for ``"greedy_variance"``).
+        x: Inputs ``... x n x d``. More than 20,000 distinct rows (4,000 for
+            ``"greedy_variance"``) are replaced by a random subset.
         num_points: Number of points.
-        method: ``"kmeans"`` for cluster centres of columns with unit variance;
-            ``"greedy_variance"`` for rows with the largest variance under ``kernel`` given the
-            preceding ones (BoTorch's ``GreedyVarianceReduction``), which may stop early.
-        kernel: Trained kernel of ``"greedy_variance"``; the first of a batch.
-        seed: Determines every draw; the global random state is left alone.
+        method: ``"kmeans"`` for cluster centres, with columns scaled to unit variance.
+            ``"greedy_variance"`` adds the row with the largest posterior variance under ``kernel``
+            (BoTorch's ``GreedyVarianceReduction``), and may stop early.
+        kernel: Trained kernel for ``"greedy_variance"``; of a batch, the first is used.
+        seed: Determines all draws, independently of the global random state.
 
     Returns:
-        Points ``... x m x d``: all distinct rows if there are at most ``num_points``. The batch
+        Points ``... x m x d``, or all distinct rows if there are at most ``num_points``. The batch
         element with the fewest distinct rows limits ``m``.
 
     Raises:
@@ -79,7 +79,7 @@ def select_inducing_points(
 def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return sorted distinct rows and their counts."""
     first, order = x[:, 0].sort()
-    if bool((first.diff() > 0).all()):  # much faster than sorting whole rows
+    if bool((first.diff() > 0).all()):  # distinct first columns avoid sorting whole rows
         return x[order], torch.ones_like(order)
     rows, counts = torch.unique(x, dim=0, return_counts=True)
     return rows, counts
@@ -94,11 +94,11 @@ def _check(x: Tensor, num_points: int, method: str, kernel: Kernel | None) -> No
         raise ValueError(f"num_points must be at least 1, got {num_points}.")
     check_finite(x=x)
     if method == "greedy_variance" and kernel is None:
-        raise ValueError("kernel must be given for the method 'greedy_variance', got None.")
+        raise ValueError("kernel must be given for method='greedy_variance', got None.")
 
 
 def _greedy(rows: Tensor, num_points: int, kernel: Kernel) -> Tensor:
-    batch = len(kernel.batch_shape) - 1  # batch dimensions without the outputs
+    batch = len(kernel.batch_shape) - 1  # number of batch dimensions without outputs
     if batch > 0:
         kernel = index_kernel_batch(kernel, (0,) * batch)
     with torch.no_grad():
@@ -113,7 +113,7 @@ def _greedy(rows: Tensor, num_points: int, kernel: Kernel) -> Tensor:
 class InducingFeatureKernel(FeatureKernel):
     r"""Features :math:`L^{-1} k(Z, x)` of a kernel at inducing points, :math:`k(Z, Z) = L L^\top`.
 
-    Inducing points Z are ``... x m x d``, and trained if ``learned``.
+    The inducing points Z, ``... x m x d``, are trained if ``learned``.
 
     Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
     Processes.
@@ -125,7 +125,7 @@ class InducingFeatureKernel(FeatureKernel):
     def __init__(self, base_kernel: Kernel, inducing_points: Tensor, *, learned: bool = False):
         super().__init__(batch_shape=base_kernel.batch_shape)
         self.base_kernel = base_kernel
-        # a parameter also if frozen, because code that indexes batches knows parameters
+        # a parameter even if frozen, because batch indexing handles parameters
         points = nn.Parameter(inducing_points.clone(), requires_grad=learned)
         self.register_parameter("inducing_points", points)
 
@@ -136,11 +136,11 @@ class InducingFeatureKernel(FeatureKernel):
 
     @property
     def is_stationary(self) -> bool:
-        """False, as the approximation depends on the position."""
+        """False, because the approximation depends on the position."""
         return False
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor | LinearOperator:
-        """Covariance that the features omit; see :class:`FeatureKernel`."""
+        """Return the prior covariance outside the features; see :class:`FeatureKernel`."""
         features = self._features(x)
         omitted = kernel_values(self.base_kernel, x, x, diag=True) - features.square().sum(-1)
         if diag:
@@ -164,9 +164,9 @@ class InducingFeatureKernel(FeatureKernel):
 class LowRankNormal(MultivariateNormal):
     """Normal distribution whose density uses the low rank of its covariance.
 
-    BoTorch disables GPyTorch's structured densities for the whole process.
+    This class is needed because BoTorch disables GPyTorch's structured densities globally.
     """
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log density ``...`` at a value ``... x n``; the bound of Titsias at inducing points."""
+        """Return the log density at a value ``... x n``; Titsias' bound with inducing points."""
         return exact_log_density(self, value)

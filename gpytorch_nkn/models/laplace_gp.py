@@ -1,4 +1,4 @@
-"""GP with a non-Gaussian likelihood, by Laplace's approximation."""
+"""GP with a non-Gaussian likelihood and Laplace's approximation."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gpytorch_nkn.linalg import DelayedMatrix, check_finite, check_tensors, with
 
 __all__ = ["LaplaceGP"]
 
-_MAX_STEPS, _MAX_HALVINGS = 100, 20  # steps of Newton's method, and halvings of a step
-_TOLERANCE = 1e-6  # relative difference of K^-1 (f - m) and the slope, which are equal at the mode
-_LEAST_CURVATURE = 1e-8  # least W of pseudo-targets, relative to the largest
+_MAX_STEPS, _MAX_HALVINGS = 100, 20  # Newton steps, and halvings of one step
+_TOLERANCE = 1e-6  # relative difference between K^-1 (f - m) and the slope, equal at the mode
+_LEAST_CURVATURE = 1e-8  # smallest W of pseudo-targets, relative to the largest
 
 LogDensity = Callable[[Tensor], Tensor]  # log densities ... x N of latent values ... x N
 
 
 class LaplaceGP(GP):
-    r"""GP with a Gaussian approximation of its posterior around the mode.
+    r"""GP with Laplace's approximation, a Gaussian around the mode of the posterior.
 
     .. math::
         \hat f = \arg\max_f \log p(y \mid f) + \log N(f \mid m, K), \qquad
@@ -38,18 +38,18 @@ class LaplaceGP(GP):
             - \tfrac12 \log\lvert I + W^{1/2} K W^{1/2} \rvert
 
     :func:`gpytorch_nkn.fit.fit_best_of` maximises the evidence :math:`\log q(y)` plus the log
-    density of the priors, over the parameters of mean, kernel and likelihood. In eval mode,
-    ``model(x)`` is the latent posterior and ``model.likelihood(model(x))`` the predictive
-    distribution, as of an ``ApproximateGP``.
+    prior density over the parameters of mean, kernel and likelihood. In eval mode, ``model(x)`` is
+    the latent posterior and ``model.likelihood(model(x))`` the predictive distribution, as for an
+    ``ApproximateGP``.
 
-    It supports all likelihoods of GPyTorch with one latent value per observation and a log density
-    that is differentiable three times: Bernoulli, Student-t, beta, or a custom one. Where the log
-    density is not concave, as in the tails of Student-t, W is 0.
+    All GPyTorch likelihoods with one latent value per observation and a three times differentiable
+    log density are supported: Bernoulli, Student-t, beta, or your own. Where the log density is not
+    concave, as in the tails of Student-t, W is 0.
 
     Args:
-        train_inputs: ``N x D``.
-        train_targets: ``... x N``. Batch dimensions are independent latent functions, which may
-            share mean and covariance.
+        train_inputs: Inputs ``N x D``.
+        train_targets: Targets ``... x N``. Batch elements are independent latent functions, which
+            may share mean and covariance.
         likelihood: Likelihood of one latent function.
         mean_module, covar_module: Prior mean and covariance.
 
@@ -64,7 +64,7 @@ class LaplaceGP(GP):
     train_inputs: tuple[Tensor, ...]
     train_targets: Tensor
     _mode: _Mode | None
-    _start: Tensor | None  # the last mode, from which Newton's method starts
+    _start: Tensor | None  # previous mode, where Newton's method starts
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class LaplaceGP(GP):
         super().__init__()
         if isinstance(likelihood, SoftmaxLikelihood):
             raise NotImplementedError(
-                "LaplaceGP takes likelihoods of one latent function, got a SoftmaxLikelihood: take "
-                "a BernoulliLikelihood and targets of shape classes x N, 1 for the own class."
+                "LaplaceGP needs a likelihood of one latent function, got a SoftmaxLikelihood: use "
+                "a BernoulliLikelihood and one-hot targets of shape classes x N."
             )
         self.likelihood, self.mean_module, self.covar_module = likelihood, mean_module, covar_module
         self.set_train_data(train_inputs, train_targets)
@@ -98,7 +98,7 @@ class LaplaceGP(GP):
         check_tensors(train_inputs=x, train_targets=y)
         if x.dim() != 2 or y.dim() < 1 or y.size(-1) != x.size(0):
             raise ValueError(
-                "train_inputs must be N x D and train_targets ... x N, got the shapes "
+                "train_inputs must be N x D and train_targets ... x N, got shapes "
                 f"{tuple(x.shape)} and {tuple(y.shape)}."
             )
         check_finite(train_inputs=x, train_targets=y)
@@ -106,11 +106,11 @@ class LaplaceGP(GP):
         _forget(self)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Prior at inputs ``... x N x D``."""
+        """Return the prior at inputs ``... x N x D``."""
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
     def __call__(self, x: Tensor) -> MultivariateNormal:
-        """Return the prior in training mode, and the latent posterior at ``M x D`` in eval mode."""
+        """Return the prior (training mode) or the latent posterior (eval mode) at ``M x D``."""
         if self.training:
             return super().__call__(x)
         mode = self._mode_found()
@@ -126,7 +126,7 @@ class LaplaceGP(GP):
         return MultivariateNormal(mean, DelayedMatrix(variance, covariance))
 
     def log_evidence(self) -> Tensor:
-        """Laplace's approximation ``...`` of the log marginal likelihood, differentiable once."""
+        """Return Laplace's approximation of the log marginal likelihood, differentiable once."""
         x = self.train_inputs[0]
         mean, covariance = self.mean_module(x), self.covar_module(x).to_dense()
         log_density = self._log_density()
@@ -137,11 +137,11 @@ class LaplaceGP(GP):
         if not torch.is_grad_enabled():
             return value
         with torch.no_grad():
-            inverse = torch.cholesky_inverse(mode.factor)  # of B
+            inverse = torch.cholesky_inverse(mode.factor)  # inverse of B
             variance = (1 - inverse.diagonal(dim1=-2, dim2=-1)) / mode.curvature.clamp_min(1e-12)
             variance = torch.where(mode.curvature > 0, variance, 0.0)  # elsewhere W is constant
             third = _derivatives(log_density, mode.latent, 3)[3]
-            # derivatives of log|B| by the latent values, and of these by K and m
+            # chain rule: log|B| depends on the latent values, and these depend on K and m
             shift = mode.solve_moved(covariance, variance * third / 2)
             root = mode.curvature.sqrt()
             alpha = mode.alpha
@@ -160,8 +160,8 @@ class LaplaceGP(GP):
     def leave_one_out(self) -> MultivariateNormal:
         r"""Approximate the latent distribution of each training row given the other rows.
 
-        The Gaussian approximation, with variance :math:`v_i` and mean :math:`\hat f_i`, is divided
-        by the factor of row i:
+        The likelihood term of row i is divided out of the Gaussian approximation with variance
+        :math:`v_i` and mean :math:`\hat f_i`:
 
         .. math::
             v_{-i} = (1 / v_i - W_i)^{-1}, \qquad
@@ -184,16 +184,16 @@ class LaplaceGP(GP):
 
     @property
     def mode(self) -> tuple[Tensor, Tensor]:
-        r"""The latent mode and the curvature :math:`W`, each ``... x N``."""
+        r"""Return the latent mode and the curvature :math:`W`, each ``... x N``."""
         mode = self._mode_found()
         return mode.latent, mode.curvature
 
     @property
     def pseudo_targets(self) -> tuple[Tensor, Tensor]:
-        r"""Targets and noise variances of the exact GP with this posterior, each ``... x N``.
+        r"""Return targets and noise variances ``... x N`` of the exact GP with this posterior.
 
-        They are :math:`\hat f + W^{-1} \nabla \log p` and :math:`W^{-1}`. The least :math:`W` is a
-        small fraction of the largest, which keeps them finite.
+        They are :math:`\hat f + W^{-1} \nabla \log p` and :math:`W^{-1}`. :math:`W` is at least a
+        small fraction of its largest entry, so that both are finite.
         """
         mode = self._mode_found()
         least = _LEAST_CURVATURE * mode.curvature.amax(-1, keepdim=True)
@@ -209,7 +209,7 @@ class LaplaceGP(GP):
         return self._mode
 
     def _log_density(self) -> LogDensity:
-        """Log densities of the targets as a function of latent values."""
+        """Return the log densities of the targets as a function of latent values."""
         targets, likelihood = self.train_targets, self.likelihood
         if isinstance(likelihood, BernoulliLikelihood):
             signs = torch.where(targets > 0, 1.0, -1.0).to(targets)
@@ -229,30 +229,30 @@ class LaplaceGP(GP):
 
 
 def _forget(model: LaplaceGP, *_: Any) -> None:
-    """Clear results that depend on parameters or data."""
+    """Clear cached results that depend on parameters or data."""
     model._mode = model._start = None
 
 
 @dataclass
 class _Mode:
-    """Mode of the posterior, and the Gaussian approximation around it."""
+    """Mode of the posterior and Gaussian approximation around it."""
 
     latent: Tensor  # ... x N
     alpha: Tensor  # K^-1 (latent - mean), ... x N
-    slope: Tensor  # of the log density of the targets, ... x N
-    second: Tensor  # second derivatives of the log density, ... x N
-    curvature: Tensor  # W, ... x N, not negative
+    slope: Tensor  # first derivatives of the targets' log density, ... x N
+    second: Tensor  # second derivatives of the targets' log density, ... x N
+    curvature: Tensor  # W, non-negative, ... x N
     factor: Tensor  # Cholesky factor of B = I + W^1/2 K W^1/2, ... x N x N
-    log_joint: Tensor  # log density of the targets and of the latent values, ...
+    log_joint: Tensor  # joint log density of targets and latent values, ...
 
     def whiten(self, cross: Tensor) -> Tensor:
-        """``L^-1 W^1/2 k_*``, ``... x N x M``, for covariances ``... x M x N``."""
+        """Return ``L^-1 W^1/2 k_*``, ``... x N x M``, for covariances ``... x M x N``."""
         right = self.curvature.sqrt().unsqueeze(-1) * cross.mT
         return torch.linalg.solve_triangular(self.factor, right, upper=False)
 
     def solve_moved(self, covariance: Tensor, right: Tensor) -> Tensor:
         r"""Solve :math:`(I - \nabla\nabla \log p\, K) u = r` for vectors ``... x N``."""
-        if bool((self.second > 0).any()):  # W was cut off at 0
+        if bool((self.second > 0).any()):  # W was clipped at 0
             eye = torch.eye(right.size(-1)).to(right)
             system = eye - self.second.unsqueeze(-1) * covariance
             return torch.linalg.solve(system, right.unsqueeze(-1))[..., 0]
@@ -269,7 +269,7 @@ def _outer(vector: Tensor) -> Tensor:
 def _derivatives(
     log_density: LogDensity, latent: Tensor, order: int, *, keep: bool = False
 ) -> list[Tensor]:
-    """Return log densities ``... x N`` and derivatives up to an order, zeros up to order 3."""
+    """Return log densities ``... x N`` and three derivatives; zeros above the given order."""
     with torch.enable_grad():
         latent = latent.detach().requires_grad_()
         found = [log_density(latent)]
@@ -296,13 +296,13 @@ def _find_mode(
     eye = torch.eye(mean.size(-1), dtype=mean.dtype, device=mean.device)
 
     def at(alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """Latent values, and the log joint density up to the determinant of K."""
+        """Return latent values, and the joint log density without the determinant of K."""
         away = (covariance @ alpha.unsqueeze(-1))[..., 0]
         logs = log_density(mean + away).sum(-1) - (alpha * away).sum(-1) / 2
         return mean + away, torch.where(logs.isnan(), -torch.inf, logs)
 
     def step(latent: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """``K^-1 (f - m)`` after a full step; slopes, second derivatives, W and the factor."""
+        """Return ``K^-1 (f - m)`` after a full step; slopes, second derivatives, W, the factor."""
         _, slope, second, _ = _derivatives(log_density, latent, 2)
         curvature = (-second).clamp_min(0)
         root = curvature.sqrt()

@@ -1,4 +1,4 @@
-"""BoTorch's MultiTaskGP with a kernel of the inputs that learns its structure."""
+"""BoTorch's MultiTaskGP with a network as the kernel of the inputs."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = ["NKNMultiTaskGP"]
 
 
 class TaskStandardize(StratifiedStandardize):
-    """BoTorch's standardisation by task, with lazy covariances of many points."""
+    """BoTorch's standardisation by task, with lazy covariances between many points."""
 
     def untransform_posterior(self, posterior: Any, X: Tensor | None = None) -> Any:
-        """Posterior ``... x q x 1`` at points ``... x q x (d + 1)``, in the units of the data."""
+        """Return the posterior ``... x q x 1`` at ``... x q x (d + 1)``, in units of the data."""
         normal: Any = getattr(posterior, "distribution", None)
         if type(normal) is not MultivariateNormal or X is None or X.size(-2) <= FEW_POINTS:
             return super().untransform_posterior(posterior, X)
@@ -52,40 +52,40 @@ class TaskStandardize(StratifiedStandardize):
 
 
 class _TaskProduct(ProductKernel):
-    """Product of a kernel of the inputs and one of the tasks, with the package's strategy."""
+    """Product of an input kernel and a task kernel, with the package's prediction strategy."""
 
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
     ) -> BatchPredictionStrategy:
-        """Return the strategy of the package's own kernels."""
+        """Return the prediction strategy of the package's kernels."""
         return BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
 
 class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
-    r"""Exact GP of correlated tasks, with a kernel of the inputs that learns its structure.
+    r"""Exact GP of correlated tasks with a network as the kernel of the inputs.
 
     .. math::
         \operatorname{cov}(f_s(x), f_t(x')) = B_{st}\, k(x, x')
 
-    with a network :math:`k` and BoTorch's covariance of tasks :math:`B`, whose entries are
-    positive. Each row is one observation of one task. Use it in place of
-    :class:`botorch.models.MultiTaskGP`, for several outcomes, outcomes with missing values, and
+    with a network :math:`k` and BoTorch's task covariance :math:`B`, whose entries are positive.
+    Each row is one observation of one task. Use it in place of
+    :class:`botorch.models.MultiTaskGP` for several outcomes, outcomes with missing values, and
     transfer from earlier experiments.
 
-    Unlike MultiTaskGP it standardises the outcomes of each task separately, and it has a noise
-    level per task for any integers (MultiTaskGP needs tasks 0, 1, ...).
+    Unlike MultiTaskGP, it standardises the outcomes of each task separately, and tasks with their
+    own noise variance may be any integers (MultiTaskGP needs tasks 0, 1, ...).
 
     Args:
-        train_X: Inputs ``n x (d + 1)``, with the task, a non-negative integer, in one column.
+        train_X: Inputs ``n x (d + 1)``; one column is the task, a non-negative integer.
         train_Y: Outcomes ``n x 1``.
-        task_feature: Index of the task's column.
-        train_Yvar: Known noise variances ``n x 1``; ``None`` infers one level per task.
+        task_feature: Index of the task column.
+        train_Yvar: Known noise variances ``n x 1``; ``None`` infers one variance per task.
         structure: Kernel of the inputs, as in :class:`.NKNSingleTaskGP`.
-        rank: Rank of the covariance of tasks; ``None`` for full rank.
+        rank: Rank of the task covariance; ``None`` for full rank.
         output_tasks: Tasks of the posterior; ``None`` for all.
         all_tasks: All tasks, if some have no observations.
         task_covar_prior, likelihood, mean_module: As in BoTorch.
-        outcome_transform: Default: standardise each task; ``None`` for none.
+        outcome_transform: By default, standardise each task; ``None`` for no transform.
         input_transform: Applied to all ``d + 1`` columns; exclude the task
             (``Normalize(d + 1, indices=...)``).
 
@@ -95,7 +95,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         MemoryError: The covariance matrices do not fit into free memory.
         TypeError: The data are not floating-point tensors, or ``structure`` is neither a name nor a
             network.
-        ValueError: Tasks are not non-negative integers, the data do not fit each other, or
+        ValueError: Tasks are not non-negative integers, shapes of the data do not match, or
             ``structure`` does not fit the input columns.
 
     Reference: Bonilla, Chai and Williams (2007), Multi-task Gaussian Process Prediction, equation
@@ -132,7 +132,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         check_training_data(train_X, train_Y, train_Yvar)
         if train_X.dim() != 2 or train_Y.shape != (len(train_X), 1) or not len(train_X):
             raise ValueError(
-                "train_X must be n x (d + 1) and train_Y n x 1 with n > 0, got the shapes "
+                "train_X must be n x (d + 1) and train_Y n x 1 with n > 0, got shapes "
                 f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}."
             )
         check_dense("NKNMultiTaskGP", train_X.size(-2), train_X)
@@ -145,13 +145,13 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         if likelihood is None and train_Yvar is None:
             prior = LogNormalPrior(-4.0, 1.0)
             floor = GreaterThan(MIN_INFERRED_NOISE_LEVEL, None, initial_value=prior.mode)
-            # the likelihood uses the task as the index of its noise
+            # the likelihood indexes its noise by task
             likelihood = HadamardGaussianLikelihood(
                 tasks[-1] + 1, prior, floor, task_feature_index=task_feature
             )
         kernel = make_kernel(structure, num_columns, torch.Size([])).to(train_X)
         check_columns(kernel, num_columns, train_Y)
-        with torch.random.fork_rng():  # BoTorch draws the covariance of tasks
+        with torch.random.fork_rng():  # BoTorch draws the task covariance
             torch.manual_seed(0)
             super().__init__(
                 train_X,
@@ -176,7 +176,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         self.keep_inputs_fresh()
         for part in self.modules():
             if isinstance(part, PositiveIndexKernel) and "IndexKernelPrior" in part._priors:
-                prior = part._priors["IndexKernelPrior"][0]  # BoTorch's lambdas do not pickle
+                prior = part._priors["IndexKernelPrior"][0]  # BoTorch's lambdas cannot be pickled
                 part.register_prior("IndexKernelPrior", prior, _correlations, _set_correlations)
 
     def posterior(  # type: ignore[override]
@@ -186,7 +186,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         observation_noise: bool | Tensor = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> Any:
-        """As in BoTorch, at points ``... x q x (d + 1)``, or ``... x q x d`` for all tasks."""
+        """Return the posterior at ``... x q x (d + 1)``, or of all tasks at ``... x q x d``."""
         X = self._check_points(X)
         if X.size(-1) == self.num_non_task_features + 1:
             return super().posterior(X, output_indices, observation_noise, posterior_transform)
@@ -196,7 +196,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
             torch.cat([X[..., :column], X.new_full(shape, task), X[..., column:]], -1)
             for task in tasks
         ]
-        # in long form, because the outcome transform needs the task of every row
+        # long form, because the outcome transform needs the task of every row
         found = super().posterior(torch.cat(rows, -2), None, observation_noise)
         if len(tasks) > 1:
             normal = found.distribution
@@ -230,7 +230,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         has_task = isinstance(X, Tensor) and X.shape[-1:] == (self.num_non_task_features + 1,)
         X = super()._check_points(X, added, self.num_non_task_features + has_task)
         if not X.numel():
-            raise ValueError(f"X must hold at least one point, got the shape {tuple(X.shape)}.")
+            raise ValueError(f"X must have at least one point, got shape {tuple(X.shape)}.")
         return X
 
 
@@ -247,7 +247,8 @@ def _tasks(train_X: Tensor, task_feature: int, all_tasks: list[int] | None) -> l
     width = train_X.size(-1)
     if width < 2 or not -width <= task_feature < width:
         raise ValueError(
-            f"task_feature must be one of at least two columns, got {task_feature} for {width}."
+            "task_feature must be the index of one of at least two columns, got "
+            f"{task_feature} for {width}."
         )
     column = train_X[..., task_feature]
     found = column.unique().tolist()
@@ -258,7 +259,7 @@ def _tasks(train_X: Tensor, task_feature: int, all_tasks: list[int] | None) -> l
         return observed
     if not set(observed) <= set(all_tasks) or min(all_tasks) < 0:
         raise ValueError(
-            f"all_tasks must be non-negative and hold all observed tasks {observed}, got "
+            f"all_tasks must be non-negative and contain all observed tasks {observed}, got "
             f"{all_tasks}."
         )
     return sorted(all_tasks)

@@ -1,4 +1,4 @@
-"""BoTorch's SingleTaskGP with a kernel that learns its structure."""
+"""BoTorch's SingleTaskGP with a network as its kernel."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ __all__ = ["NKNSingleTaskGP"]
 
 
 class NKNSingleTaskGP(ExactBaseGP):
-    """Exact GP with a network that learns the kernel's structure, in place of SingleTaskGP.
+    """Exact GP whose kernel structure is learned by a network, for use in place of SingleTaskGP.
 
-    Several outputs are independent, each with its own network. Inputs should be in the unit cube.
+    Outputs are independent, each with its own network. Inputs should be in the unit cube.
 
     Args:
         train_X: Inputs ``... x n x d``.
         train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one level.
-        cat_dims: Columns of ``train_X`` with integer codes of categories, as in
-            :class:`botorch.models.MixedSingleTaskGP`. A named structure has categorical kernels for
-            them, see :meth:`.NeuralKernelNetwork.optimization`; a custom network needs a
+        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance.
+        cat_dims: Columns of ``train_X`` with integer category codes, as in
+            :class:`botorch.models.MixedSingleTaskGP`. Named structures have categorical kernels
+            for them, see :meth:`.NeuralKernelNetwork.optimization`; a custom network needs a
             :class:`gpytorch_nkn.kernels.CategoricalKernel`. Exclude them from ``input_transform``
             (``Normalize(d, indices=...)``). Optimise acquisition functions by
             ``optimize_acqf_mixed`` or ``optimize_acqf_mixed_alternating``.
-        structure: The kernel:
+        structure: Kernel of the model:
 
-            - ``"optimization"``: :meth:`.NeuralKernelNetwork.optimization` in a ScaleKernel: near
-              a sum of one-dimensional kernels while there are few points.
+            - ``"optimization"``: :meth:`.NeuralKernelNetwork.optimization` in a ScaleKernel. With
+              few points it stays near a sum of one-dimensional kernels.
             - ``"pairs"``: :meth:`.NeuralKernelNetwork.pairs` in a ScaleKernel.
-            - ``"additive"``, ``"regression"``, ``"tabular"``: the presets of these names.
-            - ``"columns"``, ``"spectral"``: :meth:`.NeuralKernelNetwork.tabular` with
-              ``columns=True``, a kernel per column, or ``spectral=4``, frequencies across columns.
-            - ``"isotropic"``: the same with ``ard=False``, one lengthscale for all columns.
-            - ``"time_series"``, ``"texture"``: the presets of these names, for one input column.
-            - ``"paper"``: the network of the paper's section 5.3: ``"additive"`` without priors,
-              for maximum likelihood.
-            - A network, or a ScaleKernel of one. The model takes a copy with its own batch shape,
-              and adds a ScaleKernel if the last layer is a simplex.
+            - ``"additive"``, ``"regression"``, ``"tabular"``: presets of these names.
+            - ``"columns"``, ``"spectral"``, ``"isotropic"``: :meth:`.NeuralKernelNetwork.tabular`
+              with ``columns=True`` (a kernel per column), ``spectral=4`` (frequencies across
+              columns) or ``ard=False`` (one lengthscale for all columns).
+            - ``"time_series"``, ``"texture"``: presets of these names, for one input column.
+            - ``"paper"``: the paper's network (section 5.3), ``"additive"`` without priors, for
+              maximum likelihood.
+            - A network, or a ScaleKernel of one. The model copies it with its own batch shape, and
+              adds a ScaleKernel if the last layer is a simplex.
         likelihood, mean_module, outcome_transform, input_transform: As in
             :class:`botorch.models.SingleTaskGP`.
 
-    ``fit_gpytorch_mll`` trains it by :func:`gpytorch_nkn.bo.fit_bo_model` from several starts and
-    takes that function's options, or by BoTorch's optimisers if it gets options of BoTorch. In a
-    loop, start from the last model: ``fit_bo_model(model, previous=last)``.
+    ``fit_gpytorch_mll`` trains the model by :func:`gpytorch_nkn.bo.fit_bo_model` from several
+    starts and accepts its options; with BoTorch's options it uses BoTorch's optimisers. In a loop,
+    start from the last model: ``fit_bo_model(model, previous=last)``.
 
     Raises:
         MemoryError: The covariance matrices do not fit into free memory.
@@ -65,8 +65,8 @@ class NKNSingleTaskGP(ExactBaseGP):
             categories.
 
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning for Gaussian
-    Processes, section 5.3. With tens of points the paper's network, trained by maximum likelihood,
-    is often no better than a Matern kernel; the default therefore differs.
+    Processes, section 5.3. The default differs, because with tens of points the paper's network,
+    trained by maximum likelihood, is often no better than a Matern kernel.
 
     Example:
         >>> from botorch.fit import fit_gpytorch_mll
@@ -101,7 +101,7 @@ class NKNSingleTaskGP(ExactBaseGP):
             cat_dims=cat_dims,
         )
         check_dense("NKNSingleTaskGP", train_X.size(-2), train_X)
-        num_columns = self.covar_module.ard_num_dims  # of BoTorch's kernel
+        num_columns = self.covar_module.ard_num_dims  # BoTorch's kernel, replaced below
         self.covar_module = make_kernel(
             structure,
             num_columns,

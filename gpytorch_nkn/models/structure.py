@@ -1,4 +1,4 @@
-"""The kernel of a model, given its structure."""
+"""Kernel of a model, given its structure."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def make_kernel(
     cat_dims: Sequence[int] = (),
     any_kernel: bool = False,
 ) -> Kernel:
-    """Return a kernel with a batch shape for a name, a network or a ScaleKernel of one.
+    """Return a kernel with a batch shape, given a name, a network or a ScaleKernel of one.
 
-    A name is one of ``NETWORKS``; kernels are copied. With ``any_kernel`` the kernel need not be a
-    network.
+    Names are keys of ``NETWORKS``; kernels are copied. With ``any_kernel``, other kernels are
+    accepted too.
 
     Raises:
-        TypeError: ``structure`` is of another type.
+        TypeError: ``structure`` has another type.
         ValueError: The name is unknown or does not fit the columns, or the batch shape of the
             kernel does not broadcast to ``batch_shape``.
     """
@@ -53,7 +53,7 @@ def make_kernel(
                 "structure must be a name, a NeuralKernelNetwork or a ScaleKernel of one, got "
                 f"{type(network).__name__}; for other kernels use SingleTaskGP(covar_module=...)."
             )
-        # a copy, as several models may be made of the same network
+        # copy the network, because several models may use it
         network = _copied(network, batch_shape)
         if type(structure) is ScaleKernel:
             scaled = _copied(structure, batch_shape)
@@ -66,20 +66,18 @@ def make_kernel(
 
 
 def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
-    """Check that a kernel fits the inputs and that a network uses all their columns.
+    """Check that a kernel fits the inputs, and that a network uses all input columns.
 
     Raises:
-        ValueError: The kernel cannot be evaluated at inputs of so many columns, or its primitives
-            ignore a column although no ``active_dims`` are given.
+        ValueError: The kernel cannot be evaluated at inputs with ``num_columns`` columns, or its
+            primitives ignore a column although no ``active_dims`` are given.
     """
     point = like.new_zeros(1, num_columns)
     try:
         with torch.no_grad():
             kernel(point).to_dense()
     except (IndexError, RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"The structure does not fit {num_columns} input columns: {error}"
-        ) from error
+        raise ValueError(f"structure does not fit {num_columns} input columns: {error}") from error
     network = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
     if not isinstance(network, NeuralKernelNetwork):
         return
@@ -87,8 +85,8 @@ def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
         used = set().union(*(_columns(part, num_columns) for part in network.primitives))
         if len(used) < num_columns:
             raise ValueError(
-                f"No primitive of the structure sees the columns {set(range(num_columns)) - used} "
-                f"of {num_columns}; give the network active_dims to omit them."
+                f"Primitives of the network must use all {num_columns} input columns, but ignore "
+                f"{set(range(num_columns)) - used}; give the network active_dims to omit them."
             )
 
 
@@ -108,7 +106,7 @@ def check_scale(kernel: Kernel, inputs: Tensor) -> None:
 
 
 def _columns(kernel: Kernel, num_columns: int) -> set[int]:
-    """The input columns that a kernel sees."""
+    """Return the input columns that a kernel uses."""
     if kernel.active_dims is not None:
         return {column % num_columns for column in kernel.active_dims.tolist()}
     if isinstance(kernel, AdditiveKernel | ProductKernel):
@@ -123,6 +121,6 @@ def _copied(kernel: K, batch_shape: torch.Size) -> K:
         return expand_kernel_batch(kernel, batch_shape)
     except RuntimeError:
         raise ValueError(
-            f"The structure has the batch shape {tuple(kernel.batch_shape)}, which does not "
-            f"broadcast to that of the model, {tuple(batch_shape)}."
+            "The batch shape of structure must broadcast to the model's, "
+            f"{tuple(batch_shape)}, got {tuple(kernel.batch_shape)}."
         ) from None

@@ -213,12 +213,12 @@ def test_points_have_the_type_of_the_bounds(dtype):
 
 
 WRONG = [
-    ({"incumbent": torch.ones(2)}, "B x 3 .* got the shape \\(2,\\)"),
-    ({"incumbent": torch.ones(0, 3)}, r"at least one point, got the shape \(0, 3\)"),
-    ({"incumbent": torch.ones(1, 1, 3)}, r"got the shape \(1, 1, 3\)"),
+    ({"incumbent": torch.ones(2)}, "B x 3 .* got shape \\(2,\\)"),
+    ({"incumbent": torch.ones(0, 3)}, r"at least one point, got shape \(0, 3\)"),
+    ({"incumbent": torch.ones(1, 1, 3)}, r"got shape \(1, 1, 3\)"),
     ({"incumbent": torch.tensor([0.0, torch.nan, 3.0])}, "finite, got .*nan"),
-    ({"fixed_features": {0: torch.ones(4)}}, r"one value, got the shape \(4,\) for column 0"),
-    ({"fixed_features": {3: 1.0}}, "fixed_features must be some of 3 columns, got 3"),
+    ({"fixed_features": {0: torch.ones(4)}}, r"one value, got shape \(4,\) for column 0"),
+    ({"fixed_features": {3: 1.0}}, "fixed_features must be among 3 columns, got 3"),
 ]
 
 
@@ -248,7 +248,7 @@ def test_one_shot_acquisition_functions_have_generators_of_their_own(name):
         acquisition = qHypervolumeKnowledgeGradient(
             model, ref_point=torch.zeros(2), num_fantasies=2, num_pareto=2
         )
-    with pytest.raises(NotImplementedError, match=f"{name} is a one-shot"):
+    with pytest.raises(NotImplementedError, match=f"one-shot acquisition function, got {name}"):
         sweep(acquisition)
 
 

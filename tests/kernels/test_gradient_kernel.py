@@ -203,7 +203,7 @@ def test_gradients_have_the_units_of_inputs_and_outcomes_and_batch_shapes():
             NotImplementedError,
             "one output, got 2: take model.subset",
         ),
-        (lambda x: (SingleTaskGP(x, x[:, :1]), x[0]), ValueError, r"q x d, got the shape \(2,\)"),
+        (lambda x: (SingleTaskGP(x, x[:, :1]), x[0]), ValueError, r"q x d, got shape \(2,\)"),
         (
             lambda x: (SingleTaskGP(x, x[:, :1]), x * torch.nan),
             ValueError,
@@ -213,7 +213,7 @@ def test_gradients_have_the_units_of_inputs_and_outcomes_and_batch_shapes():
         (
             lambda x: (SingleTaskGP(x, x[:, :1], outcome_transform=Log()), x),
             NotImplementedError,
-            "SingleTaskGP must be Gaussian, .* outcome transform that is not linear",
+            "SingleTaskGP must be Gaussian, got a nonlinear outcome transform",
         ),
     ],
 )

@@ -203,7 +203,7 @@ def test_a_subclass_has_the_words_of_its_base_and_its_own_values():
     x = torch.rand(6, 1)
     assert spec_of(Twice()).role == "smooth" and short_name(Twice()) == "Twice"
     spectral_features(NeuralKernelNetwork([Same()], []), num_inputs=1, num_outputs=2)
-    with pytest.raises(NotImplementedError, match="No random features are known for Twice"):
+    with pytest.raises(NotImplementedError, match="Twice has no random features"):
         spectral_features(NeuralKernelNetwork([Twice()], []), num_inputs=1, num_outputs=2)
     network = NeuralKernelNetwork([Twice()], [])
     assert_same(evaluate("tiles", network, x), evaluate("plain", network, x))

@@ -154,7 +154,7 @@ def test_fit_best_of_trains_it_and_copies_predict_alike(case):
 
 def test_wrong_data_and_likelihoods_are_rejected():
     model = make("bernoulli")
-    with pytest.raises(ValueError, match="must be N x D.*got the shapes"):
+    with pytest.raises(ValueError, match="must be N x D.*got shapes"):
         model.set_train_data(X[:5])
     with pytest.raises(ValueError, match="must be finite"):
         model.set_train_data(targets=torch.full((30,), torch.nan, dtype=torch.float64))

@@ -101,7 +101,7 @@ def test_input_transforms_leave_codes_alone(cls, trained):
     other = cls(scale * x, function(x), cat_dims=[2], input_transform=Normalize(3))
     posteriors = [one.eval().posterior(scale * x[:5]).mean for one in (model, other)]
     torch.testing.assert_close(*posteriors)
-    with pytest.raises(ValueError, match=r"keep the categories of column 2 apart, got Collapse"):
+    with pytest.raises(ValueError, match=r"not merge the categories of column 2, got Collapse"):
         cls(x, function(x), cat_dims=[2], input_transform=Collapse(integer_indices=[2]))
 
 

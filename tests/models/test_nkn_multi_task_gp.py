@@ -116,7 +116,7 @@ def test_a_task_without_data_has_a_prediction():
         (lambda x: x + 0.5, {}, r"Tasks must be non-negative integers, got \[0.5, 1.5\]"),
         (lambda x: x - 1, {}, "Tasks must be non-negative integers"),
         (lambda x: x, {"all_tasks": [0]}, r"observed tasks \[0, 1\], got \[0\]"),
-        (lambda x: x, {"task_feature": 2}, "task_feature must be one of .* got 2 for 2"),
+        (lambda x: x, {"task_feature": 2}, "task_feature must be the index .* got 2 for 2"),
         (lambda x: x, {"structure": RBFKernel()}, "structure must be a name"),
     ],
 )

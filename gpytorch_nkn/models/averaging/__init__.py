@@ -1,4 +1,4 @@
-"""GPs whose structure is averaged over."""
+"""GPs that average over kernel structures."""
 
 from gpytorch_nkn.models.averaging.fit_structures import fit_structure_ensemble_gp
 from gpytorch_nkn.models.averaging.structure_ensemble_gp import StructureEnsembleGP

@@ -1,4 +1,4 @@
-"""Training of the structures of an ensemble, and their stacking weights."""
+"""Training of an ensemble's structures and stacking weights."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from gpytorch_nkn.models.common import PartsGP
 __all__ = ["fit_structure_ensemble_gp"]
 
 _ITERATIONS = 75
-# Pseudo-observations that all structures predict equally well, which shrink the weights towards
-# equal ones while there are few points.
+# Number of pseudo-observations that all structures predict equally well. With few points they
+# shrink the weights towards equal weights.
 _PRIOR_POINTS = 4.0
-_OF_CATEGORIES = 4  # factor of the iterations with categorical columns
+_OF_CATEGORIES = 4  # factor by which categorical columns increase the iterations
 
 
 @trains(StructureEnsembleGP)
@@ -42,18 +42,19 @@ def fit_structure_ensemble_gp(
 ) -> StructureEnsembleGP:
     r"""Train every structure, and learn stacking weights from held-out predictions.
 
-    L-BFGS maximises the posterior of each structure's parameters from the model's parameters. The
-    weights maximise the leave-one-out log density of the mixture, with a Dirichlet prior
-    (:func:`gpytorch_nkn.averaging.stacking_weights`). In a loop, train a new model each time; a
-    start from the last parameters does not improve it.
+    L-BFGS maximises the posterior of each structure's parameters, starting at the model's values.
+    The weights maximise the leave-one-out log density of the mixture, with a Dirichlet prior
+    (:func:`gpytorch_nkn.averaging.stacking_weights`). In a loop, train a new model each time;
+    starting from the last parameters brings no improvement.
 
     Args:
         model: Model to train in place.
         max_iterations: L-BFGS iterations of each structure; ``None`` for 75, or 300 with
             categorical columns.
-        budget: Wall time in seconds; structures that it does not reach keep their parameters.
-        seed: As in other trainers, without effect.
-        progress: Show progress bars, if standard error is a terminal.
+        budget: Wall time in seconds. When it is over, the remaining structures keep their
+            parameters.
+        seed: Unused; other trainers have it too.
+        progress: Show progress bars if standard error is a terminal.
 
     Returns:
         ``model``, in eval mode. Structures whose training failed get weight zero and a warning.
@@ -62,18 +63,18 @@ def fit_structure_ensemble_gp(
         TypeError: ``model`` is not a StructureEnsembleGP.
         ValueError: ``model`` is a fantasy, or an option is invalid.
         RuntimeError: The training of every structure failed.
-        KeyboardInterrupt: Ctrl-C came before the first step; later it ends the training with the
-            best parameters so far.
+        KeyboardInterrupt: Ctrl-C was pressed before the first step. A later Ctrl-C ends the
+            training with the best parameters so far.
     """
     check_counts(0, seed=seed)
     if max_iterations is not None:
         check_counts(1, max_iterations=max_iterations)
     if model.train_targets.dim() != 2:
         raise ValueError(
-            "model must hold one data set, got targets of shape "
-            f"{tuple(model.train_targets.shape)}: fantasies keep the parameters of their model."
+            "model must have one data set, got targets of shape "
+            f"{tuple(model.train_targets.shape)}; fantasies cannot be trained."
         )
-    model.eval()  # makes the transformed inputs the training inputs
+    model.eval()  # transforms the training inputs
     model.check_members()
     model.part_values = model.structure_values()
     session = Session(budget=budget, seed=seed, progress=False)
@@ -128,14 +129,14 @@ def _part(
     mean, likelihood = model.member_parts(model.part_values[number])
     if noise is not None:
         noise = noise * warp_slope(y, warp).square()
-        least = settings.min_fixed_noise.value(y.dtype)  # below it GPyTorch warns and rounds up
+        least = settings.min_fixed_noise.value(y.dtype)  # GPyTorch rounds smaller noise up
         likelihood.noise_covar.noise = noise.clamp_min(least)
     kernel = model.covar_module.kernels[number]
     return PartsGP(x, warped(y, warp), kernel, mean, likelihood).train()
 
 
 def _values_of(part: PartsGP, model: StructureEnsembleGP) -> Tensor:
-    """Return the raw values of the parameters that structures do not share."""
+    """Return the raw values of the parameters that are not shared between structures."""
     own = [part.get_parameter(name).detach().flatten() for name in model.member_parameters()]
     return torch.cat([part.train_targets.new_empty(0), *own])
 
@@ -143,7 +144,7 @@ def _values_of(part: PartsGP, model: StructureEnsembleGP) -> Tensor:
 def _leave_one_out(part: PartsGP, y: Tensor, noise: Tensor | None, warp: Tensor) -> Tensor:
     """Return leave-one-out log densities ``N`` of the targets; -infinity if a solve fails.
 
-    Known noise is on the scale of the targets, inferred noise on the scale of the warp.
+    Known noise is on the scale of the targets, and inferred noise on the warped scale.
     """
     try:
         mean, variance = leave_one_out(part)

@@ -1,4 +1,4 @@
-"""Outcome warps of the members of an ensemble."""
+"""Outcome warps of ensemble members."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = [
     "warped",
 ]
 
-# Direction, location, scale, end, mean and standard deviation, and the best value of a warp; a
-# direction of 0 is the identity.
+# A warp consists of direction (0 for the identity), location, scale, end, mean, standard deviation
+# and best value.
 IDENTITY = (0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0)
 
 _LOCATIONS = (0.5, 0.75, 0.9, 1.0)  # candidate locations, as quantiles
 _SCALES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)  # candidate scales, in standard deviations
-_LEAST = 1e-3  # smallest distance of a secant, in standard deviations
+_LEAST = 1e-3  # smallest distance between the points of a secant, in standard deviations
 
 
 def warped(y: Tensor, warp: Tensor) -> Tensor:
     r"""Warp values ``...`` by warps ``... x 7`` from :func:`fit_warp`.
 
-    With :math:`u = \pm (y - a) / c` the result is :math:`u` above 0 and :math:`-\log(1 - u)` below,
-    linear beyond the data, then standardised. This compresses values far from :math:`a` on one
-    side.
+    With :math:`u = \pm (y - a) / c` the warp is :math:`u` for :math:`u > 0`, :math:`-\log(1 - u)`
+    below, and linear beyond the data; the result is then standardised. It compresses values far
+    from :math:`a` on one side.
     """
     direction, location, scale, end, mean, std, _ = warp.unbind(-1)
     u = direction * (y - location) / scale
@@ -48,7 +48,7 @@ def warped(y: Tensor, warp: Tensor) -> Tensor:
 
 
 def warp_slope(y: Tensor, warp: Tensor) -> Tensor:
-    """Derivative of :func:`warped` with respect to ``y``."""
+    """Return the derivative of :func:`warped` with respect to ``y``."""
     direction, location, scale, end, _, std, _ = warp.unbind(-1)
     below = torch.minimum((direction * (location - y) / scale).clamp_min(0), end)
     slope = 1 / ((1 + below) * scale * std)
@@ -68,10 +68,10 @@ def unwarped(z: Tensor, warp: Tensor) -> Tensor:
 
 @torch.no_grad()
 def fit_warp(y: Tensor, maximize: bool = True) -> Tensor:
-    """Choose the warp, ``7``, with the highest normal likelihood of values ``N``.
+    """Return the warp, ``7``, with the highest normal likelihood of values ``N``.
 
-    Candidates are a few locations, scales and directions. The best value, which :func:`secant`
-    uses, is the largest, or with ``maximize=False`` the smallest.
+    Candidates are a few locations, scales and directions. :func:`secant` uses the best value: the
+    largest or, with ``maximize=False``, the smallest.
     """
     best = y.max() if maximize else y.min()
     std = y.std() if len(y) > 1 else y.new_zeros(())
@@ -88,18 +88,18 @@ def fit_warp(y: Tensor, maximize: bool = True) -> Tensor:
                 z = warped(y, start)
                 start[4:6] = torch.stack([z.mean(), z.std()])
                 found.append((warp_slope(y, start).log().sum().item(), len(found), start))
-    return max(found)[-1]  # likelihoods of standardised values differ by the slopes alone
+    return max(found)[-1]  # likelihoods of standardised values differ only by the slopes
 
 
 class MemberWarp(OutcomeTransform):
-    r"""Outcome transform with a warp for each of S members, ``S x 7``.
+    r"""Outcome transform with one warp for each of S members, ``S x 7``.
 
-    The posterior of a warped outcome is not Gaussian. A Gaussian with its median, its probability
-    of exceeding the best training target, and its correlations replaces it.
+    The posterior of a warped outcome is not Gaussian. It is replaced by the Gaussian with the same
+    median, correlations and probability of exceeding the best training target.
     """
 
     warps: Tensor
-    _is_linear = True  # in BoTorch's sense: posteriors remain Gaussian
+    _is_linear = True  # as BoTorch defines it: posteriors remain Gaussian
 
     def __init__(self, warps: Tensor):
         super().__init__()
@@ -125,7 +125,7 @@ class MemberWarp(OutcomeTransform):
         return Y, Yvar
 
     def untransform_posterior(self, posterior: Posterior, X: Tensor | None = None) -> Posterior:
-        """The Gaussian posterior of the outcomes ``... x S x q x 1``."""
+        """Return the Gaussian posterior of the outcomes ``... x S x q x 1``."""
         kind: Any = type(posterior)
         if kind not in (GPyTorchPosterior, GaussianMixturePosterior):
             raise NotImplementedError(f"posterior must be Gaussian, got {kind.__name__}.")
@@ -134,7 +134,7 @@ class MemberWarp(OutcomeTransform):
         given = cast(GPyTorchPosterior, posterior).distribution
         warps = self.warps.unsqueeze(-2)
         mean, ratio = secant(given.mean, warps)
-        # GPyTorch would add its jitter after the change of scale.
+        # Add jitter before the change of scale; GPyTorch would add it afterwards.
         jitter = cholesky_jitter.value(mean.dtype) * (warps[..., 0] != 0).to(mean)
         scale = DiagLinearOperator(ratio)
         covariance = scale @ given.lazy_covariance_matrix @ scale
@@ -146,12 +146,12 @@ class MemberWarp(OutcomeTransform):
 
 
 def secant(mean: Tensor, warp: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Transform means back from a warp; returns also factors of standard deviations.
+    r"""Return unwarped means, and the factors by which standard deviations are multiplied.
 
-    With :math:`g` the inverse of the warp and :math:`z^*` the warped best value, the mean is
-    :math:`g(m)` and standard deviations are multiplied by the slope of the secant
-    :math:`(g(z^*) - g(m)) / (z^* - m)`. The slope of the tangent would be too large for compressed
-    values far below the best, and promise improvement there.
+    Let :math:`g` be the inverse warp and :math:`z^*` the warped best value. The mean is
+    :math:`g(m)`, and the factor is the slope :math:`(g(z^*) - g(m)) / (z^* - m)` of the secant.
+    The slope of the tangent would be too large for compressed values far below the best, and would
+    suggest improvement there.
     """
     gap = warped(warp[..., 6], warp) - mean
     gap = torch.where(gap.abs() < _LEAST, torch.full_like(gap, _LEAST), gap)

@@ -50,7 +50,7 @@ __all__ = ["StructureEnsembleGP"]
 
 
 def _matern(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
-    """Matern-5/2 with BoTorch's priors until 2024, and longer lengthscales in many columns."""
+    """Return Matern-5/2 with BoTorch's priors until 2024, and longer lengthscales if ``D > 10``."""
 
     def make(ard_num_dims: int = 1, **columns: Any) -> Kernel:
         longer = max(1.0, ard_num_dims / 10)
@@ -58,13 +58,13 @@ def _matern(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
         kernel = MaternKernel(2.5, ard_num_dims=ard_num_dims, lengthscale_prior=prior, **columns)
         return kernel.initialize(lengthscale=longer * kernel.lengthscale.detach())
 
-    # a network, for its closed-form gradients
+    # wrapped in a network, which has closed-form gradients
     network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims))
     return ScaleKernel(network, outputscale_prior=GammaPrior(2.0, 0.15))
 
 
 def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
-    """RBF with BoTorch's default prior, whose lengthscales grow with the number of columns."""
+    """Return RBF with BoTorch's default prior, whose lengthscales grow with the dimension."""
 
     def make(ard_num_dims: int = 1, **columns: Any) -> Kernel:
         prior = LogNormalPrior(2**0.5 + math.log(ard_num_dims) / 2, 3**0.5)
@@ -75,7 +75,7 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
             **columns,
         )
 
-    # Smooth functions of numbers and categories need large output scales and unequal weights.
+    # With categories, priors are omitted: smooth functions need large scales and unequal weights.
     network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims, priors=not cat_dims))
     prior = None if cat_dims else LogNormalPrior(0.0, 1.0)
     return ScaleKernel(network, outputscale_prior=prior)
@@ -89,7 +89,7 @@ _STRUCTURES = (
     "rbf",
     "outcome-warped matern",
 )
-_WARP_SCALE = 0.75  # scale of the log-normal prior, with mode 1, of input warps' exponents
+_WARP_SCALE = 0.75  # scale of the log-normal prior (mode 1) on exponents of input warps
 _PARTS = ("mean_module", "likelihood")
 
 
@@ -98,24 +98,23 @@ class StructureEnsembleGP(ExactBaseGP):
 
     .. math:: p(f \mid y) = \sum_k w_k\, p_k(f \mid y)
 
-    With tens of points the likelihood does not identify the best kernel.
-    :func:`gpytorch_nkn.models.fit_structure_ensemble_gp`, which ``fit_gpytorch_mll`` calls, trains
-    every structure and learns stacking weights :math:`w_k` from predictions of held-out points.
-    Before training all weights are equal.
+    With tens of points the likelihood does not identify the best kernel. ``fit_gpytorch_mll`` calls
+    :func:`gpytorch_nkn.models.fit_structure_ensemble_gp`, which trains every structure and learns
+    stacking weights :math:`w_k` from held-out predictions. Before training, weights are equal.
 
-    BoTorch gives the members of an ensemble equal weights in acquisition functions. Each structure
-    therefore has members in proportion to its weight: the posterior is a
-    ``GaussianMixturePosterior`` with a batch dimension ``MCMC_DIM`` of ``num_members`` members. The
-    members of a structure are evaluated once. A sampler needs only a ``num_members``-th of the
-    draws of a single model.
+    BoTorch gives the members of an ensemble equal weights in acquisition functions. The number of
+    members of a structure is therefore proportional to its weight. The posterior is a
+    ``GaussianMixturePosterior`` with a batch dimension ``MCMC_DIM`` of ``num_members`` members,
+    and each structure is evaluated only once. Divide the number of samples that a single model
+    would need by ``num_members``.
 
     Args:
         train_X: Inputs ``N x D``, in the unit cube after ``input_transform``.
         train_Y: Targets ``N x 1``.
-        train_Yvar: Noise variances ``N x 1``; ``None`` infers one for each structure.
-        cat_dims: Columns of ``train_X`` with codes of categories, see
-            :class:`gpytorch_nkn.models.NKNSingleTaskGP`. ``"rbf"`` and ``"matern"`` are then sums
-            and products of kernels of numbers and categories, as in ``MixedSingleTaskGP``.
+        train_Yvar: Noise variances ``N x 1``; ``None`` infers one variance for each structure.
+        cat_dims: Columns of ``train_X`` with category codes, see
+            :class:`gpytorch_nkn.models.NKNSingleTaskGP`. ``"rbf"`` and ``"matern"`` then combine
+            numerical and categorical kernels like ``MixedSingleTaskGP``.
         structures: Names, or kernels without a batch shape, which are copied:
 
             - ``"rbf"``: RBF over all columns, with an output scale and BoTorch's priors, which
@@ -124,25 +123,25 @@ class StructureEnsembleGP(ExactBaseGP):
               lengthscales grow in proportion to their number.
             - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
               ``"optimization"``, near a sum of kernels of single columns, or ``"pairs"``.
-            - ``"input-warped "`` plus one of these names: the same with learned input warping
+            - ``"input-warped "`` plus one of these names adds learned input warping
               (:class:`.InputWarpKernel`; Snoek et al. 2014), for functions that vary faster near
               one end of a column.
-            - ``"outcome-warped "`` plus any of these: the same with an outcome warp that compresses
+            - ``"outcome-warped "`` plus any of these names adds an outcome warp that compresses
               outcomes far below the best (or far above the worst). Its members are Gaussian with
               the warped posterior's median and probability of improvement.
-        num_members: Number of members, to which weights are rounded.
+        num_members: Number of members; weights are rounded to multiples of its inverse.
         maximize: Whether larger targets are better, as in BoTorch; ``False`` if the objective has a
             negative weight. Standard deviations of warped outcomes depend on it.
-        outcome_transform: Linear transform of the targets; ``None`` for none.
-        input_transform: Transform of the inputs, whose parameters are not trained.
+        outcome_transform: Linear transform of the targets; ``None`` for no transform.
+        input_transform: Transform of the inputs without trained parameters.
 
     Raises:
         MemoryError: The covariance matrices do not fit into free memory.
         TypeError: A structure is neither a name nor a kernel.
-        ValueError: There is no structure, a name is unknown, a kernel does not fit the columns, or
-            there are fewer members than structures.
-        NotImplementedError: There are several outputs (use a ``ModelListGP``), batches of data
-            sets, or an outcome transform that is not linear.
+        ValueError: ``structures`` is empty, a name is unknown, a kernel does not fit the columns,
+            or ``num_members`` is below the number of structures.
+        NotImplementedError: The data have several outputs (use a ``ModelListGP``) or a batch shape,
+            or the outcome transform is not linear.
 
     Reference: Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian
     predictive distributions; Hvarfner, Hellsten and Nardi (2024), Vanilla Bayesian Optimization
@@ -195,7 +194,7 @@ class StructureEnsembleGP(ExactBaseGP):
         _check_one_data_set(train_X, train_Y, train_Yvar)
         if isinstance(outcome_transform, OutcomeTransform) and not outcome_transform._is_linear:
             raise NotImplementedError(
-                "The posterior is a mixture of Gaussians, so outcome_transform must be linear, got "
+                "outcome_transform must be linear, got "
                 f"{type(outcome_transform).__name__}: transform train_Y beforehand."
             )
         super().__init__(
@@ -223,7 +222,7 @@ class StructureEnsembleGP(ExactBaseGP):
         self.covar_module = StructureKernel(kernels, members)
         count = len(kernels)
         self.register_buffer("weights", torch.full((count,), 1 / count))
-        # parameters of mean and likelihood of every structure, also without members
+        # parameters of mean and likelihood of all structures, including those without members
         self.register_buffer("part_values", self.member_values()[:1].repeat(count, 1))
         self.register_buffer("is_warped", torch.tensor(is_warped))
         self.register_buffer("warps", torch.tensor(IDENTITY, device=x.device).repeat(count, 1))
@@ -234,7 +233,7 @@ class StructureEnsembleGP(ExactBaseGP):
             given = transform
             transform = warp if given is None else ChainedOutcomeTransform(given=given, warp=warp)
         elif transform is None and train_Yvar is not None:
-            transform = ChainedOutcomeTransform()  # the identity, to register the hook
+            transform = ChainedOutcomeTransform()  # identity with a hook
         if transform is not None:
             transform.register_forward_pre_hook(_check_outcomes, with_kwargs=True)
             self.outcome_transform = transform
@@ -242,7 +241,7 @@ class StructureEnsembleGP(ExactBaseGP):
         self.set_weights(self.weights)
 
     def _repeat_data(self, num_members: int) -> None:
-        """Repeat the data for a batch of members, with a mean and likelihood for each."""
+        """Repeat the data for a batch of members, each with its mean and likelihood."""
         del self._subset_batch_dict
         batch_shape = torch.Size([num_members])
         self._input_batch_shape = self._aug_batch_shape = batch_shape
@@ -277,7 +276,7 @@ class StructureEnsembleGP(ExactBaseGP):
         return self._aug_batch_shape[-1]
 
     def member_parameters(self) -> dict[str, nn.Parameter]:
-        """Parameters ``members x ...`` of mean and likelihood, which members do not share."""
+        """Parameters ``members x ...`` of mean and likelihood, one entry per member."""
         found = {}
         for root in _PARTS:
             module = getattr(self, root)
@@ -301,7 +300,7 @@ class StructureEnsembleGP(ExactBaseGP):
                 parameter.copy_(own)
 
     def member_parts(self, values: Tensor) -> tuple[Mean, Likelihood]:
-        """Copies of mean and likelihood with the raw values ``P`` of one member."""
+        """Return copies of mean and likelihood with the raw values ``P`` of one member."""
         memo: dict[int, Any] = {}
         mean, likelihood = (deepcopy(getattr(self, root), memo) for root in _PARTS)
         for parameter, own in self._split(values.unsqueeze(0)):
@@ -309,7 +308,7 @@ class StructureEnsembleGP(ExactBaseGP):
         return mean, likelihood
 
     def _split(self, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        """Yield the :meth:`member_parameters` with their parts of values ``entries x P``."""
+        """Yield each of the :meth:`member_parameters` and its part of values ``entries x P``."""
         parameters = list(self.member_parameters().values())
         parts = values.split([p[0].numel() for p in parameters], -1)
         for parameter, part in zip(parameters, parts, strict=True):
@@ -323,7 +322,7 @@ class StructureEnsembleGP(ExactBaseGP):
             for name, parameter in part.named_parameters():
                 if parameter.requires_grad and f"{root}.{name}" not in own:
                     raise TypeError(
-                        f"Trained parameters of {root} must have a first dimension for "
+                        f"Trained parameters of {root} must have a first dimension of "
                         f"{self.num_members} members, as with batch_shape=torch.Size(["
                         f"{self.num_members}]), got {type(part).__name__} with {name} of shape "
                         f"{tuple(parameter.shape)}: freeze it by requires_grad_(False), or give it "
@@ -340,7 +339,7 @@ class StructureEnsembleGP(ExactBaseGP):
         """Set the weights ``K`` of the structures and assign members in proportion.
 
         Raises:
-            ValueError: There is not one weight per structure, one is negative, or all are zero.
+            ValueError: The number of weights is wrong, one is negative, or all are zero.
         """
         weights = torch.as_tensor(weights).to(self.weights)
         if weights.shape != self.weights.shape or not (weights >= 0).all() or not weights.sum() > 0:
@@ -361,16 +360,16 @@ class StructureEnsembleGP(ExactBaseGP):
             if noise is not None:
                 self.likelihood.noise_covar.noise = noise.squeeze(-1)
         mode = self.training
-        self.train().train(mode)  # clears caches of other members
+        self.train().train(mode)  # clears caches of the previous members
 
     def structure_values(self) -> Tensor:
-        """Raw values ``K x P`` of the ``member_parameters`` of each structure.
+        """Return raw values ``K x P`` of the ``member_parameters`` of each structure.
 
-        A structure without members keeps its last values, except of frozen parameters.
+        A structure without members keeps its last values of parameters that are not frozen.
         """
         values, members = self.member_values(), self.covar_module.members
         found = values[:1].repeat(len(self.structures), 1)
-        if self.part_values.shape == found.shape:  # else the user has set other parts
+        if self.part_values.shape == found.shape:  # shapes differ if the user replaced parts
             parameters = self.member_parameters().values()
             free = [p.requires_grad for p in parameters for _ in range(p[0].numel())]
             found = torch.where(torch.tensor(free).to(members.device), self.part_values, found)
@@ -381,15 +380,15 @@ class StructureEnsembleGP(ExactBaseGP):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         values = state_dict.get(f"{prefix}part_values")
         if values is not None and values.shape[:1] == self.part_values.shape[:1]:
-            self.part_values = self.part_values.new_empty(values.shape)  # means may differ
+            self.part_values = self.part_values.new_empty(values.shape)  # means may be replaced
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def eval(self) -> Self:
-        """Set eval mode; returns at once if it is set, to save time on hundreds of modules."""
+        """Set eval mode; if it is set already, skip the traversal of hundreds of modules."""
         return super().eval() if self.training else self
 
     def common_data(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Inputs ``N x D``, targets ``N`` on the scale without warps, and known noise variances."""
+        """Return inputs ``N x D``, targets ``N`` without warps, and known noise variances."""
         fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         x = self.train_inputs[0].flatten(0, -3)[0]  # fantasies have further dimensions
         y = self.train_targets.flatten(0, -2)[0]
@@ -401,7 +400,7 @@ class StructureEnsembleGP(ExactBaseGP):
         return x, y, noise
 
     def on_common_scale(self, member: int, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """A member's mean on the scale of ``common_data``, and factors of standard deviations."""
+        """Return a member's mean and factors of standard deviations on ``common_data``'s scale."""
         if (warp := self._member_warp) is None:
             return mean, torch.ones_like(mean)
         return secant(mean, warp.warps[member])
@@ -413,9 +412,9 @@ class StructureEnsembleGP(ExactBaseGP):
         observation_noise: bool | Tensor = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> GaussianMixturePosterior:
-        """Return the mixture ``... x members x q x 1`` of the members' posteriors.
+        """Return the mixture ``... x members x q x 1`` of posteriors at inputs ``... x q x D``.
 
-        Arguments are BoTorch's, for inputs ``... x q x D``.
+        Arguments are as in BoTorch.
         """
         X = self._check_points(X)
         posterior = super().posterior(
@@ -439,16 +438,15 @@ class StructureEnsembleGP(ExactBaseGP):
         typical_noise: Tensor | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Return the ensemble with further observations and the same parameters.
+        """Return the ensemble with additional observations and the same parameters.
 
         Args:
-            X: Inputs ``... x q x D``, with a dimension of members only if ``Y`` has as many
-                dimensions.
+            X: Inputs ``... x q x D``, with a dimension of members only if ``Y`` has it.
             Y: Targets ``... x q x 1`` for all members, or ``... x members x q x 1``.
-            noise: Known variances of the noise, if the training data have them, of the shape
-                of ``Y`` and, as in BoTorch, on the scale of the outcome transform; entries for
-                each member are on that member's scale.
-            typical_noise: One variance on the scale of ``common_data``, instead of ``noise``.
+            noise: Noise variances of the shape of ``Y``, required if the training data have them.
+                As in BoTorch, they are on the scale of the outcome transform. Entries for single
+                members are on the scales of these members.
+            typical_noise: One noise variance on the scale of ``common_data``, instead of ``noise``.
             **kwargs: As in BoTorch.
 
         Raises:
@@ -466,8 +464,8 @@ class StructureEnsembleGP(ExactBaseGP):
                 check_tensors(noise=noise)
                 if noise.shape != Y.shape[1:] or not (noise >= 0).all():
                     raise ValueError(
-                        f"noise must be variances of the shape of Y, {tuple(Y.shape[1:])}, not "
-                        f"negative, got the shape {tuple(noise.shape)} and {noise.min():.3g}."
+                        f"noise must be non-negative variances of shape {tuple(Y.shape[1:])} like "
+                        f"Y, got shape {tuple(noise.shape)} and a minimum of {noise.min():.3g}."
                     )
                 noise = self._member_noise(Y, noise)
         elif X.dim() < Y.dim():
@@ -475,17 +473,17 @@ class StructureEnsembleGP(ExactBaseGP):
         if X.dim() < 3 or X.size(MCMC_DIM) != num_members:
             raise ValueError(
                 f"X and Y must be q x d and q x 1, or Y ... x {num_members} x q x 1 with an "
-                f"entry for each member, got the shapes {tuple(X.shape)} and {tuple(Y.shape)}."
+                f"entry for each member, got shapes {tuple(X.shape)} and {tuple(Y.shape)}."
             )
         return cast(Self, super().condition_on_observations(X, Y, noise, **kwargs))
 
     def fantasize(
         self, X: Tensor, sampler: MCSampler, observation_noise: Tensor | None = None, **kwargs: Any
     ) -> Self:
-        """As in BoTorch; the members of fantasies are an ordinary batch dimension.
+        """Construct fantasies as in BoTorch, whose members are an ordinary batch dimension.
 
-        Look-ahead acquisition functions (``qKnowledgeGradient``) already average over the members
-        of this model. Known noise enters with its mean on the scale of the targets.
+        Look-ahead acquisition functions (``qKnowledgeGradient``) average over the members of this
+        model. Known noise variances are replaced by their mean on the scale of the targets.
 
         Raises:
             NotImplementedError: The caller is an acquisition function with ``cost_aware_utility``,
@@ -505,7 +503,7 @@ class StructureEnsembleGP(ExactBaseGP):
                 y, _ = given(y)
             means = warp(y)[0].squeeze(-1)
             observation_noise = self._warped_noise(means).unsqueeze(-1)
-            kwargs["typical_noise"] = noise.mean()  # for all draws
+            kwargs["typical_noise"] = noise.mean()  # one variance for all draws
         model = super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
         model._is_ensemble = False
         return model
@@ -513,27 +511,27 @@ class StructureEnsembleGP(ExactBaseGP):
     def subset_output(self, idcs: list[int]) -> Self:
         """Return a copy: ``idcs`` must be ``[0]`` or ``[-1]``."""
         if list(idcs) not in ([0], [-1]):
-            raise ValueError(f"There is one output, so idcs must be [0] or [-1], got {idcs}.")
+            raise ValueError(f"idcs must be [0] or [-1] for a single output, got {idcs}.")
         return deepcopy(self)
 
     def _apply_noise(
         self, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:
-        """As the base class; known noise enters with its mean on the scale of the targets."""
+        """Add noise as in the base class; known variances are replaced by their mean."""
         fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
         if observation_noise is True and fixed and self._member_warp is not None:
             observation_noise = self._warped_noise(mvn.mean).unsqueeze(-1)
         return super()._apply_noise(X, mvn, observation_noise)
 
     def _warped_noise(self, means: Tensor) -> Tensor:
-        """The mean of the known noise as variances ``... x S x q`` on the members' scales."""
+        """Return the mean known noise as variances ``... x S x q`` on the members' scales."""
         warp, noise = self._member_warp, self.common_data()[2]
         assert warp is not None and noise is not None
         _, ratio = secant(means, warp.warps.unsqueeze(-2))
         return noise.mean() / ratio.square()
 
     def _member_noise(self, Y: Tensor, noise: Tensor) -> Tensor:
-        """Variances of noise for targets ``... x members x q x 1``, on the members' scales."""
+        """Return noise variances for targets ``... x members x q x 1``, on the members' scales."""
         noise = noise.expand(Y.shape)
         if (warp := self._member_warp) is None:
             return noise
@@ -542,7 +540,7 @@ class StructureEnsembleGP(ExactBaseGP):
 
     @property
     def common_transform(self) -> OutcomeTransform | None:
-        """Outcome transform to the scale of ``common_data``, which all members share."""
+        """Return the shared outcome transform, to the scale of ``common_data``."""
         transform = self._transform("given")
         return None if isinstance(transform, MemberWarp) else transform
 
@@ -552,7 +550,7 @@ class StructureEnsembleGP(ExactBaseGP):
         return transform if isinstance(transform, MemberWarp) else None
 
     def _transform(self, name: str) -> Any:
-        """The outcome transform, or one of the two that it is a chain of."""
+        """Return the outcome transform, or one of the two in its chain."""
         transform: Any = getattr(self, "outcome_transform", None)
         chained = isinstance(transform, ChainedOutcomeTransform) and "warp" in transform
         return transform[name] if chained else transform
@@ -560,7 +558,7 @@ class StructureEnsembleGP(ExactBaseGP):
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """As the base class, with one evaluation of each kernel for all its members."""
+        """Evaluate the prior as in the base class, each kernel once for all its members."""
         if kwargs:
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
@@ -576,8 +574,8 @@ class StructureEnsembleGP(ExactBaseGP):
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         raise NotImplementedError(
-            "Each structure is trained by itself: closure, closure_kwargs and optimizer_kwargs are "
-            "not supported; use the options of fit_structure_ensemble_gp."
+            "StructureEnsembleGP does not support closure, closure_kwargs and optimizer_kwargs; "
+            "use the options of fit_structure_ensemble_gp."
         )
 
 
@@ -585,11 +583,11 @@ def _check_one_data_set(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
     check_training_data(train_X, train_Y, train_Yvar)
     if train_X.dim() != 2:
         raise NotImplementedError(
-            f"train_X must be N x D, one data set, got the shape {tuple(train_X.shape)}."
+            f"train_X must be N x D (one data set), got shape {tuple(train_X.shape)}."
         )
     if train_Y.dim() > 1 and train_Y.size(-1) != 1:
         raise NotImplementedError(
-            f"train_Y must be N x 1, got the shape {tuple(train_Y.shape)}: use one model per "
+            f"train_Y must be N x 1, got shape {tuple(train_Y.shape)}: use one model per "
             "output in a ModelListGP."
         )
     check_dense("StructureEnsembleGP", train_X.size(-2), train_X)
@@ -623,17 +621,17 @@ def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) 
 
 
 def _names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:
-    """Names of the structures; repeated names are numbered from 2."""
+    """Return the names of the structures; repeated names are numbered from 2."""
     words = [one if isinstance(one, str) else type(one).__name__ for one in structures]
     before = [words[:index].count(word) for index, word in enumerate(words)]
     return tuple(f"{w} {n + 1}" if n else w for w, n in zip(words, before, strict=True))
 
 
 def _apportion(weights: Tensor, total: int) -> Tensor:
-    """Round ``total`` times weights of sum one to integers, by largest remainders.
+    """Distribute ``total`` members in proportion to the weights, by largest remainders.
 
-    Weights below half a member get none: a structure that predicts badly is often uncertain
-    everywhere, and its acquisition function would dominate the average.
+    A structure gets no member for a weight below half a member. Structures that predict badly are
+    often uncertain everywhere, and their acquisition functions would dominate the average.
     """
     quotas = weights.double() * total
     quotas = quotas * (quotas >= min(0.5, float(quotas.max())))

@@ -17,10 +17,10 @@ __all__ = ["StructureKernel"]
 
 
 class StructureKernel(BatchKernel):
-    """One of several kernels for each entry of a batch.
+    """Batch whose entries use one of several kernels each.
 
-    Entries with the same kernel and inputs share one evaluation. Kernels have no batch shapes;
-    ``members``, of the batch shape, holds the index of each entry's kernel.
+    Entries with the same kernel and inputs share one evaluation. The kernels have no batch shape;
+    ``members``, of the batch shape, has the index of each entry's kernel.
     """
 
     members: Tensor
@@ -33,24 +33,24 @@ class StructureKernel(BatchKernel):
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
     ) -> BatchPredictionStrategy:
-        """Return a strategy that predicts once for equal entries of the batch."""
+        """Return a strategy that predicts equal entries of the batch once."""
         made = BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
         made.find_duplicates(self.members)
         return made
 
     @property
     def is_stationary(self) -> bool:
-        """True if every kernel is stationary."""
+        """Whether all kernels are stationary."""
         return all(kernel.is_stationary for kernel in self.kernels)
 
     def expand_batch(self, *sizes: torch.Size | tuple[int, ...] | int) -> StructureKernel:
-        """Return a copy of the kernel with that batch shape."""
+        """Return a copy of the kernel with the given batch shape."""
         one = sizes[0] if len(sizes) == 1 else sizes
         shape = torch.Size([one] if isinstance(one, int) else one)  # type: ignore[arg-type]
         return self if shape == self.batch_shape else self._with(self.members.expand(shape))
 
     def __getitem__(self, index: Any) -> StructureKernel:
-        """Return a copy of the kernel with its batch indexed; itself if it has no batch."""
+        """Return a copy with the batch indexed, or the kernel itself if it has no batch."""
         return self._with(self.members[index]) if self.batch_shape else self
 
     def _with(self, members: Tensor) -> StructureKernel:
@@ -59,7 +59,7 @@ class StructureKernel(BatchKernel):
         return made
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
+        """Return values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
         return self.matrices(self.members, x1, x2, diag=diag)
 
     def matrices(
@@ -71,15 +71,15 @@ class StructureKernel(BatchKernel):
         diag: bool = False,
         strategy: Any = None,
     ) -> Tensor:
-        """Values of ``forward`` for entries with the kernels ``members``.
+        """Return the values of ``forward`` for entries with kernel indices ``members``.
 
-        ``strategy`` is the model's prediction strategy, which may cache parameter values.
+        The model's prediction strategy ``strategy`` may cache parameter values.
         """
 
         def values(number: int, one: Tensor, two: Tensor) -> Tensor:
             return kernel_values(self.kernels[number], one, two, diag)
 
-        where = -2 if diag else -3  # of the batch
+        where = -2 if diag else -3  # batch dimension
         if members.dim() == 0:
             return values(int(members), x1, x2)
         if members.dim() == 1 and _is_shared(x1) and _is_shared(x2):

@@ -1,4 +1,4 @@
-"""Random features of networks, sums and products of kernels, drawn from the output layer down."""
+"""Random features of networks, sums and products of kernels, drawn from output to input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["draw_random_features", "selected"]
 
-# Fraction of the features that the terms of a sum share evenly: terms of small weight can dominate
+# Fraction of features allocated evenly to the terms of a sum: terms of small weight can dominate
 # the posterior variance near data, and the variance of linear factors depends on the input scale.
 _EVEN_SHARE = 0.25
 
@@ -24,18 +24,18 @@ _EVEN_SHARE = 0.25
 def draw_random_features(
     kernel: Kernel, num_columns: int, num_rows: int
 ) -> tuple[RandomFeatures, Tensor]:
-    r"""Draw simple kernels whose mean, times a mass, is ``kernel`` in expectation.
+    r"""Draw simple kernels whose expected mean, times a mass, is ``kernel``.
 
-    The spectral measure of a sum of kernels is a mixture of their measures; that of a constant is
-    at frequency zero. The frequency of a product is the sum of independent frequencies of its
-    factors, and a power series is a mixture of products. A draw therefore goes from the output of
-    a network down to its primitives.
+    The spectral measure of a sum of kernels is a mixture of their measures. A constant has
+    frequency zero. The frequency of a product is the sum of independent frequencies of its
+    factors, and a power series is a mixture of products. A draw therefore proceeds from a
+    network's output to its primitives.
 
     The kernel is a network, sum, product or ScaleKernel, whose ``active_dims`` have been applied.
-    Returns ``B * num_rows`` rows on the CPU in float64, and the masses ``B`` of the batch elements.
+    Return ``B * num_rows`` rows on the CPU in float64, and the masses ``B`` of the batch elements.
 
     Raises:
-        NotImplementedError: No features are known for a part of the kernel.
+        NotImplementedError: Random features of a sub-kernel are not implemented.
     """
     with torch.device("cpu"):
         measure = _measure(kernel, torch.arange(num_columns), kernel.batch_shape)
@@ -62,16 +62,16 @@ def _draw_frequencies(features: RandomFeatures) -> None:
 
 
 def selected(kernel: Kernel, columns: Tensor) -> Tensor:
-    """The input dimensions of a kernel, out of the given ones."""
+    """Return the kernel's input dimensions among the given ones."""
     return columns if kernel.active_dims is None else columns[kernel.active_dims.cpu()]
 
 
 def _measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measure:
-    # a subclass is treated as its base class if it has the same forward
+    # a subclass with the same forward is treated like its base class
     forward = type(kernel).forward
     if forward is NeuralKernelNetwork.forward:
         return _network_measure(kernel, columns, batch_shape)
-    if forward is ScaleKernel.forward:  # selects the columns for its base kernel
+    if forward is ScaleKernel.forward:  # its columns are selected by the base kernel
         weight = flat(kernel.outputscale, 0, batch_shape)[:, None, None]
         return _Composite([_measure(kernel.base_kernel, columns, batch_shape)], [_Mixture(weight)])
     if forward in (AdditiveKernel.forward, ProductKernel.forward):
@@ -84,11 +84,11 @@ def _measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measur
 
 
 def _primitive_measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measure:
-    """The measure of a primitive kernel; that of a ComplexKernel is complex."""
+    """Return the measure of a primitive kernel, which is complex for a ComplexKernel."""
     spec = spec_of_values(kernel)
     if spec is None or spec.measure is None:
         raise NotImplementedError(
-            f"No random features are known for {type(kernel).__name__}. Draw from the posterior "
+            f"{type(kernel).__name__} has no random features. Draw from the posterior "
             "at points with model.posterior(X).rsample(), or choose among candidates with "
             "botorch.generation.MaxPosteriorSampling."
         )
@@ -133,25 +133,25 @@ def _step(layer: Any, batch_shape: torch.Size) -> _Step:
         return _Products(layer.groups)
     if operation is Operation.SERIES:
         return _PowerSeries(layer.coefficients)
-    raise NotImplementedError(f"No random features are known for the layer {layer!r}.")
+    raise NotImplementedError(f"The layer {layer!r} has no random features.")
 
 
 class _Step:
-    """A layer: it passes masses upwards and draws downwards."""
+    """Layer that passes masses from inputs to outputs, and draws from outputs to inputs."""
 
     def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
-        """Masses ``B x O`` of the output units, given masses ``B x C`` of the input units."""
+        """Return masses ``B x O`` of output units, given masses ``B x C`` of input units."""
         raise NotImplementedError
 
     def descend(
         self, draws: Draws, units: Tensor, features: RandomFeatures
     ) -> tuple[Draws, Tensor]:
-        """Draws of input units, given draws of output units."""
+        """Return draws of input units, given draws of output units."""
         raise NotImplementedError
 
 
 class _Choice:
-    """A stratified choice with given probabilities."""
+    """Stratified choice with given weights."""
 
     def __init__(self, weights: Tensor, even_share: float = _EVEN_SHARE):
         self._weights = weights.flatten(0, 1)  # B O x K
@@ -161,7 +161,7 @@ class _Choice:
     def make(self, draws: Draws, units: Tensor, features: RandomFeatures) -> Tensor:
         group = draws.element * self._num_units + units
         choice = torch.empty_like(group)
-        for slot in draws.slot.unique():  # a choice is stratified by those before it
+        for slot in draws.slot.unique():  # previous choices define the strata
             part = draws.slot == slot
             row, own = draws.row[part], group[part]
             stratum = features.history[row] * len(self._weights) + own
@@ -189,7 +189,7 @@ class _Mixture(_Step):
         self, draws: Draws, units: Tensor, features: RandomFeatures
     ) -> tuple[Draws, Tensor]:
         choice = self._choice.make(draws, units, features)
-        goes_on = choice < self._weight.size(-1)  # the others chose the bias, a constant
+        goes_on = choice < self._weight.size(-1)  # other draws chose the bias, a constant
         return draws[goes_on], choice[goes_on]
 
 
@@ -211,7 +211,7 @@ class _Products(_Step):
 
 
 class _PowerSeries(_Step):
-    """A power series of each unit: a chosen power is a product of that many factors."""
+    """Power series of each unit; a power ``m`` is a product of ``m`` factors."""
 
     def __init__(self, coefficients: str | Sequence[float]):
         self._coefficients = coefficients
@@ -220,10 +220,10 @@ class _PowerSeries(_Step):
         if isinstance(self._coefficients, str):
             if not is_stationary:
                 raise NotImplementedError(
-                    "No random features are known for the exponential of kernels that are not "
-                    "stationary; a polynomial has some."
+                    "The exponential of a non-stationary kernel has no random features; a "
+                    "polynomial has them."
                 )
-            largest = float(incoming.max())  # the powers have a Poisson distribution
+            largest = float(incoming.max())  # powers have a Poisson distribution
             num_powers = math.ceil(largest + 10 * math.sqrt(largest)) + 20
             power = torch.arange(num_powers, dtype=torch.float64)
             log_factorial = torch.lgamma(power + 1)
@@ -231,7 +231,7 @@ class _PowerSeries(_Step):
         else:
             coefficients = torch.tensor(self._coefficients, dtype=torch.float64)
             weights = coefficients * incoming.unsqueeze(-1) ** torch.arange(len(coefficients))
-        # high powers of small weight would need many factors
+        # high powers need many factors and have small weights
         self._choice = _Choice(weights, 0.0 if is_stationary else _EVEN_SHARE)
         return weights.sum(-1)
 
@@ -244,14 +244,14 @@ class _PowerSeries(_Step):
 
 
 class _Composite(Measure):
-    """Layers over primitives; with ``skip``, the last layer also takes the primitives."""
+    """Layers over primitives; with ``skip``, the last layer also receives the primitives."""
 
     def __init__(self, parts: Sequence[Measure], steps: Sequence[_Step], skip: bool = False):
         self.is_stationary = all(part.is_stationary for part in parts)
         self._parts = parts
         self._steps = steps
         masses = of_parts = torch.stack([part.mass for part in parts], -1)  # B x P
-        self._num_hidden: int | None = None  # units in front of the skipped ones
+        self._num_hidden: int | None = None  # number of hidden units before the skipped primitives
         for number, step in enumerate(steps, start=1):
             if skip and number == len(steps):
                 self._num_hidden = masses.size(-1)
@@ -275,7 +275,7 @@ class _Composite(Measure):
 
 
 class _RealPart(Measure):
-    """Half of a measure and half of its mirror image."""
+    """Average of a measure and its mirror image."""
 
     def __init__(self, measure: Measure):
         self.mass = measure.mass

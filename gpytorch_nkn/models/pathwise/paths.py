@@ -1,4 +1,4 @@
-"""Posterior sample paths of ensembles, sparse GPs and exact GPs for BoTorch."""
+"""Posterior sample paths of ensembles, sparse GPs and exact GPs in BoTorch."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from gpytorch_nkn.models.sparse import SparseNKNGP, VariationalNKNGP
 __all__ = ["SharedMapPath"]
 
 _MAPS = 16  # feature maps per kernel, which reduce the error of the variance to a quarter
-_CHUNK = 1000  # points of a chunk of features
+_CHUNK = 1000  # number of points whose features are computed together
 
 
 class SharedMapPath(SamplePath):
-    r"""Functions :math:`\phi_{g(e)}(x)^\top w_e + m_e(x)` with feature maps that entries share.
+    r"""Functions :math:`\phi_{g(e)}(x)^\top w_e + m_e(x)` with shared feature maps.
 
-    Entries e are draws times the elements of a model's batch or the members of an ensemble. A map
-    is evaluated once for all its entries.
+    An entry e is one draw of a batch element or ensemble member. Each map is evaluated once for
+    all its entries.
 
     Args:
         maps: Feature maps from inputs ``N x D`` to ``N x F``.
@@ -50,7 +50,7 @@ class SharedMapPath(SamplePath):
         weight: Weights ``samples x batch x F``.
         mean: Mean function with values ``batch x N``, if any.
         input_transform: Transform of the inputs, if any.
-        is_ensemble: Whether the last dimension of the entries are members, which inputs lack.
+        is_ensemble: Whether the last batch dimension are members, a dimension that inputs lack.
     """
 
     number: Tensor
@@ -78,9 +78,9 @@ class SharedMapPath(SamplePath):
         self.ensemble_as_batch = ensemble_as_batch
 
     def forward(self, x: Tensor) -> Tensor:
-        """Values ``... x samples x batch x N`` at transformed inputs ``... x N x D``.
+        """Return values ``... x samples x batch x N`` at transformed inputs ``... x N x D``.
 
-        The batch of the inputs must broadcast with the entries.
+        The batch shape of the inputs must broadcast with ``samples x batch``.
         """
         if self.is_ensemble and not self.ensemble_as_batch:
             x = x.unsqueeze(-3)
@@ -116,7 +116,7 @@ class SharedMapPath(SamplePath):
 
 
 class _Values(KernelEvaluationMap):
-    """Values of a kernel at given points, by its fast evaluation."""
+    """Kernel values at given points, computed by the package's fast evaluation."""
 
     def forward(self, x: Tensor) -> Tensor:
         return kernel_values(self.kernel, x, self.points)
@@ -128,7 +128,7 @@ def _times(feature_map: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
 
 
 def _elements(kernel: Kernel, model: BaseGP) -> tuple[list[Kernel], Tensor]:
-    """Return kernels without a batch, and the index, on the CPU, of each element's kernel."""
+    """Return kernels without a batch shape, and the index (on the CPU) of each element's kernel."""
     if isinstance(model, StructureEnsembleGP):
         return list(model.covar_module.kernels), model.covar_module.members.cpu()
     numbers = torch.arange(kernel.batch_shape.numel(), device="cpu").view(kernel.batch_shape)
@@ -137,7 +137,7 @@ def _elements(kernel: Kernel, model: BaseGP) -> tuple[list[Kernel], Tensor]:
 
 
 def _prior_kernel(model: Any) -> tuple[Kernel, nn.Module]:
-    """Return the kernel of the features, and the mean."""
+    """Return the kernel and the mean of the prior."""
     parts = model.model if isinstance(model, VariationalNKNGP) else model
     kernel = parts.covar_module
     return (kernel.base_kernel if isinstance(model, SparseNKNGP) else kernel), parts.mean_module
@@ -170,7 +170,7 @@ def _draw_prior(
             for _ in range(count)
         ]
     size = max(m.num_outputs for m in maps)
-    # BoTorch's Sobol points would be biased: every second coordinate of a point is one half
+    # BoTorch's Sobol points would bias draws: every second coordinate of a point is one half
     weight = torch.randn(*shape, size, device=x.device, dtype=x.dtype)
     return SharedMapPath(
         maps,
@@ -189,8 +189,8 @@ def _inputs_of_all_members(
     """Return training inputs ``N x D``, without a dimension of members."""
     if model.train_inputs[0].dim() != 3:
         raise NotImplementedError(
-            "The model must have one data set, got training inputs of shape "
-            f"{tuple(model.train_inputs[0].shape)}, as of fantasies."
+            "The model must have one data set (no fantasies), got training inputs of shape "
+            f"{tuple(model.train_inputs[0].shape)}."
         )
     (x,) = GetTrainInputs.dispatch(ExactBaseGP)(model, transformed=transformed)
     return (x if x.dim() == 2 else x[0],)
@@ -200,7 +200,7 @@ def _inputs_of_all_members(
 def _update_of_ensemble(
     model: StructureEnsembleGP, likelihood: GaussianLikelihood, **options: Any
 ) -> SharedMapPath:
-    """BoTorch's update, with one evaluation of each structure's kernel for all its members."""
+    """Return BoTorch's update, evaluating each structure's kernel once for all its members."""
     stock = GaussianUpdate.dispatch(ExactGP, GaussianLikelihood)(model, likelihood, **options)
     (points,) = get_train_inputs(model, transformed=True)
     kernels, members = _elements(model.covar_module, model)
@@ -217,7 +217,7 @@ def _update_of_ensemble(
 def _update_at_inducing_points(
     model: SparseNKNGP, _: GaussianLikelihood, *, sample_values: Tensor
 ) -> GeneralizedLinearPath:
-    """Update from prior draws ``samples x batch x m`` to draws of inducing values."""
+    """Return the update from prior draws ``samples x batch x m`` to draws of inducing values."""
     posterior, points = model.posterior_of_inducing_values(), model.inducing_points
     white = posterior.mean + (
         posterior.root @ torch.randn_like(sample_values).double().unsqueeze(-1)
@@ -241,7 +241,7 @@ def _draw_of_inducing_values(
     prior_sampler: Callable[..., SamplePath],
     update_strategy: Callable[..., SamplePath],
 ) -> MatheronPath:
-    """Draw prior paths conditioned on draws of the inducing values, cheap for many rows."""
+    """Draw prior paths conditioned on draws of inducing values, in little time for many rows."""
     with delattr_ctx(model, "outcome_transform"):
         prior = prior_sampler(model=model, sample_shape=sample_shape)
         values = prior.forward(model.inducing_points)

@@ -24,14 +24,14 @@ class SpectralFeatureMap(FeatureMap):
         \phi(x) = \bigl(a_r \sin(\omega_r^\top x) \prod_j f_{rj}(x),\;
             a_r \cos(\omega_r^\top x) \prod_j f_{rj}(x)\bigr)_{r = 1, \dots, R}
 
-    The factors are linear, :math:`f_{rj}(x) = x_d - c`, for linear kernels and cosines for the
-    pairs of frequencies of :class:`.NonStationarySpectralKernel`. Stationary kernels have none, and
-    :math:`\phi(x)^\top \phi(x) = k(0)` exactly.
+    Linear kernels have linear factors :math:`f_{rj}(x) = x_d - c`, and the frequency pairs of
+    :class:`.NonStationarySpectralKernel` have cosine factors. Stationary kernels have no factors,
+    and :math:`\phi(x)^\top \phi(x) = k(0)` exactly.
 
     Args:
-        kernel: The kernel from which ``features`` were drawn; it is not kept.
-        features: The draws, ``R`` rows per batch element.
-        mass: Value of the kernel at zero distance, for each batch element.
+        kernel: Kernel from which ``features`` were drawn; the map keeps no reference to it.
+        features: Drawn features, ``R`` rows per batch element.
+        mass: Value of the kernel at zero distance for each batch element.
     """
 
     frequency: Tensor
@@ -67,7 +67,7 @@ class SpectralFeatureMap(FeatureMap):
         self.register_buffer("active_dims", kernel.active_dims)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features ``... x N x 2R`` of inputs ``... x N x D``."""
+        """Return features ``... x N x 2R`` of inputs ``... x N x D``."""
         if self.active_dims is not None:
             x = x.index_select(-1, self.active_dims)
         angle = x @ self.frequency.mT
@@ -82,28 +82,27 @@ class SpectralFeatureMap(FeatureMap):
 def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> SpectralFeatureMap:
     r"""Draw a feature map with :math:`k(x, x') \approx \phi(x)^\top \phi(x')`.
 
-    BoTorch's ``draw_matheron_paths`` and ``PathwiseThompsonSampling`` call this function for
-    networks, sums and products of kernels, and ScaleKernels of these, once ``gpytorch_nkn.models``
-    is imported. It draws exactly from the spectral measure of the kernel with its present
-    parameters, by PyTorch's global random state. Batch elements have frequencies of their own.
+    Once ``gpytorch_nkn.models`` is imported, BoTorch's ``draw_matheron_paths`` and
+    ``PathwiseThompsonSampling`` call this function for networks, sums and products of kernels, and
+    ScaleKernels of these. It draws from the exact spectral measure of the kernel, using PyTorch's
+    global random state. Each batch element has its own frequencies.
 
-    The features are unbiased, but the posterior variance of a single map has an error. With 1,024
-    features (BoTorch's default), 40 points in the unit cube of 2 to 6 dimensions and a noise
-    variance of 0.001, the root mean square of its relative error is 5 to 9 % for the ``additive``
-    preset, and 12 to 70 % for ``optimization``, whose spectral measure has heavy tails. More
-    features reduce the error. Draws of the models of this package have up to 16 maps between them,
-    which reduces it to a quarter.
+    The features are unbiased, but the posterior variance of a single map has an error. Consider
+    1,024 features (BoTorch's default), 40 points in the unit cube of 2 to 6 dimensions and a noise
+    variance of 0.001. The RMS relative error is 5 to 9 % for the ``additive`` preset, and 12 to
+    70 % for ``optimization``, whose spectral measure has heavy tails. More features reduce the
+    error. Models of this package use up to 16 maps, which reduces it to a quarter.
 
     Args:
-        kernel: A network, or a kernel of the parts that a network may have. Features of linear
-            kernels suit inputs of the order of one. A :class:`.NonStationarySpectralKernel` has
-            finitely many features, which are all taken: the map is exact.
+        kernel: A network, or a kernel that a network may contain. Features of linear kernels suit
+            inputs of the order of one. A :class:`.NonStationarySpectralKernel` has finitely many
+            features; the map uses all of them and is exact.
         num_inputs: Number of input dimensions.
-        num_outputs: Number of features, even; ignored where they are finitely many.
+        num_outputs: Number of features, even; ignored for kernels with finitely many features.
 
     Raises:
         UnsupportedError: ``num_outputs`` is odd or not positive.
-        NotImplementedError: No features are known for a part of the kernel.
+        NotImplementedError: Random features of a sub-kernel are not implemented.
 
     References: Rahimi and Recht (2007), Random Features for Large-Scale Kernel Machines; Wilson et
     al. (2020), Efficiently Sampling Functions from Gaussian Process Posteriors.
@@ -119,7 +118,7 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
 
 
 def _linear_factors(features: RandomFeatures) -> tuple[Tensor, Tensor]:
-    """Linear factors as slopes ``J x R x D`` and offsets ``J x R``; a missing factor is one."""
+    """Return slopes ``J x R x D`` and offsets ``J x R`` of linear factors, 1 where missing."""
     frequency = features.frequency
     eye = torch.eye(frequency.size(-1), dtype=frequency.dtype, device=frequency.device)
     linear = [(row, eye[column], -center) for row, column, center in features.factors]
@@ -129,7 +128,7 @@ def _linear_factors(features: RandomFeatures) -> tuple[Tensor, Tensor]:
 def _stacked(
     features: RandomFeatures, factors: list[tuple[Tensor, Tensor, Tensor]], none: float
 ) -> tuple[Tensor, Tensor]:
-    """Stack slopes ``J x R x D`` and offsets ``J x R``; missing factors have 0 and ``none``."""
+    """Stack slopes ``J x R x D`` and offsets ``J x R``; missing factors get 0 and ``none``."""
     num_rows, num_columns = features.frequency.shape
     if not factors:
         empty = features.frequency.new_zeros(0, num_rows, num_columns)
@@ -154,9 +153,9 @@ _sums_and_products = tuple(
 
 
 def _scale_features(kernel: ScaleKernel, *, num_inputs: int, num_outputs: int) -> FeatureMap:
-    """Return BoTorch's features, unless the scaled kernel is one of this package's.
+    """Return features of a ScaleKernel: BoTorch's, unless its base kernel is of this package.
 
-    For these, BoTorch's map would select the columns twice on a device other than the CPU.
+    For kernels of this package, BoTorch's map would select columns twice on a GPU.
     """
     base = kernel.base_kernel
     while isinstance(base, ScaleKernel):

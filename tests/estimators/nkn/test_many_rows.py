@@ -195,7 +195,7 @@ def test_chunks_give_the_posterior_of_all_rows():
     assert not torch.allclose(part.predict(new)[0], whole.predict(new)[0])
     for chunk, message in (
         ((new, torch.zeros(5)), r"Chunk 0 must have targets \(6,\), got \(5,\)"),
-        ((new[:, :1], new[:, 0]), "q x 2, got the shape"),
+        ((new[:, :1], new[:, 0]), "q x 2, got shape"),
         ((new, new[:, 0].log10() * torch.nan), "Chunk 0 has targets that are NaN"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -290,7 +290,7 @@ def test_scattered_cells_and_a_forecast():
 @pytest.mark.parametrize(
     "options, match",
     [
-        ({"step_limit": 3}, r"Expected options of fit_grid_gp .*got \['step_limit'\]"),
+        ({"step_limit": 3}, r"Options of fit_grid_gp must be among .*got \['step_limit'\]"),
         ({"optimizer": print}, "must be trained by fit_grid_gp"),
         ({"closure": lambda: None}, "must be trained by fit_grid_gp"),
     ],

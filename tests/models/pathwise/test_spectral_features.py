@@ -312,7 +312,7 @@ class _MyLayer(Layer):
         (lambda: NeuralKernelNetwork([RBFKernel()], [_MyLayer(1, 1)]), "_MyLayer"),
         (
             lambda: NeuralKernelNetwork([LinearKernel()], [Activation(1, "exp")]),
-            "exponential of kernels that are not stationary",
+            "exponential of a non-stationary kernel",
         ),
     ],
 )

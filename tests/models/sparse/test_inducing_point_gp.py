@@ -119,7 +119,7 @@ def test_known_noise_is_trained_with_and_weighs_rows(model_class, short_start):
     torch.testing.assert_close(
         model.posterior(x).mean, rest.posterior(x).mean, rtol=1e-3, atol=1e-3
     )
-    for wrong, message in ((-noise, "at least 0, got"), (noise[:9], "same number of rows")):
+    for wrong, message in ((-noise, "non-negative, got"), (noise[:9], "same number of rows")):
         with pytest.raises(ValueError, match=message):
             model_class(x, y, wrong)
     with pytest.raises(ValueError, match="likelihood or train_Yvar, got both"):
