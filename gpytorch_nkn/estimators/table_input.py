@@ -255,7 +255,9 @@ def is_constant(y: np.ndarray) -> bool:
 def check_varies(y: np.ndarray) -> None:
     """Raise a ``ValueError`` if targets ``N`` are constant."""
     if is_constant(y):
-        raise ValueError(f"The targets are constant ({y[0]}): nothing can be learned.")
+        raise ValueError(
+            f"The targets are constant ({y[0]}): nothing can be learned. Predict this value."
+        )
 
 
 def offset_and_scale(y: np.ndarray) -> tuple[float, float]:

@@ -148,11 +148,14 @@ class Member:
 
     def limit(self, time: np.ndarray, values: np.ndarray) -> None:
         """Limit forecasts by the growth in the observations ``N``."""
-        scaled = self.scales.transform.forward(values)
+        transform = self.scales.transform
+        scaled, bounds = transform.forward(values), transform.ends
+        if self.transform == "probit":  # whose scale has no bounds
+            bounds = (-np.inf, np.inf)
         is_log = self.transform in ("log", "log1p")
         after = np.searchsorted(time, [at for at in self.shifts if time[0] < at < time[-1]])
         shift = np.abs(scaled[after] - scaled[after - 1]).max(initial=0.0)
-        self._limits = _Limits.of(time, scaled, self.horizon, float(shift), is_log=is_log)
+        self._limits = _Limits.of(time, scaled, bounds, self.horizon, float(shift), is_log=is_log)
 
     @torch.no_grad()
     def errors(self) -> np.ndarray:
@@ -186,11 +189,19 @@ class _Limits:
     highest: float
     fall: float  # largest changes beyond it per horizon
     rise: float
+    bounds: tuple[float, float]  # of the targets
     is_log: bool  # whether only the rise limits intervals
 
     @classmethod
     def of(
-        cls, time: np.ndarray, scaled: np.ndarray, horizon: int, shift: float, *, is_log: bool
+        cls,
+        time: np.ndarray,
+        scaled: np.ndarray,
+        bounds: tuple[float, float],
+        horizon: int,
+        shift: float,
+        *,
+        is_log: bool,
     ) -> _Limits:
         """Limits from scaled observations ``N``: the largest growth, times ``1 + 1 / n``.
 
@@ -207,7 +218,8 @@ class _Limits:
         more = (1 + 1 / count) * horizon / size
         rise = more * max(float((highest[size:] - highest[:-size]).max()), 0.0)
         fall = more * max(float((lowest[:-size] - lowest[size:]).max()), 0.0)
-        return cls(float(lowest[-1]) - shift, float(highest[-1]) + shift, fall, rise, is_log)
+        low, high = float(lowest[-1]) - shift, float(highest[-1]) + shift
+        return cls(low, high, fall, rise, bounds, is_log)
 
     def applied(
         self, means: np.ndarray, stds: np.ndarray, leads: np.ndarray
@@ -215,6 +227,7 @@ class _Limits:
         """Limit means and standard deviations ``M`` at lead times in horizons."""
         times = np.maximum(leads, 1.0)
         low, high = self.lowest - times * self.fall, self.highest + times * self.rise
+        low, high = np.clip(low, *self.bounds), np.clip(high, *self.bounds)
         means = np.where(leads > 0, np.clip(means, low, high), means)
         room = np.maximum(high - means, times * self.rise)
         if not self.is_log:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from scipy.special import pdtrc  # upper tail of Poisson distributions
 
-__all__ = ["MonthlyDates", "next_in_month", "next_in_week", "next_times"]
+__all__ = ["MonthlyDates", "next_in_month", "next_in_retail_year", "next_in_week", "next_times"]
 
 _DAY, _WEEK = np.timedelta64(1, "D"), np.timedelta64(7, "D")
 _ALL, _AT_WORK = "1111111", "1111100"  # weekdays
@@ -130,6 +132,26 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
     ahead = steps[-1] + np.arange(1, size * (count // is_open.sum() + 2))
     ahead = ahead[is_open[ahead % size]][:count] - steps[-1]
     return dates[-1] + (ahead * step).astype("timedelta64[ms]")
+
+
+def next_in_retail_year(dates: np.ndarray, count: int) -> np.ndarray | None:
+    """The next ends of years of 52 or 53 weeks, or of their quarters.
+
+    Dates ``N`` are sorted and different. Returns ``count`` dates, or None for other series.
+    """
+    stamps, gaps = pd.DatetimeIndex(dates), np.diff(dates) / _WEEK
+    if dates.size < 3 or not np.ptp(gaps) or _median_step(dates) not in (13 * _WEEK, 52 * _WEEK):
+        return None
+    for variation, month in product(("last", "nearest"), range(1, 13)):
+        ends: Any = {"variation": variation, "startingMonth": month, "weekday": stamps[0].weekday()}
+        rules = [pd.offsets.FY5253(**ends)]
+        if _median_step(dates) == 13 * _WEEK:
+            longest = (4, 3, 2, 1)  # quarter, of the years of 53 weeks
+            rules = [pd.offsets.FY5253Quarter(qtr_with_extra_week=q, **ends) for q in longest]
+        for rule in rules:
+            if all(map(rule.is_on_offset, stamps)):
+                return pd.date_range(stamps[-1], periods=count + 1, freq=rule)[1:].to_numpy()
+    return None
 
 
 def next_times(times: np.ndarray, count: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from gpytorch_nkn.estimators.series.recurring_dates import (
     MonthlyDates,
     next_in_month,
+    next_in_retail_year,
     next_in_week,
     next_times,
 )
@@ -140,8 +141,9 @@ class TimeAxis:
         if self.monthly is not None:
             found = self.monthly.next(dates, count)
         else:
-            found = next_in_month(dates, count)
-            found = next_in_week(dates, count) if found is None else found
+            rules = (next_in_retail_year, next_in_month, next_in_week)
+            ahead = (rule(dates, count) for rule in rules)
+            found = next((times for times in ahead if times is not None), None)
         if found is None:
             if zone is not None and not self.by_clock:
                 zone, dates = "UTC", known.tz_convert("UTC").tz_localize(None).to_numpy()

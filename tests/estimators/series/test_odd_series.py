@@ -116,6 +116,24 @@ def test_cut_points_go_on_beyond_the_largest_count():
     assert plain.reaching(1e9) is plain
 
 
+@pytest.mark.parametrize(
+    ("line", "bounds"),
+    [
+        (np.round(np.arange(35.0, -1, -1)), None),
+        (np.arange(17.5, -0.5, -0.5), None),
+        (np.arange(65.0, 101), (0, 100)),
+        (np.arange(55.0, 19, -1), (20, None)),
+    ],
+)
+def test_a_line_that_ends_at_a_bound_keeps_its_uncertainty(line, bounds):
+    low, high = (0, np.inf) if bounds is None else (bounds[0], bounds[1] or np.inf)
+    noise = np.random.default_rng(0).normal(size=36)
+    values = np.clip(line + noise, low, high)
+    table = NKNForecaster(bounds=bounds, **QUICK).fit(monthly(values)).forecast(6, level=95)
+    assert table.ge(low).all(axis=None) and table.le(high).all(axis=None)
+    assert (table["hi-95"] - table["lo-95"]).between(0.9, 8).all()
+
+
 @pytest.mark.parametrize("mean", [2, 100])
 def test_an_update_of_counts_with_a_fraction(mean):
     series = monthly(np.random.default_rng(0).poisson(mean, 40))

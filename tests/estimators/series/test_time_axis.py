@@ -7,6 +7,13 @@ from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 SIX_DAYS = pd.offsets.CustomBusinessDay(weekmask="Mon Tue Wed Thu Fri Sat")
 OFFICE_HOURS = pd.offsets.CustomBusinessHour(start="09:00", end="17:00")
 LAST_SATURDAY = pd.offsets.LastWeekOfMonth(weekday=5)
+_ENDS = {"weekday": 5, "startingMonth": 1}  # of years of 52 or 53 weeks
+RETAIL = (
+    pd.offsets.FY5253(variation="last", **_ENDS),
+    pd.offsets.FY5253(variation="nearest", **_ENDS),
+    pd.offsets.FY5253Quarter(variation="last", qtr_with_extra_week=4, **_ENDS),
+    pd.offsets.FY5253Quarter(variation="nearest", qtr_with_extra_week=1, **_ENDS),
+)
 MARKET_DAYS = pd.offsets.CustomBusinessDay(weekmask="Tue Thu")
 DAYS = pd.date_range("2020-03-01", periods=40, freq="D")
 
@@ -94,6 +101,8 @@ def test_numbers_lead_back_to_the_times(index):
         .loc[lambda d: d.index.weekday < 6]
         .index,
         pd.date_range("2020-01-01", periods=100, freq="W-SUN"),  # 53 weeks
+        pd.period_range("2019-06-01", periods=100, freq="W-WED"),
+        *(pd.date_range("1990-01-01", periods=40, freq=freq) for freq in RETAIL),
         pd.date_range("2020-03-27", periods=200, freq="h", tz="Europe/Berlin"),
         pd.date_range("2020-10-24", periods=60, freq="h", tz="Europe/Berlin"),
         pd.date_range("2020-03-20", periods=60, freq="12h", tz="UTC"),
