@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import LinearMean, ZeroMean
 from gpytorch.models import ExactGP
+from gpytorch.module import Module
 from gpytorch.priors import NormalPrior
 from torch import Tensor
 
@@ -94,9 +96,11 @@ class SeriesGP(ExactGP):
             with torch.random.fork_rng():  # LinearMean draws from the global random state
                 self.mean_module = LinearMean(x.size(-1)).initialize(weights=0.0, bias=0.0)
             if priors:
-                mean = self.mean_module
-                mean.register_prior("weights_prior", NormalPrior(0.0, 1.0), _weights, _set_weights)
-                mean.register_prior("bias_prior", NormalPrior(0.0, 2.0), _bias, _set_bias)
+                for name, scale in (("weights", 1.0), ("bias", 2.0)):
+                    closures = (partial(one, name=name) for one in (_get, _set))
+                    self.mean_module.register_prior(
+                        f"{name}_prior", NormalPrior(0.0, scale), *closures
+                    )
         self.covar_module = kernel
 
     def forward(self, x: Tensor) -> MultivariateNormal:
@@ -236,20 +240,12 @@ def _sum(
     )
 
 
-def _weights(mean: LinearMean) -> Tensor:
-    return mean.weights
+def _get(module: Module, name: str) -> Tensor:
+    return getattr(module, name)
 
 
-def _set_weights(mean: LinearMean, value: Tensor) -> None:
-    mean.initialize(weights=value)
-
-
-def _bias(mean: LinearMean) -> Tensor:
-    return mean.bias
-
-
-def _set_bias(mean: LinearMean, value: Tensor) -> None:
-    mean.initialize(bias=value)
+def _set(module: Module, value: Tensor, name: str) -> None:
+    module.initialize(**{name: value})
 
 
 def check_network(network: NeuralKernelNetwork, width: int) -> None:

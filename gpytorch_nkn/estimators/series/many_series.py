@@ -278,9 +278,10 @@ def _values(
             f"{len(repeated)} rows repeat a time of the series, the first {repeated[0]}; drop or "
             "aggregate them."
         )
-    if _is_constant(task):
-        constant = task.target[~np.isnan(task.target)][0]
-        return np.full((horizon, len(forecast_columns(level))), constant)
+    seen = task.target[~np.isnan(task.target)]
+    is_valid = seen.size >= 3 and np.isfinite(seen).all() and not task.times.hasnans
+    if is_valid and is_constant(seen):
+        return np.full((horizon, len(forecast_columns(level))), seen[0])
     made = clone(forecaster).fit(pd.Series(task.target, task.times), covariates=task.known)
     if made._was_interrupted:
         raise KeyboardInterrupt
@@ -289,14 +290,6 @@ def _values(
         later = later.sort_index()  # rows over numbers are used in their order
         later = later[later.index > task.times.max()].iloc[:horizon]
     return made.forecast(horizon, level=level, covariates=later).to_numpy()
-
-
-def _is_constant(task: _Task) -> bool:
-    """Whether a series that could be forecast has constant targets."""
-    seen = ~np.isnan(task.target)
-    values, times = task.target[seen], task.times[seen]
-    enough = values.size >= 3 and times.nunique() >= 2 and not task.times.hasnans
-    return enough and bool(np.isfinite(values).all()) and is_constant(values)
 
 
 def _continued(times: pd.Index, horizon: int) -> pd.Index:

@@ -258,7 +258,6 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         windows: int = 3,
         step: int | None = None,
         level: float | Sequence[float] | None = (80, 95),
-        refit: bool = True,
         covariates: ArrayLike | None = None,
     ) -> pd.DataFrame:
         """Forecast from several origins, each from the observations before it.
@@ -274,8 +273,6 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             windows: Number of windows.
             step: Observations from one window to the next; ``None`` for ``horizon``.
             level: Coverage of the central intervals in per cent; ``None`` for no interval.
-            refit: Train before each window; otherwise before the first only, and then
-                :meth:`update`.
             covariates: As in :meth:`fit`; the forecast of a window uses the values in it.
 
         Returns:
@@ -305,7 +302,6 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             Covariates.of(observed.covariates, by_name=True)  # raises an error for invalid values
         session = Session(progress=self.progress)
         parts: list[pd.DataFrame] = []
-        fitted: NKNForecaster | None = None
         with session.bar(windows, "windows") as bar, session.interruptible(lambda: parts):
             for cutoff in cutoffs:
                 if session.interrupted:
@@ -319,12 +315,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                     for rows in (slice(cutoff), ahead)
                 )
                 try:
-                    if refit or fitted is None:
-                        fresh = clone(self).set_params(progress=False, horizon=horizon)
-                        fitted = fresh.fit(*past, covariates=known)
-                        session.interrupted = fitted._was_interrupted
-                    else:
-                        fitted.update(*past, covariates=known)
+                    fresh = clone(self).set_params(progress=False, horizon=horizon)
+                    fitted = fresh.fit(*past, covariates=known)
+                    session.interrupted = fitted._was_interrupted
                     part[columns] = fitted._table(index[ahead], level, later).to_numpy()
                 except (ValueError, RuntimeError) as error:
                     warn_user(f"The window after {index[cutoff - 1]} has no forecast: {error}")

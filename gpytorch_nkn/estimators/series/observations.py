@@ -62,7 +62,7 @@ class Observations:
         kept = ~self.target.index.isin(fresh.index)
         both = pd.concat([self.target[kept], fresh]) if kept.any() else fresh
         frame = pd.concat([self.covariates[kept], frame[~np.isnan(target)]])
-        axis = self.axis.extended(self.axis.index.append(times))
+        axis = replace(self.axis, index=self.axis.index.append(times))
         return Observations(axis, both.rename(self.target.name), frame, fresh.index)._sorted()
 
     def _sorted(self) -> Observations:

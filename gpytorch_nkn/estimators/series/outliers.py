@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["FEWEST", "outlying", "too_many"]
+__all__ = ["FEWEST", "SHARE", "outlying"]
 
 FEWEST = 20  # targets of the shortest series that can have outliers
 _OUTLYING = 12.0  # least ratio to the RMS of the smaller errors
 _LEAST = 3.0  # least standardised error of an outlier, for noise-free series
-_SHARE = 0.02  # largest fraction of outliers
+SHARE = 0.02  # largest fraction of outliers
 _NEAR = 0.8  # least ratio to a neighbour's error, for two outliers in a row
-
-
-def too_many(count: int, num_rows: int) -> bool:
-    """Whether so many targets cannot be outliers."""
-    return count > 1 + _SHARE * num_rows
 
 
 def outlying(errors: np.ndarray) -> np.ndarray:

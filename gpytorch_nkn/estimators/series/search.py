@@ -22,7 +22,7 @@ from gpytorch_nkn.averaging import (
 )
 from gpytorch_nkn.estimators.series.candidates import SHIFTED, Key, candidate_keys, scout, train
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member
-from gpytorch_nkn.estimators.series.outliers import FEWEST, outlying, too_many
+from gpytorch_nkn.estimators.series.outliers import FEWEST, SHARE, outlying
 from gpytorch_nkn.estimators.series.scoring import one_thread
 from gpytorch_nkn.estimators.series.series import Series, view
 from gpytorch_nkn.estimators.series.shifts import level_shifts
@@ -164,9 +164,8 @@ def _find_outliers(
         members = [one.candidate for one in trained if one.candidate is not None]
         rows = reduce(np.intersect1d, [_outlying(member, rest) for member in members])
         count = int(outliers.sum()) + rows.size
-        if not rows.size or too_many(count, len(outliers)):
-            break
-        if np.ptp(np.delete(rest.values, rows)) == 0:
+        is_constant = np.ptp(np.delete(rest.values, rows)) == 0
+        if not rows.size or count > 1 + SHARE * len(outliers) or is_constant:
             break
         outliers[np.flatnonzero(~outliers)[rows]] = True
     return outliers, trained

@@ -74,19 +74,12 @@ def starts(periods: pd.PeriodIndex) -> pd.DatetimeIndex:
 
 
 def _of_objects(values: np.ndarray, name: Any) -> pd.Index:
-    kind = pd.api.types.infer_dtype(values, skipna=True)
-    if kind == "period":
-        return pd.PeriodIndex(values, name=name)
-    if kind == "timedelta":
-        return pd.to_timedelta(values).rename(name)
-    if kind == "date":  # of any year, unlike dates in nanoseconds
+    if pd.api.types.infer_dtype(values, skipna=True) == "date":  # of any year
         return pd.Index(pd.Series(values).to_numpy("datetime64[s]"), name=name)
-    if kind == "datetime":
-        try:
-            return pd.DatetimeIndex(values, name=name)
-        except ValueError:  # several time zones
-            return pd.DatetimeIndex(pd.to_datetime(values, utc=True), name=name)
-    return pd.Index(values, name=name)
+    index = pd.Index(values, dtype=object, name=name).infer_objects()
+    if pd.api.types.infer_dtype(index, skipna=True) == "datetime":  # of several time zones
+        return pd.DatetimeIndex(pd.to_datetime(values, utc=True), name=name)
+    return index
 
 
 def _detached(x: Any) -> Any:

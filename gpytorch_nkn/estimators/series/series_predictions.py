@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal, overload
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -91,24 +90,6 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             observations ``M``, in units of the targets.
         """
         return self._mixture_at(self._rows(x, covariates))
-
-    def score(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        *,
-        covariates: ArrayLike | None = None,
-    ) -> float:
-        """Coefficient of determination of the medians, as in scikit-learn's regressors.
-
-        Args:
-            X: Time ``M`` or ``M x 1``.
-            y: Observations ``M``.
-            sample_weight: Weights ``M``.
-            covariates: As in :meth:`predict`.
-        """
-        return r2_score(y, self.predict(X, covariates=covariates), sample_weight=sample_weight)
 
     def forecast(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,10 +42,6 @@ class TimeAxis:
     def of(cls, index: pd.Index) -> TimeAxis:
         """Infer the axis from times."""
         return cls(index, _monthly(index), _by_clock(index))
-
-    def extended(self, index: pd.Index) -> TimeAxis:
-        """The same conversion with other times."""
-        return replace(self, index=index)
 
     @property
     def has_dates(self) -> bool:
