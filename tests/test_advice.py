@@ -41,6 +41,7 @@ from gpytorch.means import Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import min_variance
 from sklearn.compose import make_column_transformer
+from sklearn.dummy import DummyRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
@@ -50,6 +51,8 @@ from gpytorch_nkn.datasets import read_time_series
 from gpytorch_nkn.estimators import (
     ASKLRegressor,
     NKNForecaster,
+    NKNRegressor,
+    forecast_many,
 )
 from gpytorch_nkn.estimators.nkn.table_rows import row_source
 from gpytorch_nkn.fit import Recipe, fit_best_of
@@ -679,6 +682,17 @@ T, SERIES = np.arange(24.0), np.exp(np.sin(np.arange(24.0)))
 def forecaster(**options):
     recipe = Recipe(adam_steps=0, lbfgs_iterations=2)
     return NKNForecaster(quality="fast", recipe=recipe, random_state=0, **options)
+
+
+@advice("Predict this value, as forecast_many and scikit-learn's DummyRegressor do")
+def _(told):
+    values = [7.0] * 12
+    for estimator in (NKNForecaster(), NKNRegressor()):
+        with told():
+            estimator.fit(np.arange(12.0)[:, None], values)
+    frame = pd.DataFrame({"unique_id": "one", "ds": range(12), "y": values})
+    assert (forecast_many(frame, 3)[0].iloc[:, 2:] == 7).all(axis=None)
+    assert (DummyRegressor().fit(X, values).predict(X) == 7).all()
 
 
 @advice("fill them in, or drop those rows")

@@ -256,7 +256,8 @@ def check_varies(y: np.ndarray) -> None:
     """Raise a ``ValueError`` if targets ``N`` are constant."""
     if is_constant(y):
         raise ValueError(
-            f"The targets are constant ({y[0]}): nothing can be learned. Predict this value."
+            f"The targets are constant ({y[0]}): nothing can be learned. Predict this value, as "
+            "forecast_many and scikit-learn's DummyRegressor do."
         )
 
 
