@@ -261,6 +261,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             few = np.sort(np.random.default_rng(seed).permutation(len(kept))[:_MAX_TRAINED])
         learned = learned_rows(rows, target) if is_gaussian else np.ones(len(rows), dtype=bool)
         count = int(learned.sum())
+        few = few[:count]
         num_rows = count if drawn is None else drawn.source.num_rows
         self._choose_method(len(rows) if self.method == "exact" else num_rows)
         gappy = np.zeros(0, dtype=int)
