@@ -156,8 +156,6 @@ def _add_forecast_options(
     add("--season", nargs="+", metavar="P", help=text)
     text = "write a page on the learned structure: components in words and figures, model checks"
     add("--report", type=Path, metavar="FILE.html", help=text)
-    add("--time-unit", metavar="UNIT", help="name of the unit of time in the report, such as yr")
-    add("--target-unit", metavar="UNIT", help="name of the unit of the target in the report")
     text = (
         "what is modelled of the target (default: it, its square root and its logarithm where "
         "these exist; it and its log odds between two bounds)"

@@ -117,9 +117,7 @@ def _write_report(
             **ahead,
             title=f"Findings in {series.name}",
             columns=None if series.has_dates else [series.x_label, *forecaster.covariates_.names],
-            x_unit=args.time_unit,
             y_name=series.y_label,
-            y_unit=args.target_unit,
             seed=args.seed,
             progress=not args.no_progress,
         )

@@ -9,17 +9,8 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 import pandas as pd
 
-__all__ = [
-    "MISSING",
-    "counted",
-    "drop_advice",
-    "find_sentinels",
-    "is_missing",
-    "number_parts",
-    "once",
-    "quoted",
-    "read_numbers",
-]
+__all__ = ["MISSING", "counted", "drop_advice", "find_sentinels", "is_missing", "number_parts"]
+__all__ += ["once", "quoted", "read_numbers"]
 
 MISSING = (
     r"(?i:[-\u2013\u2014\u2026.:?*]*|n/?a|n/e|nan|none|null|nil|nat|#n/a.*|<na>|: ?[a-z]{1,3})"
@@ -146,22 +137,21 @@ def find_sentinels(values: np.ndarray, name: str) -> list[str]:
     from the other values than these are from each other, or the only negative whole number.
     """
     unique, counts = np.unique(values, return_counts=True)
-    ends = np.r_[:50, -50:0] if unique.size > 100 else np.arange(unique.size)
-    codes = pd.Series({i: f"{unique[i]:.12g}" for i in ends})
-    is_nines = codes.str.fullmatch(r"-?99+(\.9+)?")
-    suspect = codes.str.fullmatch(_CODE) | codes.index.isin([0, unique.size - 1])
-    suspect &= (counts[ends] > 1) | is_nines
-    others = np.delete(unique, codes.index[suspect])
+    positions = np.unique(np.arange(-50, 50).clip(-unique.size, unique.size - 1) % unique.size)
+    value, count = unique[positions], counts[positions]  # at both ends of the range
+    codes = pd.Series([f"{number:.12g}" for number in value])
+    suspect = codes.str.fullmatch(_CODE) | np.isin(value, unique[[0, -1]])
+    suspect &= (count > 1) | codes.str.fullmatch(r"-?99+(\.9+)?")
+    others = np.delete(unique, positions[suspect])
     if others.size < 2:
         return []
     low, high = others[[0, -1]]
-    value = unique[ends]
     is_far = np.maximum(low - value, value - high) > high - low
     is_only_negative = (low >= 0) & (value < 0) & (value == np.round(value))
     codes = codes[suspect & (is_far | is_only_negative)]
-    if codes.empty or 2 * counts[codes.index].sum() >= values.size:
+    if codes.empty or 2 * count[codes.index].sum() >= values.size:
         return []
-    found = [f"{counted(counts[i])} with {code}" for i, code in codes.items()]
+    found = [f"{counted(count[i])} with {code}" for i, code in codes.items()]
     options = " ".join(f"--na-values={code}" for code in codes)
     return [
         f"{name!r} has {', '.join(found)}, far from the others; if missing values are written so, "

@@ -25,6 +25,7 @@ __all__ = ["check_one_series", "find_target", "find_times", "joined", "melted", 
 __all__ += ["with_rows"]
 
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
+_HHMM = (2300, 2330, 2345, 2350, 2355, 2359, 2400)  # the last times of a day as numbers
 _PARTS = {  # of times: names, and the largest numbers that tell them without a name
     "year": ("year|yr|yyyy", range(1500, 2200)),
     "month": ("month|mon|mm", [12]),
@@ -32,7 +33,7 @@ _PARTS = {  # of times: names, and the largest numbers that tell them without a 
     "week": ("(?:epi|iso|mmwr)?week|wk", [52, 53]),
     "day": ("day|dd", [28, 29, 30, 31]),
     "doy": ("doy|yday|day", [365, 366]),
-    "hour": ("hours?|hr|hh|he|periods?", [23, 24, 25, 46, 48, 50, 92, 96, 100, 2300, 2345, 2400]),
+    "hour": ("hours?|hr|hh(?:mm)?|he|periods?", [23, 24, 25, 46, 48, 50, 92, 96, 100, *_HHMM]),
     "minute": ("minutes?|min", [30, 45, 50, 55, 59]),
 }
 _MARKED = {"month": "M", "quarter": "Q", "week": "W"}  # marks before numbers, such as M01
@@ -75,18 +76,17 @@ def melted(
         found = [*names[is_number & fits]]
         if len(found) < least:
             continue
-        first = names.index.get_loc(found[0])
-        is_month = part == "month" and 3 < len(found) < 12 <= is_number[first:].sum()
-        found = [*names[first : first + 12]] if is_month else found  # in another language
-        if is_month or (part == "hour" and found == [str(i) for i in range(1, 13)]):
-            part, values = "month", [*range(1, 13)]
-        else:
-            values = [name.strip("dDayY _") for name in found] if part == "day" else found
+        numbers, first = [str(i) for i in range(1, 13)], names.index.get_loc(found[0])
+        if is_abroad := part == "month" and 3 < len(found) < 12 <= is_number[first:].sum():
+            found = [*names[first : first + 12]]  # in another language
+        is_month = is_abroad or (part == "hour" and found == numbers)
+        part = "month" if is_month else part
         others = [name for name in frame if name not in found]
         is_total = frame[others].apply(lambda column: column.str.fullmatch(_TOTAL)).any(axis=1)
         frame = frame[~is_total | is_total.all()]
         long = frame.melt(others, found, part, f"value by {part}", ignore_index=False)
-        long[part] = long[part].map(dict(zip(found, map(str, values), strict=True)))
+        if is_month:
+            long[part] = long[part].map(dict(zip(found, numbers, strict=True)))
         return long.sort_index(kind="stable"), part, [f"Columns of {part}s are turned into rows."]
     return frame, None, []
 
@@ -205,18 +205,18 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, 
         return frame[next(iter(columns.values()))], []
     notices, text = [], pd.Series("", frame.index)
     for part, name in columns.items():
-        cells = once(
-            lambda cells: cells.str.replace(r"\.0$|" + INTERVAL_END, "", regex=True), frame[name]
-        )
-        digits = once(lambda cells: cells.str.extract(r"(\d+)")[0], cells)
+        cells = once(lambda c: c.str.replace(r"\.0$|" + INTERVAL_END, "", regex=True), frame[name])
+        digits = once(lambda c: c.str.extract(r"(\d+)")[0], cells)
         if part in ("date", "year"):
             text = cells
         elif part == "day" and "date" in columns:  # of a month of a year
-            text = (text + "-" + cells).mask(text.str.match(r".*\D\d{4}$"), cells + "-" + text)
+            text = (text + "-" + digits).mask(text.str.match(r".*\D\d{4}$"), digits + "-" + text)
         elif part in _MARKED and "day" not in columns:
             text += "-" + (_MARKED[part] + digits).fillna(cells)
         elif part in ("month", "day", "doy"):
-            text += "-" + cells.str.zfill(3 if part == "doy" else 1)
+            text += "-" + (
+                cells if part == "month" else digits.str.zfill(3 if part == "doy" else 1)
+            )
         elif part == "minute":
             text = text.str.replace(r":\d\d$", ":", regex=True) + digits.str.zfill(2)
         elif part != "hour" or digits.isna().any() or cells.str.contains("[.:]").any():

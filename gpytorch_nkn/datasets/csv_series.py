@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -76,22 +76,15 @@ def read_time_series(
         import pandas as pd
 
         from gpytorch_nkn.datasets import csv_cells, csv_columns, csv_table, csv_times
+        from gpytorch_nkn.datasets.csv_cells import counted, quoted
     except ImportError as error:
         raise ImportError(
             f"Series from files need pandas: pip install 'gpytorch_nkn[estimators]' ({error})."
         ) from error
-    path, where, times = (
-        Path(path),
-        where or {},
-        [time] if isinstance(time, str) else list(time or ()),
-    )
-    layout: dict[str, Any] = {
-        "sep": sep,
-        "encoding": encoding,
-        "header": header,
-        "skiprows": skiprows,
-    }
-    frame, found_sep, notices = csv_table.read_table(path, where, na_values, **layout)
+    path, where = Path(path), where or {}
+    times = [time] if isinstance(time, str) else list(time or ())
+    layout = (na_values, sep, encoding, header, skiprows)
+    frame, found_sep, notices = csv_table.read_table(path, where, *layout)
     part = None
     if target is None:
         frame, part, told = csv_columns.melted(frame, [*times, *covariates])
@@ -114,12 +107,13 @@ def read_time_series(
     target = target or csv_columns.find_target(frame, [*times, *covariates])
     taken = [*times, target, *covariates]
     if len(set(taken)) < len(taken):
-        names = csv_cells.quoted(taken)
-        raise ValueError(f"time, target and covariates must be different columns, got {names}.")
+        raise ValueError(
+            f"time, target and covariates must be different columns, got {quoted(taken)}."
+        )
     if future is not None:
         if not covariates:
             raise ValueError("future has values of covariates: name them (--covariates), too.")
-        more = csv_table.read_table(Path(future), {}, na_values, **layout)[0]
+        more = csv_table.read_table(Path(future), {}, *layout)[0]
         csv_table.check_columns(more, future=[*times, *covariates])
         for name in where.keys() & set(more):
             more = more[more[name] == where[name]]
@@ -136,8 +130,8 @@ def read_time_series(
     known, missing = frame[target] != "", int((frame[target] == "").sum())
     lost = frame[untimed & known]
     if len(lost):
-        text = csv_cells.quoted([", ".join(filter(None, lost.iloc[0]))])
-        notices.append(f"{csv_cells.counted(len(lost))} without a time dropped ({text}).")
+        text = quoted([", ".join(filter(None, lost.iloc[0]))])
+        notices.append(f"{counted(len(lost))} without a time dropped ({text}).")
     is_future = bool(covariates) and (frame[[*covariates]] != "").all(axis=1)
     frame = frame[~untimed & (known | is_future)]
     cells, time_notices = csv_columns.joined(frame, columns)
@@ -145,13 +139,13 @@ def read_time_series(
     frame, cells = frame[is_kept], cells[is_kept]
     known = (frame[target] != "").to_numpy()
     if len(times) > 1 and time is None:
-        time_notices.insert(0, f"Times are read from the columns {csv_cells.quoted(times)}.")
+        time_notices.insert(0, f"Times are read from the columns {quoted(times)}.")
     x, zone, told = csv_times.read_times(
         cells, dayfirst=dayfirst, date_format=date_format, decimal=decimal
     )
-    numbers: dict[str, Any] = {"decimal": decimal, "sep": found_sep}
+    read_numbers = partial(csv_cells.read_numbers, decimal=decimal, sep=found_sep)
     y = np.full(len(x), np.nan)
-    y[known], y_notices = csv_cells.read_numbers(frame[target][known], **numbers)
+    y[known], y_notices = read_numbers(frame[target][known])
     beside = pd.DataFrame(index=range(len(x)))
     for column in covariates:
         empty = frame[column] == ""
@@ -160,20 +154,19 @@ def read_time_series(
                 f"Line {empty.idxmax()}: the covariate {column!r} has no value; fill it in, or "
                 "leave the column out of covariates (--covariates)."
             )
-        beside[column] = csv_cells.read_numbers(frame[column], **numbers)[0]
+        beside[column] = read_numbers(frame[column])[0]
     order = np.argsort(x, kind="stable")
     now, ahead = order[known[order]], order[~known[order]]
     ahead = ahead[x[ahead] > x[now[-1]]]
     if missing > len(ahead):
-        rows = csv_cells.counted(missing - len(ahead))
+        rows = counted(missing - len(ahead))
         notices.append(f"{rows} without a value of {target!r} dropped.")
     notices += [*y_notices, *csv_cells.find_sentinels(y[now], target), *time_notices, *told]
     if (np.diff(now) < 0).any():
         notices.append("Rows are sorted by time.")
     if repeated := len(now) - np.unique(x[now]).size:
         csv_columns.check_one_series(frame[known], x[known], times, target, named=time is not None)
-        rows = csv_cells.counted(repeated)
-        notices.append(f"{rows} at the time of an earlier row; all rows are used.")
+        notices.append(f"{counted(repeated)} at the time of an earlier row; all rows are used.")
     return TimeSeries(
         name=Path(path.name.removesuffix(".gz").removesuffix(".zip")).stem,
         x=x[now],

@@ -29,7 +29,6 @@ def read_table(
     path: Path,
     where: Mapping[str, str],
     na_values: Sequence[str],
-    *,
     sep: str | None,
     encoding: str | None,
     header: int | str | None,

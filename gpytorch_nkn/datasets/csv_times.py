@@ -166,27 +166,27 @@ def read_times(
     codes, found = pd.factorize(cells)
     name, unique = str(cells.name), pd.Series(found, dtype=object)
     is_float = _all_match(unique, r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?")
-    if date_format is None and is_float and not is_compact(cells):
+    if date_format is not None:
+        dates = _to_datetime(unique, date_format)
+        if dates.isna().any():
+            raise ValueError(_not_a_time(cells, dates.notna()))
+        return _coarsest(dates.to_numpy("datetime64[us]")[codes], date_format), "", []
+    if is_float and not is_compact(cells):
         values, notices = read_numbers(cells, decimal=decimal, sep=".")
         unit = next((unit for unit, now in _EPOCHS.items() if abs(values).max() < 10 * now), "ns")
         if abs(values).min() < 0.3 * _EPOCHS[unit]:
             return values, "", notices
         dates = pd.to_datetime(values, unit=unit).round("ms").to_numpy()
         return _coarsest(dates, "%d"), "", [f"Times are read as {unit} since 1970."]
-    if date_format is None:
-        if dayfirst is None and _all_match(unique, r"\d\d?\.\d\d?\..*"):
-            dayfirst = True
-        forms = [f for f in _FORMATS if f not in _ORDERED or dayfirst in (None, f[1] == "d")]
-        if re.search("epi|mmwr|cdc", name.lower()):
-            forms.remove(_ISO_WEEKS)
-        split = _split(unique)
-        tokens = pd.Series(split["date"].unique())
-        positions = pd.Index(tokens).get_indexer(split["date"])
-        tokens = _marked(tokens, name)
-    else:
-        forms, tokens, positions = [date_format], unique, unique.index
-        split = pd.DataFrame({"clock": pd.Timedelta(0), "offset": pd.Timedelta("NaT")}, positions)
+    if dayfirst is None and _all_match(unique, r"\d\d?\.\d\d?\..*"):
+        dayfirst = True
+    forms = [f for f in _FORMATS if f not in _ORDERED or dayfirst in (None, f[1] == "d")]
+    if re.search("epi|mmwr|cdc", name.lower()):
+        forms.remove(_ISO_WEEKS)
+    split = _split(unique)
     clock, offset = split["clock"], split["offset"]
+    positions, tokens = pd.factorize(split["date"])
+    tokens = _marked(pd.Series(tokens, dtype=object), name)
     good = (clock <= pd.Timedelta(hours=25)) & (offset.notna() == (offset.notna().mean() > 0.5))
     readings: dict[str, pd.Series] = {}
     best = tokens.isna()
@@ -215,12 +215,10 @@ def read_times(
         "Times are read as quarters, and dated to their first month.": "q" in form,
         "Times are converted to UTC.": zone == "UTC",
         "Times are local: offsets from UTC are dropped.": not zone and offset.notna().any(),
-        "Intervals are dated to their starts.": unique.head(_SAMPLE)
-        .str.contains(INTERVAL_END)
-        .any(),
+        "Intervals are dated to their starts.": unique.head().str.contains(INTERVAL_END).any(),
     }
-    notices = [notice for notice, is_so in told.items() if is_so and date_format is None]
-    return _coarsest(dates.to_numpy("datetime64[us]")[codes], form), zone, notices
+    found = dates.to_numpy("datetime64[us]")[codes]
+    return _coarsest(found, form), zone, [notice for notice, is_so in told.items() if is_so]
 
 
 def _marked(tokens: pd.Series, name: str) -> pd.Series:

@@ -331,6 +331,8 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
     "hours by types": ("Tag;Stunde;MW\n" + hours(0, 24, "0{d}.03.2019;{n};{i},5\n"), {},
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0.5, 71.5),
+    "clock as a number": ("date,HHMM,y\n2001-09-01,1430,1\n2001-09-01,1500,2\n", {},
+        "2001-09-01T14:30:00", "2001-09-01T15:00:00", 2, 1, 2),
     "year to hour": ("year,month,day,hour,y\n2001,9,1,5,1\n2001,9,1,6,2\n", {},
         "2001-09-01T05:00:00", "2001-09-01T06:00:00", 2, 1, 2),
     "months as columns": ("Year,Jan,Feb,Mar,Annual\n2001,1,2,3,2\n2002,4,5,***,4\n", {}, "2001-01",
