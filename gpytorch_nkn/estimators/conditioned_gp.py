@@ -52,9 +52,9 @@ class ConditionedGP:
 
     @property
     def noise(self) -> float:
-        """Variance of the noise; 0 if it differs between rows, as for latent values."""
-        noise = self.model.likelihood.noise
-        return noise.item() if noise.numel() == 1 else 0.0
+        """Variance of the noise of a new observation; 0 for a count."""
+        noise = getattr(getattr(self.model, "observations", self.model.likelihood), "noise", None)
+        return 0.0 if noise is None else noise.item()
 
     def prepare(self) -> None:
         """Compute the factor that all predictions share."""

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import torch
 from gpytorch.kernels import IndexKernel, Kernel, ScaleKernel
-from gpytorch.likelihoods import MultitaskGaussianLikelihood
+from gpytorch.likelihoods import MultitaskGaussianLikelihood, StudentTLikelihood
 from gpytorch.models import ExactGP
 from torch import Tensor
 
@@ -189,7 +189,8 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     The kernel (``covar_module``) starts as in :func:`initialize_from_data`. Task correlations keep
     their values in restart 0 and are random later. The noise variance of a homoskedastic Gaussian
     likelihood starts at 0.01 times the variance of the targets in restart 0, and between 0.001 and
-    0.1 times it later. A BoTorch model's input transform is applied first.
+    0.1 times it later. For Student-t noise the squared distance of the targets' quartiles replaces
+    the variance. A BoTorch model's input transform is applied first.
 
     Args:
         model: An exact GP of one task, of a batch of tasks, or of correlated tasks. Correlated
@@ -222,6 +223,8 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     rng = np.random.default_rng([seed, restart, 1])
     share = 1e-2 if restart == 0 else 10 ** rng.uniform(-3, -1)
     variance = y.var() if y.numel() > 1 else y.new_ones(())
+    if isinstance(model.likelihood, StudentTLikelihood):  # outliers dominate the variance
+        variance = (torch.quantile(y, 0.75) - torch.quantile(y, 0.25)).square() or variance
     for noise in (model.likelihood, getattr(model.likelihood, "noise_covar", None)):
         for name in ("noise", "task_noises"):
             raw = getattr(noise, "_parameters", {}).get(f"raw_{name}")

@@ -278,9 +278,6 @@ class CountEnsemble(Ensemble):
     def _shares_of_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
         return np.ones(1)
 
-    def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
-        return np.ones(table.shape[-1])
-
     def mixture(
         self,
         weights: np.ndarray,

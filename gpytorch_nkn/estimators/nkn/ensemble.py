@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from gpytorch.models import ExactGP
+from gpytorch.likelihoods import StudentTLikelihood
 from linear_operator.utils.errors import NotPSDError
+from scipy.special import gammaincc
 from torch import Tensor
 
 from gpytorch_nkn.averaging import (
@@ -32,6 +34,7 @@ _KEPT_BYTES = 2 * 2**30  # largest size of the factors that are kept between pre
 _MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held-out rows of sparse models, and rows of a block
 _PROBE = 1000  # rows for the measurement of the time
 _SCALED_ROWS = 100  # least number of rows for noise that depends on the inputs
+_HEAVY_WIDTHS = 2.0 ** np.arange(-1.0, 6.5, 0.5)  # factors of the scale of Student-t noise
 _SURE = 3.0  # required gain of such noise in standard errors of the held-out log density
 
 IDENTITY = Transform()
@@ -71,7 +74,7 @@ class Ensemble:
         RuntimeError: No member has a covariance matrix that is positive definite.
     """
 
-    widths: ClassVar[np.ndarray] = WIDTHS
+    widths = WIDTHS
 
     def __init__(
         self,
@@ -165,7 +168,16 @@ class Ensemble:
         return PredictiveMixture(weights, means, stds, (transform,) * weights.size)
 
     def _shares_of_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
-        """Weights of widths from held-out targets and means, with variances ``R x N``."""
+        """Weights of widths from held-out targets and means, with variances ``R x N``.
+
+        Student-t noise is a mixture of widths whose inverse squares have a gamma distribution.
+        """
+        likelihoods = [getattr(one.model, "observations", None) for one in self.predictors]
+        if isinstance(likelihoods[0], StudentTLikelihood):
+            half = sum(w * one.deg_free.item() for w, one in zip(self.weights, likelihoods)) / 2
+            self.widths = _HEAVY_WIDTHS
+            below = gammaincc(half, half / (_HEAVY_WIDTHS[:-1] * 2**0.25) ** 2)
+            return np.diff(below, prepend=0.0, append=1.0)
         return stack_predictions(table[0, 0], table[1], variances, weights=self.weights)[1]
 
     def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
@@ -309,5 +321,5 @@ def _observed(model: Any, rows: Tensor, mean: Tensor, variance: Tensor) -> Tenso
         counts, offset = targets
         return torch.stack([counts, mean + offset, variance])
     if not isinstance(model, ExactGP):
-        variance = variance + model.likelihood.noise
+        variance = variance + model.likelihood.noise.detach()
     return torch.stack([targets, mean, variance])

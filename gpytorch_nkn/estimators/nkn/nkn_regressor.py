@@ -35,6 +35,7 @@ from gpytorch_nkn.estimators.nkn.table_gaps import learned_rows
 from gpytorch_nkn.estimators.nkn.table_models import (
     TableGP,
     named_structures,
+    robust_model,
     train_structures,
     untrained_model,
 )
@@ -60,7 +61,7 @@ _USUAL_ROWS = 100_000  # above which a warning gives the expected time
 _MIXED = 2  # members for which that fraction must suffice
 _PASSES, _LEAST_POINTS = 4, 50  # sparse predictions: passes over the rows, least inducing points
 _CHOICES = {
-    "likelihood": ("gaussian", *COUNTS),
+    "likelihood": ("gaussian", *COUNTS, "student_t"),
     "method": ("auto", "exact", "sparse"),
     "y_transform": ("auto", *TRANSFORMS),
 }
@@ -123,10 +124,12 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             more. It omits ``"columns"`` above 25 columns. For one column it is ``"tabular"`` alone,
             above 50 columns ``"tabular"`` and ``"isotropic"``. Below 500 rows it includes
             ``"rbf"`` and ``"matern"``.
-        likelihood: ``"gaussian"``, or that of counts: ``"poisson"``, or ``"negative_binomial"``,
-            whose variance is larger. The process is the logarithm of the rate, by Laplace's
-            approximation. Predictions use at most 4,000 rows (with a warning for more) and networks
-            learn from 1,000. Missing cells of the fit have their expected value.
+        likelihood: ``"gaussian"``; ``"student_t"`` for outliers: heavy-tailed noise, whose degrees
+            of freedom are learned; or counts: ``"poisson"``, or ``"negative_binomial"``, whose
+            variance is larger. The process of counts is the logarithm of their rate. All but
+            ``"gaussian"`` use Laplace's approximation and at most 4,000 rows (a warning says so if
+            there are more); networks learn from 1,000. Missing cells of the fit have their expected
+            value, and ``y_transform="auto"`` transforms nothing.
         restarts: Starts of every network.
         y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
             ``"logit"``, as in :class:`.NKNForecaster`. ``"auto"`` uses logarithms or square roots
@@ -188,7 +191,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         self,
         structure: str | Kernel | Sequence[str | Kernel] = "auto",
         *,
-        likelihood: Literal["gaussian", "poisson", "negative_binomial"] = "gaussian",
+        likelihood: Literal["gaussian", "poisson", "negative_binomial", "student_t"] = "gaussian",
         restarts: int = 2,
         y_transform: Literal["auto", "identity", "log", "log1p", "sqrt", "logit"] = "auto",
         y_bounds: Sequence[float | None] | None = None,
@@ -290,7 +293,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                     budget=None if self.budget is None else _CHOICE * self.budget,
                     cat_dims=cat_dims,
                 )
-                self._targets = Targets.of(target, transform)
+                self._targets = Targets.of(target, transform, robust=not is_gaussian)
                 targets = self._tensor(self._targets.standardised(target))
             self.y_transform_ = self._targets.transform
             self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
@@ -303,6 +306,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             if self.budget is not None and is_gaussian:
                 model = untrained_model(named, inputs, targets, cat_dims)
                 later = self._plan_predictions(model, num_rows + gappy.size, len(named))
+            make_model: Any = TableGP if is_gaussian else robust_model
+            if is_counts:
+                make_model = make_count_model(self.likelihood)
             results = train_structures(
                 named,
                 inputs[few],
@@ -314,7 +320,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                 n_jobs=self.n_jobs,
                 progress=self.progress,
                 cat_dims=cat_dims,
-                make_model=TableGP if is_gaussian else make_count_model(self.likelihood),
+                make_model=make_model,
             )
             for result in results.values() if len(few) < count else ():
                 for member in result.members.values():
@@ -327,8 +333,14 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                 else TableRows.on_disk(drawn, self._standardised)
             )
             sparse = sparse_predictors(inputs, self._num_points, known, seed, cat_dims)
-        kind = CountEnsemble if is_counts else Ensemble
-        mix = partial(kind, results, cat_dims=cat_dims, sparse=sparse, incomplete=incomplete)
+        mix = partial(
+            CountEnsemble if is_counts else Ensemble,
+            results,
+            cat_dims=cat_dims,
+            sparse=sparse,
+            incomplete=incomplete,
+            scale_noise=is_gaussian,
+        )
         with session.interruptible():
             ensemble = mix(end=session.end)
         if session.interrupted:  # the best start alone is fastest

@@ -11,9 +11,14 @@ import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.likelihoods import (
+    FixedNoiseGaussianLikelihood,
+    GaussianLikelihood,
+    StudentTLikelihood,
+)
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
+from gpytorch.priors import GammaPrior
 from torch import Tensor
 
 from gpytorch_nkn.averaging import train_candidates
@@ -28,6 +33,7 @@ __all__ = [
     "TableGP",
     "check_structures",
     "named_structures",
+    "robust_model",
     "train_structures",
     "untrained_model",
 ]
@@ -63,6 +69,22 @@ class TableGP(ExactGP):
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Prior at rows ``... x N x D``."""
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def robust_model(x: Tensor, y: Tensor, kernel: Kernel) -> Any:
+    """Make a GP with Student-t noise of standardised data.
+
+    Reference for the prior: Juarez and Steel (2010), Model-based clustering of non-Gaussian panel
+    data based on skew-t distributions.
+    """
+    from gpytorch_nkn.models import LaplaceGP
+
+    likelihood = StudentTLikelihood(
+        noise_prior=log_normal_prior(_NOISE, 2.0),
+        noise_constraint=GreaterThan(_LEAST_NOISE),
+        deg_free_prior=GammaPrior(2.0, 0.1),
+    )
+    return LaplaceGP(x, y, likelihood, ConstantMean(), kernel)
 
 
 class LatentGP(ExactGP):

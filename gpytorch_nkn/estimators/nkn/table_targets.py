@@ -23,6 +23,7 @@ __all__ = ["Targets", "candidates", "choose_transform"]
 _SKEWED = 0.5  # least skewness for a transform
 _STANDARD_ERRORS = 2.0  # required gain of a transform in held-out log density
 _COMPARED_ROWS = 300  # for the choice of a transform
+_QUARTILES = 1.349  # distance of the quartiles of a normal distribution in standard deviations
 _QUICK = Recipe(adam_steps=0, lbfgs_iterations=40)
 
 
@@ -37,8 +38,8 @@ class Targets:
     highest: float
 
     @classmethod
-    def of(cls, y: np.ndarray, transform: Transform) -> Targets:
-        """Standardise targets ``N`` under a transform.
+    def of(cls, y: np.ndarray, transform: Transform, *, robust: bool = False) -> Targets:
+        """Standardise targets ``N`` under a transform, if ``robust`` by their quartiles.
 
         Raises:
             ValueError: The transform is not defined for a target, or targets are too large.
@@ -46,7 +47,11 @@ class Targets:
         if not transform.holds(y):
             raise _no_value(transform, y)
         scaled = transform.forward(y)
-        return cls(transform, *offset_and_scale(scaled), float(scaled.min()), float(scaled.max()))
+        offset, scale = offset_and_scale(scaled)
+        low, middle, high = np.quantile(scaled, [0.25, 0.5, 0.75]).tolist()
+        if robust and high > low:
+            offset, scale = middle, (high - low) / _QUARTILES
+        return cls(transform, offset, scale, float(scaled.min()), float(scaled.max()))
 
     def standardised(self, y: np.ndarray) -> np.ndarray:
         """Transform and standardise targets ``N``."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy.integrate import trapezoid
-from scipy.stats import norm
+from scipy.stats import norm, t as student_t
 from sklearn.datasets import make_friedman1
 
 from gpytorch_nkn.estimators import NKNRegressor
@@ -363,3 +363,58 @@ def test_what_was_learned_can_be_read(fitted):
     found = effects(fitted, samples=64)
     assert found.names == ("x0", "x1") and found.first_order.min() > 0.05
     assert "x0" in report(fitted).text
+
+
+def outliers(n=80):
+    """A table with outliers in a tenth of the rows, and the function without noise."""
+    X, truth = table(n, noise=0)
+    rng = np.random.default_rng(1)
+    far = np.where(rng.random(n) < 0.1, rng.choice([-1, 1], n) * rng.uniform(2, 5, n), 0)
+    return X, truth + 0.1 * rng.normal(size=n) + far, truth
+
+
+def test_student_t_noise_ignores_outliers_and_has_heavy_tails():
+    X, y, truth = outliers()
+    new, clean = table(200, seed=2)
+    plain, robust = (
+        regressor("rbf", likelihood=one).fit(X, y) for one in ("gaussian", "student_t")
+    )
+    errors = [np.sqrt(np.mean((m.predict(X) - truth) ** 2)) for m in (plain, robust)]
+    assert errors[1] < 0.08 < 2 * errors[1] < errors[0]
+    logs = [m.log_predictive_density(new, clean).mean() for m in (plain, robust)]
+    assert logs[1] > logs[0] + 0.3
+    noise = robust.model_.observations
+    scale = robust.y_scale_ * noise.noise.item() ** 0.5
+    expected = student_t(noise.deg_free.item(), robust.predict(new), scale)  # of a known function
+    for far in (0.0, 1.0, 4.0):
+        found = robust.log_predictive_density(new, expected.mean() + far)
+        np.testing.assert_allclose(found, expected.logpdf(expected.mean() + far), atol=0.4)
+    low, high = robust.predict_interval(new, 0.5)
+    assert 0.4 < np.mean((low < clean) & (clean < high)) < 0.6
+    assert robust.sample_y(new[:3], 5).shape == (3, 5)
+    again = pickle.loads(pickle.dumps(robust))
+    np.testing.assert_allclose(again.predict(new), robust.predict(new), rtol=1e-10)
+
+
+def test_predictions_of_student_t_noise_are_those_of_the_laplace_approximation():
+    X, y, _ = outliers(40)
+    model = regressor("rbf", likelihood="student_t", y_transform="identity").fit(X, y)
+    laplace = model.results_["rbf"].model.eval()
+    with torch.no_grad():
+        latent = laplace(torch.as_tensor(model.standardised_inputs(X[:9] + 0.1)))
+    mean, std = model.predict(X[:9] + 0.1, return_std=True, observation_noise=False)
+    np.testing.assert_allclose(mean, model.y_offset_ + model.y_scale_ * latent.mean, rtol=1e-5)
+    np.testing.assert_allclose(std, model.y_scale_ * latent.stddev, rtol=1e-5)
+    _, covariance = model.predict(X[:9] + 0.1, return_cov=True, observation_noise=False)
+    np.testing.assert_allclose(np.diag(covariance), std**2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [3, 30])
+def test_student_t_noise_with_one_enormous_outlier(n):
+    X, y = table(n)
+    y[1] = 1e9
+    model = regressor("rbf", likelihood="student_t").fit(X, y)
+    assert np.isfinite(model.predict(X, return_std=True)).all()
+    if n > 3:
+        assert np.abs(np.delete(model.predict(X) - y, 1)).max() < 0.5
+    assert str(report(model, progress=False))

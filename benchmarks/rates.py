@@ -1,0 +1,169 @@
+"""Rates of counts from tables: NKNRegressor beside a generalised linear model and boosting.
+
+Hourly counts and claims with exposure are drawn, with columns that matter and others that do not;
+visits to a doctor are from the RAND experiment (statsmodels). A split trains on two thirds of the
+rows. Boosting is tuned by random search over five folds for ``--tuning`` CPU seconds. No choice of
+ours was made on these sets.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.stats import loguniform, randint, rankdata
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import PoissonRegressor
+from sklearn.metrics import mean_poisson_deviance
+from sklearn.model_selection import KFold, ParameterSampler, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from benchmarks.report import Cell, Table, grouped, mean, mean_and_error, summary
+from benchmarks.runner import Axis, Benchmark
+from gpytorch_nkn.estimators import NKNRegressor
+
+__all__ = ["BENCHMARK"]
+
+_ROWS = 1200
+_LEAST = 1e-3  # least rate of all methods
+
+Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows, counts, exposures
+
+
+def _hourly(rng: np.random.Generator) -> Data:
+    """Riders an hour by hour, temperature, humidity, day of the week and two columns of noise."""
+    hour, day = rng.integers(24, size=_ROWS), rng.integers(7, size=_ROWS)
+    weather = rng.normal(size=(_ROWS, 4))
+    commute = np.exp(-((hour - 8) ** 2) / 3) + np.exp(-((hour - 17) ** 2) / 6)
+    logs = 1 + np.sin(np.pi * (hour - 6) / 12) + 1.2 * commute * (day < 5) - 0.4 * weather[:, 1]
+    logs += np.tanh(weather[:, 0]) * (1 + 0.5 * (day >= 5)) + 0.2 * rng.normal(size=_ROWS)
+    return np.column_stack([hour, day, weather]), rng.poisson(np.exp(logs)), np.ones(_ROWS)
+
+
+def _claims(rng: np.random.Generator) -> Data:
+    """Claims of insured years by age, power, mileage, density of the place, and noise."""
+    age, power = rng.uniform(18, 90, _ROWS), rng.integers(4, 15, _ROWS)
+    mileage, density = rng.lognormal(0, 0.5, _ROWS), rng.normal(size=_ROWS)
+    years = rng.uniform(0.1, 3, _ROWS)
+    logs = -1.2 + 1.5 * np.exp(-(age - 18) / 8) + 0.0004 * (age - 50) ** 2 + 0.3 * density
+    logs += 0.6 * np.log(mileage) + 0.08 * (power - 8) * (age < 30)
+    X = np.column_stack([age, power, mileage, density, rng.normal(size=_ROWS)])
+    return X, rng.poisson(years * np.exp(logs)), years
+
+
+def _visits(rng: np.random.Generator) -> Data:
+    """Visits to a doctor in a year."""
+    from statsmodels.datasets import randhie
+
+    frame = randhie.load_pandas().data
+    rows = rng.permutation(len(frame))[:_ROWS]
+    X = frame.drop(columns="mdvis").to_numpy(float)[rows]
+    return X, frame["mdvis"].to_numpy(float)[rows], np.ones(_ROWS)
+
+
+_SETS = {"hourly counts": _hourly, "claims": _claims, "visits": _visits}
+
+
+def _ours(likelihood: Any) -> Callable[..., Any]:
+    def fit(X: np.ndarray, y: np.ndarray, exposure: np.ndarray, seed: int, tuning: float) -> Any:
+        model = NKNRegressor(likelihood=likelihood, random_state=seed, progress=False)
+        return model.fit(X, y, exposure=exposure)
+
+    return fit
+
+
+def _linear(X: np.ndarray, y: np.ndarray, exposure: np.ndarray, seed: int, tuning: float) -> Any:
+    model = make_pipeline(StandardScaler(), PoissonRegressor(alpha=1e-3, max_iter=1000))
+    return model.fit(X, y / exposure, poissonregressor__sample_weight=exposure)
+
+
+def _tuned(make: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    """Fit rates weighted by exposure, with options that a random search chooses."""
+
+    def fit(X: np.ndarray, y: np.ndarray, exposure: np.ndarray, seed: int, tuning: float) -> Any:
+        end, best, chosen = time.process_time() + tuning, np.inf, {}
+        folds = list(KFold(5, shuffle=True, random_state=seed).split(X))
+        for tried in [{}, *ParameterSampler(options, 200, random_state=seed)]:
+            losses = []
+            for rows, new in folds:
+                model = make(seed, **tried)
+                model.fit(X[rows], y[rows] / exposure[rows], sample_weight=exposure[rows])
+                found = exposure[new] * np.maximum(model.predict(X[new]), _LEAST)
+                losses.append(mean_poisson_deviance(y[new], found))
+            if np.mean(losses) < best:
+                best, chosen = np.mean(losses), tried
+            if time.process_time() > end:
+                break
+        return make(seed, **chosen).fit(X, y / exposure, sample_weight=exposure)
+
+    return fit
+
+
+def _lightgbm(seed: int, **options: Any) -> Any:
+    from lightgbm import LGBMRegressor
+
+    return LGBMRegressor(objective="poisson", random_state=seed, n_jobs=1, verbose=-1, **options)
+
+
+_RATES = {"learning_rate": loguniform(0.01, 0.3)}
+_METHODS: dict[str, Callable[..., Any]] = {
+    'NKNRegressor `likelihood="poisson"`': _ours("poisson"),
+    'NKNRegressor `likelihood="negative_binomial"`': _ours("negative_binomial"),
+    "PoissonRegressor": _linear,
+    "HistGradientBoosting, tuned": _tuned(
+        lambda seed, **options: HistGradientBoostingRegressor(
+            loss="poisson", random_state=seed, **options
+        ),
+        {**_RATES, "max_iter": randint(30, 300), "max_leaf_nodes": randint(3, 32)},
+    ),
+    "LightGBM, tuned": _tuned(
+        _lightgbm,
+        {**_RATES, "n_estimators": randint(30, 400), "num_leaves": randint(3, 32)},
+    ),
+}
+
+
+def run(set: str, split: int, method: str, tuning: float) -> dict:
+    """Mean deviance of the predicted means of test rows."""
+    X, y, exposure = _SETS[set](np.random.default_rng(split))
+    given = train_test_split(X, y.astype(float), exposure, test_size=1 / 3, random_state=split)
+    X, new_X, y, new_y, exposure, new_exposure = given
+    begin = time.process_time()
+    model = _METHODS[method](X, y, exposure, split, tuning)
+    found = new_exposure * np.maximum(model.predict(new_X), _LEAST)
+    seconds = time.process_time() - begin
+    return {"deviance": float(mean_poisson_deviance(new_y, found)), "seconds": seconds}
+
+
+def tables(rows: list[dict]) -> dict[str, Table]:
+    """Mean deviances by set, and mean ranks over sets and splits."""
+    ranks: dict[str, list[float]] = {}
+    for of in grouped(rows, "set", "split").values():
+        for row, rank in zip(of, rankdata([r["deviance"] for r in of]), strict=True):
+            ranks.setdefault(row["method"], []).append(float(rank))
+    cells: dict[str, Cell] = {
+        "splits": len,
+        "deviance": lambda runs: mean_and_error([row["deviance"] for row in runs]),
+        "mean rank of all sets": lambda runs: f"{statistics.fmean(ranks[runs[0]['method']]):.2f}",
+        "CPU s": mean("seconds", ".1f"),
+    }
+    return {"rates": summary(rows, {"set": "set", "method": "method"}, cells)}
+
+
+BENCHMARK = Benchmark(
+    "rates",
+    __doc__,
+    {"set": Axis([*_SETS]), "split": Axis(range(5)), "method": Axis([*_METHODS])},
+    run,
+    tables,
+    settings={"tuning": 30.0},
+    needs={"LightGBM, tuned": "lightgbm"},
+)
+
+if __name__ == "__main__":
+    sys.exit(BENCHMARK.main())
