@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.models import ExactGP
 from gpytorch.likelihoods import StudentTLikelihood
+from gpytorch.models import ExactGP
 from linear_operator.utils.errors import NotPSDError
 from scipy.special import gammaincc
 from torch import Tensor
@@ -174,7 +174,7 @@ class Ensemble:
         """
         likelihoods = [getattr(one.model, "observations", None) for one in self.predictors]
         if isinstance(likelihoods[0], StudentTLikelihood):
-            half = sum(w * one.deg_free.item() for w, one in zip(self.weights, likelihoods)) / 2
+            half = self.weights @ [one.deg_free.item() for one in likelihoods] / 2
             self.widths = _HEAVY_WIDTHS
             below = gammaincc(half, half / (_HEAVY_WIDTHS[:-1] * 2**0.25) ** 2)
             return np.diff(below, prepend=0.0, append=1.0)

@@ -388,7 +388,7 @@ def test_student_t_noise_ignores_outliers_and_has_heavy_tails():
     expected = student_t(noise.deg_free.item(), robust.predict(new), scale)  # of a known function
     for far in (0.0, 1.0, 4.0):
         found = robust.log_predictive_density(new, expected.mean() + far)
-        np.testing.assert_allclose(found, expected.logpdf(expected.mean() + far), atol=0.4)
+        np.testing.assert_allclose(found, expected.logpdf(expected.mean() + far), atol=0.6)
     low, high = robust.predict_interval(new, 0.5)
     assert 0.4 < np.mean((low < clean) & (clean < high)) < 0.6
     assert robust.sample_y(new[:3], 5).shape == (3, 5)
