@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gpytorch_nkn.averaging import Transform, share_weights, stacking_weights
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
+from gpytorch_nkn.estimators.nkn.table_models import add_prior
 from gpytorch_nkn.estimators.nkn.table_targets import Targets
 from gpytorch_nkn.layers import log_normal_prior
 
@@ -39,6 +40,7 @@ _NARROW = 0.35  # width of the counts' noise relative to the latent one that nod
 _STEPS = 12  # of Newton's method for the mode of a latent value
 _LARGEST = 1e15  # largest rate of a drawn count
 
+COUNTS = ("poisson", "negative_binomial")  # likelihoods of counts
 # Transform and standardisation of targets whose process is the logarithm of their rate.
 RATES = Targets(Transform("log", lower=0.0, power=0.0), 0.0, 1.0, -np.inf, np.inf)
 
@@ -62,42 +64,30 @@ class _Counts(torch.distributions.Distribution):
         ).log_prob(counts)
 
 
-class _Poisson(Likelihood):
-    """Poisson counts."""
+class _CountLikelihood(Likelihood):
+    """Poisson counts, or with a variance of the mean plus ``dispersion`` times its square."""
 
-    def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return _Counts(function_samples, None)
-
-
-class _NegativeBinomial(Likelihood):
-    """Counts whose variance is their mean plus ``dispersion`` times its square."""
-
-    def __init__(self) -> None:
+    def __init__(self, dispersed: bool):
         super().__init__()
-        self.raw_dispersion = torch.nn.Parameter(torch.zeros(1))
-        self.register_constraint("raw_dispersion", GreaterThan(_LEAST_DISPERSION))
-        self.initialize(
-            raw_dispersion=self.raw_dispersion_constraint.inverse_transform(
-                torch.tensor([_DISPERSION])
-            )
-        )
-        prior = log_normal_prior(_DISPERSION, 2.0)
-        self.register_prior("dispersion_prior", prior, lambda module: module.dispersion)
+        self._dispersed = dispersed
+        if dispersed:
+            self.raw_dispersion = torch.nn.Parameter(torch.zeros(1))
+            self.register_constraint("raw_dispersion", GreaterThan(_LEAST_DISPERSION))
+            add_prior(self, "dispersion", log_normal_prior(_DISPERSION, 2.0))
 
     @property
     def dispersion(self) -> Tensor:
         """Excess of the variance over the mean, relative to the squared mean."""
+        if not self._dispersed:
+            return torch.zeros(1)
         return self.raw_dispersion_constraint.transform(self.raw_dispersion)
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return _Counts(function_samples, self.dispersion)
+        return _Counts(function_samples, self.dispersion if self._dispersed else None)
 
 
-COUNTS = {"poisson": _Poisson, "negative_binomial": _NegativeBinomial}
-
-
-def make_count_model(likelihood: str) -> Callable[[Tensor, Tensor, Kernel], Any]:
-    """Make models of counts and log exposures ``2 x N`` at rows ``N x D`` with a kernel."""
+def make_count_model(dispersed: bool) -> Callable[[Tensor, Tensor, Kernel], Any]:
+    """A function that makes a model of counts and log exposures ``2 x N`` at rows ``N x D``."""
     from gpytorch_nkn.models import LaplaceGP
 
     def make(x: Tensor, y: Tensor, kernel: Kernel) -> LaplaceGP:
@@ -105,7 +95,7 @@ def make_count_model(likelihood: str) -> Callable[[Tensor, Tensor, Kernel], Any]
         level = float((counts.sum() + 0.5).log() - offset.logsumexp(-1))
         mean = ConstantMean(constant_prior=NormalPrior(level, 1.0))
         mean.initialize(constant=level)
-        return LaplaceGP(x, y, COUNTS[likelihood](), mean, kernel)
+        return LaplaceGP(x, y, _CountLikelihood(dispersed), mean, kernel)
 
     return make
 
@@ -294,5 +284,4 @@ class CountEnsemble(Ensemble):
 
 def _dispersions(predictors: Sequence[Any]) -> np.ndarray:
     """Dispersions ``R x 1`` of the counts of members."""
-    found = [getattr(one.model.observations, "dispersion", torch.zeros(1)) for one in predictors]
-    return torch.stack(found).detach().cpu().numpy().astype(float)
+    return np.array([[one.model.observations.dispersion.item()] for one in predictors])

@@ -28,7 +28,7 @@ from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
 from gpytorch_nkn.estimators.nkn.table_models import LatentGP
 from gpytorch_nkn.fit import FitResult
 
-__all__ = ["Ensemble", "cubic_seconds"]
+__all__ = ["Ensemble", "cubic_seconds", "release_some"]
 
 _KEPT_BYTES = 2 * 2**30  # largest size of the factors that are kept between predictions
 _MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held-out rows of sparse models, and rows of a block
@@ -94,7 +94,7 @@ class Ensemble:
             begin = time.monotonic()
             model = results[name].members[number]
             try:
-                exact = ConditionedGP(model if isinstance(model, ExactGP) else LatentGP(model))
+                exact = ConditionedGP(model if isinstance(model, ExactGP) else LatentGP.of(model))
                 predictor: Predictor = exact if sparse is None else sparse(model)
                 blocks = [exact]
                 if sparse is not None:
@@ -105,7 +105,7 @@ class Ensemble:
             except (torch.linalg.LinAlgError, NotPSDError):
                 continue
             found.append(((name, number), predictor, own))
-            _release_some([one for _, one, _ in found])
+            release_some([one for _, one, _ in found])
             seconds = time.monotonic() - begin
         if not found:
             raise RuntimeError("No trained network has a positive definite covariance matrix.")
@@ -172,9 +172,9 @@ class Ensemble:
 
         Student-t noise is a mixture of widths whose inverse squares have a gamma distribution.
         """
-        likelihoods = [getattr(one.model, "observations", None) for one in self.predictors]
-        if isinstance(likelihoods[0], StudentTLikelihood):
-            half = self.weights @ [one.deg_free.item() for one in likelihoods] / 2
+        models: list[Any] = [predictor.model for predictor in self.predictors]
+        if isinstance(getattr(models[0], "observations", None), StudentTLikelihood):
+            half = self.weights @ [one.observations.deg_free.item() for one in models] / 2
             self.widths = _HEAVY_WIDTHS
             below = gammaincc(half, half / (_HEAVY_WIDTHS[:-1] * 2**0.25) ** 2)
             return np.diff(below, prepend=0.0, append=1.0)
@@ -221,7 +221,7 @@ class Ensemble:
             means.append(mean.cpu().numpy())
             if own is not None:
                 variances.append(own.cpu().numpy() + noise * predictor.noise)
-            _release_some(self.predictors)
+            release_some(self.predictors)
         if not variance:
             return np.stack(means), np.zeros((len(means), 1))
         factors = self._factors(x, np.stack(means)) if noise else 1.0
@@ -238,7 +238,7 @@ class Ensemble:
         predictor = self.predictors[member]
         covariance = predictor.covariance(x).cpu().numpy()
         covariance[np.diag_indices_from(covariance)] += noise * predictor.noise
-        _release_some(self.predictors)
+        release_some(self.predictors)
         if noise and self.scale is not None:
             means, _ = self.moments(x, variance=False, noise=False)
             roots = np.sqrt(self._factors(x, means))
@@ -246,7 +246,7 @@ class Ensemble:
         return covariance
 
 
-def _release_some(predictors: Sequence[Predictor]) -> None:
+def release_some(predictors: Sequence[Predictor]) -> None:
     """Release factors of exact predictors that together need too much memory."""
     kept = 0
     for predictor in predictors:

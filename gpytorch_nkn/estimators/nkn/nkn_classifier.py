@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal
 
@@ -18,6 +18,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
 from gpytorch_nkn.averaging import share_weights, stacking_weights
+from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
+from gpytorch_nkn.estimators.nkn.ensemble import release_some
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
 from gpytorch_nkn.estimators.nkn.table_models import (
     ClassGP,
@@ -26,14 +28,11 @@ from gpytorch_nkn.estimators.nkn.table_models import (
 )
 from gpytorch_nkn.estimators.table_input import encode_classes
 from gpytorch_nkn.fit import FitResult, Recipe, Session, warn_of_size
-from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["NKNClassifier"]
 
 _MAX_ROWS = 4000  # largest number of rows that predictions are conditioned on
 _TRAINING_WORK = 3e9  # classes times the cube of the rows of the training
-_KEPT_BYTES = 2**30  # largest size of the factors that are kept between predictions
-_CHUNK_ENTRIES = 4_000_000  # entries of covariances between rows that are computed at once
 _LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
 _LEAST = 1e-9  # least probability of a class
 _POWERS = -2.0, 2.0  # range of the logarithm of the calibrating power
@@ -273,57 +272,31 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
 
 
 class _Predictor:
-    """Class probabilities of a trained model, from a Cholesky factor per class."""
+    """Class probabilities of a trained model, from a process for each class."""
 
     def __init__(self, model: ClassGP):
         self.model = model
-        self._kept: list[ExactPosterior] = []
-
-    def __getstate__(self) -> dict:
-        return {**self.__dict__, "_kept": []}
+        self._classes = [ConditionedGP(one) for one in model.by_class()]
 
     def condition(self, x: Tensor, y: Tensor) -> None:
         """Condition on rows ``N x d`` and targets ``K x N``."""
         self.model.train().set_train_data(x, y, strict=False)
-        self.model.eval()
-        self._kept = []
+        self._classes = [ConditionedGP(one) for one in self.model.eval().by_class()]
 
-    def _posteriors(self) -> Iterable[ExactPosterior]:
-        """Posteriors of the classes, kept between predictions unless they need too much memory."""
-        targets = self.model.train_targets
-        if self._kept or len(targets) * targets.size(1) ** 2 * 8 > _KEPT_BYTES:
-            return self._kept or self._made()
-        self._kept = list(self._made())
-        return self._kept
-
-    def _made(self) -> Iterator[ExactPosterior]:
-        model = self.model
-        covariance = model.covar_module(model.train_inputs[0]).to_dense()
-        residuals = model.train_targets - model.mean_module.constant[:, None]
-        for noise, residual in zip(model.likelihood.noise, residuals, strict=True):
-            yield ExactPosterior(covariance + noise.diag(), residual)
-
-    @torch.no_grad()
     def leave_one_out(self) -> np.ndarray:
         """Leave-one-out probabilities ``K x N`` of the rows."""
-        means, variances = zip(*(one.leave_one_out() for one in self._made()), strict=True)
-        constants, noise = self.model.mean_module.constant, self.model.likelihood.noise
-        return _probabilities(
-            torch.stack(means) + constants[:, None], torch.stack(variances) - noise
-        )
+        return self._probabilities(lambda one: one.leave_one_out())
 
-    @torch.no_grad()
     def __call__(self, x: Tensor) -> np.ndarray:
         """Probabilities ``K x M`` at rows ``M x d``."""
-        model = self.model
-        known = model.train_inputs[0]
-        parts = x.split(max(1, _CHUNK_ENTRIES // len(known)))
-        crosses = [model.covar_module(part, known).to_dense() for part in parts]
-        prior = model.covar_module(x, diag=True)
-        means, variances = [], []
-        for posterior, constant in zip(self._posteriors(), model.mean_module.constant, strict=True):
-            means.append(torch.cat([posterior.mean(cross) for cross in crosses]) + constant)
-            variances.append(prior - torch.cat([posterior.reduction(cross) for cross in crosses]))
+        return self._probabilities(lambda one: one.moments(x))
+
+    def _probabilities(self, moments: Callable[[ConditionedGP], Any]) -> np.ndarray:
+        found = []
+        for one in self._classes:
+            found.append(moments(one))
+            release_some(self._classes)
+        means, variances = zip(*found, strict=True)
         return _probabilities(torch.stack(means), torch.stack(variances))
 
 

@@ -308,7 +308,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                 later = self._plan_predictions(model, num_rows + gappy.size, len(named))
             make_model: Any = TableGP if is_gaussian else robust_model
             if is_counts:
-                make_model = make_count_model(self.likelihood)
+                make_model = make_count_model(self.likelihood == "negative_binomial")
             results = train_structures(
                 named,
                 inputs[few],

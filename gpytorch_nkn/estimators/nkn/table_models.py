@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import (
     FixedNoiseGaussianLikelihood,
     GaussianLikelihood,
+    Likelihood,
     StudentTLikelihood,
 )
-from gpytorch.means import ConstantMean
+from gpytorch.means import ConstantMean, Mean
 from gpytorch.models import ExactGP
-from gpytorch.priors import GammaPrior
+from gpytorch.priors import GammaPrior, Prior
 from torch import Tensor
 
 from gpytorch_nkn.averaging import train_candidates
@@ -31,6 +33,7 @@ __all__ = [
     "ClassGP",
     "LatentGP",
     "TableGP",
+    "add_prior",
     "check_structures",
     "named_structures",
     "robust_model",
@@ -79,28 +82,51 @@ def robust_model(x: Tensor, y: Tensor, kernel: Kernel) -> Any:
     """
     from gpytorch_nkn.models import LaplaceGP
 
-    likelihood = StudentTLikelihood(
-        noise_prior=log_normal_prior(_NOISE, 2.0),
-        noise_constraint=GreaterThan(_LEAST_NOISE),
-        deg_free_prior=GammaPrior(2.0, 0.1),
-    )
+    likelihood = StudentTLikelihood(noise_constraint=GreaterThan(_LEAST_NOISE))
+    add_prior(likelihood, "noise", log_normal_prior(_NOISE, 2.0))
+    add_prior(likelihood, "deg_free", GammaPrior(2.0, 0.1))
     return LaplaceGP(x, y, likelihood, ConstantMean(), kernel)
 
 
-class LatentGP(ExactGP):
-    """Exact GP of latent values, whose posterior is the approximation of a ``LaplaceGP``.
+def add_prior(likelihood: Likelihood, name: str, prior: Prior) -> None:
+    """Register the prior of an attribute; priors of StudentTLikelihood cannot be pickled."""
+    likelihood.register_prior(f"{name}_prior", prior, partial(_value, name=name))
 
-    Attributes:
-        observations: The likelihood of observations given the latent values.
+
+def _value(module: Likelihood, name: str) -> Tensor:
+    return getattr(module, name)
+
+
+class LatentGP(ExactGP):
+    """Exact GP of latent values with a noise variance for each target.
+
+    Args:
+        x: ``N x D``.
+        y: Targets ``N``.
+        noise: Variances ``N``.
+        mean, kernel: Prior mean and covariance.
+        observations: Likelihood of observations given the latent values.
     """
 
-    def __init__(self, model: Any):
-        targets, noise = model.eval().pseudo_targets
-        likelihood = FixedNoiseGaussianLikelihood(noise)
-        super().__init__(model.train_inputs[0], targets, likelihood)
-        self.mean_module, self.covar_module = model.mean_module, model.covar_module
-        self.observations = model.likelihood
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        noise: Tensor,
+        mean: Mean,
+        kernel: Kernel,
+        observations: Likelihood | None = None,
+    ):
+        super().__init__(x, y, FixedNoiseGaussianLikelihood(noise))
+        self.mean_module, self.covar_module, self.observations = mean, kernel, observations
         self.eval()
+
+    @classmethod
+    def of(cls, model: Any) -> LatentGP:
+        """The exact GP with the posterior of a ``LaplaceGP``."""
+        targets, noise = model.eval().pseudo_targets
+        prior = model.mean_module, model.covar_module
+        return cls(model.train_inputs[0], targets, noise, *prior, model.likelihood)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Prior at rows ``... x N x D``."""
@@ -152,6 +178,16 @@ class ClassGP(ExactGP):
         return MultivariateNormal(
             mean, self.covar_module(x.expand(*mean.shape[:-1], *x.shape[-2:]))
         )
+
+    def by_class(self) -> list[LatentGP]:
+        """A process for each class."""
+        found = []
+        parts = self.train_targets, self.likelihood.noise, self.mean_module.constant.detach()
+        for y, noise, constant in zip(*parts, strict=True):
+            mean = ConstantMean().to(y)
+            mean.initialize(constant=constant)
+            found.append(LatentGP(self.train_inputs[0], y, noise, mean, self.covar_module))
+        return found
 
 
 def _class_noise(y: Tensor) -> Tensor:

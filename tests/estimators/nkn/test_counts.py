@@ -142,12 +142,13 @@ def test_odd_counts_have_sound_predictions(likelihood, y):
         assert (mean < 0.5).all() and (high <= 2).all()
 
 
-def test_tables_with_gaps_and_categories_copies_and_reports():
+@COUNTS
+def test_tables_with_gaps_and_categories_copies_and_reports(likelihood):
     X, exposure, y, _ = drawn(60)
     frame = pd.DataFrame(X, columns=["age", "speed"])
     frame["kind"] = pd.Categorical(np.where(X[:, 0] > 0, "new", "old"))
     frame.loc[3, "age"], frame.loc[4, "kind"] = np.nan, None
-    model = counter(structure=("tabular", "rbf")).fit(frame, y, exposure=pd.Series(exposure))
+    model = counter(likelihood, ("tabular", "rbf")).fit(frame, y, exposure=pd.Series(exposure))
     assert model.incomplete_rows_ == {"noisy": 0, "imputed": 2, "omitted": 0}
     expected = model.predict(frame, return_std=True, exposure=exposure)
     again = clone(model).fit(frame, y, exposure=exposure)
