@@ -396,7 +396,7 @@ def test_student_t_noise_ignores_outliers_and_has_heavy_tails():
     np.testing.assert_allclose(again.predict(new), robust.predict(new), rtol=1e-10)
 
 
-def test_predictions_of_student_t_noise_are_those_of_the_laplace_approximation():
+def test_student_t_noise_predicts_as_the_laplace_approximation():
     X, y, _ = outliers(40)
     model = regressor("rbf", likelihood="student_t", y_transform="identity").fit(X, y)
     laplace = model.results_["rbf"].model.eval()
