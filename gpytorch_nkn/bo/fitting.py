@@ -129,14 +129,15 @@ def warm_start(new_model: M, old_model: Model | Mapping[str, Tensor]) -> M:
 
 
 def _check(model: Any) -> None:
-    if not isinstance(model, ExactGP):
+    if not isinstance(model, ExactGP) or not hasattr(model, "covar_module"):
         raise TypeError(
-            f"model must be an exact GP with a Gaussian likelihood, got {type(model).__name__}."
+            "model must be an exact GP with a Gaussian likelihood and a covar_module, got "
+            f"{type(model).__name__}."
         )
     if getattr(type(model), "_is_ensemble", False):  # callers of loo_cv set it on instances
         raise TypeError(
             f"model must not be an ensemble, got {type(model).__name__}, which fit_gpytorch_mll "
-            "trains by fit_structure_ensemble_gp."
+            "trains."
         )
     data = () if model.train_inputs is None else (*model.train_inputs, model.train_targets)
     if any(part.requires_grad for part in data):

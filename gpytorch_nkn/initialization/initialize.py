@@ -116,9 +116,9 @@ def initialize_from_data(
         return _changes_of_column(x[:, column], target)
 
     def distances(value: Tensor, columns: list[int]) -> Tensor:
-        """Return median distances for a parameter, averaged if all columns share it."""
+        """Return median distances for a parameter, averaged unless it has one per column."""
         found = medians()[columns].to(value)
-        return found if value.size(-1) > 1 else found.mean()
+        return found if value.size(-1) == len(found) else found.mean()
 
     convex = [module for module in kernel.modules() if is_convex(module)]
     joint = {id(part) for network in convex for part in joint_kernels(network)}
@@ -145,8 +145,8 @@ def initialize_from_data(
             _start_mixture(part, rng, distances(part.frequencies.detach(), columns))
         if periodic and part.raw_period_length.requires_grad:
             values = part.period_length.detach().clone()
-            for dim in range(values.size(-1)):
-                column = columns[dim]
+            # an outer kernel may give the part other columns than its own
+            for dim, column in zip(range(values.size(-1)), columns, strict=False):
                 position = num_periodic[column]
                 num_periodic[column] += 1
                 values[..., dim] = _draw_periods(

@@ -77,7 +77,8 @@ def _step_name(kernel: Kernel) -> str:
 def _start_at_mean(kernel: Kernel, x: Tensor) -> None:
     """Set the centre to the mean of the inputs."""
     center = x.mean(0).to(kernel.center)
-    center = center if kernel.center.size(-1) > 1 else center.mean(-1, keepdim=True)
+    if len(center) != kernel.center.size(-1):  # an outer kernel gives it other columns
+        center = center.mean(-1, keepdim=True)
     kernel.initialize(center=center.expand_as(kernel.center))
 
 

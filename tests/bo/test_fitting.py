@@ -5,7 +5,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
-from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models import (
+    HigherOrderGP,
+    ModelListGP,
+    SingleTaskGP,
+    SingleTaskMultiFidelityGP,
+)
+from botorch.models.map_saas import EnsembleMapSaasSingleTaskGP
 from botorch.models.transforms import Normalize, Warp
 from gpytorch.kernels import MaternKernel
 from gpytorch.likelihoods import GaussianLikelihood
@@ -307,9 +313,27 @@ def test_a_state_dict_starts_as_its_model_does():
     torch.testing.assert_close(ours[0].state_dict(), ours[1].state_dict())
 
 
-def test_ensembles_are_sent_elsewhere():
-    with pytest.raises(TypeError, match="fit_structure_ensemble_gp"):
-        fit_bo_model(StructureEnsembleGP(*data()))
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (StructureEnsembleGP, "not be an ensemble, got StructureEnsembleGP, which fit_gpytorch_mll"),
+        (EnsembleMapSaasSingleTaskGP, "got EnsembleMapSaasSingleTaskGP, which fit_gpytorch_mll"),
+        (HigherOrderGP, "an exact GP .* a covar_module, got HigherOrderGP"),
+    ],
+)
+def test_other_models_are_sent_elsewhere(make, message):
+    with pytest.raises(TypeError, match=message):
+        fit_bo_model(make(*data()))
+
+
+def test_multi_fidelity_models_are_trained():
+    x, y = data()
+    model = SingleTaskMultiFidelityGP(x, y, data_fidelities=[x.size(-1) - 1])
+    before = log_posterior(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # of a start that failed
+        fit_bo_model(model, max_iterations=5)
+    assert log_posterior(model) > before
 
 
 def test_a_model_that_loo_cv_takes_for_an_ensemble_is_trained_as_a_batch():

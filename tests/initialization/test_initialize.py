@@ -3,7 +3,7 @@ import math
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.initialization import initialize_from_data, initialize_model, median_distances
 from gpytorch_nkn.kernels import (
@@ -13,6 +13,7 @@ from gpytorch_nkn.kernels import (
     NonStationarySpectralKernel,
     SpectralComponentKernel,
 )
+from tests.kernels.registry import REGISTRY
 
 
 def seasonal_series():
@@ -53,6 +54,25 @@ def test_lengthscales_follow_the_columns_that_a_part_sees():
     typical = median_distances(x)
     for part, column in ((kernel.kernels[0], 0), (inner.base_kernel, 2)):
         assert 0.01 < part.lengthscale.item() / typical[column].item() < 100
+
+
+class Leading(Kernel):
+    """Gives its base kernel the leading columns, as LinearTruncatedFidelityKernel does."""
+
+    def __init__(self, base, count):
+        super().__init__()
+        self.base_kernel, self.count = base, count
+
+    def forward(self, one, two, diag=False, **params):
+        return self.base_kernel(one[..., : self.count], two[..., : self.count], diag=diag)
+
+
+@pytest.mark.parametrize("entry", REGISTRY, ids=lambda entry: entry.name)
+def test_a_part_may_see_other_columns_than_its_outer_kernel(entry):
+    x = torch.rand(9, entry.dims + 2)
+    kernel = Leading(entry.make(batch_shape=torch.Size()), entry.dims)
+    initialize_from_data(kernel, x, torch.sin(9 * x[:, 0]), restart=1)
+    assert kernel(x).to_dense().isfinite().all()
 
 
 def test_frequencies_of_spectral_components_scale_with_their_column():
