@@ -316,7 +316,10 @@ def test_a_state_dict_starts_as_its_model_does():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (StructureEnsembleGP, "not be an ensemble, got StructureEnsembleGP, which fit_gpytorch_mll"),
+        (
+            StructureEnsembleGP,
+            "not be an ensemble, got StructureEnsembleGP, which fit_gpytorch_mll",
+        ),
         (EnsembleMapSaasSingleTaskGP, "got EnsembleMapSaasSingleTaskGP, which fit_gpytorch_mll"),
         (HigherOrderGP, "an exact GP .* a covar_module, got HigherOrderGP"),
     ],

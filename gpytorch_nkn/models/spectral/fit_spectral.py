@@ -65,7 +65,7 @@ def fit_spectral_gp(
     kernel exceeds two standard errors; that kernel is then trained on all rows.
 
     Ctrl-C and the budget end the training with the best parameters so far. Parameters of input
-    transforms are not trained.
+    transforms are not trained. Where all inputs are equal, the model keeps its start values.
 
     Args:
         model: The model.
@@ -133,6 +133,8 @@ class _Training:
     def learn(self, restarts: int, max_iterations: int) -> None:
         """Train the RBF kernel, then the pairs with it, and switch off pairs that do not help."""
         rows, model, session = self.rows, self.model, self.session
+        if bool((rows.x == rows.x[..., :1, :]).all()):  # the likelihood would remove the kernel
+            return
         pairs, rbf = model.spectral_kernel, model.rbf_kernel
         count = len(rows) if max_iterations else 0
         num_held_out = min(max(round(_HELD_OUT * count), _FEWEST), _MOST, count // 2)

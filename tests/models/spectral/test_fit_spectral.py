@@ -139,6 +139,8 @@ def test_odd_data(rbf, case):
         fit_spectral_gp(model, **BRIEF)
         mean, variance = model.predict(x)
     assert mean.isfinite().all() and (variance >= 0).all()
+    if case == "repeated":
+        assert (model.predict(x + 3.0)[1] > 0.1 * y.var()).all()
 
 
 @pytest.mark.usefixtures("shorter")
