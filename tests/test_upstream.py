@@ -32,7 +32,7 @@ def stock_settings():
 
 
 def test_every_entry_says_what_is_done_instead():
-    assert [name for name, text in SECTIONS.items() if "\nHere: " not in text] == []
+    assert [name for name, text in SECTIONS.items() if "\nWorkaround: " not in text] == []
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -41,7 +41,7 @@ def test_the_fault_is_there(name):
     assert re.search(r"^assert .*fault", block, re.MULTILINE)
     if block.startswith("from ax."):
         pytest.importorskip("ax", reason="needs ax-platform")
-    *_, instead = SECTIONS[name].rpartition("\nHere: ")
+    *_, instead = SECTIONS[name].rpartition("\nWorkaround: ")
     try:
         exec(compile(block, name, "exec"), {"__name__": "reproducer"})
     except AssertionError as error:
@@ -49,7 +49,7 @@ def test_the_fault_is_there(name):
         line = block.splitlines()[place - 1]
         if "fault" not in line:
             raise
-        pytest.fail(f"Mended upstream ({line}): remove the work-around {' '.join(instead.split())}")
+        pytest.fail(f"Fixed upstream ({line}): remove the workaround {' '.join(instead.split())}")
 
 
 def test_every_entry_is_in_the_table():
