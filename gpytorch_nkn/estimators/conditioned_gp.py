@@ -1,4 +1,4 @@
-"""Predictions of a trained exact GP in chunks of rows."""
+"""Chunked predictions of a trained exact GP."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gpytorch_nkn.linalg import ExactPosterior
 __all__ = ["ConditionedGP", "max_exact_rows"]
 
 _MAX_EXACT = 12_000
-_MATRICES = 4  # N x N matrices that an exact prediction needs at its peak
-_LIKELY_ROWS = 2000  # largest number of uncertain rows for the estimate of their noise
-_CHUNK_ENTRIES = 16_000_000  # entries of a covariance that are computed at once: 128 MB
+_MATRICES = 4  # peak number of N x N matrices in an exact prediction
+_LIKELY_ROWS = 2000  # largest number of uncertain rows by which their noise is estimated
+_CHUNK_ENTRIES = 16_000_000  # covariance entries per chunk: 128 MB
 
 
 class ConditionedGP:
-    """The posterior of an exact GP at its hyperparameters, from one Cholesky factor.
+    """Posterior of an exact GP with fixed hyperparameters, from one Cholesky factor.
 
-    GPyTorch evaluates the kernel over training and new rows together, and between all new rows,
-    in every prediction. Here the memory is one N x N matrix, and predictions process new rows in
-    chunks. The factor is computed on first use and is not part of pickles and copies.
+    In every prediction, GPyTorch evaluates the kernel between all training and new rows. This
+    class needs memory for one N x N matrix and processes new rows in chunks. The factor is computed
+    on first use and omitted from pickles and copies.
 
     Args:
         model: A GP with ``mean_module``, ``covar_module``, Gaussian noise and inputs ``N x D``.
@@ -39,7 +39,7 @@ class ConditionedGP:
         self._inputs, self._targets = model.train_inputs[0], model.train_targets
         noise = model.likelihood.noise.detach()
         self._noises = noise if noise.dim() and noise.numel() > 1 else None  # N, if rows differ
-        self._alpha: Tensor | None = None  # for means, also after release of the factor
+        self._alpha: Tensor | None = None  # kept for means after the factor is released
         self._kept: ExactPosterior | None = None
 
     def __getstate__(self) -> dict:
@@ -47,12 +47,12 @@ class ConditionedGP:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the factor."""
+        """Size of the factor in bytes."""
         return 0 if self._kept is None else self._kept.factor.nbytes
 
     @property
     def noise(self) -> float:
-        """Variance of the noise of a new observation; 0 for a count."""
+        """Noise variance of a new observation; 0 for counts."""
         noise = getattr(getattr(self.model, "observations", self.model.likelihood), "noise", None)
         return 0.0 if noise is None else noise.item()
 
@@ -62,11 +62,11 @@ class ConditionedGP:
             self.posterior()
 
     def release(self) -> None:
-        """Release the factor, which is computed again on use."""
+        """Release the factor, which the next use computes again."""
         self._kept = None
 
     def blocks(self, size: int, max_rows: int) -> list[ConditionedGP]:
-        """The model conditioned on one block of its first rows at a time."""
+        """Yield the model conditioned on single blocks of its first rows."""
         rows = torch.arange(min(max_rows, self._targets.numel()))
         return [self.at(block) for block in rows.split(size)]
 
@@ -89,18 +89,18 @@ class ConditionedGP:
 
     @torch.no_grad()
     def add_uncertain_rows(self, inputs: Tensor, targets: Tensor) -> float:
-        r"""Condition on more rows, whose inputs are uncertain.
+        r"""Condition on additional rows with uncertain inputs.
 
-        Each target becomes an observation at the median input :math:`\bar x` (which keeps codes).
-        The posterior mean of :math:`f(x) - f(\bar x)` is subtracted from the target, and the
-        posterior variance of this difference is added to its noise.
+        Each target becomes an observation at the median input :math:`\bar x` (a median of category
+        codes is a code). The posterior mean of :math:`f(x) - f(\bar x)` is subtracted from the
+        target, and its posterior variance is added to the noise.
 
         Args:
             inputs: Draws ``S x n x D`` of the inputs.
-            targets: ``n``.
+            targets: Targets ``n``.
 
         Returns:
-            Maximum likelihood estimate of the variance of additional noise of these rows.
+            Maximum likelihood estimate of the variance of additional noise in these rows.
         """
         middle = inputs.median(0).values
         size = max(1, _CHUNK_ENTRIES // (len(inputs) * self._targets.numel()))
@@ -121,7 +121,7 @@ class ConditionedGP:
         return rest
 
     def _differences(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance ``n`` of f(x) - f(median x), for draws ``S x n x D``."""
+        """Return mean and variance ``n`` of f(x) - f(median x), given draws ``S x n x D``."""
         draws, middle = inputs.flatten(0, 1), inputs.median(0).values
         means, half, prior = self._whitened(draws)
         mean, own_half, own = self._whitened(middle)
@@ -134,14 +134,14 @@ class ConditionedGP:
         return means.mean(0) - mean, means.var(0, correction=0) + apart.mean(0)
 
     def _whitened(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Posterior mean ``M``, whitened covariances ``N x M`` and prior variance ``M``."""
+        """Return posterior mean ``M``, whitened covariances ``N x M`` and prior variances ``M``."""
         between = self._kernel(x, self._inputs)
         mean = self.model.mean_module(x) + between @ self.posterior().alpha
         half = self.posterior().whiten(between)
         return mean, half, self.model.covar_module(x, diag=True)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
-        """Leave-one-out means and variances ``N`` of the targets, with ``noise``."""
+        """Return leave-one-out means and variances ``N`` of the targets, with ``noise``."""
         posterior = self.posterior()
         mean, variance = posterior.leave_one_out()
         if self._noises is not None:
@@ -149,7 +149,7 @@ class ConditionedGP:
         return self._targets - posterior.residual + mean, variance
 
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Mean and variance ``M`` of the function at rows ``M x D``, without noise."""
+        """Return mean and variance ``M`` of the function at rows ``M x D``, without noise."""
         chunk = max(1, _CHUNK_ENTRIES // self._targets.numel())
         parts = [self._moments(rows, variance) for rows in x.split(chunk)]
         means, variances = zip(*parts, strict=True)
@@ -157,7 +157,7 @@ class ConditionedGP:
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> Tensor:
-        """Covariance ``M x M`` of the function at rows ``M x D``, without noise."""
+        """Return the covariance ``M x M`` of the function at rows ``M x D``, without noise."""
         half = self.posterior().whiten(self._kernel(x, self._inputs))
         return self._kernel(x, x) - half.mT @ half
 
@@ -193,7 +193,7 @@ class ConditionedGP:
 
 
 def _likely_noise(covariance: Tensor, errors: Tensor) -> float:
-    """Maximum likelihood variance of additional noise of errors ``n``."""
+    """Return the maximum likelihood variance of additional noise, given errors ``n``."""
     values, vectors = torch.linalg.eigh(covariance)
     squares = (vectors.mT @ errors).square()
     steps = torch.logspace(-4, 1, 51, dtype=errors.dtype, device=errors.device)
@@ -204,7 +204,7 @@ def _likely_noise(covariance: Tensor, errors: Tensor) -> float:
 
 
 def max_exact_rows(device: str | None) -> int:
-    """Largest number of rows for exact predictions, which use at most half of the free memory."""
+    """Return the largest number of rows whose exact predictions fit into half the free memory."""
     free = free_bytes(device)
     if math.isinf(free):
         return _MAX_EXACT

@@ -1,4 +1,4 @@
-"""Base class of the estimators: shared documentation, checks of options, state of a fit."""
+"""Base class of the estimators."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ __all__ = ["Estimator"]
 
 
 class Estimator(OnCPU, BaseEstimator):
-    """Base class with the documentation and the checks that estimators share.
+    """Base class with shared documentation, checks of options and the state of a fit.
 
-    A line ``<name>`` in the docstring of a subclass becomes the text ``_shared_text[name]``.
+    A line ``<name>`` in a subclass's docstring is replaced by ``_shared_text[name]``.
     """
 
     _shared_text: ClassVar[dict[str, str]] = {
         "shared computation": """
-device: Torch device of the computation, such as ``"cuda"``; ``None`` for the CPU, whatever
-    PyTorch's default device is.
+device: Torch device of the computation, such as ``"cuda"``; ``None`` for the CPU, independent of
+    PyTorch's default device.
 random_state: Seed or NumPy random state; an integer makes fits reproducible.
 progress: Show a progress bar on a terminal.
 """
     }
-    _private_state: ClassVar[tuple[str, ...]] = ()  # attributes of a fit that start with _
+    _private_state: ClassVar[tuple[str, ...]] = ()  # private attributes that a fit sets
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if cls.__doc__ is not None:  # it is None with python -OO
-            # Docstrings are indented up to Python 3.12 and not indented from 3.13 on.
+        if cls.__doc__ is not None:  # python -OO removes docstrings
+            # Docstrings are indented up to Python 3.12, and dedented since 3.13.
             cls.__doc__ = re.sub(
                 r"^( *)<(shared .+)>$",
                 lambda found: indent(cls._shared_text[found[2]].strip(), found[1]),
@@ -48,7 +48,7 @@ progress: Show a progress bar on a terminal.
             )
 
     def _set_options(self, arguments: dict[str, Any]) -> None:
-        """Set the options from the local variables of ``__init__``."""
+        """Set the options from ``__init__``'s local variables."""
         for name in self._get_param_names():
             setattr(self, name, arguments[name])
 
@@ -68,13 +68,13 @@ progress: Show a progress bar on a terminal.
             raise
 
     def _checked_rows(self, X: ArrayLike, name: str = "X") -> np.ndarray:
-        """Checked rows ``M x D`` for predictions."""
+        """Return checked rows ``M x D`` for predictions."""
         check_is_fitted(self)
         check_numeric(name, X)
         return validate_data(self, X, dtype=np.float64, order="C", reset=False)
 
     def _check_training_options(self) -> None:
-        """Raise an error if an option of the training is invalid."""
+        """Raise an error if a training option is invalid."""
         options = self.get_params(deep=False)
         recipe, budget, n_jobs = options["recipe"], options["budget"], options["n_jobs"]
         if not (recipe is None or isinstance(recipe, Recipe)):

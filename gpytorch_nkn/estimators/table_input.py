@@ -1,4 +1,4 @@
-"""Tables of numbers, standardised column by column."""
+"""Checks and standardisation of numerical tables."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
     "warn_of_copies",
 ]
 
-_SPREAD = 1e-12  # largest relative range of a constant column: rounding errors
-_COPIES = 0.1  # fraction of copied rows, above which there is a warning
+_SPREAD = 1e-12  # largest relative range of a column that is constant up to rounding
+_COPIES = 0.1  # largest fraction of duplicate rows without a warning
 
 
 @dataclass(frozen=True, eq=False)
 class Standardisation:
-    """Offsets and scales of the columns of a table that vary."""
+    """Offsets and scales of the varying columns of a table."""
 
     used: np.ndarray  # mask D of the columns in use
     offset: np.ndarray  # means of the columns in use
@@ -41,9 +41,9 @@ class Standardisation:
     def of(
         cls, X: np.ndarray, *, keep_constant: bool = False, codes: np.ndarray | None = None
     ) -> Standardisation:
-        """Learn the standardisation of a table ``N x D``, whose NaN are ignored.
+        """Learn the standardisation of a table ``N x D``, ignoring NaN.
 
-        With ``keep_constant``, constant columns stay in use, unscaled. Columns of the mask
+        With ``keep_constant``, constant columns stay in use, unscaled. Columns in the mask
         ``codes`` (``D`` or empty) are not standardised.
 
         Raises:
@@ -94,7 +94,7 @@ def check_complete_targets(y: Any) -> None:
 
 
 def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted classes, and the code ``N`` of each label.
+    """Return the sorted classes, and the code ``N`` of each label.
 
     Raises:
         ValueError: Labels have several types, are continuous, or are of one class.
@@ -120,16 +120,16 @@ def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def check_numeric(
     name: str, values: Any, *, categories: bool = False, fitted: bool = False
 ) -> None:
-    """Raise an error unless a table or vector holds numbers.
+    """Raise an error unless a table or vector contains numbers.
 
     Args:
         name: Name of the argument in the message.
         values: The table or vector.
-        categories: Say how columns of a data frame become categories.
-        fitted: Say that the columns held numbers in ``fit``.
+        categories: Explain in the message how columns of a data frame become categories.
+        fitted: State in the message that the columns contained numbers in ``fit``.
 
     Raises:
-        TypeError: An array holds dates or durations or has named fields, or ``values`` is not a
+        TypeError: An array contains dates or durations or has named fields, or ``values`` is not a
             table.
         ValueError: A value is masked or not a number.
     """
@@ -189,7 +189,7 @@ def check_numeric(
 
 
 def _such_as(column: pd.Series) -> str:
-    """Name the first value of a column of objects that is not a number."""
+    """Describe the first value in a column of objects that is not a number."""
     if pd.api.types.is_object_dtype(column) or pd.api.types.is_string_dtype(column):
         for value in column.dropna():
             if _fault_of(value):
@@ -198,7 +198,7 @@ def _such_as(column: pd.Series) -> str:
 
 
 def _fault_of(value: Any) -> TypeError | ValueError | None:
-    """Return Python's error if a value is not a number; missing values count as numbers."""
+    """Return Python's error if a value is neither a number nor missing."""
     try:
         float(np.nan if pd.api.types.is_scalar(value) and pd.isna(value) else value)
     except (TypeError, ValueError) as error:
@@ -207,7 +207,7 @@ def _fault_of(value: Any) -> TypeError | ValueError | None:
 
 
 def _check_strings(name: str, values: Any, advice: str) -> None:
-    """Raise an error that names the first value of an array that is not a number."""
+    """Raise an error for the first value in an array that is not a number."""
     try:
         array = np.asarray(values)
         if array.dtype.kind in "bifuc" or array.ndim not in (1, 2):
@@ -227,14 +227,14 @@ def _check_strings(name: str, values: Any, advice: str) -> None:
 
 
 def missing_as_nan(X: Any) -> Any:
-    """The table, with NaN for missing objects in a data frame."""
+    """Return the table, with missing objects in a data frame replaced by NaN."""
     if isinstance(X, pd.DataFrame) and any(pd.api.types.is_object_dtype(k) for k in X.dtypes):
         return X.where(X.notna(), np.nan)
     return X
 
 
 def holds_numbers(X: pd.DataFrame) -> bool:
-    """Whether columns of objects can be converted to numbers."""
+    """Whether all columns of objects can be converted to numbers."""
     if any(
         kind.kind in "mMc" or isinstance(kind, pd.DatetimeTZDtype | pd.PeriodDtype)
         for kind in X.dtypes
@@ -262,7 +262,7 @@ def check_varies(y: np.ndarray) -> None:
 
 
 def offset_and_scale(y: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of targets ``N``.
+    """Return mean and standard deviation of targets ``N``.
 
     Raises:
         ValueError: The targets are too large or too small to be standardised.
@@ -278,7 +278,7 @@ def offset_and_scale(y: np.ndarray) -> tuple[float, float]:
 
 
 def warn_of_copies(X: np.ndarray, y: np.ndarray) -> None:
-    """Warn if many rows ``N x D`` are copies of others, targets included."""
+    """Warn if many rows ``N x D`` are duplicates, targets included."""
     rows = np.column_stack([X, y])
     copies = len(rows) - len(np.unique(rows, axis=0))
     if copies > _COPIES * len(rows):

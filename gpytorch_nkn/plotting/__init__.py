@@ -1,6 +1,6 @@
-"""Figures: functions that draw on matplotlib Axes and return them.
+"""Plotting functions that draw on matplotlib Axes and return them.
 
-They raise TypeError or ValueError for data that do not fit. The look of reports is a style sheet:
+They raise TypeError or ValueError for invalid data. Reports use the style sheet
 ``plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")``.
 """
 

@@ -1,4 +1,4 @@
-"""Checks of a model: observed curves with the interval that the model expects."""
+"""Plots of model checks: observed curves and the interval expected under the model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_autocorrelation", "plot_calibration"]
 
-_LEVEL, _Z95 = 0.95, 1.959964  # of all intervals, and their ends in standard deviations
+_LEVEL, _Z95 = 0.95, 1.959964  # probability of all intervals, and half width in deviations
 
 
 def plot_autocorrelation(ax: Axes, values: ArrayLike, num_points: int) -> Axes:
-    """Draw autocorrelations at the lags 1, 2, ... as stems, with their 95 % interval for noise.
+    """Draw autocorrelations at lags 1, 2, ... as stems, with their 95 % interval for white noise.
 
     Args:
         ax: Axes to draw on.
@@ -38,10 +38,10 @@ def plot_autocorrelation(ax: Axes, values: ArrayLike, num_points: int) -> Axes:
         num_points: Number ``N`` of observations, which determines the interval.
 
     Returns:
-        The same axes. Values outside the interval are orange diamonds.
+        The same axes, with values outside the interval as orange diamonds.
 
     Raises:
-        ValueError: There is no value, one is not finite, or there are no more points than lags.
+        ValueError: ``values`` is empty or not finite, or ``num_points`` does not exceed the lags.
     """
     observed = as_array("values", values)
     lags = np.arange(1.0, observed.size + 1)
@@ -55,21 +55,21 @@ def plot_autocorrelation(ax: Axes, values: ArrayLike, num_points: int) -> Axes:
 
 
 def plot_calibration(ax: Axes, levels: ArrayLike, coverage: ArrayLike, *, num_points: int) -> Axes:
-    """Draw the fraction of observations inside central intervals against their probability.
+    """Draw the coverage of central intervals against their probability.
 
     Args:
         ax: Axes to draw on.
         levels: Probabilities ``L`` of the intervals.
-        coverage: Fractions ``L`` of the observations inside.
-        num_points: Number of observations. It determines the range that contains all fractions of
-            a calibrated model with a probability of 95 % (binomial quantiles, Bonferroni's bound)
-            if its errors are independent; dependent errors, as of a forecast, scatter more.
+        coverage: Fractions ``L`` of observations inside the intervals.
+        num_points: Number of observations, from which the expected range is computed. With 95 %
+            probability it contains all fractions of a calibrated model with independent errors
+            (binomial quantiles, Bonferroni's bound). Dependent errors, as in forecasts, vary more.
 
     Returns:
-        The same axes. Fractions outside the range are orange diamonds.
+        The same axes, with fractions outside the range as orange diamonds.
 
     Raises:
-        ValueError: The lengths differ, there is no level, a value is not between 0 and 1, or
+        ValueError: The lengths differ, ``levels`` is empty, a value is not between 0 and 1, or
             ``num_points`` is below 1.
     """
     x, observed = as_vectors(levels=levels, coverage=coverage)
@@ -108,7 +108,7 @@ def _draw_observed(
     upper: np.ndarray,
     labels: tuple[str, str],
 ) -> Axes:
-    """Draw blue dots inside the interval and orange diamonds outside, with labels and legend."""
+    """Draw values, blue dots inside the interval and orange diamonds outside, and a legend."""
     outside = (observed < lower) | (observed > upper)
     looks: tuple[tuple[np.ndarray, dict[str, Any]], ...] = (
         (~outside, {"color": BLUE, "marker": "o", "markersize": 3.5, "label": "observed"}),

@@ -1,4 +1,4 @@
-"""Components of a series, one below the other."""
+"""Plots of a series's components."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def plot_components(
     data_label: str = "partial residuals",
     mean_label: str = "mean",
 ) -> Given:
-    """Draw the mean, the 95 % interval and the partial residuals of every component.
+    """Draw mean, 95 % interval and partial residuals of each component.
 
     Args:
         axes: One Axes per component, a sequence or an array of any shape, read row by row.
-        components: At least one, with the attributes of ``decompose(...).curves()``.
-        x_label: Label of the lowest time axes, with its unit.
-        y_label: Label of the value axes, with its unit.
-        data_label: Name of the points in the legend, which stands above the first axes.
-        mean_label: Name of the line there, such as ``"median"`` of transformed data.
+        components: At least one object with the attributes of ``decompose(...).curves()``.
+        x_label: Label of the lowest time axis, with its unit.
+        y_label: Label of the value axes, with their unit.
+        data_label: Name of the points in the legend above the first axes.
+        mean_label: Name of the line in the legend, such as ``"median"`` for transformed data.
 
     Raises:
-        TypeError: Something in ``axes`` is not an Axes, or a vector holds no numbers or dates.
-        ValueError: There is no component, the number of axes is another, or the vectors of a
+        TypeError: An entry of ``axes`` is not an Axes, or a vector has neither numbers nor dates.
+        ValueError: ``components`` is empty, the number of axes differs, or the vectors of a
             component differ in length or are not finite.
     """
     flat = as_list_of_axes(axes, len(components), "component")

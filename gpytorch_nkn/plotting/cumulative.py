@@ -1,4 +1,4 @@
-"""Share of the variance explained by components, added one by one."""
+"""Plot of the cumulative fraction of variance that components explain."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["plot_cumulative"]
 
 _PALE = "#c3d3e6"
-_MOST = 1.05  # larger shares are percentages
-_CHARACTERS = 38  # per line of a label
-_SIZE = 8.5  # points
+_MOST = 1.05  # largest fraction of variance; larger values must be percentages
+_CHARACTERS = 38  # largest number of characters per line of a label
+_SIZE = 8.5  # font size in points
 
 
 def plot_cumulative(
@@ -30,20 +30,20 @@ def plot_cumulative(
     errors: ArrayLike | None = None,
     error_label: str = "mean absolute error,\ncross-validated",
 ) -> Axes:
-    """Draw the share of the variance that the first part explains, the first two, and so on.
+    """Draw the cumulative fraction of variance explained by the first parts.
 
-    Each bar shows the share of the parts above in pale blue, and the gain of this part in blue or
-    its loss as an orange outline.
+    Each bar shows the fraction explained by the previous parts in pale blue, and the gain of this
+    part in blue or its loss as an orange outline.
 
     Args:
         ax: Axes to draw on, with about 0.4 inches of height per part.
-        labels: Names ``J`` of the parts in their order.
-        explained: Shares ``J`` of the variance after each part, as fractions of 1.
+        labels: Names ``J`` of the parts, in order.
+        explained: Fractions ``J`` of the variance explained after each part.
         errors: Errors ``J`` after each part, for a column at the right.
-        error_label: Head of that column, with the unit.
+        error_label: Head of the error column, with the unit.
 
     Raises:
-        ValueError: The lengths differ, there is no part, a number is not finite, or a share
+        ValueError: The lengths differ, ``labels`` is empty, a number is not finite, or a fraction
             exceeds 1.
     """
     explained = as_array("explained", explained)
@@ -71,11 +71,11 @@ def plot_cumulative(
     ax.grid(False, axis="y")
     ax.set_yticks(rows, names, fontsize=_SIZE)
     ax.tick_params(axis="y", length=0)
-    room = 0.13 if errors is None else 0.24  # for the percentage of a full bar
+    room = 0.13 if errors is None else 0.24  # space for the percentage beside a full bar
     ax.set(ylim=(rows[-1] + 0.6, -0.6), xlim=(min(0.0, 1.1 * explained.min()), 1 + room))
     tick_percents(ax.xaxis)
     if errors is not None:
-        across = ax.get_yaxis_transform()  # horizontally in widths of the axes
+        across = ax.get_yaxis_transform()  # x in fractions of the axes, y in data coordinates
         for row, error in enumerate(as_array("errors", errors, shape=explained.shape).tolist()):
             text = f"{error:.0f}" if 1000 <= abs(error) < 1e6 else f"{error:.3g}"
             ax.text(1.2, row, text, transform=across, ha="right", va="center", fontsize=_SIZE)

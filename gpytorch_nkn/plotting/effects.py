@@ -1,4 +1,4 @@
-"""Effects of one or two input columns."""
+"""Plots of effects of one or two input columns."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ __all__ = ["plot_effects"]
 
 Given = TypeVar("Given")
 
-_COLORS = "PuOr_r"  # diverging, and safe for colour-blind readers
-_ABOUT_ZERO = 0.005  # smaller shares are within their error of estimation
+_COLORS = "PuOr_r"  # diverging colour map that colour-blind readers can read
+_ABOUT_ZERO = 0.005  # fraction of variance below which the estimation error dominates
 
 
 def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value") -> Given:
-    """Draw main effects as curves with intervals, and interactions as colours of a surface.
+    """Draw main effects as curves with intervals, and interactions as coloured surfaces.
 
     Curves have the same vertical limits. Categories are points with intervals, or cells of one
-    colour. The title states the share of the variance.
+    colour. The title states the fraction of variance.
 
     Args:
         axes: One Axes per effect, a sequence or an array of any shape, read row by row.
-        effects: At least one, such as ``effects(...).main``, with the attributes of an
-            :class:`~gpytorch_nkn.interpretation.Effect`; ``levels`` may be missing. Grids rise.
+        effects: At least one effect, such as ``effects(...).main``, with the attributes of an
+            :class:`~gpytorch_nkn.interpretation.Effect`; ``levels`` may be missing. Grids must
+            increase.
         y_label: Label of the effects, with their unit.
 
     Raises:
-        TypeError: Something in ``axes`` is not an Axes, or an array holds no numbers.
-        ValueError: There is no effect, the number of axes is another, an effect has not one or two
-            columns, a shape is wrong, or a value is not finite.
+        TypeError: An entry of ``axes`` is not an Axes, or an array is not numerical.
+        ValueError: ``effects`` is empty, or the number of axes differs. An effect does not have one
+            or two columns, a shape is wrong, or a value is not finite.
     """
     flat = as_list_of_axes(axes, len(effects), "effect")
     curves = []

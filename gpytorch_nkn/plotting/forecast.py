@@ -1,4 +1,4 @@
-"""A forecast and the data before it."""
+"""Plot of a forecast with the training data."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def plot_forecast(
         ax: Axes to draw on.
         x: Times ``M`` of the forecast, numbers or ``datetime64``, sorted.
         mean: Means or medians ``M``.
-        lower: Lower ends ``M`` of the prediction interval, or ``L x M`` of several.
-        upper: Upper ends, likewise.
+        lower: Lower ends ``M`` of the prediction interval, or ``L x M`` of several intervals.
+        upper: Upper ends, of the same shape.
         train: Training times and values ``N``.
         test: Held-out times and values ``T``.
-        level: Probability of the interval, or ``L`` of several, for the legend.
+        level: Probability of the interval, or ``L`` probabilities, for the legend.
         x_label: Label of the time axis, with its unit.
         y_label: Label of the value axis, with its unit.
         title: Title, above the legend.
@@ -70,13 +70,13 @@ def plot_forecast(
             f"level, got shapes {x.shape}, {mean.shape}, {lower.shape} and {upper.shape} for "
             f"{len(levels)} levels."
         )
-    if x.size == 1:  # one point becomes a line of half a step
+    if x.size == 1:  # draw a single point as a line of half a step
         moments = x.astype("datetime64[ms]") if x.dtype.kind == "M" else x
         steps = np.diff(np.unique(train_x.astype(moments.dtype)))
         side = steps[-1:] / 4 if steps.size else np.zeros(1)
         x = np.concatenate([moments - side, moments + side])
         mean, lower, upper = mean.repeat(2), lower.repeat(2, axis=1), upper.repeat(2, axis=1)
-    for depth, k in enumerate(np.argsort(levels)[::-1]):  # wide ones first
+    for depth, k in enumerate(np.argsort(levels)[::-1]):  # widest interval first
         draw_band(ax, x, lower[k], upper[k], levels[k], depth=depth)
     ax.plot(x, mean, color=BLUE, linewidth=1.4, label="forecast", zorder=3)
     draw_points(ax, train_x, train_y, color=GRAY, label="training data", front=True)

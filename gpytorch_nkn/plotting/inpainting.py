@@ -1,4 +1,4 @@
-"""An inpainted image: its holes, interpolants, and standard deviations."""
+"""Plot of an inpainted image with its holes and standard deviations."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["draw_uncertainty", "plot_inpainting"]
 
 Given = TypeVar("Given")
 
-_PALE = 0.25  # contrast of known cells in the picture of standard deviations
-_FEW_EDGES = 100  # edges of cells up to which all holes have outlines
+_PALE = 0.25  # contrast of known cells in the plot of standard deviations
+_FEW_EDGES = 100  # largest number of cell edges for which all holes have outlines
 
 
 def plot_inpainting(
@@ -29,22 +29,22 @@ def plot_inpainting(
 ) -> Given:
     """Draw an image with its holes, the filled image and the standard deviations.
 
-    Missing cells are orange in the first picture; elsewhere holes have orange outlines unless they
-    are scattered. Black and white are the smallest and largest known value; of colours 0 and 1, or
-    0 and 255 if a known value exceeds 1.
+    Missing cells are orange in the first plot. In the others, holes have orange outlines unless
+    they are scattered. Black and white are the smallest and largest known values; for colour images
+    they are 0 and 1, or 0 and 255 if a known value exceeds 1.
 
     Args:
         axes: Three Axes, four with ``truth``, as a sequence or an array of any shape.
         result: Result of :func:`gpytorch_nkn.grids.inpaint`: the image ``filled`` (``H x W``, or
             ``H x W x 3`` in colour), its standard deviations ``std`` and the booleans
-            ``missing``, of one shape.
+            ``missing``, of the same shape.
         truth: The image without holes, of the same shape; drawn last.
-        label: Label of the colour bar, with its unit. It shows the root mean square over colours.
+        label: Label of the colour bar, with its unit. Colours show the RMS over colour channels.
 
     Raises:
-        TypeError: Something in ``axes`` is not an Axes, or an array holds no numbers.
-        ValueError: The number of axes is wrong, shapes do not fit, numbers are not finite, or
-            nothing is missing.
+        TypeError: An entry of ``axes`` is not an Axes, or an array is not numerical.
+        ValueError: The number of axes is wrong, shapes differ, numbers are not finite, or no cell
+            is missing.
     """
     from matplotlib.colors import to_rgb
 
@@ -81,7 +81,7 @@ def plot_inpainting(
     titles = "with holes", "filled", "uncertainty", "truth"
     for ax, title in zip(flat, titles, strict=False):
         put_title(ax, title)
-        ax.set_anchor("N")  # in one row, despite the bar below one of them
+        ax.set_anchor("N")  # align images at the top, because one has a colour bar below
     return axes
 
 
@@ -100,10 +100,10 @@ def draw_uncertainty(
 
 
 def _draw_picture(ax: Axes, picture: np.ndarray, hole: np.ndarray | None = None) -> None:
-    """Draw an image without frame, with outlines of its holes unless they are scattered."""
+    """Draw an image without a frame, and outlines of its holes unless they are scattered."""
     ax.imshow(picture)
     if hole is not None:
-        padded = np.pad(hole, 1)  # closes the lines at the borders
+        padded = np.pad(hole, 1)  # closes outlines at the borders
         edges = sum(int((padded != np.roll(padded, 1, axis)).sum()) for axis in (0, 1))
         if edges <= max(hole.sum(), _FEW_EDGES):
             rows, columns = (np.arange(-1, size + 1) for size in hole.shape)

@@ -29,22 +29,22 @@ __all__ = [
 class InputLine:
     """Inputs with one varying column; the kernel receives ``(x - offset) / scale``."""
 
-    x: np.ndarray  # sorted values N of that column in the user's units, in float64
+    x: np.ndarray  # sorted values N of the varying column in the user's units, in float64
     column: int
-    fixed: Tensor  # a row 1 x D with the values of the other columns, in the kernel's dtype
+    fixed: Tensor  # row 1 x D with the values of the other columns, in the kernel's dtype
     offset: float
     scale: float
 
     def at(self, x: np.ndarray) -> Tensor:
-        """Inputs ``M x D`` of the kernel for values ``M`` in the user's units."""
+        """Return the kernel's inputs ``M x D`` for values ``M`` in the user's units."""
         inputs = self.fixed.repeat(len(x), 1)
-        # standardised in float64: years or days leave a float32 few digits
+        # standardise in float64, because years or days leave few digits in float32
         inputs[:, self.column] = torch.as_tensor((x - self.offset) / self.scale).to(inputs)
         return inputs
 
 
 def check_kernel(kernel: Kernel) -> None:
-    """Raise for objects that are not a single kernel."""
+    """Raise an error unless the object is a kernel without a batch."""
     if not isinstance(kernel, Kernel):
         raise TypeError(f"A gpytorch.kernels.Kernel is needed, got {type(kernel).__name__}.")
     if len(kernel.batch_shape):
@@ -61,7 +61,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def as_inputs(kernel: Kernel, x: Any) -> Tensor:
-    """Return finite inputs ``N x D`` in the kernel's precision from ``N`` or ``N x D``."""
+    """Convert ``N`` or ``N x D`` finite numbers to inputs ``N x D`` in the kernel's dtype."""
     array = as_array("x", x, ndim=2 if getattr(x, "ndim", None) == 2 else 1)
     if array.dtype.kind == "M":
         raise TypeError("x must hold numbers, got dates.")
@@ -70,7 +70,7 @@ def as_inputs(kernel: Kernel, x: Any) -> Tensor:
 
 
 def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1.0) -> InputLine:
-    """Return inputs ``N`` or ``N x D`` along the one column that varies, in the user's units."""
+    """Return inputs along the only varying column of ``N`` or ``N x D`` values."""
     check_kernel(kernel)
     if not math.isfinite(offset):
         raise ValueError(f"x_offset must be a finite number, got {offset}.")
@@ -89,7 +89,7 @@ def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1
 
 
 def unit_values(network: NeuralKernelNetwork, x1: Tensor, x2: Tensor) -> list[Tensor]:
-    """Real values ``U x N x M`` of the units of every layer, in float64 on the CPU."""
+    """Return real values ``U x N x M`` of the units of each layer, in float64 on the CPU."""
     with torch.no_grad():
         values = [v.real if v.is_complex() else v for v in network.unit_values(x1, x2)]
     if values[0].shape[-2:] != (len(x1), len(x2)):
@@ -103,6 +103,6 @@ def unit_values(network: NeuralKernelNetwork, x1: Tensor, x2: Tensor) -> list[Te
 
 
 def kernel_values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
-    """Values ``N x M`` of a kernel with one output, in float64 on the CPU."""
-    # a network of one unit, because GPyTorch's sum with a linear kernel factorises matrices
+    """Return values ``N x M`` of a kernel with one output, in float64 on the CPU."""
+    # use a network of one unit, because GPyTorch's sums with linear kernels factorise matrices
     return unit_values(NeuralKernelNetwork([kernel], []), x1, x2)[0].squeeze(-3)

@@ -1,4 +1,4 @@
-"""Values of a kernel around some points, or functions drawn from its prior."""
+"""Plot of a kernel's values, or of functions drawn from its prior."""
 
 from __future__ import annotations
 
@@ -36,27 +36,26 @@ def plot_kernel(
     x_scale: float = 1.0,
     x_label: str = "x",
 ) -> Axes:
-    """Draw a kernel's values around some points, or functions drawn from a GP with this kernel.
+    """Draw a kernel's values around some points, or functions drawn from its GP prior.
 
     Args:
         ax: Axes to draw on.
         kernel: A kernel without batch dimensions and with one output per input.
         x: Inputs ``N``, or ``N x D`` with one varying column, in any order and in your units.
-        show: ``"slices"`` draws ``k(x, x0)`` for each origin ``x0``, ``"samples"`` functions
-            drawn from the prior with mean zero.
-        origins: Values of the varying column ``S``; the quarter points of its range by default.
+        show: ``"slices"`` for ``k(x, x0)`` with each origin ``x0``, or ``"samples"`` for functions
+            drawn from the zero-mean prior.
+        origins: Values ``S`` of the varying column; by default the quartiles of its range.
         samples: Number of functions.
         seed: Seed of the functions; the global random state does not change.
-        x_offset: The kernel is evaluated at ``(x - x_offset) / x_scale``. A forecaster has
-            ``x_offset_`` and ``x_scale_``, for dates in days since 1970.
-        x_scale: Positive.
+        x_offset: The kernel is evaluated at ``(x - x_offset) / x_scale``. For a forecaster, pass
+            its ``x_offset_`` and ``x_scale_``; dates are then in days since 1970.
+        x_scale: Positive scale of the inputs.
         x_label: Label of the horizontal axis, with its unit.
 
     Raises:
-        TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
-        ValueError: ``show`` is unknown, the kernel has a batch shape, not exactly one column of
-            ``x`` varies, ``samples`` is below 1, ``x_scale`` is not positive, or a value is not
-            finite.
+        TypeError: ``kernel`` is not a kernel, or ``x`` is not numerical.
+        ValueError: The kernel has a batch shape, or not exactly one column of ``x`` varies.
+            ``show``, ``samples`` or ``x_scale`` is invalid, or a value is not finite.
     """
     if show not in ("slices", "samples"):
         raise ValueError(f"show must be 'slices' or 'samples', got {show!r}.")

@@ -1,4 +1,4 @@
-"""A network of kernels with a slice of every unit's kernel."""
+"""Plot of a network with a slice of each unit's kernel."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["kernel_name", "plot_network"]
 
-_ROWS = 201  # inputs over which variances are averaged
-_POINTS = 401  # points of a thumbnail
+_ROWS = 201  # largest number of inputs over which variances are averaged
+_POINTS = 401  # number of points in a thumbnail
 _SWINGS = 12  # largest number of oscillations in a thumbnail
-_ORIGIN = 0.35  # position of x0 within the range
-_FINE = 4_000  # points for counting oscillations
-_WIDTH, _HEIGHT = 0.5, 0.76  # size of a thumbnail, relative to the distance of layers and units
-_SMALLEST = 0.02  # smallest relative contribution with a line
+_ORIGIN = 0.35  # position of x0, as a fraction of the range
+_FINE = 4_000  # number of points at which oscillations are counted
+_WIDTH, _HEIGHT = 0.5, 0.76  # size of a thumbnail, relative to the distances of layers and units
+_SMALLEST = 0.02  # smallest relative contribution drawn as a line
 _PAST, _FRAME = PALETTE[2], "#9aa5b1"
 
 
@@ -44,29 +44,28 @@ def plot_network(
 ) -> Axes:
     """Draw a network from the primitives at the left to the output at the right.
 
-    Every unit is a thumbnail of its kernel ``k(x, x0)`` (real part), scaled to its largest value,
-    with a thin line at zero if there are negative values. Thumbnails run over the range of ``x``,
-    or over a window if a unit oscillates more than 12 times in the range. The origin ``x0`` lies at
-    35 % of the range, because linear kernels vanish in the middle of centred data. Lines into a sum
-    are as strong as their contribution, the weight times the mean variance ``k(x, x)`` of the
-    incoming unit; lines below 2 % of the strongest are omitted. A multiplication sign joins the
-    lines into a product. Sums whose weights and constant sum to one have the head ``simplex``.
+    Each unit is drawn as a thumbnail of the real part of ``k(x, x0)``, scaled to its largest value.
+    A thin line marks zero if values are negative. Thumbnails cover the range of ``x``, or a part of
+    it if a unit oscillates more than 12 times. The origin ``x0`` lies at 35 % of the range, because
+    linear kernels are zero in the middle of centred data. The strength of a line into a sum shows
+    its contribution, the weight times the mean variance ``k(x, x)`` of the input unit. Lines below
+    2 % of the strongest are omitted. A multiplication sign joins the lines into a product. Layers
+    whose weights and constant sum to one are labelled ``simplex``.
 
     Args:
-        ax: Axes to draw on, with about 0.6 inches of height per unit of the widest layer; its frame
-            and ticks are removed.
+        ax: Axes to draw on, with about 0.6 inches of height per unit of the widest layer; their
+            frame and ticks are removed.
         network: A network without batch dimensions and with one output per input, possibly in
             ScaleKernels.
         x: Inputs ``N x D`` (or ``N`` for one column) in any order, such as the training inputs.
-            Variances are averaged over them; thumbnails run from the smallest to the largest
-            values, all columns together. Default: from -2 to 2 in all columns.
-        names: Names of the input columns, for primitives that see only some; default: numbers.
+            Variances are averaged over the inputs. Thumbnails vary all columns together, from
+            their smallest to their largest values; by default from -2 to 2.
+        names: Names of the input columns, for primitives of some columns; by default numbers.
 
     Raises:
-        TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` does not hold numbers.
-        ValueError: The network has a batch shape or several outputs per input, ``x`` has fewer
-            columns than the network needs, no column of it varies, an entry is not finite, or
-            there are fewer names than columns.
+        TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` is not numerical.
+        ValueError: The network has a batch shape or several outputs per input. ``x`` or ``names``
+            has too few columns, no column of ``x`` varies, or a value is not finite.
     """
     network = _without_scales(network)
     check_kernel(network)
@@ -82,7 +81,7 @@ def plot_network(
 
 
 def _without_scales(kernel: Any) -> NeuralKernelNetwork:
-    """The network inside ScaleKernels, with their columns."""
+    """Return the network inside ScaleKernels, with their columns."""
     network, scales = unwrap_scales(kernel)
     if not isinstance(network, NeuralKernelNetwork):
         raise TypeError(f"plot_network draws a NeuralKernelNetwork, got {type(network).__name__}.")
@@ -95,7 +94,7 @@ def _without_scales(kernel: Any) -> NeuralKernelNetwork:
 
 
 def _labels(network: NeuralKernelNetwork, names: Sequence[str] | None) -> list[str]:
-    """Short names of the primitives with the names of their columns."""
+    """Return short names of the primitives, with the names of their columns."""
     outer = None if network.active_dims is None else network.active_dims.tolist()
 
     def column_name(column: int) -> str:
@@ -107,7 +106,7 @@ def _labels(network: NeuralKernelNetwork, names: Sequence[str] | None) -> list[s
 
 
 def kernel_name(kernel: Kernel, column_name: Callable[[int], str]) -> str:
-    """Return ``RBF``, or ``PER (month)`` for a kernel of some columns, without scales."""
+    """Return a label such as ``RBF``, or ``PER (month)`` for a kernel of some columns."""
     name, columns = short_name(kernel), kernel.active_dims
     if isinstance(kernel, ScaleKernel):
         name = kernel_name(kernel.base_kernel, column_name)
@@ -123,7 +122,7 @@ def kernel_name(kernel: Kernel, column_name: Callable[[int], str]) -> str:
 
 
 def _input_dim(kernel: Kernel) -> int:
-    """Smallest number of input columns that a kernel accepts."""
+    """Return the smallest number of input columns that a kernel accepts."""
     if kernel.active_dims is not None:
         return int(kernel.active_dims.max()) + 1
     parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part is not kernel]
@@ -131,7 +130,7 @@ def _input_dim(kernel: Kernel) -> int:
 
 
 def _inputs(network: NeuralKernelNetwork, x: Any) -> Tensor:
-    """At most 201 inputs over which variances are averaged."""
+    """Return at most 201 inputs, over which variances are averaged."""
     columns = _input_dim(network)
     if x is None:
         like = next(network.parameters(), torch.empty(0)).detach()
@@ -150,13 +149,13 @@ def _inputs(network: NeuralKernelNetwork, x: Any) -> Tensor:
 
 @dataclass(eq=False)
 class _Stage:
-    """The units of one layer: their importance, and their positions in the figure."""
+    """Units of one layer, with their importance and positions in the figure."""
 
     head: str
     # numbers of the incoming stages (two with a skip connection) and relative contributions U x C
     # of their units; for a product, which units are its factors
     inputs: list[tuple[int, np.ndarray]]
-    importance: np.ndarray  # fractions U of the output
+    importance: np.ndarray  # importance U, as fractions of the output
     is_product: bool = False
     values: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # U x N of k(x, x0)
     left: float = 0.0  # edges and height of the thumbnails, and vertical positions U
@@ -186,7 +185,7 @@ def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[_Stage]:
 def _rate_units(stages: list[_Stage]) -> None:
     """Compute the importance of units, backwards from the output.
 
-    A factor has that of its product, a summand its share of the sum.
+    A factor has the importance of its product, and a summand its fraction of the sum's importance.
     """
     stages[-1].importance += 1.0
     for stage in reversed(stages):
@@ -206,7 +205,7 @@ def _head(layer: Layer) -> str:
 def _add_thumbnails(
     network: NeuralKernelNetwork, stages: list[_Stage], low: Tensor, high: Tensor
 ) -> None:
-    """Compute slices of all units, over a window that fits the fastest important unit."""
+    """Compute slices of all units, over a window that suits the fastest important unit."""
 
     def slices(width: float, count: int) -> list[np.ndarray]:
         ramp = torch.linspace(0, 1, count, dtype=torch.float64, device="cpu")
@@ -227,7 +226,7 @@ def _add_thumbnails(
 
 
 def _contributions(layer: Layer, variances: np.ndarray) -> np.ndarray:
-    """Contributions ``O x C`` of the incoming units, as fractions of the sum with the constant."""
+    """Return contributions ``O x C`` of input units, as fractions of the sum with the constant."""
     constants = np.zeros(layer.out_features)
     if isinstance(layer, Linear):
         shares = layer.weight.detach().double().cpu().numpy() * variances
@@ -258,7 +257,7 @@ def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
     for number, stage in enumerate(stages):
         room, half = rows / len(stage.importance), 0.5 * _WIDTH
         stage.left, stage.right = number - half, number + half
-        # at most as tall as wide, for any shape of the axes
+        # thumbnails are at most as tall as wide
         stage.height = min(_HEIGHT, 1.8 * half * per_column / per_row)
         stage.middles = (np.arange(len(stage.importance)) + 0.5) * room
         if stage.inputs:
@@ -272,7 +271,7 @@ def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
 
 
 def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage) -> None:
-    """Draw lines into the units of a stage, the strongest on top; skip connections are green."""
+    """Draw lines into the units of a stage, strongest on top; skip connections are green."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgba
 

@@ -1,4 +1,4 @@
-"""Progress of a search, errors of its model, and the model around the next points."""
+"""Plots of a search: progress, prediction errors and acquisition function."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = ["check_progress", "plot_acquisition", "plot_one_step_ahead", "plot_pr
 Given = TypeVar("Given")
 
 _Z95 = 1.959964
-_FEW = 8  # a slice of at most so many positions has markers and bars
-_MOST = 5.0  # largest error in standard deviations; larger ones are drawn at the edge
+_FEW = 8  # largest number of positions in a slice drawn as markers and bars
+_MOST = 5.0  # largest error, in standard deviations; larger errors are drawn at the edge
 _ROUNDING = 1e-4  # tolerance at the optimum, relative to the range of the values
 
 
@@ -42,7 +42,7 @@ def check_progress(
     num_initial: int,
     feasible: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return which values ``N`` are feasible, and the best so far ``N``, NaN before the first.
+    """Return a mask ``N`` of feasible values, and the best value so far ``N`` (NaN if none).
 
     Raises:
         ValueError: As in :func:`plot_progress`.
@@ -74,23 +74,23 @@ def plot_progress(
     feasible: ArrayLike | None = None,
     y_label: str = "value",
 ) -> Axes:
-    """Draw values in the order of evaluation and the best so far, or the simple regret.
+    """Draw values in order of evaluation and the best so far, or the simple regret.
 
-    The simple regret, for a known optimum, is the distance of the best value so far from it; its
-    axis is logarithmic.
+    The simple regret is the distance between the best value so far and a known optimum, on a
+    logarithmic axis.
 
     Args:
         ax: Axes to draw on.
-        values: Evaluations ``N`` in their order.
-        maximize: Large values are good.
-        optimum: The best possible value.
-        num_initial: Evaluations that the model did not choose, which are shaded.
-        feasible: Booleans ``N``: which evaluations satisfy the constraints; default: all.
+        values: Evaluations ``N``, in order.
+        maximize: Whether larger values are better.
+        optimum: Best possible value; ``None`` if unknown.
+        num_initial: Number of initial evaluations, which are shaded.
+        feasible: Booleans ``N``, whether an evaluation satisfies the constraints; by default all.
         y_label: Label of the values.
 
     Raises:
-        ValueError: There is no value, one is not finite or better than the optimum,
-            ``num_initial`` exceeds the number of values, or ``feasible`` has another length.
+        ValueError: ``values`` is empty, not finite or better than the optimum, ``num_initial``
+            exceeds the number of values, or ``feasible`` has another length.
     """
     kept, best = check_progress(values, maximize, optimum, num_initial, feasible)
     (y,) = as_vectors(values=values)
@@ -104,7 +104,7 @@ def plot_progress(
         ax.step(numbers[found], best[found], **look)
     else:
         regret = (optimum - best) if maximize else (best - optimum)
-        shown = found & (regret > 0)  # zero is not on a logarithmic axis
+        shown = found & (regret > 0)  # a logarithmic axis cannot show zero
         ax.step(numbers[shown], regret[shown], **look)
         ax.set_yscale("log")
     _finish(ax, y.size, num_initial)
@@ -114,7 +114,7 @@ def plot_progress(
 
 
 def _finish(ax: Axes, size: int, num_initial: int) -> None:
-    """Shade the initial evaluations among ``size``."""
+    """Shade the initial ones among ``size`` evaluations."""
     if num_initial:
         ax.axvspan(0.5, num_initial + 0.5, color=GRAY, alpha=0.08, linewidth=0, label="initial")
     ax.locator_params(axis="x", integer=True)
@@ -122,16 +122,16 @@ def _finish(ax: Axes, size: int, num_initial: int) -> None:
 
 
 def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) -> Axes:
-    """Draw errors of the predictions of each evaluation from the earlier ones.
+    """Draw the errors of one-step-ahead predictions.
 
     Args:
         ax: Axes to draw on.
-        z_scores: Errors ``N`` in standard deviations of the prediction, in the order of evaluation;
-            errors beyond five standard deviations are triangles at the edge.
+        z_scores: Errors ``N`` in predictive standard deviations, in order of evaluation. Errors
+            beyond five standard deviations are triangles at the edge.
         num_initial: As in :func:`plot_progress`.
 
     Raises:
-        ValueError: There is no value, one is NaN, or ``num_initial`` exceeds their number.
+        ValueError: ``z_scores`` is empty or NaN, or ``num_initial`` exceeds its length.
     """
     z = np.clip(np.asarray(z_scores, dtype=float), -2 * _MOST, 2 * _MOST)  # some are infinite
     (z,) = as_vectors(z_scores=z)
@@ -162,20 +162,20 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
 
     Args:
         axes: One Axes per slice, a sequence or an array of any shape, read row by row.
-        slices: At least one, with the attributes of ``report_search(...).slices``. The acquisition
-            function is drawn in the lower part, on one scale for all slices.
+        slices: At least one object with the attributes of ``report_search(...).slices``. The
+            acquisition function is drawn in the lower part, on the same scale for all slices.
         y_label: Label of the values.
 
     Returns:
-        The same axes, all with the same vertical limits.
+        The same axes, with equal vertical limits.
 
     Raises:
-        TypeError: Something in ``axes`` is not an Axes.
-        ValueError: There is no slice, the number of axes is another, a shape is wrong, or a value
+        TypeError: An entry of ``axes`` is not an Axes.
+        ValueError: ``slices`` is empty, the number of axes differs, a shape is wrong, or a value
             other than the acquisition is not finite.
     """
     flat = as_list_of_axes(axes, len(slices), "slice")
-    # on one scale, a column without possible gain looks flat
+    # with a common scale, columns without possible improvement look flat
     found = [np.asarray(s.acquisition, dtype=float) for s in slices if s.acquisition is not None]
     finite = np.concatenate([part[np.isfinite(part)] for part in found]) if found else np.zeros(0)
     bounds = (np.quantile(finite, 0.05), finite.max()) if finite.size else (0.0, 1.0)
@@ -204,7 +204,7 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
 
 
 def _draw_slice(ax: Axes, one: Any) -> np.ndarray:
-    """Draw curve and points of a slice; return its grid."""
+    """Draw the curve and the points of a slice; return its grid."""
     best, ahead = as_array("best", one.best, ndim=0), np.atleast_1d(one.candidates)
     levels, few = getattr(one, "levels", None), np.size(one.grid) <= _FEW
     grid = draw_curve(

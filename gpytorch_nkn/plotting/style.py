@@ -1,4 +1,4 @@
-"""Colours, checks of arguments, and marks and labels that figures share."""
+"""Colours, argument checks, markers and labels that plots share."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ PALETTE = ("#1f5fa8", "#d1580b", "#2a9d78", "#b3649b", "#e0a100", "#5ab4e0")  # 
 BLUE, ORANGE, GRAY = *PALETTE[:2], "#404040"
 DASHES = (0, (4, 3))
 _LEGEND_SIZE, _TITLE_SIZE = 9.5, 10.5
-_LEVEL = 14  # characters of the name of a category
-_NAMES, _LETTER = 12, 8.0  # most names of categories, and points of a letter with its margin
+_LEVEL = 14  # largest number of characters in the name of a category
+_NAMES, _LETTER = 12, 8.0  # largest number of category names, and width of a letter in points
 _FEW_POINTS = 250  # largest number of distinguishable markers
 
 
 def as_array(name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = ()) -> np.ndarray:
-    """Return an array of finite numbers, or of dates, from an array, a tensor or a list.
+    """Convert an array, a tensor or a list to an array of finite numbers or of dates.
 
-    An empty shape stands for any of ``ndim``.
+    An empty ``shape`` permits any shape with ``ndim`` dimensions.
     """
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
@@ -67,7 +67,7 @@ def as_array(name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = 
 
 
 def as_vectors(**named: Any) -> list[np.ndarray]:
-    """Return vectors of equal length; raises the errors of :func:`as_array`."""
+    """Convert arguments to vectors of equal length, as in :func:`as_array`."""
     vectors = [as_array(name, values) for name, values in named.items()]
     if len({vector.shape for vector in vectors}) > 1:
         shapes = ", ".join(f"{n} {v.shape}" for n, v in zip(named, vectors, strict=True))
@@ -76,7 +76,7 @@ def as_vectors(**named: Any) -> list[np.ndarray]:
 
 
 def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
-    """Return a flat list of ``count`` Axes from one of them, a sequence or an array."""
+    """Return a flat list of ``count`` Axes, given one Axes, a sequence or an array."""
     from matplotlib.axes import Axes
 
     if count == 0:
@@ -122,8 +122,8 @@ def draw_curve(
 ) -> np.ndarray:
     """Draw a mean ``A`` with its interval and data, or a point with an interval per category.
 
-    ``levels`` names the sorted codes ``x`` of categories, ``data`` holds positions and values
-    ``N``. Returns ``x``.
+    ``levels`` has the names of the sorted category codes ``x``, and ``data`` has positions and
+    values ``N``. Return ``x``.
     """
     x, mean, lower, upper = as_vectors(x=x, mean=mean, lower=lower, upper=upper)
     if levels is None:
@@ -142,13 +142,13 @@ def draw_curve(
     if data is not None and len(data[0]):
         positions, values = as_vectors(positions=data[0], values=data[1])
         if levels is not None:
-            positions = np.searchsorted(x, positions) + 0.35  # beside the intervals
+            positions = np.searchsorted(x, positions) + 0.35  # draw data beside the intervals
         draw_points(ax, positions, values, color=GRAY, label=data_label)
     return x
 
 
 def label_levels(axis: Any, levels: Sequence[str]) -> None:
-    """Put shortened names of up to about a dozen categories at ticks, upright if they are long."""
+    """Label ticks by shortened names of up to about a dozen categories, vertical if long."""
     shown = range(0, len(levels), -(-len(levels) // _NAMES))
     texts = [levels[i] for i in shown]
     texts = [t if len(t) <= _LEVEL else f"{t[: _LEVEL - 7]}...{t[-4:]}" for t in texts]
@@ -161,7 +161,7 @@ def label_levels(axis: Any, levels: Sequence[str]) -> None:
 def draw_points(
     ax: Axes, x: np.ndarray, y: np.ndarray, *, color: str, label: str = "_data", front: bool = False
 ) -> None:
-    """Draw data as dots, smaller if there are many of them, and paler unless in front."""
+    """Draw data as dots, smaller if there are many, and paler if in the background."""
     many = x.size > _FEW_POINTS
     alpha, zorder = (1.0, 4.0) if front else (0.55 if many else 0.8, 2.5)
     size = 2.0 if many else 3.2
@@ -185,7 +185,7 @@ def label_dates(ax: Axes, x: np.ndarray) -> None:
         return
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(minticks=3, maxticks=7)  # which every range of dates has
+    locator = AutoDateLocator(minticks=3, maxticks=7)  # works for any range of dates
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
@@ -197,16 +197,16 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
 
 
 def finish(ax: Axes, x_label: str, y_label: str) -> None:
-    """Set labels, without a common offset of the ticks, which would hit the legend."""
+    """Set axis labels, and remove a common offset of the ticks, which would hit the legend."""
     ax.set(xlabel=x_label, ylabel=y_label)
     if ax.get_yscale() == "linear":
         ax.ticklabel_format(axis="y", useOffset=False, style="plain")
 
 
 def put_legend_above(ax: Axes, order: Sequence[str] = ()) -> float:
-    """Put the legend above the axes, where it covers no data, with labels in ``order`` first.
+    """Put the legend above the axes, where it hides no data, with labels in ``order`` first.
 
-    Returns the height of a title above the legend in points.
+    Return the height of a title above the legend in points.
     """
     pairs = list(zip(*ax.get_legend_handles_labels(), strict=True))
     pairs.sort(key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order))
@@ -227,7 +227,7 @@ def put_legend_above(ax: Axes, order: Sequence[str] = ()) -> float:
 
 
 def put_title(ax: Axes, text: str, *, height: float = 6.0) -> None:
-    """Put a title at the left, ``height`` points above the axes, in lines as wide as they are."""
+    """Put a title at the left, ``height`` points above the axes, wrapped to their width."""
     characters = max(12, int(size_in_points(ax)[0] / (0.54 * _TITLE_SIZE)))
     text = textwrap.fill(text, characters, max_lines=3, placeholder=" ...")
     ax.set_title(text, loc="left", fontsize=_TITLE_SIZE, pad=height)

@@ -1,4 +1,4 @@
-"""Base class of classification and regression with learned spectral kernels."""
+"""Base class of ASKLClassifier and ASKLRegressor."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from gpytorch_nkn.kernels import NonStationarySpectralKernel
 __all__ = ["SpectralLearner"]
 
 _RATE = 0.05  # learning rate of the weights
-_BLOCK = 2**18  # angles in memory during predictions
-_MIN_ROWS = 10  # least number of rows for early stopping
-_USUAL_ROWS = 200_000  # above which there is a warning
+_BLOCK = 2**18  # number of angles in memory during predictions
+_MIN_ROWS = 10  # smallest number of rows for early stopping
+_USUAL_ROWS = 200_000  # largest number of rows without a warning
 
 
 def _batch_size(count: int, dim: int) -> int:
-    """Rows of a mini-batch: a hundredth of all, a power of two from 32 to 256."""
+    """Return the size of a mini-batch: about 1 % of the rows, a power of two from 32 to 256."""
     least = 128 if dim >= 200 and count >= 5000 else 32
     return max(least, min(256, 2 ** int(math.log2(max(count, 100) / 100))))
 
 
 class SpectralLearner(Estimator):
-    """Fit, features and diagnostics of ASKL for any kind of targets."""
+    """Training, features and diagnostics of ASKL for classes or targets."""
 
     _shared_text: ClassVar[dict[str, str]] = Estimator._shared_text | {
         "shared arguments": """
@@ -55,35 +55,34 @@ method: A row of table 1 of the paper:
     - ``"NSKL"``: non-stationary, learned frequencies;
     - ``"ASKL"``: ``"NSKL"`` with the trace norm and the norm of the features.
 
-    All but the last penalise the squared Frobenius norm of ``W``. A regression with ``"SK"`` or
-    ``"NSK"`` is a ridge regression on the features without any epoch.
+    The first four penalise the squared Frobenius norm of ``W``. Regression with ``"SK"`` or
+    ``"NSK"`` is ridge regression on the features and needs no epochs.
 n_components: Number ``D`` of features.
-gamma: Parameter of the RBF kernel ``exp(-gamma r^2)`` whose frequencies are the start values: a
-    number, or ``"auto"`` for the value whose ridge regression on 800 rows has the least
-    leave-one-out error.
-weight_penalty: Factor of the norm of ``W``, ``lambda_1`` in the paper, in units of gradients
-    divided by their RMS (by Adam).
-feature_penalty: Factor of the mean squared norm of the features, ``lambda_2``, of ``"ASKL"`` only.
+gamma: Parameter of the RBF kernel ``exp(-gamma r^2)`` from which start frequencies are drawn: a
+    number, or ``"auto"`` to minimise the leave-one-out error of ridge regression on 800 rows.
+weight_penalty: Factor of the norm of ``W``, ``lambda_1`` in the paper. It is relative to the RMS of
+    gradients, by which Adam divides.
+feature_penalty: Factor ``lambda_2`` of the mean squared norm of the features, for ``"ASKL"`` only.
 max_iter: Largest number of epochs.
 early_stopping: Choose the number of epochs by held-out rows (five parts of 20 % in turn below 600
     rows, three below 1000, otherwise one of 10 to 20 %), and then train on all rows (below
     20,000). Ridge regression on the initial features is another candidate, and determines the
-    weights of a regression. ``False``, or fewer than 10 rows: train for ``max_iter`` epochs.
-budget: Wall time of the training in seconds, within which learning rates decrease; ``None`` for
-    no limit. The choice of scalings and ``gamma`` takes further seconds.
+    weights of a regression. With ``False`` or fewer than 10 rows, train for ``max_iter`` epochs.
+budget: Wall time of the training in seconds, over which learning rates decrease; ``None`` for no
+    limit. Choosing scalings and ``gamma`` takes a few seconds more.
 """,
         "shared attributes": """
 coef_, intercept_: Weights ``D x K`` and intercepts ``K``, in units of the targets.
 frequencies_, phases_: ``2 x D x d`` (or ``1 x D x d``) and ``D``, for scaled inputs.
 input_map_: Maps rows to scaled and weighted inputs, without constant columns.
-singular_values_, rank_: Singular values of the weights for targets of unit variance, and number
-    above the rounding of float32.
+singular_values_, rank_: Singular values of the weights for targets of unit variance, and how many
+    exceed the rounding error of float32.
 loss_curve_: Mean training loss of each epoch of the last training, without penalties.
-validation_scores_: Scores of held-out rows after ridge regression, then after each cycle: minus
+validation_scores_: Scores of held-out rows after ridge regression and after each cycle: minus
     error rate and Brier score, or minus the scaled mean squared error.
-best_iteration_, n_iter_: Epochs of the selected parameters (0: ridge regression), and of all
-    trainings.
-gamma_: Parameter of the RBF kernel whose frequencies are the start values.
+best_iteration_, n_iter_: Number of epochs of the selected parameters (0: ridge regression), and of
+    all trainings.
+gamma_: Parameter of the RBF kernel from which start frequencies were drawn.
 """,
     }
 
@@ -108,7 +107,7 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
     @property
     @abstractmethod
     def _loss_name(self) -> str:
-        """One of ``LOSSES``."""
+        """Name of the loss, a key of ``LOSSES``."""
 
     def _output_scale(self) -> tuple[np.ndarray | float, np.ndarray | float]:
         """Offset and scale of the outputs."""
@@ -116,19 +115,19 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
 
     @abstractmethod
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Checked table and encoded targets for the loss, ``N`` rows."""
+        """Return the checked table and the encoded targets, ``N`` rows each."""
 
     @abstractmethod
     def _ridge_targets(self, encoded: np.ndarray) -> np.ndarray:
-        """Targets of a ridge regression, float64 ``N x K``."""
+        """Return the targets of ridge regression, float64 ``N x K``."""
 
     @abstractmethod
     def _first_intercept(self, encoded: np.ndarray) -> np.ndarray:
-        """Initial intercepts ``K``."""
+        """Return the initial intercepts ``K``."""
 
     @abstractmethod
     def _scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Scores ``N`` of outputs; higher is better."""
+        """Return scores ``N`` of outputs; higher is better."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn scalings, frequencies and weights.
@@ -137,8 +136,8 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
             X: Rows ``N x d``.
             y: Classes or targets ``N``; for the regressor also ``N x K``.
 
-        Ctrl-C before the first training step raises ``KeyboardInterrupt``; later, the best
-        parameters so far are kept, with a warning.
+        Ctrl-C before the first training step raises ``KeyboardInterrupt``. A later Ctrl-C gives a
+        warning and keeps the best parameters so far.
         """
         with self._forgetting_failures():
             self._check_options()
@@ -231,19 +230,19 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
             raise ValueError(f"device={str(device)!r} cannot be used: {reason}") from error
 
     def features(self, X: ArrayLike) -> np.ndarray:
-        """The learned feature map ``M x D``, whose inner products are the learned kernel.
+        """Return the learned features ``M x D``, whose inner products are the learned kernel.
 
         Outputs are ``features(X) @ coef_ + intercept_``.
         """
         return np.concatenate(list(self._feature_blocks(X)))
 
     def _outputs(self, X: ArrayLike) -> np.ndarray:
-        """Outputs ``M x K`` in float64."""
+        """Return outputs ``M x K`` in float64."""
         blocks = self._feature_blocks(X)
         return np.concatenate([block @ self.coef_ + self.intercept_ for block in blocks])
 
     def _feature_blocks(self, X: ArrayLike) -> Iterator[np.ndarray]:
-        """Features of blocks of rows, in float64."""
+        """Yield features of blocks of rows, in float64."""
         table = self._checked_rows(X)
         inputs = torch.from_numpy(self.input_map_(table))
         device = torch.device("cpu" if self.device is None else self.device)
@@ -253,15 +252,15 @@ gamma_: Parameter of the RBF kernel whose frequencies are the start values.
             yield waves.mul_(feature_scale(*omega.shape[:2])).cpu().numpy()
 
     def kernel(self, *, learn_frequencies: bool = False) -> NonStationarySpectralKernel:
-        """The learned kernel, for Gaussian processes.
+        """Return the learned kernel, for Gaussian processes.
 
         Args:
-            learn_frequencies: Let the training of a Gaussian process change the frequencies; by
-                default they are frozen (``requires_grad`` is ``False``).
+            learn_frequencies: Whether a Gaussian process trains the frequencies; by default they
+                are frozen (``requires_grad`` is ``False``).
 
         Returns:
-            A float64 kernel over ``input_map_(X)`` with the feature map :meth:`features`. It has an
-            output scale, so it needs no ``ScaleKernel``.
+            A float64 kernel of inputs ``input_map_(X)`` with the feature map :meth:`features`. It
+            has an output scale and needs no ``ScaleKernel``.
         """
         check_is_fitted(self)
         pairs = torch.from_numpy(self.frequencies_)

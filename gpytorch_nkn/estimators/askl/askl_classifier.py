@@ -29,33 +29,33 @@ def _has_probabilities(estimator: Any) -> bool:
 
 
 class ASKLClassifier(ClassifierMixin, SpectralLearner):
-    r"""Classification by automated spectral kernel learning: features and weights together.
+    r"""Classifier that learns a spectral kernel (automated spectral kernel learning).
 
     .. math::
         f(x) = W^\top \phi(x) + c, \qquad \phi(x) = \sqrt{1/2D}\,
             [\cos(\Omega^\top x + b) + \cos(\Omega'^\top x + b)]
 
-    minimises the mean loss plus ``weight_penalty`` times the trace norm of ``W`` plus
-    ``feature_penalty`` times the mean squared norm of ``phi``, over ``W`` and the frequencies,
-    which start at the frequencies of an RBF kernel. A proximal step follows each step on a
-    mini-batch: singular values of ``W`` shrink by ``weight_penalty`` times its learning rate.
-    ``phi(x)' phi(x')`` is a non-stationary kernel for any frequencies. (Separate phases of
-    ``Omega'``, as in the paper, would make the expected kernel stationary.)
+    The frequencies and ``W`` minimise the mean loss plus ``weight_penalty`` times the trace norm of
+    ``W`` plus ``feature_penalty`` times the mean squared norm of ``phi``. Frequencies start as
+    those drawn from an RBF kernel. After each step on a mini-batch, a proximal step shrinks the
+    singular values of ``W`` by ``weight_penalty`` times the learning rate. ``phi(x)' phi(x')`` is a
+    non-stationary kernel for any frequencies. (With separate phases for ``Omega'``, as in the
+    paper, the expected kernel would be stationary.)
 
-    Nothing needs to be tuned. Early stopping is the regularisation: learning rates decrease to zero
-    in cycles that end after 5, 10, 20, 40, ... epochs, and held-out rows select one of these ends
-    or ridge regression on the initial features. The penalties have little effect.
+    No option needs tuning, because early stopping regularises. Learning rates decrease to zero in
+    cycles that end after 5, 10, 20, 40, ... epochs. Held-out rows select the end of one cycle, or
+    ridge regression on the initial features. The penalties have little effect.
 
     Args:
-        loss: ``"log_loss"``, or ``"hinge"`` as in the paper: one minus the margin of the class.
+        loss: ``"log_loss"``, or ``"hinge"`` (one minus the margin of the class) as in the paper.
         <shared arguments>
         <shared computation>
 
     Attributes:
-        classes_: The classes.
+        classes_: Sorted classes.
         <shared attributes>
 
-    Training is in float32, predictions are in float64. Both use ``device``; a model from a GPU
+    Training uses float32, and predictions use float64, both on ``device``. A model trained on a GPU
     predicts on the CPU after ``set_params(device=None)``.
 
     Example:
@@ -90,23 +90,23 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         self._set_options(locals())
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """Outputs ``M x K`` at rows ``M x d``; of two classes ``M``, second minus first."""
+        """Return outputs ``M x K`` at rows ``M x d``; for two classes ``M``, second minus first."""
         outputs = self._outputs(X)
         return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Classes ``M`` with the largest outputs."""
+        """Return the classes ``M`` with the largest outputs."""
         codes = self._outputs(X).argmax(1)  # raises an error before the fit
         return self.classes_[codes]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Class probabilities ``M x K``, the softmax of the outputs; needs ``loss="log_loss"``."""
+        """Return class probabilities ``M x K``, the softmax of outputs, for ``loss="log_loss"``."""
         return softmax(self._outputs(X), axis=1)
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        """Logarithms of :meth:`predict_proba`."""
+        """Return the logarithms of :meth:`predict_proba`."""
         return log_softmax(self._outputs(X), axis=1)
 
     @property

@@ -1,4 +1,4 @@
-"""Scalings of the columns of a table for spectral features."""
+"""Scalings of a table's columns for spectral features."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from gpytorch_nkn.estimators.askl.leave_one_out import (
 __all__ = ["SCALINGS", "InputMap", "choose_input_map", "varies"]
 
 SCALINGS = ("standard", "common", "robust", "ranks")
-_KNEE = 3.0  # standard deviations, above which values are compressed
+_KNEE = 3.0  # number of standard deviations beyond which values are compressed
 _NORMAL_RANGE = 1.349  # interquartile range of a standard normal distribution
-_RANK_SPREAD = 1.7  # largest value of a rank, for unit variance
+_RANK_SPREAD = 1.7  # largest scaled rank, for unit variance
 _NUM_QUANTILES = 1000
 _MAX_RANKED = 100  # largest number of columns with ranks
 _FARTHEST = 1e150  # largest scaled value
 _ROUNDING = 4 * np.finfo(np.float64).eps  # largest relative range of a constant column
 
-_ROWS = 900  # largest number of rows for the choice
-_LEAST_ROWS = 40  # least number of rows for a choice
-_HANDICAP = 1.03  # factor of the error of other scalings than the first
-_RELEVANCE_HANDICAP = 1.02  # required relative gain of weights
+_ROWS = 900  # largest number of rows by which scalings are chosen
+_LEAST_ROWS = 40  # smallest number of rows by which scalings are chosen
+_HANDICAP = 1.03  # factor by which errors of scalings other than the first are multiplied
+_RELEVANCE_HANDICAP = 1.02  # required relative gain of column weights
 _GAMMAS = (2.0**-5, 2.0**-3, 2.0**-1, 2.0, 2.0**3)
-_LEAST_SLOPE = 1e-3  # least squared slope of a column relative to the mean
+_LEAST_SLOPE = 1e-3  # smallest squared slope of a column, relative to the mean
 
 
 def varies(X: np.ndarray) -> np.ndarray:
-    """Mask ``D`` of the columns of ``N x D`` whose range is above the rounding error."""
+    """Return the mask ``D`` of columns in ``N x D`` whose range exceeds the rounding error."""
     with np.errstate(over="ignore"):
         return np.ptp(X, axis=0) > _ROUNDING * np.abs(X).max(0)
 
 
 def _deviation(columns: np.ndarray) -> np.ndarray:
-    """Standard deviations of columns that vary, also if squares underflow."""
+    """Return standard deviations of columns that vary, even if squares underflow."""
     with np.errstate(over="ignore", invalid="ignore"):
         deviation = columns.std(0)
     small = deviation < 1e-140
@@ -52,15 +52,15 @@ def _deviation(columns: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class InputMap:
-    """Scaled and weighted columns that vary, the inputs of a network.
+    """Map of a table's varying columns to the scaled and weighted inputs of a network.
 
     Scalings are:
 
     - ``"standard"``: standardised, logarithmic beyond 3 standard deviations, and standardised
       again, so that outliers do not dominate the angles, which are linear in the inputs;
     - ``"robust"``: the same with median and interquartile range (or standard deviation if smaller);
-    - ``"ranks"``: standardised with bounded tails, and ranks as further columns;
-    - ``"common"``: one standard deviation for all columns, as for pixels.
+    - ``"ranks"``: standardised with bounded tails, with ranks as additional columns;
+    - ``"common"``: one standard deviation for all columns, suitable for pixels.
     """
 
     scaling: str
@@ -114,7 +114,7 @@ class InputMap:
         )
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        """Scaled and weighted columns of rows ``N x D``, in float64."""
+        """Return the scaled and weighted columns of rows ``N x D``, in float64."""
         columns = X[:, self.used]
         with np.errstate(over="ignore"):
             z = (columns - self.centre) / self.spread
@@ -128,7 +128,7 @@ class InputMap:
         return (z - self.offset) / self.scale * self.weight
 
     def _ranks(self, columns: np.ndarray) -> np.ndarray:
-        """Ranks from -1 to 1; ties have their mean rank."""
+        """Return ranks from -1 to 1; ties get their mean rank."""
         levels = np.linspace(-1, 1, len(self.quantiles))
         ranks = [
             np.interp(column, points, levels) - np.interp(-column, -points[::-1], levels)
@@ -138,12 +138,12 @@ class InputMap:
 
 
 def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomState) -> InputMap:
-    """Choose the scaling and the column weights by the errors of kernel ridge regression.
+    """Choose the scaling and the column weights by errors of kernel ridge regression.
 
-    The errors are leave-one-out errors on two halves of at most 900 rows. Candidate weights are
-    powers of the slopes of a regression on the first half, with errors on the second half. Other
-    scalings than the standard one must be better by 3 %, weights by 2 %. Targets ``N x K`` are
-    standardised, or -1 and 1 for classes.
+    Scalings are compared by leave-one-out errors on two halves of at most 900 rows. Candidate
+    weights are powers of the slopes of a regression on the first half, compared by errors on the
+    second half. Scalings other than ``"standard"`` must be better by 3 %, weights by 2 %. Targets
+    ``N x K`` are standardised, or -1 and 1 for classes.
     """
     rows = rng.permutation(len(X))[:_ROWS]
     best, lowest, z = InputMap.of(X, "standard"), np.inf, torch.empty(0)
@@ -170,7 +170,7 @@ def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomSt
 
 
 def _weights(z: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-    """Candidate weights: fourth and square roots of the slopes, in two rounds."""
+    """Return candidate weights: fourth and square roots of the slopes, in two rounds."""
     found: list[torch.Tensor] = []
     weight = torch.ones_like(z[0])
     for _ in range(2):

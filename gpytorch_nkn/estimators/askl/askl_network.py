@@ -10,8 +10,8 @@ from torch import Tensor
 
 __all__ = ["LOSSES", "Loss", "SpectralNetwork", "feature_scale"]
 
-_BLOCK = 2**18  # angles of a block on a CPU: they fit into the second-level cache
-_DEVICE_BLOCK = 2**26  # angles of a block on a device
+_BLOCK = 2**18  # number of angles per block on a CPU, which fit into the L2 cache
+_DEVICE_BLOCK = 2**26  # number of angles per block on a GPU
 
 # Returns the sum of losses of outputs M x K and labels M x 1 or targets M x K, and overwrites the
 # outputs with its gradient.
@@ -19,7 +19,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def _log_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of the softmax."""
+    """Return the cross-entropy of the softmax."""
     logs = torch.log_softmax(outputs, 1)
     total = logs.gather(1, labels).sum().neg_()
     torch.exp(logs, out=outputs)
@@ -28,7 +28,7 @@ def _log_loss(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _hinge_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Crammer and Singer's loss: one minus the margin of the right class, clamped at zero."""
+    """Return Crammer and Singer's loss, one minus the margin of the true class, clamped at 0."""
     right = outputs.gather(1, labels)
     best, rival = outputs.scatter_(1, labels, -math.inf).max(1, keepdim=True)
     excess = best.sub_(right).add_(1.0)
@@ -39,7 +39,7 @@ def _hinge_loss(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _squared_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Squared distance, summed over the outputs."""
+    """Return the squared error, summed over the outputs."""
     outputs.sub_(targets)
     total = outputs.square().sum()
     outputs.mul_(2.0)
@@ -54,7 +54,7 @@ LOSSES: dict[str, Loss] = {
 
 
 def feature_scale(terms: int, num_features: int) -> float:
-    """Factor of the sums of cosines of one or two frequencies in the features."""
+    """Return the factor of a feature's sum of one or two cosines."""
     return math.sqrt((1 if terms == 2 else 4) / (2 * num_features))
 
 
@@ -66,13 +66,14 @@ class SpectralNetwork:
         \quad\text{or}\quad \sqrt{2/D}\,\cos(\Omega^\top x + b)
 
     For speed, all parameters are views of one vector, blocks of rows fit into the cache, and inputs
-    have a last column of ones, which the phases multiply. Frequencies are ``T x D x d``, 1 or 2 for
-    each feature, and have gradients if ``learned``.
+    have a last column of ones, which phases multiply. Frequencies are ``T x D x d`` with T = 1 or 2
+    per feature, and have gradients if ``learned``.
 
     Attributes:
-        values, gradient: ``W``, ``c``, frequencies and phases; the gradient of phases is zero.
+        values, gradient: Vectors of ``W``, ``c``, frequencies and phases, and of their gradients
+            (zero for phases).
         weight, intercept: ``W`` transposed, ``K x D``, and ``c``, ``K``.
-        matrix: Frequencies above phases, ``(d + 1) x TD``.
+        matrix: Frequencies stacked on phases, ``(d + 1) x TD``.
     """
 
     def __init__(
@@ -104,16 +105,16 @@ class SpectralNetwork:
 
     @property
     def frequencies(self) -> Tensor:
-        """``T x D x d``."""
+        """Frequencies ``T x D x d``."""
         return self.matrix[:-1].view(len(self.matrix) - 1, self.terms, -1).permute(1, 2, 0)
 
     @property
     def phases(self) -> Tensor:
-        """``D``."""
+        """Phases ``D``."""
         return self.matrix[-1, : self.num_features]
 
     def parts(self) -> list[tuple[Tensor, Tensor]]:
-        """Learned parameters with their gradients: weights and intercepts, then frequencies."""
+        """Return learned parameters and gradients: weights and intercepts, then frequencies."""
         if len(self.gradient) != len(self.values):
             self.gradient = torch.zeros_like(self.values)
         head = len(self.values) - self.matrix.numel()
@@ -125,9 +126,9 @@ class SpectralNetwork:
     def add_gradient(
         self, x: Tensor, targets: Tensor, loss: Loss, *, feature_penalty: float = 0.0
     ) -> Tensor:
-        """Write the gradient of mean loss and feature norm of a batch into :attr:`gradient`.
+        """Write the gradient of a batch's mean loss and feature norm into :attr:`gradient`.
 
-        Rows are ``M x (d + 1)``, with ones in the last column. Returns the sum of the losses.
+        Rows are ``M x (d + 1)``, with ones in the last column. Return the sum of the losses.
         """
         pieces = -(-len(x) // self.block_rows)
         bounds = [len(x) * k // pieces for k in range(pieces + 1)]
@@ -153,18 +154,18 @@ class SpectralNetwork:
         return total
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Outputs ``M x K`` of rows ``M x (d + 1)``, in float32."""
+        """Return outputs ``M x K`` of rows ``M x (d + 1)``, in float32."""
         return torch.cat([self._forward(rows)[0] for rows in x.split(self.block_rows)])
 
     def features_in_double(self, x: Tensor) -> Iterator[Tensor]:
-        """Features of blocks of rows, in float64, of rows ``M x d`` without the ones."""
+        """Yield features of blocks of rows ``M x d`` (without ones), in float64."""
         frequencies, phases = self.matrix[:-1].double(), self.matrix[-1].double()
         for rows in x.split(self.block_rows):
             cosines = torch.addmm(phases, rows, frequencies).cos_()
             yield cosines.view(len(rows), self.terms, -1).sum(1).mul_(self.scale)
 
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs, unscaled features and angles; the last two reuse their memory."""
+        """Return outputs, unscaled features and angles; the next call overwrites the last two."""
         if len(self._angles) < len(x):
             self._angles = self.values.new_empty(len(x), self.terms * self.num_features)
             self._cosines = torch.empty_like(self._angles)

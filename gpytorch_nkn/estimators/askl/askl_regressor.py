@@ -19,10 +19,10 @@ __all__ = ["ASKLRegressor"]
 
 
 class ASKLRegressor(RegressorMixin, SpectralLearner):
-    """Regression by automated spectral kernel learning: features and weights together.
+    """Regressor that learns a spectral kernel (automated spectral kernel learning).
 
-    The method is that of :class:`ASKLClassifier`. The loss is the squared distance between outputs
-    and standardised targets, summed over several targets.
+    The method is described in :class:`ASKLClassifier`. The loss is the squared error of
+    standardised targets, summed over several targets.
 
     Args:
         <shared arguments>
@@ -68,7 +68,7 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
         return tags
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Predictions ``M`` or ``M x K``, in units of the targets."""
+        """Return predictions ``M`` or ``M x K``, in units of the targets."""
         outputs = self._outputs(X)
         return outputs[:, 0] if self._flat else outputs
 

@@ -1,4 +1,4 @@
-"""Early stopping: the number of epochs, by held-out rows."""
+"""Early stopping by held-out rows."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["Outcome", "Selection", "SpectralTask", "doubling_cycles", "held_out_parts"]
 
-_FIRST_CYCLE = 5  # epochs
-_PATIENCE = 2  # cycles without a better score, if there is one held-out part
-_TOLERANCE = 0.5  # required gain of a longer training in standard errors
+_FIRST_CYCLE = 5  # number of epochs in the first cycle
+_PATIENCE = 2  # number of cycles without a better score, with a single held-out part
+_TOLERANCE = 0.5  # required gain of a longer training, in standard errors
 _RIDGE_ROWS = 20_000  # largest number of rows of a ridge regression
 _MAX_REFIT = 20_000  # largest number of rows for a final training on all rows
-_FACTORS = 2.0 ** np.arange(-2, 6.1, 0.5)  # candidate factors of ridge outputs for classes
+_FACTORS = 2.0 ** np.arange(-2, 6.1, 0.5)  # candidate scales of ridge outputs for classes
 
 
 def doubling_cycles(epochs: int) -> list[int]:
-    """Lengths of cycles that end after 5, 10, 20, 40, ... and finally all epochs."""
+    """Return lengths of cycles that end after 5, 10, 20, 40, ... and finally all epochs."""
     totals = [0]
     while totals[-1] < epochs:
         totals.append(min(max(_FIRST_CYCLE, 2 * totals[-1]), epochs))
@@ -39,10 +39,10 @@ def doubling_cycles(epochs: int) -> list[int]:
 def held_out_parts(
     count: int, rng: np.random.RandomState, labels: np.ndarray | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Random training and held-out rows, stratified by class.
+    """Return random training and held-out rows, stratified by class.
 
     Five parts of 20 % are held out in turn below 600 rows, three below 1000, otherwise one part of
-    1000 rows (10 to 20 %). One row of every class is never held out.
+    1000 rows (10 to 20 %). At least one row of every class stays in training.
     """
     parts, fraction = 1, max(0.1, min(1000 / count, 0.2))
     if count < 1000:
@@ -69,16 +69,16 @@ def held_out_parts(
 
 @dataclass(frozen=True, eq=False)
 class SpectralTask:
-    """Rows and targets of a training."""
+    """Rows and targets for training."""
 
     x: Tensor  # rows N x (d + 1), ones in the last column, float32
-    targets: Tensor  # for the loss, N rows
-    ridge_targets: Tensor  # for a ridge regression, float64 N x K
+    targets: Tensor  # targets of the loss, N rows
+    ridge_targets: Tensor  # targets of ridge regression, float64 N x K
     loss: str
-    scores: Callable[[Tensor, Tensor], Tensor]  # N, of outputs for targets; higher is better
+    scores: Callable[[Tensor, Tensor], Tensor]  # scores N of outputs; higher is better
 
     def rows(self, numbers: np.ndarray) -> SpectralTask:
-        """The task with some of the rows."""
+        """Return the task with a subset of the rows."""
         rows = torch.from_numpy(numbers).to(self.x.device)
         parts = self.x[rows], self.targets[rows], self.ridge_targets[rows]
         return SpectralTask(*parts, self.loss, self.scores)
@@ -87,14 +87,14 @@ class SpectralTask:
 class Outcome(NamedTuple):
     """Record of a training."""
 
-    losses: list[float]  # mean of each epoch, without penalties
-    scores: list[float]  # of held-out rows: after ridge regression, and after each cycle
-    best_epoch: int  # of the selected parameters; 0 for ridge regression
-    epochs: int  # of all trainings
+    losses: list[float]  # mean loss of each epoch, without penalties
+    scores: list[float]  # scores of held-out rows after ridge regression and after each cycle
+    best_epoch: int  # epoch of the selected parameters; 0 for ridge regression
+    epochs: int  # number of epochs of all trainings
 
 
 class _State(NamedTuple):
-    """Parameters after a number of epochs, with scores of held-out rows, if there are any."""
+    """Parameters after a number of epochs, and scores of held-out rows, if any."""
 
     values: Tensor
     epoch: int
@@ -102,9 +102,9 @@ class _State(NamedTuple):
 
 
 def _choose(scores: np.ndarray) -> int:
-    """Index of the best candidate, or of an earlier cycle that is not significantly worse.
+    """Return the index of the best candidate, or of an earlier one not significantly worse.
 
-    Scores are ``C x N``, of candidates by row; the first candidate has no training.
+    Scores are ``C x N``, candidates by rows; the first candidate is ridge regression.
     """
     best = int(scores.mean(1).argmax())
     for earlier in range(1, best):
@@ -116,13 +116,12 @@ def _choose(scores: np.ndarray) -> int:
 
 @dataclass
 class Selection:
-    """Trainings of one network from the same start, with one budget and progress bar.
+    """Repeated training of one network from the same start, with one budget and progress bar.
 
-    The number of cycles is the one that predicts held-out rows best. Ridge regression on the
-    initial features is another candidate. With the squared loss, ridge regression also sets the
-    weights at the end of each cycle, because features converge faster than weights. Then the
-    network is trained on all rows, unless there are many. Without ``held_out`` (pairs of training
-    and held-out rows), all rows are used for all cycles.
+    Held-out rows select the number of cycles, or ridge regression on the initial features. With the
+    squared loss, ridge regression also sets the weights at the end of each cycle, because features
+    converge faster than weights. Finally the network is trained on all rows, unless there are
+    many. Without ``held_out`` (pairs of training and held-out rows), all cycles use all rows.
     """
 
     network: SpectralNetwork
@@ -134,11 +133,11 @@ class Selection:
     rng: np.random.RandomState
 
     def run(self) -> Outcome:
-        """Train the network, and say how.
+        """Train the network, and return a record.
 
         Raises:
             FloatingPointError: Values became infinite or NaN in the first cycle.
-            KeyboardInterrupt: Ctrl-C came before the first step.
+            KeyboardInterrupt: Ctrl-C was pressed before the first step.
         """
         refit = len(self.held_out) > 1 or len(self.task.x) < _MAX_REFIT
         self.start, self.epochs = self.network.values.clone(), 0
@@ -155,7 +154,7 @@ class Selection:
         return Outcome(losses, means, kept.epoch, self.epochs)
 
     def _select(self, refit: bool) -> tuple[list[float], list[float], _State]:
-        """Losses, mean scores and the state of the best number of cycles."""
+        """Return losses, mean scores and the state with the best number of cycles."""
         if not self.held_out:
             losses, states = self._train(self.task, self.cycles)
             return losses, [], states[-1]
@@ -184,9 +183,9 @@ class Selection:
     def _train(
         self, task: SpectralTask, cycles: Sequence[int], held: SpectralTask | None = None
     ) -> tuple[list[float], list[_State]]:
-        """Train from the start, within a part of the budget: losses, and a state for each cycle.
+        """Train from the start within a part of the budget; return losses and a state per cycle.
 
-        The first state with held-out rows is ridge regression.
+        With held-out rows, the first state is ridge regression.
         """
         network, end = self.network, math.inf
         if self.session.budget is not None:
@@ -195,7 +194,7 @@ class Selection:
         trainer, states = Trainer(network, self.objective, self.rng), list[_State]()
 
         def add(close: bool) -> None:
-            own = network.values.clone()  # training from a ridge regression overfits
+            own = network.values.clone()  # training that starts at ridge regression overfits
             if close:
                 self._ridge(task)
             scores = np.empty(0)
@@ -239,7 +238,7 @@ class Selection:
         features = torch.cat(list(self.network.features_in_double(task.x[:, :-1].double())))
         ridge = leave_one_out_ridge(features, task.ridge_targets, self.rng)
         factor = 1.0
-        if task.loss != "squared_error":  # outputs for targets -1 and 1 have another scale
+        if task.loss != "squared_error":  # choose the scale of outputs for targets -1 and 1
             targets, loss = task.targets[ridge.rows], LOSSES[task.loss]
             losses = [float(loss(ridge.outputs * factor, targets)) for factor in _FACTORS]
             factor = float(_FACTORS[np.argmin(losses)])

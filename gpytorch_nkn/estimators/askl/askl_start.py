@@ -14,10 +14,10 @@ from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge
 
 __all__ = ["METHODS", "Method", "start_network"]
 
-_MAX_ROWS = 800  # for the choice of gamma
+_MAX_ROWS = 800  # largest number of rows by which gamma is chosen
 # Change of an angle per Adam step: small for noisy targets, larger for many columns.
 _REGRESSION_STEP, _CLASS_STEP, _FEW_COLUMNS = 0.15, 0.5, 100
-_APART = 0.3  # standard deviation of Omega' from Omega, in units of theirs
+_APART = 0.3  # standard deviation of Omega' - Omega, relative to the one of Omega
 
 
 class Method(NamedTuple):
@@ -49,7 +49,7 @@ def start_network(
     rng: np.random.RandomState,
     device: torch.device,
 ) -> tuple[SpectralNetwork, float, float]:
-    """Draw frequencies of an RBF kernel; return network, ``gamma``, learning rate of frequencies.
+    """Draw frequencies of an RBF kernel; return network, ``gamma`` and frequencies' learning rate.
 
     Rows ``N x d`` and targets ``N x K`` are float64 on the CPU.
     """

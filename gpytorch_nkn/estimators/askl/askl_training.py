@@ -16,14 +16,14 @@ from gpytorch_nkn.linalg import singular_value_threshold
 
 __all__ = ["Objective", "Trainer"]
 
-_EPSILON = 0.01  # epsilon of Adam times the root of the number of features
+_EPSILON = 0.01  # Adam's epsilon times the square root of the number of features
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Objective (4) of the paper and settings of its minimisation."""
+    """Objective (4) of the paper, and learning rates."""
 
-    loss: Loss  # averaged over the rows
+    loss: Loss  # loss that is averaged over the rows
     weight_penalty: float  # factor of the trace norm of W, or of its squared Frobenius norm
     trace_norm: bool
     feature_penalty: float  # factor of the mean squared norm of the features
@@ -32,7 +32,7 @@ class Objective:
 
 
 class Trainer:
-    """Trains a network on mini-batches by steps of Adam and proximal steps."""
+    """Trains a network on mini-batches by Adam steps and proximal steps."""
 
     def __init__(self, network: SpectralNetwork, objective: Objective, rng: np.random.RandomState):
         self.network, self.objective, self.rng = network, objective, rng
@@ -43,10 +43,10 @@ class Trainer:
         epsilon = _EPSILON / math.sqrt(network.num_features)
         self.optimizer = torch.optim.Adam(groups, eps=epsilon, fused=True)
         self.steps = 0
-        self.losses: list[float] = []  # mean of each epoch, without penalties
+        self.losses: list[float] = []  # mean loss of each epoch, without penalties
 
     def step(self, x: Tensor, targets: Tensor, factor: float = 1.0) -> Tensor:
-        """Do a step with a factor of all learning rates, and return the sum of the losses."""
+        """Take a step with learning rates times ``factor``, and return the sum of the losses."""
         objective, network = self.objective, self.network
         total = network.add_gradient(
             x, targets, objective.loss, feature_penalty=objective.feature_penalty
@@ -73,8 +73,8 @@ class Trainer:
     ) -> float:
         """Pass over the rows in random order, in batches of nearly equal size.
 
-        ``factor`` maps the fraction of the epoch to a factor of the learning rates. Returns the
-        mean loss over the rows until ``end``, a time of the monotonic clock.
+        ``factor`` maps the completed fraction of the epoch to a factor of the learning rates. The
+        pass stops at ``end``, a time of the monotonic clock. Return the mean loss over these rows.
         """
         order = torch.from_numpy(self.rng.permutation(len(x))).to(x.device)
         x, targets = x[order], targets[order]
@@ -108,7 +108,7 @@ class Trainer:
             on_epoch: Called after each epoch.
 
         Raises:
-            FloatingPointError: Values became infinite or NaN.
+            FloatingPointError: A value becomes infinite or NaN.
         """
         begin = time.monotonic()
         for done in range(length):

@@ -1,4 +1,4 @@
-"""Ridge regression with penalty and kernel width by leave-one-out errors."""
+"""Ridge regression whose penalty and kernel width minimise the leave-one-out error."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ GAMMAS = tuple(
     2.0**exponent for exponent in range(-5, 5)
 )  # gamma times the median squared distance
 
-_PENALTIES = 10.0 ** np.arange(-7, 1.1, 0.5)  # per row
-_LEAST_PENALTY = 1e-5  # per row, for slopes
-_LEAST_FREEDOM = 1e-10  # least divisor of a residual
+_PENALTIES = 10.0 ** np.arange(-7, 1.1, 0.5)  # candidate penalties per row
+_LEAST_PENALTY = 1e-5  # smallest penalty per row when slopes are computed
+_LEAST_FREEDOM = 1e-10  # smallest divisor of a residual
 _MAX_ROWS = 4000  # largest number of rows for leave-one-out errors
 
 
 class KernelRidge(NamedTuple):
     """Settings of a kernel ridge regression."""
 
-    gamma: float  # of the RBF kernel exp(-gamma r^2)
-    penalty: float  # of the squared norm, per row
-    error: float  # leave-one-out mean squared error over the variance of the targets
+    gamma: float  # parameter of the RBF kernel exp(-gamma r^2)
+    penalty: float  # penalty of the squared norm, per row
+    error: float  # leave-one-out mean squared error, relative to the variance of the targets
 
 
 class Ridge(NamedTuple):
-    """A linear map of features."""
+    """Linear map of features, and its leave-one-out outputs."""
 
-    weight: Tensor  # D x K
-    intercept: Tensor  # K
-    rows: Tensor  # numbers of the rows with leave-one-out outputs
+    weight: Tensor  # weights D x K
+    intercept: Tensor  # intercepts K
+    rows: Tensor  # indices of the rows with leave-one-out outputs
     outputs: Tensor  # leave-one-out outputs at these rows
 
 
 def _spectrum_beside_constants(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of a centred matrix, and a large eigenvalue of constants.
+    """Return eigenvalues, eigenvectors and a large eigenvalue of constants of a centred matrix.
 
     With an eigenvalue of zero, constants would mix with eigenvectors of small eigenvalues.
     """
@@ -64,14 +64,14 @@ def _leave_one_out_residuals(
     penalties: Tensor,
     level: Tensor | None,
 ) -> Tensor:
-    """Leave-one-out residuals ``N x P x K`` of ridge regressions with an intercept.
+    """Return leave-one-out residuals ``N x P x K`` of ridge regressions with an intercept.
 
     Args:
         values, vectors: Eigenvalues ``D`` and eigenvectors ``N x D`` of the centred Gram matrix.
         projected: Projection of the centred targets on the eigenvectors, ``D x K``.
         rest: Centred targets minus their projection, ``N x K``; ``None`` for zero.
-        penalties: ``P``.
-        level: Eigenvalue of constants, if the eigenvectors span all rows.
+        penalties: Penalties ``P``.
+        level: Eigenvalue of constants if the eigenvectors span all rows.
     """
     count = len(vectors)
     remaining = penalties / (values.unsqueeze(1) + penalties)  # D x P
@@ -87,10 +87,10 @@ def _leave_one_out_residuals(
 
 
 def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -> KernelRidge:
-    """The RBF kernel ridge regression, with an intercept, of least leave-one-out error.
+    """Return the RBF kernel ridge regression, with intercept, of least leave-one-out error.
 
-    Rows ``N x d`` and targets ``N x K`` are float64; each gamma needs an eigendecomposition. Gammas
-    are in units of the inverse median squared distance.
+    Rows ``N x d`` and targets ``N x K`` are float64; each gamma takes an eigendecomposition.
+    ``gammas`` are multiples of the inverse median squared distance.
     """
     squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
     apart = squares[squares > 0]
@@ -113,7 +113,7 @@ def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -
 
 
 def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
-    """Mean squared slope ``d`` of a kernel ridge regression in each column, summed over outputs.
+    """Return mean squared slopes ``d`` of a kernel ridge regression by column, over all outputs.
 
     Rows ``N x d`` and targets ``N x K`` are float64.
     """
@@ -129,9 +129,9 @@ def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
 
 
 def leave_one_out_ridge(features: Tensor, targets: Tensor, rng: np.random.RandomState) -> Ridge:
-    """Ridge regression on features, with the penalty of least leave-one-out error.
+    """Return the ridge regression on features with the penalty of least leave-one-out error.
 
-    Features ``N x D`` and targets ``N x K`` are float64. Many rows are subsampled for the errors.
+    Features ``N x D`` and targets ``N x K`` are float64. Errors use a subset of many rows.
     """
     chosen = torch.arange(len(targets), device=targets.device)
     if len(targets) > _MAX_ROWS:

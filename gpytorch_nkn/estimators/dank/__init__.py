@@ -1,4 +1,4 @@
-"""Support vector machines with data-adaptive kernels."""
+"""Support vector machines with learned (data-adaptive) kernels."""
 
 from gpytorch_nkn.estimators.dank.dank_classifier import DANKClassifier
 from gpytorch_nkn.estimators.dank.dank_regressor import DANKRegressor

@@ -1,4 +1,4 @@
-"""Base kernels: scikit-learn's by name, GPyTorch's, or functions of two tables."""
+"""Base kernels: names in scikit-learn, GPyTorch kernels, or functions of two tables."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from gpytorch_nkn.fit import check_number
 __all__ = ["BaseKernel", "GPyTorchGram", "check_gram", "make_base_kernel"]
 
 _NAMED = ("rbf", "laplacian", "linear", "poly", "cosine", "chi2")  # semi-definite kernels
-_BLOCK = 2**22  # entries of a Gram matrix in one block
-_CHECKED = 1000  # rows of the Gram matrix that is decomposed in the check
+_BLOCK = 2**22  # number of Gram matrix entries per block
+_CHECKED = 1000  # number of rows whose Gram matrix is checked for negative eigenvalues
 _NEGATIVE = 1e-6  # tolerance of negative eigenvalues
 
 
 @dataclass(frozen=True)
 class BaseKernel:
-    """A named kernel of scikit-learn's, or a function of two tables ``M x D`` and ``N x D``."""
+    """Named kernel of scikit-learn, or a function of two tables ``M x D`` and ``N x D``."""
 
     function: str | Callable[[np.ndarray, np.ndarray], np.ndarray]
     gamma: float = 1.0
 
     def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Gram matrix ``M x N``."""
+        """Return the Gram matrix ``M x N``."""
         if isinstance(self.function, str):
             if self.function == "rbf":  # squared distances lose digits far from zero
                 middle = right.mean(axis=0)
@@ -52,19 +52,19 @@ class BaseKernel:
 
     @property
     def width(self) -> float | None:
-        """Width of a kernel that decreases with the distance; ``None`` for other kernels."""
+        """Width of a distance-based kernel; ``None`` for other kernels."""
         if self.function == "rbf":
             return float((2.0 * self.gamma) ** -0.5)
         return 1.0 / self.gamma if self.function == "laplacian" else None
 
     def widened(self, factor: float) -> BaseKernel:
-        """The kernel with its :attr:`width` times a factor."""
+        """Return the kernel with its :attr:`width` multiplied by a factor."""
         power = 2 if self.function == "rbf" else 1
         return replace(self, gamma=self.gamma / factor**power)
 
 
 class GPyTorchGram:
-    """A copy of a GPyTorch kernel as a function of two NumPy tables."""
+    """Copy of a GPyTorch kernel as a function of two NumPy tables."""
 
     def __init__(self, kernel: Kernel):
         if kernel.batch_shape:
@@ -75,8 +75,8 @@ class GPyTorchGram:
         self.kernel = copy.deepcopy(kernel).cpu().double().eval()
 
     def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Gram matrix ``M x N`` between tables ``M x D`` and ``N x D``."""
-        # Copies: arrays may be read-only, and kernels compare inputs by identity.
+        """Return the Gram matrix ``M x N`` of tables ``M x D`` and ``N x D``."""
+        # Copy arrays, which may be read-only; kernels compare inputs by identity.
         x2 = torch.tensor(right, dtype=torch.float64)
         step = max(1, _BLOCK // max(len(right), 1))
         with torch.inference_mode(False), torch.no_grad():
@@ -92,7 +92,7 @@ def make_base_kernel(
     X: np.ndarray,
     gamma: float | str,
 ) -> BaseKernel:
-    """The base kernel of an estimator, with ``gamma`` from training inputs ``n x D``."""
+    """Return an estimator's base kernel, with ``gamma`` from training inputs ``n x D``."""
     function: Any = kernel
     if isinstance(kernel, Kernel):
         function = GPyTorchGram(kernel)

@@ -1,4 +1,4 @@
-"""Data-adaptive SVMs for many rows: a factor in each cluster, and one SVM."""
+"""Data-adaptive SVMs for many rows: one factor per cluster, and a single SVM."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gpytorch_nkn.fit import as_finished
 
 __all__ = ["ClusteredKernel", "Clusters", "fit_clusters"]
 
-_KMEANS_ROWS = 20_000  # random rows for k-means
-_DENSE = 8_000  # largest Gram matrix of the SVM (0.5 GB)
+_KMEANS_ROWS = 20_000  # largest number of rows for k-means
+_DENSE = 8_000  # largest number of rows in the SVM's Gram matrix (0.5 GB)
 
 
 class Clusters:
-    """Nearest-centroid partition of the training rows by k-means; no cluster is empty."""
+    """Nearest-centroid partition of training rows by k-means, without empty clusters."""
 
     def __init__(self, inputs: np.ndarray, number: int, random: np.random.RandomState):
         size = min(len(inputs), max(_KMEANS_ROWS, number))
@@ -32,21 +32,21 @@ class Clusters:
         self.rows = [np.flatnonzero(labels == cluster) for cluster in range(len(used))]
 
     def assign(self, inputs: np.ndarray) -> np.ndarray:
-        """Nearest centroid ``N`` of inputs ``N x D``."""
+        """Return the index of the nearest centroid, ``N``, of inputs ``N x D``."""
         return pairwise_distances_argmin(inputs, self.centers)
 
 
 class ClusteredKernel(LearnedKernel):
-    r"""A base kernel with learned factors inside clusters.
+    r"""Base kernel with learned factors inside clusters.
 
     .. math::
         \tilde k(x, x') = k(x, x') \begin{cases}
             F_c(x, x') & c(x) = c(x') = c \\ 1 & \text{otherwise} \end{cases}
 
-    where ``c(x)`` is the nearest centroid: ``F = 11' + blockdiag(E_c)`` with positive semi-definite
-    ``E_c = F_c - 11'``. By lemma 5 of the paper it solves problem (20) without the nuclear norm, in
-    which entries between clusters are optimal at one. Features of different clusters are in
-    different columns, so ``F = 1 + k f f'`` as in :class:`SmoothExtension`.
+    where ``c(x)`` is the nearest centroid. Thus ``F = 11' + blockdiag(E_c)`` with positive
+    semi-definite ``E_c = F_c - 11'``. By lemma 5 of the paper this solves problem (20) without the
+    nuclear norm, whose optimal entries between clusters are one. Features of different clusters use
+    different columns, so that ``F = 1 + k f f'`` as in :class:`SmoothExtension`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ClusteredKernel(LearnedKernel):
         ]
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
-        """Features of inputs, ``N x D``, with columns for each cluster."""
+        """Return the features of inputs ``N x D``, with columns for each cluster."""
         labels = self.clusters.assign(inputs)
         found = np.zeros((len(inputs), sum(part[2].shape[1] for part in self.parts)))
         end = 0
@@ -88,14 +88,14 @@ def fit_clusters(
 ) -> tuple[ClusteredKernel, FittedSVMs, np.ndarray]:
     """Learn factors inside clusters, then the SVMs.
 
-    The SVMs use as many rows as fit into memory: first the support vectors of the SVMs of the
-    clusters (Hsieh, Si and Dhillon, 2014), then other rows. (The paper's theorem 7, which would
-    screen rows exactly, does not hold as printed: for large ``eta`` no row can satisfy (21).)
+    The SVMs use as many rows as fit into memory: first the support vectors of the clusters' SVMs
+    (Hsieh, Si and Dhillon, 2014), then other rows. (Theorem 7 of the paper, an exact screening of
+    rows, does not hold as printed: for large ``eta`` no row can satisfy (21).)
 
     Args:
-        share: ``eta`` of a cluster relative to the squared norm of its dual variables; ``None`` for
-            the given ``eta`` (infinite for ``F = 1``) in all clusters.
-        order: Rows in the order of their use: some of every class, then all.
+        share: ``eta`` of a cluster, relative to the squared norm of its dual variables; ``None``
+            for the given ``eta`` (infinite for ``F = 1``) in all clusters.
+        order: Rows in order of use: some of every class, then all.
 
     Returns:
         The kernel, the SVMs, and the rows of the SVMs.
@@ -121,7 +121,7 @@ def fit_clusters(
 def _learn_cluster(
     shared: tuple, inputs: np.ndarray, blocks: Sequence[Block]
 ) -> tuple[SmoothExtension | None, np.ndarray]:
-    """The factor of one cluster, and the mask of its support vectors."""
+    """Return the factor of one cluster, and the mask of its support vectors."""
     base, share, eta = shared
     blocks = [block for block in blocks if len(block.rows) and np.ptp(block.targets) > 0.0]
     if not blocks:

@@ -1,4 +1,4 @@
-"""Base class of data-adaptive classification and regression."""
+"""Base class of DANKClassifier and DANKRegressor."""
 
 from __future__ import annotations
 
@@ -33,55 +33,55 @@ from gpytorch_nkn.fit import check_counts, check_number, warn_of_size
 
 __all__ = ["FOLDS", "BaseDANK"]
 
-FOLDS = 5  # of cross-validation
-_ETA_ROWS = 500  # rows for the choice of eta
+FOLDS = 5  # number of cross-validation folds
+_ETA_ROWS = 500  # number of rows by which eta is chosen
 _PAIRS = 45  # largest number of pairs of classes for which factors are compared (10 classes)
-_CHECKED_ROWS = 1000  # rows for the check that a function is positive semi-definite
-_CONFIRMED_ROWS = 3000  # rows for the confirmation of relevances
+_CHECKED_ROWS = 1000  # number of rows on which a function is checked to be semi-definite
+_CONFIRMED_ROWS = 3000  # number of rows on which relevances are confirmed
 _WHOLE = 3000  # largest number of rows in one cluster by default
-_USUAL_ROWS = 20_000  # above which a warning names an alternative
+_USUAL_ROWS = 20_000  # largest number of rows without a warning
 _CLUSTER = 1500  # mean number of rows in a cluster
-_CHUNK = 2**22  # entries of a Gram matrix in memory during predictions
-_LARGEST = 1e100  # largest number whose square is needed
+_CHUNK = 2**22  # number of Gram matrix entries in memory during predictions
+_LARGEST = 1e100  # largest input, because squares must be finite
 
 
 class BaseDANK(Estimator):
-    """Fit and predictions for any kind of targets."""
+    """Training and predictions for classes or targets."""
 
     _shared_text: ClassVar[dict[str, str]] = {
         "shared arguments": """
-kernel: Base kernel: a name of scikit-learn (``"rbf"``, ``"laplacian"``, ``"linear"``, ``"poly"`` of
+kernel: Base kernel: a name in scikit-learn (``"rbf"``, ``"laplacian"``, ``"linear"``, ``"poly"`` of
     degree 3, ``"cosine"``, ``"chi2"``), a positive semi-definite function of two tables
     ``M x D`` and ``N x D`` that returns ``M x N``, or a GPyTorch kernel with its current
-    hyperparameters. For a Gram matrix, let ``X`` hold its indices in one column, and the function
-    return its entries.
+    hyperparameters. For a precomputed Gram matrix, pass row indices as the only column of ``X``,
+    and a function that returns the entries.
 gamma: Parameter of named kernels: a number, ``"scale"`` for ``1 / (D var(X))``, ``"auto"`` for
     ``1 / D``.
-eta: Weight of the distance of ``F`` from ones: a number (possibly infinite); ``"norm"`` as in
-    the paper: the squared norm of the dual variables of the SVM with the base kernel; or
-    ``"cv"``: that norm times 1, ``n^-1/2``, ``1 / n``, ``0.1 / n``, ``0.01 / n`` or infinity
-    (``F_s = 1``), by held-out rows (infinity for more than 10 classes).
-relevance: ``"cv"`` learns the relevance factor from a random subset of many rows, and keeps it
-    if it predicts held-out rows better; ``None`` does not. It needs inputs of several columns
+eta: Weight of the distance between ``F`` and ones. A number (possibly infinite) is used directly.
+    ``"norm"``, as in the paper, is the squared norm of the dual variables of the SVM with the
+    base kernel. ``"cv"`` multiplies that norm by 1, ``n^-1/2``, ``1 / n``, ``0.1 / n``,
+    ``0.01 / n`` or infinity (``F_s = 1``), selected by held-out rows (infinity for more than 10
+    classes).
+relevance: ``"cv"`` learns the relevance factor (from a random subset of many rows), and keeps it
+    if it predicts held-out rows better; ``None`` omits it. The factor needs several input columns
     and at most 10 classes.
-n_clusters: Clusters in which factors are learned: 1 for one factor from the Gram matrix of all
-    rows; ``"auto"`` for 1 up to 3000 rows, and clusters of 1500 rows on average for more. With
-    clusters ``F = 11' + blockdiag(E_c)``, and one SVM uses up to 8000 rows: all, or support
-    vectors of the clusters.
+n_clusters: Number of clusters in which factors are learned. 1 learns one factor from the Gram
+    matrix of all rows. ``"auto"`` means 1 up to 3000 rows, and clusters of 1500 rows on average
+    above. With clusters, ``F = 11' + blockdiag(E_c)`` and one SVM uses up to 8000 rows: all rows,
+    or support vectors of the clusters.
 random_state: Seed of folds and clusters, or NumPy random state; ``None`` for a random seed.
 """,
         "shared attributes": """
-support_: Training rows with a dual coefficient.
+support_: Indices of training rows with nonzero dual coefficients.
 dual_coef_, intercept_: Signed dual coefficients (SVMs by ``support_``) and intercepts.
-eta_: The weight in use, infinite for ``F_s = 1``, NaN if it differs between clusters.
-C_: ``C`` of the SVM, which is larger than the argument for a widened base kernel.
-relevances_: Weights ``D`` of the columns, ``w``. They are not feature importances: the weight of
-    a column in which the function is nearly linear is small.
-relevance_kernel_: The kernel with relevances; ``None`` for the base kernel.
+eta_: Selected ``eta``, infinite for ``F_s = 1``, NaN if it differs between clusters.
+C_: ``C`` of the SVM, larger than the argument if the base kernel was widened.
+relevances_: Weights ``w`` of the columns, ``D``. They are not feature importances: they measure
+    nonlinearity in a column.
+relevance_kernel_: Kernel with relevances; ``None`` if the base kernel was kept.
 factor_: Root ``G`` of the learned ``F = G G'``, ``n x rank``.
-n_iter_: Steps of the dual problem with a factor, or 1.
-cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`, with the gain
-    over the previous kernel and its standard error.
+n_iter_: Number of steps in the dual problem with a factor, or 1.
+cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
 """,
     }
     _private_state = ("_svms", "_kernel")
@@ -100,7 +100,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the kernel and the SVMs.
 
-        Folds and clusters run in parallel in a ``joblib.parallel_config(n_jobs=...)`` block.
+        Inside a ``joblib.parallel_config(n_jobs=...)`` block, folds and clusters run in parallel.
 
         Args:
             X: Rows ``n x D``,
@@ -116,12 +116,12 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
                 "the SVM uses support vectors of clusters of about 1,500 rows; "
                 f"{type(self).__name__.replace('DANK', 'ASKL')} learns from all rows in minutes.",
             )
-            table = table.copy()  # predictions need the present values
+            table = table.copy()  # predictions need the training rows
             self._fit(table, target)
         return self
 
     def learned_kernel(self, X: ArrayLike, Y: ArrayLike | None = None) -> np.ndarray:
-        """Gram matrix ``M x N`` of the learned kernel.
+        """Return the Gram matrix ``M x N`` of the learned kernel.
 
         Use it as ``SVC(kernel=fitted.learned_kernel, C=fitted.C_)``, or as a precomputed kernel.
 
@@ -153,19 +153,19 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
 
     @abstractmethod
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Checked rows and encoded targets; classes are learned."""
+        """Return checked rows and encoded targets, and set the classes."""
 
     @abstractmethod
     def _blocks(self, target: np.ndarray, cost: float) -> list[Block]:
-        """SVMs for encoded targets, with ``C`` times a factor."""
+        """Return the SVMs for encoded targets, with ``C`` multiplied by a factor."""
 
     @abstractmethod
     def _losses(self, outputs: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Loss of each row, given decision values ``M x P``."""
+        """Return the loss of each row, given decision values ``M x P``."""
 
     @abstractmethod
     def _folds(self, target: np.ndarray) -> list[Fold]:
-        """Rows of the training and held-out rows of each fold."""
+        """Return training and held-out rows of each fold."""
 
     @abstractmethod
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
@@ -174,17 +174,17 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
     _num_svms: int = 1
 
     def _random(self) -> np.random.RandomState:
-        """A random state other than NumPy's global one."""
+        """Return a random state independent of NumPy's global one."""
         if self.random_state is None:
             return np.random.RandomState()
         return check_random_state(self.random_state)
 
     def _some(self, target: np.ndarray, most: int) -> np.ndarray:
-        """All rows, or a random sample of ``most`` rows."""
+        """Return all rows, or a random sample of ``most`` rows."""
         return np.arange(len(target)) if len(target) <= most else self._sample(target, most)
 
     def _fit(self, table: np.ndarray, target: np.ndarray) -> None:
-        """Learn relevances, and then the factor, in clusters or with all rows."""
+        """Learn relevances, and then the factor in clusters or from all rows."""
         base = self._base_kernel(table, target)
         clusters = self._number_of_clusters(len(table))
         self.cv_results_: list[Candidate] = []
@@ -207,7 +207,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
     def _learn_relevance(
         self, base: BaseKernel, table: np.ndarray, target: np.ndarray
     ) -> tuple[RelevanceKernel | None, float]:
-        """Kernel with relevances (or ``None``), and its factor of ``C``."""
+        """Return the kernel with relevances (or ``None``), and its factor of ``C``."""
         rows = self._some(target, self._max_rows)
         known, labels = table[rows], target[rows]
         folds = self._folds(labels)
@@ -229,7 +229,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
     def _fit_whole(
         self, table: np.ndarray, target: np.ndarray, kernel: Any, cost: float, _: int
     ) -> None:
-        """Learn with the Gram matrix of all rows."""
+        """Learn from the Gram matrix of all rows."""
         gram = kernel(table, table)
         gram = 0.5 * (gram + gram.T)
         blocks = self._blocks(target, cost)
@@ -245,9 +245,9 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
     def _eta_share(
         self, gram: Callable[[np.ndarray], np.ndarray], target: np.ndarray, cost: float
     ) -> float | None:
-        """``eta`` relative to the squared norm of the dual variables, by held-out rows.
+        """Select ``eta``, relative to the squared norm of the dual variables, by held-out rows.
 
-        ``None`` for infinity or a given number; ``gram`` returns the Gram matrix of some rows.
+        Return ``None`` for infinity or a given number; ``gram`` computes the Gram matrix of rows.
         """
         if self.eta == "norm":
             return 1.0
@@ -268,7 +268,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         """Learn in clusters, without the Gram matrix of all rows."""
         random = self._random()
         clusters = Clusters(table, number, random)
-        rows = max(clusters.rows, key=len)  # for the choice of eta
+        rows = max(clusters.rows, key=len)  # rows by which eta is chosen
         inputs = table[rows]
         share = self._eta_share(lambda i: kernel(inputs[i], inputs[i]), target[rows], cost)
         eta = math.inf if isinstance(self.eta, str) else float(self.eta)
@@ -287,7 +287,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         self.n_iter_ = max(1, svms.steps)
 
     def _outputs(self, X: ArrayLike) -> np.ndarray:
-        """Decision values ``M x P``."""
+        """Return decision values ``M x P``."""
         table = self._checked_rows(X)
         support = self._kernel.rows[self.support_]
         if not len(support):
@@ -311,7 +311,7 @@ cv_results_: The candidates, each a :class:`~gpytorch_nkn.estimators.Candidate`,
         check_number("eta", self.eta, positive=True, infinite=True, words=("cv", "norm"))
 
     def _number_of_clusters(self, count: int) -> int:
-        """Number of clusters for a number of rows."""
+        """Return the number of clusters for a number of rows."""
         number: Any = self.n_clusters
         if number == "auto":
             number = 1 if count <= _WHOLE else math.ceil(count / _CLUSTER)

@@ -1,4 +1,4 @@
-"""Support vector classification with a learned Hadamard factor on the kernel."""
+"""Support vector classification with a learned Hadamard factor."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from gpytorch_nkn.estimators.table_input import check_numeric, encode_classes
 
 __all__ = ["DANKClassifier"]
 
-_REPEATS = 2  # of the folds
+_REPEATS = 2  # number of repetitions of cross-validation
 _PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003)
 
 
 class DANKClassifier(ClassifierMixin, BaseDANK):
-    r"""Support vector classification whose kernel is adapted to the data.
+    r"""Support vector classification with a data-adaptive kernel.
 
     The base kernel is multiplied by a factor that is learned together with the SVM:
 
@@ -37,30 +37,30 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
             - \tfrac{1}{2} \alpha^\top Y (F \circ K) Y \alpha
             + \eta \lVert F - 11^\top \rVert_F^2
 
-    The paper's ``F`` is a matrix with a closed form for any ``alpha``. Here it is extended to a
+    The paper's ``F`` is a matrix with a closed form for any ``alpha``. This class extends it to a
     function ``F_s``: kernel ridge regression smooths the dual coefficients, and the SVM is trained
     again with the resulting kernel, so that training and prediction use the same kernel. (The paper
-    extends ``F`` by reciprocal nearest neighbours, which is no kernel and predicted worse. It also
-    adds the nuclear norm of ``F``, which changed no accuracy.)
+    extends ``F`` by reciprocal nearest neighbours, which is not a kernel and predicted worse. It
+    also adds the nuclear norm of ``F``, which changed no accuracy.)
 
-    A second factor, which is not in the paper, is learned first:
-    ``F_w(x, x') = exp(-sum_d w_d |x_d - x'_d| / 2)``, a minimiser of the same maximum with a
-    penalty on ``w``. Most gains in benchmarks/RESULTS.md come from it. Candidates have base kernels
-    of 1, 2 and 4 times the width, with ``C`` times the square of this factor.
+    Another factor, not in the paper, is learned first:
+    ``F_w(x, x') = exp(-sum_d w_d |x_d - x'_d| / 2)`` minimises the same maximum with a penalty on
+    ``w``. Most gains in benchmarks/RESULTS.md come from this factor. Candidate base kernels have 1,
+    2 and 4 times the width, with ``C`` multiplied by the square of that.
 
-    Each factor is kept only if it predicts held-out rows better by more than a standard error, over
+    A factor is kept only if it predicts held-out rows better by more than a standard error, over
     two rounds of 5 folds; without factors the model is ``sklearn.svm.SVC``. Tune ``C`` and
     ``gamma`` with ``SVC``, which is faster, and then learn the factors. With more than two classes
-    the SVMs of all pairs share one ``F``, hence one kernel.
+    the SVMs of all pairs share one ``F`` and thus one kernel.
 
     Args:
-        C: Bound of the dual variables.
-        class_weight: Factors of ``C`` by class, or ``"balanced"``. They also weight the errors in
-            comparisons of kernels.
+        C: Upper bound of the dual variables.
+        class_weight: Factors of ``C`` by class, or ``"balanced"``. Comparisons of kernels weight
+            errors by these factors.
         <shared arguments>
 
     Attributes:
-        classes_: The classes.
+        classes_: Sorted classes.
         <shared attributes>
 
     Example:
@@ -95,7 +95,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         self._set_options(locals())
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """Values ``M`` for two classes, positive for the second; otherwise ``M x K``.
+        """Return values ``M`` for two classes, positive for the second; otherwise ``M x K``.
 
         For more classes the values are votes of the SVMs of all pairs, plus a number between -1/3
         and 1/3 that increases with the sum of their values, as in scikit-learn's ``SVC``.
@@ -104,7 +104,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         return outputs[:, 0] if len(self.classes_) == 2 else _votes(outputs, len(self.classes_))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Classes ``M`` with the largest values; ties of votes are broken by their sums."""
+        """Return the classes ``M`` with the largest values; sums of values break ties of votes."""
         outputs = self._outputs(X)
         return self.classes_[_codes(outputs, len(self.classes_))]
 
@@ -132,7 +132,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         count = min(FOLDS, int(counts.max()))
         if len(target) < 2 * FOLDS or count < 2:
             return []
-        # A row that is the only one of its class is never held out.
+        # The only row of a class is never held out.
         rows = np.flatnonzero(counts[target] > 1)
         splitter = RepeatedStratifiedKFold(
             n_splits=count, n_repeats=_REPEATS, random_state=self._random()
@@ -143,7 +143,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         return [(np.setdiff1d(np.arange(len(target)), part), part) for part in held_out]
 
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
-        """Random rows, at least two of every class."""
+        """Return random rows, at least two of every class."""
         order = self._random().permutation(len(target))
         codes = range(len(self.classes_))
         needed = np.concatenate([order[target[order] == code][:2] for code in codes])
@@ -151,7 +151,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
 
 
 def _votes(outputs: np.ndarray, num_classes: int) -> np.ndarray:
-    """Votes ``M x K`` of the SVMs of pairs, whose positive class is the first."""
+    """Return votes ``M x K`` of the SVMs of pairs, whose positive class is the first."""
     votes = np.zeros((len(outputs), num_classes))
     sums = np.zeros_like(votes)
     for column, (first, second) in enumerate(combinations(range(num_classes), 2)):

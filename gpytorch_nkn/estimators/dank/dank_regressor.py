@@ -1,4 +1,4 @@
-"""Support vector regression with a learned Hadamard factor on the kernel."""
+"""Support vector regression with a learned Hadamard factor."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gpytorch_nkn.estimators.table_input import check_numeric
 
 __all__ = ["DANKRegressor"]
 
-_LARGEST = 1e100  # largest target: its square must be finite
+_LARGEST = 1e100  # largest target, because squares must be finite
 
 
 class DANKRegressor(RegressorMixin, BaseDANK):
-    r"""Epsilon-insensitive support vector regression whose kernel is adapted to the data.
+    r"""Epsilon-insensitive support vector regression with a data-adaptive kernel.
 
     The base kernel is multiplied by a factor that is learned together with the SVM:
 
@@ -34,21 +34,21 @@ class DANKRegressor(RegressorMixin, BaseDANK):
             + \eta \lVert F - 11^\top \rVert_F^2,
         \qquad s = \hat\alpha - \check\alpha
 
-    with ``0 <= alpha <= C`` and ``1's = 0`` (the paper's (22) has ``y's = 0``, a slip). See
-    :class:`~gpytorch_nkn.estimators.DANKClassifier` for how ``F`` is extended to new rows.
+    with ``0 <= alpha <= C`` and ``1's = 0`` (``y's = 0`` in the paper's (22) is a misprint). See
+    :class:`~gpytorch_nkn.estimators.DANKClassifier` for the extension of ``F`` to new rows.
 
-    A second factor, which is not in the paper, is learned first:
-    ``F_w(x, x') = exp(-sum_d w_d (x_d - x'_d)^2 / 2)``, with several penalties and widths of the
-    base kernel, absolute differences, and sums with the base kernel.
+    Another factor, not in the paper, is learned first:
+    ``F_w(x, x') = exp(-sum_d w_d (x_d - x'_d)^2 / 2)``. Candidates also have absolute differences,
+    other penalties and widths of the base kernel, and sums with the base kernel.
 
-    Each factor is kept only if it predicts held-out rows better by more than a standard error, over
-    5 folds; without factors the model is ``sklearn.svm.SVR``. Tune ``C``, ``gamma`` and ``epsilon``
+    A factor is kept only if it predicts held-out rows better by more than a standard error, over 5
+    folds; without factors the model is ``sklearn.svm.SVR``. Tune ``C``, ``gamma`` and ``epsilon``
     with ``SVR``, which is faster, and then learn the factors. ``C`` and ``epsilon`` are in units of
-    the targets: standardise them (``sklearn.compose.TransformedTargetRegressor``).
+    the targets: standardise targets by ``sklearn.compose.TransformedTargetRegressor``.
 
     Args:
-        C: Bound of the dual variables.
-        epsilon: Half width of the tube of errors without a loss.
+        C: Upper bound of the dual variables.
+        epsilon: Half width of the tube in which errors have no loss.
         <shared arguments>
 
     Attributes:
@@ -91,7 +91,7 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         self._set_options(locals())
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Predictions ``M``."""
+        """Return predictions ``M``."""
         return self._outputs(X)[:, 0]
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -33,47 +33,47 @@ Fold = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Path:
-    """Candidate relevances from one base kernel."""
+    """Candidate relevances for one base kernel."""
 
-    widening: float  # factor of the width of the base kernel
+    widening: float  # factor of the base kernel's width
     cost: float  # factor of C
-    power: int  # of differences, 1 or 2
-    penalties: tuple[float, ...]  # falling
-    skipped: int = 0  # leading penalties that only serve as starts
+    power: int  # power of differences, 1 or 2
+    penalties: tuple[float, ...]  # decreasing penalties
+    skipped: int = 0  # number of leading penalties that only provide start values
     shares: tuple[float, ...] = (1.0,)  # weights in a sum with the base kernel
-    max_iter: int = 20  # for each penalty
+    max_iter: int = 20  # largest number of iterations for each penalty
 
     def members(self) -> list[tuple[int, float]]:
-        """Index of the penalty, and weight in the sum, of each candidate."""
+        """Return the index of the penalty and the weight in the sum of each candidate."""
         numbers = range(self.skipped, len(self.penalties))
         return [(number, share) for number in numbers for share in self.shares]
 
 
 @dataclass(frozen=True)
 class Task:
-    """Rows, their SVMs and folds."""
+    """Training rows with their SVMs and folds."""
 
-    gram: np.ndarray  # of the base kernel, n x n
-    target: np.ndarray  # encoded
+    gram: np.ndarray  # Gram matrix of the base kernel, n x n
+    target: np.ndarray  # encoded targets
     blocks: Callable[
         [np.ndarray, float], list[Block]
-    ]  # makes SVMs from encoded targets and a factor of C
-    losses: Callable[[np.ndarray, np.ndarray], np.ndarray]  # of decision values, by row
-    folds: Sequence[Fold]  # training rows and held-out rows
+    ]  # returns SVMs for encoded targets and a factor of C
+    losses: Callable[[np.ndarray, np.ndarray], np.ndarray]  # loss of each row's decision values
+    folds: Sequence[Fold]  # pairs of training rows and held-out rows
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate kernel and its held-out loss.
+    """Candidate kernel and its held-out loss.
 
     Attributes:
-        stage: ``"relevance"`` or ``"eta"``. The second stage starts from the kernel of the first,
-            whose relevances were learned from all rows: all its losses are optimistic.
+        stage: ``"relevance"`` or ``"eta"``. Losses of the second stage are optimistic, because its
+            initial kernel has relevances that were learned from all rows.
         params: Parameters by name; empty for the initial kernel.
-        mean_loss: Fraction of wrong classes, or mean squared error, of held-out rows.
+        mean_loss: Error rate, or mean squared error, on held-out rows.
         gain: Mean loss of the initial kernel minus the mean loss of this kernel.
         error: Standard error of the gain.
-        weight: Weight of the kernel in the result.
+        weight: Weight of the kernel in the learned kernel.
     """
 
     stage: str
@@ -92,8 +92,8 @@ def learn_relevances(
 ) -> tuple[RelevanceKernel | None, float, list[Candidate]]:
     """Learn the kernel with relevances that predicts held-out rows best.
 
-    Returns the kernel (``None`` if the base kernel is as good), the factor of ``C``, and all
-    candidates.
+    Return the kernel (``None`` unless it is better than the base kernel), the factor of ``C``, and
+    all candidates.
     """
     paths = [path for path in paths if path.widening == 1.0 or base.width is not None]
     wide = [base if path.widening == 1.0 else base.widened(path.widening) for path in paths]
@@ -124,7 +124,7 @@ def learn_relevances(
 
 
 def choose(losses: np.ndarray, least: float = 1.0) -> np.ndarray:
-    """Weights that select the kernel with the least loss, if its gain is significant.
+    """Return weights that select the kernel with the least loss if its gain is significant.
 
     Losses are kernels by rows, the initial kernel first; ``least`` is in standard errors.
     """
@@ -136,7 +136,7 @@ def choose(losses: np.ndarray, least: float = 1.0) -> np.ndarray:
 
 
 def confirm(task: Task, gram: np.ndarray, cost: float) -> bool:
-    """Whether a kernel with a Gram matrix and factor of ``C`` is better than the base kernel."""
+    """Whether a kernel, given its Gram matrix and factor of ``C``, is better than the base."""
     losses = [
         _by_row([_fold_losses(task, g, c, fold)[None] for fold in task.folds], task.folds, len(g))
         for g, c in ((task.gram, 1.0), (gram, cost))
@@ -149,7 +149,7 @@ def choose_eta(
 ) -> tuple[int | None, list[Candidate]]:
     """Choose ``eta`` relative to the squared norm of the dual variables, by held-out rows.
 
-    Returns the index of the best share (``None`` for ``F = 1``), and all candidates.
+    Return the index of the best value (``None`` for ``F = 1``), and all candidates.
     """
     found = _parallel(_eta_losses, (task, shares, cost), [(fold,) for fold in task.folds])
     losses = _by_row(found, task.folds, len(task.target))
@@ -170,7 +170,7 @@ def _list_candidates(
 
 
 def _by_row(parts: Sequence[np.ndarray], folds: Sequence[Fold], count: int) -> np.ndarray:
-    """Mean losses of the held-out rows, kernels by rows."""
+    """Return mean losses of held-out rows, kernels by rows."""
     sums, times = np.zeros((len(parts[0]), count)), np.zeros(count)
     for losses, (_, held_out) in zip(parts, folds, strict=True):
         sums[:, held_out] += losses
@@ -179,7 +179,7 @@ def _by_row(parts: Sequence[np.ndarray], folds: Sequence[Fold], count: int) -> n
 
 
 def _fold_losses(task: Task, gram: np.ndarray, cost: float, fold: Fold) -> np.ndarray:
-    """Losses of held-out rows with SVMs of a given kernel."""
+    """Return losses of held-out rows for SVMs with a given kernel."""
     known, held_out = fold
     blocks = task.blocks(task.target[known], cost)
     svms = plain_svms(gram[np.ix_(known, known)], blocks, quick=True)
@@ -192,7 +192,7 @@ Trial = tuple[Path, BaseKernel, float]
 def _path(
     task: Task, table: np.ndarray, trial: Trial, rows: np.ndarray, stop: int
 ) -> list[np.ndarray]:
-    """Relevances for the first ``stop`` penalties of a path."""
+    """Return relevances for the first ``stop`` penalties of a path."""
     path, kernel, scale = trial
     inputs = table[rows]
     return relevance_path(
@@ -209,7 +209,7 @@ def _path(
 def _path_losses(
     shared: tuple[Task, BaseKernel, np.ndarray], trial: Trial, fold: Fold
 ) -> np.ndarray:
-    """Losses of held-out rows, candidates of a path by rows."""
+    """Return losses of held-out rows, candidates of a path by rows."""
     task, base, table = shared
     path, kernel, _ = trial
     found = _path(task, table, trial, fold[0], len(path.penalties))
@@ -221,14 +221,14 @@ def _path_losses(
 
 
 def _eta_losses(shared: tuple[Task, Sequence[float], float], fold: Fold) -> np.ndarray:
-    """Losses of held-out rows for the base kernel, then for each value of ``eta``."""
+    """Return losses of held-out rows for the base kernel, then for each value of ``eta``."""
     task, shares, cost = shared
     known, held_out = fold
     gram, cross = task.gram[np.ix_(known, known)], task.gram[np.ix_(held_out, known)]
     blocks, truth = task.blocks(task.target[known], cost), task.target[held_out]
     plain = plain_svms(gram, blocks, quick=True)
     found = [task.losses(plain.outputs(cross), truth)]
-    if not plain.norm:  # no support vectors, hence no factor
+    if not plain.norm:  # without support vectors the factor is one
         return np.stack(found * (1 + len(shares)))
     spectrum = eigh(gram)
     for share in shares:
@@ -240,7 +240,7 @@ def _eta_losses(shared: tuple[Task, Sequence[float], float], fold: Fold) -> np.n
 
 
 def _scale(kernel: BaseKernel, power: int, table: np.ndarray) -> float:
-    """Scale of differences to a power, the unit of the penalties of relevances."""
+    """Return the scale of powers of differences, the unit of relevance penalties."""
     if power == 1:
         return float(np.median(pdist(table, "cityblock"))) / 4.0 or 1.0
     if kernel.width is not None:
@@ -249,6 +249,6 @@ def _scale(kernel: BaseKernel, power: int, table: np.ndarray) -> float:
 
 
 def _parallel(function: Callable[..., Any], shared: tuple, jobs: Sequence[tuple]) -> list[Any]:
-    """Results of ``function(shared, *job)``, in the order of the jobs."""
+    """Return ``function(shared, *job)`` for all jobs, in order."""
     results = dict(as_finished(function, jobs, None, shared=shared))
     return [results[number] for number in range(len(jobs))]

@@ -1,4 +1,4 @@
-"""The dual problem of support vector machines with a learned Hadamard factor."""
+"""Dual problem of support vector machines with a learned Hadamard factor."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = [
     "regression_blocks",
 ]
 
-_GROWTH, _DECAY = 2.0, 0.9  # factors of the step constant per step
-_PATIENCE = 5  # steps over which the rise is measured
+_GROWTH, _DECAY = 2.0, 0.9  # factors by which the inverse step size changes
+_PATIENCE = 5  # number of steps over which the increase is measured
 
 
 @dataclass(frozen=True)
 class Block:
-    """Dual variables ``u`` (``m``) of one SVM: ``0 <= u <= upper``, ``signs' u = 0``.
+    """Dual variables ``u`` (``m``) of one SVM with ``0 <= u <= upper`` and ``signs' u = 0``.
 
-    Each variable belongs to one of the training ``rows``. Signed dual coefficients are sums of
-    ``signs * u`` over a row. ``epsilon`` is ``None`` for classification.
+    Each variable belongs to one of the training ``rows``. The signed dual coefficient of a row is
+    the sum of its ``signs * u``. ``epsilon`` is ``None`` for classification.
     """
 
     rows: np.ndarray
@@ -40,7 +40,7 @@ class Block:
 
     @property
     def count(self) -> int:
-        """Number of rows; in regression a row has two variables."""
+        """Number of rows; in regression each row has two variables."""
         return len(self.rows) if self.epsilon is None else len(self.rows) // 2
 
     @property
@@ -51,16 +51,16 @@ class Block:
         return self.linear[: self.count] + self.epsilon
 
     def restricted(self, rows: np.ndarray) -> Block:
-        """The SVM with some rows in increasing order, renumbered from 0."""
+        """Return the SVM of a subset of rows in increasing order, renumbered from 0."""
         kept = np.isin(self.rows, rows)
         numbers = np.searchsorted(rows, self.rows[kept])
         return Block(numbers, self.signs[kept], self.linear[kept], self.upper[kept], self.epsilon)
 
 
 def classification_blocks(codes: np.ndarray, num_classes: int, upper: np.ndarray) -> list[Block]:
-    """SVMs of all pairs of classes, signed as in ``sklearn.svm.SVC``.
+    """Return the SVMs of all pairs of classes, with signs as in ``sklearn.svm.SVC``.
 
-    The first class of a pair is positive; with only two classes, the second.
+    The first class of a pair is positive; with only two classes, the second class is.
     """
     blocks = []
     for first, second in combinations(range(num_classes), 2):
@@ -72,7 +72,7 @@ def classification_blocks(codes: np.ndarray, num_classes: int, upper: np.ndarray
 
 
 def regression_blocks(targets: np.ndarray, epsilon: float, upper: np.ndarray) -> list[Block]:
-    """The SVM of epsilon-insensitive regression of ``n`` targets, two variables for each row."""
+    """Return the SVM of epsilon-insensitive regression of ``n`` targets, two variables a row."""
     rows = np.tile(np.arange(len(targets)), 2)
     signs = np.repeat([1.0, -1.0], len(targets))
     linear = np.concatenate([targets, -targets]) - epsilon
@@ -80,12 +80,12 @@ def regression_blocks(targets: np.ndarray, epsilon: float, upper: np.ndarray) ->
 
 
 def hadamard_factor(gram: np.ndarray, signed: np.ndarray, eta: float) -> np.ndarray:
-    r"""Minimiser ``F`` (``n x n``) of the dual objective at signed coefficients ``n x P``.
+    r"""Return the minimiser ``F`` (``n x n``) of the dual objective, given ``s``, ``n x P``.
 
     .. math:: F = 11^\top + \tfrac{1}{4 \eta} \sum_p s_p s_p^\top \circ K
 
-    Equation (9) of the paper without the threshold of its nuclear norm: ``F`` is then positive
-    semi-definite by itself.
+    This is equation (9) of the paper without the threshold of the nuclear norm, which is always
+    positive semi-definite.
     """
     return 1.0 + (signed @ signed.T) * gram / (4.0 * eta)
 
@@ -101,11 +101,11 @@ class DualPoint:
 
 
 def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """Nearest point of ``{u : 0 <= u <= upper, signs' u = 0}``, exactly.
+    """Return the exact nearest point of ``{u : 0 <= u <= upper, signs' u = 0}``.
 
-    It is ``clip(point - t signs, 0, upper)`` for a root ``t`` of ``signs' u(t)``, which decreases
-    piecewise linearly in ``t``. (Alternate clipping and projection onto the hyperplane, as in the
-    paper, does not converge to the nearest point.)
+    This is ``u(t) = clip(point - t signs, 0, upper)`` for the root ``t`` of ``signs' u(t)``, a
+    decreasing piecewise linear function. (Alternating between clipping and the hyperplane, as in
+    the paper, does not converge to the nearest point.)
     """
     reach = float(np.abs(point).max() + upper.max())
     root = brentq(lambda t: signs @ np.clip(point - t * signs, 0.0, upper), -reach, reach)
@@ -118,20 +118,20 @@ def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarr
 
 
 class DualProblem:
-    r"""Max over dual variables, min over ``F``: the objectives (4) and (22) of the paper in one.
+    r"""Objectives (4) and (22) of the paper, a maximum over dual variables and minimum over ``F``.
 
     .. math::
         \max_u \min_{F \succeq 0} \sum_p \bigl[c_p^\top u_p
             - \tfrac{1}{2} s_p^\top (F \circ K) s_p\bigr]
             + \eta \lVert F - 11^\top \rVert_F^2
 
-    with a block ``p`` and signed dual coefficients ``s_p`` for each SVM. All blocks share one
-    ``F``, hence one kernel.
+    with one block ``p`` and signed dual coefficients ``s_p`` for each SVM. All blocks share one
+    ``F`` and thus one kernel.
 
     Args:
         gram: Gram matrix ``K``, ``n x n``, symmetric positive semi-definite.
         blocks: The SVMs.
-        eta: Weight of the distance of ``F`` from the matrix of ones, positive.
+        eta: Positive weight of the distance between ``F`` and the matrix of ones.
 
     Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Nonparametric Kernels.
     """
@@ -145,7 +145,7 @@ class DualProblem:
         self._squares: np.ndarray | None = None
 
     def project(self, variables: np.ndarray) -> np.ndarray:
-        """Nearest feasible point, ``m``, to any point."""
+        """Return the nearest feasible point, ``m``."""
         return np.concatenate(
             [
                 project_box_hyperplane(variables[part], block.signs, block.upper)
@@ -154,7 +154,7 @@ class DualProblem:
         )
 
     def signed(self, variables: np.ndarray) -> np.ndarray:
-        """Signed dual coefficients ``n x P``."""
+        """Return signed dual coefficients ``n x P``."""
         columns = [
             np.bincount(block.rows, block.signs * variables[part], minlength=len(self.gram))
             for block, part in zip(self.blocks, self.parts, strict=True)
@@ -162,7 +162,7 @@ class DualProblem:
         return np.stack(columns, axis=1)
 
     def evaluate(self, variables: np.ndarray) -> DualPoint:
-        """Objective and gradient at dual variables, feasible or not."""
+        """Compute objective and gradient at dual variables, feasible or not."""
         signed = self.signed(variables)
         change = self._gamma_products(signed)
         products = self.gram @ signed + change
@@ -174,7 +174,7 @@ class DualProblem:
         return DualPoint(variables, signed, float(value), np.concatenate(gradient))
 
     def _gamma_products(self, signed: np.ndarray) -> np.ndarray:
-        """``(Gamma o K) s``, ``n x P``."""
+        """Return ``(Gamma o K) s``, ``n x P``."""
         if self._squares is None:
             self._squares = self.gram**2
         if signed.shape[1] == 1:
@@ -187,9 +187,9 @@ def maximize(
 ) -> tuple[DualPoint, int]:
     """Maximise the dual objective by Nesterov's accelerated projected gradients.
 
-    Backtracking finds larger steps than the worst-case constants of the paper's theorems 4 and 10.
-    Momentum is reset when it points downhill. The search stops when the relative rise of the
-    objective over five steps is below ``tol``. Returns the best point and the number of steps.
+    Backtracking permits larger steps than the worst-case constants of the paper's theorems 4 and
+    10. Momentum is reset when it points downhill. The search stops when the objective's relative
+    increase over five steps is below ``tol``. Return the best point and the number of steps.
 
     Reference: Nesterov (1983), A method of solving a convex programming problem with convergence
     rate O(1/k^2); O'Donoghue and Candes (2015), Adaptive Restart for Accelerated Gradient Schemes.
@@ -218,7 +218,7 @@ def maximize(
 
 
 def _ascend(problem: DualProblem, point: DualPoint, constant: float) -> tuple[DualPoint, float]:
-    """A projected gradient step whose quadratic model is a lower bound of the objective."""
+    """Take a projected gradient step whose quadratic model is a lower bound of the objective."""
     while True:
         target = problem.project(point.variables + point.gradient / constant)
         move = target - point.variables

@@ -12,26 +12,26 @@ __all__ = ["LearnedKernel", "SmoothExtension"]
 
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-_PENALTIES = 10.0 ** np.arange(-3.0, 3.5, 0.5)  # ridges relative to the mean diagonal of K
+_PENALTIES = 10.0 ** np.arange(-3.0, 3.5, 0.5)  # ridge penalties relative to K's mean diagonal
 _DECOMPOSED = 1000  # largest number of rows for leave-one-out errors
 
 
 class SmoothExtension:
-    r"""The learned factor as a kernel function, by smoothed dual coefficients.
+    r"""Extension of the learned factor to a kernel function, by smoothed dual coefficients.
 
     The learned factor is ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``. Kernel ridge
-    regression with the base kernel predicts the signed dual coefficients of new inputs:
+    regression with the base kernel predicts signed dual coefficients at new and training inputs:
 
     .. math::
         F(x, x') = 1 + \frac{k(x, x')}{4 \eta} \sum_p \hat s_p(x) \hat s_p(x')
 
-    and of training inputs. Products and sums of kernels are kernels, so ``F`` and ``F k`` are
-    positive semi-definite for any ``s``. The ridge minimises the leave-one-out error of the
-    coefficients; if no ridge is better than zero coefficients, ``F`` is one.
+    Products and sums of kernels are kernels, so ``F`` and ``F k`` are positive semi-definite for
+    any ``s``. The ridge penalty minimises the leave-one-out error of the coefficients; ``F`` is
+    one if no penalty is better than zero coefficients.
 
     Args:
-        gram: ``K``, ``n x n``.
-        signed: ``s``, ``n x P``.
+        gram: Gram matrix ``K``, ``n x n``.
+        signed: Signed dual coefficients ``s``, ``n x P``.
         eta: Weight of the dual problem.
         spectrum: Eigenvalues and eigenvectors of ``K``, if known.
     """
@@ -53,16 +53,16 @@ class SmoothExtension:
         return math.isinf(self.ridge_)
 
     def features(self, cross: np.ndarray) -> np.ndarray:
-        """Features ``M x P``, given ``k`` with training rows ``M x n``."""
+        """Return features ``M x P``, given ``k`` with training rows ``M x n``."""
         return cross @ self.coefficients_
 
     def factor(self, gram: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """``F`` between inputs ``M x N``, from ``k`` and the features of both."""
+        """Return ``F``, ``M x N``, given ``k`` and the features of both inputs."""
         return 1.0 + (left @ right.T) * gram
 
 
 class LearnedKernel:
-    """``k(x, x') F(x, x')`` with ``F = 1 + k f(x)' f(x')`` for all inputs, from ``n x D`` rows."""
+    """Kernel ``k(x, x') F(x, x')`` with ``F = 1 + k f(x)' f(x')``, learned from ``n x D`` rows."""
 
     def __init__(self, base: Function, rows: np.ndarray, extension: SmoothExtension | None = None):
         self.base, self.rows = base, rows
@@ -71,7 +71,7 @@ class LearnedKernel:
             self.coefficients = extension.coefficients_
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
-        """Features ``f`` of inputs, ``N x P``; no columns for ``F = 1``."""
+        """Return features ``f`` of inputs, ``N x P``, without columns for ``F = 1``."""
         if not self.coefficients.size:
             return np.zeros((len(inputs), 0))
         return self.base(inputs, self.rows) @ self.coefficients
@@ -79,13 +79,13 @@ class LearnedKernel:
     def __call__(
         self, left: np.ndarray, right: np.ndarray, features: np.ndarray | None = None
     ) -> np.ndarray:
-        """Gram matrix ``M x N``; features of the second argument may be given."""
+        """Return the Gram matrix ``M x N``; features of the second argument may be given."""
         gram = self.base(left, right)
         features = self.features(right) if features is None else features
         if not features.shape[1]:
             return gram
         learned = self.features(left) @ features.T
-        learned *= gram  # in place: they are large
+        learned *= gram  # in place, because matrices are large
         learned += 1.0
         learned *= gram
         return learned
@@ -94,7 +94,7 @@ class LearnedKernel:
 def _smooth(
     gram: np.ndarray, signed: np.ndarray, spectrum: tuple[np.ndarray, np.ndarray] | None
 ) -> tuple[float, np.ndarray]:
-    """Ridge and coefficients of kernel ridge regression on the columns of ``signed``."""
+    """Return penalty and coefficients of kernel ridge regression of the columns of ``signed``."""
     scale = float(np.mean(np.diagonal(gram)))
     if not signed.any() or not scale > 0.0:
         return math.inf, np.zeros_like(signed)

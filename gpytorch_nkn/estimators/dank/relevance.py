@@ -1,4 +1,4 @@
-"""Relevance factor: a learned factor that narrows the kernel along relevant inputs."""
+"""Relevance factor, which narrows the kernel along relevant inputs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gpytorch_nkn.estimators.dank.svm import solve_svms
 
 __all__ = ["RelevanceKernel", "relevance_factor", "relevance_path"]
 
-_CUBE = 2**24  # differences in memory, 128 MB
+_CUBE = 2**24  # number of differences in memory: 128 MB
 _COLUMNS = 100  # largest number of columns with relevances
 
 
 @dataclass(frozen=True)
 class RelevanceKernel:
-    r"""Sum of a kernel that is narrower along relevant inputs and the base kernel.
+    r"""Weighted sum of the base kernel and a kernel that is narrower along relevant inputs.
 
     .. math::
         a\, k_m(x, x') \exp\Bigl(-\tfrac{1}{2} \sum_d w_d |x_d - x'_d|^p\Bigr) + (1 - a)\, k(x, x')
@@ -34,7 +34,7 @@ class RelevanceKernel:
     share: float = 1.0  # a
 
     def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Gram matrix ``M x N`` between tables ``M x D`` and ``N x D``."""
+        """Return the Gram matrix ``M x N`` of tables ``M x D`` and ``N x D``."""
         factor = relevance_factor(left, right, self.relevances, self.power)
         gram = self.share * self.wide(left, right) * factor
         if self.share < 1.0:
@@ -46,7 +46,7 @@ class RelevanceKernel:
 def relevance_factor(
     left: np.ndarray, right: np.ndarray, relevances: np.ndarray, power: int
 ) -> np.ndarray:
-    """``exp(-sum_d w_d |x_d - x'_d|^power / 2)``, ``M x N``: a kernel for powers 1 and 2."""
+    """Return ``exp(-sum_d w_d |x_d - x'_d|^power / 2)``, ``M x N``, a kernel for powers 1 and 2."""
     used = relevances > 0.0
     if not used.any():
         return np.ones((len(left), len(right)))
@@ -72,17 +72,17 @@ def relevance_path(
         \min_{w \ge 0} \; \frac{J(w)}{J(0)} + \lambda \rho \sum_d w_d, \qquad
         J(w) = \max_u \sum_p \bigl[c_p^\top u_p - \tfrac{1}{2} s_p^\top (F_w \circ K) s_p\bigr]
 
-    The learned factor of the paper minimises the same maximum over another set of factors with
-    another penalty. The penalty is linear in ``w``, so that relevances of irrelevant inputs are
-    exactly zero. By Danskin's theorem the gradient of ``J`` is the gradient at the SVMs' solution.
-    Of many columns only those with the steepest descent at 0 are used. L-BFGS-B starts each penalty
-    at the previous solution. ``J`` is not convex; the result is a minimum near ``w = 0``.
+    The paper's factor minimises the same maximum over another set of factors with another penalty.
+    The penalty is linear in ``w``, so that relevances of irrelevant inputs are exactly zero. By
+    Danskin's theorem the gradient of ``J`` is the gradient at the SVMs' solution. If there are many
+    columns, only columns with the steepest descent at 0 are used. L-BFGS-B starts each penalty at
+    the previous solution. ``J`` is not convex; the result is a minimum near ``w = 0``.
 
     Args:
         penalties: Values of ``lambda``.
-        scale: ``rho``, in units of the differences to their power.
-        power: Of the differences, 1 or 2.
-        max_iter: Iterations for each penalty.
+        scale: ``rho``, in units of powers of differences.
+        power: Power of the differences, 1 or 2.
+        max_iter: Largest number of iterations for each penalty.
         tol: Tolerance of the SVMs.
 
     Returns:
@@ -134,5 +134,5 @@ def relevance_path(
 
 
 def _differences(column: np.ndarray, power: int) -> np.ndarray:
-    """``|x_i - x_j|^power`` of all pairs of rows, ``n x n``."""
+    """Return ``|x_i - x_j|^power`` of all pairs of rows, ``n x n``."""
     return np.abs(column[:, None] - column) ** power

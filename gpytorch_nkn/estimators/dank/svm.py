@@ -1,4 +1,4 @@
-"""SVMs with a learned factor, trained by scikit-learn's SVC and SVR."""
+"""SVMs with a learned factor, trained by scikit-learn's SVC or SVR."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from gpytorch_nkn.estimators.dank.extension import SmoothExtension
 __all__ = ["FittedSVMs", "learn_svms", "plain_svms", "solve_svms"]
 
 _TOL = 1e-3  # tolerance of the optimality conditions, scikit-learn's default
-_CACHE = 500  # MB
+_CACHE = 500  # cache of scikit-learn in MB
 _MAX_STEPS = 10_000_000
-_FACTOR_TOL, _FACTOR_STEPS = 1e-6, 100  # of the dual problem with a factor
-_QUICK_TOL, _QUICK_STEPS = 1e-5, 50  # in comparisons of eta
-_LEAST_ETA = 1e-12  # least eta relative to the squared norm of the dual variables
+_FACTOR_TOL, _FACTOR_STEPS = 1e-6, 100  # tolerance and steps of the dual problem with a factor
+_QUICK_TOL, _QUICK_STEPS = 1e-5, 50  # tolerance and steps in comparisons of eta
+_LEAST_ETA = 1e-12  # smallest eta relative to the squared norm of the dual variables
 
 
 def solve_svms(
     gram: np.ndarray, blocks: Sequence[Block], *, tol: float = _TOL, quick: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Dual variables ``m`` and intercepts ``P`` of SVMs with a Gram matrix ``n x n``.
+    """Return dual variables ``m`` and intercepts ``P`` of SVMs with a Gram matrix ``n x n``.
 
-    There is one block, or one for each pair of classes. The tolerance is in units of labels or of
-    the standard deviation of targets; ``quick`` limits the steps for a nearly singular kernel.
+    ``blocks`` has one block, or one per pair of classes. The tolerance is in units of labels or of
+    the targets' standard deviation; ``quick`` limits the steps for a nearly singular kernel.
     """
     steps = 5_000 + 100 * len(gram) if quick else _MAX_STEPS
     if len(blocks) > 1:
@@ -56,7 +56,7 @@ def solve_svms(
 def _solve_pairs_of_classes(
     gram: np.ndarray, blocks: Sequence[Block], tol: float, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The SVMs of all pairs of classes, by one call."""
+    """Train the SVMs of all pairs of classes in one call."""
     num_classes = (1 + math.isqrt(1 + 8 * len(blocks))) // 2
     codes, upper = np.zeros(len(gram)), np.empty(len(gram))
     for second, block in enumerate(blocks[: num_classes - 1], start=1):
@@ -83,9 +83,9 @@ def _train(
     tol: float,
     steps: int,
 ) -> None:
-    machine.random_state = 0  # not NumPy's global random state
+    machine.random_state = 0  # avoids NumPy's global random state
     machine.set_params(kernel="precomputed", tol=tol, cache_size=_CACHE, max_iter=steps)
-    # Validation takes longer than the training of a small SVM.
+    # Skip validation, which takes longer than training a small SVM.
     with (
         config_context(assume_finite=True, skip_parameter_validation=True),
         warnings.catch_warnings(),
@@ -101,8 +101,8 @@ class FittedSVMs:
     variables: np.ndarray  # dual variables of all blocks, m
     signed: np.ndarray  # signed dual coefficients, n x P
     intercepts: np.ndarray
-    learned: np.ndarray | None = None  # coefficients that F was learned with; None for F = 1
-    steps: int = 1  # of the maximisation
+    learned: np.ndarray | None = None  # coefficients from which F was learned; None for F = 1
+    steps: int = 1  # number of steps of the maximisation
     extension: SmoothExtension | None = None
 
     @property
@@ -111,7 +111,7 @@ class FittedSVMs:
         return float(self.variables @ self.variables)
 
     def outputs(self, cross: np.ndarray) -> np.ndarray:
-        """Decision values ``M x P``, from the base kernel with training rows ``M x n``."""
+        """Return decision values ``M x P``, given base kernel values ``M x n``."""
         if self.extension is not None and not self.extension.is_trivial:
             features = self.extension.features(cross)
             cross = cross * self.extension.factor(cross, features, self.extension.features_)
@@ -119,7 +119,7 @@ class FittedSVMs:
 
 
 def plain_svms(gram: np.ndarray, blocks: Sequence[Block], *, quick: bool = False) -> FittedSVMs:
-    """SVMs with the base kernel itself."""
+    """Train SVMs with the base kernel."""
     variables, intercepts = solve_svms(gram, blocks, quick=quick)
     return FittedSVMs(variables, DualProblem(gram, blocks).signed(variables), intercepts)
 
@@ -133,9 +133,9 @@ def learn_svms(
     quick: bool = False,
     spectrum: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> FittedSVMs:
-    """Learn a factor from dual variables ``m``, extend it, and train SVMs with the kernel.
+    """Learn a factor, starting at dual variables ``m``, extend it, and train SVMs with the kernel.
 
-    ``quick`` takes fewer steps; ``spectrum`` holds the eigenvalues and eigenvectors of ``gram``, if
+    ``quick`` takes fewer steps; ``spectrum`` has the eigenvalues and eigenvectors of ``gram``, if
     known.
     """
     least = _LEAST_ETA * float(start @ start)
