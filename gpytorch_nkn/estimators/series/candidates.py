@@ -184,7 +184,10 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
         kernel = NeuralKernelNetwork.time_series(priors=options.priors, active_dims=_TIME)
         if isinstance(options.structure, NeuralKernelNetwork):
             kernel = deepcopy(options.structure)
-        how = {"restarts": _restarts(options, len(whole.time)), "recipe": options.recipe}
+        restarts = options.restarts
+        if restarts is None:
+            restarts = 20 if len(whole.time) <= _MANY else 6
+        how = {"restarts": restarts, "recipe": options.recipe}
     model = SeriesGP(x, y, kernel, options.priors, line=not is_sum)
     with one_thread(series):
         result = fit_best_of(
@@ -212,12 +215,6 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
     )
     member.limit(whole.time, whole.values)
     return member
-
-
-def _restarts(options: Any, num_rows: int) -> int:
-    if options.restarts is not None:
-        return options.restarts
-    return 20 if num_rows <= _MANY else 6
 
 
 def _sum(

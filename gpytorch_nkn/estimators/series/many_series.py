@@ -127,7 +127,7 @@ def forecast_many(
         )
     empty = np.full((horizon, len(columns)), np.nan)
     table = np.concatenate([found.get(number, empty) for number in range(len(tasks))])
-    times = [_continued(task.times, horizon) for task in tasks]
+    times = [_continued(task.target.index, horizon) for task in tasks]
     labels = [_NAME if column == "median" else f"{_NAME}-{column}" for column in columns]
     forecasts = pd.DataFrame(
         {
@@ -142,8 +142,7 @@ def forecast_many(
 class _Task(NamedTuple):
     """One series."""
 
-    times: pd.Index
-    target: np.ndarray
+    target: pd.Series  # over its times
     known: pd.DataFrame | None  # covariates over its times
     later: pd.DataFrame | None  # covariates over later times
 
@@ -172,38 +171,38 @@ def _tasks(
     frame: pd.DataFrame, future: pd.DataFrame | None, roles: tuple[str, str, str]
 ) -> tuple[pd.Index, list[_Task]]:
     """Names of the series, in the order in which they first appear, and a task for each."""
-    names, codes = _series_of(frame, "frame", roles)
+    _check_columns(frame, "frame", roles)
     id_col, time_col, target_col = roles
     times = _times(frame[time_col], time_col)
-    target = _numbers(frame[target_col], target_col)
+    target = pd.Series(_numbers(frame[target_col], target_col), times)
     extra = [column for column in frame.columns if column not in roles]
-    later = None
+    names = pd.Index(frame[id_col].unique())
+    later: dict[Any, pd.DataFrame | None] = dict.fromkeys(names)
     if extra and future is None:
         raise ValueError(
             f"frame has the further columns {', '.join(map(str, extra))}. Covariates need their "
             "future values (future=...); other columns must be dropped."
         )
     if future is not None:
-        later_names, later_codes = _series_of(future, "future", (id_col, time_col, *extra))
+        _check_columns(future, "future", (id_col, time_col, *extra))
         if not extra:
             raise ValueError("future has covariates, but frame has only its three columns.")
-        later_times = _times(future[time_col], time_col)
-        later = future[extra].set_axis(later_times)
-        groups = dict(zip(later_names, _groups(later_codes, len(later_names)), strict=True))
-    known = frame[extra].set_axis(times) if extra else None
-    tasks = []
-    for name, rows in zip(names, _groups(codes, len(names)), strict=True):
-        ahead = None if later is None else later.iloc[groups.get(name, [])]
-        tasks.append(
-            _Task(times[rows], target[rows], None if known is None else known.iloc[rows], ahead)
-        )
-    return names, tasks
+        ahead = future[extra].set_axis(_times(future[time_col], time_col))
+        later = dict.fromkeys(names, ahead[:0])
+        later |= dict(iter(_groups(ahead, future[id_col])))
+    known = _groups(frame[extra].set_axis(times), frame[id_col])
+    return names, [
+        _Task(series, rows if extra else None, later[name])
+        for (name, series), (_, rows) in zip(_groups(target, frame[id_col]), known, strict=True)
+    ]
 
 
-def _series_of(
-    frame: pd.DataFrame, argument: str, needed: Sequence[str]
-) -> tuple[pd.Index, np.ndarray]:
-    """Names of the series, and the number of the series of each row."""
+def _groups(rows: Any, names: pd.Series) -> Any:
+    """Pairs of names, in the order in which they first appear, and rows."""
+    return rows.groupby(names.to_numpy(), sort=False)
+
+
+def _check_columns(frame: pd.DataFrame, argument: str, needed: Sequence[str]) -> None:
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"{argument} must be a pandas data frame, got {type(frame).__name__}.")
     if len(set(needed)) < len(needed):
@@ -218,16 +217,9 @@ def _series_of(
         raise ValueError(f"{argument} has several columns of one name: {list(frame.columns)}.")
     if not len(frame):
         raise ValueError(f"{argument} has no rows.")
-    codes, names = pd.factorize(frame[needed[0]])
-    if (codes < 0).any():
-        raise ValueError(f"{argument} has {(codes < 0).sum()} rows without {needed[0]!r}.")
-    return pd.Index(names), codes
-
-
-def _groups(codes: np.ndarray, count: int) -> list[np.ndarray]:
-    """Rows of each series, in their order."""
-    ends = np.bincount(codes, minlength=count).cumsum()[:-1]
-    return np.split(np.argsort(codes, kind="stable"), ends)
+    unnamed = frame[needed[0]].isna().sum()
+    if unnamed:
+        raise ValueError(f"{argument} has {unnamed} rows without {needed[0]!r}.")
 
 
 def _times(column: pd.Series, name: str) -> pd.Index:
@@ -272,23 +264,23 @@ def _values(
     forecaster: NKNForecaster, horizon: int, level: tuple[float, ...], task: _Task
 ) -> np.ndarray:
     """Medians and ends of intervals ``horizon x C``."""
-    repeated = task.times[task.times.duplicated()].dropna()
+    times, seen = task.target.index, task.target.dropna().to_numpy()
+    repeated = times[times.duplicated()].dropna()
     if len(repeated):  # in long form usually a mistake, such as duplicated rows
         raise ValueError(
             f"{len(repeated)} rows repeat a time of the series, the first {repeated[0]}; drop or "
             "aggregate them."
         )
-    seen = task.target[~np.isnan(task.target)]
-    is_valid = seen.size >= 3 and np.isfinite(seen).all() and not task.times.hasnans
+    is_valid = seen.size >= 3 and np.isfinite(seen).all() and not times.hasnans
     if is_valid and is_constant(seen):
         return np.full((horizon, len(forecast_columns(level))), seen[0])
-    made = clone(forecaster).fit(pd.Series(task.target, task.times), covariates=task.known)
+    made = clone(forecaster).fit(task.target, covariates=task.known)
     if made._was_interrupted:
         raise KeyboardInterrupt
     later = task.later
     if later is not None and not made.time_axis_.has_dates:
         later = later.sort_index()  # rows over numbers are used in their order
-        later = later[later.index > task.times.max()].iloc[:horizon]
+        later = later[later.index > times.max()].iloc[:horizon]
     return made.forecast(horizon, level=level, covariates=later).to_numpy()
 
 
