@@ -533,7 +533,7 @@ def test_bad_series_are_named(x, y, error, match):
         ({"transform": "cube"}, ValueError, "got 'cube'"),
         ({"bounds": (0, 1)}, ValueError, "within the bounds, got -1"),
         ({"bounds": 1}, ValueError, "bounds must be.*got 1"),
-        ({"transform": "logit"}, ValueError, "needs bounds"),
+        ({"transform": "logit"}, ValueError, "needs finite bounds"),
         ({"quality": 3}, ValueError, "got 3"),
         ({"seasons": "monthly"}, ValueError, "got 'monthly'"),
         ({"seasons": [12, "a"]}, ValueError, "in units of time, got .12, 'a'"),
