@@ -1,4 +1,4 @@
-"""Ax's acquisition for ensembles, searched from coordinate sweeps."""
+"""Ax's acquisition for ensembles, optimised from coordinate sweeps."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class EnsembleAcquisition(Acquisition):
         )
 
     def _directions(self) -> list[bool]:
-        """Whether large values of each outcome are good; true by default."""
+        """Return whether larger values of each outcome are better; True by default."""
         weights = self._objective_weights
         wanted = weights.reshape(-1, weights.size(-1)).sum(0)
         if self._outcome_constraints is not None:  # A y <= b
@@ -70,7 +70,7 @@ class EnsembleAcquisition(Acquisition):
         return (wanted >= 0).tolist()
 
     def optimize(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Return candidates, acquisition values and weights; the arguments are the base's."""
+        """Return candidates, acquisition values and weights, as in the base class."""
         options = dict(kwargs.get("optimizer_options") or {})
         incumbent = self._incumbent()
         if incumbent is not None and "ic_generator" not in options:
@@ -80,7 +80,7 @@ class EnsembleAcquisition(Acquisition):
         return super().optimize(*args, **kwargs)
 
     def _incumbent(self) -> Tensor | None:
-        """Points to sweep from, best first, or ``None`` for spaces without sweeps."""
+        """Return points where sweeps start, best first; ``None`` for spaces without sweeps."""
         space = self.search_space_digest
         if space.ordinal_features or space.categorical_features:
             return None

@@ -1,4 +1,4 @@
-"""The report of a search with the client of Ax."""
+"""Report of a search with Ax's client."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def report_client(
 
 
 def _surrogate_node(strategy: Any) -> tuple[Any, Any]:
-    """The last node of a strategy that has a model, and its specification."""
+    """Return the last node of a strategy with a model, and its specification."""
     known = [
         (node, spec)
         for node in strategy.nodes_by_name.values()
@@ -141,7 +141,7 @@ def _surrogate_node(strategy: Any) -> tuple[Any, Any]:
 
 
 def _surrogate(adapter: Any, signature: str) -> Any:
-    """The model of one outcome."""
+    """Return the model of one outcome."""
     model, number = adapter.generator.surrogate.model, adapter.outcomes.index(signature)
     if isinstance(model, ModelList):
         return model.models[number]
@@ -152,13 +152,13 @@ def _surrogate(adapter: Any, signature: str) -> Any:
 
 
 def _learned(adapter: Any, kind: type, attribute: str) -> Any:
-    """An attribute of a transform, by parameter or outcome; empty without such a transform."""
+    """Return an attribute of a transform by parameter or outcome; empty without the transform."""
     known = adapter.transforms.values()
     return next((getattr(one, attribute, {}) for one in known if isinstance(one, kind)), {})
 
 
 def _name(adapter: Any, space: SearchSpace, parameter: str) -> str:
-    """The parameter, or the function of a range that the model has."""
+    """Return the name of a parameter, or of the function of it that the model uses."""
     if isinstance(space.parameters[parameter], RangeParameter):
         for kind, function in ((Logit, "logit"), (Log, "log10")):
             if parameter in _learned(adapter, kind, "transform_parameters"):
@@ -167,7 +167,7 @@ def _name(adapter: Any, space: SearchSpace, parameter: str) -> str:
 
 
 def _bounds(adapter: Any, space: SearchSpace) -> Tensor:
-    """Lower and upper ends ``2 x D`` of the model's inputs."""
+    """Return lower and upper bounds ``2 x D`` of the model's inputs."""
     space = deepcopy(space)
     for transform in adapter.transforms.values():
         space = transform.transform_search_space(space)
@@ -180,7 +180,7 @@ def _bounds(adapter: Any, space: SearchSpace) -> Tensor:
 
 
 def _choices(adapter: Any, space: SearchSpace) -> dict[str, dict[float, str]]:
-    """Values of the choices by their codes in the model."""
+    """Return the values of choices by their codes in the model."""
     found = {}
     observed = adapter.get_training_data().arm_data
     first = {name: observed[name].iloc[0] for name in space.parameters if name in observed}
@@ -193,7 +193,7 @@ def _choices(adapter: Any, space: SearchSpace) -> dict[str, dict[float, str]]:
 
 
 def _feasible(means: Any, constraints: Any) -> list[bool]:
-    """Which observed outcomes satisfy all constraints; missing outcomes do not."""
+    """Return whether observed outcomes satisfy all constraints; missing outcomes do not."""
     kept = np.ones(len(means), dtype=bool)
     for constraint in constraints:
         total = sum(weight * means[name] for name, weight in constraint.metric_weights)

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class _Joint(ScalarizedOutcomeConstraint):
-    """A constraint on several outcomes, in the class that Ax's functions check for."""
+    """Constraint on several outcomes, in the class that Ax's functions check for."""
 
     def __init__(self, constraint: OutcomeConstraint):
         OutcomeConstraint.__init__(
@@ -37,7 +37,7 @@ class _Joint(ScalarizedOutcomeConstraint):
 
 
 class JointConstraints(Transform):
-    """Keeps constraints on sums of outcomes, such as ``"cost + 2 * weight <= 3"``.
+    """Transform that keeps constraints on sums of outcomes, such as ``"cost + 2 * weight <= 3"``.
 
     Ax (1.3) applies such a constraint to its first outcome only, also relative to a baseline. This
     transform is the first outcome transform.
@@ -51,12 +51,12 @@ class JointConstraints(Transform):
         adapter: Adapter | None = None,
         fixed_features: ObservationFeatures | None = None,
     ) -> OptimizationConfig:
-        """Return the config with constraints on several outcomes as such."""
+        """Return the config with constraints on several outcomes marked."""
         return with_joint_constraints(optimization_config)
 
 
 class JointConstraintsAtLast(JointConstraints):
-    """The same after Ax's standardisation, which replaces such constraints."""
+    """The same transform after Ax's standardisation, which replaces these constraints."""
 
 
 class JointWinsorize(Winsorize):
@@ -69,7 +69,7 @@ class JointWinsorize(Winsorize):
 
 
 class JointBilogY(BilogY):
-    """Ax's BilogY for outcomes in no sum, because a sum of logarithms is another sum."""
+    """Ax's BilogY, applied only to outcomes that are in no constrained sum."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -78,7 +78,7 @@ class JointBilogY(BilogY):
 
 
 def with_joint_constraints(config: Any) -> Any:
-    """Mark constraints on several outcomes as such, in place."""
+    """Mark constraints on several outcomes, in place."""
     config.outcome_constraints = [
         _Joint(one) if len(one.metric_names) > 1 else one for one in config.outcome_constraints
     ]
@@ -97,7 +97,7 @@ def transforms() -> list[type[Transform]]:
 
 
 def _joint_outcomes(adapter: Adapter | None) -> set[str]:
-    """Outcomes in a constraint on several outcomes."""
+    """Return the outcomes in constraints on several outcomes."""
     config = None if adapter is None else adapter._optimization_config
     constraints = () if config is None else config.outcome_constraints
     joint = (one.metric_signatures for one in constraints if len(one.metric_names) > 1)

@@ -1,4 +1,4 @@
-"""A generation strategy of Ax with models of this package."""
+"""Ax generation strategy with models of this package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 
 __all__ = ["make_generation_strategy"]
 
-_AVERAGED = "averaged"  # name of the structure that stands for an ensemble
+_AVERAGED = "averaged"  # structure name for an ensemble
 
 
 def make_generation_strategy(

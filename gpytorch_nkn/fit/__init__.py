@@ -1,4 +1,4 @@
-"""Learning: restarts, budgets, progress, and the record of a fit."""
+"""Training: restarts, budgets, progress bars, and results."""
 
 from gpytorch_nkn.fit.best_of import evaluate_criterion as evaluate_criterion, fit_best_of
 from gpytorch_nkn.fit.in_stages import fit_in_stages

@@ -32,12 +32,12 @@ __all__ = ["CRITERIA", "evaluate_criterion", "fit_best_of"]
 Criterion = Literal["marginal_likelihood", "loo", "blocked_cv"]
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 
-# Kernels whose matrices have no structure.
+# Kernel classes with dense matrices.
 _DENSE = (NeuralKernelNetwork, MaternKernel, PeriodicKernel, RBFKernel, RQKernel)
 
-_NUM_BLOCKS = 8  # of "blocked_cv"
-_QUICK = 0.05  # seconds; a faster evaluation still runs after the budget has ended
-_PREPARING = 0.3  # fraction of the remaining time for start values, and their minimum in seconds
+_NUM_BLOCKS = 8  # number of blocks of "blocked_cv"
+_QUICK = 0.05  # evaluations that take fewer seconds than this may run after the end of the budget
+_PREPARING = 0.3  # fraction of the remaining time for start values, and its minimum in seconds
 
 
 @dataclass
@@ -54,7 +54,7 @@ class _Run:
     trace: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     def record(self, criterion: float) -> RestartRecord:
-        """Record of the restart for the result."""
+        """Return the restart's record."""
         numbers = self.evaluations, self.seconds, self.status, self.trace
         return RestartRecord(self.number, self.origin, self.loss, criterion, *numbers)
 
@@ -72,38 +72,36 @@ def fit_best_of(
     n_jobs: int | None = 1,
     progress: bool = True,
 ) -> FitResult:
-    """Train an exact GP from several starts and keep the best by a criterion.
+    """Train an exact GP from several starts, and select the best by a criterion.
 
-    Each restart maximises the log marginal likelihood plus the log density of the model's priors
-    by Adam and then L-BFGS.
-
-    If a restart fails (an error in the model, a loss that is not finite), the others continue.
-    Ctrl-C and the budget end the training and keep the best parameters so far.
+    Each restart maximises the log marginal likelihood plus the log prior density by Adam and then
+    L-BFGS. If a restart fails (an error in the model, a loss that is not finite), the others
+    continue. Ctrl-C or the end of the budget stops the training with the best parameters so far.
 
     Args:
-        model: An exact GP with a Gaussian likelihood, of one or several tasks (SingleTaskGP and
-            MultiTaskGP too), or a :class:`gpytorch_nkn.models.LaplaceGP`, fitted in place; or a
-            function that makes one, called once per restart with a random state that ``seed``
-            determines.
+        model: An exact GP with a Gaussian likelihood for one or several tasks (including
+            SingleTaskGP and MultiTaskGP), or a :class:`gpytorch_nkn.models.LaplaceGP`, trained in
+            place. A function that makes such a model is called once per restart, with a random
+            state determined by ``seed``.
         restarts: Number of starts.
         criterion: ``"marginal_likelihood"``, ``"loo"`` or ``"blocked_cv"``; see
-            ``gpytorch_nkn.fit.evaluate_criterion``. For series and extrapolation
-            ``"blocked_cv"`` guards against a restart that has over-fitted: each of eight
-            contiguous blocks must be predicted from the others.
-        initialize: Start values of each restart: ``"data"`` takes them from the training data
-            (:func:`gpytorch_nkn.initialization.initialize_model`); ``None`` keeps the model's
-            values, or those that the function draws; a function receives the model, the seed and
-            the restart's number and sets them.
+            ``gpytorch_nkn.fit.evaluate_criterion``. For series and extrapolation,
+            ``"blocked_cv"`` protects from overfitted restarts: each of eight contiguous blocks is
+            predicted from the others.
+        initialize: Start values of each restart. ``"data"`` computes them from the training data
+            (:func:`gpytorch_nkn.initialization.initialize_model`). ``None`` keeps the values in
+            the model. A function receives the model, the seed and the number of the restart, and
+            sets them.
         recipe: Optimiser settings; ``Recipe.paper()`` for the paper's settings.
         budget: Wall time in seconds of the whole call. The loss is evaluated at least once;
             restarts without time for a slow evaluation are recorded as failed.
-        seed: Determines every random draw; the global random state is left as it was.
-        n_jobs: Processes; ``None`` for the setting of ``joblib.parallel_config``, which chooses
-            threads, Dask or Ray, too. A restart whose worker is lost starts again.
-        progress: Show a progress bar, if standard error is a terminal.
+        seed: Determines all random draws, independently of the global random state.
+        n_jobs: Number of processes; ``None`` for the setting of ``joblib.parallel_config``, which
+            also selects threads, Dask or Ray. If a worker is lost, its restart begins again.
+        progress: Show a progress bar if standard error is a terminal.
 
     Returns:
-        The record of the fit. Its model is in eval mode with the best parameters.
+        Result of the fit, whose model is in eval mode with the best parameters.
 
     Raises:
         TypeError: The model is not one of the supported GPs.
@@ -111,7 +109,7 @@ def fit_best_of(
         ValueError: An option is invalid, the data are not finite, all restarts would start alike,
             or ``criterion`` is not the marginal likelihood for a LaplaceGP.
         RuntimeError: Every restart failed; the message lists why.
-        KeyboardInterrupt: Ctrl-C came before any restart had taken a step.
+        KeyboardInterrupt: Ctrl-C was pressed before any restart had taken a step.
     """
     check_recipe(recipe)
     recipe = Recipe() if recipe is None else recipe
@@ -133,7 +131,7 @@ def fit_best_of(
     with session.bar(steps, "fit", "step") as bar, session.interruptible():
         if n_jobs == 1 or len(pending) == 1:
             for number, run in enumerate(pending, 1):
-                spare = 0 if criterion == "marginal_likelihood" else number  # to score them
+                spare = 0 if criterion == "marginal_likelihood" else number  # time for scores
                 if _is_too_late(runs, session.seconds_left, 1 + spare):
                     run.status = "failed: interrupted by the budget before its first step"
                     continue
@@ -159,7 +157,7 @@ def fit_best_of(
     best = max(members, key=lambda number: records[number].criterion)
     chosen = copy_model(members[best]) if given is None else given
     chosen.load_state_dict(members[best].state_dict())
-    chosen.train()  # a BoTorch model transforms its inputs anew, by what its transforms learned
+    chosen.train()  # a BoTorch model transforms its inputs again, by its learned transforms
     chosen.eval()
     return FitResult(chosen, records, best, criterion, members, interrupted=session.interrupted)
 
@@ -173,7 +171,7 @@ def _check_options(restarts: int, criterion: str, initialize: object) -> None:
 
 
 def _check_size(model: ExactGP) -> None:
-    """Raise a MemoryError if dense covariance matrices do not fit; structured ones pass."""
+    """Raise a MemoryError if dense covariance matrices do not fit into memory."""
     kernel, _ = unwrap_scales(getattr(model, "covar_module", None))
     if isinstance(kernel, _DENSE):
         check_dense("An exact GP", model.train_targets.size(-1), model.train_targets)
@@ -186,12 +184,12 @@ def _prepare(
     session: Session,
     criterion: str,
 ) -> list[_Run]:
-    """Give every restart a model with start values, or fewer restarts where time runs out."""
+    """Create each restart's model with start values; fewer restarts if time runs out."""
     runs: list[_Run] = []
     seed = session.seed
     end = time.monotonic() + max(_PREPARING * session.seconds_left, _PREPARING)
     for number in range(restarts):
-        if number > 1 and time.monotonic() > end:  # two show whether all start alike
+        if number > 1 and time.monotonic() > end:  # two restarts show whether all start alike
             status = "failed: interrupted by the budget before its start values"
             runs.append(_Run(number, runs[0].origin, runs[0].model, status=status))
             continue
@@ -204,7 +202,7 @@ def _prepare(
                 f"criterion must be 'marginal_likelihood' for {type(made).__name__}, got "
                 f"{criterion!r}."
             )
-        # models that share a kernel would train it together
+        # models with a shared kernel would train it jointly
         run = _Run(number, "given" if made is model else "make_model", copy_model(made))
         run.model.train()
         try:
@@ -241,26 +239,26 @@ def _is_too_late(runs: Sequence[_Run], seconds_left: float, evaluations: int) ->
 def _train(
     run: _Run, recipe: Recipe, end: float, on_step: Callable[[], object], spare: int = 0
 ) -> None:
-    """Train one restart; a failure is recorded in its status.
+    """Train one restart, and record a failure in its status.
 
     Args:
         run: The restart.
         recipe: Optimiser settings.
-        end: Time of the monotonic clock.
+        end: Time of the monotonic clock at which to stop.
         on_step: Called after each step.
-        spare: Evaluations for which time must be left afterwards.
+        spare: Number of evaluations for which time must remain afterwards.
     """
     start = time.monotonic()
     flat = FlatParameters(run.model, end=end)
     flat.spare = spare
-    run.status = "interrupted"  # unless it comes to its end
+    run.status = "interrupted"  # replaced at the end of the training
     try:
         minimize(flat, recipe, on_step)
         if flat.evaluations == 0:
-            flat.evaluate()  # no steps were asked for
+            flat.evaluate()  # the recipe has no steps
         if flat.has_time:
             run.status = "ok"
-    except Exception as error:  # whatever a model's forward may raise: the others go on
+    except Exception as error:  # a model's forward may raise any error; other restarts continue
         run.status = f"failed: {type(error).__name__}: {error}"
     finally:
         flat.release()
@@ -279,14 +277,14 @@ def _train_in_processes(
     n_jobs: int,
     bar: tqdm,
 ) -> None:
-    # wall time: the monotonic clock of another machine has another zero
+    # wall time, because monotonic clocks of machines have different origins
     end = time.time() + session.seconds_left
     jobs = ((run, recipe, end) for run in pending)
     try:
         for _, run in as_finished(_train_in_worker, jobs, n_jobs):
             runs[run.number] = run
             bar.update(recipe.adam_steps + recipe.lbfgs_iterations)
-    except WORKER_LOST as error:  # repeatedly; keep the results of the other workers
+    except WORKER_LOST as error:  # lost repeatedly; keep the results of other workers
         for run in pending:
             if runs[run.number] is run and not math.isfinite(run.loss):
                 run.status = f"failed: its worker was lost ({type(error).__name__})"
@@ -298,7 +296,7 @@ def _train_in_worker(run: _Run, recipe: Recipe, end: float) -> _Run:
 
 
 def _score(run: _Run, criterion: str) -> float:
-    """Value of the criterion; a failure is recorded in the status of the run."""
+    """Return the value of the criterion, and record a failure in the status of the run."""
     if run.status.startswith("failed"):
         return math.nan
     try:
@@ -312,12 +310,12 @@ def _score(run: _Run, criterion: str) -> float:
 
 
 def evaluate_criterion(model: ExactGP, criterion: str, loss: float, num_blocks: int) -> float:
-    """Value of a criterion for a trained model in training mode.
+    """Return the value of a criterion for a trained model in training mode.
 
-    ``marginal_likelihood`` is the log posterior per point (with any priors). ``loo`` is the
+    ``marginal_likelihood`` is the log posterior per point, including priors. ``loo`` is the
     leave-one-out log predictive density. ``blocked_cv`` holds out contiguous blocks along the first
-    input column instead, which exposes overfitted hyperparameters. Both keep the hyperparameters
-    fixed and cost one matrix inverse.
+    input column, which reveals overfitted hyperparameters. The last two keep hyperparameters fixed
+    and take one matrix inverse.
     """
     if criterion == "marginal_likelihood":
         return -loss / model.train_targets.numel()
@@ -333,7 +331,7 @@ def evaluate_criterion(model: ExactGP, criterion: str, loss: float, num_blocks: 
     else:
         inputs, n = model.train_inputs[0], mean.size(-1)
         column = inputs.reshape(-1, *inputs.shape[-2:])[0, :, 0]
-        column = column.repeat_interleave(n // column.numel())  # the tasks of an input together
+        column = column.repeat_interleave(n // column.numel())  # tasks of an input are adjacent
         blocks = list(column.argsort(stable=True).tensor_split(min(num_blocks, n)))
         parts = zip(*posterior.leave_blocks_out(blocks), strict=True)
         back = torch.cat(blocks).argsort()

@@ -1,4 +1,4 @@
-"""Train an exact GP on a subset of its rows first, and on blocks of rows for large data."""
+"""Training of an exact GP on a subset of rows first, and on blocks of rows for large data."""
 
 from __future__ import annotations
 
@@ -44,39 +44,39 @@ def fit_in_stages(
     n_jobs: int = 1,
     progress: bool = True,
 ) -> FitResult:
-    r"""Train an exact GP from several starts, in far less time than :func:`fit_best_of` takes.
+    r"""Train an exact GP from several starts, in much less time than :func:`fit_best_of`.
 
-    Every start spends two thirds of its iterations on a subset of the rows, and the rest on all of
-    them. Below 500 rows each start has its own subset of two thirds and predicts the held-out third
-    before training on it; unlike leave-one-out densities, these predictions do not favour flexible
-    kernels. From 500 rows on the subset has 350 random rows. Beyond ``2 * block_size`` rows only
-    the best start continues, on a composite likelihood that treats random blocks of rows b as
-    independent:
+    Each start spends two thirds of its iterations on a subset of the rows, and the rest on all
+    rows. Below 500 rows each start has its own subset of two thirds, and predicts the held-out
+    third before training on it. Unlike leave-one-out densities, these predictions do not favour
+    flexible kernels. From 500 rows on, the subset has 350 random rows. Above ``2 * block_size``
+    rows only the best start continues, with a composite likelihood that treats random blocks of
+    rows b as independent:
 
     .. math:: \sum_{b} \log p(y_b \mid X_b, \theta) + \log p(\theta)
 
-    Its gradient has expectation zero at the true parameters, like that of the full likelihood. An
-    evaluation costs :math:`O(N B^2)` in place of :math:`O(N^3)` for blocks of B rows. Correlations
-    between blocks are ignored in training only: the model conditions on all its rows.
+    Like the gradient of the full likelihood, its gradient has expectation zero at the true
+    parameters. An evaluation takes :math:`O(N B^2)` instead of :math:`O(N^3)` time for blocks of B
+    rows. Only training ignores correlations between blocks; predictions condition on all rows.
 
     Args:
-        model: An exact GP over inputs ``N x D`` and targets ``N``, fitted in place. Up to
+        model: An exact GP with inputs ``N x D`` and targets ``N``, trained in place. Up to
             ``2 * block_size`` rows, targets may be ``K x N`` and the model a ``LaplaceGP``.
             Parameters must not have a batch dimension.
-        block_size: Rows of a block.
-        max_blocks: Largest number of blocks. Training ignores the rows beyond them, and uses fewer
-            blocks where the budget requires it.
+        block_size: Number of rows per block.
+        max_blocks: Largest number of blocks. Training ignores further rows, and uses fewer blocks
+            if the budget requires it.
         recipe: Optimiser settings of a start; ``None`` for 120 iterations of L-BFGS.
         restarts, budget, seed, n_jobs, progress: As in :func:`fit_best_of`.
 
     Returns:
-        The record of the last stage that took a step, marked ``interrupted`` if it did not finish.
+        Result of the last stage that took a step, marked ``interrupted`` if it did not finish.
         Losses are sums over the rows of that stage; members are conditioned on all rows. The model
-        is in eval mode. With 15 to 499 rows ``held_out`` has the predictions of held-out rows (of
-        latent values for a ``LaplaceGP``).
+        is in eval mode. With 15 to 499 rows, ``held_out`` has predictions of held-out rows (latent
+        values for a ``LaplaceGP``).
 
     Raises:
-        TypeError, ValueError, RuntimeError, KeyboardInterrupt: As :func:`fit_best_of`.
+        TypeError, ValueError, RuntimeError, KeyboardInterrupt: As in :func:`fit_best_of`.
         ValueError: ``block_size`` is below 2 or ``max_blocks`` below 1, or the model has a batch
             dimension.
 
@@ -85,7 +85,7 @@ def fit_in_stages(
     check_counts(2, block_size=block_size)
     check_counts(1, max_blocks=max_blocks, restarts=restarts)
     check_model(model)
-    model.train()  # the inputs before their transform
+    model.train()  # reverts the input transform
     inputs, targets = model.train_inputs[0], model.train_targets
     dims = (1, 2) if len(inputs) <= 2 * block_size else (1,)
     if len(model.train_inputs) != 1 or inputs.dim() != 2 or targets.dim() not in dims:
@@ -130,7 +130,7 @@ def fit_in_stages(
         num_blocks = 0
     if not session.is_over and num_blocks:
         starts, last = result.members, data
-        # if the last stage fails, the result on the subset is kept
+        # keep the result on the subset if the last stage fails
         with suppress(RuntimeError), session.interruptible():
             if is_many:
                 blocks = rows[: min(num_blocks, num_rows // block_size) * block_size]
@@ -165,7 +165,7 @@ def fit_in_stages(
 
 
 def _held_out(model: ExactGP, rows: Tensor, inputs: Tensor) -> HeldOut:
-    """Predictions of held-out rows, of latent values if the likelihood is not Gaussian."""
+    """Return predictions of held-out rows; latent values if the likelihood is not Gaussian."""
     if not has_evidence(model):
         return HeldOut(rows, *predict_observations(model, inputs[rows]))
     with torch.no_grad():
@@ -174,13 +174,13 @@ def _held_out(model: ExactGP, rows: Tensor, inputs: Tensor) -> HeldOut:
 
 
 def _seconds_of_a_step(result: FitResult) -> float:
-    """Wall time per evaluation of the loss, overheads included."""
+    """Return the wall time per evaluation of the loss, including overhead."""
     evaluations = sum(record.evaluations for record in result.restarts)
     return sum(record.seconds for record in result.restarts) / max(evaluations, 1) + 1e-9
 
 
 def _part_of(recipe: Recipe, share: float) -> Recipe:
-    """A recipe with a fraction of the iterations, at least one of each optimiser in use."""
+    """Return a recipe with a fraction of the iterations, at least one per optimiser in use."""
     adam, lbfgs = recipe.adam_steps, recipe.lbfgs_iterations
     return replace(
         recipe,
@@ -191,33 +191,33 @@ def _part_of(recipe: Recipe, share: float) -> Recipe:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Data of a model, or blocks of its rows."""
+    """Training data of a model, or blocks of its rows."""
 
-    inputs: Tensor  # ... x N x D
-    targets: Tensor  # ... x N
-    noise: Tensor | None  # variances ... x N, if they are known
+    inputs: Tensor  # inputs ... x N x D
+    targets: Tensor  # targets ... x N
+    noise: Tensor | None  # known noise variances ... x N, if any
 
     @classmethod
     def of(cls, model: ExactGP) -> _Rows:
-        """All rows of a model in training mode."""
+        """Return all rows of a model in training mode."""
         known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
         noise = model.likelihood.noise_covar.noise if known else None
         return cls(model.train_inputs[0], model.train_targets, noise)
 
     def some(self, rows: Tensor) -> _Rows:
-        """Rows with these numbers, of any shape."""
+        """Return the rows with indices ``rows`` of any shape."""
         noise = None if self.noise is None else self.noise[..., rows]
         return _Rows(self.inputs[rows], self.targets[..., rows], noise)
 
     def give(self, model: ExactGP) -> None:
-        """Let a model have these data, and their noise where it is known."""
+        """Set the data of a model, and the noise if it is known."""
         model.set_train_data(self.inputs, self.targets, strict=False)
         if self.noise is not None:
             model.likelihood.noise_covar.noise = self.noise
 
 
 def _best_on(models: list[ExactGP], data: _Rows) -> ExactGP:
-    """The model with the highest posterior given blocks of mostly unseen rows."""
+    """Return the model with the highest posterior density on blocks of mostly unseen rows."""
     losses = []
     for model in models:
         data.give(model.train())
@@ -228,7 +228,7 @@ def _best_on(models: list[ExactGP], data: _Rows) -> ExactGP:
 
 
 def _one_by_one(models: Iterable[tuple[ExactGP, _Rows]]) -> Callable[[], ExactGP]:
-    """Function that returns the next model at each call, with its data set."""
+    """Return a function that returns the next model, with its data set, at each call."""
 
     def with_data() -> Iterator[ExactGP]:
         for model, data in models:

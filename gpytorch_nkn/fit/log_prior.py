@@ -1,4 +1,4 @@
-"""Log density of all priors of a model, vectorised over parameters."""
+"""Log density of a model's priors, vectorised over parameters."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from gpytorch_nkn.layers import LogNormalPrior, ShrunkLogNormalPrior
 
 __all__ = ["LogPrior"]
 
-# Size of the perturbation of the parameters that reveals what each prior depends on.
+# Perturbation of the parameters by which the parameter of each prior is identified.
 _MOVES = (0.05, 2.0)
 
 
 class LogPrior:
-    """Normal, log-normal (shrunk, too) and gamma priors on parameters, and priors on frozen values.
+    """Normal, (shrunk) log-normal and gamma priors on parameters, and any priors on frozen values.
 
-    Their log densities are linear combinations of 1, x, x^2, log x and log^2 x of natural values x.
-    A perturbation of the parameters identifies the parameter whose natural value a prior's closure
-    returns.
+    Log densities are linear combinations of 1, x, x^2, log x and log^2 x of natural values x. A
+    perturbation of the parameters identifies the parameter that a prior's closure returns.
 
     Args:
         model: A model.
-        values: Its trained raw values, which the parameters are views of; perturbed temporarily.
-        pool: Their natural values.
+        values: Vector of trained raw values, shared with the parameters; it is perturbed
+            temporarily.
+        pool: Natural values of the parameters.
 
     Raises:
-        UnknownPartError: A prior has another distribution, or is not on a parameter.
+        UnknownPartError: A prior has another distribution or is not on a parameter.
     """
 
     def __init__(self, model: ExactGP, values: Tensor, pool: ParameterPool):
@@ -69,7 +69,7 @@ class LogPrior:
         self._log, self._log_square = self._log[self._indices], self._log_square[self._indices]
 
     def take_from(self, natural: np.ndarray, gradient: np.ndarray) -> float:
-        """Log density; subtracts its gradient with respect to natural values from ``gradient``."""
+        """Return the log density, and subtract its gradient (natural values) from ``gradient``."""
         curved = self._curvature * natural
         value = self._constant + natural @ (self._slope + curved)
         gradient -= self._slope + 2 * curved

@@ -20,8 +20,8 @@ from gpytorch_nkn.fit.training_loss import TrainingLoss
 
 __all__ = ["FlatParameters", "Recipe", "adam", "check_recipe", "lbfgs", "minimize"]
 
-_CONFIRM_EVERY = 100  # evaluations
-_MAX_FAILURES = 20  # consecutive evaluations without a finite loss
+_CONFIRM_EVERY = 100  # number of evaluations between comparisons with autograd
+_MAX_FAILURES = 20  # largest number of consecutive evaluations without a finite loss
 _DECAYS = (0.9, 0.999)  # Adam's betas
 _SHORT_DECAYS = (0.9, 0.99)  # Adam's betas in a recipe
 _EPSILON = 1e-8  # Adam's eps
@@ -29,15 +29,15 @@ _EPSILON = 1e-8  # Adam's eps
 
 @dataclass(frozen=True)
 class Recipe:
-    """Steps of Adam, then iterations of L-BFGS.
+    """Optimiser settings: steps of Adam, then iterations of L-BFGS.
 
-    From data-driven starts Adam nearly always finds the periods of a series, where L-BFGS alone
-    stops in the nearest poor optimum. L-BFGS then converges quickly.
+    From data-driven starts, Adam nearly always finds the periods of a series, whereas L-BFGS alone
+    stops at a poor local optimum nearby. L-BFGS then converges quickly.
 
     Attributes:
         adam_steps: Steps of Adam; 0 skips it.
         learning_rate: Learning rate of Adam.
-        anneal: Let the learning rate fall to zero over the second half.
+        anneal: Decrease the learning rate to zero over the second half.
         lbfgs_iterations: Largest number of L-BFGS iterations; 0 skips it.
     """
 
@@ -57,11 +57,11 @@ class Recipe:
 
     @classmethod
     def paper(cls) -> Recipe:
-        """Adam at 1e-3 for 20,000 steps (Sun et al. 2018, appendix J.1)."""
+        """Return the paper's settings: Adam with rate 1e-3 for 20,000 steps (appendix J.1)."""
         return cls(adam_steps=20_000, learning_rate=1e-3, anneal=False, lbfgs_iterations=0)
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step of Adam, counted from 0."""
+        """Return the learning rate of a step of Adam, counted from 0."""
         share = 2 * (1 - (step + 1) / (self.adam_steps + 1)) if self.anneal else 1.0
         return self.learning_rate * min(1.0, share)
 
@@ -73,26 +73,26 @@ def check_recipe(recipe: object) -> None:
 
 
 class FlatParameters:
-    """All trainable parameters of a model in one vector, and the best point visited so far.
+    """All trainable parameters of a model in one vector, and the best point so far.
 
-    Until :meth:`release` the parameters are views of the vector: updating one vector is an order
-    of magnitude cheaper than updating a hundred small tensors.
+    Until :meth:`release` the parameters are views of the vector, because updating one vector is an
+    order of magnitude faster than updating a hundred small tensors.
 
     Args:
         model: The model; its trainable parameters must have one dtype and device.
-        loss: Loss of the model, a scalar; ``None`` for the negative log posterior of an exact GP
-            in training mode, without autograd where :class:`TrainingLoss` knows the model.
+        loss: Scalar loss of the model; ``None`` for the negative log posterior of an exact GP in
+            training mode, without autograd if :class:`TrainingLoss` supports the model.
         end: Time of the monotonic clock at which to stop.
 
     Attributes:
-        values: All parameters, one after another.
-        gradients: Their gradients, filled by :meth:`evaluate`.
+        values: Concatenated parameters.
+        gradients: Gradients of the parameters, set by :meth:`evaluate`.
         bounds: Lower and upper bounds of raw values that no transform enforces.
-        best_loss: Lowest loss so far, infinite before the first finite one.
-        best_values: The parameters at that point.
-        evaluations: Evaluations so far.
-        seconds: Wall time of the last one.
-        spare: Evaluations for which time must be left after the last step.
+        best_loss: Lowest loss so far, infinite before the first finite loss.
+        best_values: Parameters with the lowest loss.
+        evaluations: Number of evaluations so far.
+        seconds: Wall time of the last evaluation.
+        spare: Number of evaluations for which time must remain after the last step.
         trace: Lowest loss so far after each evaluation.
 
     Raises:
@@ -126,16 +126,16 @@ class FlatParameters:
 
     @property
     def has_time(self) -> bool:
-        """Whether one more evaluation fits into the time left; true before the first one."""
+        """Whether one more evaluation fits into the remaining time; True before the first one."""
         if self.evaluations == 0:
             return True
-        more = 1 + self.spare + (self.closed_form is not None)  # confirmed in the end
+        more = 1 + self.spare + (self.closed_form is not None)  # the end compares with autograd
         return time.monotonic() + more * self.seconds < self.end
 
     def evaluate(self) -> float:
-        """Loss at the present point, infinite where the loss or its gradient is not finite.
+        """Return the loss at the current point; infinity if the loss or gradient is not finite.
 
-        An error in the model (a matrix that is not positive definite, for example) counts as an
+        An error in the model (for example, a matrix that is not positive definite) counts as an
         infinite loss, from which the optimisers step back. At the first point it is raised.
         """
         begin = time.monotonic()
@@ -165,7 +165,7 @@ class FlatParameters:
         return loss
 
     def _differentiate(self) -> float:
-        """Loss by autograd, with its gradient in :attr:`gradients`."""
+        """Compute the loss by autograd, and its gradient in :attr:`gradients`."""
         self.gradients.zero_()
         with torch.enable_grad():
             loss = self._loss()
@@ -175,10 +175,10 @@ class FlatParameters:
         return value
 
     def _find_closed_form(self, loss: float) -> TrainingLoss | None:
-        """The loss without autograd, if the model has one and it agrees with autograd.
+        """Return the closed-form loss if the model has one that agrees with autograd.
 
-        The two are compared at the present point and at a perturbed one, where parameters that are
-        zero cannot hide a difference.
+        Both are compared at the current point and at a perturbed point, where parameters of zero
+        cannot hide a difference.
         """
         if self._objective is None or self._objective.adds_loss:
             return None
@@ -186,22 +186,22 @@ class FlatParameters:
         try:
             closed_form = TrainingLoss(self._module, self.values)
             self.values.add_(0.05)
-            away = self._differentiate()  # before the closed form takes the memory of a matrix
+            away = self._differentiate()  # before the closed form allocates a matrix
             if not _agree(closed_form(), (away, self.gradients)):
                 return None
             self.values.copy_(here)
             return closed_form if _agree(closed_form(), (loss, gradients)) else None
-        except Exception:  # the model's own errors recur in its evaluations
+        except Exception:  # errors of the model occur again in its evaluations
             return None
         finally:
             self.values.copy_(here)
             self.gradients.copy_(gradients)
 
     def _confirm(self) -> None:
-        """Compare with the model's own loss at the best point; switch to autograd if it differs.
+        """Compare with autograd at the best point, and switch to autograd if the losses differ.
 
-        A model's ``forward`` may depend on the parameters (a clamped mean, for example). The state
-        then reverts to the last point where both agreed.
+        A model's ``forward`` may depend on parameters in other ways, for example by a clamped mean.
+        The state then reverts to the last point where both losses agreed.
         """
         if self.closed_form is None or self._confirmed[1] is self.best_values:
             return
@@ -211,7 +211,7 @@ class FlatParameters:
         try:
             with torch.no_grad():
                 loss = self._loss().item()
-        except Exception:  # of any kind; the best point must not be lost
+        except Exception:  # any error; the best point must not be lost
             loss = math.nan
         if math.isclose(loss, self.best_loss, rel_tol=1e-6, abs_tol=1e-6):
             self._confirmed = self.best_loss, self.best_values
@@ -224,7 +224,7 @@ class FlatParameters:
 
     @property
     def moved(self) -> Tensor:
-        """The vector that Adam updates."""
+        """Vector that Adam updates."""
         return self.values
 
     def slope(self) -> Tensor:
@@ -240,10 +240,10 @@ class FlatParameters:
         self.values.copy_(values)
 
     def release(self, values: Tensor | None = None) -> None:
-        """Set the model to the best point and give its parameters memory of their own.
+        """Set the model to the best point, with separate memory for each parameter.
 
         Args:
-            values: Another point to set the model to.
+            values: Point to use instead of the best point.
         """
         try:
             self._confirm()
@@ -262,10 +262,10 @@ def _agree(own: tuple[float, Tensor], other: tuple[float, Tensor]) -> bool:
 
 
 def _raw_bounds(model: nn.Module, values: Tensor) -> list[Tensor]:
-    """Bounds of trained raw values, infinite unless their constraint has no transform.
+    """Return bounds of trained raw values, infinite unless a constraint has no transform.
 
-    BoTorch constrains noise and lengthscales without a transform, so the optimiser must enforce
-    the bounds.
+    BoTorch constrains noise and lengthscales without a transform, so that the optimiser must
+    enforce the bounds.
     """
     bounds = [torch.full_like(values, end) for end in (-math.inf, math.inf)]
     stop = 0
@@ -313,9 +313,9 @@ def adam(
     rate: Callable[[int], float],
     decays: tuple[float, float] = _DECAYS,
 ) -> Iterator[float]:
-    """Take steps of Adam while there is time; yields the loss before each step.
+    """Take steps of Adam while time remains, and yield the loss before each step.
 
-    Where the loss or its gradient is not finite, Adam returns to the last finite point, resets its
+    If the loss or its gradient is not finite, Adam returns to the last finite point, resets its
     momentum and halves its steps. It stops after 20 consecutive failures.
 
     Args:
@@ -391,7 +391,7 @@ def lbfgs(flat: FlatParameters, iterations: int, on_step: Callable[[], object]) 
 class _Adam:
     """Adam on one tensor, updated in place.
 
-    On a vector of a hundred numbers a step takes a fraction of the time that ``torch.optim`` takes.
+    For a vector of a hundred numbers, a step takes a fraction of ``torch.optim``'s time.
 
     Reference: Kingma and Ba (2015), algorithm 1.
     """

@@ -1,4 +1,4 @@
-"""The negative log posterior of an exact Gaussian process."""
+"""Negative log posterior of an exact Gaussian process."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _GAUSSIAN = (
 
 
 def check_model(model: Any) -> None:
-    """Raise an error unless a model can be fitted here.
+    """Raise an error unless a model can be trained.
 
     Raises:
-        TypeError: The model is neither an exact GP with a Gaussian likelihood nor one with
+        TypeError: The model is not an exact GP with a Gaussian likelihood, and has no
             ``log_evidence``.
-        ValueError: There are no training data, or they are not finite or require gradients.
+        ValueError: Training data are missing, not finite, or require gradients.
     """
     if not isinstance(model, ExactGP) and not has_evidence(model):
         raise TypeError(f"model must be a gpytorch ExactGP, got {type(model).__name__}.")
@@ -57,22 +57,22 @@ def check_model(model: Any) -> None:
 
 
 def has_evidence(model: Any) -> bool:
-    """Whether a model has a log marginal likelihood of its own, as ``LaplaceGP`` has."""
+    """Whether a model, such as ``LaplaceGP``, defines its own log marginal likelihood."""
     return callable(getattr(model, "log_evidence", None))
 
 
 def noisy_prior(model: ExactGP) -> tuple[Tensor, Tensor]:
-    """Prior mean ``... x N`` and covariance with noise ``... x N x N`` at the training inputs.
+    """Return prior mean ``... x N`` and covariance with noise ``... x N x N`` at training inputs.
 
-    With several tasks N counts the tasks of each input, in the order of :func:`flat_targets`. The
-    model must be in training mode (where BoTorch models transform their inputs).
+    With several tasks, N counts all pairs of input and task, in the order of
+    :func:`flat_targets`. The model must be in training mode, for BoTorch's input transforms.
     """
     output = _noisy_prior(model)
     return output.mean, output.lazy_covariance_matrix.to_dense()
 
 
 def flat_targets(model: ExactGP) -> Tensor:
-    """Training targets ``... x N``; targets ``... x n x T`` of T tasks are flattened, task last."""
+    """Return training targets ``... x N``, with ``... x n x T`` targets of T tasks flattened."""
     targets = model.train_targets
     is_multitask = isinstance(model.likelihood, MultitaskGaussianLikelihood)
     return targets.flatten(-2) if is_multitask else targets
@@ -93,7 +93,7 @@ def _noisy_prior(model: ExactGP) -> MultivariateNormal:
 
 
 def log_prior(model: Module, like: Tensor) -> Tensor:
-    """Log density of all priors of a model, a scalar of the kind of a tensor."""
+    """Return the log density of a model's priors, with the dtype and device of ``like``."""
     total = like.new_zeros(())
     for _, module, prior, get, _ in model.named_priors():
         total = total + prior.log_prob(get(module)).sum().to(total)
@@ -101,7 +101,7 @@ def log_prior(model: Module, like: Tensor) -> Tensor:
 
 
 class Objective:
-    """Negative log marginal likelihood less log priors, summed over outputs.
+    """Negative log marginal likelihood minus log priors, summed over outputs.
 
     Args:
         model: An exact GP in training mode.
@@ -113,7 +113,7 @@ class Objective:
         self.adds_loss = any(part._added_loss_terms for part in parts)
 
     def __call__(self) -> Tensor:
-        """The loss, a scalar."""
+        """Return the scalar loss."""
         if has_evidence(self.model):
             value = self.model.log_evidence().sum()
         else:

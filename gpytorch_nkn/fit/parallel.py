@@ -1,4 +1,4 @@
-"""Parallel execution by joblib with any of its backends: threads, processes, Dask or Ray."""
+"""Parallel execution by any joblib backend: threads, processes, Dask or Ray."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from gpytorch_nkn.settings import kernel_evaluation
 
 __all__ = ["WORKER_LOST", "as_finished"]
 
-#: What a backend raises when a worker is gone; Dask's and Ray's come by :func:`_is_lost`.
+#: Errors that backends raise for lost workers; :func:`_is_lost` recognises Dask's and Ray's.
 WORKER_LOST = (BrokenExecutor, CancelledError)
 
 _LOST_ELSEWHERE = (
     *("KilledWorker", "FutureCancelledError", "CommClosedError"),  # Dask's
     *("RayActorError", "WorkerCrashedError", "NodeDiedError"),
 )
-_ROUND = 4  # tasks per worker and round, for backends that return lists only
-_ATTEMPTS = 3  # consecutive attempts without a result
-_KEPT = 2  # shared objects that a worker caches
+_ROUND = 4  # number of tasks per worker and round, for backends that return lists only
+_ATTEMPTS = 3  # largest number of consecutive attempts without a result
+_KEPT = 2  # number of shared objects that a worker caches
 
 
 def as_finished(
@@ -42,19 +42,19 @@ def as_finished(
     *,
     shared: Any = None,
 ) -> Generator[tuple[int, Any]]:
-    """Yield pairs of a task's number and ``function(*task)`` in the order in which tasks finish.
+    """Yield each task's number and ``function(*task)``, in the order in which tasks finish.
 
-    Parallel tasks have one thread each. They use this process's default dtype and kernel
-    evaluation, so that results do not depend on where a task runs. Tasks of a lost worker (killed,
-    out of memory, a machine that is switched off) restart on another one. Backends that return
-    lists only (Ray, multiprocessing) run rounds of a few tasks.
+    Parallel tasks use one thread each, and this process's default dtype and kernel evaluation, so
+    that results do not depend on where a task runs. If a worker is lost (killed, out of memory,
+    machine switched off), its tasks start again on another worker. Backends that return lists only
+    (Ray, multiprocessing) run rounds of a few tasks.
 
     Args:
         function: Function of an importable module.
         tasks: Arguments of each task, drawn as workers become free.
-        n_jobs: Number of jobs as in joblib; ``joblib.parallel_config`` chooses the backend.
-        shared: First argument of every task, sent to each worker only once (by Ray with every
-            task); ``None`` for none.
+        n_jobs: Number of jobs as in joblib; ``joblib.parallel_config`` selects the backend.
+        shared: First argument of every task, sent to each worker once (by Ray with every task);
+            ``None`` for no shared argument.
 
     Raises:
         Exception: One of ``WORKER_LOST``, Dask's ``KilledWorker`` or Ray's ``RayActorError``, after
@@ -121,7 +121,7 @@ def _call(
     is_elsewhere = os.getpid() != parent
     before = torch.get_default_dtype()
     if not is_alone:
-        torch.set_num_threads(1)  # more threads would compete with other tasks
+        torch.set_num_threads(1)  # additional threads would compete with other tasks
     if is_elsewhere:
         torch.set_default_dtype(dtype)
     try:
@@ -137,10 +137,10 @@ def _call(
 
 
 class _SharedPayload:
-    """An object that is sent to each worker once.
+    """Object that is sent to each worker once.
 
-    It is pickled into one array of bytes, which joblib memory-maps and Dask scatters. A worker
-    unpickles it once.
+    The object is pickled into one array of bytes, which joblib memory-maps and Dask scatters. Each
+    worker unpickles it once.
     """
 
     def __init__(self, value: Any):
@@ -149,7 +149,7 @@ class _SharedPayload:
         self._bytes: np.ndarray | None = None
 
     def open(self) -> Any:
-        """The object itself in this process, one copy for all tasks in a worker."""
+        """Return the object itself in this process, or one copy for all tasks of a worker."""
         if self._value is not None:
             return self._value
         if self._key not in _opened:

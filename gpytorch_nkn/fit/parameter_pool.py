@@ -12,11 +12,11 @@ from gpytorch_nkn.kernels.evaluation import has_softplus
 
 __all__ = ["ParameterPool", "UnknownPartError", "require", "to_numpy"]
 
-_THRESHOLD = 20  # above it PyTorch's softplus is the identity
+_THRESHOLD = 20  # value above which PyTorch's softplus is the identity
 
 
 class UnknownPartError(Exception):
-    """The model has a part without a closed-form gradient in this module."""
+    """A part of the model has no closed-form gradient in this package."""
 
 
 def require(condition: bool, what: str) -> None:
@@ -33,18 +33,18 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
 class ParameterPool:
     """Natural values of all trained parameters, constants and simplex weights in one vector.
 
-    The vector is short, and NumPy's overhead per operation is a fraction of PyTorch's.
+    NumPy is used because it has less overhead than PyTorch for such short vectors.
 
     Args:
         model: A model.
-        values: The raw values of its trained parameters, one after another.
+        values: Concatenated raw values of the model's trained parameters.
 
     Raises:
         UnknownPartError: A constraint has a transform other than softplus.
 
     Attributes:
-        num_trained: Number of trained values, which come first.
-        size: Length of the vector so far.
+        num_trained: Number of trained values, at the start of the vector.
+        size: Current length of the vector.
     """
 
     def __init__(self, model: ExactGP, values: Tensor):
@@ -68,7 +68,7 @@ class ParameterPool:
         self._softplus, self._lower = np.concatenate(softplus), np.concatenate(lower)
         self._constants = [np.empty(self.size)]
         self._rows: list[np.ndarray] = []  # indices of the logits of each simplex
-        self._shares: list[np.ndarray] = []  # indices of its weights
+        self._shares: list[np.ndarray] = []  # indices of the weights of each simplex
 
     @property
     def spans(self) -> list[slice]:
@@ -76,26 +76,26 @@ class ParameterPool:
         return list(self._spans.values())
 
     def add_constants(self, values: Tensor) -> np.ndarray:
-        """Append constants; returns their indices in the shape of ``values``."""
+        """Append constants, and return their indices in the shape of ``values``."""
         numbers = to_numpy(values)
         self._constants.append(numbers.ravel())
         self.size += numbers.size
         return np.arange(self.size - numbers.size, self.size).reshape(numbers.shape)
 
     def indices(self, parameter: Tensor) -> np.ndarray | None:
-        """Indices of a parameter's natural values, in its shape; ``None`` if it is frozen."""
+        """Return indices of a parameter's natural values, in its shape; ``None`` if frozen."""
         span = self._spans.get(id(parameter))
         return None if span is None else np.arange(span.start, span.stop).reshape(parameter.shape)
 
     def add_shares(self, logits: np.ndarray) -> np.ndarray:
-        """Append the softmax of rows of logits at indices ``R x K``; returns its indices."""
+        """Append the softmax of rows of logits at indices ``R x K``, and return its indices."""
         indices = self.add_constants(torch.zeros(logits.shape))
         self._rows.extend(logits)
         self._shares.append(indices.ravel())
         return indices
 
     def finish(self) -> None:
-        """Prepare the arrays of all appended numbers, before the first evaluation."""
+        """Prepare the arrays for evaluation, after all values are appended."""
         lengths = [len(row) for row in self._rows]
         self._template = np.concatenate(self._constants)
         self._logits = np.concatenate([np.arange(0), *self._rows])
@@ -110,7 +110,7 @@ class ParameterPool:
 
     @np.errstate(under="ignore")  # small terms vanish
     def natural(self) -> np.ndarray:
-        """Natural values of the trained parameters."""
+        """Return the natural values of the trained parameters."""
         natural = to_numpy(self._values).copy()
         raw = natural[self._softplus]
         smooth = np.log1p(np.exp(np.minimum(raw, _THRESHOLD)))
@@ -119,7 +119,7 @@ class ParameterPool:
 
     @np.errstate(under="ignore")  # small terms vanish
     def numbers(self) -> np.ndarray:
-        """All numbers."""
+        """Return the whole vector."""
         numbers = self._template.copy()
         numbers[: self.num_trained] = self.natural()
         if self._rows:
@@ -132,7 +132,7 @@ class ParameterPool:
 
     @np.errstate(under="ignore")  # small terms vanish
     def vjp(self, numbers: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Gradient with respect to the raw values.
+        """Return the gradient with respect to the raw values.
 
         Args:
             numbers: Result of :meth:`numbers`.

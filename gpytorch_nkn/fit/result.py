@@ -1,4 +1,4 @@
-"""The record of a fit."""
+"""Results of a fit."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ S = TypeVar("S", bound=Start)
 
 
 class Fit(Generic[S]):
-    """Model of a fit, its starts, and the number of the best one."""
+    """Trained model, its starts, and the number of the best start."""
 
     model: Any
     restarts: list[S]
     best: int
 
-    # Heading, attribute and format of each printed column.
+    # Heading, attribute name and format of each printed column.
     _columns: ClassVar[tuple[tuple[str, str, str], ...]] = ()
 
     @property
@@ -77,8 +77,8 @@ class RestartRecord(Start):
         seconds: Wall time. Restarts in one batch share the time equally.
         status: ``ok``, ``interrupted`` (kept at its best point), or ``failed: ...`` with the
             reason.
-        trace: Lowest loss so far after each evaluation, in nats: a vector of length
-            ``evaluations``, infinite before the first finite loss.
+        trace: Lowest loss so far after each evaluation, a vector of length ``evaluations`` in
+            nats, infinite before the first finite loss.
     """
 
     number: int
@@ -93,7 +93,7 @@ class RestartRecord(Start):
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Predictions of rows that a restart held out.
+    """Predictions of held-out rows.
 
     Attributes:
         rows: Indices of the rows, ``H``.
@@ -108,17 +108,17 @@ class HeldOut:
 
 @dataclass
 class FitResult(Fit[RestartRecord]):
-    """The best model of a fit, and every restart.
+    """Best model of a fit, and records of all restarts.
 
     Attributes:
         model: The given model (or the best one of ``make_model``) in eval mode, with the parameters
             of the best restart.
         restarts: One record per restart, in order.
         best: Number of the best restart.
-        criterion: Name of the criterion that selected it.
-        members: Trained copies of the restarts that did not fail, by number.
-        held_out: Predictions of held-out rows, by number of the member; empty if no start held
-            rows out.
+        criterion: Name of the criterion by which the best restart was selected.
+        members: Trained copies of the model for successful restarts, by number.
+        held_out: Predictions of held-out rows by number of the member; empty without held-out
+            rows.
         interrupted: Whether Ctrl-C ended the training.
     """
 
@@ -138,14 +138,14 @@ class FitResult(Fit[RestartRecord]):
     )
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of new observations at ``x`` under the best model.
+        """Predict mean and variance of new observations at ``x`` by the best model.
 
         Args:
             x: Inputs ``N x D``.
 
         Returns:
-            Mean and variance (noise included) in units of the targets, ``N`` each (``N x m`` for
-            a BoTorch model, un-transformed).
+            Mean and variance (noise included) in units of the targets, ``N`` each, or ``N x m``
+            for a BoTorch model.
         """
         return predict_observations(self.model, x)
 
@@ -160,17 +160,16 @@ def _exact() -> Iterator[None]:
 
 
 def predict_observations(model: ExactGP, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of new observations at ``x`` under a model, left in eval mode.
+    """Predict mean and variance of new observations at ``x``, and leave the model in eval mode.
 
-    With known noise (FixedNoiseGaussianLikelihood), a new observation has the mean of the training
-    noise.
+    With known noise (FixedNoiseGaussianLikelihood), new observations have the mean training noise.
     """
     model.eval()
     with torch.no_grad():
         if hasattr(model, "posterior"):  # a BoTorch model undoes its outcome transform itself
             posterior = model.posterior(x, observation_noise=True)
             return posterior.mean, posterior.variance
-        # The settings are global and not thread-safe.
+        # GPyTorch's settings are global and not thread-safe.
         with _LOCK, warnings.catch_warnings(), _exact():
             warnings.simplefilter("ignore", GPInputWarning)  # predicting at training inputs is fine
             latent = model(x)
@@ -183,7 +182,7 @@ def predict_observations(model: ExactGP, x: Tensor) -> tuple[Tensor, Tensor]:
 
 @contextmanager
 def evaluating(model: ExactGP) -> Iterator[None]:
-    """Switch to eval mode for a block; BoTorch's models transform their inputs there."""
+    """Switch to eval mode inside a context; BoTorch's models then transform their inputs."""
     modes = [(module, module.training) for module in model.modules()]
     changes = any(mode for _, mode in modes)
     if changes:  # switching hundreds of modules takes as long as a small matrix
@@ -198,12 +197,12 @@ def evaluating(model: ExactGP) -> Iterator[None]:
 
 
 def copy_model(model: ExactGP) -> ExactGP:
-    """Deep copy without the caches of a prediction, which hold graph tensors."""
+    """Return a deep copy without prediction caches, whose graph tensors cannot be copied."""
     return _copied(model, {})
 
 
 def with_kernel(model: ExactGP, kernel: Kernel) -> ExactGP:
-    """As :func:`copy_model`, with ``kernel`` itself in place of a copy of ``covar_module``."""
+    """Return :func:`copy_model`, with ``kernel`` itself as ``covar_module``."""
     return _copied(model, {id(model.covar_module): kernel})
 
 
@@ -211,7 +210,7 @@ def _copied(model: ExactGP, instead: dict[int, Any]) -> ExactGP:
     modes = [(module, module.training) for module in model.modules()]
     model.train()  # clears GPyTorch's prediction caches
     memo = dict(instead)
-    for module, _ in modes:  # most of the hundreds of dictionaries of a module's hooks are empty
+    for module, _ in modes:  # most of the hundreds of hook dictionaries are empty
         for value in vars(module).values():
             if type(value) in (OrderedDict, dict, set) and not value:
                 memo[id(value)] = type(value)()

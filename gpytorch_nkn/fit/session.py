@@ -1,4 +1,4 @@
-"""Time budget, interruption, progress, random numbers and option checks of a training."""
+"""Time budget, interrupts, progress bars, random numbers and option checks of training."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = [
 
 S = TypeVar("S")
 
-_SEEDS = 2**43  # a million times as many still fit into torch's seeds of 63 bits
+_SEEDS = 2**43  # bound of seeds; a million times as many fit into torch's 63-bit seeds
 
-# Frames that warnings skip: the package, decorators and context managers.
+# Stack frames that warnings skip: the package, decorators and context managers.
 _OURS = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
     os.path.join(os.path.dirname(torch.__file__), "utils", "_contextlib.py"),
@@ -40,21 +40,20 @@ _OURS = (
 
 
 class Session:
-    """Time budget, interruption, progress bars and random numbers of one training.
+    """Time budget, interrupts, progress bars and random numbers of one training run.
 
     Args:
         budget: Wall time in seconds from now; ``None`` for no limit.
         seed: Seed of :meth:`generator`.
-        progress: Show progress bars, if standard error is a terminal.
+        progress: Show progress bars if standard error is a terminal.
 
     Attributes:
         end: Time of the monotonic clock at which to stop; infinite without a budget.
-        interrupted: Whether Ctrl-C ended a block of :meth:`interruptible` or a part of the
-            training.
+        interrupted: Whether Ctrl-C ended an :meth:`interruptible` block or a part of the training.
 
     Raises:
         TypeError: ``seed`` is not an integer.
-        ValueError: ``budget`` is not positive, or ``seed`` is beyond 43 bits.
+        ValueError: ``budget`` is not positive, or ``seed`` exceeds 43 bits.
     """
 
     def __init__(self, *, budget: float | None = None, seed: int = 0, progress: bool = True):
@@ -78,15 +77,15 @@ class Session:
         return self.interrupted or time.monotonic() >= self.end
 
     def part(self, share: float = 1.0) -> float | None:
-        """Budget of a part of the training: a fraction of the time left."""
+        """Return the budget of a part of the training, a fraction of the remaining time."""
         return None if self.budget is None else max(share * self.seconds_left, 1e-3)
 
     def generator(self) -> torch.Generator:
-        """New random generator; the global random state does not change."""
+        """Return a new random generator; the global random state does not change."""
         return torch.Generator().manual_seed(self.seed)
 
     def bar(self, total: int | None, desc: str, unit: str = "it") -> tqdm:
-        """A progress bar, to be used in a ``with`` statement."""
+        """Return a progress bar for a ``with`` statement."""
         return progress_bar(self.progress, total, desc, unit)
 
     @contextmanager
@@ -95,11 +94,11 @@ class Session:
         reached: Callable[[], object] = lambda: True,
         message: str | Callable[[], str] | None = None,
     ) -> Iterator[None]:
-        """Block that Ctrl-C ends without an error, if there is a result to keep.
+        """Let Ctrl-C end a block without an error if a result exists.
 
         Args:
-            reached: Returns whether there is a result; without one Ctrl-C is raised again.
-            message: Text of the warning about what is kept; ``None`` for no warning.
+            reached: Returns whether a result exists; otherwise KeyboardInterrupt is raised again.
+            message: Warning about the result that is kept; ``None`` for no warning.
         """
         try:
             yield
@@ -112,11 +111,12 @@ class Session:
 
 
 class Best(Generic[S]):
-    """The state with the highest value so far.
+    """State with the highest value so far.
 
     Attributes:
-        value: Its value, minus infinity before the first state.
-        state: The state, ``None`` before the first one, which is kept whatever its value.
+        value: Highest value, or -infinity before the first state.
+        state: State with this value, or ``None`` before the first state. The first state is kept
+            for any value.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Best(Generic[S]):
         self.state: S | None = None
 
     def update(self, value: float, state: Callable[[], S]) -> bool:
-        """Call ``state`` and keep its result if ``value`` is the highest; returns whether it is."""
+        """If ``value`` is the highest so far, keep the result of ``state()`` and return True."""
         if self.state is not None and not value > self.value:
             return False
         self.value, self.state = -math.inf if math.isnan(value) else value, state()
@@ -186,7 +186,7 @@ def check_number(
 
 
 def options_of(trainer: Callable[..., Any]) -> set[str]:
-    """Names of the keyword-only arguments of a trainer."""
+    """Return the names of a trainer's keyword-only arguments."""
     parameters = inspect.signature(trainer).parameters.values()
     return {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
@@ -194,14 +194,14 @@ def options_of(trainer: Callable[..., Any]) -> set[str]:
 def progress_bar(
     progress: bool, total: int | None = None, desc: str | None = None, unit: str = "it"
 ) -> tqdm:
-    """Progress bar, disabled unless ``progress`` is true and standard error is a terminal."""
+    """Return a progress bar, shown only with ``progress`` and on a terminal (standard error)."""
     stream = sys.stderr
     shown = progress and stream is not None and stream.isatty()
     return tqdm(total=total, desc=desc, unit=unit, disable=not shown, leave=False)
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn with the location of the caller outside the package."""
+    """Issue a warning at the location of the caller outside the package."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""Checks of data size and free memory before long work."""
+"""Checks of data size and free memory before long computations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CGROUPS = (
     ("memory.max", "memory.current"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
 )
-# Peak number of N x N matrices in a step of an exact GP.
+# Peak number of N x N matrices in a training step of an exact GP.
 _MATRICES = 3
 # Models for more rows.
 _MANY_ROWS = "SparseNKNGP, VariationalNKNGP (by mini-batches) or NKNRegressor"
@@ -28,9 +28,9 @@ class SizeWarning(UserWarning):
 
 
 def free_bytes(device: torch.device | str | None = None) -> float:
-    """Free memory in bytes on the machine (within its control group) or on a CUDA device.
+    """Return free memory in bytes on the machine (or its control group) or a CUDA device.
 
-    Infinite where it cannot be determined.
+    Return infinity if free memory is unknown.
     """
     if device is not None and torch.device(device).type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
@@ -46,13 +46,13 @@ def check_memory(
 
     Args:
         name: Name of the class or function.
-        needed: Bytes.
-        size: Size of the data in words, such as ``"1,000,000 rows"``.
+        needed: Size of the allocation in bytes.
+        size: Description of the data's size, such as ``"1,000,000 rows"``.
         instead: Models to use instead.
         device: Device of the memory.
 
     Raises:
-        MemoryError: It does not fit.
+        MemoryError: The allocation does not fit.
     """
     free = free_bytes(device)
     if needed > free:
@@ -66,7 +66,7 @@ def check_dense(name: str, num_rows: int, like: Tensor, instead: str = _MANY_ROW
     """Check that covariance matrices with the dtype and device of ``like`` fit into memory.
 
     Raises:
-        MemoryError: They do not fit.
+        MemoryError: The matrices do not fit.
     """
     needed = _MATRICES * float(num_rows) ** 2 * like.element_size()
     check_memory(name, needed, f"{num_rows:,} rows", instead, like.device)
@@ -78,9 +78,9 @@ def warn_of_size(name: str, count: int, most: int, what: str, unit: str = "rows"
     Args:
         name: Name of the class or function.
         count: Number of rows.
-        most: Intended maximum.
-        what: Sentence about the consequence and the alternative.
-        unit: What is counted.
+        most: Largest intended number of rows.
+        what: Sentence on the consequence and the alternative.
+        unit: Unit of the count.
     """
     if count > most:
         warn_user(f"{name} is for up to {most:,} {unit}, got {count:,}: {what}", SizeWarning)

@@ -1,4 +1,4 @@
-"""Loss and gradient of a training step in closed form, for models with known parts."""
+"""Closed-form loss and gradient of a training step, for models with known parts."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ __all__ = ["TrainingLoss", "UnknownPartError"]
 class TrainingLoss:
     """Negative log posterior of an exact GP and its gradient, without autograd.
 
-    At a few hundred points the overhead of autograd and GPyTorch's modules exceeds the cost of
-    evaluating a network many times over. Here one operation transforms all raw parameters, the
-    likelihood uses the memory of one matrix, and every gradient is explicit. The loss of a batch of
-    outputs is a sum over its elements.
+    At a few hundred points, autograd and GPyTorch's modules take many times as long as evaluating
+    a network. In this class one operation transforms all raw parameters, the likelihood uses the
+    memory of one matrix, and all gradients are explicit. The loss of a batch of outputs is the sum
+    over its elements.
 
-    Supported are networks whose primitives and layers all have formulas; zero, constant and linear
-    means; homoskedastic and fixed noise; normal, log-normal and gamma priors on parameters; and a
-    network within an InputWarpKernel. The caller compares the result with autograd's, which
-    reveals any other dependence in the model's ``forward``.
+    It supports networks whose primitives and layers all have formulas, also in an InputWarpKernel;
+    zero, constant and linear means; homoskedastic and fixed noise; and normal, log-normal and gamma
+    priors on parameters. The caller compares results with autograd, which reveals other
+    dependences in the model's ``forward``.
 
     Args:
         model: An exact GP in training mode.
-        values: The raw values of its trainable parameters, which the parameters are views of;
-            perturbed temporarily to find out what priors depend on.
+        values: Vector of raw trained values, shared with the parameters; it is perturbed
+            temporarily to identify the parameters of priors.
 
     Raises:
         UnknownPartError: The model has an unsupported part.
@@ -67,7 +67,7 @@ class TrainingLoss:
         if all(torch.equal(self._inputs[0], other) for other in self._inputs[1:]):
             self._inputs = self._inputs[:1] * len(self._inputs)
         self._targets = to_numpy(model.train_targets).reshape(-1, size)
-        self._shares: dict[int, dict[str, np.ndarray]] = {}  # weights by layer
+        self._shares: dict[int, dict[str, np.ndarray]] = {}  # indices of simplex weights by layer
         self._warp = kernel if type(kernel) is InputWarpKernel else None
         bent = self._describe_warp()
         theta = self._describe_kernel(kernel if self._warp is None else self._warp.base_kernel)
@@ -82,12 +82,12 @@ class TrainingLoss:
         self._pool.finish()
         require(self._pool.reaches_all(self._indices), "a parameter of an unknown part")
         self._prior = LogPrior(model, values, self._pool)
-        self._own = np.empty(self._indices.shape)  # the values of each element
+        self._own = np.empty(self._indices.shape)  # values of each element
         self._evaluators: dict[int, Evaluator] = {}  # by element
         self._buffer = values.new_empty(0)  # memory of a matrix, allocated when needed
 
     def __call__(self) -> tuple[float, Tensor]:
-        """Loss, infinite where the covariance is not positive definite, and its gradient."""
+        """Return loss (infinite if the covariance is not positive definite) and gradient."""
         if self._buffer.numel() == 0:
             self._buffer = self._values.new_empty(self._targets.shape[1], self._targets.shape[1])
         with np.errstate(all="ignore"):  # parameters may have any value
@@ -106,7 +106,7 @@ class TrainingLoss:
         return loss, torch.from_numpy(of_values).to(self._values)
 
     def _evaluate(self, element: int, gradient: np.ndarray) -> float:
-        """Negative log likelihood of one output; writes its gradient into ``gradient``."""
+        """Return the negative log likelihood of one output, and write its gradient."""
         own, basis = self._own[element], self._basis[element]
         theta = own[self._of_theta]
         for formula, first, derived in self._derived:
@@ -141,7 +141,7 @@ class TrainingLoss:
         return loss
 
     def _evaluator(self, element: int) -> tuple[Evaluator, Tensor, Tensor | None]:
-        """Evaluator of one output at its present parameters, its inputs, and their warp."""
+        """Return an evaluator of one output at its current parameters, its inputs, and its warp."""
         if element in self._evaluators:
             return self._evaluators[element], self._inputs[element], None
         inputs, exponents = self._inputs[element], None
@@ -152,7 +152,7 @@ class TrainingLoss:
         theta = self._to_tensor(self._own[element, self._of_theta])
         bent = exponents is not None
         evaluator = self._matrix.bind((inputs.detach(), theta), [bent, True])
-        # which reads parameters from their memory in every call, and inputs once
+        # the evaluator reads parameters from memory in every call, and inputs once
         if isinstance(evaluator, NativeEvaluator) and not bent:
             self._evaluators[element] = evaluator
         return evaluator, inputs, exponents
@@ -165,7 +165,7 @@ class TrainingLoss:
         self._buffer = self._values.new_empty(0)
 
     def _describe_warp(self) -> np.ndarray:
-        """Indices of the exponents of the input warp, for each element of the batch."""
+        """Return indices of the input warp's exponents for each element of the batch."""
         columns = [np.empty((len(self._inputs), 0), dtype=int)]
         for name in ("concentration1", "concentration0") if self._warp is not None else ():
             indices = self._pool.indices(getattr(self._warp, f"raw_{name}"))
@@ -175,7 +175,7 @@ class TrainingLoss:
         return np.concatenate(columns, 1)
 
     def _describe_kernel(self, kernel: Module) -> np.ndarray:
-        """Indices of the parameters of the network, for each element of the batch."""
+        """Return indices of the network's parameters for each element of the batch."""
         network, scales = unwrap_scales(kernel)
         require(type(network) is NeuralKernelNetwork, f"the kernel {type(network).__name__}")
         described = describe(network, self._inputs[0].size(-1), scales)
@@ -189,7 +189,7 @@ class TrainingLoss:
         if matrix is None:
             raise UnknownPartError("a network with another evaluation setting")
         self._matrix = matrix
-        # Indices of derived numbers and of the parameter that a formula derives them from.
+        # Indices of derived values, and of the parameters from which they are derived.
         own = [p for p in program.primitives if p.formula.derived is not None]
         self._derived: list[tuple[Any, np.ndarray, np.ndarray]] = [
             (
@@ -203,7 +203,7 @@ class TrainingLoss:
         indices, start = self._pool.add_constants(theta), 0
         for part in vector.parts:
             stop = stops[start]
-            if not isinstance(part, Tensor):  # tensors are derived numbers
+            if not isinstance(part, Tensor):  # tensors are derived values
                 module, name = part
                 found: np.ndarray | None
                 if isinstance(module, Linear) and module.is_simplex:
@@ -218,12 +218,12 @@ class TrainingLoss:
         return indices
 
     def _indices_of(self, parameter: Tensor, count: int) -> np.ndarray | None:
-        """Indices of ``count`` values per element, possibly shared; ``None`` if frozen."""
+        """Return indices of ``count`` values per element, possibly shared; ``None`` if frozen."""
         indices = self._pool.indices(parameter)
         return None if indices is None else self._by_element(indices, count)
 
     def _by_element(self, indices: np.ndarray, count: int) -> np.ndarray:
-        """Indices ``... x count`` of a parameter, for each element of the batch."""
+        """Return indices ``... x count`` of a parameter for each element of the batch."""
         batch_shape = self._batch_shape
         shared = indices.size == count
         own = torch.Size([] if shared else indices.shape[: len(batch_shape)])
@@ -233,7 +233,7 @@ class TrainingLoss:
         return spread.reshape(batch_shape.numel(), count)
 
     def _shares_of(self, layer: Linear) -> dict[str, np.ndarray]:
-        """Indices of the weights and biases of a simplex."""
+        """Return indices of the weights and biases of a simplex."""
         if id(layer) not in self._shares:
             widths = {"weight": layer.in_features, "bias": 1}
             raw = [(n, w, getattr(layer, f"raw_{n}")) for n, w in widths.items()]
@@ -254,8 +254,8 @@ class TrainingLoss:
         return self._shares[id(layer)]
 
     def _describe_mean(self, mean: Module) -> np.ndarray:
-        """Indices of the coefficients of the mean, for each element of the batch."""
-        parts: list[tuple[bool, Tensor, Tensor]] = []  # whether it multiplies the inputs
+        """Return indices of the mean's coefficients for each element of the batch."""
+        parts: list[tuple[bool, Tensor, Tensor]] = []  # first: whether it multiplies the inputs
         if type(mean) is ConstantMean:
             parts = [(False, mean.raw_constant, mean.constant)]
         elif type(mean) is LinearMean:
@@ -277,7 +277,7 @@ class TrainingLoss:
         return np.concatenate(columns, 1)
 
     def _describe_noise(self, likelihood: Module) -> np.ndarray:
-        """Indices of the variances of the noise, for each element of the batch."""
+        """Return indices of the noise variances for each element of the batch."""
         self._fixed_noise: Tensor | None = None
         if type(likelihood) is GaussianLikelihood:
             learned = [likelihood.noise_covar]
@@ -298,7 +298,7 @@ class TrainingLoss:
 
 
 def _slots(program: Program) -> Iterator[Slot]:
-    """Slots of all parameters of a program."""
+    """Yield the slots of all parameters of a program."""
     for primitive in program.primitives:
         yield from primitive.slots
         if primitive.scale is not None:
@@ -308,7 +308,7 @@ def _slots(program: Program) -> Iterator[Slot]:
 
 
 def _kernel_and_inputs(model: ExactGP) -> tuple[Module, Tensor]:
-    """Kernel of the model's covariance, and its inputs ``... x N x D``."""
+    """Return the kernel of the model's covariance, and its inputs ``... x N x D``."""
     with torch.no_grad():
         output = model.forward(*model.train_inputs)
     require(type(output) is MultivariateNormal, "the output distribution")
@@ -322,7 +322,7 @@ def _kernel_and_inputs(model: ExactGP) -> tuple[Module, Tensor]:
 
 
 def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
-    """Whether one shape broadcasts to another one."""
+    """Whether ``shape`` broadcasts to ``target``."""
     try:
         return torch.broadcast_shapes(shape, target) == target
     except RuntimeError:

@@ -12,15 +12,15 @@ from gpytorch_nkn.layers import Layer, Linear, Product
 
 __all__ = ["OUTPUT_WEIGHTS", "convex_weights", "set_convex_weights"]
 
-# Total output weights of hidden units, one-dimensional and joint primitives; the rest is constant.
-# "center" is the centre of the prior on raw weights, the others are starts. Without joint
-# primitives hidden units get their weight.
+# Total output weights of hidden units, one-dimensional and joint primitives; the constant gets the
+# rest. "center" is the centre of the prior on raw weights, and other entries are start values.
+# Without joint primitives, hidden units get their weight.
 OUTPUT_WEIGHTS = {
     "center": (0.2, 0.45, 0.3),
     "additive": (0.2, 0.7, 0.05),
     "joint": (0.2, 0.1, 0.65),
 }
-_MINOR = 0.05  # weight of the constant in a mixture unit, of the mixture in a constant unit
+_MINOR = 0.05  # weight of the constant in a mixture unit, and of the mixture in a constant unit
 _PRODUCT_CONSTANT = 1 / 3  # weight of the constant in each factor of a product of mixtures
 
 

@@ -1,4 +1,4 @@
-"""Preset for forecasts: a sum of products of common processes, with priors."""
+"""Forecast preset: a sum of products of common processes, with priors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from gpytorch_nkn.layers import (
 
 __all__ = ["MODES", "TERMS", "forecast"]
 
-_CONSTANT = 10.0  # variance of the level of standardised targets, a vague prior
-_ABRUPT = 1e-9  # width of a shift of the level
+_CONSTANT = 10.0  # prior variance of the level of standardised targets
+_ABRUPT = 1e-9  # width of a level shift
 _SINE = 10.0  # lengthscale at which the periodic kernel is nearly a cosine
 
 # Mode and scale of the logarithm of each prior, for standardised targets and time in units of the
@@ -36,18 +36,18 @@ MODES: dict[str, tuple[float, float]] = {
     "damped": (2.7, 0.7),
     "level": (4.0, 1.5),  # lengthscale, in units of ``far``
     "rough": (0.45, 1.0),
-    "shape": (1.5, 1.4),  # within a season
+    "shape": (1.5, 1.4),  # dimensionless lengthscale within a season
     "shifting_shape": (1.0, 1.4),
-    "drift": (12.0, 1.0),  # of a season
+    "drift": (12.0, 1.0),  # lengthscale over which a season drifts, in seasons
     "steady_drift": (80.0, 0.4),
     "cycle": (1.0, 0.15),  # period, relative to its start value
-    "coherence": (3.0, 1.0),  # of a cycle, in periods
+    "coherence": (3.0, 1.0),  # lengthscale over which a cycle drifts, in periods
     "curve": (1.5, 0.7),  # lengthscale along a standardised covariate
 }
 
 
 class _Start(NamedTuple):
-    """Arguments of a term's kernels."""
+    """Arguments from which a term's kernels are made."""
 
     origin: float
     period: float

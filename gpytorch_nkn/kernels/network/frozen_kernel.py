@@ -26,12 +26,13 @@ __all__ = ["FrozenKernel", "frozen_matrices"]
 
 
 class FrozenKernel:
-    """A network, scaled or not, with its current parameter values.
+    """Network, scaled or not, with cached parameter values.
 
-    Collecting the parameters takes ten times as long as evaluating a small matrix.
+    The cache helps because collecting parameters takes ten times as long as a small matrix.
 
     Args:
-        kernel: A network of registered formulas over all columns; others have no ``program``.
+        kernel: A network of registered formulas over all columns; other kernels have no
+            ``program``.
         num_columns: Number of input columns.
     """
 
@@ -67,13 +68,13 @@ def frozen_matrices(
 ) -> Tensor | None:
     """Return matrices ``... x K x N x M`` of kernels, with gradients of the inputs only.
 
-    Returns ``None`` if a kernel is not compiled, or if parameters may need gradients: inputs
-    require none, or GPyTorch keeps the gradients of its caches.
+    Return ``None`` if a kernel is not compiled or parameters may need gradients, which is assumed
+    if no input requires gradients or GPyTorch keeps gradients of its caches.
 
     Args:
         strategy: Prediction strategy of the model, which caches parameter values until training.
         kernels: All kernels of the model.
-        numbers: Indices of the kernels to evaluate.
+        numbers: Indices of kernels to evaluate.
         x1: Inputs ``... x N x D``.
         x2: Inputs ``... x M x D``.
     """

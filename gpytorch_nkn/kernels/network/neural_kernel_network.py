@@ -27,39 +27,39 @@ __all__ = ["NeuralKernelNetwork"]
 
 
 class NeuralKernelNetwork(BatchKernel):
-    r"""Neural Kernel Network: a composition of kernels by non-negative sums and products.
+    r"""Neural Kernel Network, a composition of kernels by non-negative sums and products.
 
     .. math:: k(x, x') = \Re\, f_L(\dots f_1(k_1(x, x'), \dots, k_P(x, x')))
 
-    The primitives :math:`k_p` are kernels, and every layer :math:`f_l` maps kernels to kernels
-    (non-negative sums, products, power series). Hence every unit is a kernel, and so is the
-    output. Values of :class:`ComplexKernel` primitives remain complex up to the output, which is
-    their real part (theorem 7 of the paper).
+    The primitives :math:`k_p` are kernels, and each layer :math:`f_l` maps kernels to kernels
+    (non-negative sums, products, power series). All units and the output are therefore kernels.
+    Values of :class:`ComplexKernel` primitives remain complex up to the output, which is their
+    real part (theorem 7 of the paper).
 
     Networks whose primitives have a formula are evaluated tile by tile, by compiled code if a
-    compiler was available at installation; other networks are evaluated by plain PyTorch.
+    compiler was available at installation; other networks are evaluated by PyTorch.
     :class:`gpytorch_nkn.settings.kernel_evaluation` selects the evaluation path.
 
-    All paths are twice differentiable, also at equal inputs, so that derivatives of a Gaussian
-    process have covariances. Primitives without differentiable functions make them infinite:
+    All paths are twice differentiable, even at equal inputs, so that derivatives of a Gaussian
+    process have covariances. These are infinite for primitives whose functions have no derivative:
     :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5`` and
     :class:`gpytorch_nkn.kernels.WienerKernel`.
 
-    The batch shapes of the parts broadcast. Values are ``... x N x M`` for inputs ``... x N x D``
-    and ``... x M x D``, or ``... x (N O) x (M O)`` with ``O`` outputs per input.
+    Batch shapes of primitives and layers broadcast. Values are ``... x N x M`` for inputs
+    ``... x N x D`` and ``... x M x D``, or ``... x (N O) x (M O)`` with ``O`` outputs per input.
 
     Args:
-        primitives: One or more kernels of any kind, also networks, with ``active_dims`` and batch
-            shapes of their own. Their ``active_dims`` index the columns that the network selects.
-        layers: Layers, whose widths chain from the number of primitives to one.
+        primitives: One or more kernels of any kind, including networks; each may have
+            ``active_dims`` (indices among the network's columns) and a batch shape.
+        layers: Layers whose widths lead from the number of primitives to one.
         skip: Append the primitives to the inputs of the last layer, so that sums of primitives
             bypass the products.
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
         TypeError: A primitive is not a kernel, or a layer is not a Layer.
-        ValueError: There is no primitive, the widths do not chain from the primitives to one
-            output, or the batch shapes of the parts do not broadcast.
+        ValueError: ``primitives`` is empty, the widths of layers do not fit, or the batch shapes of
+            the parts do not broadcast.
         NotImplementedError: A primitive models derivatives, which layers do not preserve.
 
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning for Gaussian
@@ -88,7 +88,7 @@ class NeuralKernelNetwork(BatchKernel):
         super().__init__(active_dims=active_dims)
         for name, parts in (("primitives", primitives), ("layers", layers)):
             if isinstance(parts, nn.Module) and not isinstance(parts, nn.ModuleList):
-                # iteration over a single kernel, by its batch indexing, would not end
+                # iterating over a single kernel, which supports indexing, would not end
                 raise TypeError(f"{name} must be a sequence, got {parts!r}.")
         primitives, layers = list(primitives), list(layers)
         check_parts(primitives, layers, skip)
@@ -111,7 +111,7 @@ class NeuralKernelNetwork(BatchKernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
-        """Network for one-dimensional series: 2 RBF, 2 periodic, 2 linear, 2 rational quadratic.
+        """Create a network for series: 2 RBF, 2 periodic, 2 linear, 2 rational quadratic.
 
         All presets start near a weighted mean of their primitives, with a variance near one and
         different start values for copies of a primitive.
@@ -121,10 +121,10 @@ class NeuralKernelNetwork(BatchKernel):
             wiring: Layers in the paper's notation.
             priors: Use weak log-normal priors on lengthscales, periods, variances and weights, for
                 standardised inputs and targets.
-            sparsity: ``"l1"`` replaces the prior on weights by an exponential prior, for few
-                connections, also with ``priors=False``.
-            batch_shape: Shape of the batch of independent networks.
-            active_dims: The input column of time, if there are several columns.
+            sparsity: ``"l1"`` replaces the prior on weights by an exponential prior, even with
+                ``priors=False``, and leaves few connections.
+            batch_shape: Batch shape for independent networks.
+            active_dims: Index of the time column, if the input has several columns.
 
         Reference: Sun et al. (2018), section 5.1 and appendix J.1.
         """
@@ -154,12 +154,12 @@ class NeuralKernelNetwork(BatchKernel):
         priors: bool = True,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
-        """Network for forecasts of one series: a weighted sum of common processes.
+        """Create a network for forecasts of one series, a weighted sum of common processes.
 
-        The wiring is fixed, with one product of primitives per term. The terms are ``"walk"``
-        (random walk), ``"trend"`` (local linear trend), ``"damped"`` (damped trend), ``"line"``
-        (linear), ``"smooth"`` (rational quadratic), ``"rough"`` and ``"level"`` (Matern-1/2 with a
-        short or a long lengthscale), and a constant with variance 10. Each of the ``seasons`` adds:
+        The wiring is fixed, with one product of primitives per term, and a constant with variance
+        10. Terms are ``"walk"`` (random walk), ``"trend"`` (local linear trend), ``"damped"``
+        (damped trend), ``"line"`` (linear) and ``"smooth"`` (rational quadratic). ``"rough"`` and
+        ``"level"`` are Matern-1/2 with a short or a long lengthscale. Each of the ``seasons`` adds:
 
         - ``"season"``: periodic times RBF, which drifts slowly; ``"steady_season"`` drifts less.
         - ``"shifting_season"``: periodic times random walk.
@@ -167,32 +167,32 @@ class NeuralKernelNetwork(BatchKernel):
           longest season.
 
         Each of the ``cycles`` adds ``"cycle"``, a quasi-periodic wave, and each of the ``shifts`` a
-        level that is different from then on.
+        level shift.
 
         These terms depend on time, the first column. Each covariate adds a linear effect, a linear
         effect times a random walk and a linear effect times the shortest season; covariates in
         ``curves`` add a smooth effect (RBF). The priors shrink effects without evidence.
 
-        The priors are for standardised targets and covariates, and for time in units of the
-        shortest season, or of four steps without a season. They were chosen by forecast errors on
-        other series (M1, M3, M4, retail, livestock), and make restarts unnecessary.
+        The priors assume standardised targets and covariates, and time in units of the shortest
+        season (or of four steps without a season). They were chosen by forecast errors on other
+        series (M1, M3, M4, retail, livestock), and make restarts unnecessary.
 
         Args:
             origin: Start of random walks and trends, one step before the first time.
-            seasons: Known periods, which are not learned.
-            cycles: Start values of learned periods.
+            seasons: Known periods, which are not trained.
+            cycles: Start values of trained periods.
             terms: Names of the terms; terms of seasons or cycles need periods.
-            covariates: Input columns of covariates, from 1 on (counted within ``active_dims``).
+            covariates: Input columns of covariates, at least 1 (counted within ``active_dims``).
             curves: Covariates with smooth effects.
-            far: Time scale of the priors of walks, trends, lines and levels, in units of the
+            far: Time scale of the priors on walks, trends, lines and levels, in units of the
                 inputs.
-            shifts: Times at which the level shifts, which are not learned.
+            shifts: Times of level shifts, which are not trained.
             priors: Use log-normal priors.
-            active_dims: The input columns of time and covariates, if there are others.
+            active_dims: Columns of time and covariates, if the input has other columns.
 
         Raises:
-            ValueError: A term is unknown, a period is not positive, a column is not a covariate,
-                or there is no term.
+            ValueError: A term is unknown or no term is given, a period is not positive, or a column
+                is not a covariate.
 
         Reference: Corani, Benavoli and Zaffalon (2021), Time Series Forecasting with Gaussian
         Processes Needs Priors, for a sum with priors, without random walks and shifting seasons.
@@ -200,7 +200,7 @@ class NeuralKernelNetwork(BatchKernel):
         parts = forecast.forecast(
             origin, seasons, cycles, terms, covariates, curves, priors, far, shifts
         )
-        # there may be columns besides the covariates
+        # the input may have columns besides the covariates
         return cls._preset(parts, None if covariates else 1, active_dims)
 
     @classmethod
@@ -215,7 +215,7 @@ class NeuralKernelNetwork(BatchKernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
-        """Network for regression in several dimensions: 2 RBF, 2 linear, 2 rational quadratic.
+        """Create a network for regression: 2 RBF, 2 linear, 2 rational quadratic.
 
         Args:
             input_dim: Number of input columns, each with a lengthscale (ARD).
@@ -242,20 +242,20 @@ class NeuralKernelNetwork(BatchKernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
-        """Network for tables of data: 2 RBF, 2 Matern-5/2, rational quadratic and linear.
+        """Create a network for tabular data: 2 RBF, 2 Matern-5/2, rational quadratic, linear.
 
-        Primitives are over all columns, with a lengthscale each, and the last layer also receives
-        them (``skip``). ``benchmarks/RESULTS.md`` compares it with :meth:`regression`, the paper's
-        network.
+        Primitives use all columns, with one lengthscale per column, and the last layer also
+        receives them (``skip``). ``benchmarks/RESULTS.md`` compares the preset with
+        :meth:`regression`, the paper's network.
 
         Args:
             input_dim: Number of input columns.
-            cat_dims: Indices of categorical columns, negative ones counted from the last. Each
-                column has a :class:`.CategoricalKernel`. One over all of them multiplies one
-                primitive of each kind; other primitives ignore these columns.
+            cat_dims: Indices of categorical columns; negative indices count from the last column.
+                Each column gets a :class:`.CategoricalKernel`. A joint categorical kernel
+                multiplies one primitive of each kind; other primitives ignore these columns.
             columns: Add one RBF per column, and use only one RBF and one Matern-5/2 over all.
-            spectral: Number of additional spectral mixture components over all columns; with few
-                rows they overfit.
+            spectral: Number of additional spectral mixture components over all columns, which
+                overfit few rows.
             ard: Use one lengthscale per column. A single lengthscale suits many columns and few
                 rows.
             wiring, priors, batch_shape, active_dims: See :meth:`time_series`.
@@ -276,11 +276,11 @@ class NeuralKernelNetwork(BatchKernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
-        """Network over one RBF per input column: sums and products of one-dimensional kernels.
+        """Create a network for sums and products of one-dimensional RBF kernels, one per column.
 
         Args:
             input_dim: Number of input columns.
-            cat_dims: Categorical columns, each with a :class:`.CategoricalKernel` in place of RBF.
+            cat_dims: Categorical columns, with :class:`.CategoricalKernel` instead of RBF.
             wiring, priors, sparsity, batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Sun et al. (2018), section 5.3 and appendix J.3.
@@ -299,7 +299,7 @@ class NeuralKernelNetwork(BatchKernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
-        """Network for one dimension of a grid: linear, RBF, rational quadratic and periodic.
+        """Create a network for one dimension of a grid: linear, RBF, rational quadratic, periodic.
 
         Args:
             wiring, priors, sparsity, batch_shape, active_dims: See :meth:`time_series`.
@@ -322,20 +322,20 @@ class NeuralKernelNetwork(BatchKernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
-        """Network for Bayesian optimisation, which favours additive structure.
+        """Create a network for Bayesian optimisation, which favours additive structure.
 
-        One RBF per input column and one Matern-5/2 over all of them. Every Linear unit is a convex
-        combination (``weights="simplex"``), and the last layer also receives the primitives
-        (``skip``). The variance is one: use a ScaleKernel to learn an output scale, as
-        :class:`gpytorch_nkn.models.NKNSingleTaskGP` does. ``benchmarks/RESULTS.md`` compares it
-        with :meth:`additive`, the paper's network.
+        Primitives are one RBF per input column and one Matern-5/2 over all columns. Linear layers
+        are convex combinations (``weights="simplex"``), and the last layer also receives the
+        primitives (``skip``). The variance is one: use a ScaleKernel to learn an output scale, as
+        in :class:`gpytorch_nkn.models.NKNSingleTaskGP`. ``benchmarks/RESULTS.md`` compares the
+        preset with :meth:`additive`, the paper's network.
 
         Args:
             input_dim: Number of input columns, scaled to the unit cube.
             cat_dims: Categorical columns, which are not scaled. Each has a
-                :class:`.CategoricalKernel` in place of an RBF. One over all of them multiplies the
-                Matern kernel.
-            wiring: Layers in the paper's notation, the last of them ``Linear1``.
+                :class:`.CategoricalKernel` instead of an RBF. A joint categorical kernel multiplies
+                the Matern kernel.
+            wiring: Layers in the paper's notation; the last layer must be ``Linear1``.
             priors: Use log-normal and gamma priors on lengthscales, and normal priors on raw
                 weights that favour a sum of one-dimensional kernels.
             batch_shape, active_dims: See :meth:`time_series`.
@@ -354,20 +354,20 @@ class NeuralKernelNetwork(BatchKernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
-        r"""Network for sums of functions of one and of two columns.
+        r"""Create a network for sums of functions of one or two columns.
 
         .. math:: k = b + \sum_i w_i k_i + w_0 \Bigl(c + \sum_i u_i k_i\Bigr)
             \Bigl(d + \sum_j v_j k_j\Bigr)
 
-        with one RBF kernel :math:`k_i` per column and convex weights: a second-order additive
-        kernel (Duvenaud et al. 2011, section 3) with 3 D weights in place of one per pair. Its
-        variance is one: use a ScaleKernel to learn an output scale.
+        with one RBF kernel :math:`k_i` per column and convex weights. This is a second-order
+        additive kernel (Duvenaud et al. 2011, section 3) with 3 D weights instead of one per pair.
+        The variance is one: use a ScaleKernel to learn an output scale.
 
         Args:
             input_dim: Number ``D`` of input columns, scaled to the unit cube.
             cat_dims: Categorical columns, which are not scaled. Each has a
-                :class:`.CategoricalKernel` in place of an RBF.
-            priors: As in :meth:`optimization`, centred at half of the variance for the product.
+                :class:`.CategoricalKernel` instead of an RBF.
+            priors: As in :meth:`optimization`; the product has half of the variance at the centre.
             batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Duvenaud, Nickisch and Rasmussen (2011), Additive Gaussian Processes.
@@ -405,7 +405,7 @@ class NeuralKernelNetwork(BatchKernel):
     @property
     def batch_shape(self) -> torch.Size:
         """Broadcast batch shapes of the primitives and layers."""
-        if not hasattr(self, "layers"):  # called by the constructor of the base class
+        if not hasattr(self, "layers"):  # the base class's constructor reads this property
             return self._batch_shape
         shapes = [part_batch_shape(part) for part in (*self.primitives, *self.layers)]
         return broadcast_batch_shapes(self._batch_shape, *shapes)
@@ -450,14 +450,15 @@ class NeuralKernelNetwork(BatchKernel):
         return _with_entries(values.squeeze(-2), entry_shape)
 
     def unit_values(self, x1: Tensor, x2: Tensor | None = None) -> list[Tensor]:
-        """Return the values of all units, of the primitives and then of each layer.
+        """Return the values of all units: the primitives, then each layer.
 
         Args:
             x1: Inputs ``... x N x D``.
             x2: Inputs ``... x M x D``; ``None`` for ``x1``.
 
         Returns:
-            One tensor ``... x units x N x M`` per stage, complex if a primitive is complex.
+            One tensor ``... x units x N x M`` for the primitives and for each layer, complex if a
+            primitive is complex.
         """
         x2 = x1 if x2 is None else x2
         x1, x2 = (x.unsqueeze(-1) if x.dim() == 1 else x for x in (x1, x2))  # as Kernel does

@@ -1,4 +1,4 @@
-"""Checks of a network's parts, and values of primitives as tensors."""
+"""Checks of a network's parts, and values of its primitives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def select_columns(kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def part_batch_shape(part: Any) -> torch.Size:
-    """Return the batch shape of a kernel or a layer, fast for kernels without parts."""
+    """Return the batch shape of a kernel or a layer; fast for kernels without sub-kernels."""
     is_single = type(part).batch_shape is Kernel.batch_shape and all(
         isinstance(child, (Interval, Prior)) for child in part._modules.values()
     )
@@ -51,7 +51,7 @@ def kernel_values(
     Sums are evaluated elementwise, because GPyTorch decomposes both matrices of a sum with a
     low-rank kernel, which is slow and fails for nearly singular matrices.
     """
-    params.pop("last_dim_is_batch", None)  # False, which GPyTorch passes on
+    params.pop("last_dim_is_batch", None)  # GPyTorch passes False
     num_entry_dims = 1 if diag else 2
     scale: Tensor | float = 1.0
     inner = kernel
@@ -79,9 +79,10 @@ def _select_both(kernel: Kernel, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor
 
 
 def _smooth_values(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | None:
-    """Return values of a GPyTorch kernel by our formula, with right second derivatives.
+    """Return values of a GPyTorch kernel by the package's formula, twice differentiable.
 
-    GPyTorch clamps distances at zero or drops one of two equal inputs.
+    GPyTorch's second derivatives are wrong, because it clamps distances at zero or omits one of two
+    equal inputs.
     """
     if not type(kernel).__module__.startswith("gpytorch.") or is_hooked(kernel):
         return None

@@ -118,9 +118,9 @@ _PERIODS = (3.0, 6.0)
 
 # Start of the wiring, see _start_near_sum.
 _EDGE = 30.0  # magnitude of inputs that are not standardised, such as times
-_GROWTH = 30.0  # largest relative contribution at _EDGE of a unit that grows with the inputs
+_GROWTH = 30.0  # largest relative contribution at _EDGE of units that grow with the inputs
 _CONSTANT = 10.0  # start value of the nearly constant factors of a product
-_BESIDE = 0.02  # fraction of this value that depends on the inputs
+_BESIDE = 0.02  # input-dependent fraction of _CONSTANT
 
 
 # The paper's primitives over all columns, and their numbers.
@@ -132,7 +132,7 @@ _PAPER: dict[str, tuple[tuple[type[Kernel], int], ...]] = {
 
 
 def paper(name: str, input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
-    """Create the primitives of one of the paper's networks, and kernels of categories."""
+    """Create the primitives of one of the paper's networks, and categorical kernels."""
     columns = _check_columns(input_dim, cat_dims)
     primitives = _categories(columns, options)
     if not columns.continuous:
@@ -150,7 +150,7 @@ def tabular(
     ard: bool,
     options: _Options,
 ) -> Parts:
-    """Create RBF, Matern-5/2, rational quadratic and linear kernels, and optional ones."""
+    """Create RBF, Matern-5/2, rational quadratic and linear kernels, and optional primitives."""
     split = _check_columns(input_dim, cat_dims)._replace(ard=ard)
     if not isinstance(spectral, int) or spectral < 0:
         raise ValueError(f"spectral must be a non-negative integer, got {spectral!r}.")
@@ -162,7 +162,7 @@ def tabular(
     for number in range(spectral if split.continuous else 0):
         own = split._replace(ard=True).of_numbers
         (kernel,) = _copies(SpectralComponentKernel, 1, options, **own)
-        signs = (-1.0) ** (number * torch.arange(len(split.continuous)))  # directions that differ
+        signs = (-1.0) ** (number * torch.arange(len(split.continuous)))  # different directions
         kernel.initialize(frequency=(1 + number / 2) * signs * kernel.frequency.detach())
         primitives.append(kernel)
     count = 1 if columns else 2
@@ -184,8 +184,8 @@ def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) 
     primitives = _categories(columns, options)
     for column in columns.continuous:
         primitives += _copies(RBFKernel, 1, options, **columns.only(column))
-    # Hidden constants of 1 are the mode of their priors and the value in starts from data: near a
-    # sum of its primitives training finds additive structure, near a product of all it does not.
+    # Hidden constants start at 1, the mode of their priors: the network starts near a sum of its
+    # primitives. Near a product of all primitives, training does not find additive structure.
     return _finish(primitives, input_dim, options, hidden_bias=1.0)
 
 
@@ -318,7 +318,7 @@ def _categorical(options: _Options, **kwargs) -> Kernel:
 def _joint(
     make: Callable[..., Kernel], count: int, columns: _Columns, options: _Options, **kwargs
 ) -> list[Kernel]:
-    """Create copies of a kernel over continuous columns, the first times one of categories."""
+    """Create copies of a kernel over continuous columns, the first times a categorical kernel."""
     if not columns.continuous:
         return []
     kernels = _copies(make, count, options, **columns.of_numbers, **kwargs)

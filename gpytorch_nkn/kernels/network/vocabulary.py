@@ -36,7 +36,7 @@ _KERNELS: dict[str, Callable[[int], Kernel]] = {
     "rbf": lambda dim: RBFKernel(ard_num_dims=dim),
     "spectral_mixture": lambda dim: SpectralMixtureKernel(num_mixtures=10, ard_num_dims=dim),
 }
-# Single kernels that can be combined with kernels of categories.
+# Single kernels that can be combined with categorical kernels.
 _MIXED: dict[str, Callable[..., Kernel]] = {
     "matern": lambda **columns: MaternKernel(nu=2.5, **columns),
     "rbf": RBFKernel,
@@ -52,7 +52,7 @@ def check_word(word: str, words: Collection[str], otherwise: str) -> None:
 
 
 def named_network(word: str, num_columns: int, **options: Any) -> NeuralKernelNetwork:
-    """Create the network of a name in ``NETWORKS``, with further options of its preset."""
+    """Create the network named in ``NETWORKS``, with additional options of its preset."""
     preset, own = NETWORKS[word]
     make = getattr(NeuralKernelNetwork, preset)
     if preset not in _ONE_COLUMN:
