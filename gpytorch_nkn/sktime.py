@@ -1,12 +1,14 @@
-"""Forecaster for sktime's pipelines, searches and evaluations (needs sktime)::
+"""Forecaster for sktime's pipelines, searches and evaluations (needs sktime).
 
-from gpytorch_nkn.sktime import SktimeNKNForecaster
-from sktime.datasets import load_airline
+Example::
 
-series = load_airline()
-forecaster = SktimeNKNForecaster(random_state=0).fit(series, fh=range(1, 13))
-forecaster.predict()
-forecaster.predict_interval(coverage=[0.8, 0.95])
+    from gpytorch_nkn.sktime import SktimeNKNForecaster
+    from sktime.datasets import load_airline
+
+    series = load_airline()
+    forecaster = SktimeNKNForecaster(random_state=0).fit(series, fh=range(1, 13))
+    forecaster.predict()
+    forecaster.predict_interval(coverage=[0.8, 0.95])
 """
 
 from __future__ import annotations
