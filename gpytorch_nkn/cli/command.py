@@ -66,7 +66,7 @@ def _make_parser() -> argparse.ArgumentParser:
 
     about = (
         "Learn a series from a CSV file and forecast it. Writes forecast.csv (median, standard "
-        "deviation, 95 % interval), forecast.png and summary.json. Notes tell what was inferred "
+        "deviation, 95 % interval), forecast.png and summary.json. Notes say what was inferred "
         "from the file. By default the last tenth of the time span is held out and scored beside "
         "the seasonal naive rule. With --covariates, rows without a target at the end of the file "
         "(or rows of --future) are forecast."
@@ -115,7 +115,7 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
     add("--target", metavar="COL", help="target column (default: the only other one with numbers)")
     text = (
         "time column (default: the first of dates, or numbers that rise); repeat it for columns "
-        "that tell the time together, such as year and month; rows counts the rows"
+        "that hold its parts, such as year and month; rows counts the rows"
     )
     add("--time", action="append", metavar="COL", help=text)
     text = (

@@ -9,8 +9,17 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 import pandas as pd
 
-__all__ = ["MISSING", "counted", "drop_advice", "find_sentinels", "is_missing", "number_parts"]
-__all__ += ["once", "quoted", "read_numbers"]
+__all__ = [
+    "MISSING",
+    "counted",
+    "drop_advice",
+    "find_sentinels",
+    "is_missing",
+    "number_parts",
+    "once",
+    "quoted",
+    "read_numbers",
+]
 
 MISSING = (
     r"(?i:[-\u2013\u2014\u2026.:?*]*|n/?a|n/e|nan|none|null|nil|nat|#n/a.*|<na>|: ?[a-z]{1,3})"

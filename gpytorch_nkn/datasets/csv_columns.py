@@ -21,12 +21,19 @@ from gpytorch_nkn.datasets.csv_times import (
     read_times,
 )
 
-__all__ = ["check_one_series", "find_target", "find_times", "joined", "melted", "unused"]
-__all__ += ["with_rows"]
+__all__ = [
+    "check_one_series",
+    "find_target",
+    "find_times",
+    "joined",
+    "melted",
+    "unused",
+    "with_rows",
+]
 
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
 _HHMM = (2300, 2330, 2345, 2350, 2355, 2359, 2400)  # the last times of a day as numbers
-_PARTS = {  # of times: names, and the largest numbers that tell them without a name
+_PARTS = {  # of times: names of columns, and largest numbers that identify unnamed columns
     "year": ("year|yr|yyyy", range(1500, 2200)),
     "month": ("month|mon|mm", [12]),
     "quarter": ("quarter|qtr", [4]),
@@ -37,7 +44,7 @@ _PARTS = {  # of times: names, and the largest numbers that tell them without a 
     "minute": ("minutes?|min", [30, 45, 50, 55, 59]),
 }
 _MARKED = {"month": "M", "quarter": "Q", "week": "W"}  # marks before numbers, such as M01
-_CHAINS = [  # columns that tell the time together, the preferred first
+_CHAINS = [  # parts that make up a time, the preferred first
     (*days, *hours)
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
     for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
@@ -131,7 +138,7 @@ def _part(cells: pd.Series) -> tuple[str, bool]:
 
 
 def find_times(frame: pd.DataFrame, times: Sequence[str], target: str | None) -> dict[str, str]:
-    """Columns that tell the time, by the part of it that they hold."""
+    """Columns that hold the time, by the part of the time in each."""
     found = {name: _part(frame[name]) for name in times or frame if name != target}
     if times:
         keys = [part or str(i) for i, (part, _) in enumerate(found.values())]
@@ -222,8 +229,8 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, 
         elif part != "hour" or digits.isna().any() or cells.str.contains("[.:]").any():
             text += " " + cells
         else:
-            minutes, told = _minutes(digits.astype(int), text)
-            notices += [f"{name!r} {what}" for what in told]
+            minutes, changes = _minutes(digits.astype(int), text)
+            notices += [f"{name!r} {what}" for what in changes]
             text += minutes.map({m: f" {m // 60}:{m % 60:02}" for m in minutes.unique()})
     return text.str.strip().rename(" ".join(columns.values())), notices
 
@@ -274,7 +281,7 @@ def check_one_series(
     if is_date and not named and 2 * len(count) <= x.size:
         again = " ".join(f"--time {shlex.quote(name)}" for name in times)
         raise ValueError(
-            f"{count.iloc[0]} rows have the time {count.index[0]}: name all columns that tell the "
+            f"{count.iloc[0]} rows have the time {count.index[0]}: name all columns of the "
             f"time (such as {again} --time COL), choose the rows of one series by where (--where "
             f"COL=VALUE), or name {quoted(times)} by time ({again}) to use all rows."
         )

@@ -50,7 +50,7 @@ def read_time_series(
 
     Args:
         path: The file.
-        time: Name of the time column, or names of several that tell it together; ``"rows"`` counts
+        time: Name of the time column, or names of several that hold its parts; ``"rows"`` counts
             the rows.
         target: Name of the target column; None means the only other one with numbers.
         covariates: Names of columns of numbers that are also known for the future. Rows without a
@@ -87,8 +87,8 @@ def read_time_series(
     frame, found_sep, notices = csv_table.read_table(path, where, *layout)
     part = None
     if target is None:
-        frame, part, told = csv_columns.melted(frame, [*times, *covariates])
-        notices += told
+        frame, part, more_notices = csv_columns.melted(frame, [*times, *covariates])
+        notices += more_notices
     if part is not None:
         times, target = [*times, *[part] * bool(times)], frame.columns[-1]
     if frame.shape[1] == 1 and not times:
@@ -100,7 +100,7 @@ def read_time_series(
     columns = csv_columns.find_times(frame, times, target)
     if part == "day" and part not in columns:
         raise ValueError(
-            "Columns look like days of a month, and no other ones tell month and year: write these "
+            "Columns look like days of a month, and none holds the month and the year: write these "
             "into one column such as 2001-09, or name a column by target (--target)."
         )
     times = list(columns.values())
@@ -140,7 +140,7 @@ def read_time_series(
     known = (frame[target] != "").to_numpy()
     if len(times) > 1 and time is None:
         time_notices.insert(0, f"Times are read from the columns {quoted(times)}.")
-    x, zone, told = csv_times.read_times(
+    x, zone, x_notices = csv_times.read_times(
         cells, dayfirst=dayfirst, date_format=date_format, decimal=decimal
     )
     read_numbers = partial(csv_cells.read_numbers, decimal=decimal, sep=found_sep)
@@ -161,7 +161,7 @@ def read_time_series(
     if missing > len(ahead):
         rows = counted(missing - len(ahead))
         notices.append(f"{rows} without a value of {target!r} dropped.")
-    notices += [*y_notices, *csv_cells.find_sentinels(y[now], target), *time_notices, *told]
+    notices += [*y_notices, *csv_cells.find_sentinels(y[now], target), *time_notices, *x_notices]
     if (np.diff(now) < 0).any():
         notices.append("Rows are sorted by time.")
     if repeated := len(now) - np.unique(x[now]).size:

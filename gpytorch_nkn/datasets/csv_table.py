@@ -21,7 +21,7 @@ from gpytorch_nkn.datasets.csv_times import kinds, main_kind
 __all__ = ["check_columns", "read_table"]
 
 _SEPARATORS = ("\t", ";", "|", ",", r"\s+")  # spaces also occur within cells
-_SAMPLE = 1000  # rows that tell what a table looks like
+_SAMPLE = 1000  # rows that determine the layout of a table
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-", 0x2019: "'"}
 
 
@@ -87,7 +87,7 @@ def read_table(
     cells.index += 1
     cells = cells[(cells != "").any(axis=1)]
     begin, names = _header(path, cells, header)
-    frame, told = _body(path, cells, begin, names, sep)
+    frame, more_notices = _body(path, cells, begin, names, sep)
     check_columns(frame, where=where)
     for name, value in where.items():
         if not (frame[name] == value).any():
@@ -95,7 +95,7 @@ def read_table(
             raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
         frame = frame[frame[name] == value]
     missing = frame.apply(lambda column: once(partial(is_missing, na_values=na_values), column))
-    return frame.mask(missing, ""), sep, notices + told
+    return frame.mask(missing, ""), sep, notices + more_notices
 
 
 def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
@@ -121,10 +121,10 @@ def _text(path: Path, encoding: str | None) -> tuple[str, list[str]]:
     if data[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0"):
         raise ValueError(f"{path} is no text but a workbook or an archive; save it as CSV first.")
     guess = "utf-16" if b"\0" in data[:4] else "utf-8-sig"
-    told = "The text is read in {}; another encoding is named by encoding (--encoding)."
+    notice = "The text is read in {}; another encoding is named by encoding (--encoding)."
     for name in [encoding] if encoding else [guess, "cp1252", "latin-1"]:
         with suppress(UnicodeError, LookupError):
-            return data.decode(name), [told.format(name)] * (name not in (encoding, guess))
+            return data.decode(name), [notice.format(name)] * (name not in (encoding, guess))
     raise ValueError(f"{path} is not text in {encoding!r}; leave encoding (--encoding) out.")
 
 

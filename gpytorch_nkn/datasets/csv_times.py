@@ -72,7 +72,7 @@ _SHAPES = {  # patterns of the formats
     for form in _FORMATS
 }
 _DATE = "|".join(shape for shape in _SHAPES.values() if "-" in shape)
-_SAMPLE = 1000  # cells that tell what a column holds
+_SAMPLE = 1000  # cells that determine the kind of a column
 _EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 1970
 
 
@@ -104,7 +104,7 @@ def _main_kind(cells: tuple[str, ...]) -> str:
 
 
 def _all_match(cells: pd.Series, pattern: str) -> bool:
-    """Whether a pattern fits all cells; few of them tell in most cases that it does not."""
+    """Whether a pattern matches all cells; the first cells exclude most patterns."""
     few = cells.head(_SAMPLE).str.fullmatch(pattern).all()
     return bool(few and cells.iloc[_SAMPLE:].str.fullmatch(pattern).all())
 
@@ -207,7 +207,7 @@ def read_times(
     elif offset.notna().any() and clock.nunique() > 1:
         dates, zone = dates - offset, "UTC"
     first = {"d": "day", "m": "month", "y": "year"}.get(form[1], "")
-    told = {
+    inferred = {
         f"Dates are read {first} first.": form in _ORDERED,
         f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}.": "%y" in form,
         "Weeks begin on Mondays.": form == _ISO_WEEKS,
@@ -218,7 +218,7 @@ def read_times(
         "Intervals are dated to their starts.": unique.head().str.contains(INTERVAL_END).any(),
     }
     found = dates.to_numpy("datetime64[us]")[codes]
-    return _coarsest(found, form), zone, [notice for notice, is_so in told.items() if is_so]
+    return _coarsest(found, form), zone, [notice for notice, is_so in inferred.items() if is_so]
 
 
 def _marked(tokens: pd.Series, name: str) -> pd.Series:
@@ -254,7 +254,7 @@ def _to_datetime(cells: pd.Series, form: str) -> pd.Series:
 
 
 def _choice(readings: dict[str, pd.Series], cells: pd.Series, name: str, *, is_chosen: bool) -> str:
-    """The format that alone gives times with few gaps, else the first if that is no guess."""
+    """The only format that gives times with few gaps; else the first, unless that is a guess."""
     form, *others = readings
     likely = [form for form in readings if others and _has_few_gaps(readings[form])]
     if len(likely) == 1:
