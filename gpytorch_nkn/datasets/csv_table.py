@@ -139,7 +139,9 @@ def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[i
             f"{path} has no column of numbers, got {quoted(rows.iloc[-1][rows.iloc[-1] != ''])}; "
             "if cells are separated by an unusual character, name it by sep (--sep)."
         )
-    found = rows[data].head(_SAMPLE).apply(kinds)
+    cells = rows[data].head(_SAMPLE)
+    found = once(kinds, pd.Series(cells.to_numpy().ravel())).to_numpy().reshape(cells.shape)
+    found = pd.DataFrame(found, cells.index, cells.columns)
     fits = found == main[data]
     filled = fits.sum(axis=1)
     is_data = (fits | found.isin(["missing", "text"])).all(axis=1) & (found[data[0]] != "text")

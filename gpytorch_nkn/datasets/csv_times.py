@@ -72,6 +72,7 @@ _SHAPES = {  # patterns of the formats
     for form in _FORMATS
 }
 _DATE = "|".join(shape for shape in _SHAPES.values() if "-" in shape)
+_PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?")  # most numbers
 _SAMPLE = 1000  # cells that determine the kind of a column
 _EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 1970
 
@@ -97,6 +98,8 @@ def main_kind(cells: pd.Series) -> str:
 
 @lru_cache(1000)
 def _main_kind(cells: tuple[str, ...]) -> str:
+    if 2 * sum(bool(_PLAIN.fullmatch(cell)) for cell in cells) > sum(map(bool, cells)):
+        return "number"
     found = kinds(pd.Series(cells, dtype=object))
     found = found[found.isin(["number", "date", "clock"]).cummax() & (found != "missing")]
     counts = found.value_counts(normalize=True)
