@@ -22,9 +22,9 @@ _NEW = 1e-6  # least part of a step that other steps do not explain
 def level_shifts(member: Member) -> tuple[float, ...]:
     """Times at which the level shifts more than a Gaussian process expects.
 
-    A step between two times is compared with no step by the ratio of their likelihoods, at the
-    hyperparameters of the process and the best scale of its covariance. The best step is kept, and
-    the search is repeated with it.
+    A step between two times is compared with no step by the ratio of their likelihoods. The
+    covariance is that of the process, at its best scale with and without the step. The best step is
+    kept, and the search is repeated with it.
 
     Reference: Chen and Liu (1993), Joint Estimation of Model Parameters and Outlier Effects in Time
     Series.
@@ -38,7 +38,7 @@ def level_shifts(member: Member) -> tuple[float, ...]:
     rest = posterior.whiten(posterior.residual.unsqueeze(0))[:, 0]
     least = _NEW * steps.square().sum(0)
     found: list[float] = []
-    while len(found) < _MOST:
+    while len(found) < min(_MOST, len(between)):
         squares = steps.square().sum(0)
         gains = torch.where(squares > least, (steps.mT @ rest).square() / squares, 0.0)
         best = int(gains.argmax())

@@ -47,3 +47,9 @@ def test_after_a_shift_forecasts_are_as_without_one(begin, end):
 )
 def test_other_series_have_no_shift(values):
     assert not len(fitted(values).shifts_)
+
+
+def test_few_different_times_have_no_shift():
+    x = np.repeat([1.0, 2.0, 3.0, 4.0], 8)
+    model = NKNForecaster(quality="fast", random_state=0, progress=False)
+    assert not len(model.fit(x, 9 * (x > 2) + noise()[:32]).shifts_)
