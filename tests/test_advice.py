@@ -20,6 +20,8 @@ from botorch.acquisition import (
     qLogNoisyExpectedImprovement,
     qMultiFidelityKnowledgeGradient,
 )
+from botorch.acquisition.multi_objective import qMultiFidelityHypervolumeKnowledgeGradient
+from botorch.acquisition.multi_step_lookahead import qMultiStepLookahead
 from botorch.cross_validation import CVFolds, batch_cross_validation
 from botorch.exceptions import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
@@ -231,12 +233,19 @@ def _(told):
 def _(told):
     cost = InverseCostWeightedUtility(AffineFidelityCostModel({1: 1.0}))
     options = {"num_fantasies": 2, "current_value": Y.max(), "cost_aware_utility": cost}
-    ensemble = models.StructureEnsembleGP(X, Y)
-    points = X.view(2, 6, 2)[:, :3].repeat(4, 1, 1)  # as many as members
-    with told():
-        qMultiFidelityKnowledgeGradient(ensemble, **options)(points[: ensemble.num_members])
-    instead = qMultiFidelityKnowledgeGradient(models.NKNSingleTaskGP(X, Y), **options)
-    assert instead(points).isfinite().all()
+    options_of_list = {**options, "num_pareto": 2, "ref_point": Y.new_zeros(2)}
+    options_of_list["target_fidelities"] = {1: 1.0}
+    calls = (
+        lambda m: qMultiFidelityKnowledgeGradient(m, **options),
+        lambda m: qMultiFidelityHypervolumeKnowledgeGradient(ModelListGP(m, m), **options_of_list),
+        lambda m: qMultiStepLookahead(m, batch_sizes=[1], num_fantasies=[2]),
+    )
+    ensemble, instead = models.StructureEnsembleGP(X, Y), models.NKNSingleTaskGP(X, Y)
+    for make, q in zip(calls, (3, 5, 4), strict=True):
+        points = X[:q].repeat(ensemble.num_members, 1, 1)  # as many points as members
+        with told():
+            make(ensemble.eval())(points)
+        assert make(instead.eval())(points).isfinite().all()
 
 
 # --- fit, bo, initialization

@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any, Self, cast
 
 import torch
+from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition.multi_step_lookahead import qMultiStepLookahead
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
@@ -486,16 +488,10 @@ class StructureEnsembleGP(ExactBaseGP):
         model. Known noise variances are replaced by their mean on the scale of the targets.
 
         Raises:
-            NotImplementedError: The caller is an acquisition function with ``cost_aware_utility``,
-                which takes the members for points.
+            NotImplementedError: The caller is an acquisition function that takes the members for
+                points: qMultiStepLookahead, or any with ``cost_aware_utility``.
         """
-        frame: Any = inspect.currentframe()
-        caller = frame.f_back.f_locals.get("self")
-        if getattr(caller, "cost_aware_utility", None) is not None:
-            raise NotImplementedError(
-                f"{type(caller).__name__} with cost_aware_utility does not support ensembles: use "
-                "an NKNSingleTaskGP."
-            )
+        _check_caller()
         warp, noise = self._member_warp, self.common_data()[2]
         if observation_noise is None and X.numel() and warp is not None and noise is not None:
             y = self.posterior(X).mean
@@ -591,6 +587,20 @@ def _check_one_data_set(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
             "output in a ModelListGP."
         )
     check_dense("StructureEnsembleGP", train_X.size(-2), train_X)
+
+
+def _check_caller() -> None:
+    """Reject acquisition functions whose costs or weights of points would broadcast to members."""
+    frame, caller = inspect.currentframe(), cast(Any, None)
+    while frame is not None and not isinstance(caller, AcquisitionFunction):
+        caller = frame.f_locals.get("self")
+        frame = frame.f_back
+    costs = getattr(caller, "cost_aware_utility", None) is not None
+    if costs or isinstance(caller, qMultiStepLookahead):
+        raise NotImplementedError(
+            f"{type(caller).__name__}{' with cost_aware_utility' if costs else ''} does not "
+            "support ensembles: use an NKNSingleTaskGP."
+        )
 
 
 def _check_outcomes(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -44,9 +44,9 @@ class InducingPointGP:
         """Not available, as :meth:`condition_on_observations`."""
         InducingPointGP.condition_on_observations(self, X, X)
 
-    def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> NoReturn:
+    def get_fantasy_model(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Not available, as :meth:`condition_on_observations`."""
-        InducingPointGP.condition_on_observations(self, inputs, targets)
+        InducingPointGP.fantasize(self, *args, **kwargs)
 
     def _chunk_width(self: Any) -> int:
         return self.inducing_points.size(-2)
