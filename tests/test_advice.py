@@ -247,6 +247,16 @@ def _(told):
             make(ensemble.eval())(points)
         assert make(instead.eval())(points).isfinite().all()
 
+    class CostPerMember(InverseCostWeightedUtility):
+        def forward(self, X, deltas, **kwargs):
+            return super().forward(X.unsqueeze(-3), deltas, **kwargs)
+
+    options["cost_aware_utility"] = CostPerMember(cost.cost_model)
+    acquisition = qMultiFidelityKnowledgeGradient(ensemble, **options)
+    points = X[:9].view(3, 3, 2)
+    alone = torch.cat([acquisition(one.unsqueeze(0)) for one in points])
+    torch.testing.assert_close(acquisition(points), alone)
+
 
 # --- fit, bo, initialization
 

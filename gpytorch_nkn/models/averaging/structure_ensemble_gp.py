@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Self, cast
 
 import torch
-from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition import AcquisitionFunction, InverseCostWeightedUtility
 from botorch.acquisition.multi_step_lookahead import qMultiStepLookahead
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.models.transforms.input import InputTransform
@@ -489,7 +489,7 @@ class StructureEnsembleGP(ExactBaseGP):
 
         Raises:
             NotImplementedError: The caller is an acquisition function that takes the members for
-                points: qMultiStepLookahead, or any with ``cost_aware_utility``.
+                points: qMultiStepLookahead, or any with BoTorch's InverseCostWeightedUtility.
         """
         _check_caller()
         warp, noise = self._member_warp, self.common_data()[2]
@@ -590,17 +590,20 @@ def _check_one_data_set(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
 
 
 def _check_caller() -> None:
-    """Reject acquisition functions whose costs or weights of points would broadcast to members."""
+    """Reject acquisition functions whose costs or weights of points would broadcast to members.
+
+    Subclasses of InverseCostWeightedUtility may add a dimension of members to the costs.
+    """
     frame, caller = inspect.currentframe(), cast(Any, None)
     while frame is not None and not isinstance(caller, AcquisitionFunction):
         caller = frame.f_locals.get("self")
         frame = frame.f_back
-    costs = getattr(caller, "cost_aware_utility", None) is not None
-    if costs or isinstance(caller, qMultiStepLookahead):
-        raise NotImplementedError(
-            f"{type(caller).__name__}{' with cost_aware_utility' if costs else ''} does not "
-            "support ensembles: use an NKNSingleTaskGP."
-        )
+    utility = type(getattr(caller, "cost_aware_utility", None))
+    if utility is InverseCostWeightedUtility or isinstance(caller, qMultiStepLookahead):
+        what = type(caller).__name__
+        if utility is InverseCostWeightedUtility:
+            what += " with InverseCostWeightedUtility"
+        raise NotImplementedError(f"{what} does not support ensembles: use an NKNSingleTaskGP.")
 
 
 def _check_outcomes(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
