@@ -253,8 +253,8 @@ def positive(value: Tensor) -> Tensor:
 def for_prior(module: Module, value: Tensor) -> Tensor:
     """Prepend dimensions of size one to a parameter without batch, for its prior.
 
-    If the data have a batch and the kernel has none, GPyTorch would take the parameter's own
-    dimensions for batch dimensions when it sums the prior's log density.
+    Otherwise GPyTorch would take the parameter's dimensions for batch dimensions when it sums the
+    prior's log density, if the data have a batch and the kernel has none.
     """
     return value if module.batch_shape else value.view(*_NO_BATCH, *value.shape)
 

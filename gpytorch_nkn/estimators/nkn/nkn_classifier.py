@@ -39,11 +39,11 @@ _POWERS = -2.0, 2.0  # range of the logarithm of the calibrating power
 
 
 class NKNClassifier(ClassifierMixin, TableEstimator):
-    """Gaussian process classification on a table of data, with kernels that learn their structure.
+    """Gaussian process classification on tabular data, with kernels that learn their structure.
 
-    Tables are read and networks trained as in :class:`.NKNRegressor`. The probabilities of the
-    networks and the class frequencies are mixed with stacking weights, and a power of the mixture
-    is calibrated, all on held-out rows. Nothing needs to be tuned.
+    Tables are read and networks trained as in :class:`.NKNRegressor`. Stacking weights mix the
+    probabilities of the networks and the class frequencies, and a power calibrates the mixture.
+    Both are fitted to held-out rows. No option needs tuning.
 
     Each class has a Gaussian process of the logarithm of a gamma variable; normalised, the gamma
     variables are probabilities with a Dirichlet distribution. The processes share the kernel. The

@@ -74,26 +74,26 @@ _CHOICE = 0.05  # largest fraction of a budget for each candidate transform
 
 
 class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
-    """Gaussian process regression on a table of data, with kernels that learn their structure.
+    """Gaussian process regression on tabular data, with kernels that learn their structure.
 
     Columns and targets are standardised; results are in the units of the data. A few networks of
     kernels are trained, each from several starts. Their predictions are mixed with stacking
-    weights from held-out rows. Nothing needs to be tuned.
+    weights from held-out rows. No option needs tuning.
 
-    Up to 2,000 rows the networks maximise the posterior of their parameters given all rows, and
-    for more given random blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`).
-    Predictions use every row: exactly up to 12,000 rows (fewer if memory is short), and for more
-    with inducing points and, where these are few for the rows, a local process of the residuals.
-    Parquet files and memory maps may be larger than the memory; networks then learn from 20,000
-    random rows, which ``model_`` contains.
+    Up to 2,000 rows the networks maximise the posterior of their parameters given all rows; above,
+    given random blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`). Predictions use
+    every row. They are exact up to 12,000 rows (fewer if memory is short). Above, they use inducing
+    points and, if these are few for the rows, a local process of the residuals. Parquet files and
+    memory maps may be larger than the memory; networks then learn from 20,000 random rows, which
+    ``model_`` contains.
 
     In a data frame, columns of strings and of pandas' categorical type are categories
     (:class:`gpytorch_nkn.kernels.CategoricalKernel`); booleans are numbers. A category that is not
     in the fit differs from all others. Dates become days since the first date of the fit (periods
     by their start), durations days; NaT is a missing number.
 
-    Missing numbers (NaN, pandas' NA) are drawn from their distribution given the other columns,
-    missing categories by their frequencies (``fillna("missing")`` makes a category of them).
+    Missing numbers (NaN, pandas' NA) are drawn from their distribution given the other columns.
+    Missing categories are drawn by their frequencies; ``fillna("missing")`` makes them a category.
     Networks learn from complete rows if these are half of all rows, or three for each column plus
     three; otherwise from all rows, with expected values. Exact predictions use incomplete rows
     with additional noise: the variance of the function over the missing values. The prediction
@@ -102,8 +102,8 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     raise an error, as do missing values in files and memory maps.
 
     The noise is a mixture of Gaussians whose standard deviation is half to eight times the
-    predicted one, with weights from held-out rows. From 100 rows on, it is scaled by a log-linear
-    function of the columns and of the prediction if the log density of held-out rows is then higher
+    predicted one, with weights from held-out rows. From 100 rows on, a log-linear function of the
+    columns and of the prediction scales the noise, if it increases the log density of held-out rows
     by 3 standard errors.
 
     Args:
@@ -132,12 +132,11 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             value, and ``y_transform="auto"`` transforms nothing.
         restarts: Starts of every network.
         y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
-            ``"logit"``, as in :class:`.NKNForecaster`. ``"auto"`` uses logarithms or square roots
-            of non-negative targets with a skewness above 0.5 if the log density of held-out rows,
-            among 300 rows, is higher by 2 standard errors; it does not for tables in files.
-            Predictions are of the targets themselves. Under a root, a logarithm or bounds, whole
-            numbers are counts: quantiles and samples are whole numbers, densities are
-            probabilities.
+            ``"logit"``, as in :class:`.NKNForecaster`. ``"auto"`` considers logarithms and square
+            roots of non-negative targets with a skewness above 0.5, except for tables in files. It
+            uses them if the log density of held-out rows (of 300) is higher by 2 standard errors.
+            Predictions are in units of the targets. Under a root, a logarithm or bounds, integers
+            are counts: quantiles and samples are integers, densities are probabilities.
         y_bounds: Lower and upper bound of the targets and predictions, each a number or ``None``.
             ``None`` for 0 and infinity for transforms that need bounds.
         method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, see above.
@@ -161,9 +160,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
         y_transform_: The transform of the targets.
-        incomplete_rows_: Numbers of rows with missing values by their use: ``"noisy"`` (predictions
-            use them with additional noise), ``"omitted"``, or ``"imputed"`` with expected values in
-            ``model_``, whose noise then includes the error of the imputation.
+        incomplete_rows_: Numbers of rows with missing values by their use: ``"noisy"`` (used in
+            predictions with additional noise), ``"omitted"``, or ``"imputed"`` (with expected
+            values in ``model_``, whose noise includes the imputation error).
         heteroscedastic_: Whether the noise depends on the inputs.
 
     Ctrl-C and the budget end the training; the best parameters so far are used.

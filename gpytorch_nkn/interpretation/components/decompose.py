@@ -49,16 +49,17 @@ def decompose(
     Args:
         model: A fitted ExactGP with a Gaussian likelihood (SingleTaskGP too), the record of a fit,
             or an estimator of this package.
-        by: Terms of one component share a ``"role"`` in a series (trend, cycle by period, smooth
-            variation, effect of covariates), or the input ``"columns"`` on which they depend.
-            ``"auto"`` is ``"role"`` for one input column or a forecaster, else ``"columns"``.
+        by: Property that the terms of a component share: their ``"role"`` in a series (trend, cycle
+            by period, smooth variation, effect of covariates), or the input ``"columns"`` on which
+            they depend. ``"auto"`` is ``"role"`` for one input column or a forecaster, otherwise
+            ``"columns"``.
         max_components: Largest number of components; the smallest are merged. Default: 8, and with
             ``"columns"`` the number of columns plus four if that is larger, at most 24.
         max_terms: As for ``expand``; default 10,000, and with ``"columns"`` 1,000.
         columns: Names of the input columns, for labels.
 
-    Shares of a model of correlated tasks are of the variation about the mean of each task, relative
-    to its variance; ``print`` shows these means.
+    For models of correlated tasks, shares refer to the variation about the mean of each task,
+    relative to its variance; ``print`` shows these means.
 
     Returns:
         Components with explained variances and errors, and their posterior at any inputs. Their

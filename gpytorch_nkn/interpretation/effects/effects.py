@@ -115,11 +115,11 @@ def effects(
     independently of the other columns. All of these are linear in :math:`f`, so posterior means
     and the variances of main effects are exact.
 
-    Shares are Sobol indices of the posterior mean for columns that vary independently, each over
-    its training values: the part of the variance due to a column alone (first order), to a column
-    with all its interactions (total), and to the interaction of a pair. Their errors of estimation
-    fall with ``samples`` and are about 0.01 by default. Shares of models of correlated tasks are of
-    the variation about the main effect of the task.
+    Shares are Sobol indices of the posterior mean, for columns that vary independently over their
+    training values. They are the fractions of variance due to a column alone (first order), a
+    column with all its interactions (total), and the interaction of a pair. Estimation errors
+    decrease with ``samples`` and are about 0.01 by default. For models of correlated tasks, shares
+    refer to the variation about the main effect of the task.
 
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (also SingleTaskGP with

@@ -60,20 +60,20 @@ def simplify(
     zero_mean: bool = False,
     progress: bool = True,
 ) -> Simplification:
-    r"""Replace the kernel of a fitted model by a sum of few products of GPyTorch's kernels.
+    r"""Replace the kernel of a fitted model by a sum of few products of GPyTorch kernels.
 
-    Candidates are the groups of terms of the expansion (:func:`expand`) that vary most over the
-    data, with the hyperparameters of their leading terms, and products of fewer of their factors.
-    Each step adds the candidate that improves BIC most after a refit of all hyperparameters; then
-    it drops terms, factors, input columns and exponents while that improves BIC, the log marginal
-    likelihood less :math:`\tfrac p2 \log n` for p free hyperparameters.
+    Candidates are groups of terms in the expansion (:func:`expand`) with large variance over the
+    data, and products of fewer factors. They start with the hyperparameters of their leading terms.
+    Each step adds the candidate that improves BIC most after a refit of all hyperparameters. It
+    then drops terms, factors, input columns and exponents while BIC improves. BIC is the log
+    marginal likelihood minus :math:`\tfrac p2 \log n` for p free hyperparameters.
 
     The new kernel has no priors; priors on the model's mean and noise stay.
 
     Args:
-        model: A fitted ExactGP with a Gaussian likelihood (SingleTaskGP too, whose transforms
-            and likelihood are kept), the record of a fit, or an estimator of this package, whose
-            best restart is used. It does not change.
+        model: A fitted ExactGP with a Gaussian likelihood (including SingleTaskGP, with its
+            transforms and likelihood), the result of a fit, or the best restart of an estimator of
+            this package. The model does not change.
         max_terms: Largest number of terms.
         max_candidates: Largest number of candidate products.
         zero_mean: Keep periodic kernels without their constant part

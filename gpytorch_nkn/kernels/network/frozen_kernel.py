@@ -68,8 +68,8 @@ def frozen_matrices(
 ) -> Tensor | None:
     """Return matrices ``... x K x N x M`` of kernels, with gradients of the inputs only.
 
-    Return ``None`` if a kernel is not compiled or parameters may need gradients, which is assumed
-    if no input requires gradients or GPyTorch keeps gradients of its caches.
+    Return ``None`` if a kernel is not compiled, or if parameters may need gradients: no input
+    requires gradients, or GPyTorch keeps gradients of its caches.
 
     Args:
         strategy: Prediction strategy of the model, which caches parameter values until training.

@@ -1,4 +1,4 @@
-"""Preconditioned conjugate gradients with warm starts that return their residual."""
+"""Preconditioned conjugate gradients with warm starts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def conjugate_gradients(
     else:
         start = start / size
         residual, count = target - matrix(start), 1
-        nearer = dot(residual, residual) < dot(target, target)  # better than zero
+        nearer = dot(residual, residual) < dot(target, target)  # whether start is better than zero
         value = torch.where(nearer, start, 0.0)
         residual = torch.where(nearer, residual, target)
     preconditioned = residual if preconditioner is None else preconditioner(residual)
@@ -80,7 +80,7 @@ def conjugate_gradients(
     best, best_value = float("inf"), value
     while True:
         relative = float((dot(residual, residual).sqrt() / scale).max())
-        if relative < best:  # rounding errors can make it grow again
+        if relative < best:  # rounding errors can increase the residual
             best, best_value = relative, value
         if not relative > tolerance or count >= max_iterations or relative > 1e4 * max(best, 1.0):
             return Solution(best_value * size, count, best)

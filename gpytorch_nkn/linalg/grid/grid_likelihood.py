@@ -70,13 +70,13 @@ class GridLikelihood(_GridLoss):
         \tfrac12 y_o^\top A_{oo}^{-1} y_o + \tfrac12 \log|A_{oo}| + \tfrac M2 \log 2\pi,
         \qquad A = K_1 \otimes \dots \otimes K_P + \sigma^2 I
 
-    The log-determinant uses the M largest eigenvalues of the full grid's covariance, times M / N,
-    in place of the M eigenvalues of the observed part (equation 39 of the paper). This is exact on
-    a complete grid. With missing cells training overestimates the noise, by a factor of two on one
+    The M eigenvalues of the observed part are replaced by the M largest eigenvalues of the full
+    grid's covariance, times M / N (equation 39 of the paper). The log-determinant is then exact on
+    a complete grid. With missing cells, training overestimates the noise, by a factor of two on one
     image.
 
-    Derivatives are computed in the eigenbasis of the grid, once only. Solves start from the
-    solution of the last call.
+    Derivatives are computed in the eigenbasis of the grid; the result is differentiable once.
+    Solves start from the solution of the previous call.
 
     Reference: Sun et al. (2018), appendix J.4; Wilson et al. (2014).
     """
@@ -220,8 +220,8 @@ class HeldOutBlocks(_GridLoss):
     ) -> Tensor:
         """Return the calibration factor ``...`` of the predicted variances.
 
-        This is the mean over the blocks of the sum of squared errors divided by the sum of
-        predicted variances of new observations, estimated with ``num_probes`` random vectors.
+        In each block, the sum of squared errors is divided by the sum of predicted variances of
+        new observations, estimated with ``num_probes`` random vectors. Blocks are averaged.
         """
         axes = tuple(range(-self.num_dims, 0))
         eigen = KroneckerEigen(factors)

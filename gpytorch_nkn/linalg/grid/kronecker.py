@@ -1,4 +1,4 @@
-"""Products with Kronecker matrices, and their eigendecomposition, without forming them."""
+"""Products and eigendecompositions of Kronecker matrices without forming these matrices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kronecker_multiply(factors: Sequence[Tensor], array: Tensor) -> Tensor:
     Returns:
         ``... x m_1 x ... x m_P``.
     """
-    # Dimensions that shrink most come first, which makes later products smaller.
+    # Start with dimensions that shrink most, so that later products are smaller.
     order = sorted(range(len(factors)), key=lambda d: factors[d].size(-2) / factors[d].size(-1))
     for dim in order:
         array = _multiply_dimension(factors[dim], array, dim, len(factors))

@@ -105,12 +105,12 @@ class Weights(NamedTuple):
 class PartialKronecker:
     r"""Solves with :math:`A_{oo}`, where :math:`A = K_1 \otimes \dots \otimes K_P + \sigma^2 I`.
 
-    The observed cells are o, the missing ones h. On a complete grid the eigendecompositions of
-    the factors solve every system. Otherwise conjugate gradients solve a system in the space of the
-    missing cells: with f such that :math:`(A^{-1})_{hh} f = -(A^{-1})_{ho} y_o`, the vector
-    :math:`A^{-1} (y_o, f)` is zero at the missing cells and :math:`A_{oo}^{-1} y_o` at the observed
-    ones. Then f is the posterior mean, and :math:`A_{hh}` is a good preconditioner. In the space of
-    the observed cells, with :math:`(A^{-1})_{oo}` as the preconditioner, the spectrum and thus the
+    Observed cells are o and missing cells h. On a complete grid, systems are solved by the
+    eigendecompositions of the factors. Otherwise conjugate gradients solve
+    :math:`(A^{-1})_{hh} f = -(A^{-1})_{ho} y_o` in the space of the missing cells. The vector
+    :math:`A^{-1} (y_o, f)` is then zero at missing cells and :math:`A_{oo}^{-1} y_o` at observed
+    cells. The solution f is the posterior mean, and :math:`A_{hh}` is a good preconditioner. In the
+    space of observed cells, with :math:`(A^{-1})_{oo}` as preconditioner, the spectrum and thus the
     number of iterations would be the same.
 
     Args:
@@ -206,7 +206,7 @@ class PartialKronecker:
         return solution
 
     def checked_solve(self, target: Tensor) -> Tensor:
-        """The solution of :meth:`solve`, after a call of ``report``."""
+        """Return the solution of :meth:`solve`, after a call of ``report``."""
         solution = self.solve(target)
         self.report(solution, self.tolerance, "Covariances with the observed cells")
         return solution.value
@@ -257,7 +257,7 @@ class PartialKronecker:
         return coefficients, solution.value
 
     def factor_gradients(self, left: Tensor, right: Tensor) -> list[Tensor]:
-        r"""Differentiate :math:`a^\top (K_1 \otimes \dots \otimes K_P) b` by the factors.
+        r"""Differentiate :math:`a^\top (K_1 \otimes \dots \otimes K_P) b` for each factor.
 
         Args:
             left, right: a and b as coefficients ``... x n_1 x ... x n_P`` in the eigenbasis.
@@ -301,7 +301,7 @@ class PartialKronecker:
                 yield self._by_squares(number, mask)
 
     def _by_squares(self, number: int, mask: Tensor) -> Tensor:
-        """Matrix from products of pairs of rows of the eigenvectors, dimension by dimension."""
+        """Compute the matrix from products of pairs of eigenvector rows, by dimension."""
         rows = [self._entry(part, number, 2) for part in self.expand]
         squares = [(q.unsqueeze(-2) * q.unsqueeze(-3)).flatten(-3, -2) for q in rows]
         inverse = self._entry(self.inverse, number, self.num_dims)
@@ -323,7 +323,7 @@ class PartialKronecker:
         return matrix
 
     def _by_columns(self, number: int, mask: Tensor) -> Tensor:
-        """Matrix from products with unit vectors, in chunks."""
+        """Compute the matrix from products with unit vectors, in chunks."""
         indices = mask.nonzero()[:, 0]
         batch = self.batch_shape
         cells = [rows.numel() for rows in self.grid.rows]
@@ -339,6 +339,6 @@ class PartialKronecker:
         return torch.cat(columns)
 
     def _entry(self, tensor: Tensor, number: int, event_dims: int) -> Tensor:
-        """One entry of the batch of a tensor that broadcasts to it."""
+        """Return one batch entry of a tensor that broadcasts to the batch."""
         event = tensor.shape[tensor.dim() - event_dims :]
         return tensor.expand(*self.batch_shape, *event).reshape(-1, *event)[number]

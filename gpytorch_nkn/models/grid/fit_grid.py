@@ -112,14 +112,14 @@ def fit_grid_gp(
 ) -> GridFit:
     """Train a Gaussian process on a grid in place.
 
-    From each start, steps of Adam maximise the marginal likelihood. It is a poor measure of how
-    well the model fills a hole. Blocks of observed cells, of the shape of the holes, are therefore
-    held out, and the start with the smallest errors in them takes steps that minimise these errors.
-    Both gradients are in closed form. The parameters with the smallest block error are kept.
-    Finally the variances are calibrated to the errors of further blocks, half as many, or of the
-    same blocks if there are fewer than 8 or the caller gives them.
+    From each start, steps of Adam maximise the marginal likelihood, which does not measure well how
+    a model predicts the content of a hole. Blocks of observed cells with the shape of the holes are
+    therefore held out. The start with the smallest errors in these blocks then takes steps that
+    minimise the errors, and the parameters with the smallest block error are kept. Both gradients
+    are in closed form. Finally the variances are calibrated to the errors of additional blocks,
+    half as many. With fewer than 8 blocks, or given blocks, the same blocks are used.
 
-    Ctrl-C and the budget end the training with the best parameters so far.
+    Ctrl-C or the end of the budget stops the training with the best parameters so far.
 
     Args:
         model: The model.

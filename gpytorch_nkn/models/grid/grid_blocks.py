@@ -33,13 +33,13 @@ def hole_blocks(
 ) -> Tensor:
     """Return blocks of observed cells to hold out, of the shape of the holes.
 
-    Each block is the pattern of missing cells at another position, with at most 30 % of it on
-    missing cells. A pattern at an edge of the grid is also mirrored to the opposite edge, and the
+    Each block is the pattern of missing cells at another position, with at most 30 % of the pattern
+    on missing cells. A pattern at an edge of the grid is also mirrored to the opposite edge. The
     cells between the edge and the moved pattern are held out too, because a model extrapolates to a
-    missing side. A pattern without enough room is moved as far as half of the observed cells
-    remain. For scattered missing cells, blocks are balls around observed cells; their radii are
-    distances of missing cells to the nearest observed cell. The blocks of a complete grid are
-    boxes with a quarter of its sides.
+    missing side. A large pattern is moved only as far as half of the observed cells remain. For
+    scattered missing cells, blocks are balls around observed cells; their radii are distances of
+    missing cells to the nearest observed cell. The blocks of a complete grid are boxes with a
+    quarter of its sides.
 
     Args:
         missing: Which cells are missing, ``n_1 x ... x n_P``.

@@ -19,15 +19,14 @@ __all__ = ["LogParameters", "period_counts"]
 
 
 class LogParameters(FlatParameters):
-    """Parameters that an optimiser moves by a vector of steps.
+    """Parameters that an optimiser changes by steps of their logarithms.
 
-    The steps of positive parameters (softplus of a raw value, with or without a lower bound) are
-    steps of their logarithms, and thus relative to the value. Steps of periods and frequencies are
-    divided by the number of periods in the data, because a relative change shifts the last period
-    by this number times as much. In raw values the same training fills the hole in the metal plate
-    worse (SMSE 0.107 instead of 0.094).
+    Steps of positive parameters (softplus of a raw value, with or without a lower bound) are
+    relative to the value. Steps of periods and frequencies are divided by the number of periods in
+    the data, because a relative change shifts the last period by a multiple of it. With steps of
+    raw values, the hole in the metal plate is predicted worse (SMSE 0.107 instead of 0.094).
 
-    ``cycles`` holds the number of periods by the id of a parameter that is a period or a frequency.
+    ``cycles`` has the number of periods by the id of a parameter that is a period or a frequency.
     """
 
     def __init__(

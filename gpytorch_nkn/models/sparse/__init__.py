@@ -1,4 +1,4 @@
-"""GPs of inducing points: the collapsed bound and the variational one."""
+"""GPs with inducing points: collapsed and uncollapsed variational bounds."""
 
 from gpytorch_nkn.models.sparse.fit_sparse import fit_sparse_gp
 from gpytorch_nkn.models.sparse.fit_variational import fit_variational_gp

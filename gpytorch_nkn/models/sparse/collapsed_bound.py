@@ -1,4 +1,4 @@
-"""The variational bound of Titsias and the posterior that attains it, in chunks of rows."""
+"""Titsias' variational bound and its optimal posterior, computed in chunks of rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WhitenedPosterior:
     factor: Tensor  # L, the Cholesky factor of the inducing covariance, ... x m x m
     mean: Tensor  # mu, ... x m
     root: Tensor  # C, ... x m x m
-    is_given: bool = False  # whether it conditions on other rows than the training data
+    is_given: bool = False  # whether the data are other rows than the training data
 
     def to(self, device: torch.device) -> WhitenedPosterior:
         """Move to another device, in float64."""
@@ -47,9 +47,9 @@ class WhitenedPosterior:
         return WhitenedPosterior(factor, mean, root, self.is_given)
 
     def joint(self, kernel: Kernel, mean: Mean, points: Tensor, x: Tensor) -> MultivariateNormal:
-        """Distribution of the function at ``x`` ``... x q x d``.
+        """Return the distribution of the function at ``x`` ``... x q x d``.
 
-        For many points the covariance is lazy, so that its diagonal takes no q x q matrix.
+        For many points the covariance is lazy, so that its diagonal needs no q x q matrix.
         """
         x, half, shape = self._half(kernel, points, x)
         means = mean(x) + self._unfolded(self.mean.unsqueeze(-2) @ half, shape).squeeze(-2).to(x)
@@ -66,14 +66,14 @@ class WhitenedPosterior:
         return MultivariateNormal(means, kernel(x) + change)
 
     def mean_at(self, kernel: Kernel, mean: Mean, points: Tensor, x: Tensor) -> Tensor:
-        """Means ``... x q`` of the function at ``x`` ``... x q x d``."""
+        """Return means ``... x q`` of the function at ``x`` ``... x q x d``."""
         weights = torch.linalg.solve_triangular(self.factor.mT, self.mean.unsqueeze(-1), upper=True)
         return mean(x) + (_values(kernel, x, points).double() @ weights).squeeze(-1).to(x)
 
     def _half(self, kernel: Kernel, points: Tensor, x: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
-        """Inputs with the full batch shape, r as columns ``... x m x (t q)``, and the shape.
+        """Return inputs with the full batch shape, r as columns ``... x m x (t q)``, the shape.
 
-        Test batches ``t`` are columns, because expanding the factor to them would copy it.
+        Test batches ``t`` are columns, because expanding the factor to ``t`` would copy it.
         """
         own = self.factor.shape[:-2]
         shape = torch.broadcast_shapes(x.shape[:-2], own)
@@ -131,7 +131,7 @@ class Statistics:
         return -0.5 * (constant + log_det + fit / noise + rest / noise)
 
     def posterior(self, noise: Tensor) -> WhitenedPosterior:
-        """The distribution of the inducing values that attains the bound."""
+        """Return the optimal distribution of the inducing values, which attains the bound."""
         factor, solution = self.solve(noise)
         eye = torch.eye(factor.size(-1), dtype=factor.dtype, device=factor.device)
         root = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False).mT
@@ -140,7 +140,7 @@ class Statistics:
 
 @dataclass
 class CollapsedGP:
-    r"""A sparse GP with its inducing values integrated out.
+    r"""Sparse GP whose inducing values are integrated out.
 
     .. math:: \log p(y) \ge \log N(y \mid m, Q_{ff} + \sigma^2 I)
         - \frac{1}{2 \sigma^2} \operatorname{tr}(K_{ff} - Q_{ff}),
@@ -158,20 +158,20 @@ class CollapsedGP:
     noise: Callable[[], Tensor]  # variances ... x 1, or known variances ... x n
 
     def bound(self) -> Tensor:
-        """Lower bound ``...`` of the log marginal likelihood, in float64, differentiable.
+        """Return the lower bound ``...`` of the log marginal likelihood, in float64.
 
-        It takes :math:`O(n m^2)` time and the memory of m x m matrices and of a chunk of rows.
+        This takes :math:`O(n m^2)` time, and memory for m x m matrices and a chunk of rows.
         """
         return self.statistics().bound(self.noise_variance())
 
     def statistics(self) -> Statistics:
-        """Statistics of the training data."""
+        """Compute the statistics of the training data."""
         return self.statistics_of([(self.inputs(), self.targets, *self.known_noise())])
 
     def statistics_of(self, chunks: Iterable[tuple[Tensor, ...]]) -> Statistics:
-        """Statistics of chunks: inputs ``... x c x d``, targets ``... x c``, known variances.
+        """Compute the statistics of chunks: inputs ``... x c x d``, targets, known variances.
 
-        Differentiable; the backward pass evaluates each chunk again to save memory.
+        The result is differentiable; to save memory, the backward pass recomputes each chunk.
 
         Raises:
             NotPSDError: The covariance of the inducing points is not positive definite.
@@ -208,7 +208,7 @@ class CollapsedGP:
         return half @ half.mT, cross, errors.square().sum(-1), prior.sum(-1), log_noise
 
     def chunks(self, num_rows: int) -> Iterator[slice]:
-        """Chunks of rows whose kernel values fit into memory."""
+        """Yield chunks of rows whose kernel values fit into memory."""
         shape = torch.broadcast_shapes(self.points.shape[:-2], self.kernel.batch_shape)
         size = max(1, _CHUNK_ENTRIES // (self.points.size(-2) * max(1, shape.numel())))
         for start in range(0, num_rows, size):
@@ -227,7 +227,7 @@ class CollapsedGP:
         return noise.squeeze(-1).double()
 
     def known_noise(self) -> tuple[Tensor, ...]:
-        """A tuple of the known noise variances ``... x n``; empty if the model infers the noise."""
+        """Return a tuple with the known noise variances ``... x n``; empty if noise is inferred."""
         noise = self.noise()
         return (noise.detach(),) if noise.size(-1) > 1 else ()
 

@@ -1,4 +1,4 @@
-"""Training of a sparse GP: exact learning on blocks of rows, then the bound on all of them."""
+"""Training of a sparse GP: exact training on blocks of rows, then the bound on all rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 
 __all__ = ["bound_loss", "check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
 
-_START_SHARE = 0.5  # of a budget
+_START_SHARE = 0.5  # fraction of the budget for training on blocks
 _MAX_BLOCKS = 8
 _USUAL_ROWS = 100_000
 
@@ -45,10 +45,10 @@ def learn_on_blocks(
     block_size: int,
     session: Session,
 ) -> None:
-    """Learn kernel, mean and noise in place by exact GPs of random blocks of rows.
+    """Train kernel, mean and noise in place by exact GPs on random blocks of rows.
 
-    See :func:`gpytorch_nkn.fit.fit_in_stages`. A batch, of inputs ``... x n x d`` and targets
-    ``... x n``, learns from one block. Uses at most half of the session's budget.
+    See :func:`gpytorch_nkn.fit.fit_in_stages`. A batch of inputs ``... x n x d`` and targets
+    ``... x n`` uses one block. Training takes at most half of the session's budget.
     """
     x, y = x.detach(), y.detach()  # models of data with gradients cannot be copied
     whole = y.dim() == 1 and x.dim() == 2
