@@ -9,7 +9,6 @@ ours was made on these sets.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -156,8 +155,6 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    "rates",
-    __doc__,
     {"set": Axis([*_SETS]), "split": Axis(range(5)), "method": Axis([*_METHODS])},
     run,
     tables,
@@ -166,4 +163,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(BENCHMARK.main())
+    BENCHMARK.command()

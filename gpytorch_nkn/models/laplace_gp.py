@@ -12,6 +12,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import BernoulliLikelihood, Likelihood, SoftmaxLikelihood
 from gpytorch.means import Mean
 from gpytorch.models import GP
+from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 from torch.autograd import grad
 
@@ -21,7 +22,8 @@ __all__ = ["LaplaceGP"]
 
 _MAX_STEPS, _MAX_HALVINGS = 100, 20  # Newton steps, and halvings of one step
 _TOLERANCE = 1e-6  # relative difference between K^-1 (f - m) and the slope, equal at the mode
-_LEAST_CURVATURE = 1e-8  # smallest W of pseudo-targets, relative to the largest
+_LEAST_CURVATURE = 0.1  # least W of pseudo-targets with outliers, relative to the largest
+_TINY = 1e-10  # least W of all pseudo-targets
 
 LogDensity = Callable[[Tensor], Tensor]  # log densities ... x N of latent values ... x N
 
@@ -192,18 +194,21 @@ class LaplaceGP(GP):
     def pseudo_targets(self) -> tuple[Tensor, Tensor]:
         r"""Return targets and noise variances ``... x N`` of the exact GP with this posterior.
 
-        They are :math:`\hat f + W^{-1} \nabla \log p` and :math:`W^{-1}`. :math:`W` is at least a
-        small fraction of its largest entry, so that both are finite.
+        They are :math:`\hat f + W^{-1} \nabla \log p` and :math:`W^{-1}`. The posterior mean is the
+        same for any positive :math:`W`. If the density of a target is not log-concave, :math:`W` is
+        at least a tenth of its largest entry, so that outliers stay near their prediction.
         """
         mode = self._mode_found()
-        least = _LEAST_CURVATURE * mode.curvature.amax(-1, keepdim=True)
-        noise = 1 / mode.curvature.clamp_min(least.clamp_min(_LEAST_CURVATURE))
+        share = _LEAST_CURVATURE if bool((mode.second > 0).any()) else 0.0
+        least = (share * mode.curvature.amax(-1, keepdim=True)).clamp_min(_TINY)
+        noise = 1 / torch.maximum(mode.curvature, least)
+        noise = noise.clamp_min(min_fixed_noise.value(noise.dtype))
         return mode.latent + noise * mode.slope, noise
 
     def _mode_found(self) -> _Mode:
         if self._mode is None:
             x = self.train_inputs[0]
-            with torch.no_grad():
+            with torch.inference_mode(False), torch.no_grad():
                 covariance, mean = self.covar_module(x).to_dense(), self.mean_module(x)
                 self._mode = _find_mode(covariance, mean, self._log_density(), self._start)
         return self._mode

@@ -38,6 +38,7 @@ _LEAST_DISPERSION = 1e-4  # at which they are Poisson in effect
 _NODES, _NODES_AROUND_MODE = 32, 16  # nodes of Gauss-Hermite quadrature
 _NARROW = 0.35  # width of the counts' noise relative to the latent one that nodes can resolve
 _STEPS = 12  # of Newton's method for the mode of a latent value
+_MOST = 1e9  # largest count, up to which the mode of the latent values is found
 _LARGEST = 1e15  # largest rate of a drawn count
 
 COUNTS = ("poisson", "negative_binomial")  # likelihoods of counts
@@ -102,12 +103,12 @@ def make_count_model(dispersed: bool) -> Callable[[Tensor, Tensor, Kernel], Any]
 
 def check_counted(likelihood: str, y: np.ndarray) -> None:
     """Raise a ``ValueError`` unless targets ``N`` are counts."""
-    wrong = np.flatnonzero((y < 0) | (y != np.floor(y)))
+    wrong = np.flatnonzero((y < 0) | (y != np.floor(y)) | (y > _MOST))
     if wrong.size:
         raise ValueError(
-            f"likelihood={likelihood!r} needs targets 0, 1, 2, ..., got {y[wrong[0]]:g} in row "
-            f"{wrong[0]}: give counts and their exposure in place of rates, or take "
-            "likelihood='gaussian'."
+            f"likelihood={likelihood!r} needs targets 0, 1, ..., {_MOST:g}, got "
+            f"{y[wrong[0]]:g} in row {wrong[0]}: give counts and their exposure in place of "
+            "rates, or take likelihood='gaussian'."
         )
 
 

@@ -126,7 +126,8 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             ``"rbf"`` and ``"matern"``.
         likelihood: ``"gaussian"``; ``"student_t"`` for outliers: heavy-tailed noise, whose degrees
             of freedom are learned; or counts: ``"poisson"``, or ``"negative_binomial"``, whose
-            variance is larger. The process of counts is the logarithm of their rate. All but
+            variance may be larger. (With ``"poisson"`` they are overfitted then.) The process of
+            counts is the logarithm of their rate. All but
             ``"gaussian"`` use Laplace's approximation and at most 4,000 rows (a warning says so if
             there are more); networks learn from 1,000. Missing cells of the fit have their expected
             value, and ``y_transform="auto"`` transforms nothing.
@@ -472,8 +473,8 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         if return_cov:
             if not is_linear:
                 raise ValueError(
-                    "return_cov needs targets without a transform or bounds (see y_transform_): "
-                    "sample_y draws jointly, and y_transform='identity' without bounds has them."
+                    "return_cov needs targets that are no counts and have no transform or bounds "
+                    f"(y_transform_ 'identity'), got {self.y_transform_.name!r}; sample_y is joint."
                 )
             return self._mean_and_covariance(drawn, gaps, observation_noise)
         if is_linear and not return_std:

@@ -1,9 +1,11 @@
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy.special import logsumexp
 from scipy.stats import nbinom, norm, poisson
 from sklearn.base import clone
@@ -15,6 +17,7 @@ from gpytorch_nkn.estimators.nkn import nkn_regressor as module
 from gpytorch_nkn.estimators.nkn.counts import CountMixture
 from gpytorch_nkn.fit import Recipe, SizeWarning
 from gpytorch_nkn.interpretation import effects, report
+from tests.global_state import unchanged
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=8)
 OPTIONS = {"restarts": 1, "recipe": SHORT, "random_state": 0, "progress": False}
@@ -160,6 +163,41 @@ def test_tables_with_gaps_and_categories_copies_and_reports(likelihood):
     assert "logarithm of the targets" in str(report(model, progress=False))
 
 
+def test_sentences_of_a_report_state_changes_of_the_rate():
+    X, exposure, y, _ = drawn(80)
+    model = counter().fit(X, y, exposure=exposure)
+    found = effects(model, samples=64)
+    effect = next(one for one in found.main if one.columns == (1,))
+    change = np.expm1(effect.mean[-1] - effect.mean[0])
+    text = str(report(model, progress=False))
+    (stated,) = re.findall(r"As x1 goes from .* to .*, the prediction rises by ([\d.]+) %", text)
+    assert float(stated) == pytest.approx(100 * change, rel=0.1)
+    ends = np.median(X, axis=0).repeat(2).reshape(2, 2).T
+    ends[:, 1] = effect.grid[0][[0, -1]]
+    rates = model.predict(ends, return_std=True, observation_noise=False)[0]
+    assert rates[1] / rates[0] - 1 == pytest.approx(change, rel=0.5)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial", "student_t"])
+def test_caller_in_inference_mode_and_frozen_kernels(likelihood):
+    X, _, y, _ = drawn(30)
+    kernel = ScaleKernel(RBFKernel())
+    kernel.base_kernel.raw_lengthscale.requires_grad_(False)
+    with unchanged(), torch.inference_mode():
+        model = counter(likelihood, kernel).fit(X, y)
+        found = model.predict(X, return_std=True)
+    (fitted,) = [part for part in model.model_.modules() if isinstance(part, RBFKernel)]
+    assert fitted.lengthscale.item() == pytest.approx(kernel.base_kernel.lengthscale.item())
+    again = counter(likelihood, kernel).fit(X, y)
+    np.testing.assert_allclose(again.predict(X), found[0], rtol=1e-12)
+
+
+def test_large_counts_determine_their_rates():
+    X, _, y, _ = drawn(30)
+    counts = np.round(1e9 * (1 + y) / (1 + y.max()))
+    np.testing.assert_allclose(counter().fit(X, counts).predict(X), counts, rtol=0.01)
+
+
 def test_many_rows_are_reduced_with_a_warning(monkeypatch):
     X, exposure, y, _ = drawn(90)
     monkeypatch.setattr(module, "_MAX_ROWS", 60)
@@ -173,8 +211,9 @@ def test_many_rows_are_reduced_with_a_warning(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "y", "exposure", "message"),
     [
-        ({}, -1.0, None, "targets 0, 1, 2, ..., got -1 in row 2"),
-        ({}, 0.5, None, "targets 0, 1, 2, ..., got 0.5 in row 2"),
+        ({}, -1.0, None, "targets 0, 1, .*, got -1 in row 2"),
+        ({}, 0.5, None, "targets 0, 1, .*, got 0.5 in row 2"),
+        ({}, 1e10, None, r"targets 0, 1, .*, 1e\+09, got 1e\+10 in row 2"),
         ({}, np.nan, None, "contains NaN, first in row 2"),
         ({}, 1.0, np.ones(8), r"one for each of 9 rows, got shape \(8,\)"),
         ({}, 1.0, np.r_[np.ones(8), 0.0], "positive and finite, got 0 in row 8"),
