@@ -1,4 +1,4 @@
-"""Candidate Gaussian processes of a series, and their training."""
+"""Candidate Gaussian processes of a forecast, and their training."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ _OF_LONG: dict[str, tuple[str, ...]] = {
     "fast": (_DRIFTING,),
     "default": (_DRIFTING, "damped", "cycle", _LEVEL, _NO_COVARIATES),
 }
-# Log prior weight of a candidate whose structure is chosen with the values that score it: a
-# network, or a cycle with fewer than so many periods.
+# Log prior weight of candidates whose structure is chosen by the values that also score it: a
+# network, or a cycle with fewer than this many periods.
 _PICKED, _FEW_CYCLES = -3.0, 6.0
-_SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # for one start at the modes of the priors
+_SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # recipe of the single start at prior modes
 _TIME = (0,)  # column of time in the inputs
-_MANY = 250  # points, above which a network has 6 starts in place of 20
+_MANY = 250  # largest number of points for which a network has 20 starts; above, it has 6
 
 
 class SeriesGP(ExactGP):
-    """Exact GP over scaled time and targets.
+    """Exact GP with scaled time and targets.
 
     Args:
         x: Inputs ``N x (1 + C)``, time and covariates.
@@ -93,7 +93,7 @@ class SeriesGP(ExactGP):
         super().__init__(x, y, likelihood)
         self.mean_module = ZeroMean()
         if line:
-            with torch.random.fork_rng():  # LinearMean draws from the global random state
+            with torch.random.fork_rng():  # LinearMean uses the global random state
                 self.mean_module = LinearMean(x.size(-1)).initialize(weights=0.0, bias=0.0)
             if priors:
                 for name, scale in (("weights", 1.0), ("bias", 2.0)):
@@ -108,7 +108,7 @@ class SeriesGP(ExactGP):
 
 
 def scout(series: Series) -> str:
-    """Name of the candidate that finds outliers and shifts, which it does not explain itself."""
+    """Return the name of the candidate by which outliers and level shifts are found."""
     return _DRIFTING if series.is_long else _STEADY
 
 
@@ -118,10 +118,10 @@ def candidate_keys(
     series: Series,
     transforms: Sequence[Transform],
 ) -> list[Key]:
-    """Structures and transforms of the candidates.
+    """Return structures and transforms of the candidates.
 
-    Each structure has the first and the last transform, a cycle the middle one. If the level of the
-    series shifts, all but the scout know when.
+    Each structure is combined with the first and the last transform, a cycle with the middle one.
+    If the level of the series shifts, all candidates but the scout include the shifts.
     """
     names: tuple[str, ...] = ("network",)
     if isinstance(structure, str):
@@ -142,16 +142,16 @@ def candidate_keys(
 
 
 def train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member:
-    """Train and score a candidate, which is then conditioned on the rows it learned from.
+    """Train and score a candidate, and condition it on its training rows.
 
-    ``shared`` holds an unfitted :class:`NKNForecaster`, for its options, and the series.
+    ``shared`` contains an unfitted :class:`NKNForecaster`, for its options, and the series.
 
     Raises:
         RuntimeError, ArithmeticError: The training failed, or the series has no cycle.
     """
     try:
         return _trained(shared, key, seconds)
-    except ValueError as error:  # of the data: options were checked before
+    except ValueError as error:  # an error in the data, because options are checked earlier
         raise ArithmeticError(str(error)) from error
 
 
@@ -246,7 +246,7 @@ def _set(module: Module, value: Tensor, name: str) -> None:
 
 
 def check_network(network: NeuralKernelNetwork, width: int) -> None:
-    """Raise an error unless a network is one kernel over so many input columns."""
+    """Raise an error unless a network is a single kernel over ``width`` input columns."""
     kernel = deepcopy(network).double()
     rows = torch.arange(3.0, dtype=torch.float64).unsqueeze(-1).expand(3, width)
     columns = "one input column" if width == 1 else f"{width} input columns (time and covariates)"

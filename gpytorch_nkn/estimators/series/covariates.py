@@ -21,9 +21,9 @@ _SPREAD = 1e-12  # largest range of a constant column, relative to its largest v
 
 @dataclass(frozen=True, eq=False)
 class Covariates:
-    """The covariates of a fit and their scales.
+    """Covariates of a fit, and their scales.
 
-    Columns with two values become 0 and 1, others are standardised. Constant columns are not used.
+    Columns with two values become 0 and 1; others are standardised. Constant columns are not used.
     """
 
     columns: pd.Index  # labels of the C columns, by default "covariate 1", ...
@@ -35,7 +35,7 @@ class Covariates:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, *, by_name: bool) -> Covariates:
-        """Covariates ``N x C`` of a fit, with a warning about constant columns.
+        """Learn the scales of covariates ``N x C``, with a warning about constant columns.
 
         Raises:
             ValueError: Names are repeated, or values are missing, infinite or too large.
@@ -70,7 +70,7 @@ class Covariates:
         return tuple(map(str, self.columns[self.used]))
 
     def frame(self, values: Any, times: pd.Index) -> pd.DataFrame:
-        """All columns ``M x C`` at times ``M``, in the order of the fit.
+        """Return all columns ``M x C`` at times ``M``, in the order of the fit.
 
         Raises:
             ValueError: Covariates are missing or unexpected, the number of columns differs from
@@ -104,7 +104,7 @@ class Covariates:
         return frame
 
     def scaled(self, frame: pd.DataFrame) -> np.ndarray:
-        """Scale the columns in use of all columns ``M x C``."""
+        """Select and scale the columns in use from all columns ``M x C``."""
         table = frame.to_numpy()
         changed = (table != self.offset).any(0) & ~self.used
         if changed.any():
@@ -116,9 +116,9 @@ class Covariates:
 
 
 def covariate_frame(values: Any, times: pd.Index) -> pd.DataFrame:
-    """Columns of floats ``N x C`` over times ``N``, possibly with missing values.
+    """Convert covariates to columns of floats ``N x C`` at times ``N``; values may be missing.
 
-    Rows of a pandas object over dates are looked up by date; other rows are in the order of times.
+    Rows of a pandas object with dates are selected by date; other rows must be in order of time.
 
     Raises:
         TypeError: Values are not numbers.
@@ -157,7 +157,7 @@ def covariate_frame(values: Any, times: pd.Index) -> pd.DataFrame:
 
 
 def _at_times(frame: pd.DataFrame, times: pd.Index) -> pd.DataFrame:
-    """The rows at these times if both indices are dates; otherwise all rows."""
+    """Return the rows at these times if both indices are dates, and otherwise all rows."""
     dates = pd.DatetimeIndex | pd.PeriodIndex
     if not (isinstance(frame.index, dates) and isinstance(times, dates)):
         return frame

@@ -41,18 +41,18 @@ def forecast_many(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Forecast many series, each with its own :class:`NKNForecaster`.
 
-    Data are in long form, with the columns and names of Nixtla's statsforecast. Missing targets
-    are gaps. A constant series is continued with intervals of zero width. A series without a
-    forecast (fewer than 3 points, infinite values, a missing or repeated time, no model that fits)
-    has missing values and a row in the table of failures.
+    Data are in long form, with the column names of Nixtla's statsforecast. Missing targets are
+    gaps. A constant series is continued with intervals of zero width. A forecast fails if a series
+    has fewer than 3 points, infinite values, or missing or repeated times, or if no candidate can
+    be trained. It then has missing values and a row in the table of failures.
 
-    Series run in processes with one thread each, or on the backend of
+    Series are processed in parallel with one thread each, in processes or on the backend of
     ``joblib.parallel_config(backend=...)``: threads, Dask, Ray. Without a ``budget``, forecasts do
     not depend on other series, their order or the number of jobs.
 
     Args:
         frame: One row per observation: series, time, target. Further columns are covariates.
-        horizon: Steps ahead of the end of each series, for forecasts and for scoring candidates.
+        horizon: Number of steps after the end of each series; also used to score candidates.
         level: Coverage of the central intervals in per cent; ``None`` for no interval.
         future: Covariates at the times that follow, in long form: series, time, and the further
             columns of ``frame``. It may contain other times.
@@ -75,7 +75,7 @@ def forecast_many(
         TypeError: ``frame`` is not a data frame of times and numbers, or an option has the wrong
             type or does not exist.
         ValueError: Columns or names of series are missing, or an option is invalid.
-        KeyboardInterrupt: Ctrl-C came before any series was finished.
+        KeyboardInterrupt: Ctrl-C was pressed before any series was finished.
 
     Example:
         >>> months = pd.date_range("2015-01-01", periods=48, freq="MS")
@@ -140,17 +140,17 @@ def forecast_many(
 
 
 class _Task(NamedTuple):
-    """One series."""
+    """Data of one series."""
 
-    target: pd.Series  # over its times
-    known: pd.DataFrame | None  # covariates over its times
-    later: pd.DataFrame | None  # covariates over later times
+    target: pd.Series  # targets, indexed by time
+    known: pd.DataFrame | None  # covariates at the times of the targets
+    later: pd.DataFrame | None  # covariates at later times
 
 
 def _forecaster(
     options: dict[str, Any], horizon: int, random_state: int | np.random.RandomState | None
 ) -> NKNForecaster:
-    """A forecaster with checked options and a seed."""
+    """Return a forecaster with checked options and a seed."""
     possible = NKNForecaster().get_params().keys() - {"horizon", "n_jobs", "progress"}
     unknown = sorted(options.keys() - possible)
     if unknown:
@@ -170,7 +170,7 @@ def _forecaster(
 def _tasks(
     frame: pd.DataFrame, future: pd.DataFrame | None, roles: tuple[str, str, str]
 ) -> tuple[pd.Index, list[_Task]]:
-    """Names of the series, in the order in which they first appear, and a task for each."""
+    """Return the names of the series, in order of first appearance, and a task for each."""
     _check_columns(frame, "frame", roles)
     id_col, time_col, target_col = roles
     times = _times(frame[time_col], time_col)
@@ -198,7 +198,7 @@ def _tasks(
 
 
 def _groups(rows: Any, names: pd.Series) -> Any:
-    """Pairs of names, in the order in which they first appear, and rows."""
+    """Yield names, in order of first appearance, and rows of the series."""
     return rows.groupby(names.to_numpy(), sort=False)
 
 
@@ -239,7 +239,7 @@ def _times(column: pd.Series, name: str) -> pd.Index:
 
 
 def _numbers(column: pd.Series, name: str) -> np.ndarray:
-    """Targets, NaN where missing; infinite targets are errors of their series."""
+    """Return targets, with NaN where missing; infinite targets let their series fail later."""
     try:
         numeric = pd.api.types.is_any_real_numeric_dtype(column.dtype)
         if not numeric and column.dtype != object and not isinstance(column.dtype, pd.StringDtype):
@@ -252,21 +252,21 @@ def _numbers(column: pd.Series, name: str) -> np.ndarray:
 def _forecast(
     shared: tuple[NKNForecaster, int, tuple[float, ...]], task: _Task
 ) -> tuple[np.ndarray | None, str]:
-    """The forecast of one series, or the reason of its failure; Ctrl-C is raised."""
+    """Return the forecast of one series, or the reason of its failure; raise KeyboardInterrupt."""
     torch.set_num_threads(1)
     try:
         return _values(*shared, task), ""
-    except Exception as error:  # any error: the other series go on
+    except Exception as error:  # any error, because other series continue
         return None, f"{type(error).__name__}: {error}"
 
 
 def _values(
     forecaster: NKNForecaster, horizon: int, level: tuple[float, ...], task: _Task
 ) -> np.ndarray:
-    """Medians and ends of intervals ``horizon x C``."""
+    """Return medians and ends of intervals, ``horizon x C``."""
     times, seen = task.target.index, task.target.dropna().to_numpy()
     repeated = times[times.duplicated()].dropna()
-    if len(repeated):  # in long form usually a mistake, such as duplicated rows
+    if len(repeated):  # usually a mistake in long form, such as duplicated rows
         raise ValueError(
             f"{len(repeated)} rows repeat a time of the series, the first {repeated[0]}; drop or "
             "aggregate them."
@@ -285,7 +285,7 @@ def _values(
 
 
 def _continued(times: pd.Index, horizon: int) -> pd.Index:
-    """The times that follow; missing if they cannot be inferred."""
+    """Return the following times, missing if they cannot be inferred."""
     known = times.dropna().unique()
     if len(known) > 1 or (len(known) == 1 and isinstance(known, pd.PeriodIndex)):
         return TimeAxis.of(known).next(horizon)

@@ -1,4 +1,4 @@
-"""A trained Gaussian process of a forecast."""
+"""Member of a forecaster's mixture: a trained Gaussian process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["CONDITIONED", "Member", "Scales"]
 
 CONDITIONED = 4000  # largest number of rows that a forecast is conditioned on
 _WALKS = (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
-_BLOCK = 1000  # rows of a block for leave-one-out errors
-_UPPER = 2.0  # standard deviations from the median to the end of an interval of 95 %
+_BLOCK = 1000  # number of rows per block of leave-one-out errors
+_UPPER = 2.0  # half width of a 95 % interval in standard deviations
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,17 @@ class Scales:
 
 @dataclass(eq=False)
 class Member:
-    """A trained Gaussian process."""
+    """Trained Gaussian process of one structure."""
 
-    name: str  # of the structure
+    name: str  # name of the structure
     scales: Scales
     result: FitResult
-    log_density: float = np.nan  # mean of rolling forecasts, per target
+    log_density: float = np.nan  # mean log density of rolling forecasts, per target
     calibration: float = 1.0  # calibration factor of standard deviations
-    horizon: int = 1  # steps ahead that it is calibrated for
-    reach: int = CONDITIONED  # number of last rows that it depends on
-    span: float = 1.0  # median time of the horizon, gaps of the series included
-    log_prior: float = 0.0  # log of the prior weight
+    horizon: int = 1  # number of steps ahead for which the member is calibrated
+    reach: int = CONDITIONED  # number of last rows on which the member depends
+    span: float = 1.0  # median duration of the horizon, gaps of the series included
+    log_prior: float = 0.0  # log prior weight
     weight: float = 0.0
     is_sum: bool = False  # whether the kernel is one of the built-in sums
     shifts: tuple[float, ...] = ()  # times at which the level shifts
@@ -86,7 +86,7 @@ class Member:
         return self.result.interrupted
 
     def scores(self, rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Joint standardised draws ``S x M`` of observations at rows ``M x (1 + C)``."""
+        """Return joint standardised draws ``S x M`` of observations at rows ``M x (1 + C)``."""
         covariance = self._gaussian(rows, joint=True)[1].cpu().numpy()
         values, vectors = np.linalg.eigh(covariance)  # also works for repeated rows
         root = vectors * np.sqrt(values.clip(0)) / np.sqrt(np.diag(covariance))[:, None]
@@ -101,13 +101,13 @@ class Member:
         return self._limits.applied(means, stds, self._leads(rows))
 
     def _leads(self, rows: np.ndarray) -> np.ndarray:
-        """Lead times ``M`` after the last observation, in horizons."""
+        """Return lead times ``M`` after the last observation, in horizons."""
         last = self.model.train_inputs[0][-1, 0].item()
         begin = self.scales.x_offset + self.scales.x_scale * last
         return (rows[:, 0] - begin) / self.span
 
     def _gaussian(self, rows: np.ndarray, *, joint: bool) -> tuple[Tensor, Tensor]:
-        """Scaled means ``M`` of observations, and their variances or (joint) covariances."""
+        """Return scaled means ``M`` of observations, and variances or (``joint``) covariances."""
         x = self.scales.inputs(rows, self._device)
         process = self.process()
         mean, variance = process.moments(x, variance=not joint)
@@ -120,7 +120,7 @@ class Member:
     def holds(self, values: np.ndarray, *, strict: bool) -> bool:
         """Whether the transform is defined for targets ``N``.
 
-        Unless ``strict``, bounds of the identity are dropped if targets are beyond them.
+        Unless ``strict``, the identity drops bounds that targets exceed.
         """
         transform = self.scales.transform
         if not strict and transform.is_identity and not transform.holds(values):
@@ -128,9 +128,9 @@ class Member:
         return self.scales.transform.holds(values)
 
     def condition(self, rows: np.ndarray, values: np.ndarray) -> None:
-        """Condition on other observations ``N`` in the order of time, without new training.
+        """Condition on new observations ``N`` in order of time, without training.
 
-        A long series is thinned by :func:`.view`. Rows are as in :meth:`Scales.inputs`.
+        :func:`.view` thins a long series. Rows are as in :meth:`Scales.inputs`.
         """
         self.scales = replace(
             self.scales, transform=self.scales.transform.reaching(float(values.max()))
@@ -150,7 +150,7 @@ class Member:
         """Limit forecasts by the growth in the observations ``N``."""
         transform = self.scales.transform
         scaled, bounds = transform.forward(values), transform.ends
-        if self.transform == "probit":  # whose scale has no bounds
+        if self.transform == "probit":  # the probit scale has no bounds
             bounds = (-np.inf, np.inf)
         is_log = self.transform in ("log", "log1p")
         after = np.searchsorted(time, [at for at in self.shifts if time[0] < at < time[-1]])
@@ -159,7 +159,7 @@ class Member:
 
     @torch.no_grad()
     def errors(self) -> np.ndarray:
-        """Absolute standardised leave-one-out errors ``N``, within blocks of rows."""
+        """Return absolute standardised leave-one-out errors ``N``, within blocks of rows."""
         found = []
         for part in self.process().blocks(_BLOCK, CONDITIONED):
             mean, variance = part.leave_one_out()
@@ -171,7 +171,7 @@ class Member:
         self.process().prepare()
 
     def process(self) -> ConditionedGP:
-        """The process given the observations."""
+        """Posterior of the process given the observations."""
         if self._conditioned is None:
             self._conditioned = ConditionedGP(self.model)
         return self._conditioned
@@ -189,7 +189,7 @@ class _Limits:
     highest: float
     fall: float  # largest changes beyond it per horizon
     rise: float
-    bounds: tuple[float, float]  # of the targets
+    bounds: tuple[float, float]  # bounds of the targets
     is_log: bool  # whether only the rise limits intervals
 
     @classmethod
@@ -203,10 +203,10 @@ class _Limits:
         *,
         is_log: bool,
     ) -> _Limits:
-        """Limits from scaled observations ``N``: the largest growth, times ``1 + 1 / n``.
+        """Compute limits from scaled observations ``N``: the largest growth, times ``1 + 1 / n``.
 
         The next of ``n`` exchangeable windows exceeds all others with probability ``1 / (n + 1)``.
-        The last window may begin before a shift of the level, whose size is added.
+        If the last window may begin before a level shift, the size of the shift is added.
         """
         starts = np.unique(time, return_index=True)[1]
         highest, lowest = (end.reduceat(scaled, starts) for end in (np.maximum, np.minimum))

@@ -1,4 +1,4 @@
-"""Forecasts of one-dimensional series by Gaussian processes of learned structure."""
+"""Forecasts of time series by Gaussian processes with learned structure."""
 
 from __future__ import annotations
 
@@ -32,26 +32,25 @@ _STEPS_AHEAD = 6  # default horizon of a series without a season
 
 
 class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
-    """Mixture of Gaussian processes of several structures, for series over time.
+    """Forecaster of a time series by a mixture of Gaussian processes with several structures.
 
-    Candidates are networks of kernels, each for the targets and for transforms of them. By default
-    they are sums of random walks, local linear trends, lines, autocorrelated noise and seasonal
-    terms, with priors learned from everyday series
+    Candidates are networks of kernels for targets or transformed targets. By default they are sums
+    of random walks, local linear trends, lines, autocorrelated noise and seasonal terms, with
+    priors learned from other series
     (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`). One candidate has a learned cycle.
-    Rolling forecasts of the series determine the weights of the mixture and calibrate its
-    intervals.
+    Rolling forecasts determine the weights of the mixture and calibrate its intervals.
 
-    The level may shift at up to four times, which are found in the series: if they improve the mean
-    log density of rolling forecasts by 0.5, all structures but one have them.
+    Up to four level shifts are detected in the series. If they improve the mean log density of
+    rolling forecasts by 0.5, all structures but one include them.
 
-    Covariates are columns whose future is known, such as prices, temperatures or holidays. Each has
-    a linear effect, which may drift and depend on the shortest season, and a smooth effect if it
-    has more than two values. One more candidate ignores the covariates.
+    Covariates are columns with known future values, such as prices, temperatures or holidays. Each
+    has a linear effect, which may drift and depend on the shortest season, and a smooth effect if
+    it has more than two values. An additional candidate ignores the covariates.
 
-    Time may be irregular, have gaps and repeat. Gaussian processes are exact, on a subset of the
-    points of a long series: dense before an origin and thinned farther back. 900 points determine
-    the hyperparameters, 500 each rolling forecast, and 4,000 the forecast. They come from the last
-    24 horizons or four of the longest season.
+    Times may be irregular and repeat, with gaps. Gaussian processes are exact. For a long series
+    they use a subset of points, dense before the forecast origin and thinned farther back: 900
+    points for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast. The
+    points are from the last 24 horizons or four of the longest season.
 
     Args:
         structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the network
@@ -59,8 +58,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             or a network over one input column (with covariates: over time and the standardised
             covariates), whose start values are taken from the data.
         seasons: ``"auto"`` infers days, weeks and years from dates, or from the number of steps in
-            a unit of time. Otherwise periods in units of time (days for dates), or durations, also
-            as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover a
+            a unit of time. Otherwise, periods in units of time (days for dates) or durations such
+            as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover each
             period twice.
         transform: ``"identity"`` models the targets; ``"log"`` their logarithms, for variation
             that grows with the level; ``"sqrt"`` their square roots (of counts plus 3/8);
@@ -70,45 +69,45 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             log odds if both bounds are given. For counts with a mean below 10 it compares square
             roots and an ordered probit (``"probit"`` in ``scores_``).
         bounds: Lower and upper bound of targets and forecasts (``None`` or infinite for no bound),
-            such as ``(0, 1)`` for shares. ``None`` for 0 and no upper bound if targets are not
-            negative and the transform is not ``"identity"``. Targets on a bound give it a
-            probability. Whole numbers with a lower bound are counts: quantiles and paths are whole
-            numbers, densities are probabilities.
-        horizon: Steps of rolling forecasts and of :meth:`forecast`; ``None`` for one season (6
-            without a season). Intervals are calibrated by the time ahead, in multiples of the
-            median time of so many steps.
+            such as ``(0, 1)`` for fractions. ``None`` for 0 and no upper bound if targets are
+            non-negative and the transform is not ``"identity"``. If targets lie on a bound, it has
+            a positive probability. Integers with a lower bound are counts: quantiles and paths are
+            integers, densities are probabilities.
+        horizon: Number of steps of rolling forecasts and of :meth:`forecast`; ``None`` for one
+            season (6 without a season). Intervals are calibrated as a function of the lead time in
+            multiples of the horizon.
         quality: ``"fast"`` for two structures, ``"default"`` for up to six.
-        outliers: ``"auto"`` excludes outliers from the training, with a warning: targets whose
-            leave-one-out error is more than 12 times the RMS of the smaller errors, on every
-            modelled scale; at most 2 % of the targets plus one. It also finds shifts of the level.
-            ``"keep"`` uses all targets and searches neither.
-        priors: Log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
-        restarts: Starts of networks with learned wiring; ``None`` for 20 up to 250 points and 6
-            for more. Other candidates have one start.
+        outliers: ``"auto"`` excludes outliers from training, with a warning, and detects level
+            shifts. Outliers are targets whose leave-one-out error is more than 12 times the RMS of
+            smaller errors, on every modelled scale; at most 2 % of the targets plus one.
+            ``"keep"`` uses all targets, without detecting outliers or level shifts.
+        priors: Use log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
+        restarts: Number of starts for networks with learned wiring; ``None`` for 20 up to 250
+            points and 6 above. Other candidates have one start.
         recipe: Optimiser settings of a start; ``None`` for the default of each structure.
         budget: Wall time in seconds of a fit; ``None`` for no limit.
-        n_jobs: Processes, over candidates.
+        n_jobs: Number of processes that train candidates.
         <shared computation>
 
     Attributes:
-        members_: The processes of the mixture, largest weight first, each with ``name``,
+        members_: Processes of the mixture, largest weight first, each with ``name``,
             ``transform``, ``model``, ``weight``, ``log_density`` and ``result``.
-        scores_: All candidates, as a data frame: structure, transform, mean log density of
-            rolling forecasts (per target, natural logarithm), weight, seconds, status.
-        seasons_: The seasons in use, in units of time.
+        scores_: Data frame of all candidates: structure, transform, mean log density of rolling
+            forecasts (per target, natural logarithm), weight, seconds, status.
+        seasons_: Seasons in use, in units of time.
         horizon_: Default number of steps of :meth:`forecast`.
-        outliers_: The times of outliers, which are not used.
-        shifts_: The times from which on the level is different.
-        observed_: The series without gaps in the order of time, as a pandas series.
-        covariates_, observed_covariates_: The covariates, with ``names``, and their values, as a
-            data frame in the rows of ``observed_``.
-        time_axis_, time_is_date_: How times are counted, and whether they are dates.
+        outliers_: Times of excluded outliers.
+        shifts_: Times of level shifts.
+        observed_: Series without gaps in order of time, as a pandas series.
+        covariates_, observed_covariates_: Covariates, with ``names``, and a data frame of their
+            values in the rows of ``observed_``.
+        time_axis_, time_is_date_: Conversion of times to numbers, and whether times are dates.
         result_: Training record of the first member, :class:`gpytorch_nkn.fit.FitResult`.
         model_: Gaussian process of the first member, over scaled time and targets.
-        transform_: Its transform of the targets, with ``name``, ``forward`` and ``inverse``.
-        model_weight_, calibration_factor_: Its weight, and the calibration factor of its standard
-            deviations.
-        x_offset_, x_scale_, y_offset_, y_scale_: Its scales.
+        transform_: Target transform of the first member, with ``name``, ``forward``, ``inverse``.
+        model_weight_, calibration_factor_: Weight of the first member, and calibration factor of
+            its standard deviations.
+        x_offset_, x_scale_, y_offset_, y_scale_: Offsets and scales of the first member.
         n_features_in_: Always 1.
 
     Example:
@@ -183,16 +182,15 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             y: Targets ``N``.
             covariates: Numeric columns ``N x C``, whose values at new times every forecast needs:
                 an array, or a data frame with columns of any order (and rows of any order, if both
-                indices hold dates). Constant columns are not used, with a warning.
+                indices contain dates). Constant columns give a warning and are not used.
 
         Returns:
             The fitted estimator.
 
         Raises:
-            ValueError: Values are NaN or infinite, lengths differ, there are fewer than 3 points
-                or fewer than 2 different times, the targets are constant, the transform is not
-                defined for a target (such as the logarithm of zero), a target is beyond the
-                bounds, or an option is invalid.
+            ValueError: Values are NaN or infinite, lengths differ, or an option is invalid. The
+                data have fewer than 3 points or 2 distinct times, or constant targets. A target
+                exceeds the bounds, or its transform is not defined (logarithm of zero).
             TypeError: Time or targets are not numbers or dates, or ``structure`` is neither a
                 name nor a network.
             RuntimeError: No candidate could be trained; the message lists the reasons.
@@ -260,20 +258,19 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         level: float | Sequence[float] | None = (80, 95),
         covariates: ArrayLike | None = None,
     ) -> pd.DataFrame:
-        """Forecast from several origins, each from the observations before it.
+        """Backtest forecasts from several origins, each given only the observations before it.
 
-        The estimator itself does not change. The last window ends at the end of the series. A
-        window without a forecast has NaN, and a warning gives the reason; Ctrl-C keeps the finished
-        windows.
+        The estimator does not change. The last window ends at the end of the series. If a forecast
+        fails, its window has NaN and a warning gives the reason. Ctrl-C keeps the finished windows.
 
         Args:
             x, y: The series, as in :meth:`fit`.
-            horizon: Observations of a window; ``None`` for the horizon of the estimator, or one
-                season (6 without a season).
+            horizon: Number of observations per window; ``None`` for the horizon of the estimator,
+                or one season (6 without a season).
             windows: Number of windows.
-            step: Observations from one window to the next; ``None`` for ``horizon``.
+            step: Number of observations between starts of windows; ``None`` for ``horizon``.
             level: Coverage of the central intervals in per cent; ``None`` for no interval.
-            covariates: As in :meth:`fit`; the forecast of a window uses the values in it.
+            covariates: As in :meth:`fit`; forecasts use the values inside their window.
 
         Returns:
             Rows ``windows * horizon``: ``cutoff`` (the last known time), ``time``, ``y`` and the
@@ -331,19 +328,19 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     ) -> NKNForecaster:
         """Add new observations without new training.
 
-        Hyperparameters and weights of the members do not change. An observation replaces an earlier
-        one of the same time. Outliers of :meth:`fit` stay unused.
+        Hyperparameters and weights of the members do not change. A new observation replaces an
+        earlier observation at the same time. Outliers of :meth:`fit` remain excluded.
 
         Args:
             x, y: New part of the series, as in :meth:`fit`.
-            covariates: Covariates at its times, if :meth:`fit` had some.
+            covariates: Covariates at the new times, if :meth:`fit` had covariates.
 
         Returns:
             The estimator.
 
         Raises:
-            ValueError: Targets are beyond the bounds, no member's transform is defined for them,
-                or the fit was to counts and these are not whole numbers.
+            ValueError: Targets exceed the bounds, no member's transform is defined for them, or
+                they are not integers after a fit to counts.
         """
         check_is_fitted(self, "members_")
         observed = self._observations.updated(x, y, covariates, self.covariates_)

@@ -1,4 +1,4 @@
-"""The observations of a series, read from what a caller passes."""
+"""Observations of a series, read from the caller's arguments."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Observations"]
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Observations in the order of time, without missing targets.
+    """Observations in order of time, without missing targets.
 
     Attributes:
         axis: Conversion of times, including times of missing targets.
         target: Targets ``N`` over their times.
         covariates: Columns ``N x C`` over the same times.
-        fresh: The times that the last update added.
+        fresh: Times that the last update added.
     """
 
     axis: TimeAxis
@@ -54,7 +54,7 @@ class Observations:
             known: The covariates of the fit.
         """
         times, target = times_and_targets(x, y)
-        self.axis.numbers(times)  # raises an error if the kind of time differs
+        self.axis.numbers(times)  # raises an error for another kind of time
         kinds = [index.dtype for index in (self.target.index, times)]
         if kinds[0] != kinds[1] and any(isinstance(kind, pd.PeriodDtype) for kind in kinds):
             raise TypeError(f"The series was fitted over {kinds[0]}, got {kinds[1]}.")
