@@ -151,7 +151,7 @@ def test_tables_with_gaps_and_categories_copies_and_reports(likelihood):
     frame = pd.DataFrame(X, columns=["age", "speed"])
     frame["kind"] = pd.Categorical(np.where(X[:, 0] > 0, "new", "old"))
     frame.loc[3, "age"], frame.loc[4, "kind"] = np.nan, None
-    model = counter(likelihood, ("tabular", "rbf")).fit(frame, y, exposure=pd.Series(exposure))
+    model = counter(likelihood).fit(frame, y, exposure=pd.Series(exposure))
     assert model.incomplete_rows_ == {"noisy": 0, "imputed": 2, "omitted": 0}
     expected = model.predict(frame, return_std=True, exposure=exposure)
     again = clone(model).fit(frame, y, exposure=exposure)
