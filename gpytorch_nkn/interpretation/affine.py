@@ -47,14 +47,14 @@ def affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarra
 def affine_outcome(model: Any, X: Tensor | None = None) -> tuple[Any, Any]:
     """Return offset and scale of the targets: numbers, or arrays for several outputs.
 
-    ``X`` holds raw inputs ``T x d`` of one point per task, for a model of tasks in long form; then
-    offset and scale have a value per task.
+    For a model of tasks in long form, ``X`` has raw inputs ``T x d`` of one point per task, and
+    offset and scale have one value per task.
     """
     transform = getattr(model, "outcome_transform", None)
     transform = getattr(model, "common_transform", transform)  # that all members share
     if transform is None:
         return (0.0, 1.0) if X is None else (np.zeros(len(X)), np.ones(len(X)))
-    # in double precision, or a large offset would hide the scale
+    # in double precision, because a large offset would hide the scale
     points = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64, device=model.train_targets.device)
     if X is None:
         outputs = model.num_outputs

@@ -23,7 +23,7 @@ class Coverage:
     """Fraction of the held-out observations inside their predictive intervals."""
 
     level: float  #: nominal probability of the intervals
-    fraction: float  #: fraction of the observations inside
+    fraction: float  #: fraction of observations inside the intervals
     lower: float  #: ends of the central 95 % of the fractions that a calibrated model gives
     upper: float
     p_value: float  #: of a two-sided binomial test
@@ -31,7 +31,7 @@ class Coverage:
 
 @dataclass(frozen=True, eq=False)
 class LeaveOneOut:
-    """Predictions of observations that were held out, in units of the data."""
+    """Predictions of held-out observations, in units of the data."""
 
     mean: np.ndarray  #: predictive means N
     std: np.ndarray  #: predictive standard deviations N, noise included
@@ -74,15 +74,15 @@ class LeaveOneOut:
 def held_out(
     processes: Sequence[tuple[float, FittedGP]],
 ) -> tuple[np.ndarray, LeaveOneOut, LeaveOneOut]:
-    r"""Predict each observation from those before it, and from all the others.
+    r"""Predict each observation from earlier observations, and from all other observations.
 
     Hyperparameters stay fixed. With the Cholesky factor L of the noisy covariance and the targets r
-    less their prior mean, the prediction from the values before is
+    minus their prior mean, the one-step-ahead prediction is
 
     .. math:: \mu_n = r_n - L_{nn} e_n, \qquad \sigma_n = L_{nn}, \qquad L e = r
 
     Args:
-        processes: Processes that predict together, with weights of sum one.
+        processes: Processes of a mixture, with weights of sum one.
 
     Returns:
         Observations ``N`` in units of the data, one-step-ahead predictions, and leave-one-out
@@ -114,10 +114,10 @@ def held_out(
 
 
 def autocorrelation(errors: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return autocorrelations of errors ``N`` at the lags from 1, and a p-value for all of them.
+    """Return autocorrelations of errors ``N`` at lags from 1, and the p-value of their joint test.
 
-    One-step-ahead errors in standard deviations are independent if the model is right, so that the
-    p-value of the Ljung-Box test (Ljung and Box, 1978) is uniform. Up to 20 lags are tested.
+    If the model is correct, standardised one-step-ahead errors are independent, and the p-value of
+    the Ljung-Box test (Ljung and Box, 1978) is uniform. Up to 20 lags are tested.
     """
     n = errors.size
     centered = errors - errors.mean()

@@ -1,4 +1,4 @@
-"""A posterior as a sum of components."""
+"""Decomposition of a posterior into additive components."""
 
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role, behaviours_of
 from gpytorch_nkn.interpretation.components.decompose import decompose, decompose_gp

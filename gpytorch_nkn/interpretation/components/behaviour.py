@@ -1,4 +1,4 @@
-"""Roles of the terms of a kernel over time: trend, cycle, variation."""
+"""Roles of a kernel's terms over time: trend, cycle, variation."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from gpytorch_nkn.kernels import role_of
 __all__ = ["Behaviour", "Geometry", "Role", "behaviours_of", "roles_of"]
 
 _DISTANCES = 401  # number of distances at which correlations are evaluated
-_NEAR = (0.125, 0.25, 0.5, 1.0)  # further distances in steps
+_NEAR = (0.125, 0.25, 0.5, 1.0)  # additional short distances, in steps
 _STILL = 1e-6  # decrease of the correlation over the data below which a term is constant
 _SLOW = 0.25  # correlation length in spans from which smooth variation is part of the trend
-_DRIFT = 0.5  # cycles by which equal periods may drift apart over the data
+_DRIFT = 0.5  # largest phase difference, in cycles over the data, of periods that count as equal
 _HARMONICS = 3  # highest harmonic that belongs to a cycle
-_TAKES_OVER = 0.25  # least importance of a fundamental period, relative to its harmonics
+_TAKES_OVER = 0.25  # smallest importance of a fundamental period, relative to its harmonics
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Span of the inputs and median distance of neighbours, in units of the kernel."""
+    """Span and median step of the inputs, in units of the kernel."""
 
     span: float
     step: float
 
     @classmethod
     def of(cls, inputs: Tensor) -> Geometry:
-        """Geometry of inputs ``... x N x 1``."""
+        """Compute the geometry of inputs ``... x N x 1``."""
         values = inputs.reshape(-1).unique()
         steps = values.diff()
         span = float(values[-1] - values[0])
@@ -63,7 +63,7 @@ class Role:
     """Kind of a component: constant, trend, cycle, variation, effect (of covariates), other."""
 
     kind: str
-    period: float | None = None  # of a cycle, in units of the kernel
+    period: float | None = None  # period of a cycle, in units of the kernel
 
 
 def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
@@ -101,9 +101,10 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
 
 
 def _correlation(kernel: Kernel, distances: Tensor) -> Tensor:
-    """Correlation at distances along the first column, averaged over a batch.
+    """Return correlations at distances along the first column, averaged over a batch.
 
-    For a random walk, correlation of the value one span after its origin with earlier values.
+    For a random walk, these are correlations of the value one span after the origin with earlier
+    values.
     """
     like = next(kernel.parameters())
     columns = 1 + max(columns_of(kernel) or (0,))
@@ -138,7 +139,7 @@ def roles_of(
 ) -> list[Role]:
     """Return the role of each term over time.
 
-    The importance of groups of terms, by default their shares, determines fundamental periods.
+    Fundamental periods depend on the importance of groups of terms, by default their shares.
     """
     behaviours = behaviours_of(terms, geometry)
     periods = _fundamental_periods(terms, behaviours, geometry, importance or _total_shares)
@@ -171,7 +172,7 @@ def _fundamental_periods(
     geometry: Geometry,
     importance: Callable[[list[list[Term]]], list[float]],
 ) -> dict[float, float]:
-    """Map every period to its fundamental: an equal period up to a drift, or of a harmonic."""
+    """Map each period to its fundamental period; equal periods and harmonics share one."""
     members: dict[float, list[Term]] = {}
     for term, behaviour in zip(terms, behaviours, strict=True):
         for period in _cycles(behaviour):
@@ -189,7 +190,7 @@ def _fundamental_periods(
     for leader in sorted(leaders, reverse=True):
         if any(_same(p, leader, geometry) for p in fundamentals):
             continue
-        # a longer period is fundamental only if it is important itself
+        # a longer period is fundamental only if its own terms are important
         harmonics = [p for p in leaders if p < leader and _same(leader, p, geometry)]
         if all(matters[leader] >= _TAKES_OVER * matters[p] for p in harmonics):
             fundamentals.append(leader)
@@ -200,7 +201,7 @@ def _fundamental_periods(
 
 
 def _cycles(behaviour: Behaviour) -> list[float]:
-    """Periods within the correlation length; shorter-lived ones do not repeat."""
+    """Return periods within the correlation length; longer periods do not repeat."""
     return [period for period in behaviour.periods if behaviour.length >= period]
 
 

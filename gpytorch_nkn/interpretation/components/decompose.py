@@ -62,15 +62,15 @@ def decompose(
     relative to its variance; ``print`` shows these means.
 
     Returns:
-        Components with explained variances and errors, and their posterior at any inputs. Their
-        order lowers the error of 10-fold cross-validation with fixed hyperparameters fastest
-        (contiguous blocks for a series). Sets of columns are ordered by their share in the
-        variance of the posterior mean.
+        Components with explained variances and errors, and their posterior at any inputs. They are
+        ordered to decrease the error of 10-fold cross-validation (contiguous blocks for a series)
+        with fixed hyperparameters as fast as possible. Sets of columns are ordered by their share
+        in the variance of the posterior mean.
 
     Raises:
-        TypeError: The model is none of these, or its likelihood is not Gaussian.
-        ValueError: An option is out of range, there is no training data, the outcome transform is
-            not affine, or the model's covariance is not that of its ``covar_module``.
+        TypeError: The model is of another class, or its likelihood is not Gaussian.
+        ValueError: An option is out of range, the model has no training data, or its outcome
+            transform is not affine. The covariance must be the kernel ``covar_module``.
     """
     gp = fitted_gp(model)
     return decompose_gp(replace(gp, units=gp.units.named(columns)), by, max_components, max_terms)
@@ -113,7 +113,7 @@ def _components(expansion: Expansion, by: str, gp: FittedGP) -> list[Component]:
 
 
 def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
-    """Components by role: trend (with the level and the mean function), cycles, variation.
+    """Return components by role: trend (with level and mean function), cycles, variation.
 
     Terms of covariates are effects, which may change over time.
     """
@@ -122,7 +122,7 @@ def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
     alpha = gp.posterior.alpha.unsqueeze(-1)
 
     def importance(groups: list[list[Term]]) -> list[float]:
-        """Variance of the posterior mean of each group over the data."""
+        """Return the variance of each group's posterior mean over the data."""
         means = [strip @ alpha for strip in evaluate_strips(groups, gp.inputs, gp.inputs)]
         variances = torch.cat(means, dim=-2)[..., 0].var(-1, correction=0)
         return variances.reshape(len(groups), -1).mean(-1).tolist()
@@ -145,7 +145,7 @@ def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
 
 
 def _covariates(term: Term) -> frozenset[int]:
-    """Columns other than time on which a term depends."""
+    """Return the columns other than time on which a term depends."""
     return (term.columns or frozenset()) - {0}
 
 
@@ -202,11 +202,11 @@ def _ordered(
     scale = torch.as_tensor(gp.units.y_scale, dtype=targets.dtype, device=targets.device)
     scale = scale.unsqueeze(-1)
 
-    # with the level of the fit, so that all components together have the model's errors
+    # add the level of the fit, so that all components together have the model's errors
     leveled = gp.targets - level.sum(0)
 
     def misses(order: list[int]) -> Tensor:
-        """Absolute errors of held-out blocks and points ``2 x ... x N``, in units of the data."""
+        """Return absolute errors of held-out blocks and points ``2 x ... x N``, in data units."""
         return ((leveled - heldout[:, order].sum(1)) * scale).abs()
 
     order: list[int] = []
@@ -214,7 +214,7 @@ def _ordered(
     explained: list[float] = []
     variances = gp.by_task(targets.square())
     least = gp.by_task(gp.targets.square()) * torch.finfo(targets.dtype).eps ** 2
-    # tasks count by their numbers of rows, whatever their units
+    # tasks are weighted by their numbers of rows, independently of their units
     weights = torch.where(variances > least, 1 / variances, 0.0)
     shares = np.array(_shares(centered, weights))
     while len(order) < len(parts):
@@ -243,7 +243,7 @@ def _ordered(
 
 
 def _shares(centered: Tensor, weights: Tensor) -> list[float]:
-    """Covariance of each part ``J x ... x N`` with their sum, over the variance of the sum.
+    """Return the covariance of each part ``J x ... x N`` with the sum, over the sum's variance.
 
     Moments are averages over rows with weights ``... x N``.
     """
@@ -261,9 +261,9 @@ def _falls(before: Tensor, after: Tensor) -> bool:
 
 
 def _products(parts: list[Component], gp: FittedGP, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Training matrices of the components times vectors, ``J x ... x N x R``.
+    """Return the components' training matrices times vectors, ``J x ... x N x R``.
 
-    Second are the diagonals ``J x ... x N`` of these matrices times the inverse of their sum.
+    Also return the diagonals ``J x ... x N`` of these matrices times the inverse of their sum.
     """
     groups, precision = [part.terms for part in parts], gp.posterior.precision
     products: list[list[Tensor]] = [[] for _ in parts]
@@ -283,7 +283,7 @@ def _products(parts: list[Component], gp: FittedGP, weights: Tensor) -> tuple[Te
 
 
 def _blocks(inputs: Tensor) -> list[Tensor]:
-    """Ten contiguous blocks along one column; without an order, blocks of every tenth point."""
+    """Return ten contiguous blocks along one column, or blocks of every tenth point."""
     n = inputs.size(-2)
     folds = min(_FOLDS, n)
     if inputs.size(-1) > 1:

@@ -1,4 +1,4 @@
-"""The posterior of an exact Gaussian process, split into additive components."""
+"""Posterior of an exact Gaussian process as a sum of components."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from gpytorch_nkn.interpretation.units import Z95, means_text
 
 __all__ = ["Component", "ComponentCurve", "ComponentPosterior", "Decomposition"]
 
-_GRID = 400  # points of a curve, next to the data
-_PAST = 200  # points of a curve past the data
+_GRID = 400  # number of points of a curve in addition to the data
+_PAST = 200  # number of points of a curve after the data
 
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """An additive part of the posterior."""
+    """Additive component of the posterior."""
 
     name: str
-    terms: tuple[Term, ...]  #: of the kernel, by falling share; none for a mean function
-    role: Role | None = None  #: over time; None for components by columns
+    terms: tuple[Term, ...]  #: terms of the kernel by decreasing share; empty for a mean function
+    role: Role | None = None  #: role over time; None for components by columns
     columns: frozenset[int] | None = None  #: columns on which it depends; None if unknown
-    has_mean: bool = False  #: it includes the model's mean function
-    is_rest: bool = False  #: it includes the pruned part of the kernel
+    has_mean: bool = False  #: whether it includes the model's mean function
+    is_rest: bool = False  #: whether it includes the pruned part of the kernel
 
     @property
     def label(self) -> str:
