@@ -24,7 +24,12 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model
 from gpytorch_nkn.interpretation import effects, expand, report_search
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP, fit_structure_ensemble_gp
-from gpytorch_nkn.plotting import plot_effects
+from gpytorch_nkn.plotting import (
+    plot_acquisition,
+    plot_effects,
+    plot_one_step_ahead,
+    plot_progress,
+)
 
 plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 DIM, INITIAL, EVALUATIONS, SEEDS = 6, 10, 50, 3
@@ -243,7 +248,12 @@ print("\n".join([*found.summary, *found.checks]))
 # candidate in the other dimensions. `found.save("search.html")` writes the whole report to a page.
 
 # %% mystnb={"image": {"alt": "Best value so far, one-step-ahead errors, slices of the model"}}
-found.plot(plt.figure(figsize=(10, 6), layout="constrained"))
+figure = plt.figure(figsize=(10, 6), layout="constrained")
+above, below = figure.subfigures(2, 1)
+left, right = above.subplots(1, 2)
+plot_progress(left, found.values, num_initial=INITIAL)
+plot_one_step_ahead(right, found.ahead.z_scores, num_initial=INITIAL)
+plot_acquisition(below.subplots(1, 3), found.slices[:3])
 plt.show()
 
 # %% tags=["remove-cell"]

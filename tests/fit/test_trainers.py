@@ -315,7 +315,7 @@ def test_options_that_are_not_there_are_rejected(trainer):
         trainer(model, learning_speed=1.0)
     if trainer.through_botorch:
         mll = mll_of(model)
-        names = f"(?s)options of {trainer}.*seed.*learning_speed"
+        names = f"(?s)[Oo]ptions of {trainer}.*seed.*learning_speed"
         with pytest.raises(TypeError, match=names):
             fit_gpytorch_mll(mll, learning_speed=1.0)
 

@@ -265,7 +265,7 @@ def check_subsets(case: Case):
             torch.testing.assert_close(found[0], mean[..., chosen])
             torch.testing.assert_close(found[1], variance[..., chosen])
     for bad in ([3], [-4], []):
-        with pytest.raises(ValueError, match="Index|none|one output"):
+        with pytest.raises(ValueError, match="Index|none|single output"):
             model.subset_output(bad)
     assert all(torch.equal(before[name], v) for name, v in model.state_dict().items())
 

@@ -449,7 +449,7 @@ def test_plot_shows_the_end_of_the_series_and_the_forecast(by_month, history):
         (lambda model: model.predict_interval(ONE, level=95), ValueError, "got 95"),
         (lambda model: model.predict_quantiles(ONE, [np.nan]), ValueError, "between 0 and 1"),
         (lambda model: model.predict_quantiles(ONE, []), ValueError, "between 0 and 1"),
-        (lambda model: model.log_predictive_density(ONE, [1.0, 2.0]), ValueError, "y must hold 1"),
+        (lambda model: model.log_predictive_density(ONE, [1.0, 2.0]), ValueError, "y must have 1"),
         (lambda model: model.sample_paths(0), ValueError, "num_paths must be at least 1"),
         (lambda model: model.sample_paths(horizon=2, x=[1]), ValueError, "give one of them"),
         (lambda model: model.fit(pd.DataFrame({"a": [1], "b": [2]})), ValueError, "columns a, b"),
