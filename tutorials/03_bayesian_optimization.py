@@ -1,11 +1,10 @@
 # %% [markdown]
 # # Bayesian optimisation with learned structures
 # We search for the maximum of a function of six variables with fifty evaluations, without knowing
-# the right kernel. Only the model changes in BoTorch's usual loop. `StructureEnsembleGP` trains
-# several kernels, some additive and some joint over all variables, and averages their predictions
-# with weights from leave-one-out cross-validation. This tutorial gives you a loop to copy, compares
-# it with `SingleTaskGP` on an additive function and on a function with interactions, and shows what
-# the models have learned.
+# the right kernel. Only the model changes in BoTorch's usual loop: `StructureEnsembleGP` trains
+# several kernels, additive and joint, and averages their predictions by leave-one-out
+# cross-validation. The tutorial compares it with `SingleTaskGP` on an additive function and on one
+# with interactions, and shows what the models have learned.
 
 # %%
 import logging
@@ -21,15 +20,10 @@ from botorch.optim import optimize_acqf
 from botorch.test_functions import Hartmann, StyblinskiTang
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from gpytorch_nkn import plotting
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model
 from gpytorch_nkn.interpretation import effects, expand, report_search
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP, fit_structure_ensemble_gp
-from gpytorch_nkn.plotting import (
-    plot_acquisition,
-    plot_effects,
-    plot_one_step_ahead,
-    plot_progress,
-)
 
 plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")
 DIM, INITIAL, EVALUATIONS, SEEDS = 6, 10, 50, 3
@@ -177,7 +171,7 @@ plt.show()
 influence = effects(model, columns=columns)
 shown = influence.main[:3]
 figure, panels = plt.subplots(1, 3, figsize=(10, 3), layout="constrained")
-plot_effects(panels, shown, y_label="effect on the value")
+plotting.plot_effects(panels, shown, y_label="effect on the value")
 for axes, effect in zip(panels, shown, strict=True):
     (grid,) = effect.grid
     along = 8 * torch.as_tensor(grid) - 4
@@ -248,12 +242,10 @@ print("\n".join([*found.summary, *found.checks]))
 # candidate in the other dimensions. `found.save("search.html")` writes the whole report to a page.
 
 # %% mystnb={"image": {"alt": "Best value so far, one-step-ahead errors, slices of the model"}}
-figure = plt.figure(figsize=(10, 6), layout="constrained")
-above, below = figure.subfigures(2, 1)
-left, right = above.subplots(1, 2)
-plot_progress(left, found.values, num_initial=INITIAL)
-plot_one_step_ahead(right, found.ahead.z_scores, num_initial=INITIAL)
-plot_acquisition(below.subplots(1, 3), found.slices[:3])
+_, axes = plt.subplot_mosaic("AAABBB;CCDDEE", figsize=(10, 6), layout="constrained")
+plotting.plot_progress(axes["A"], found.values, num_initial=INITIAL)
+plotting.plot_one_step_ahead(axes["B"], found.ahead.z_scores, num_initial=INITIAL)
+plotting.plot_acquisition([axes[name] for name in "CDE"], found.slices[:3])
 plt.show()
 
 # %% tags=["remove-cell"]

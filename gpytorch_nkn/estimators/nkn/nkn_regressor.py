@@ -473,7 +473,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         if return_cov:
             if not is_linear:
                 raise ValueError(
-                    "return_cov needs targets without a transform, bounds or a likelihood of counts "
+                    "return_cov needs targets without a transform, bounds or counts "
                     f"(y_transform_ 'identity'), got {self.y_transform_.name!r}; sample_y is joint."
                 )
             return self._mean_and_covariance(drawn, gaps, observation_noise)
