@@ -176,6 +176,18 @@ def test_seasons_are_durations_or_numbers_of_steps(run, tmp_path, forecast_only,
     assert ("longer than half of the data" in printed.out) == (len(found) < len(season))
 
 
+def test_shifts_of_the_level_are_named(run, tmp_path):
+    level = values(72) + np.where(np.arange(72) < 36, 0.0, 5.0)
+    months = np.arange("2015-01", "2021-01", dtype="datetime64[M]")
+    path = tmp_path / "sales.csv"
+    path.write_text(
+        "month,sales\n" + "\n".join(f"{m},{v:.3f}" for m, v in zip(months, level, strict=True))
+    )
+    code, printed, _, summary = run("forecast", path, "--horizon", 3, "--quality", "fast")
+    assert code == 0 and "The level shifts at 2018-01." in printed.out
+    assert summary["shifts"] == ["2018-01"]
+
+
 def test_warnings_are_notes_of_one_line_with_options_of_the_command(run, tmp_path, forecast_only):
     path = tmp_path / "wild.csv"
     y = values(60)

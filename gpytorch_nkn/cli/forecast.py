@@ -68,6 +68,9 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
     print(f"Seasons: {', '.join(seasons) or 'none; name them by --season, if there are some'}.")
     if len(seasons) < len(args.season or ()):
         print("Note: Seasons longer than half of the data are not used.")
+    shifts = list(series.texts(forecaster.shifts_))
+    if shifts:
+        print(f"The level shifts at {', '.join(shifts)}.")
     table, scores = _forecast_all(forecaster, task, training)
     table.insert(0, "time", ahead)
 
@@ -81,6 +84,7 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
             "rows": rows,
             "time": {"first": series.texts(series.index[:1])[0], "last": ahead[-1]},
             "seasons": seasons,
+            "shifts": shifts,
             "results": scores,
             "seconds": round(time.perf_counter() - started, 2),
         }
