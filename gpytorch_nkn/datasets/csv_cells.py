@@ -60,7 +60,7 @@ def once(function: Callable[[pd.Series], pd.Series], cells: pd.Series) -> pd.Ser
     """A function of strings that is called for the different cells only."""
     codes, unique = pd.factorize(cells)
     values = function(pd.Series(unique, dtype=object)).to_numpy()
-    return pd.Series(values[codes], cells.index, name=cells.name)
+    return pd.Series(values[codes], cells.index, values.dtype, cells.name)
 
 
 def drop_advice(bad: pd.Series) -> str:
@@ -148,7 +148,7 @@ def find_sentinels(values: np.ndarray, name: str) -> list[str]:
     unique, counts = np.unique(values, return_counts=True)
     positions = np.unique(np.arange(-50, 50).clip(-unique.size, unique.size - 1) % unique.size)
     value, count = unique[positions], counts[positions]  # at both ends of the range
-    codes = pd.Series([f"{number:.12g}" for number in value])
+    codes = pd.Series([f"{number:.12g}" for number in value], dtype=object)
     suspect = codes.str.fullmatch(_CODE) | np.isin(value, unique[[0, -1]])
     suspect &= (count > 1) | codes.str.fullmatch(r"-?99+(\.9+)?")
     others = np.delete(unique, positions[suspect])

@@ -76,7 +76,7 @@ def melted(
 
     Columns that an option has ``named`` stay columns.
     """
-    names = frame.columns.drop(list(named), errors="ignore").to_series()
+    names = frame.columns.drop(list(named), errors="ignore").to_series().astype(object)
     is_number = np.array([main_kind(frame[name]) == "number" for name in names], bool)
     for part, (pattern, least) in _MELTED.items():
         fits = names.str.fullmatch(pattern) if pattern else kinds(names) == "date"
@@ -210,7 +210,7 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, 
     """Columns of years, months, hours, ... as one column of times, and notices."""
     if len(columns) == 1:
         return frame[next(iter(columns.values()))], []
-    notices, text = [], pd.Series("", frame.index)
+    notices, text = [], pd.Series("", frame.index, dtype=object)
     for part, name in columns.items():
         cells = once(lambda c: c.str.replace(r"\.0$|" + INTERVAL_END, "", regex=True), frame[name])
         digits = once(lambda c: c.str.extract(r"(\d+)")[0], cells)

@@ -96,6 +96,7 @@ def read_time_series(
     if times == [_ROWS] and _ROWS not in frame:
         frame, notice = csv_columns.with_rows(frame, _ROWS)
         notices.append(notice)
+    frame = frame.astype(object)  # strings of Python, also in pandas 3
     csv_table.check_columns(frame, time=times, target=[target or ""], covariates=covariates)
     columns = csv_columns.find_times(frame, times, target)
     if part == "day" and part not in columns:

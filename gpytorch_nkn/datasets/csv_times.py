@@ -79,6 +79,7 @@ _EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 197
 
 def kinds(cells: pd.Series) -> pd.Series:
     """Kind of each cell: missing, number, date, clock or text."""
+    cells = cells.astype(object)  # Python's regular expressions; pandas 3 would take RE2
     lower, parts = cells.str.lower().str.replace(INTERVAL_END, "", regex=True), number_parts(cells)
     masks = {
         "missing": cells.str.fullmatch(MISSING),
