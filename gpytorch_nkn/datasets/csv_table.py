@@ -140,7 +140,7 @@ def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[i
             "if cells are separated by an unusual character, name it by sep (--sep)."
         )
     cells = rows[data].head(_SAMPLE)
-    found = once(kinds, pd.Series(cells.to_numpy().ravel(), dtype=object)).to_numpy().reshape(cells.shape)
+    found = once(kinds, pd.Series(cells.to_numpy().ravel())).to_numpy().reshape(cells.shape)
     found = pd.DataFrame(found, cells.index, cells.columns)
     fits = found == main[data]
     filled = fits.sum(axis=1)
