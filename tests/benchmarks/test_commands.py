@@ -44,7 +44,7 @@ JOBS = {
     ],
     "tables": [
         {"set": "yacht", "split": 0, "method": method, "rows": 30, "tuning": 0.1}
-        for method in ("NKNRegressor", "SingleTaskGP", "HistGradientBoosting", "SVR, tuned")
+        for method in ("NKNRegressor", "SVR, tuned")
     ],
     "askl": [
         {"set": "segment", "seed": 0, "method": method, "components": 10, "epochs": 1}
@@ -87,7 +87,7 @@ JOBS = {
         for method in ("svgp-rbf",)
     ],
     "scaling": [{"way": "exact", "rows": rows} for rows in (100, 200)],
-    "recovery": [{"case": "RBF + PER", "seed": 102}],
+    "recovery": [{"case": "LIN + RBF*PER", "seed": 102}],
     "bbob": [
         {"method": method, "function": 8, "instance": 1, "dimension": 2, "evaluations": 12}
         for method in ("structures", "turbo", "cma")

@@ -130,7 +130,7 @@ def test_series_written_in_any_format_read_back_as_the_same(read, date_format):
     cells = [moment.strftime(date_format) for moment in times.astype("datetime64[s]").tolist()]
     values = np.random.default_rng(0).normal(size=times.size)
     rows = [f'"{cell}",{value!r}\n' for cell, value in zip(cells, values.tolist(), strict=True)]
-    for shuffled in (rows, np.random.default_rng(1).permutation(rows), rows[::-1]):
+    for shuffled in (np.random.default_rng(1).permutation(rows), rows[::-1]):
         series = read("t,y\n" + "".join(shuffled))
         assert (series.x == times).all() and series.x.dtype == times.dtype
         assert (series.y == values).all()

@@ -471,7 +471,6 @@ class Bowl(Mean):
     [
         (ZeroMean, False),
         (ConstantMean, False),
-        (ConstantMean, True),
         (LinearMean, False),
         (Bowl, False),
         (Bowl, True),
