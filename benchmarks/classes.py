@@ -9,7 +9,6 @@ and "noisy product"; the others run by default. GPYTORCH_NKN_DATA names the fold
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,19 +19,14 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LogisticRegressionCV
-from sklearn.model_selection import (
-    ParameterSampler,
-    StratifiedKFold,
-    cross_val_score,
-    train_test_split,
-)
+from sklearn.model_selection import StratifiedKFold, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from benchmarks.data import load_askl_table, load_dank_table
 from benchmarks.report import Table, grouped
-from benchmarks.runner import Axis, Benchmark
+from benchmarks.runner import Axis, Benchmark, random_search, timed
 from gpytorch_nkn.estimators import ASKLClassifier, NKNClassifier
 
 __all__ = ["BENCHMARK"]
@@ -85,16 +79,13 @@ def _tuned(make: Callable[..., Any], options: dict[str, Any]) -> Callable[..., A
     """A function that searches options at random, the defaults first."""
 
     def fit(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Any:
-        end = time.process_time() + tuning
         folds = StratifiedKFold(5, shuffle=True, random_state=seed)
-        drawn = [{}, *ParameterSampler(options, 200, random_state=seed)]
-        best, chosen = -np.inf, {}
-        for tried in drawn:
-            score = cross_val_score(make(seed, **tried), X, y, cv=folds, scoring="neg_log_loss")
-            if score.mean() > best:
-                best, chosen = score.mean(), tried
-            if time.process_time() > end:
-                break
+
+        def loss(tried: dict[str, Any]) -> float:
+            model = make(seed, **tried)
+            return -cross_val_score(model, X, y, cv=folds, scoring="neg_log_loss").mean()
+
+        chosen, _ = random_search(loss, options, {}, seed=seed, seconds=tuning)
         return make(seed, **chosen).fit(X, y)
 
     return fit
@@ -164,9 +155,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
 def run(set: str, split: int, method: str, tuning: float) -> dict:
     """Scores of a method on the test rows of a split."""
     X, new_X, y, new_y = _split(set, split)
-    begin = time.process_time()
-    model = _METHODS[method](X, y, split, tuning)
-    seconds = time.process_time() - begin
+    model, seconds = timed(lambda: _METHODS[method](X, y, split, tuning))
     found = np.full((len(new_y), int(y.max()) + 1), _LEAST)
     found[:, model.classes_] = model.predict_proba(new_X).clip(_LEAST)
     found /= found.sum(1, keepdims=True)

@@ -9,7 +9,6 @@ ours was made on these sets.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,12 +17,12 @@ from scipy.stats import loguniform, randint, rankdata
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import mean_poisson_deviance
-from sklearn.model_selection import KFold, ParameterSampler, train_test_split
+from sklearn.model_selection import KFold, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.report import Cell, Table, grouped, mean, mean_and_error, summary
-from benchmarks.runner import Axis, Benchmark
+from benchmarks.runner import Axis, Benchmark, random_search, timed
 from gpytorch_nkn.estimators import NKNRegressor
 
 __all__ = ["BENCHMARK"]
@@ -85,19 +84,16 @@ def _tuned(make: Callable[..., Any], options: dict[str, Any]) -> Callable[..., A
     """Fit rates weighted by exposure, with options that a random search chooses."""
 
     def fit(X: np.ndarray, y: np.ndarray, exposure: np.ndarray, seed: int, tuning: float) -> Any:
-        end, best, chosen = time.process_time() + tuning, np.inf, {}
-        folds = list(KFold(5, shuffle=True, random_state=seed).split(X))
-        for tried in [{}, *ParameterSampler(options, 200, random_state=seed)]:
+        def loss(tried: dict[str, Any]) -> float:
             losses = []
-            for rows, new in folds:
+            for rows, new in KFold(5, shuffle=True, random_state=seed).split(X):
                 model = make(seed, **tried)
                 model.fit(X[rows], y[rows] / exposure[rows], sample_weight=exposure[rows])
                 found = exposure[new] * np.maximum(model.predict(X[new]), _LEAST)
                 losses.append(mean_poisson_deviance(y[new], found))
-            if np.mean(losses) < best:
-                best, chosen = np.mean(losses), tried
-            if time.process_time() > end:
-                break
+            return float(np.mean(losses))
+
+        chosen, _ = random_search(loss, options, {}, seed=seed, seconds=tuning)
         return make(seed, **chosen).fit(X, y / exposure, sample_weight=exposure)
 
     return fit
@@ -132,10 +128,8 @@ def run(set: str, split: int, method: str, tuning: float) -> dict:
     X, y, exposure = _SETS[set](np.random.default_rng(split))
     given = train_test_split(X, y.astype(float), exposure, test_size=1 / 3, random_state=split)
     X, new_X, y, new_y, exposure, new_exposure = given
-    begin = time.process_time()
-    model = _METHODS[method](X, y, exposure, split, tuning)
-    found = new_exposure * np.maximum(model.predict(new_X), _LEAST)
-    seconds = time.process_time() - begin
+    rates, seconds = timed(lambda: _METHODS[method](X, y, exposure, split, tuning).predict(new_X))
+    found = new_exposure * np.maximum(rates, _LEAST)
     return {"deviance": float(mean_poisson_deviance(new_y, found)), "seconds": seconds}
 
 

@@ -26,10 +26,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from sklearn.model_selection import ParameterSampler
 
 from benchmarks.report import Table, write_table
 
-__all__ = ["Axis", "Benchmark", "peak_gigabytes", "ratios_in_turn", "timed", "versions"]
+__all__ = [
+    "Axis",
+    "Benchmark",
+    "peak_gigabytes",
+    "random_search",
+    "ratios_in_turn",
+    "timed",
+    "versions",
+]
 
 _LIBRARIES = ("torch", "gpytorch", "botorch", "numpy", "scipy", "scikit-learn", "gpytorch_nkn")
 
@@ -212,6 +221,27 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     begin = time.process_time() + sum(os.times()[2:4])
     found = function()
     return found, time.process_time() + sum(os.times()[2:4]) - begin
+
+
+def random_search(
+    loss: Callable[[dict[str, Any]], float],
+    space: Mapping[str, Any],
+    first: dict[str, Any],
+    *,
+    seed: int,
+    seconds: float,
+) -> tuple[dict[str, Any], float]:
+    """The options with the smallest loss after CPU ``seconds`` of random search, and the loss.
+
+    The search begins with the options ``first``; an empty space has no others.
+    """
+    begin, best, found = time.process_time(), loss(first), first
+    for options in ParameterSampler(space, 10_000, random_state=seed) if space else ():
+        if time.process_time() - begin >= seconds:
+            break
+        if (value := loss(options)) < best:
+            best, found = value, options
+    return found, best
 
 
 def ratios_in_turn(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -22,14 +21,14 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import KFold, ParameterSampler, ShuffleSplit
+from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
 from benchmarks.data import EXPERIMENTS, load_askl_table, load_dank_table, load_regression
 from benchmarks.report import Table, grouped
-from benchmarks.runner import Axis, Benchmark, timed
+from benchmarks.runner import Axis, Benchmark, random_search, timed
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.metrics import interval_coverage
 
@@ -185,12 +184,7 @@ def _points(
             errors[test] = make(seed, **options).fit(X[train], y[train]).predict(X[test]) - y[test]
         return float(np.sqrt(np.mean(errors**2)))
 
-    begin, best, found = time.process_time(), error(first), first
-    for options in ParameterSampler(space, 10_000, random_state=seed) if space else ():
-        if time.process_time() - begin >= tuning:
-            break
-        if (value := error(options)) < best:
-            best, found = value, options
+    found, best = random_search(error, space or {}, first, seed=seed, seconds=tuning)
     model = make(seed, **found).fit(X, y)
     return normal(lambda new: (model.predict(new), best))
 

@@ -34,11 +34,11 @@ __all__ = [
 ]
 
 _DISPERSION = 0.3  # mode of the prior on the dispersion of negative binomial counts
-_LEAST_DISPERSION = 1e-4  # at which they are Poisson in effect
+_LEAST_DISPERSION = 1e-4  # smallest dispersion, which is Poisson in effect
 _NODES, _NODES_AROUND_MODE = 32, 16  # nodes of Gauss-Hermite quadrature
-_NARROW = 0.35  # width of the counts' noise relative to the latent one that nodes can resolve
+_NARROW = 0.35  # smallest width of the count noise, relative to the latent one, that quadrature resolves
 _STEPS = 12  # of Newton's method for the mode of a latent value
-_MOST = 1e9  # largest count, up to which the mode of the latent values is found
+_MOST = 1e9  # largest count for which the search for the latent mode converges
 _LARGEST = 1e15  # largest rate of a drawn count
 
 COUNTS = ("poisson", "negative_binomial")  # likelihoods of counts
@@ -66,7 +66,11 @@ class _Counts(torch.distributions.Distribution):
 
 
 class _CountLikelihood(Likelihood):
-    """Poisson counts, or with a variance of the mean plus ``dispersion`` times its square."""
+    """Poisson, or negative binomial with the variance ``mean + dispersion * mean**2``.
+
+    The rate is exponential in the process, so that exposure is an offset. GPyTorch's likelihoods
+    of counts have a softplus instead.
+    """
 
     def __init__(self, dispersed: bool):
         super().__init__()
