@@ -17,6 +17,7 @@ from ax.generators.torch.botorch_modular.utils import ModelConfig
 from gpytorch_nkn.ax.acquisition import EnsembleAcquisition
 from gpytorch_nkn.ax.joint_constraints import transforms
 from gpytorch_nkn.kernels.network import NETWORKS, check_word
+from gpytorch_nkn.linalg import check_counts
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 
 __all__ = ["make_generation_strategy"]
@@ -59,8 +60,7 @@ def make_generation_strategy(
         TypeError: ``structure`` is not a name.
         ValueError: ``structure`` is not a known name or ``initialization_trials`` is less than 1.
     """
-    if initialization_trials < 1:
-        raise ValueError(f"initialization_trials must be at least 1, got {initialization_trials}.")
+    check_counts(1, initialization_trials=initialization_trials)
     if not isinstance(structure, str):
         raise TypeError(f"structure must be a name, which Ax can store, got {structure!r}.")
     if structure == _AVERAGED:

@@ -1,7 +1,7 @@
 """Training: restarts, budgets, progress bars, and results."""
 
 from gpytorch_nkn.fit.best_of import evaluate_criterion as evaluate_criterion, fit_best_of
-from gpytorch_nkn.fit.in_stages import fit_in_stages
+from gpytorch_nkn.fit.in_stages import Rows as Rows, fit_in_stages
 from gpytorch_nkn.fit.minimize import (
     FlatParameters as FlatParameters,
     Recipe,
@@ -28,7 +28,6 @@ from gpytorch_nkn.fit.result import (
 from gpytorch_nkn.fit.session import (
     Best as Best,
     Session as Session,
-    check_counts as check_counts,
     check_number as check_number,
     options_of as options_of,
     progress_bar as progress_bar,
@@ -41,6 +40,7 @@ from gpytorch_nkn.fit.sizes import (
     free_bytes as free_bytes,
     warn_of_size as warn_of_size,
 )
+from gpytorch_nkn.linalg import check_counts as check_counts
 
 __all__ = [
     "FitResult",

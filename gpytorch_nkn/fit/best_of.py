@@ -20,12 +20,12 @@ from gpytorch_nkn.fit.minimize import FlatParameters, Recipe, check_recipe, mini
 from gpytorch_nkn.fit.objective import check_model, flat_targets, has_evidence, noisy_prior
 from gpytorch_nkn.fit.parallel import WORKER_LOST, as_finished
 from gpytorch_nkn.fit.result import FitResult, RestartRecord, copy_model
-from gpytorch_nkn.fit.session import Session, check_counts
+from gpytorch_nkn.fit.session import Session
 from gpytorch_nkn.fit.sizes import check_dense
 from gpytorch_nkn.initialization import initialize_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
-from gpytorch_nkn.linalg import ExactPosterior
+from gpytorch_nkn.linalg import ExactPosterior, check_counts
 
 __all__ = ["CRITERIA", "evaluate_criterion", "fit_best_of"]
 

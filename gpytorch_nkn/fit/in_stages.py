@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.models import ExactGP
 from torch import Tensor
 
@@ -18,9 +18,10 @@ from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.minimize import Recipe, check_recipe
 from gpytorch_nkn.fit.objective import Objective, check_model, has_evidence
 from gpytorch_nkn.fit.result import FitResult, HeldOut, predict_observations
-from gpytorch_nkn.fit.session import Session, check_counts
+from gpytorch_nkn.fit.session import Session
+from gpytorch_nkn.linalg import check_counts
 
-__all__ = ["fit_in_stages"]
+__all__ = ["Rows", "fit_in_stages"]
 
 _START_ROWS = 350
 _WORTH_IT = 0.7  # largest fraction of the rows with which a subset saves time
@@ -105,10 +106,10 @@ def fit_in_stages(
     rows = permutation(num_rows, session.generator()).to(inputs.device)
     folds = [rows.tensor_split(_FOLDS)[number % _FOLDS] for number in range(restarts)]
     seen = [rows[~torch.isin(rows, fold)] if is_few else rows[:_START_ROWS] for fold in folds]
-    data = _Rows.of(model)
+    data = Rows.of(model)
     try:
         result = fit_best_of(
-            _one_by_one((model, data.some(rows)) for rows in seen),
+            _one_by_one((model, data[rows]) for rows in seen),
             restarts=restarts,
             initialize="data",
             recipe=_part_of(recipe, _SHARE_OF_STARTS),
@@ -135,7 +136,7 @@ def fit_in_stages(
             if is_many:
                 blocks = rows[: min(num_blocks, num_rows // block_size) * block_size]
                 blocks = blocks.view(-1, block_size)
-                last = data.some(blocks)
+                last = data[blocks]
                 starts = {0: _best_on(list(starts.values()), last)}
             final = fit_best_of(
                 _one_by_one((start, last) for start in starts.values()),
@@ -189,34 +190,44 @@ def _part_of(recipe: Recipe, share: float) -> Recipe:
     )
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Training data of a model, or blocks of its rows."""
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Training data of a model, or some of its rows."""
 
-    inputs: Tensor  # inputs ... x N x D
-    targets: Tensor  # targets ... x N
-    noise: Tensor | None  # known noise variances ... x N, if any
+    x: Tensor  # inputs ... x N x D
+    y: Tensor  # targets ... x N
+    noise: Tensor | None = None  # known noise variances ... x N, if any
 
     @classmethod
-    def of(cls, model: ExactGP) -> _Rows:
+    def of(cls, model: ExactGP) -> Rows:
         """Return all rows of a model in training mode."""
         known = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
         noise = model.likelihood.noise_covar.noise if known else None
         return cls(model.train_inputs[0], model.train_targets, noise)
 
-    def some(self, rows: Tensor) -> _Rows:
-        """Return the rows with indices ``rows`` of any shape."""
+    def __getitem__(self, rows: Tensor | slice) -> Rows:
         noise = None if self.noise is None else self.noise[..., rows]
-        return _Rows(self.inputs[rows], self.targets[..., rows], noise)
+        return Rows(self.x[..., rows, :], self.y[..., rows], noise)
+
+    def __len__(self) -> int:
+        return self.y.size(-1)
+
+    def likelihood(self, given: Likelihood) -> Likelihood:
+        """Return the given likelihood or, for known noise, a likelihood of these rows."""
+        if self.noise is None:
+            return given
+        made = FixedNoiseGaussianLikelihood(self.noise)
+        made.second_noise_covar = getattr(given, "second_noise_covar", None)
+        return made
 
     def give(self, model: ExactGP) -> None:
         """Set the data of a model, and the noise if it is known."""
-        model.set_train_data(self.inputs, self.targets, strict=False)
+        model.set_train_data(self.x, self.y, strict=False)
         if self.noise is not None:
             model.likelihood.noise_covar.noise = self.noise
 
 
-def _best_on(models: list[ExactGP], data: _Rows) -> ExactGP:
+def _best_on(models: list[ExactGP], data: Rows) -> ExactGP:
     """Return the model with the highest posterior density on blocks of mostly unseen rows."""
     losses = []
     for model in models:
@@ -227,7 +238,7 @@ def _best_on(models: list[ExactGP], data: _Rows) -> ExactGP:
     return models[finite.index(min(finite))]
 
 
-def _one_by_one(models: Iterable[tuple[ExactGP, _Rows]]) -> Callable[[], ExactGP]:
+def _one_by_one(models: Iterable[tuple[ExactGP, Rows]]) -> Callable[[], ExactGP]:
     """Return a function that returns the next model, with its data set, at each call."""
 
     def with_data() -> Iterator[ExactGP]:

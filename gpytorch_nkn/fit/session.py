@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import operator
 import os
 import sys
 import time
@@ -17,10 +16,11 @@ from typing import Any, Generic, TypeVar
 import torch
 from tqdm import tqdm
 
+from gpytorch_nkn.linalg import check_counts
+
 __all__ = [
     "Best",
     "Session",
-    "check_counts",
     "check_number",
     "options_of",
     "progress_bar",
@@ -129,27 +129,6 @@ class Best(Generic[S]):
             return False
         self.value, self.state = -math.inf if math.isnan(value) else value, state()
         return True
-
-
-def check_counts(least: int | None, words: Sequence[str] = (), **counts: Any) -> None:
-    """Check that options are integers of at least ``least`` (``None``: any) or one of ``words``.
-
-    Raises:
-        TypeError: A value is not an integer.
-        ValueError: A value is too small.
-    """
-    alternatives = "".join(f" or {word!r}" for word in words)
-    for name, value in counts.items():
-        if isinstance(value, str) and value in words:
-            continue
-        try:
-            number = operator.index(value)  # NumPy's, too
-        except TypeError:
-            number = None
-        if number is None or isinstance(value, bool):
-            raise TypeError(f"{name} must be an integer{alternatives}, got {value!r}.")
-        if least is not None and number < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}.")
 
 
 def check_number(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
 from gpytorch_nkn.kernels.complex_kernel import phase
 from gpytorch_nkn.kernels.distances import squared_distances
+from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["BivariateSpectralMixtureKernel"]
 
@@ -84,13 +85,8 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         "correlations", "Correlations of the two frequencies, ``... x Q x D``."
     )
 
-    def __init__(
-        self,
-        num_mixtures: int = 4,
-        **kwargs: Any,
-    ):
-        if num_mixtures < 1:
-            raise ValueError(f"num_mixtures must be at least 1, got {num_mixtures}.")
+    def __init__(self, num_mixtures: int = 4, **kwargs: Any):
+        check_counts(1, num_mixtures=num_mixtures)
         super().__init__(**kwargs)
         self.num_mixtures = num_mixtures
         columns = self.ard_num_dims or 1

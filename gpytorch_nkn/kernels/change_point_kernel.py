@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.kernels.step_kernel import StepKernel, logistic_step
+from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["ChangePointKernel", "change_point_products"]
 
@@ -40,10 +41,9 @@ class ChangePointKernel(BatchKernel):
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
-        TypeError: An entry of ``kernels`` is not a kernel.
+        TypeError: An entry of ``kernels`` is not a kernel, or ``switch_dim`` is not an integer.
         ValueError: There are fewer than two kernels, a location or width is not finite, a width is
-            not positive,
-            or ``switch_dim`` is not the index of a column.
+            not positive, or ``switch_dim`` is not the index of a column.
 
     Example:
         >>> import gpytorch
@@ -88,8 +88,7 @@ class ChangePointKernel(BatchKernel):
                 raise TypeError(f"kernels must be gpytorch.kernels.Kernel, got {kernel!r}.")
         if len(kernels) < 2:
             raise ValueError(f"ChangePointKernel needs at least 2 kernels, got {len(kernels)}.")
-        if not isinstance(switch_dim, int) or switch_dim < 0:
-            raise ValueError(f"switch_dim must be the index of a column, got {switch_dim!r}.")
+        check_counts(0, switch_dim=switch_dim)
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.switch_dim = switch_dim
         self.kernels = nn.ModuleList(kernels)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from gpytorch_nkn._devices import normal
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.network import kernel_values
+from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["DataAdaptiveHadamardKernel", "cluster_centers"]
 
@@ -96,7 +96,9 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         active_dims: tuple[int, ...] | None = None,
     ):
         anchors = _checked_anchors(anchors)
-        _check(rank, base_kernel)
+        check_counts(1, rank=rank)
+        if not isinstance(base_kernel, Kernel):
+            raise TypeError(f"base_kernel must be a gpytorch.kernels.Kernel, got {base_kernel!r}.")
         if batch_shape is None:
             batch_shape = torch.broadcast_shapes(base_kernel.batch_shape, anchors.shape[:-2])
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
@@ -213,15 +215,6 @@ def _checked_anchors(anchors: Tensor) -> Tensor:
         )
     anchors = anchors.detach()
     return anchors if anchors.is_floating_point() else anchors.to(torch.get_default_dtype())
-
-
-def _check(rank: int, base_kernel: Kernel) -> None:
-    if not isinstance(base_kernel, Kernel):
-        raise TypeError(f"base_kernel must be a gpytorch.kernels.Kernel, got {base_kernel!r}.")
-    if not isinstance(rank, Integral) or isinstance(rank, bool):
-        raise TypeError(f"rank must be an integer, got {rank!r}.")
-    if rank < 1:
-        raise ValueError(f"rank must be at least 1, got {rank}.")
 
 
 def _factor_kernel(anchors: Tensor) -> RBFKernel:

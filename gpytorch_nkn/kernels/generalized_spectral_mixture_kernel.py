@@ -14,6 +14,7 @@ from torch.nn.functional import softplus
 from gpytorch_nkn._devices import on_cpu, uniform
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.distances import squared_distances
+from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["GeneralizedSpectralMixtureKernel"]
 
@@ -46,6 +47,7 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
+        TypeError: A size is not an integer.
         ValueError: A size is below one.
 
     Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 4, with
@@ -66,11 +68,8 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
     ):
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         hidden = tuple(hidden)
-        if min(num_mixtures, input_dim, *hidden) < 1:
-            raise ValueError(
-                f"Sizes must be at least 1, got num_mixtures={num_mixtures}, "
-                f"input_dim={input_dim}, hidden={hidden}."
-            )
+        widths = {f"hidden[{number}]": width for number, width in enumerate(hidden)}
+        check_counts(1, num_mixtures=num_mixtures, input_dim=input_dim, **widths)
         self.num_mixtures = num_mixtures
         self._register_network((input_dim, *hidden, num_mixtures * (input_dim + 2)), seed)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.kernels.batch_kernel import constrained
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
+from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["NonStationarySpectralKernel"]
 
@@ -112,11 +113,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         difference_prior: Prior | float | None = None,
         **kwargs: Any,
     ):
-        for name, value in (("num_features", num_features), ("input_dim", input_dim)):
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise TypeError(f"{name} must be an integer, got {value!r}.")
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}.")
+        check_counts(1, num_features=num_features, input_dim=input_dim)
         if features not in _FEATURES:
             raise ValueError(f"features must be one of {_FEATURES}, got {features!r}.")
         if not 0 <= correlation < 1:

@@ -6,6 +6,8 @@ import torch
 from gpytorch import Module
 from torch import Tensor
 
+from gpytorch_nkn.linalg import check_counts
+
 __all__ = ["Layer"]
 
 
@@ -30,11 +32,7 @@ class Layer(Module):
         self, in_features: int, out_features: int, *, batch_shape: torch.Size | None = None
     ):
         super().__init__()
-        for name, width in (("in_features", in_features), ("out_features", out_features)):
-            if not isinstance(width, int) or isinstance(width, bool):
-                raise TypeError(f"{name} must be an integer, got {width!r}.")
-            if width < 1:
-                raise ValueError(f"{name} must be at least 1, got {width}.")
+        check_counts(1, in_features=in_features, out_features=out_features)
         self.in_features = in_features
         self.out_features = out_features
         self._batch_shape = torch.Size([] if batch_shape is None else batch_shape)

@@ -1,7 +1,7 @@
 """Linear algebra of structured covariance matrices, independent of kernels."""
 
 from gpytorch_nkn.linalg.block_diagonal import BlockDiagonal
-from gpytorch_nkn.linalg.check_tensors import check_finite, check_tensors
+from gpytorch_nkn.linalg.checks import check_counts, check_finite, check_tensors
 from gpytorch_nkn.linalg.cholesky import factorize_inducing, psd_root
 from gpytorch_nkn.linalg.delayed_matrix import DelayedMatrix
 from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, broadcast_batch_shapes, stack, to_dense
@@ -47,6 +47,7 @@ __all__ = [
     "TileEvaluator",
     "add_all",
     "broadcast_batch_shapes",
+    "check_counts",
     "check_finite",
     "check_tensors",
     "entrywise_negative_log_likelihood",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.means import Mean
 from gpytorch.models import ExactGP
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpytorch_nkn.fit import warn_user
 from gpytorch_nkn.layers import log_normal_prior
@@ -25,6 +27,8 @@ __all__ = [
     "check_codes_kept",
     "check_likelihood",
     "check_training_data",
+    "frozen",
+    "load_parts",
     "make_likelihood",
     "outcome_transform_for",
     "reject_loo_cv",
@@ -146,6 +150,26 @@ class PartsGP(ExactGP):
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Return the prior at inputs ``... x n x d``."""
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def load_parts(parts: Iterable[nn.Module], model: Any) -> None:
+    """Set the parameters of a kernel, mean and likelihood to those of a model."""
+    learned = model.covar_module, model.mean_module, model.likelihood
+    for part, other in zip(parts, learned, strict=True):
+        part.load_state_dict(other.state_dict())
+
+
+@contextmanager
+def frozen(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    """Exclude parameters from training inside a context."""
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
 
 
 def make_likelihood(batch_shape: torch.Size) -> GaussianLikelihood:

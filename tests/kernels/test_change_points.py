@@ -105,7 +105,7 @@ def test_bad_arguments():
         ChangePointKernel(RBFKernel())
     with pytest.raises(TypeError, match=r"gpytorch\.kernels\.Kernel, got 3"):
         ChangePointKernel(RBFKernel(), 3)
-    with pytest.raises(ValueError, match="switch_dim must be the index of a column, got -1"):
+    with pytest.raises(ValueError, match="switch_dim must be at least 0, got -1"):
         ChangePointKernel(RBFKernel(), RBFKernel(), switch_dim=-1)
     with pytest.raises(ValueError, match="switch_dim=2 is out of range for 1 input columns"):
         ChangePointKernel(RBFKernel(), RBFKernel(), switch_dim=2)(torch.rand(3, 1)).to_dense()

@@ -36,6 +36,7 @@ from gpytorch_nkn.layers import (
     parse_wiring,
     prior_closures,
 )
+from gpytorch_nkn.linalg import check_counts
 
 __all__ = [
     "Parts",
@@ -152,8 +153,7 @@ def tabular(
 ) -> Parts:
     """Create RBF, Matern-5/2, rational quadratic and linear kernels, and optional primitives."""
     split = _check_columns(input_dim, cat_dims)._replace(ard=ard)
-    if not isinstance(spectral, int) or spectral < 0:
-        raise ValueError(f"spectral must be a non-negative integer, got {spectral!r}.")
+    check_counts(0, spectral=spectral)
     primitives = _categories(split, options)
     if not split.continuous:
         primitives.append(_categorical(options, **split.of_categories))
@@ -268,8 +268,7 @@ def with_outputscale(kernel: Kernel, batch_shape: torch.Size) -> ScaleKernel:
 
 
 def _check_columns(input_dim: int, cat_dims: Iterable[int] | None) -> _Columns:
-    if not isinstance(input_dim, int) or input_dim < 1:
-        raise ValueError(f"input_dim must be a positive integer, got {input_dim!r}.")
+    check_counts(1, input_dim=input_dim)
     categorical = categorical_columns(cat_dims, input_dim)
     return _Columns(tuple(d for d in range(input_dim) if d not in categorical), categorical)
 

@@ -15,6 +15,7 @@ from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import (
     FlatParameters,
     Recipe,
+    Rows,
     Session,
     check_counts,
     fit_best_of,
@@ -24,7 +25,7 @@ from gpytorch_nkn.fit import (
     warn_of_size,
 )
 from gpytorch_nkn.models.base_gp import trains
-from gpytorch_nkn.models.common import PartsGP
+from gpytorch_nkn.models.common import PartsGP, load_parts
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 
 __all__ = ["bound_loss", "check_start", "fit_sparse_gp", "learn_on_blocks", "maximize_bound"]
@@ -50,17 +51,14 @@ def learn_on_blocks(
     See :func:`gpytorch_nkn.fit.fit_in_stages`. A batch of inputs ``... x n x d`` and targets
     ``... x n`` uses one block. Training takes at most half of the session's budget.
     """
-    x, y = x.detach(), y.detach()  # models of data with gradients cannot be copied
     whole = y.dim() == 1 and x.dim() == 2
     known = isinstance(likelihood, FixedNoiseGaussianLikelihood)
-    noise = likelihood.noise
-    if not whole and y.size(-1) > block_size:
-        rows = permutation(y.size(-1), session.generator())
-        rows = rows[:block_size].to(y.device)
-        x, y, noise = x[..., rows, :], y[..., rows], noise[..., rows] if known else noise
-    if known:
-        likelihood = FixedNoiseGaussianLikelihood(noise)
-    gp = PartsGP(x, y, deepcopy(kernel), deepcopy(mean), deepcopy(likelihood))
+    # models of data with gradients cannot be copied
+    rows = Rows(x.detach(), y.detach(), likelihood.noise if known else None)
+    if not whole and len(rows) > block_size:
+        order = permutation(len(rows), session.generator())
+        rows = rows[order[:block_size].to(y.device)]
+    gp = PartsGP(rows.x, rows.y, *deepcopy((kernel, mean, rows.likelihood(likelihood))))
     if not any(parameter.requires_grad for parameter in gp.parameters()):
         return
     options: dict[str, Any] = {
@@ -75,13 +73,7 @@ def learn_on_blocks(
             result = fit_in_stages(gp, block_size=block_size, max_blocks=_MAX_BLOCKS, **options)
         else:
             result = fit_best_of(gp, **options)
-    best: Any = result.model
-    for own, learned in (
-        (kernel, best.covar_module),
-        (mean, best.mean_module),
-        (likelihood, best.likelihood),
-    ):
-        own.load_state_dict(learned.state_dict())
+    load_parts((kernel, mean, likelihood), result.model)
     session.interrupted = result.interrupted
 
 
@@ -162,15 +154,10 @@ def maximize_bound(model: SparseNKNGP, iterations: int, session: Session) -> Non
     if not any(parameter.requires_grad for parameter in model.parameters()):
         return
     flat = FlatParameters(model, lambda: bound_loss(model), end=session.end)
-
-    def message() -> str:
-        return (
-            f"Interrupted after {flat.evaluations} evaluations of the bound; the model keeps the "
-            "best parameters."
-        )
-
+    message = "Interrupted after {} evaluations of the bound; the model keeps the best parameters."
+    interruptible = session.interruptible(message=lambda: message.format(flat.evaluations))
     try:
-        with session.bar(iterations, "bound") as bar, session.interruptible(message=message):
+        with session.bar(iterations, "bound") as bar, interruptible:
             lbfgs(flat, iterations, bar.update)
     finally:
         flat.release()

@@ -30,7 +30,7 @@ from gpytorch_nkn.fit import (
 )
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.base_gp import trains
-from gpytorch_nkn.models.common import make_likelihood
+from gpytorch_nkn.models.common import frozen, load_parts, make_likelihood
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
 from gpytorch_nkn.models.sparse.fit_sparse import check_start, learn_on_blocks, maximize_bound
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
@@ -153,15 +153,10 @@ def fit_variational_gp(
         state.finish_epoch()
         state.restore_best()
 
-        def message() -> str:
-            return (
-                f"Interrupted after {state.num_steps} mini-batches; the model keeps the best "
-                "parameters."
-            )
-
+        message = "Interrupted after {} mini-batches; the model keeps the best parameters."
         try:
             if not session.interrupted:
-                with session.interruptible(message=message):
+                with session.interruptible(message=lambda: message.format(state.num_steps)):
                     _run_epochs(state, epochs, batch_size, learning_rate, session)
         finally:
             model.set_variational_distribution(*state.restore_best())
@@ -179,35 +174,29 @@ def _run_epochs(
     total = epochs * num_batches
     generator = session.generator()
     distribution = state.model.strategy._variational_distribution
-    learned = [p for p in distribution.parameters() if p.requires_grad]
-    for parameter in learned:  # natural gradients move these
-        parameter.requires_grad_(False)
-    flat = None
-    try:
+    with frozen(distribution.parameters()):  # natural gradients move these
         if not any(p.requires_grad for p in state.model.parameters()):
             return
         flat = FlatParameters(state.model, state.loss, end=session.end)
-        rate = lambda step: learning_rate * (1 - step / total)  # noqa: E731
-        steps = adam(flat, total, rate)
-        with session.bar(total, "mini-batches") as bar:
-            for epoch in range(1, epochs + 1):
-                order = permutation(gp.num_data, generator).to(gp.targets.device)
-                for state.rows in order.tensor_split(num_batches):
-                    if next(steps, None) is None:
+        steps = adam(flat, total, lambda step: learning_rate * (1 - step / total))
+        try:
+            with session.bar(total, "mini-batches") as bar:
+                for epoch in range(1, epochs + 1):
+                    order = permutation(gp.num_data, generator).to(gp.targets.device)
+                    for state.rows in order.tensor_split(num_batches):
+                        if next(steps, None) is None:
+                            break
+                        state.move_distribution()
+                        bar.update()
+                    pause = epoch % state.epochs_between(num_batches) and epoch < epochs
+                    if pause and flat.has_time:
+                        continue
+                    state.finish_epoch()
+                    bar.set_postfix(bound=f"{state.best.value / gp.num_data:.4f}")
+                    if not flat.has_time:
                         break
-                    state.move_distribution()
-                    bar.update()
-                if epoch % state.epochs_between(num_batches) and epoch < epochs and flat.has_time:
-                    continue
-                state.finish_epoch()
-                bar.set_postfix(bound=f"{state.best.value / gp.num_data:.4f}")
-                if not flat.has_time:
-                    break
-    finally:
-        if flat is not None:
+        finally:
             flat.release(flat.values.clone())
-        for parameter in learned:
-            parameter.requires_grad_(True)
 
 
 class _State:
@@ -483,10 +472,6 @@ def _learn_on_subset(model: VariationalNKNGP, x: Tensor, y: Tensor, session: Ses
         outcome_transform=None,
     )
     maximize_bound(sparse.train(), _SUBSET_ITERATIONS, session)
-    for own, learned in (
-        (inner.covar_module, sparse.covar_module.base_kernel),
-        (inner.mean_module, sparse.mean_module),
-        (model.likelihood, sparse.likelihood),
-    ):
-        own.load_state_dict(learned.state_dict())
     model.inducing_points.data.copy_(sparse.inducing_points)
+    sparse.covar_module = sparse.covar_module.base_kernel
+    load_parts((inner.covar_module, inner.mean_module, model.likelihood), sparse)

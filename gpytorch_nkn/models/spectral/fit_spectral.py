@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 
 import torch
@@ -17,6 +15,7 @@ from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import (
     FlatParameters,
     Recipe,
+    Rows,
     Session,
     check_counts,
     fit_best_of,
@@ -26,8 +25,9 @@ from gpytorch_nkn.fit import (
 from gpytorch_nkn.initialization import assign, initialize_model
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 from gpytorch_nkn.models.base_gp import trains
+from gpytorch_nkn.models.common import frozen, load_parts
 from gpytorch_nkn.models.spectral.spectral_gp import SpectralGP
-from gpytorch_nkn.models.spectral.spectral_rows import Rows, RowsGP
+from gpytorch_nkn.models.spectral.spectral_rows import RowsGP
 
 __all__ = ["fit_spectral_gp"]
 
@@ -154,7 +154,7 @@ class _Training:
         if session.is_over or not num_held_out:
             return
         message = "Interrupted; the pairs are not trained."
-        with _frozen(points), session.interruptible(message=message):
+        with frozen(points), session.interruptible(message=message):
             watch = _Watch(gp, held_out)  # starts with the RBF kernel
             if rbf is not None:
                 _start(pairs, kernel, 1.0)
@@ -165,7 +165,7 @@ class _Training:
             gp.load_state_dict(before)
         if pairs.raw_outputscale.requires_grad:
             pairs.outputscale = torch.where(watch.improves, pairs.outputscale.detach(), _OFF)
-        with _frozen([*pairs.parameters(), *points]):
+        with frozen([*pairs.parameters(), *points]):
             self._maximize(self._gp(rows, model.covar_module), _REFIT)
 
     def _gp(self, rows: Rows, kernel: Kernel) -> RowsGP:
@@ -186,12 +186,7 @@ class _Training:
             seed=self.session.seed,
             progress=False,
         )
-        best = result.model
-        kernel.load_state_dict(best.covar_module.state_dict())
-        mean.load_state_dict(best.mean_module.state_dict())
-        learned = dict(best.likelihood.named_parameters())
-        for name, parameter in likelihood.named_parameters():
-            parameter.data.copy_(learned[name])
+        load_parts((kernel, mean, likelihood), result.model)
         self.session.interrupted = result.interrupted
 
     def _maximize(self, gp: RowsGP, iterations: int, watch: _Watch | None = None) -> None:
@@ -208,31 +203,16 @@ class _Training:
             if watch is not None:
                 watch(flat.values)
 
-        def message() -> str:
-            return (
-                f"Interrupted after {flat.evaluations} evaluations; the best parameters are kept."
-            )
-
+        message = "Interrupted after {} evaluations; the best parameters are kept."
         try:
-            with self.session.interruptible(lambda: flat.evaluations, message):
+            with self.session.interruptible(
+                lambda: flat.evaluations, lambda: message.format(flat.evaluations)
+            ):
                 lbfgs(flat, iterations, on_step)
         finally:
             if watch is not None:
                 flat.best_values = watch.best_values
             flat.release()
-
-
-@contextmanager
-def _frozen(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Do not train some parameters in a context."""
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    for parameter in trained:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trained:
-            parameter.requires_grad_(True)
 
 
 def _start_rbf(gp: ExactGP, seed: int, restart: int) -> None:

@@ -6,40 +6,16 @@ import math
 
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
+from gpytorch_nkn.fit import Rows
 from gpytorch_nkn.kernels import feature_function, rest_function
 from gpytorch_nkn.linalg import ExactPosterior, low_rank_posterior
 from gpytorch_nkn.models.common import PartsGP
 
-__all__ = ["Rows", "RowsGP"]
-
-
-class Rows:
-    """Transformed inputs ``... x n x d`` and targets ``... x n`` of a model.
-
-    Noise variances are ``... x n``, or ``None`` to infer the noise.
-    """
-
-    def __init__(self, x: Tensor, y: Tensor, noise: Tensor | None = None):
-        self.x, self.y, self.noise = x, y, noise
-
-    def __getitem__(self, index: Tensor | slice) -> Rows:
-        noise = None if self.noise is None else self.noise[..., index]
-        return Rows(self.x[..., index, :], self.y[..., index], noise)
-
-    def __len__(self) -> int:
-        return self.y.size(-1)
-
-    def likelihood(self, likelihood: Likelihood) -> Likelihood:
-        """The given likelihood or, for known noise, a likelihood of these rows."""
-        if self.noise is None:
-            return likelihood
-        made = FixedNoiseGaussianLikelihood(self.noise)
-        made.second_noise_covar = getattr(likelihood, "second_noise_covar", None)
-        return made
+__all__ = ["RowsGP"]
 
 
 class RowsGP(PartsGP):

@@ -200,8 +200,9 @@ def test_gradients_of_different_units_differ(name, args, dim):
 @pytest.mark.parametrize("name", ["regression", "tabular", "additive", "optimization", "pairs"])
 @pytest.mark.parametrize("input_dim", [0, -1, 2.0, "3"])
 def test_number_of_columns_must_be_a_positive_integer(name, input_dim):
+    expected = "at least 1" if isinstance(input_dim, int) else "an integer"
     with pytest.raises(
-        ValueError, match=f"input_dim must be a positive integer, got {input_dim!r}"
+        (TypeError, ValueError), match=f"input_dim must be {expected}, got {input_dim!r}"
     ):
         build(name, (input_dim,))
 

@@ -1,0 +1,48 @@
+"""Checks of arguments: tensors and counts."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["check_counts", "check_finite", "check_tensors"]
+
+
+def check_finite(**values: Tensor) -> None:
+    """Raise a ValueError for the first argument with NaN or infinite values."""
+    for name, value in values.items():
+        if not bool(value.isfinite().all()):
+            wrong = int((~value.isfinite()).sum())
+            raise ValueError(f"{name} must be finite, got {wrong} values that are NaN or infinite.")
+
+
+def check_tensors(**values: Any) -> None:
+    """Raise a TypeError for the first argument that is not a floating-point tensor."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(f"{name} must be a tensor of floating-point numbers, got {got}.")
+
+
+def check_counts(least: int | None, words: Sequence[str] = (), **counts: Any) -> None:
+    """Check that options are integers of at least ``least`` (``None``: any) or one of ``words``.
+
+    Raises:
+        TypeError: A value is not an integer.
+        ValueError: A value is too small.
+    """
+    alternatives = "".join(f" or {word!r}" for word in words)
+    for name, value in counts.items():
+        if isinstance(value, str) and value in words:
+            continue
+        try:
+            number = operator.index(value)  # NumPy's, too
+        except TypeError:
+            number = None
+        if number is None or isinstance(value, bool):
+            raise TypeError(f"{name} must be an integer{alternatives}, got {value!r}.")
+        if least is not None and number < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}.")
