@@ -29,7 +29,7 @@ from gpytorch_nkn.kernels.evaluation import (
     unwrap_scales,
 )
 from gpytorch_nkn.layers import Linear
-from gpytorch_nkn.linalg import Evaluator, solve_in_place
+from gpytorch_nkn.linalg import Evaluator, broadcasts, solve_in_place
 
 __all__ = ["TrainingLoss", "UnknownPartError"]
 
@@ -61,7 +61,7 @@ class TrainingLoss:
         self._pool = ParameterPool(model, values)
         kernel, inputs = _kernel_and_inputs(model)
         batch_shape, (size, width) = model.train_targets.shape[:-1], inputs.shape[-2:]
-        require(_broadcasts(inputs.shape[:-2], batch_shape), "a batch of inputs")
+        require(broadcasts(inputs.shape[:-2], batch_shape), "a batch of inputs")
         self._batch_shape = batch_shape
         self._inputs = list(inputs.expand(*batch_shape, size, width).reshape(-1, size, width))
         if all(torch.equal(self._inputs[0], other) for other in self._inputs[1:]):
@@ -227,7 +227,7 @@ class TrainingLoss:
         batch_shape = self._batch_shape
         shared = indices.size == count
         own = torch.Size([] if shared else indices.shape[: len(batch_shape)])
-        fits = own.numel() * count == indices.size and _broadcasts(own, batch_shape)
+        fits = own.numel() * count == indices.size and broadcasts(own, batch_shape)
         require(fits, "a parameter of another batch shape")
         spread = np.broadcast_to(indices.reshape(*own, count), (*batch_shape, count))
         return spread.reshape(batch_shape.numel(), count)
@@ -319,11 +319,3 @@ def _kernel_and_inputs(model: ExactGP) -> tuple[Module, Tensor]:
     require(not covariance.params and torch.equal(x1, x2), "the covariance")
     require(hasattr(model, "mean_module"), "a model without mean_module")
     return covariance.kernel, x1
-
-
-def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
-    """Whether ``shape`` broadcasts to ``target``."""
-    try:
-        return torch.broadcast_shapes(shape, target) == target
-    except RuntimeError:
-        return False

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrategy
 from gpytorch_nkn.layers import Layer, for_prior, from_prior
+from gpytorch_nkn.linalg import broadcasts
 
 __all__ = [
     "BatchKernel",
@@ -113,8 +114,7 @@ class BatchKernel(Kernel):
         if start is None:
             return
         start = torch.as_tensor(start).detach()
-        sizes = zip(start.shape[::-1], tuple(shape)[::-1], strict=False)
-        if start.dim() > len(shape) or any(got not in (1, want) for got, want in sizes):
+        if not broadcasts(start.shape, shape):
             raise ValueError(
                 f"{name} must be a number or of shape {tuple(shape)}, got {tuple(start.shape)}."
             )
@@ -208,11 +208,7 @@ def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
     """Return a copy of a kernel and all its sub-kernels with the batch shape."""
-    try:
-        fits = torch.broadcast_shapes(kernel.batch_shape, batch_shape) == batch_shape
-    except RuntimeError:
-        fits = False
-    if not fits:
+    if not broadcasts(kernel.batch_shape, batch_shape):
         raise RuntimeError(
             f"Cannot expand a kernel with batch shape {tuple(kernel.batch_shape)} to "
             f"{tuple(batch_shape)}."
@@ -254,7 +250,8 @@ def _map_batch(
     for module in new_kernel.modules():
         if not isinstance(module, Kernel | Layer):
             continue
-        old = module._batch_shape
+        attribute = "batch_shape" if isinstance(module, Layer) else "_batch_shape"
+        old = getattr(module, attribute)
         if isinstance(module, ScaleKernel):  # its batch shape includes that of its base kernel
             old = module.raw_outputscale.shape
         for parameter in module.parameters(recurse=False):
@@ -270,5 +267,5 @@ def _map_batch(
                 for name, bound in list(constraint.named_buffers(recurse=False)):
                     if bound.dim() > len(old) and bound.shape[: len(old)] == old:
                         setattr(constraint, name, function(bound, old))
-        module._batch_shape = batch_shape
+        setattr(module, attribute, batch_shape)
     return new_kernel

@@ -68,7 +68,7 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
     ):
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         hidden = tuple(hidden)
-        widths = {f"hidden[{number}]": width for number, width in enumerate(hidden)}
+        widths: dict[str, Any] = {f"hidden[{number}]": width for number, width in enumerate(hidden)}
         check_counts(1, num_mixtures=num_mixtures, input_dim=input_dim, **widths)
         self.num_mixtures = num_mixtures
         self._register_network((input_dim, *hidden, num_mixtures * (input_dim + 2)), seed)

@@ -38,17 +38,8 @@ class GradientKernel(BatchKernel):
     """
 
     def __init__(self, base_kernel: Kernel):
-        super().__init__()
+        super().__init__(batch_shape=base_kernel.batch_shape)
         self.base_kernel = base_kernel
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """Batch shape of the base kernel."""
-        return self.base_kernel.batch_shape
-
-    @batch_shape.setter
-    def batch_shape(self, shape: torch.Size) -> None:
-        """Do nothing, because the base kernel determines the batch shape."""
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
         """Return ``D + 1``."""

@@ -35,16 +35,7 @@ class Layer(Module):
         check_counts(1, in_features=in_features, out_features=out_features)
         self.in_features = in_features
         self.out_features = out_features
-        self._batch_shape = torch.Size([] if batch_shape is None else batch_shape)
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """Batch shape of the layer."""
-        return self._batch_shape
-
-    @batch_shape.setter
-    def batch_shape(self, value: torch.Size) -> None:
-        self._batch_shape = torch.Size(value)
+        self.batch_shape = torch.Size([] if batch_shape is None else batch_shape)
 
     def forward(self, values: Tensor) -> Tensor:
         """Map values ``... x in_features x E`` to ``... x out_features x E``."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn._devices import uniform
 from gpytorch_nkn.layers.layer import Layer
+from gpytorch_nkn.linalg import broadcasts
 
 _NO_BATCH = torch.Size([1, 1, 1, 1])  # leading dimensions, more than any batch of data has
 _LOG_OF_ZERO = -1e3  # finite, but its softmax or softplus is exactly 0
@@ -208,10 +209,7 @@ class Linear(Layer):
         if not bool((value >= 0).all() and value.isfinite().all()):
             raise ValueError(f"{name} must be finite and non-negative, got {value}.")
         shape = (self.out_features, self.in_features)[: 2 if name == "weight" else 1]
-        trailing = tuple(value.shape)[-len(shape) :]  # initialize would reshape transposed values
-        if any(
-            got not in (1, want) for got, want in zip(trailing[::-1], shape[::-1], strict=False)
-        ):
+        if not broadcasts(value.shape[-len(shape) :], shape):  # initialize would reshape it
             raise ValueError(f"{name} must have the shape ... x {shape}, got {tuple(value.shape)}.")
         return value
 

@@ -4,7 +4,13 @@ from gpytorch_nkn.linalg.block_diagonal import BlockDiagonal
 from gpytorch_nkn.linalg.checks import check_counts, check_finite, check_tensors
 from gpytorch_nkn.linalg.cholesky import factorize_inducing, psd_root
 from gpytorch_nkn.linalg.delayed_matrix import DelayedMatrix
-from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, broadcast_batch_shapes, stack, to_dense
+from gpytorch_nkn.linalg.entrywise import (
+    EntrywiseMatrix,
+    broadcast_batch_shapes,
+    broadcasts,
+    stack,
+    to_dense,
+)
 from gpytorch_nkn.linalg.exact_posterior import ExactPosterior
 from gpytorch_nkn.linalg.gaussian import (
     entrywise_negative_log_likelihood,
@@ -47,6 +53,7 @@ __all__ = [
     "TileEvaluator",
     "add_all",
     "broadcast_batch_shapes",
+    "broadcasts",
     "check_counts",
     "check_finite",
     "check_tensors",

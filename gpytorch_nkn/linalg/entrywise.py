@@ -15,6 +15,7 @@ from gpytorch_nkn.linalg.tiles import Evaluator, Gradients, mirror
 __all__ = [
     "EntrywiseMatrix",
     "broadcast_batch_shapes",
+    "broadcasts",
     "elements",
     "gathered",
     "stack",
@@ -59,6 +60,12 @@ def broadcast_batch_shapes(*shapes: torch.Size) -> torch.Size:
     if not distinct:
         return torch.Size()
     return distinct.pop() if len(distinct) == 1 else torch.broadcast_shapes(*distinct)
+
+
+def broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether ``shape`` broadcasts to ``target``."""
+    sizes = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(size in (1, want) for size, want in sizes)
 
 
 def to_dense(matrix: EntrywiseMatrix) -> Tensor:

@@ -108,16 +108,8 @@ class _Smooth(Kernel):
     """GPyTorch kernel with distances that are differentiable at equal inputs."""
 
     def __init__(self, base_kernel: Kernel):
-        super().__init__()
+        super().__init__(batch_shape=base_kernel.batch_shape)
         self.base_kernel = base_kernel
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        return self.base_kernel.batch_shape
-
-    @batch_shape.setter
-    def batch_shape(self, shape: torch.Size) -> None:
-        pass
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         return kernel_values(self.base_kernel, x1, x2, diag, **params)

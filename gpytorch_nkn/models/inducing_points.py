@@ -10,35 +10,29 @@ from gpytorch.kernels import Kernel
 from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels import FeatureKernel, cluster_centers, index_kernel_batch
+from gpytorch_nkn.kernels import FeatureKernel, cluster_centers
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.linalg import DelayedMatrix, check_finite, factorize_inducing
+from gpytorch_nkn.linalg import DelayedMatrix, check_counts, check_finite, factorize_inducing
 from gpytorch_nkn.mlls import exact_log_density
 
 __all__ = ["InducingFeatureKernel", "LowRankNormal", "select_inducing_points"]
 
-# Largest numbers of rows: k-means takes time linear, greedy selection memory quadratic in them.
-_MAX_ROWS = {"kmeans": 20_000, "greedy_variance": 4_000}
+# Largest numbers of rows: k-means takes linear time, and greedy selection quadratic memory.
+_CLUSTERED, _GREEDY = 20_000, 4_000
 
 
 def select_inducing_points(
-    x: Tensor,
-    num_points: int,
-    *,
-    method: str = "kmeans",
-    kernel: Kernel | None = None,
-    seed: int = 0,
+    x: Tensor, num_points: int, *, kernel: Kernel | None = None, seed: int = 0
 ) -> Tensor:
     """Choose inducing points for inputs.
 
     Args:
-        x: Inputs ``... x n x d``. More than 20,000 distinct rows (4,000 for
-            ``"greedy_variance"``) are replaced by a random subset.
+        x: Inputs ``... x n x d``. More than 20,000 distinct rows (4,000 with ``kernel``) are
+            replaced by a random subset.
         num_points: Number of points.
-        method: ``"kmeans"`` for cluster centres, with columns scaled to unit variance.
-            ``"greedy_variance"`` adds the row with the largest posterior variance under ``kernel``
-            (BoTorch's ``GreedyVarianceReduction``), and may stop early.
-        kernel: Trained kernel for ``"greedy_variance"``; of a batch, the first is used.
+        kernel: ``None`` for cluster centres, with columns scaled to unit variance. With a trained
+            kernel, points are rows, each with the largest posterior variance given the previous
+            points (BoTorch's ``GreedyVarianceReduction``, which may stop early).
         seed: Determines all draws, independently of the global random state.
 
     Returns:
@@ -46,31 +40,37 @@ def select_inducing_points(
         element with the fewest distinct rows limits ``m``.
 
     Raises:
-        ValueError: An option is invalid, or the inputs are not finite.
+        ValueError: The inputs are empty or not finite, or ``num_points`` is below 1.
 
     Reference: Burt, Rasmussen and van der Wilk (2020), Convergence of Sparse Variational Inference
     in Gaussian Processes Regression.
     """
-    _check(x, num_points, method, kernel)
+    check_counts(1, num_points=num_points)
+    if x.dim() < 2 or x.numel() == 0:
+        raise ValueError(f"x must be ... x n x d and not empty, got shape {tuple(x.shape)}.")
+    check_finite(x=x)
     elements = x.detach().reshape(-1, *x.shape[-2:])
     distinct = [_distinct(element) for element in elements]
     num_points = min(num_points, *(len(rows) for rows, _ in distinct))
+    limit = max(_CLUSTERED if kernel is None else _GREEDY, num_points)
     chosen = []
     for number, (rows, counts) in enumerate(distinct):
         rng = np.random.default_rng([seed, number])
-        limit = max(_MAX_ROWS[method], num_points)
         if len(rows) > limit:
             kept = torch.from_numpy(np.sort(rng.choice(len(rows), limit, replace=False)))
             rows, counts = rows[kept.to(rows.device)], counts[kept.to(rows.device)]
         if len(rows) <= num_points:
             chosen.append(rows)
-        elif method == "kmeans":
+        elif kernel is None:
             values, weights = (part.double().cpu().numpy() for part in (rows, counts))
             centers = cluster_centers(values, weights, num_points, int(rng.integers(2**31)))
             chosen.append(torch.from_numpy(centers).to(rows))
         else:
-            assert kernel is not None
-            chosen.append(_greedy(rows, num_points, kernel))
+            with torch.no_grad():
+                greedy = GreedyVarianceReduction().allocate_inducing_points(
+                    rows, kernel, num_points, torch.Size([])
+                )
+            chosen.append(greedy)
     fewest = min(len(points) for points in chosen)
     points = torch.stack([points[:fewest] for points in chosen])
     return points.reshape(*x.shape[:-2], *points.shape[1:])
@@ -83,31 +83,6 @@ def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:
         return x[order], torch.ones_like(order)
     rows, counts = torch.unique(x, dim=0, return_counts=True)
     return rows, counts
-
-
-def _check(x: Tensor, num_points: int, method: str, kernel: Kernel | None) -> None:
-    if method not in _MAX_ROWS:
-        raise ValueError(f"method must be one of {tuple(_MAX_ROWS)}, got {method!r}.")
-    if x.dim() < 2 or x.size(-2) == 0 or x.numel() == 0:
-        raise ValueError(f"x must be ... x n x d and not empty, got shape {tuple(x.shape)}.")
-    if num_points < 1:
-        raise ValueError(f"num_points must be at least 1, got {num_points}.")
-    check_finite(x=x)
-    if method == "greedy_variance" and kernel is None:
-        raise ValueError("kernel must be given for method='greedy_variance', got None.")
-
-
-def _greedy(rows: Tensor, num_points: int, kernel: Kernel) -> Tensor:
-    batch = len(kernel.batch_shape) - 1  # number of batch dimensions without outputs
-    if batch > 0:
-        kernel = index_kernel_batch(kernel, (0,) * batch)
-    with torch.no_grad():
-        return GreedyVarianceReduction().allocate_inducing_points(
-            inputs=rows,
-            covar_module=kernel,
-            num_inducing=num_points,
-            input_batch_shape=torch.Size([]),
-        )
 
 
 class InducingFeatureKernel(FeatureKernel):

@@ -168,13 +168,11 @@ def sparse_predictors(
     from gpytorch_nkn.models import select_inducing_points
 
     if not cat_dims:
-        points = select_inducing_points(inputs, count, method="kmeans", seed=seed)
+        points = select_inducing_points(inputs, count, seed=seed)
         return lambda model: SparsePredictor(model, points, rows, seed)
 
     def predictor(model: ExactGP) -> SparsePredictor:
-        chosen = select_inducing_points(
-            inputs, count, method="greedy_variance", kernel=model.covar_module, seed=seed
-        )
+        chosen = select_inducing_points(inputs, count, kernel=model.covar_module, seed=seed)
         return SparsePredictor(model, chosen, rows, seed, cat_dims)
 
     return predictor

@@ -37,7 +37,7 @@ def select_columns(kernel: Kernel, x: Tensor) -> Tensor:
 
 def part_batch_shape(part: Any) -> torch.Size:
     """Return the batch shape of a kernel or a layer; fast for kernels without sub-kernels."""
-    is_single = type(part).batch_shape is Kernel.batch_shape and all(
+    is_single = getattr(type(part), "batch_shape", None) is Kernel.batch_shape and all(
         isinstance(child, (Interval, Prior)) for child in part._modules.values()
     )
     return part._batch_shape if is_single else part.batch_shape

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-import torch
 from botorch.sampling import MCSampler
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from gpytorch_nkn.linalg import broadcasts
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.structure import check_columns, check_scale
 
@@ -56,12 +56,7 @@ def _checked_points(points: Tensor, inputs: Tensor) -> Tensor:
     """Copy given points, with the batch shape of the inputs."""
     batch_shape, width = inputs.shape[:-2], inputs.size(-1)
     fits = points.dim() >= 2 and points.size(-1) == width and points.size(-2) > 0
-    if fits:
-        try:
-            fits = torch.broadcast_shapes(points.shape[:-2], batch_shape) == batch_shape
-        except RuntimeError:
-            fits = False
-    if not fits or not bool(points.isfinite().all()):
+    if not (fits and broadcasts(points.shape[:-2], batch_shape) and points.isfinite().all()):
         raise ValueError(
             "inducing_points must be a number or finite points of shape "
             f"{(*batch_shape, 'm', width)}, got shape {tuple(points.shape)}."

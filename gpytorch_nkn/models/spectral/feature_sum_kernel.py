@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,8 @@ class FeatureSumKernel(FeatureKernel):
         *kernels: The kernels.
     """
 
+    kernels: Any
+
     def __init__(self, *kernels: FeatureKernel):
         shapes = [kernel.batch_shape for kernel in kernels]
         super().__init__(batch_shape=torch.broadcast_shapes(*shapes))
@@ -27,28 +29,24 @@ class FeatureSumKernel(FeatureKernel):
     @property
     def feature_dim(self) -> int:  # type: ignore[override]
         """Number of features of all kernels."""
-        return sum(kernel.feature_dim for kernel in self._parts)
+        return sum(kernel.feature_dim for kernel in self.kernels)
 
     @property
     def leaves_rest(self) -> bool:  # type: ignore[override]
         """Whether a kernel omits a part of its variance."""
-        return any(kernel.leaves_rest for kernel in self._parts)
+        return any(kernel.leaves_rest for kernel in self.kernels)
 
     @property
     def is_stationary(self) -> bool:
         """Whether all kernels are stationary."""
-        return all(kernel.is_stationary for kernel in self._parts)
+        return all(kernel.is_stationary for kernel in self.kernels)
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor:
         """Sum of the parts that the features omit; see :class:`FeatureKernel`."""
-        rests = [kernel.rest(x, diag=diag) for kernel in self._parts if kernel.leaves_rest]
+        rests = [kernel.rest(x, diag=diag) for kernel in self.kernels if kernel.leaves_rest]
         return sum(rests[1:], rests[0])
 
     def _features(self, x: Tensor) -> Tensor:
-        values = [kernel._features(x) for kernel in self._parts]
+        values = [kernel._features(x) for kernel in self.kernels]
         shape = torch.broadcast_shapes(*(value.shape[:-1] for value in values))
         return torch.cat([value.expand(*shape, -1) for value in values], -1)
-
-    @property
-    def _parts(self) -> Sequence[FeatureKernel]:
-        return list(self.kernels)  # type: ignore[arg-type]
