@@ -153,7 +153,7 @@ class PartsGP(ExactGP):
 
 
 def load_parts(parts: Iterable[nn.Module], model: Any) -> None:
-    """Set the parameters of a kernel, mean and likelihood to those of a model."""
+    """Set the parameters of a kernel, mean and likelihood to the values in a model."""
     learned = model.covar_module, model.mean_module, model.likelihood
     for part, other in zip(parts, learned, strict=True):
         part.load_state_dict(other.state_dict())
