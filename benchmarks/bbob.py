@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from benchmarks.bo_loop import INITIAL_POINTS, SURROGATES, Problem, initial_points, run_loop
-from benchmarks.report import Table, grouped, mean_and_error
+from benchmarks.report import Table, grouped, mean_and_error, mean_ranks
 from benchmarks.runner import Axis, Benchmark
 
 __all__ = ["BENCHMARK", "bbob_problem"]
@@ -81,7 +81,7 @@ def _turbo(problem: Problem, x: Tensor, evaluations: int, seed: int) -> list[flo
     length, gains, losses = 0.8, 0, 0
     while len(y) < evaluations:
         own_x, own_y = x[first:], y[first:]
-        model = SURROGATES["matern"](own_x, -own_y.unsqueeze(-1), None)
+        model = SURROGATES["matern"](own_x, -own_y.unsqueeze(-1))
         scales = model.covar_module.base_kernel.lengthscale.detach().squeeze(0)
         half = 0.5 * length * scales / scales.log().mean().exp()
         best = own_x[own_y.argmin()]
@@ -110,7 +110,7 @@ def _turbo(problem: Problem, x: Tensor, evaluations: int, seed: int) -> list[flo
 def tables(rows: list[dict]) -> dict[str, Table]:
     """log10 of the regret relative to the peers', by group, with ranks and seconds."""
     lines = []
-    for (dimension,), own in grouped(rows, "dimension").items():
+    for dimension, own in grouped(rows, "dimension").items():
         total = own[0]["evaluations"]
         for count in [c for c in (25, 50, 100) if c <= total] or [total]:
             logs = {
@@ -125,7 +125,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
                 lines.append({"D": dimension, "evaluations": count, "group": group, **line})
     seconds = {
         m: f"{statistics.fmean(r['seconds'] for r in own):.2f}"
-        for (m,), own in grouped(rows, "method").items()
+        for m, own in grouped(rows, "method").items()
     }
     curves = []
     for (function, dimension, method), own in grouped(
@@ -148,14 +148,9 @@ def _line(here: dict[tuple, float]) -> dict[str, str]:
     for peer in (m for m in methods if m != "structures"):
         gaps = [here["structures", *c] - here[peer, *c] for c in shared]
         line[f"to {peer}"] = mean_and_error(gaps, ".2f", "+")
+    ranks = mean_ranks([{m: here[m, *c] for m in methods} for c in shared], methods)
     for method in methods:
-        ranks = [
-            sum(here[m, *c] < here[method, *c] for m in methods)
-            + 0.5 * sum(here[m, *c] == here[method, *c] for m in methods)
-            + 0.5
-            for c in shared
-        ]
-        line[f"rank {method}"] = mean_and_error(ranks, ".2f").split(" ")[0]
+        line[f"rank {method}"] = f"{ranks[method]:.2f}" if shared else ""
     return line
 
 

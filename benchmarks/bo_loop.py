@@ -34,12 +34,11 @@ from botorch.utils.multi_objective.pareto import is_non_dominated
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from gpytorch_nkn.bo import coordinate_sweep_initial_conditions, fit_bo_model
-from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP, fit_structure_ensemble_gp
+from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
+from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
 
 __all__ = [
     "INITIAL_POINTS",
-    "MIXED",
     "SURROGATES",
     "Problem",
     "initial_points",
@@ -50,7 +49,7 @@ __all__ = [
 INITIAL_POINTS = 10
 _SEARCH = {"num_restarts": 8, "raw_samples": 256}
 _BATCH, _ITERATIONS = 8, 100  # of the search for the next point
-Surrogate = Callable[..., Any]  # a fitted model of inputs, targets and the model before
+Surrogate = Callable[..., Any]  # returns a fitted model of inputs and targets
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Problem:
 
 
 def _fitted(make: Callable[..., SingleTaskGP]) -> Surrogate:
-    def fit(X: Tensor, Y: Tensor, previous: Any, **options: Any) -> SingleTaskGP:
+    def fit(X: Tensor, Y: Tensor, **options: Any) -> SingleTaskGP:
         mixed = "cat_dims" in options and make is SingleTaskGP
         model = MixedSingleTaskGP(X, Y, **options) if mixed else make(X, Y, **options)
         fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
@@ -99,11 +98,7 @@ def _matern(X: Tensor, Y: Tensor) -> SingleTaskGP:
     return SingleTaskGP(X, Y, covar_module=kernel, likelihood=likelihood)
 
 
-def _ours(X: Tensor, Y: Tensor, previous: Any, **options: Any) -> SingleTaskGP:
-    return fit_bo_model(NKNSingleTaskGP(X, Y, **options), previous=previous)
-
-
-def _structures(X: Tensor, Y: Tensor, previous: Any, **options: Any) -> SingleTaskGP:
+def _structures(X: Tensor, Y: Tensor, **options: Any) -> SingleTaskGP:
     return fit_structure_ensemble_gp(StructureEnsembleGP(X, Y, **options))
 
 
@@ -111,10 +106,7 @@ SURROGATES: dict[str, Surrogate] = {
     "singletask": _fitted(SingleTaskGP),
     "matern": _fitted(_matern),
     "structures": _structures,
-    "ours": _ours,
 }
-MIXED = ("singletask", "structures", "ours")  # those with a kernel of categories
-_SWEEPING = ("structures", "ours")  # start their search with coordinate sweeps, too
 
 
 def _generator(*entropy: Any) -> torch.Generator:
@@ -151,7 +143,6 @@ def run_loop(problem: Problem, surrogate: str, seed: int, evaluations: int, batc
 
     x = initial_points(problem, seed)
     exact, observed = outcomes(x)
-    previous: list[Any] = [None] * observed.size(-1)
     fitting, searching, failures = [], [], 0
     while len(x) < evaluations:
         generator = _generator(problem.name, seed, len(x))
@@ -159,9 +150,7 @@ def run_loop(problem: Problem, surrogate: str, seed: int, evaluations: int, batc
         try:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(generator.initial_seed())
-                points, previous, fitted = next_points(
-                    problem, surrogate, x, observed, previous, batch
-                )
+                points, fitted = next_points(problem, surrogate, x, observed, batch)
         except Exception:  # the run goes on
             failures += 1
             points, fitted = _random_points(problem, batch, generator), time.process_time()
@@ -191,21 +180,14 @@ def _scores(problem: Problem, outcomes: Tensor) -> list[float]:
 
 
 def next_points(
-    problem: Problem,
-    surrogate: str,
-    x: Tensor,
-    outcomes: Tensor,
-    previous: Sequence[Any],
-    batch: int = 1,
-) -> tuple[Tensor, list[Any], float]:
-    """The next points ``q x D``, the models that chose them, and when these were fitted."""
+    problem: Problem, surrogate: str, x: Tensor, outcomes: Tensor, batch: int = 1
+) -> tuple[Tensor, float]:
+    """The next points ``q x D``, and when their models were fitted."""
     signs = torch.tensor([-1.0] * problem.objectives + [1.0] * problem.constraints)
     targets = outcomes * signs.to(outcomes)  # objectives to be maximised, constraints
     options = {"cat_dims": list(problem.levels)} if problem.levels else {}
-    models = [
-        SURROGATES[surrogate](x, column[:, None], last, **options)
-        for column, last in zip(targets.unbind(-1), previous, strict=True)
-    ]
+    fit = SURROGATES[surrogate]
+    models = [fit(x, column[:, None], **options) for column in targets.unbind(-1)]
     fitted = time.process_time()
     acqf = _acquisition(problem, models, x, targets, batch)
     upper = torch.ones_like(x[0])
@@ -220,7 +202,7 @@ def next_points(
         )
     else:
         starts: dict[str, Any] = {}
-        if surrogate in _SWEEPING:
+        if surrogate == "structures":
             best = x[_values(problem, targets).argsort(descending=True, stable=True)[:5]]
             starts["ic_generator"] = partial(coordinate_sweep_initial_conditions, incumbent=best)
         search = {"batch_limit": _BATCH, "maxiter": _ITERATIONS}
@@ -230,7 +212,7 @@ def next_points(
         points = points.clamp(0, 1)
     if points.shape != (batch, problem.dim) or not points.isfinite().all():
         raise RuntimeError(f"expected {batch} finite points, got {points.tolist()}")
-    return points.detach(), models, fitted
+    return points.detach(), fitted
 
 
 def _values(problem: Problem, targets: Tensor) -> Tensor:

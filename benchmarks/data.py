@@ -65,11 +65,6 @@ class Table:
     y: np.ndarray
     tests: dict[str, np.ndarray]
 
-    @property
-    def num_classes(self) -> int:
-        """0 for regression."""
-        return 0 if np.issubdtype(self.y.dtype, np.floating) else len(np.unique(self.y))
-
     def split(self, name: str | int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Inputs and targets of training, then of the test.
 

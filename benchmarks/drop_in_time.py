@@ -6,7 +6,6 @@ of BoTorch's. Both take turns; process CPU time, median of the ratios.
 
 from __future__ import annotations
 
-import time
 from statistics import median
 
 import torch
@@ -157,7 +156,7 @@ def run(use: str, turns: int) -> dict:
     try:
         steps = {"stock": _USES[use](_stock), "network": _USES[use](_network)}
         count = min(turns, 3) if use.startswith("fit") else turns
-        seconds = ratios_in_turn(steps, "stock", count, time.process_time)
+        seconds = ratios_in_turn(steps, count)
     finally:
         torch.set_default_dtype(default)
     pairs = zip(seconds["network"], seconds["stock"], strict=True)

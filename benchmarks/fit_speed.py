@@ -129,7 +129,7 @@ def _by_fit_best_of(model: Regression, target: float) -> dict:
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Means over the restarts."""
-    by_method = [runs for _, runs in grouped(rows, "method").items()]
+    by_method = list(grouped(rows, "method").values())
 
     def success(runs: list[dict]) -> float:
         reached = sum(row["reached"] for row in runs)

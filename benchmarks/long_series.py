@@ -119,7 +119,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     for key, group in grouped(rows, "series", "horizon").items():
         line: dict[str, object] = {"series": key[0], "steps": group[0]["steps"]}
         line["windows"] = len({row["origin"] for row in group})
-        of = {method: part for (method,), part in grouped(group, "method").items()}
+        of = grouped(group, "method")
         for method, part in of.items():
             found.setdefault(method, []).append((part, of))
             line[f"{method}, MASE"] = f"{_mean(part, 'mase'):.3f}"

@@ -8,12 +8,12 @@ ours was made on these sets.
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.stats import loguniform, randint, rankdata
+from scipy.stats import loguniform, randint
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import mean_poisson_deviance
@@ -21,7 +21,7 @@ from sklearn.model_selection import KFold, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.report import Cell, Table, grouped, mean, mean_and_error, summary
+from benchmarks.report import Cell, Table, grouped, mean, mean_and_error, mean_ranks, summary
 from benchmarks.runner import Axis, Benchmark, random_search, timed
 from gpytorch_nkn.estimators import NKNRegressor
 
@@ -135,17 +135,18 @@ def run(set: str, split: int, method: str, tuning: float) -> dict:
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Mean deviances by set, and mean ranks over sets and splits."""
-    ranks: dict[str, list[float]] = {}
-    for of in grouped(rows, "set", "split").values():
-        for row, rank in zip(of, rankdata([r["deviance"] for r in of]), strict=True):
-            ranks.setdefault(row["method"], []).append(float(rank))
+    cases = [
+        {row["method"]: row["deviance"] for row in of}
+        for of in grouped(rows, "set", "split").values()
+    ]
+    ranks = mean_ranks(cases, list(grouped(rows, "method")))
     cells: dict[str, Cell] = {
         "splits": len,
         "deviance": lambda runs: mean_and_error([row["deviance"] for row in runs]),
-        "mean rank of all sets": lambda runs: f"{statistics.fmean(ranks[runs[0]['method']]):.2f}",
+        "mean rank of all sets": lambda runs: f"{ranks.get(runs[0]['method'], math.nan):.2f}",
         "CPU s": mean("seconds", ".1f"),
     }
-    return {"rates": summary(rows, {"set": "set", "method": "method"}, cells)}
+    return {"rates": summary(rows, ("set", "method"), cells)}
 
 
 BENCHMARK = Benchmark(

@@ -13,14 +13,18 @@ commas), column, and which number of the cell if it is not the first.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
 import re
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from scipy.stats import rankdata
 
 __all__ = [
     "RESULTS",
@@ -29,6 +33,7 @@ __all__ = [
     "grouped",
     "mean",
     "mean_and_error",
+    "mean_ranks",
     "numbers",
     "paired",
     "read_table",
@@ -177,11 +182,11 @@ def check_quotes(text: str) -> tuple[str, list[str]]:
     return _QUOTE.sub(check, text), wrong
 
 
-def grouped(rows: Iterable[dict], *keys: str) -> dict[tuple, list[dict]]:
-    """Rows by the values of some keys, in the order of their appearance."""
-    found: dict[tuple, list[dict]] = {}
+def grouped(rows: Iterable[dict], *keys: str) -> dict[Any, list[dict]]:
+    """Rows by the value of a key, or the tuple of values of several, in order of appearance."""
+    found: dict[Any, list[dict]] = {}
     for row in rows:
-        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+        found.setdefault(itemgetter(*keys)(row), []).append(row)
     return found
 
 
@@ -197,8 +202,8 @@ def summary(
     """
     keys = keys if isinstance(keys, Mapping) else dict(zip(keys, keys, strict=True))
     lines = []
-    for values, runs in grouped(rows, *keys.values()).items():
-        line: dict[str, object] = dict(zip(keys, values, strict=True))
+    for runs in grouped(rows, *keys.values()).values():
+        line: dict[str, object] = {title: runs[0][key] for title, key in keys.items()}
         lines.append(line | {title: cell(runs) for title, cell in cells.items()})
     return Table.of(lines)
 
@@ -210,9 +215,16 @@ def mean(name: str, form: str) -> Cell:
 
 def paired(own: Iterable[dict], base: Iterable[dict], value: str, *keys: str) -> list[float]:
     """Differences of a value, own less base, over what both have (by their keys)."""
-    by_key = {tuple(row[key] for key in keys): row[value] for row in base}
-    rows = [(row[value], by_key.get(tuple(row[key] for key in keys))) for row in own]
-    return [mine - other for mine, other in rows if other is not None]
+    case = itemgetter(*keys)
+    by_case = {case(row): row[value] for row in base}
+    return [row[value] - by_case[case(row)] for row in own if case(row) in by_case]
+
+
+def mean_ranks(cases: Iterable[Mapping[str, float]], methods: Sequence[str]) -> dict[str, float]:
+    """Mean ranks over the cases that all methods have: 1 for the smallest value, ties shared."""
+    complete = [[case[m] for m in methods] for case in cases if set(methods) <= set(case)]
+    means = rankdata(complete, axis=1).mean(0) if complete else ()
+    return dict(zip(methods, means, strict=bool(complete)))
 
 
 def mean_and_error(values: Sequence[float], form: str = ".3f", sign: str = "") -> str:
@@ -231,8 +243,9 @@ def pages() -> list[Path]:
     return [RESULTS, ROOT / "README.md", *sorted(docs)]
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Bring the pages in step with the tables."""
+    argparse.ArgumentParser("python -m benchmarks.report", description=__doc__).parse_args(argv)
     for path in pages():
         text = path.read_text(encoding="utf-8")
         if (new := render(text)) != text:

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,6 +65,8 @@ class Benchmark:
         needs: By value of an axis, the package that must be installed for it.
         fresh: A process for each job, whose highest memory counts.
         one_thread: Of torch; otherwise OMP_NUM_THREADS decides.
+        warm_up: Receives the method of a job before its first job in a process, so that no figure
+            includes imports and compilation.
     """
 
     axes: Mapping[str, Axis]
@@ -74,6 +77,7 @@ class Benchmark:
     needs: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
     one_thread: bool = True
+    warm_up: Callable[[str], object] | None = None
 
     @property
     def module(self) -> Any:
@@ -192,9 +196,16 @@ def _guarded(benchmark: Benchmark, job: dict) -> tuple[dict, dict | None, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
+            if benchmark.warm_up:
+                _warm(benchmark.warm_up, job.get("method", ""))
             return job, benchmark.run(**job), ""
         except Exception:  # the other jobs go on
             return job, None, traceback.format_exc(limit=-3)
+
+
+@cache
+def _warm(warm_up: Callable[[str], object], method: str) -> None:
+    warm_up(method)
 
 
 def _key(job: dict) -> str:
@@ -246,7 +257,6 @@ def random_search(
 
 def ratios_in_turn(
     steps: Mapping[str, Callable[[], object]],
-    base: str,
     turns: int,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:

@@ -113,8 +113,7 @@ def _blocks(size: int) -> Callable[[], None]:
 
 
 def _grids(size: int) -> Callable[[], int]:
-    side = math.isqrt(size)
-    return _repeated(waves_iteration(f"{side}x{side}", torch.device("cpu")))
+    return _repeated(waves_iteration(math.isqrt(size)))
 
 
 def _spectral(size: int) -> Callable[[], int]:
@@ -158,7 +157,7 @@ _WAYS: dict[str, Callable[[int], Callable[[], int | None]]] = {
 def tables(rows: list[dict]) -> dict[str, Table]:
     """A row for each size, with the exponents beside the last."""
     lines = []
-    for (way,), runs in grouped(rows, "way").items():
+    for way, runs in grouped(rows, "way").items():
         runs = sorted(runs, key=lambda row: row["rows"])
         upper = runs[len(runs) // 2 if len(runs) > 2 else 0 :]
         for row in runs:

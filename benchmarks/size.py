@@ -3,7 +3,9 @@
 Code is what is left of a file without blank lines, comments and docstrings.
 """
 
+import argparse
 import ast
+from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = ["count", "main"]
@@ -25,8 +27,9 @@ def count(path: Path) -> tuple[int, int, int]:
     return len(lines), len(code), len(doc)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Print the table for the current directory."""
+    argparse.ArgumentParser("python -m benchmarks.size", description=__doc__).parse_args(argv)
     totals: dict[str, list[int]] = {}
     for top in ("gpytorch_nkn", "tests", "benchmarks"):
         for path in sorted(Path(top).rglob("*.py")):

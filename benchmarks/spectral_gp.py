@@ -94,8 +94,8 @@ def _fit(method: str, x: Tensor, y: Tensor, seed: int) -> SingleTaskGP:
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Paired differences over the splits."""
     lines = []
-    for (name,), runs in grouped(rows, "set").items():
-        by_method = {method: own for (method,), own in grouped(runs, "method").items()}
+    for name, runs in grouped(rows, "set").items():
+        by_method = grouped(runs, "method")
         if len(by_method) < 2:
             continue
         base, own = by_method["RBF"], by_method["SpectralGP"]

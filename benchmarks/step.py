@@ -61,14 +61,7 @@ class Regression(ExactGP):
 
 
 def training_step(
-    way: str,
-    dim: int,
-    num_points: int,
-    *,
-    steps: int = _STEPS,
-    lazily: bool = False,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str = "cpu",
+    way: str, dim: int, num_points: int, *, steps: int = _STEPS, lazily: bool = False
 ) -> Callable[[], object]:
     """A function that computes value and gradient once, or ``steps`` times by a fused loss.
 
@@ -78,8 +71,8 @@ def training_step(
     generator = torch.Generator().manual_seed(0)
     x = 3 * torch.rand(num_points, dim, generator=generator, dtype=torch.float64)
     noise = torch.randn(num_points, generator=generator, dtype=torch.float64)
-    x, y = (part.to(device, dtype) for part in (x, torch.sin(3 * x.sum(-1)) + 0.1 * noise))
-    model = Regression(x, y, _kernel(name, dim)).to(device, dtype).train()
+    y = torch.sin(3 * x.sum(-1)) + 0.1 * noise
+    model = Regression(x, y, _kernel(name, dim)).double().train()
     if likelihood == "fused":
         recipe = Recipe(adam_steps=steps, lbfgs_iterations=0)
 
@@ -119,7 +112,7 @@ def run(dim: int, points: int, way: str, what: str, turns: int) -> dict:
         return {"value": (peak_gigabytes() - before) * 1e9 / (8 * points**2)}
     steps = {name: training_step(name, dim, points) for name in (_BASE, way)}
     count = turns * max(1, 1000 // points)
-    seconds = ratios_in_turn(steps, _BASE, count, time.perf_counter)
+    seconds = ratios_in_turn(steps, count, time.perf_counter)
     parts = _STEPS if _WAYS[way][2] == "fused" else 1
     pairs = zip(seconds[way], seconds[_BASE], strict=True)
     ratios = [own / parts / base for own, base in pairs]

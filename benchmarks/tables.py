@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
-from scipy.stats import loguniform, norm, randint, rankdata, studentized_range, uniform
+from scipy.stats import loguniform, norm, randint, studentized_range, uniform
 from sklearn import datasets
 from sklearn.base import BaseEstimator
 from sklearn.compose import TransformedTargetRegressor
@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
 from benchmarks.data import EXPERIMENTS, load_askl_table, load_dank_table, load_regression
-from benchmarks.report import Table, grouped
+from benchmarks.report import Table, grouped, mean_ranks
 from benchmarks.runner import Axis, Benchmark, random_search, timed
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.metrics import interval_coverage
@@ -109,7 +109,6 @@ def run(set: str, split: int, method: str, rows: int, tuning: float) -> dict:
     """Scores of a method on a split."""
     X, y, new_X, new_y = load_split(set, split, rows)
     step = resolution(np.concatenate([y, new_y]))
-    _warm_up(method)
     (mean, quantiles, density), fitting = timed(lambda: _METHODS[method](X, y, split, tuning))
     means, predicting = timed(lambda: mean(new_X))
     found = {"fit": fitting, "predict": predicting}
@@ -129,9 +128,7 @@ def _scores(means, quantiles, density, new_X, new_y, step: float | None) -> dict
     }
 
 
-@cache
 def _warm_up(method: str) -> None:
-    """Once in a process: imports and compilation are not what is measured."""
     X = np.random.default_rng(0).uniform(size=(40, 2))
     _METHODS[method](X, X.sum(1) + X[:, 0] ** 2, 0, 0.0)[0](X)
 
@@ -344,9 +341,9 @@ def tables(rows: list[dict]) -> dict[str, Table]:
             if None not in (values := [row[score] for row in runs]):
                 mean = statistics.fmean(values)
                 means.setdefault(score, {}).setdefault(name, {})[method] = mean
-    ranks = {score: _mean_ranks(found, score) for score, found in means.items()}
+    ranks = {score: _ranks(list(found.values()), score) for score, found in means.items()}
     lines = []
-    for (method,), runs in grouped(rows, "method").items():
+    for method, runs in grouped(rows, "method").items():
         line = {"method": method}
         for score, title in _SCORES.items():
             value = ranks.get(score, {}).get(method)
@@ -371,14 +368,11 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     return {"tables_ranks": Table.of(lines), "tables_best": Table.of(best)}
 
 
-def _mean_ranks(means: dict[str, dict[str, float]], score: str) -> dict[str, float]:
-    """Over the sets that all methods have; methods that lack half of the sets do not count."""
-    methods = {m for row in means.values() for m in row}
-    methods = {m for m in methods if 2 * sum(m in row for row in means.values()) > len(means)}
-    complete = [row for row in means.values() if methods <= set(row)]
+def _ranks(sets: list[dict[str, float]], score: str) -> dict[str, float]:
+    """Mean ranks; methods that lack half of the sets do not count."""
+    methods = [m for m in _METHODS if 2 * sum(m in means for means in sets) > len(sets)]
     sign = -1 if score == "density" else 1
-    ranks = [rankdata([sign * row[m] for m in sorted(methods)]) for row in complete]
-    return dict(zip(sorted(methods), np.mean(ranks, 0), strict=True)) if ranks else {}
+    return mean_ranks([{m: sign * v for m, v in means.items()} for means in sets], methods)
 
 
 def _possible(job: dict) -> bool:
@@ -397,6 +391,7 @@ BENCHMARK = Benchmark(
     tables,
     settings={"rows": 0, "tuning": 5.0},
     possible=_possible,
+    warm_up=_warm_up,
     needs={
         **{name: "catboost" for name in _METHODS if name.startswith("CatBoost")},
         **{name: "lightgbm" for name in _METHODS if name.startswith("LightGBM")},

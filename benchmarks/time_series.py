@@ -10,7 +10,6 @@ import statistics
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -50,16 +49,13 @@ def run(series: str, method: str, seed: int) -> dict:
     x, y, test = load_series(series.removesuffix("36"))
     if series == "airline36":
         test = np.arange(x.size) >= x.size - 36
-    _warm_up(method)
     predict = _METHODS[method]
     forecast, seconds = timed(lambda: predict(x[~test], y[~test], x[test], y[test], seed))
     scores = forecast_scores(y[test], **forecast)
     return {**scores, "num_test": int(test.sum()), "seconds": seconds}
 
 
-@cache
 def _warm_up(method: str) -> None:
-    """Once in a process: imports and compilation are not what is measured."""
     short = np.arange(24.0)
     _METHODS[method](short, np.sin(short), np.arange(24.0, 26.0), np.zeros(2), 0)
 
@@ -204,6 +200,7 @@ BENCHMARK = Benchmark(
     tables,
     possible=lambda job: job["seed"] == 0 or job["method"] not in ("AutoARIMA", "seasonal_naive"),
     needs={"AutoARIMA": "statsforecast"},
+    warm_up=_warm_up,
 )
 
 if __name__ == "__main__":
