@@ -113,7 +113,7 @@ def kinds_of_holes(*shape):
 
 @pytest.mark.parametrize(
     ("fills", "shape", "seeds"),
-    [(FILLS[1:], (48, 48), 3), (FILLS[1:], (12, 12, 12), 2), (FILLS, (36, 36), 2)],
+    [(FILLS[1:], (32, 32), 2), (FILLS[1:], (10, 10, 10), 2), (FILLS, (30, 30), 2)],
 )
 def test_intervals_cover_what_is_extrapolated(quick, fills, shape, seeds):
     covered = {}

@@ -64,7 +64,7 @@ def test_every_method_learns_and_is_what_it_is_called(method, loss):
         (X, y), options, make, test = rings(), {"loss": loss}, classifier, rings(500, seed=1)
     else:
         (X, y), options, make, test = table(), {}, regressor, table(300, seed=1)
-    model = make(method, max_iter=40, **options).fit(X, y)
+    model = make(method, max_iter=20, **options).fit(X, y)
     assert model.score(*test) > (0.65 if loss else 0.88)
     first = make(method, max_iter=1, **options).fit(X, y)
     assert model.frequencies_.shape == (1 if method in ("SK", "SKL") else 2, 60, 2)
