@@ -37,14 +37,7 @@ from torch import Tensor
 from gpytorch_nkn.bo import coordinate_sweep_initial_conditions
 from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
 
-__all__ = [
-    "INITIAL_POINTS",
-    "SURROGATES",
-    "Problem",
-    "initial_points",
-    "next_points",
-    "run_loop",
-]
+__all__ = ["INITIAL_POINTS", "SURROGATES", "Problem", "initial_points", "next_points", "run_loop"]
 
 INITIAL_POINTS = 10
 _SEARCH = {"num_restarts": 8, "raw_samples": 256}

@@ -110,10 +110,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
             StandardScaler(), GaussianProcessClassifier(ConstantKernel() * RBF(), random_state=seed)
         )
     ),
-    "SVC, tuned": _tuned(
-        _svc,
-        {"C": loguniform(0.1, 1000), "gamma": loguniform(1e-3, 1)},
-    ),
+    "SVC, tuned": _tuned(_svc, {"C": loguniform(0.1, 1000), "gamma": loguniform(1e-3, 1)}),
     "logistic regression": _plain(
         lambda seed: make_pipeline(
             StandardScaler(), LogisticRegressionCV(scoring="neg_log_loss", max_iter=500)
@@ -185,11 +182,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 BENCHMARK = Benchmark(
-    {
-        "set": Axis(_SETS),
-        "split": Axis(range(10), (0, 1, 2)),
-        "method": Axis(list(_METHODS)),
-    },
+    {"set": Axis(_SETS), "split": Axis(range(10), (0, 1, 2)), "method": Axis(list(_METHODS))},
     run,
     tables,
     settings={"tuning": 60.0},

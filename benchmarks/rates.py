@@ -117,8 +117,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
         {**_RATES, "max_iter": randint(30, 300), "max_leaf_nodes": randint(3, 32)},
     ),
     "LightGBM, tuned": _tuned(
-        _lightgbm,
-        {**_RATES, "n_estimators": randint(30, 400), "num_leaves": randint(3, 32)},
+        _lightgbm, {**_RATES, "n_estimators": randint(30, 400), "num_leaves": randint(3, 32)}
     ),
 }
 

@@ -50,23 +50,11 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 import gpytorch_nkn
 from gpytorch_nkn import bo, kernels, mlls, models
 from gpytorch_nkn.datasets import read_time_series
-from gpytorch_nkn.estimators import (
-    ASKLRegressor,
-    NKNForecaster,
-    NKNRegressor,
-    forecast_many,
-)
+from gpytorch_nkn.estimators import ASKLRegressor, NKNForecaster, NKNRegressor, forecast_many
 from gpytorch_nkn.estimators.nkn.table_rows import row_source
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.initialization import initialize_model
-from gpytorch_nkn.interpretation import (
-    decompose,
-    effects,
-    expand,
-    report,
-    report_search,
-    simplify,
-)
+from gpytorch_nkn.interpretation import decompose, effects, expand, report, report_search, simplify
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
 from gpytorch_nkn.models.grid import kronecker_grid_gp

@@ -39,8 +39,7 @@ def test_without_a_season_the_last_value_is_repeated_and_the_spread_grows(season
 
 
 @pytest.mark.parametrize(
-    ("y", "new", "words"),
-    [([1.0, 2.0], [3.0], "vectors"), ([1.0, 2.0, np.nan], [3.0], "finite")],
+    ("y", "new", "words"), [([1.0, 2.0], [3.0], "vectors"), ([1.0, 2.0, np.nan], [3.0], "finite")]
 )
 def test_bad_input_is_rejected(y, new, words):
     with pytest.raises(ValueError, match=words):

@@ -174,8 +174,7 @@ def samples_of_priors(module, num_samples):
 
 
 @pytest.mark.parametrize(
-    ("name", "batch_shape"),
-    [("time_series", (2,)), ("regression", ()), ("regression", (2,))],
+    ("name", "batch_shape"), [("time_series", (2,)), ("regression", ()), ("regression", (2,))]
 )
 def test_samples_of_all_parameters_can_be_loaded(name, batch_shape):
     """What Pyro's samplers call: every parameter gets a batch of samples."""

@@ -88,7 +88,7 @@ def test_the_wheel_is_one_for_all_where_nothing_is_compiled(archives):
     assert metadata["Version"] == gpytorch_nkn.__version__
     assert metadata["License-Expression"] == "MIT"  # PEP 639
     assert {url.partition(",")[0] for url in metadata.get_all("Project-URL")} == {
-        *("Repository", "Documentation", "Issues", "Changelog"),
+        *("Repository", "Documentation", "Issues", "Changelog")
     }
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Description-Content-Type"] == "text/markdown"

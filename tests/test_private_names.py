@@ -153,12 +153,7 @@ def test_libraries_have_upper_bounds():
     extras = dict(config["options.extras_require"])
     lines = [*config["options"]["install_requires"].split(), *extras["ax"].split()]
     bounds = {re.split(r"[<>=]", line)[0]: line for line in lines}
-    for library in (
-        "ax-platform",
-        "botorch",
-        "gpytorch",
-        "linear_operator",
-    ):
+    for library in ("ax-platform", "botorch", "gpytorch", "linear_operator"):
         assert ",<" in bounds[library] or re.search(r"<[^,]+,>", bounds[library]), library
 
 

@@ -59,7 +59,7 @@ SCENARIOS = {
     ],
     "test_score": ["y:1cols-fh=1", "y:2cols-fh=[2 5]"],
     "test_update_with_exogenous_variables": [
-        *(f"y:{columns}cols-update_params={new}" for columns, new in ((1, True), (2, False))),
+        *(f"y:{columns}cols-update_params={new}" for columns, new in ((1, True), (2, False)))
     ],
     "test__y_when_refitting": ["y:2cols"],
     "test_cur_y_when_refitting": ["y:2cols"],

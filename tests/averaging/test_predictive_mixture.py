@@ -146,11 +146,7 @@ def test_parts_are_cut_normal_distributions_of_what_the_transform_makes_of_value
 COUNTS = np.random.default_rng(0).negative_binomial(1, 0.3, 60).astype(float)
 PROBIT = OrderedProbit.of(COUNTS, 0.0, np.inf)
 WHOLE = [  # transforms, where whole numbers end on their scales, moments
-    (
-        [Transform("identity", 0.0, closed=True, whole=True)],
-        [lambda k: k + 0.5],
-        [(1.2, 1.5)],
-    ),
+    ([Transform("identity", 0.0, closed=True, whole=True)], [lambda k: k + 0.5], [(1.2, 1.5)]),
     (
         [Transform("identity", -3.0, 4.0, closed=True, whole=True)],
         [lambda k: k + 0.5],

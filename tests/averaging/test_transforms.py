@@ -2,12 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from gpytorch_nkn.averaging import (
-    TRANSFORMS,
-    OrderedProbit,
-    as_bounds,
-    candidate_transforms,
-)
+from gpytorch_nkn.averaging import TRANSFORMS, OrderedProbit, as_bounds, candidate_transforms
 
 SHARES = np.array([0.2, 0.5, 0.1, 0.9, 0.7])
 

@@ -10,10 +10,7 @@ from ax.exceptions.core import UserInputError
 from ax.generators.torch.botorch_modular.input_constructors.covar_modules import (
     covar_module_argparse,
 )
-from ax.generators.torch.botorch_modular.surrogate import (
-    Surrogate,
-    SurrogateSpec,
-)
+from ax.generators.torch.botorch_modular.surrogate import Surrogate, SurrogateSpec
 from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.storage.json_store.decoder import object_from_json
 from ax.storage.json_store.encoder import object_to_json
@@ -137,9 +134,7 @@ def fit_surrogate(data, categories=(), **config):
 def test_model_options_reach_the_model_and_data_are_scaled_once(few_steps):
     data = dataset(2, 2)
     model = fit_surrogate(
-        data,
-        botorch_model_class=NKNSingleTaskGP,
-        model_options={"structure": "additive"},
+        data, botorch_model_class=NKNSingleTaskGP, model_options={"structure": "additive"}
     )
     assert isinstance(model.covar_module, NeuralKernelNetwork)
     assert not hasattr(model, "outcome_transform")  # Ax standardises

@@ -58,10 +58,7 @@ JOBS = {
     ],
     "dank": [
         {"set": name, "repeat": 0, "method": method}
-        for name, method in (
-            ("heart", "DANK, untuned"),
-            ("mpg", "GP, RBF-ARD (BoTorch)"),
-        )
+        for name, method in (("heart", "DANK, untuned"), ("mpg", "GP, RBF-ARD (BoTorch)"))
     ],
     "spectral_gp": [
         {"set": "ridges", "seed": 0, "method": method, "rows": 60}

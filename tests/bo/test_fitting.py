@@ -5,12 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from botorch.cross_validation import loo_cv
-from botorch.models import (
-    HigherOrderGP,
-    ModelListGP,
-    SingleTaskGP,
-    SingleTaskMultiFidelityGP,
-)
+from botorch.models import HigherOrderGP, ModelListGP, SingleTaskGP, SingleTaskMultiFidelityGP
 from botorch.models.map_saas import EnsembleMapSaasSingleTaskGP
 from botorch.models.transforms import Normalize, Warp
 from gpytorch.kernels import MaternKernel

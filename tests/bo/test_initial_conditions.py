@@ -122,10 +122,7 @@ def test_intra_point_constraints():
     for q in (1, 2):
         seen = Separable()
         points = sweep(
-            seen,
-            q=q,
-            inequality_constraints=constraints,
-            options={"n_burnin": 50, "n_thinning": 2},
+            seen, q=q, inequality_constraints=constraints, options={"n_burnin": 50, "n_thinning": 2}
         )
         assert points.shape == (4, q, 3) and is_within_bounds(points)
         assert (points[..., 1] + points[..., 0] / 4 <= 1 + 1e-6).all()
@@ -150,9 +147,7 @@ def test_inter_point_constraints():
     indices = torch.tensor([[1, 0], [0, 0]])
     constraints = [(indices, torch.tensor([1.0, -1.0]), 1.0)]
     points = sweep(
-        q=2,
-        inequality_constraints=constraints,
-        options={"n_burnin": 50, "n_thinning": 2},
+        q=2, inequality_constraints=constraints, options={"n_burnin": 50, "n_thinning": 2}
     )
     assert (points[:, 1, 0] - points[:, 0, 0] >= 1 - 1e-6).all() and is_within_bounds(points)
     gap = ((points[:2] - BEST) / WIDTH).abs()
@@ -229,8 +224,7 @@ def test_arguments_without_meaning(options, message):
 
 
 @pytest.mark.parametrize(
-    "bounds",
-    [torch.tensor([[0.0, 0.0], [1.0, torch.inf]]), torch.zeros(3, 2), torch.zeros(2)],
+    "bounds", [torch.tensor([[0.0, 0.0], [1.0, torch.inf]]), torch.zeros(3, 2), torch.zeros(2)]
 )
 def test_bounds_without_meaning(bounds):
     with pytest.raises(ValueError, match="bounds must be 2 x d and finite, got"):

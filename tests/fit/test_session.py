@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpytorch_nkn.fit import (
-    Best,
-    Session,
-    check_counts,
-    progress_bar,
-    warn_user,
-)
+from gpytorch_nkn.fit import Best, Session, check_counts, progress_bar, warn_user
 
 
 @pytest.fixture

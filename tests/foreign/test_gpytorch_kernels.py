@@ -55,13 +55,7 @@ OF_ONE_COLUMN = {
     for entry in REGISTRY
     if entry.dims == 1
     and entry.cls
-    in (
-        ChangePointKernel,
-        DampedTrendKernel,
-        IntegratedWienerKernel,
-        StepKernel,
-        WienerKernel,
-    )
+    in (ChangePointKernel, DampedTrendKernel, IntegratedWienerKernel, StepKernel, WienerKernel)
 }
 
 

@@ -23,11 +23,7 @@ from gpytorch_nkn.estimators.dank import dank_base, dank_classifier, dank_regres
 from gpytorch_nkn.fit import Recipe
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=2)
-_HINGE = {
-    "gamma": 0.5,
-    "early_stopping": False,
-    "random_state": 0,
-}
+_HINGE = {"gamma": 0.5, "early_stopping": False, "random_state": 0}
 ESTIMATORS = [
     ASKLClassifier(n_components=10, max_iter=3),
     ASKLClassifier(loss="hinge", max_iter=15, n_components=30, **_HINGE),

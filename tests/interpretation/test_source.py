@@ -105,8 +105,7 @@ def test_a_forecaster_over_dates_counts_in_years(by_date, dates):
         source.inputs[:3, 0].tolist()
     )
     torch.testing.assert_close(
-        expand(by_date, dates[:10]).evaluate(source.inputs),
-        expansion.evaluate(source.inputs),
+        expand(by_date, dates[:10]).evaluate(source.inputs), expansion.evaluate(source.inputs)
     )
     with pytest.raises(TypeError, match="fitted over dates, got numbers"):
         expand(by_date, np.arange(3.0))

@@ -115,11 +115,7 @@ def hadamard(name, base, dims=2, num_anchors=7, **options):
         generator = torch.Generator().manual_seed(dims)
         anchors = 2 * torch.randn(num_anchors, dims, generator=generator)
         return DataAdaptiveHadamardKernel(
-            base(batch_shape),
-            anchors,
-            batch_shape=batch_shape,
-            active_dims=active_dims,
-            **options,
+            base(batch_shape), anchors, batch_shape=batch_shape, active_dims=active_dims, **options
         )
 
     cls = DataAdaptiveHadamardKernel

@@ -23,14 +23,8 @@ POSITIVE = GammaPrior(3.0, 2.0)
 OWN = {  # what each kernel has priors on that are no lengthscales
     kernels.CenteredLinearKernel: {"variance_prior": POSITIVE},
     kernels.DataAdaptiveHadamardKernel: {"weight_prior": SIGNED},
-    kernels.InputWarpKernel: {
-        "concentration1_prior": POSITIVE,
-        "concentration0_prior": POSITIVE,
-    },
-    kernels.NonStationarySpectralKernel: {
-        "frequency_prior": 0.5,
-        "difference_prior": 0.1,
-    },
+    kernels.InputWarpKernel: {"concentration1_prior": POSITIVE, "concentration0_prior": POSITIVE},
+    kernels.NonStationarySpectralKernel: {"frequency_prior": 0.5, "difference_prior": 0.1},
     kernels.ZeroMeanPeriodicKernel: {"period_length_prior": POSITIVE},
 }
 

@@ -44,12 +44,10 @@ def test_gradients_at_zeros():
 
 def test_width_must_divide():
     with pytest.raises(
-        ValueError,
-        match="unless groups are given, got in_features=5 and out_features=2",
+        ValueError, match="unless groups are given, got in_features=5 and out_features=2"
     ):
         Product(5, 2)
     with pytest.raises(
-        ValueError,
-        match="unless groups are given, got in_features=2 and out_features=4",
+        ValueError, match="unless groups are given, got in_features=2 and out_features=4"
     ):
         Product(2, 4)

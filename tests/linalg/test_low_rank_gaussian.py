@@ -76,11 +76,7 @@ def test_what_features_leave_out_counts_as_in_the_bound_of_titsias(batch_shape):
         return scale * x.square().sum(-1)
 
     value = low_rank_negative_log_likelihood(
-        problem.features,
-        problem.inputs,
-        problem.residual,
-        problem.noise,
-        rest,
+        problem.features, problem.inputs, problem.residual, problem.noise, rest
     )
     expected = problem.dense() + (rest(problem.inputs) / problem.noise).sum(-1) / 2
     torch.testing.assert_close(value, expected)

@@ -9,10 +9,7 @@ import warnings
 import gpytorch
 import pytest
 import torch
-from botorch.acquisition import (
-    qKnowledgeGradient,
-    qLogExpectedImprovement,
-)
+from botorch.acquisition import qKnowledgeGradient, qLogExpectedImprovement
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.acquisition.thompson_sampling import PathwiseThompsonSampling
 from botorch.cross_validation import loo_cv
@@ -33,12 +30,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.settings import cholesky_jitter
 from linear_operator.utils.warnings import NumericalWarning
 
-from gpytorch_nkn.models import (
-    NKNSingleTaskGP,
-    SpectralGP,
-    VariationalNKNGP,
-    gradient_posterior,
-)
+from gpytorch_nkn.models import NKNSingleTaskGP, SpectralGP, VariationalNKNGP, gradient_posterior
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
 from tests.global_state import unchanged
 from tests.models.peak_memory import peak_memory
@@ -743,9 +735,7 @@ def check_gradients_of_acquisitions(case: Case):
     def sampler(size=8):
         return SobolQMCNormalSampler(torch.Size([size]), seed=0)
 
-    makes = {
-        "log EI": lambda: qLogExpectedImprovement(model, best, sampler()),
-    }
+    makes = {"log EI": lambda: qLogExpectedImprovement(model, best, sampler())}
     if case.takes_rows:
         makes["KG"] = lambda: qKnowledgeGradient(model, num_fantasies=3, sampler=sampler(3))
     for name, make in makes.items():

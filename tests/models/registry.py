@@ -266,12 +266,7 @@ _OF_TASKS = (
 )
 _SPARSE = Case("sparse", SparseNKNGP, sparse, takes_rows=False)
 _STRUCTURES = Case(
-    "structures",
-    StructureEnsembleGP,
-    structures,
-    outputs=False,
-    batches=False,
-    members=4,
+    "structures", StructureEnsembleGP, structures, outputs=False, batches=False, members=4
 )
 _GRID = Case(
     "grid",

@@ -10,9 +10,7 @@ from botorch.optim.utils import sample_all_priors
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.mlls import (
-    ExactMarginalLogLikelihood,
-)
+from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork

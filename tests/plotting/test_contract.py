@@ -120,9 +120,7 @@ def refuse(make_axes, name, match, *changed, error=ValueError, axes=None, **opti
 @pytest.mark.parametrize("name", OF_KERNELS)
 def test_one_kernel_is_needed(make_axes, name):
     refuse(make_axes, name, "Kernel(Network| is needed), got int", 3, error=TypeError)
-    batches = {
-        "plot_network": NeuralKernelNetwork.additive(2, batch_shape=torch.Size([3])),
-    }
+    batches = {"plot_network": NeuralKernelNetwork.additive(2, batch_shape=torch.Size([3]))}
     batch = batches.get(name, RBFKernel(batch_shape=torch.Size([3])))
     refuse(make_axes, name, r"batch of shape \(3,\); index it first", batch)
 
@@ -205,12 +203,7 @@ FAULTS = [
     ("plot_forecast", (X, X, X[:2], X), {}, r"shapes \(30,\), \(30,\), \(1, 2\) and \(1, 30\)"),
     ("plot_inpainting", (MOVIE,), {}, r"H x W x 3 is needed, got shape \(5, 12, 16\)"),
     ("plot_inpainting", (filled(std=X),), {}, r"std must have the shape \(12, 16\), got \(30,\)"),
-    (
-        "plot_inpainting",
-        (filled(filled=VIDEO[0] + np.nan),),
-        {},
-        "filled must be finite",
-    ),
+    ("plot_inpainting", (filled(filled=VIDEO[0] + np.nan),), {}, "filled must be finite"),
     ("plot_inpainting", (filled(missing=HOLES & False),), {}, "must be missing, got none"),
     ("plot_kernel", (), {"show": "draws"}, "'slices' or 'samples', got 'draws'"),
     ("plot_kernel", (), {"show": "slices", "origins": [np.inf]}, "origins must be finite"),

@@ -121,10 +121,7 @@ def test_other_columns_are_named_and_become_categories_as_strings(column):
         ([1.0] * 39 + ["2.91 EUR"], "y must hold numbers, got '2.91 EUR' in row 39"),
         (pd.Series(["high", "low"] * 20), "y must hold numbers, got 'high' in row 0"),
         ([None, *DAYS[1:]], "y contains NaN, first in row 0"),
-        (
-            pd.Series([1.0, 2.0, np.nan, *DAYS[3:]]),
-            "y contains NaN, first in row 2: drop such",
-        ),
+        (pd.Series([1.0, 2.0, np.nan, *DAYS[3:]]), "y contains NaN, first in row 2: drop such"),
         (pd.array([3, None, *range(38)], dtype="Int64"), "y contains NaN, first in row 1"),
     ],
 )

@@ -109,8 +109,7 @@ def check_model(model, x, **options):
 
 
 @pytest.mark.parametrize(
-    ("make", "by"),
-    [(series_kernel, by) for by in ("auto", "columns")] + [(small_network, "role")],
+    ("make", "by"), [(series_kernel, by) for by in ("auto", "columns")] + [(small_network, "role")]
 )
 def test_components_of_a_series_add_up(by, make):
     check_model(series_model(kernel=make()), NEW, by=by)

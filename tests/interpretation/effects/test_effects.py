@@ -285,10 +285,7 @@ def batch_of_models():
     return GP(x, x[..., 0], RBFKernel(), batch_shape=torch.Size([3]))
 
 
-@pytest.mark.parametrize(
-    ("make", "number"),
-    [(two_outputs, 2), (batch_of_models, 3)],
-)
+@pytest.mark.parametrize(("make", "number"), [(two_outputs, 2), (batch_of_models, 3)])
 def test_several_outputs_are_rejected(make, number):
     message = rf"one output, got targets of shape \({number}, 16\)"
     with pytest.raises(NotImplementedError, match=message):

@@ -3,12 +3,7 @@
 import pytest
 import torch
 from gpytorch.constraints import Positive
-from gpytorch.kernels import (
-    CosineKernel,
-    MultitaskKernel,
-    RBFKernel,
-    ScaleKernel,
-)
+from gpytorch.kernels import CosineKernel, MultitaskKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import is_compiled, native

@@ -24,11 +24,7 @@ def _one_thread_afterwards():
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [
-        ("time_series", (400, 700)),
-        ("shared-columns", (600, None)),
-        ("shared-columns", (3, 700)),
-    ],
+    [("time_series", (400, 700)), ("shared-columns", (600, None)), ("shared-columns", (3, 700))],
 )
 def test_results_do_not_depend_on_the_number_of_threads(shape, name, path):
     network, dims = make_network(name), CASES[name].dims

@@ -156,10 +156,7 @@ def test_weights_follow_what_predicts_held_out_points():
 def test_batches_come_of_noisy_improvement():
     x, y = draw(13)
     acquisition = qLogNoisyExpectedImprovement(
-        fitted(13),
-        x,
-        SobolQMCNormalSampler(torch.Size([8]), seed=0),
-        prune_baseline=True,
+        fitted(13), x, SobolQMCNormalSampler(torch.Size([8]), seed=0), prune_baseline=True
     )
     bounds = torch.tensor([[0.0] * 3, [1.0] * 3])
     point, value = optimize_acqf(acquisition, bounds, 2, 2, 8, options={"maxiter": 3})

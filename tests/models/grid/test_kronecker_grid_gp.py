@@ -141,12 +141,7 @@ def test_batches_of_points(share):
 
 @pytest.mark.parametrize(
     "shape, share, batch",
-    [
-        ((5, 6), 0.75, ()),
-        ((5, 6), 0.0, ()),
-        ((3, 2, 4), 0.3, ()),
-        ((3, 4), 0.25, (2,)),
-    ],
+    [((5, 6), 0.75, ()), ((5, 6), 0.0, ()), ((3, 2, 4), 0.3, ()), ((3, 4), 0.25, (2,))],
 )
 def test_samples_have_the_mean_and_covariance_of_the_posterior(shape, share, batch):
     model, values, missing = make(shape, share, batch)

@@ -5,10 +5,7 @@ import math
 import pytest
 import torch
 from botorch.models.transforms import Log
-from gpytorch.kernels import (
-    RBFKernel,
-    RBFKernelGrad,
-)
+from gpytorch.kernels import RBFKernel, RBFKernelGrad
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean
 from linear_operator.utils.errors import NotPSDError

@@ -6,12 +6,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.means import LinearMean
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.models import (
-    SparseNKNGP,
-    VariationalNKNGP,
-    fit_sparse_gp,
-    fit_variational_gp,
-)
+from gpytorch_nkn.models import SparseNKNGP, VariationalNKNGP, fit_sparse_gp, fit_variational_gp
 from tests.models.small_models import data
 
 MODELS = pytest.mark.parametrize("model_class", [SparseNKNGP, VariationalNKNGP])
