@@ -15,8 +15,7 @@ from gpytorch_nkn.interpretation.components.decomposition import Component, Deco
 from gpytorch_nkn.interpretation.expansion import (
     Expansion,
     Term,
-    evaluate_each,
-    evaluate_strips,
+    evaluate_groups,
     expand_source,
     group_terms,
 )
@@ -123,8 +122,8 @@ def _by_role(terms: Sequence[Term], gp: FittedGP) -> list[Component]:
 
     def importance(groups: list[list[Term]]) -> list[float]:
         """Return the variance of each group's posterior mean over the data."""
-        means = [strip @ alpha for strip in evaluate_strips(groups, gp.inputs, gp.inputs)]
-        variances = torch.cat(means, dim=-2)[..., 0].var(-1, correction=0)
+        means = evaluate_groups(groups, gp.inputs, gp.inputs, then=lambda _, __, k: k @ alpha)
+        variances = means[..., 0].var(-1, correction=0)
         return variances.reshape(len(groups), -1).mean(-1).tolist()
 
     roles = roles_of(terms, Geometry.of(gp.time), importance)
@@ -170,9 +169,17 @@ def _ordered(
     solver = gp.posterior
     blocks = _blocks(gp.time if gp.is_series else gp.inputs)
     weights = torch.cat([solver.alpha.unsqueeze(-1), solver.alpha_without(blocks)], dim=-1)
-    values, own = _products(parts, gp, weights)  # J x ... x N x (1 + B), J x ... x N
-    own = values[..., 0] - own * (solver.alpha / solver.precision.diagonal(dim1=-1, dim2=-2))
-    values = torch.cat([values, own.unsqueeze(-1)], dim=-1)  # each point held out, last
+    ratio = (solver.alpha / solver.precision.diagonal(dim1=-1, dim2=-2)).unsqueeze(-1)
+
+    def fits(_: int, rows: slice, matrix: Tensor) -> Tensor:
+        """Return the posterior mean, that without each block, and that without each point."""
+        means = matrix @ weights
+        own = (matrix * solver.precision[..., rows, :]).sum(-1, keepdim=True)
+        return torch.cat([means, means[..., :1] - own * ratio[..., rows, :]], dim=-1)
+
+    groups = [None if part.is_rest else part.terms for part in parts]
+    # J x ... x N x (1 + B + 1)
+    values = evaluate_groups(groups, gp.inputs, gp.inputs, then=fits, whole=gp.kernel)
     mean = gp.mean.unsqueeze(-1)
     for k, part in enumerate(parts):
         if part.has_mean:
@@ -258,28 +265,6 @@ def _falls(before: Tensor, after: Tensor) -> bool:
     drops = (before - after).flatten()
     spread = float(drops.std()) / max(1, drops.numel()) ** 0.5 if drops.numel() > 1 else 0.0
     return float(drops.mean()) > _SURE * spread
-
-
-def _products(parts: list[Component], gp: FittedGP, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the components' training matrices times vectors, ``J x ... x N x R``.
-
-    Also return the diagonals ``J x ... x N`` of these matrices times the inverse of their sum.
-    """
-    groups, precision = [part.terms for part in parts], gp.posterior.precision
-    products: list[list[Tensor]] = [[] for _ in parts]
-    diagonals: list[list[Tensor]] = [[] for _ in parts]
-    for number, rows, matrix in evaluate_each(groups, gp.inputs, gp.inputs):
-        products[number].append(matrix @ weights)
-        diagonals[number].append((matrix * precision[..., rows, :]).sum(-1))
-    values, own = (
-        torch.stack(torch.broadcast_tensors(*(torch.cat(part, dim) for part in found)))
-        for found, dim in ((products, -2), (diagonals, -1))
-    )
-    for k, part in enumerate(parts):
-        if part.is_rest:
-            values[k] += gp.covariance @ weights - values.sum(0)
-            own[k] += (gp.covariance * precision).sum(-1) - own.sum(0)
-    return values, own
 
 
 def _blocks(inputs: Tensor) -> list[Tensor]:

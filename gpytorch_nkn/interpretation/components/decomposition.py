@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.components.behaviour import Role
-from gpytorch_nkn.interpretation.expansion import Expansion, Term, evaluate_groups, evaluate_strips
+from gpytorch_nkn.interpretation.expansion import Expansion, Term, evaluate_groups
 from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.interpretation.units import Z95, means_text
 
@@ -117,30 +117,38 @@ class Decomposition:
 
     def posterior_at(self, inputs: Tensor, *, centered: bool = False) -> ComponentPosterior:
         """As :meth:`posterior`, at inputs of the kernel."""
-        means, variances, totals = [], [], []
-        levels = self._levels() if centered else None
-        for cross, prior in self._parts(inputs):
-            mean, whitened = self.gp.posterior.mean(cross), self.gp.posterior.whiten(cross)
-            total = prior.sum(0) - whitened.sum(0).square().sum(-2)
-            totals.append(total.clamp_min(0))
-            if levels is not None:
-                values = mean, whitened, prior
-                mean, whitened, prior = self._centered(values, levels, cross.mean(-1))
-            means.append(mean)
-            variances.append((prior - whitened.square().sum(-2)).clamp_min(0))  # J x ... x M
-        scale = self._scale(inputs)
-        mean = torch.cat(means, dim=-1) * scale + self._offset(inputs)
-        variance = torch.cat(variances, dim=-1) * scale.square()
-        total_variance = torch.cat(totals, dim=-1) * scale.square()
-        return ComponentPosterior(mean, variance, mean.sum(0), total_variance)
+        gp, scale = self.gp, self._scale(inputs)
+        groups = [None if part.is_rest else part.terms for part in self.components]
+        shifts = self._shifts(groups) if centered else inputs.new_zeros(len(groups), 1, 1)
 
-    def curves(self, horizon: Any = 0.0, *, centered: bool = True) -> list[ComponentCurve]:
-        """Return every component of a series as a curve, for ``plot_components``.
+        def moments(number: int, _: slice, cross: Tensor) -> Tensor:
+            """Return mean, reduction of the variance, and prior covariance with the level."""
+            moved = cross + shifts[number]
+            found = gp.posterior.mean(moved), gp.posterior.reduction(moved), cross.mean(-1)
+            return torch.stack(torch.broadcast_tensors(*found), -1)
+
+        found = evaluate_groups(groups, inputs, gp.inputs, then=moments, whole=gp.kernel)
+        mean, reduction, covariance = found.unbind(-1)  # each J x ... x M
+        prior = evaluate_groups(groups, inputs, inputs, diag=True, whole=gp.kernel)
+        if centered:  # the levels are independent a priori
+            has_mean = torch.tensor([part.has_mean for part in self.components], device=mean.device)
+            has_mean = has_mean.view(-1, *[1] * (prior.dim() - 1))
+            level = shifts.mean(-1)
+            prior = prior + torch.where(has_mean, level, -level - 2 * covariance)
+        variance = prior - reduction
+        with torch.no_grad():
+            cross = gp.kernel(inputs, gp.inputs).to_dense()
+            total = gp.kernel(inputs, diag=True) - gp.posterior.reduction(cross)
+        mean = mean * scale + self._offset(inputs)
+        variance, total = (v.clamp_min(0) * scale.square() for v in (variance, total))
+        return ComponentPosterior(mean, variance, mean.sum(0), total)
+
+    def curves(self, horizon: Any = 0.0) -> list[ComponentCurve]:
+        """Return every centred component of a series as a curve, for ``plot_components``.
 
         Args:
             horizon: Length of the curves after the data, in units of time (for dates days, or a
                 duration).
-            centered: As in :meth:`posterior`.
 
         Raises:
             ValueError: There are several outputs, several input columns that are not covariates,
@@ -148,11 +156,11 @@ class Decomposition:
         """
         last, length = float(self.gp.time.max()), self.gp.time_span(horizon)
         past = last + np.linspace(0, length, _PAST + 1)[1:]
-        curves, _ = self.curves_at(past if length else past[:0], centered=centered, labels=True)
+        curves, _ = self.curves_at(past if length else past[:0], labels=True)
         return curves
 
     def curves_at(
-        self, past: np.ndarray, *, centered: bool = True, labels: bool = False
+        self, past: np.ndarray, *, labels: bool = False
     ) -> tuple[list[ComponentCurve], ComponentCurve]:
         """Return curves with values ``M`` of the kernel's input past the data, and their sum.
 
@@ -177,7 +185,7 @@ class Decomposition:
             )
         else:
             grid, inputs, at_train = train, gp.inputs[order.copy()], slice(None)
-        posterior = self.posterior_at(inputs, centered=centered)
+        posterior = self.posterior_at(inputs, centered=True)
         means = posterior.mean.double().cpu().numpy()
         halves = Z95 * posterior.variance.sqrt().double().cpu().numpy()
         y = gp.units.y_offset + gp.units.y_scale * gp.targets.double().cpu().numpy()[order]
@@ -196,41 +204,18 @@ class Decomposition:
         total = ComponentCurve("", x[:end], mean, mean - half, mean + half, (times, y), None)
         return list(map(curve, names, means, halves)), total
 
-    def _parts(self, inputs: Tensor) -> Any:
-        """Cross covariances ``J x ... x m x N`` and prior variances ``J x ... x m``, in strips."""
-        groups = [component.terms for component in self.components]
-        rest = next((n for n, part in enumerate(self.components) if part.is_rest), None)
-        start = 0
-        for cross in evaluate_strips(groups, inputs, self.gp.inputs):
-            part = inputs[..., start : start + cross.size(-2), :]
-            start += cross.size(-2)
-            prior = evaluate_groups(groups, part, part, diag=True)
-            if rest is not None:
-                with torch.no_grad():
-                    whole = self.gp.kernel(part, self.gp.inputs).to_dense()
-                    cross[rest] += whole - cross.sum(0)
-                    prior[rest] += self.gp.kernel(part, diag=True) - prior.sum(0)
-            yield cross, prior
+    def _shifts(self, groups: Sequence[Any]) -> Tensor:
+        """Return what centring adds to cross covariances, ``J x ... x 1 x N``.
 
-    def _levels(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Averages of the components over the training inputs: mean, whitened, prior variance."""
-        averages = [cross.mean(-1) for cross, _ in self._parts(self.gp.inputs)]
-        average = torch.cat(averages, dim=-1).unsqueeze(-2)  # J x ... x 1 x N
-        posterior = self.gp.posterior
-        return posterior.mean(average), posterior.whiten(average), average.mean(-1)
-
-    def _centered(self, values: Sequence[Tensor], levels: Sequence[Tensor], cross: Tensor) -> Any:
-        """Move the averages of mean, whitened and prior variance to the mean function.
-
-        ``cross`` holds the prior covariances ``J x ... x M`` of values and averages.
+        Components lose their average over the training inputs; the component with the mean function
+        gets the averages of all others.
         """
-        moved = values[0] - levels[0], values[1] - levels[1], values[2] - 2 * cross + levels[2]
-        home = next((n for n, part in enumerate(self.components) if part.has_mean), None)
-        if home is not None:  # it keeps its own average and gets the others'
-            others = [n for n in range(len(self.components)) if n != home]
-            for new, value, level in zip(moved, values, levels, strict=True):
-                new[home] = value[home] + level[others].sum(0)
-        return moved
+        x = self.gp.inputs
+        averages = evaluate_groups(
+            groups, x, x, then=lambda _, __, k: k.mean(-1, keepdim=True), whole=self.gp.kernel
+        ).mT
+        gained = [averages.sum(0) if part.has_mean else 0.0 for part in self.components]
+        return torch.stack([gain - own for gain, own in zip(gained, averages, strict=True)])
 
     def _scale(self, inputs: Tensor) -> Tensor:
         """Scale of the targets ``... x 1``."""

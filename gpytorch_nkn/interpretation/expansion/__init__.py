@@ -10,9 +10,7 @@ from gpytorch_nkn.interpretation.expansion.simplify import Simplification, simpl
 from gpytorch_nkn.interpretation.expansion.terms import (
     Expansion,
     Term,
-    evaluate_each,
     evaluate_groups,
-    evaluate_strips,
     group_terms,
 )
 
@@ -21,9 +19,7 @@ __all__ = [
     "Simplification",
     "Term",
     "columns_of",
-    "evaluate_each",
     "evaluate_groups",
-    "evaluate_strips",
     "expand",
     "expand_source",
     "group_terms",

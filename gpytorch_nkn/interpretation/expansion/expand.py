@@ -28,7 +28,7 @@ from gpytorch_nkn.interpretation.expansion.polynomial import (
 from gpytorch_nkn.interpretation.expansion.products import ProductRules
 from gpytorch_nkn.interpretation.expansion.terms import (
     Expansion,
-    evaluate_strips,
+    evaluate_groups,
     labels_of,
     make_term,
 )
@@ -352,13 +352,12 @@ def with_posterior_shares(expansion: Expansion, gp: FittedGP) -> Expansion:
     """
     alpha = gp.posterior.alpha.unsqueeze(-1)
     groups = [[term] for term in expansion.terms]
-    strips = [(strip @ alpha)[..., 0] for strip in evaluate_strips(groups, gp.inputs, gp.inputs)]
-    means = torch.cat(strips, dim=-1)  # T x ... x N
-    centered = means - means.mean(-1, keepdim=True)
+    means = evaluate_groups(groups, gp.inputs, gp.inputs, then=lambda _, __, k: k @ alpha)[..., 0]
+    centered = means - means.mean(-1, keepdim=True)  # T x ... x N
     whole = gp.covariance @ alpha
     whole = (whole - whole.mean(-2, keepdim=True))[..., 0]
     variance = whole.square().mean(-1).clamp_min(1e-300)
-    shares = ((centered * whole).mean(-1) / variance).reshape(len(groups), -1).mean(-1)
+    shares = ((centered * whole).mean(-1) / variance).reshape(len(means), -1).mean(-1)
     terms = tuple(
         replace(term, posterior_share=share)
         for term, share in zip(expansion.terms, shares.tolist(), strict=True)

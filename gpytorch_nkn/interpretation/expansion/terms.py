@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from gpytorch.kernels import ConstantKernel, Kernel, ProductKernel
@@ -94,42 +95,45 @@ def group_terms(terms: Sequence[Term], keys: Sequence[object]) -> list[tuple[Ter
     return sorted(groups, key=lambda group: -sum(term.mean_share() for term in group))
 
 
-def evaluate_groups(
-    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool = False
-) -> Tensor:
-    """Return the sums of the groups, ``J x ... x N x M`` (``J x ... x N`` with ``diag``)."""
-    found: list[list[Tensor]] = [[] for _ in groups]
-    for number, _, part in evaluate_each(groups, x1, x2, diag):
-        found[number].append(part)
-    each = [torch.cat(parts, dim=-1 if diag else -2) for parts in found]
-    return torch.stack(torch.broadcast_tensors(*each))
-
-
-def evaluate_strips(groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor) -> Iterator[Tensor]:
-    """Yield :func:`evaluate_groups` in strips of the rows of ``x1`` that bound the memory."""
-    rows = max(1, _STRIP_BYTES // (16 * len(groups) * x1[..., 0, 0].numel() * x2.size(-2)))
-    for part in x1.split(rows, dim=-2):
-        yield evaluate_groups(groups, part, x2)
-
-
 @torch.no_grad()
-def evaluate_each(
-    groups: Sequence[Sequence[Term]], x1: Tensor, x2: Tensor, diag: bool = False
-) -> Iterator[tuple[int, slice, Tensor]]:
-    """Yield number, rows and matrix ``... x n x M`` of each of up to thousands of groups.
+def evaluate_groups(
+    groups: Sequence[Sequence[Term] | None],
+    x1: Tensor,
+    x2: Tensor,
+    *,
+    diag: bool = False,
+    then: Callable[[int, slice, Tensor], Tensor] | None = None,
+    whole: Any = None,
+) -> Tensor:
+    """Return the matrices of up to thousands of groups, ``J x ... x N x M``.
 
-    Factors are evaluated once for some rows, and kept while groups need them.
+    Strips of rows bound the memory. In each strip a factor is evaluated once, and kept while
+    groups need it.
+
+    Args:
+        groups: The terms of each group; None for the rest of the kernel ``whole``.
+        x1: Inputs ``... x N x D``.
+        x2: Inputs ``... x M x D``.
+        diag: Return diagonals ``J x ... x N``.
+        then: Maps the number of a group, the rows, and their matrix ``... x n x M`` to the result
+            ``... x n x R``.
+        whole: The kernel.
     """
-    last = {id(f): n for n, group in enumerate(groups) for term in group for f in term.factors}
-    rows = _rows_in_memory(groups, last, x1, x2, diag)
+    has_rest = None in groups
+    order = sorted(range(len(groups)), key=lambda number: groups[number] is None)
+    last = {id(f): n for n in order for term in groups[n] or () for f in term.factors}
+    found: list[list[Tensor]] = [[] for _ in groups]
+    rows = _rows_in_memory([group or () for group in groups], last, x1, x2, diag)
     for start in range(0, x1.size(-2), rows):
         stop, values = min(start + rows, x1.size(-2)), dict[int, Tensor]()
         left, right = x1[..., start:stop, :], x2[..., start:stop, :] if diag else x2
         tail = left.shape[-2:-1] if diag else torch.Size([stop - start, x2.size(-2)])
-        least = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]) + tail
-        for number, group in enumerate(groups):
-            total = x1.new_zeros(least)
-            for term in group:
+        zeros = x1.new_zeros(torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]) + tail)
+        rest = to_dense(whole(left, right, diag=diag)) if has_rest else zeros
+        for number in order:
+            group = groups[number]
+            total = rest if group is None else zeros
+            for term in group or ():
                 weight = _tensor(term.weight).to(total)
                 product = weight.view(*weight.shape, *[1] * len(tail))
                 for factor in term.factors:
@@ -137,22 +141,25 @@ def evaluate_each(
                         values[id(factor)] = to_dense(factor(left, right, diag=diag))
                     product = product * values[id(factor)]
                 total = total + product
+            rest = rest - total if has_rest else rest
             values = {key: value for key, value in values.items() if last[key] > number}
-            yield number, slice(start, stop), total
+            found[number].append(total if then is None else then(number, slice(start, stop), total))
+    each = [torch.cat(parts, dim=-1 if diag else -2) for parts in found]
+    return torch.stack(torch.broadcast_tensors(*each))
 
 
 def _rows_in_memory(
     groups: Sequence[Sequence[Term]], last: dict[int, int], x1: Tensor, x2: Tensor, diag: bool
 ) -> int:
     """Rows of ``x1`` for which the factors in use and three more matrices fit into memory."""
+    factors: dict[int, Kernel] = {}  # each once, because batch shapes are slow and terms are many
     alive: set[int] = set()
     most = 0
     for number, group in enumerate(groups):
-        alive |= {id(factor) for term in group for factor in term.factors}
+        own = {id(factor): factor for term in group for factor in term.factors}
+        factors |= own
+        alive = {key for key in alive if last[key] >= number} | set(own)
         most = max(most, len(alive))
-        alive = {key for key in alive if last[key] > number}
-    # each factor once, because batch shapes are slow and terms are many
-    factors = {id(f): f for group in groups for term in group for f in term.factors}
     shapes = {factor.batch_shape for factor in factors.values()}
     batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], *shapes)
     bytes_per_row = 8 * (1 if diag else x2.size(-2)) * batch.numel() * (most + 3)
