@@ -85,35 +85,28 @@ class SearchReport(Findings):
 
     def blocks(self) -> list[Block]:
         """Parts of the report in their order."""
-        text = "Values in the order of evaluation, and the best so far"
-        progress = Sketch(text, self._paint_progress)
-        text = "Posterior mean and acquisition function along single columns"
-        slices = panels(text, self._paint_slices, len(self.slices))
-        sliced = self.slices[0].acquisition is not None
-        note = say("note_slices", found=self, number=len(self.candidates), has_acquisition=sliced)
+        names = "maximize", "optimum", "num_initial", "feasible"
+        options = {name: getattr(self, name) for name in names}
+        options["y_label"] = y_label = literal(self.outcome, _PANEL)
+        progress = Sketch(
+            "Values in the order of evaluation, and the best so far",
+            lambda ax: plotting.plot_progress(ax, self.values, **options),
+        )
+        slices = [replace(s, name=literal(s.name, _PANEL)) for s in self.slices]
+        figure = panels(
+            "Posterior mean and acquisition function along single columns",
+            lambda axes: plotting.plot_acquisition(axes, slices, y_label=y_label),
+            len(slices),
+        )
+        drawn = slices[0].acquisition is not None
+        note = say("note_slices", found=self, number=len(self.candidates), has_acquisition=drawn)
         blocks = [
             Block("Summary", self.summary, figures=(progress,)),
-            Block("Next points", note=note, figures=(slices,), layout="wide"),
+            Block("Next points", note=note, figures=(figure,), layout="wide"),
         ]
         if self.effects is not None:
-            label = f"effect on {literal(self.outcome, _PANEL)}"
-            blocks.append(effects_block(self.effects, label))
+            blocks.append(effects_block(self.effects, f"effect on {y_label}"))
         return [*blocks, self.checking(num_initial=self.num_initial)]
-
-    def _paint_progress(self, ax: Any) -> None:
-        plotting.plot_progress(
-            ax,
-            self.values,
-            maximize=self.maximize,
-            optimum=self.optimum,
-            num_initial=self.num_initial,
-            feasible=self.feasible,
-            y_label=literal(self.outcome, _PANEL),
-        )
-
-    def _paint_slices(self, axes: Any) -> None:
-        slices = [replace(s, name=literal(s.name, _PANEL)) for s in self.slices]
-        plotting.plot_acquisition(axes, slices, y_label=literal(self.outcome, _PANEL))
 
 
 def report_search(
@@ -180,9 +173,11 @@ def report_search(
             "y_offset and y_scale must be finite, the second not zero, got "
             f"{y_offset} and {y_scale}."
         )
+    sign = 1 if maximize else -1
     with evaluating(model), torch.no_grad():
         inputs, processes = raw_inputs(model), fitted_processes(model)
         x = (inputs[0] if inputs.dim() > 2 else inputs).cpu().numpy()
+        dim = x.shape[1]
         units = processes[0][1].units.named(columns).with_categories(categories, x)
         offset, scale = y_offset + y_scale * float(units.y_offset), y_scale * float(units.y_scale)
         units = replace(units, y_offset=offset, y_scale=scale)
@@ -191,76 +186,94 @@ def report_search(
         if len(values) < 3:
             raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
         kept, so_far = plotting.check_progress(values, maximize, optimum, num_initial, feasible)
-        sign = 1 if maximize else -1
         best = int(np.where(kept if kept.any() else True, sign * values, -np.inf).argmax())
-        chosen = _points("candidates", candidates, x.shape[1])
-        both = np.concatenate([x, chosen])
-        ends = np.stack([both.min(0), both.max(0)])
+        chosen = _points("candidates", candidates, dim)
+        points = np.concatenate([x, chosen])
+        ends = np.stack([points.min(0), points.max(0)])
         if bounds is not None:
-            ends = _points("bounds", bounds, x.shape[1])
+            ends = _points("bounds", bounds, dim)
         if len(ends) != 2 or not (ends[0] <= ends[1]).all():
             raise ValueError(f"bounds must be lower and upper ends 2 x D, got {ends.tolist()}.")
-        influence = None
-        if x.shape[1] > 1:
-            influence = effects_of(processes, x, units, _SLICES, seed=seed)
-        mean, std = _beliefs(model, both, y_offset, y_scale)
-        slices = []
-        for k in [0] if influence is None else [e.columns[0] for e in influence.main]:
-            known = units.categories.get(k)
-            grid = positions(both[:, k], _GRID, ends[:, k])
-            grid = grid if known is None else np.union1d(both[:, k], list(known))
-            line = np.repeat((chosen if len(chosen) else x[[best]])[:1], len(grid), 0)
-            line[:, k] = grid
-            centre, spread = _beliefs(model, line, y_offset, y_scale)
-            slices.append(
-                SearchSlice(
-                    name=units.names[k],
-                    column=k,
-                    grid=grid,
-                    levels=units.levels(k, grid),
-                    mean=centre,
-                    lower=centre - Z95 * spread,
-                    upper=centre + Z95 * spread,
-                    acquisition=None if acquisition is None else _heights(model, acquisition, line),
-                    best=float(x[best, k]),
-                    best_mean=float(mean[best]),
-                    candidates=chosen[:, k],
-                    candidate_means=mean[len(x) :],
-                )
-            )
-    if getattr(acquisition, "_log", False):
-        logs = [s.acquisition for s in slices if s.acquisition is not None]
-        highest = max(float(np.nanmax(one, initial=-np.inf)) for one in logs)
-        highest = highest if np.isfinite(highest) else 0.0
-        with np.errstate(under="ignore"):  # small terms vanish
-            gains = [np.exp(one - highest) for one in logs]
-        slices = [replace(s, acquisition=g) for s, g in zip(slices, gains, strict=True)]
+        influence = effects_of(processes, x, units, _SLICES, seed=seed) if dim > 1 else None
+        shown = [0] if influence is None else [effect.columns[0] for effect in influence.main]
+        lines = []
+        for k in shown:
+            grid = positions(points[:, k], _GRID, ends[:, k])
+            if k in units.categories:
+                grid = np.union1d(points[:, k], list(units.categories[k]))
+            lines.append(np.repeat((chosen if len(chosen) else x[[best]])[:1], len(grid), 0))
+            lines[-1][:, k] = grid
+        mean, std = _beliefs(model, points, y_offset, y_scale)
+        curves = [_beliefs(model, line, y_offset, y_scale) for line in lines]
+        heights = _heights(model, acquisition, lines)
+    slices = [
+        SearchSlice(
+            name=units.names[k],
+            column=k,
+            grid=line[:, k],
+            levels=units.levels(k, line[:, k]),
+            mean=centre,
+            lower=centre - Z95 * spread,
+            upper=centre + Z95 * spread,
+            acquisition=height,
+            best=float(x[best, k]),
+            best_mean=float(mean[best]),
+            candidates=chosen[:, k],
+            candidate_means=mean[len(x) :],
+        )
+        for k, line, (centre, spread), height in zip(shown, lines, curves, heights, strict=True)
+    ]
+    found: dict[str, Any] = {
+        "outcome": outcome,
+        "values": values,
+        "maximize": maximize,
+        "optimum": optimum,
+        "num_initial": num_initial,
+        "best": best,
+        "feasible": kept,
+        "candidates": chosen,
+        "effects": influence,
+    }
     skill = _skill(values, loo.mean)
-    found = SearchReport(
-        title=title,
-        outcome=outcome,
-        summary=(),
-        checks=(*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_checks(loo)),
-        x=x,
-        values=values,
-        maximize=maximize,
-        optimum=optimum,
-        num_initial=num_initial,
-        best=best,
-        feasible=kept,
-        candidates=chosen,
-        structures=dict(getattr(model, "structure_weights", {})),
-        ahead=ahead,
-        held_out=loo,
-        effects=influence,
-        slices=tuple(slices),
-    )
+    order = [*shown, *(k for k in range(dim) if k not in shown)]
+    # a single outlier does not hide the differences of the others
+    change = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
+    first = None
+    if 0 < num_initial <= best:  # else the best initial value is the best
+        value = so_far[num_initial - 1]
+        first = "" if np.isnan(value) else _value_text(value, change)
     expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
-    trained = bool(getattr(model, "is_trained", True))
-    summary = _summary(found, so_far, expected, units, skill, trained)
+    next_points = [_point_text(row, order, units) for row in chosen[:_CANDIDATES]]
+    structures = dict(getattr(model, "structure_weights", {}))
+    weights = sorted(structures.items(), key=lambda item: -item[1])
+    summary = say_all(
+        "search",
+        found=found,
+        number=len(values),
+        value=_value_text(values[best], change),
+        where=_point_text(x[best], range(dim), units),
+        first=first,
+        regret=None if optimum is None else f"{max(sign * (optimum - values[best]), 0.0):.3g}",
+        ahead=list(zip(next_points, expected[len(values) :], strict=False)),
+        at_best=expected[best],
+        trained=bool(getattr(model, "is_trained", True)),
+        structures=listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
+        skill=skill,
+    )
     if influence is not None:
         summary += describe_effects(influence, units, lowest_first=not maximize)
-    return replace(found, summary=tuple(summary))
+    checks = _checks(ahead.z_scores[max(num_initial, 1) :], skill)
+    return SearchReport(
+        title=title,
+        summary=tuple(summary),
+        checks=(*checks, *describe_checks(loo)),
+        x=x,
+        structures=structures,
+        ahead=ahead,
+        held_out=loo,
+        slices=tuple(slices),
+        **found,
+    )
 
 
 def _check_model(model: Any) -> None:
@@ -299,15 +312,25 @@ def _beliefs(
     return offset + scale * mean, abs(scale) * np.sqrt(variance.clip(0))
 
 
-def _heights(model: Any, acquisition: Callable[[Tensor], Tensor], points: np.ndarray) -> np.ndarray:
-    """Values ``A`` of the acquisition function at points ``A x D``."""
-    found = acquisition(torch.as_tensor(points).to(model.train_targets).unsqueeze(-2))
-    if found.shape != (len(points),):
-        raise ValueError(
-            f"acquisition must give one value for each of {len(points)} points, got shape "
-            f"{tuple(found.shape)}."
-        )
-    return found.double().cpu().numpy()
+def _heights(model: Any, acquisition: Any, lines: list[np.ndarray]) -> list[Any]:
+    """Values ``A`` of the acquisition function on lines ``A x D``; None without a function."""
+    if acquisition is None:
+        return [None] * len(lines)
+    heights = []
+    for line in lines:
+        found = acquisition(torch.as_tensor(line).to(model.train_targets).unsqueeze(-2))
+        if found.shape != (len(line),):
+            raise ValueError(
+                f"acquisition must give one value for each of {len(line)} points, got shape "
+                f"{tuple(found.shape)}."
+            )
+        heights.append(found.double().cpu().numpy())
+    if getattr(acquisition, "_log", False):
+        highest = max(float(np.nanmax(one, initial=-np.inf)) for one in heights)
+        highest = highest if np.isfinite(highest) else 0.0
+        with np.errstate(under="ignore"):  # small terms vanish
+            heights = [np.exp(one - highest) for one in heights]
+    return heights
 
 
 def _point_text(point: np.ndarray, order: Sequence[int], units: Units) -> str:
@@ -319,43 +342,6 @@ def _point_text(point: np.ndarray, order: Sequence[int], units: Units) -> str:
         parts.append(f"{units.names[k]} = {text if levels is None else levels[0]}")
     more = len(parts) - _NAMED
     return listed(parts if more <= 1 else [*parts[:_NAMED], f"{more} more"])
-
-
-def _summary(
-    found: SearchReport,
-    so_far: np.ndarray,
-    expected: Sequence[str],
-    units: Units,
-    skill: float,
-    trained: bool,
-) -> list[str]:
-    values, best, first, regret = found.values, found.best, None, None
-    order = [] if found.effects is None else [e.columns[0] for e in found.effects.main]
-    order += [k for k in range(found.x.shape[1]) if k not in order]
-    # a single outlier does not hide the differences of the others
-    change = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
-    if found.num_initial and best >= found.num_initial:  # else the best initial value is the best
-        value = so_far[found.num_initial - 1]
-        first = "" if np.isnan(value) else _value_text(value, change)
-    if found.optimum is not None:
-        distance = (found.optimum - values[best]) * (1 if found.maximize else -1)
-        regret = f"{max(distance, 0.0):.3g}"
-    points = [_point_text(row, order, units) for row in found.candidates[:_CANDIDATES]]
-    weights = sorted(found.structures.items(), key=lambda item: -item[1])
-    return say_all(
-        "search",
-        found=found,
-        number=len(values),
-        value=_value_text(values[best], change),
-        where=_point_text(found.x[best], range(found.x.shape[1]), units),
-        first=first,
-        regret=regret,
-        ahead=list(zip(points, expected[len(values) :], strict=False)),
-        at_best=expected[best],
-        trained=trained,
-        structures=listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
-        skill=skill,
-    )
 
 
 def _checks(z: np.ndarray, skill: float) -> list[str]:
