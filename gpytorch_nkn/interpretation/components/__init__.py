@@ -1,12 +1,13 @@
 """Decomposition of a posterior into additive components."""
 
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role, behaviours_of
-from gpytorch_nkn.interpretation.components.decompose import decompose, decompose_gp
-from gpytorch_nkn.interpretation.components.decomposition import (
+from gpytorch_nkn.interpretation.components.decompose import (
     Component,
     ComponentCurve,
     ComponentPosterior,
     Decomposition,
+    decompose,
+    decompose_gp,
 )
 
 __all__ = [

@@ -1,28 +1,183 @@
-"""Candidate products for a simple kernel."""
+"""Sums of products of GPyTorch's own kernels, and candidate products for a simple kernel."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import dataclass, replace
 
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import (
+    AdditiveKernel,
+    ConstantKernel,
+    Kernel,
+    LinearKernel,
+    ProductKernel,
+    ScaleKernel,
+)
 from linear_operator import to_dense
 from torch import Tensor
 
 from gpytorch_nkn.interpretation.expansion.expand import expand_source
 from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of
-from gpytorch_nkn.interpretation.expansion.stock_kernels import Part, as_stock
 from gpytorch_nkn.interpretation.expansion.terms import Term, evaluate_groups, group_terms
 from gpytorch_nkn.interpretation.source import FittedGP, Source
-from gpytorch_nkn.kernels import role_of
+from gpytorch_nkn.kernels import NeuralKernelNetwork, own_spec, role_of, spec_of
+from gpytorch_nkn.layers import Layer, Linear, Product
 
-__all__ = ["find_candidates", "product_key"]
+__all__ = [
+    "Part",
+    "as_network",
+    "as_stock",
+    "find_candidates",
+    "fitted_parts",
+    "product_key",
+    "shorter",
+    "stock_sum",
+]
 
 _SAMPLE = 200  # inputs over which variation is measured
 _GROUPS = 60  # largest groups of terms that are considered
 _PERIOD_STEP = math.log(1.1)  # periods closer than this are equal
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A weight times a product of GPyTorch's kernels, or of none for a constant."""
+
+    weight: float  # positive
+    factors: tuple[Kernel, ...]  # without priors; a linear one of one column has variance one
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of free hyperparameters, without the redundant scale of a linear factor."""
+        counts = [
+            sum(p.numel() for p in factor.parameters() if p.requires_grad)
+            for factor in self.factors
+        ]
+        is_scaled = any(
+            isinstance(f, LinearKernel) and c for f, c in zip(self.factors, counts, strict=True)
+        )
+        return sum(counts) + (0 if is_scaled else 1)
+
+    @property
+    def name(self) -> str:
+        """Short names of the families, such as ``PER*RBF``."""
+        return "*".join(sorted(map(name_of, self.factors))) or "constant"
+
+
+def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel | None:
+    """Return GPyTorch's kernel of the same hyperparameters without priors, or None.
+
+    ``zero_mean`` keeps periodic kernels without a constant part.
+    """
+    columns, spec = columns_of(kernel), spec_of(kernel)
+    stock: Kernel | None
+    if spec is not None and spec.to_gpytorch is not None:
+        stock = spec.to_gpytorch(kernel, zero_mean)
+        if stock is None:
+            return None
+    elif type(kernel).__module__.partition(".")[0] == "gpytorch":
+        stock = deepcopy(kernel)
+        for module in stock.modules():
+            priors = getattr(module, "_priors", {})
+            for name in list(priors):
+                module._modules.pop(name, None)
+            priors.clear()
+    else:
+        return None
+    whole = columns is None or columns == tuple(range(input_dim))
+    stock.active_dims = None if whole else torch.tensor(columns, device=kernel.device)
+    return stock
+
+
+def stock_sum(parts: Sequence[Part], like: Tensor) -> Kernel:
+    """Return a copy of the sum in GPyTorch's classes, with dtype and device of ``like``."""
+    kernels = [_stock_product(part).to(like) for part in parts]
+    return kernels[0] if len(kernels) == 1 else AdditiveKernel(*kernels)
+
+
+def _stock_product(part: Part) -> Kernel:
+    if not part.factors:
+        constant = ConstantKernel().double()
+        constant.constant = torch.tensor([part.weight], dtype=torch.float64)
+        return constant
+    factors = [deepcopy(factor) for factor in part.factors]
+    if len(factors) == 1 and isinstance(factors[0], LinearKernel):  # its variance is the weight
+        linear = factors[0]
+        linear.variance = part.weight * linear.variance.detach()
+        linear.raw_variance.requires_grad_(True)
+        return linear
+    product = factors[0] if len(factors) == 1 else ProductKernel(*factors)
+    scaled = ScaleKernel(product).double()
+    scaled.outputscale = part.weight
+    return scaled
+
+
+def as_network(parts: Sequence[Part], like: Tensor) -> NeuralKernelNetwork:
+    """Return a network of the same value, to train the weights and the factors.
+
+    Networks are several times as fast as GPyTorch's sums and products.
+    """
+    one = ConstantKernel().to(like)
+    one.constant = torch.ones(1).to(like)
+    one.raw_constant.requires_grad_(False)
+    groups = [part.factors or (one,) for part in parts]
+    primitives = [deepcopy(factor) for group in groups for factor in group]
+    last = Linear(len(parts), 1, bias=False).to(like)
+    last.weight = torch.tensor([[part.weight for part in parts]], dtype=torch.float64)
+    layers: list[Layer] = [last]
+    if len(primitives) > len(parts):
+        layers.insert(0, Product(len(primitives), len(parts), groups=list(map(len, groups))))
+    return NeuralKernelNetwork(primitives, layers).to(like)
+
+
+def fitted_parts(network: NeuralKernelNetwork, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts of :func:`as_network` with their trained parameters."""
+    last = network.layers[-1]
+    assert isinstance(last, Linear)
+    learned = iter([deepcopy(kernel) for kernel in network.primitives])
+    result = []
+    for weight, part in zip(last.weight.detach()[0].tolist(), parts, strict=True):
+        factors = tuple(next(learned) for _ in part.factors or (None,))
+        result.append(Part(weight, factors if part.factors else ()))
+    return tuple(result)
+
+
+def shorter(part: Part) -> Iterator[Part]:
+    """Yield products that are simpler by one factor, one input column or one exponent."""
+    for i, factor in enumerate(part.factors):
+        others = part.factors[:i] + part.factors[i + 1 :]
+        if others:
+            yield replace(part, factors=others)
+        spec = own_spec(factor)
+        for simple in () if spec is None or spec.simpler is None else spec.simpler(factor):
+            yield replace(part, factors=(*others, simple))
+        for narrower in _narrower(factor):
+            yield replace(part, factors=(*others, narrower))
+
+
+def _narrower(kernel: Kernel) -> Iterator[Kernel]:
+    """The kernel without each of its columns, if it has a parameter per column."""
+    width = kernel.ard_num_dims or 1
+    if width == 1 or role_of(kernel) is None:
+        return
+    columns = columns_of(kernel) or tuple(range(width))
+    for dropped in range(width):
+        kept = [column for column in range(width) if column != dropped]
+        copy = deepcopy(kernel)
+        copy.ard_num_dims = len(kept) if len(kept) > 1 else None
+        copy.active_dims = torch.tensor([columns[k] for k in kept], device=kernel.device)
+        for name, parameter in kernel.named_parameters(recurse=False):
+            if parameter.size(-1) == width and parameter.dim() > 1:
+                trained = parameter.requires_grad
+                value = parameter.detach()[..., kept].clone()
+                setattr(copy, name, torch.nn.Parameter(value, trained))
+        if isinstance(copy, LinearKernel) and len(kept) == 1:
+            copy.variance = 1.0
+            copy.raw_variance.requires_grad_(False)
+        yield copy
 
 
 def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ...]:

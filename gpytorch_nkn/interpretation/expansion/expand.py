@@ -15,6 +15,7 @@ from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.interpretation.expansion.factors import (
     Columns,
+    ProductRules,
     on_columns,
     real_part,
 )
@@ -25,7 +26,6 @@ from gpytorch_nkn.interpretation.expansion.polynomial import (
     monomial,
     stack,
 )
-from gpytorch_nkn.interpretation.expansion.products import ProductRules
 from gpytorch_nkn.interpretation.expansion.terms import (
     Expansion,
     evaluate_groups,

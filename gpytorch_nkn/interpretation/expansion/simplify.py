@@ -24,19 +24,20 @@ from gpytorch_nkn.fit import (
     noisy_prior,
     with_kernel,
 )
-from gpytorch_nkn.interpretation.expansion.candidates import find_candidates, product_key
+from gpytorch_nkn.interpretation.expansion.candidates import (
+    Part,
+    as_network,
+    find_candidates,
+    fitted_parts,
+    product_key,
+    shorter,
+    stock_sum,
+)
 from gpytorch_nkn.interpretation.expansion.expand import expand_source, with_posterior_shares
 from gpytorch_nkn.interpretation.expansion.factors import (
     columns_of,
     label_of,
     period_of,
-)
-from gpytorch_nkn.interpretation.expansion.stock_kernels import (
-    Part,
-    as_network,
-    fitted_parts,
-    shorter,
-    stock_sum,
 )
 from gpytorch_nkn.interpretation.expansion.terms import Term
 from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp

@@ -19,7 +19,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from gpytorch_nkn import __version__, plotting
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, autocorrelation
 from gpytorch_nkn.interpretation.effects import Effects
-from gpytorch_nkn.interpretation.units import percent
+from gpytorch_nkn.interpretation.units import listed, percent
 
 __all__ = [
     "MATTERS",
@@ -189,7 +189,7 @@ def _environment(autoescape: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["percent"] = percent
+    environment.filters |= {"percent": percent, "listed": listed}
     return environment
 
 

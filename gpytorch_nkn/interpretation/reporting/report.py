@@ -32,7 +32,6 @@ from gpytorch_nkn.interpretation.reporting.page import (
     say_all,
 )
 from gpytorch_nkn.interpretation.reporting.words import (
-    Description,
     describe_checks,
     describe_component,
     describe_effects,
@@ -356,8 +355,15 @@ def _series(
     sections = []
     for number, (component, curve) in enumerate(zip(split.components, curves, strict=True)):
         own = curve.mean if has_covariates else curve.mean[np.searchsorted(curve.x, times)]
-        words = describe_component(component, numbers, own, float(y.std()), geometry, units)
-        sections.append(_section(split, number, words, curve))
+        title, *sentences = describe_component(
+            component, numbers, own, float(y.std()), geometry, units
+        )
+        negligible = bool(split.negligible[number])
+        if negligible and title != "A constant level":
+            sentences.append(say("noise", title=title))
+        terms = component.label or "the mean function only"
+        share = float(np.diff(split.explained, prepend=0.0)[number])
+        sections.append(Section(title, tuple(sentences), terms, share, negligible, curve))
     if not has_covariates:
         ahead = torch.as_tensor(past).to(gp.inputs).unsqueeze(-1)
     forecast = None if ahead is None else _forecast(split, ahead, seed)
@@ -381,23 +387,6 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
     parts = (mean, mean - Z95 * std, mean + Z95 * std, draws)
     return Forecast(
         gp.to_times(inputs[:, 0].double().cpu().numpy()), *map(gp.units.original, parts)
-    )
-
-
-def _section(
-    split: Decomposition, number: int, words: Description, curve: ComponentCurve
-) -> Section:
-    title, sentences = words
-    negligible = bool(split.negligible[number])
-    if negligible and title != "A constant level":
-        sentences = *sentences, say("noise", plural=title.endswith("components"))
-    return Section(
-        title=title,
-        sentences=sentences,
-        terms=split.components[number].label or "the mean function only",
-        share=float(np.diff(split.explained, prepend=0.0)[number]),
-        negligible=negligible,
-        curve=curve,
     )
 
 

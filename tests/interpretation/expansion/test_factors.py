@@ -10,8 +10,7 @@ from gpytorch.kernels import (
     RQKernel,
 )
 
-from gpytorch_nkn.interpretation.expansion.factors import label_of
-from gpytorch_nkn.interpretation.expansion.products import combine
+from gpytorch_nkn.interpretation.expansion.factors import combine, label_of
 from gpytorch_nkn.interpretation.units import Units
 from gpytorch_nkn.kernels import ZeroMeanPeriodicKernel
 from tests.interpretation.small_models import perturbed

@@ -15,14 +15,14 @@ from scipy.stats import multivariate_normal, norm
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.interpretation import expand
-from gpytorch_nkn.interpretation.expansion.simplify import simplify
-from gpytorch_nkn.interpretation.expansion.stock_kernels import (
+from gpytorch_nkn.interpretation.expansion.candidates import (
     Part,
     as_network,
     as_stock,
     fitted_parts,
     stock_sum,
 )
+from gpytorch_nkn.interpretation.expansion.simplify import simplify
 from gpytorch_nkn.kernels import (
     CenteredLinearKernel,
     ComplexExponentialKernel,
