@@ -29,6 +29,7 @@ __all__ = [
     "NetworkEstimator",
     "Source",
     "TableEstimator",
+    "check_one_output",
     "fitted_gp",
     "fitted_processes",
     "is_ensemble",
@@ -76,29 +77,8 @@ class FittedGP:
     covariance: Tensor  # prior covariance ... x N x N, without noise
     noise: Tensor  # variances ... x N
     units: Units
-    _estimator: Any = None
+    estimator: Any = None
     _member: int | None = None  # index of the process in the batch of an ensemble
-
-    @property
-    def weight(self) -> float:
-        """Weight of the process in the mixture that its estimator predicts."""
-        return float(getattr(self._estimator, "model_weight_", 1.0))
-
-    @property
-    def spread(self) -> float:
-        """Calibration factor of the standard deviations in the forecasts of its estimator."""
-        return float(getattr(self._estimator, "calibration_factor_", 1.0))
-
-    @property
-    def num_observed(self) -> int:
-        """Number of targets of its estimator, which may read only the last of a long series."""
-        observed = getattr(self._estimator, "observed_", ())
-        return len(observed) - len(getattr(self._estimator, "outliers_", ()))
-
-    @property
-    def incomplete_rows(self) -> dict[str, int]:
-        """Numbers of rows with missing values by their use, as ``NKNRegressor`` has them."""
-        return getattr(self._estimator, "incomplete_rows_", {})
 
     @property
     def task_column(self) -> int | None:
@@ -134,12 +114,12 @@ class FittedGP:
 
         A series with covariates takes a pair (time, covariates), or an array of both.
         """
-        return _kernel_inputs(self.model, self._estimator, x, self.inputs, self.units)
+        return _kernel_inputs(self.model, self.estimator, x, self.inputs, self.units)
 
     @property
     def is_series(self) -> bool:
         """Whether the first column is time; the others are covariates."""
-        return self.inputs.size(-1) == 1 or _is_series(self._estimator)
+        return self.inputs.size(-1) == 1 or _is_series(self.estimator)
 
     @property
     def time(self) -> Tensor:
@@ -150,7 +130,7 @@ class FittedGP:
     def time_scale(self) -> float:
         """Units of the user's time (days for dates) per unit of the kernel's first column."""
         days = self.units.to_dates is not None
-        return float(self._estimator.x_scale_ if days else self.units.x_scale[0])
+        return float(self.estimator.x_scale_ if days else self.units.x_scale[0])
 
     def time_span(self, horizon: Any) -> float:
         """A length of time in units of the kernel: a number, or a duration for dates."""
@@ -289,6 +269,21 @@ def fitted_processes(model: Any) -> list[tuple[float, FittedGP]]:
             )  # fmt: skip
             found.append((alike.count(alike[k]) / number, member))
         return found
+
+
+def check_one_output(gp: FittedGP, name: str) -> None:
+    """Raise NotImplementedError for a batch of processes."""
+    shape = tuple(gp.targets.shape)
+    if len(shape) > 1 and is_ensemble(gp.model):
+        raise NotImplementedError(
+            f"{name} reads one process, got an ensemble of {shape[0]}: use effects or "
+            "report_search."
+        )
+    if len(shape) > 1 or gp.inputs.dim() > 2 or gp.kernel.batch_shape:
+        raise NotImplementedError(
+            f"{name} needs a model with one output, got targets of shape {shape}: use "
+            "subset_output of a BoTorch model, or one model per data set."
+        )
 
 
 def is_ensemble(model: Any) -> bool:

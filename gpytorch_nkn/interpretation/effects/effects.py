@@ -25,6 +25,7 @@ from gpytorch_nkn.interpretation.source import (
     FittedGP,
     NetworkEstimator,
     TableEstimator,
+    check_one_output,
     fitted_processes,
 )
 from gpytorch_nkn.interpretation.units import Z95, Units, means_text
@@ -157,11 +158,7 @@ def effects(
     _check_model(model)
     processes = fitted_processes(model)
     _, gp = processes[0]
-    if gp.targets.dim() > 1:
-        raise NotImplementedError(
-            "effects needs a model with one output, got targets of shape "
-            f"{tuple(gp.targets.shape)}; use subset_output of a BoTorch model."
-        )
+    check_one_output(gp, "effects")
     with evaluating(gp.model), torch.no_grad():
         inputs = raw_inputs(gp.model).cpu().numpy()
         inputs = inputs[0] if inputs.ndim > 2 else inputs  # of an ensemble

@@ -40,7 +40,7 @@ from gpytorch_nkn.interpretation.expansion.factors import (
     period_of,
 )
 from gpytorch_nkn.interpretation.expansion.terms import Term
-from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
+from gpytorch_nkn.interpretation.source import FittedGP, Source, check_one_output, fitted_gp
 from gpytorch_nkn.interpretation.units import Units, three_digits
 from gpytorch_nkn.kernels import role_of, spec_of
 from gpytorch_nkn.linalg import gaussian_negative_log_likelihood
@@ -98,12 +98,7 @@ def simplify(
     """
     check_counts(1, max_terms=max_terms, max_candidates=max_candidates)
     gp = fitted_gp(model)
-    if gp.targets.dim() > 1 or gp.inputs.dim() > 2 or gp.kernel.batch_shape:
-        raise NotImplementedError(
-            "simplify needs one output without a batch, got targets of shape "
-            f"{tuple(gp.targets.shape)} and a kernel of batch shape "
-            f"{tuple(gp.kernel.batch_shape)}; use subset_output of a BoTorch model."
-        )
+    check_one_output(gp, "simplify")
     candidates = find_candidates(gp, max_candidates, zero_mean)
     session = Session(seed=0, progress=progress)
     with session.bar(None, "simplify", "fit") as bar:

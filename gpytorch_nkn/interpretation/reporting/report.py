@@ -37,7 +37,7 @@ from gpytorch_nkn.interpretation.reporting.words import (
     describe_effects,
     spread_text,
 )
-from gpytorch_nkn.interpretation.source import FittedGP, fitted_gp, is_ensemble
+from gpytorch_nkn.interpretation.source import FittedGP, check_one_output, fitted_gp
 from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, means_text, percent
 from gpytorch_nkn.linalg import psd_root
 
@@ -46,6 +46,10 @@ __all__ = ["Forecast", "Report", "Section", "report"]
 _PAST, _MOST_PAST = 200, 1000  # least and largest number of points of a continuation
 _MOST_SPANS = 100  # largest horizon in spans of the data
 _USUAL_POINTS = 2500
+_ADVICE = (
+    "its time grows with the cube of the points, to minutes for 4,500. Faster: effects alone, or a "
+    "report on a model of some of the points."
+)
 _SAMPLES = 5  # draws of the continuation
 _EFFECTS = 6  # drawn effects of columns, and of pairs
 _HISTORY, _SHOWN_POINTS = 4, 30  # horizons, and least number of points, shown before a forecast
@@ -220,20 +224,27 @@ def report(
         NotImplementedError: The model has several outputs.
     """
     gp = fitted_gp(model)
-    _check_model(gp)
-    for name, value in {"horizon": horizon, "x_unit": x_unit}.items():
-        if value is not None and not gp.is_series:
-            raise ValueError(
-                f"{name} is for one input column, got {value!r} for {gp.inputs.size(-1)}."
-            )
-    gp = replace(_in_order(gp), units=_units(gp, columns, x_unit, y_name, y_unit))
+    check_one_output(gp, "report")
+    number, dim = gp.inputs.shape
+    if number < 3:
+        raise ValueError(f"A report needs at least 3 points, got {number}.")
+    warn_of_size("report", number, _USUAL_POINTS, _ADVICE, "points")
+    if gp.is_series:
+        if bool((gp.time == gp.time[:1]).all()):
+            raise ValueError("A report on a series needs different times, got one for all points.")
+        order = gp.inputs[:, 0].argsort(stable=True)
+        vectors = {n: getattr(gp, n)[order] for n in ("inputs", "targets", "mean", "noise")}
+        gp = replace(gp, covariance=gp.covariance[order][:, order], **vectors)
+    elif horizon is not None or x_unit is not None:
+        raise ValueError(f"horizon and x_unit are for one input column, got {dim} columns.")
+    gp = replace(gp, units=_units(gp, columns, x_unit, y_name, y_unit))
     length, new_inputs = _continuation(gp, horizon, future)
     with progress_bar(progress, 2, "report") as bar:
         split = decompose_gp(gp)
         bar.update()
         y, ahead, loo = held_out([(1.0, gp)])
         sections, influence, fit, forecast = list[Section](), None, None, None
-        if gp.inputs.size(-1) > 1:
+        if dim > 1:
             influence = effects(model, max_effects=_EFFECTS, seed=seed, columns=gp.units.names)
         if gp.is_series:
             x, y, sections, fit, forecast = _series(split, length, new_inputs, seed)
@@ -253,41 +264,6 @@ def report(
         ahead=ahead if gp.is_series else None,
         held_out=loo,
         decomposition=split,
-    )
-
-
-def _in_order(gp: FittedGP) -> FittedGP:
-    """The process with the rows of a series in the order of time."""
-    if not gp.is_series:
-        return gp
-    order = gp.inputs[:, 0].argsort(stable=True)
-    vectors = {n: getattr(gp, n)[order] for n in ("inputs", "targets", "mean", "noise")}
-    return replace(gp, covariance=gp.covariance[order][:, order], **vectors)
-
-
-def _check_model(gp: FittedGP) -> None:
-    """Raise for models without a report, and warn of large data."""
-    if gp.targets.size(-1) < 3:
-        raise ValueError(f"A report needs at least 3 points, got {gp.targets.size(-1)}.")
-    if gp.is_series and bool((gp.time == gp.time[..., :1, :]).all()):
-        raise ValueError("A report on a series needs different times, got one for all points.")
-    if gp.targets.dim() > 1 and is_ensemble(gp.model):
-        raise NotImplementedError(
-            f"A report is on one process, got an ensemble of {len(gp.targets)}; use report_search "
-            "or effects."
-        )
-    if gp.targets.dim() > 1:
-        raise NotImplementedError(
-            f"A report is on one output, got targets of shape {tuple(gp.targets.shape)}; use "
-            "decompose, or subset_output of a BoTorch model."
-        )
-    warn_of_size(
-        "report",
-        gp.targets.numel(),
-        _USUAL_POINTS,
-        "its time grows with the cube of the points, to minutes for 4,500. Faster: effects alone, "
-        "or a report on a model of some of the points.",
-        "points",
     )
 
 
@@ -376,14 +352,15 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
     gp = split.gp
     posterior = split.posterior_at(inputs)
     noise = float(gp.noise.mean()) * gp.units.y_scale**2
+    spread = float(getattr(gp.estimator, "calibration_factor_", 1.0))
     mean = posterior.total_mean.double().cpu().numpy()
-    std = gp.spread * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
+    std = spread * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
     with torch.no_grad():
         whitened = gp.posterior.whiten(gp.kernel(inputs, gp.inputs).to_dense())
         covariance = gp.kernel(inputs).to_dense() - whitened.mT @ whitened
     root = psd_root(covariance.double().cpu())
     noise_free = root @ normal((root.size(-1), _SAMPLES), torch.Generator().manual_seed(seed))
-    draws = mean + gp.spread * float(gp.units.y_scale) * noise_free.mT.numpy()
+    draws = mean + spread * float(gp.units.y_scale) * noise_free.mT.numpy()
     parts = (mean, mean - Z95 * std, mean + Z95 * std, draws)
     return Forecast(
         gp.to_times(inputs[:, 0].double().cpu().numpy()), *map(gp.units.original, parts)
@@ -392,18 +369,18 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
 
 def _summary(split: Decomposition, sections: list[Section], influence: Effects | None) -> list[str]:
     gp, units = split.gp, split.gp.units
-    noise = float(gp.noise.mean()) ** 0.5 * float(units.y_scale)
+    observed = getattr(gp.estimator, "observed_", ())  # a model may have only the last of these
     return say_all(
         "model",
         number=gp.targets.numel(),
-        of=gp.num_observed,
+        of=len(observed) - len(getattr(gp.estimator, "outliers_", ())),
         sections=sections,
         effects=() if gp.is_series or influence is None else describe_effects(influence, units),
         share=percent(max(float(split.explained[-1]), 0.0)),
         target=units.of_model("the targets"),
         useful=int((~split.negligible).sum()),
-        noise=spread_text(noise, units),
-        weight=gp.weight,
-        incomplete=gp.incomplete_rows,
+        noise=spread_text(float(gp.noise.mean()) ** 0.5 * float(units.y_scale), units),
+        weight=getattr(gp.estimator, "model_weight_", 1.0),
+        incomplete=getattr(gp.estimator, "incomplete_rows_", {}),
         tasks=means_text(gp.task_means),
     )

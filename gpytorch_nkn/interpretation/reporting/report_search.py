@@ -28,7 +28,7 @@ from gpytorch_nkn.interpretation.reporting.page import (
     say_all,
 )
 from gpytorch_nkn.interpretation.reporting.words import describe_checks, describe_effects
-from gpytorch_nkn.interpretation.source import fitted_processes, is_ensemble
+from gpytorch_nkn.interpretation.source import check_one_output, fitted_processes
 from gpytorch_nkn.interpretation.units import (
     Z95,
     Units,
@@ -163,7 +163,11 @@ def report_search(
             fewer than 3 evaluations, or one is better than the optimum.
         NotImplementedError: The model has several outputs or a batch of data sets.
     """
-    _check_model(model)
+    if not isinstance(model, ExactGP) or not hasattr(model, "posterior"):
+        raise TypeError(
+            "report_search needs a BoTorch model that is an exact GP, got "
+            f"{type(model).__name__}; each model of a ModelListGP has a report of its own."
+        )
     check_counts(0, num_initial=num_initial)
     if acquisition is not None and (isinstance(acquisition, type) or not callable(acquisition)):
         raise TypeError(f"acquisition must be a function of points A x 1 x D, got {acquisition!r}.")
@@ -178,7 +182,9 @@ def report_search(
         inputs, processes = raw_inputs(model), fitted_processes(model)
         x = (inputs[0] if inputs.dim() > 2 else inputs).cpu().numpy()
         dim = x.shape[1]
-        units = processes[0][1].units.named(columns).with_categories(categories, x)
+        _, gp = processes[0]
+        check_one_output(gp, "report_search")
+        units = gp.units.named(columns).with_categories(categories, x)
         offset, scale = y_offset + y_scale * float(units.y_offset), y_scale * float(units.y_scale)
         units = replace(units, y_offset=offset, y_scale=scale)
         processes = [(weight, replace(gp, units=units)) for weight, gp in processes]
@@ -274,21 +280,6 @@ def report_search(
         slices=tuple(slices),
         **found,
     )
-
-
-def _check_model(model: Any) -> None:
-    """Raise for models without a report."""
-    if not isinstance(model, ExactGP) or not hasattr(model, "posterior"):
-        raise TypeError(
-            "report_search is for a model of BoTorch that is an exact GP, got "
-            f"{type(model).__name__}; each model of a list has a report of its own."
-        )
-    shape = tuple(model.train_targets.shape[:-1])
-    if shape and not is_ensemble(model):
-        raise NotImplementedError(
-            f"report_search needs one outcome and one data set, got a batch of shape {shape}: use "
-            "one of the models of a ModelListGP, subset_output, or a model of one data set."
-        )
 
 
 def _points(name: str, given: Any, dim: int) -> np.ndarray:

@@ -216,7 +216,7 @@ def test_wrong_options(name):
 
 
 def test_wrong_models():
-    with pytest.raises(ValueError, match="horizon is for one input column, got 1.0 for 2"):
+    with pytest.raises(ValueError, match="horizon and x_unit are for one input column, got 2"):
         report(columns_gp(2), horizon=1.0)
     from botorch.models import SingleTaskGP
 
