@@ -26,34 +26,19 @@ __all__ = [
 ]
 
 Z95 = 1.959964  # 97.5 % quantile of the normal distribution
-_YEAR = 365.2425  # days
-_SIZES = {"yr": 1.0, "months": 1 / 12, "weeks": 7 / _YEAR, "days": 1 / _YEAR}
-_SIZES |= {"hours": _SIZES["days"] / 24, "minutes": _SIZES["days"] / 1440}
-_SIZES |= {"seconds": _SIZES["days"] / 86_400, "milliseconds": _SIZES["days"] / 86_400_000}
-_WORDS = {
-    "yr": ("yr", "year", "years"),
-    "months": ("month", "months"),
-    "weeks": ("week", "weeks"),
-    "days": ("d", "day", "days"),
-    "hours": ("h", "hour", "hours"),
-    "minutes": ("min", "minute", "minutes"),
-    "seconds": ("s", "second", "seconds"),
-    "milliseconds": ("ms", "millisecond", "milliseconds"),
-}
+_DAY = 1 / 365.2425  # years
+_SIZES = {"years": 1.0, "months": 1 / 12, "weeks": 7 * _DAY, "days": _DAY, "hours": _DAY / 24}
+_SIZES |= {"minutes": _DAY / 1440, "seconds": _DAY / 86_400, "milliseconds": _DAY / 86_400_000}
+_SHORT = {"yr": "years", "d": "days", "h": "hours", "min": "minutes", "s": "seconds"}
 #: Length in years of the known units of time.
-YEARS = {word: _SIZES[unit] for unit, words in _WORDS.items() for word in words}
+YEARS = {short: _SIZES[unit] for short, unit in (_SHORT | {"ms": "milliseconds"}).items()}
+YEARS |= {word: size for unit, size in _SIZES.items() for word in (unit, unit[:-1])}
 
 _LADDER = ("yr", "days", "hours", "minutes", "seconds", "milliseconds")
 _LEAST, _MOST = 0.95, 1000.0  # range of numbers of one unit of time
-_NAMED = {
-    "yearly": 1.0,
-    "half-yearly": 0.5,
-    "quarterly": 0.25,
-    "monthly": 1 / 12,
-    "weekly": _SIZES["weeks"],
-    "daily": _SIZES["days"],
-    "hourly": _SIZES["hours"],
-}
+_NAMED = {"yearly": "yr", "monthly": "month", "weekly": "week", "daily": "day", "hourly": "hour"}
+_PERIODS = {name: YEARS[unit] for name, unit in _NAMED.items()}
+_PERIODS |= {"half-yearly": 0.5, "quarterly": 0.25}
 _LARGEST = 1e300
 _NEAR = 0.01  # relative tolerance of a named period
 
@@ -170,7 +155,7 @@ class Units:
 def period_name(period: float, unit: str) -> str:
     """Return the name of a period in a unit of time, such as ``yearly``, or an empty string."""
     years = period * YEARS.get(unit, math.nan)
-    return next((name for name, own in _NAMED.items() if abs(years / own - 1) < _NEAR), "")
+    return next((name for name, own in _PERIODS.items() if abs(years / own - 1) < _NEAR), "")
 
 
 def length_text(value: float, unit: str) -> str:
@@ -178,7 +163,7 @@ def length_text(value: float, unit: str) -> str:
     years = YEARS.get(unit)
     if years is not None and math.isfinite(value) and not _LEAST <= value < _MOST:
         for other in _LADDER:
-            shown = value * years / _SIZES[other]
+            shown = value * years / YEARS[other]
             if shown >= _LEAST:
                 return f"{three_digits(shown)} {other}"
     return f"{three_digits(value)} {unit}".rstrip()

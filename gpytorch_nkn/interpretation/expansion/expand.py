@@ -202,7 +202,7 @@ class _Builder:
     def _take_real_part(self, polynomial: Polynomials) -> Polynomials:
         """Replace every product of complex kernels by one real kernel."""
         exponents = polynomial.exponents
-        indices = [i for i in range(exponents.shape[1]) if self.is_complex[i]]
+        indices = np.flatnonzero(self.is_complex[: exponents.shape[1]]).tolist()
         if not exponents[:, indices].any():
             return polynomial
         real = exponents.copy()
@@ -243,11 +243,8 @@ class _Builder:
         """Mean diagonal of monomials ``... x M``."""
         count = len(exponents)
         batch = torch.broadcast_shapes(*[d.shape[:-1] for d in self._diagonals], torch.Size())
-        used = [
-            i
-            for i in range(exponents.shape[1])
-            if exponents[:, i].any() and bool((self._diagonals[i] != 1).any())
-        ]
+        seen = np.flatnonzero(exponents.any(0)).tolist()
+        used = [i for i in seen if bool((self._diagonals[i] != 1).any())]
         if not used:  # all kernels are correlations
             return self.like.new_ones(*batch, count)
         product = self.like.new_ones(*batch, count, self.sample.size(-2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -67,18 +67,15 @@ class Polynomials:
         left, right = _to_width(self, other)
         if len(left.exponents) * len(right.exponents) > _MAX_PAIRS:
             half = math.isqrt(_MAX_PAIRS)
-            tight = Bounds(bounds.size, half, bounds.tolerance)
-            left, right = left.prune(tight), right.prune(tight)
+            left, right = (part.prune(replace(bounds, max_terms=half)) for part in (left, right))
         exponents = (left.exponents[:, None] + right.exponents).reshape(-1, left.exponents.shape[1])
         weights = (left.weights.unsqueeze(-1) * right.weights.unsqueeze(-2)).flatten(-2)
         return _merge(exponents, weights).prune(bounds)
 
     def power_series(self, coefficients: tuple[float, ...], bounds: Bounds) -> Polynomials:
         """Polynomial of each, by Horner's scheme."""
-        units = self.weights.shape[:-1]
-        result = constant(self.weights.new_full(units, coefficients[-1]))
-        for coefficient in reversed(coefficients[:-1]):
-            added = constant(self.weights.new_full(units, coefficient))
+        *others, result = [constant(torch.full_like(self.weights[..., 0], c)) for c in coefficients]
+        for added in reversed(others):
             result = stack_sum(result.times(self, bounds), added)
         return result
 
@@ -105,13 +102,8 @@ class Polynomials:
 
     def prune(self, bounds: Bounds) -> Polynomials:
         """Drop negligible monomials, and the smallest beyond the maximum number."""
-        sizes = torch.cat(
-            [
-                bounds.size(self.exponents[start : start + _CHUNK])
-                for start in range(0, len(self.exponents), _CHUNK)
-            ],
-            dim=-1,
-        )
+        chunks = np.split(self.exponents, range(_CHUNK, len(self.exponents), _CHUNK))
+        sizes = torch.cat([bounds.size(chunk) for chunk in chunks], dim=-1)
         masses = self.weights * sizes.unsqueeze(-2)
         shares = masses / masses.sum(-1, keepdim=True).clamp_min(torch.finfo(masses.dtype).tiny)
         largest = shares.reshape(-1, shares.size(-1)).amax(0)
@@ -127,7 +119,7 @@ class Polynomials:
 
 def constant(weights: Tensor) -> Polynomials:
     """Constants ``... x U``."""
-    return Polynomials(np.zeros((1, 0), dtype=np.uint16), weights.unsqueeze(-1))
+    return Polynomials(np.zeros((1, 1), dtype=np.uint16), weights.unsqueeze(-1))
 
 
 def monomial(variable: int, like: Tensor) -> Polynomials:
@@ -156,12 +148,9 @@ def stack_sum(left: Polynomials, right: Polynomials) -> Polynomials:
     """Elementwise sums."""
     left, right = _to_width(left, right)
     exponents = np.concatenate([left.exponents, right.exponents])
-    return _merge(exponents, _cat([left.weights, right.weights]))
-
-
-def _cat(parts: list[Tensor]) -> Tensor:
-    shape = torch.broadcast_shapes(*[part.shape[:-1] for part in parts])
-    return torch.cat([part.expand(*shape, part.size(-1)) for part in parts], dim=-1)
+    shape = torch.broadcast_shapes(left.weights.shape[:-1], right.weights.shape[:-1])
+    parts = [part.weights.expand(*shape, -1) for part in (left, right)]
+    return _merge(exponents, torch.cat(parts, dim=-1))
 
 
 def _to_width(*parts: Polynomials) -> list[Polynomials]:
@@ -175,22 +164,11 @@ def _to_width(*parts: Polynomials) -> list[Polynomials]:
 
 def _merge(exponents: np.ndarray, weights: Tensor) -> Polynomials:
     """Merge equal monomials."""
-    first, inverse = _unique_rows(exponents)
+    rows = np.ascontiguousarray(exponents)
+    keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     if len(first) == len(exponents):
         return Polynomials(exponents, weights)
     merged = weights.new_zeros(*weights.shape[:-1], len(first))
     index = torch.as_tensor(inverse, device=weights.device)
     return Polynomials(exponents[first], merged.index_add_(-1, index, weights))
-
-
-def _unique_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the first of equal rows, and the group of each row.
-
-    Rows are grouped by a hash, which is much faster than sorting rows, and then compared.
-    """
-    multipliers = np.random.default_rng(0).integers(1, 2**63, rows.shape[1], dtype=np.uint64)
-    keys = (rows.astype(np.uint64) * (multipliers | np.uint64(1))).sum(axis=1, dtype=np.uint64)
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    if not np.array_equal(rows[first][inverse], rows):  # a collision
-        _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    return first, inverse.reshape(-1)

@@ -29,7 +29,6 @@ __all__ = [
     "Sketch",
     "effects_block",
     "literal",
-    "panels",
     "say",
     "say_all",
 ]
@@ -50,7 +49,7 @@ class Sketch:
     paint: Callable[[Any], object]  # draws on one Axes, or on an array of several panels
     size: tuple[float, float] = SIZE
     caption: str = ""
-    panels: int = 0
+    panels: int = 0  # number of Axes if there are several; their size is fixed
 
     def source(self) -> str:
         """The figure as a PNG in a data URI."""
@@ -58,23 +57,18 @@ class Sketch:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=self.size, dpi=_DPI, layout="constrained")
+        count = max(1, self.panels)
+        rows, columns = -(-count // _PANELS), min(_PANELS, count)
+        size = max(SIZE[0], 3.2 * columns), 2.6 * rows + 0.4
+        size = size if self.panels else self.size
+        figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
         FigureCanvasAgg(figure)
         with style.context(plotting.STYLE):
-            if self.panels:
-                shape = -(-self.panels // _PANELS), min(_PANELS, self.panels)
-                self.paint([figure.add_subplot(*shape, k + 1) for k in range(self.panels)])
-            else:
-                self.paint(figure.add_subplot())
+            axes = [figure.add_subplot(rows, columns, k + 1) for k in range(count)]
+            self.paint(axes if self.panels else axes[0])
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
         return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
-
-
-def panels(text: str, paint: Callable[[Any], object], count: int) -> Sketch:
-    """A figure with ``count`` Axes, three in a row."""
-    width, height = min(_PANELS, count), -(-count // _PANELS)
-    return Sketch(text, paint, (max(SIZE[0], 3.2 * width), 2.6 * height + 0.4), panels=count)
 
 
 @dataclass(frozen=True)
@@ -217,10 +211,10 @@ def effects_block(effects: Effects, y_label: str, sentences: Sequence[str] = ())
         )
         for effect in (*main, *(pair for pair in effects.pairs if pair.share >= MATTERS))
     ]
-    figure = panels(
+    figure = Sketch(
         "Effects of the columns, and interactions of pairs",
         lambda axes: plotting.plot_effects(axes, shown, y_label=y_label),
-        len(shown),
+        panels=len(shown),
     )
     note = say("note_effects", uncertain=effects.uncertain)
     return Block("Effects of the columns", sentences, note, table, (figure,), layout="wide")

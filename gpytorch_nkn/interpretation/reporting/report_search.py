@@ -23,7 +23,6 @@ from gpytorch_nkn.interpretation.reporting.page import (
     Sketch,
     effects_block,
     literal,
-    panels,
     say,
     say_all,
 )
@@ -93,10 +92,10 @@ class SearchReport(Findings):
             lambda ax: plotting.plot_progress(ax, self.values, **options),
         )
         slices = [replace(s, name=literal(s.name, _PANEL)) for s in self.slices]
-        figure = panels(
+        figure = Sketch(
             "Posterior mean and acquisition function along single columns",
             lambda axes: plotting.plot_acquisition(axes, slices, y_label=y_label),
-            len(slices),
+            panels=len(slices),
         )
         drawn = slices[0].acquisition is not None
         note = say("note_slices", found=self, number=len(self.candidates), has_acquisition=drawn)
