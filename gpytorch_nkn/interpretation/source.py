@@ -276,8 +276,8 @@ def check_one_output(gp: FittedGP, name: str) -> None:
     shape = tuple(gp.targets.shape)
     if len(shape) > 1 and is_ensemble(gp.model):
         raise NotImplementedError(
-            f"{name} reads one process, got an ensemble of {shape[0]}: use effects or "
-            "report_search."
+            f"{name} reads one process, got an ensemble of {shape[0]}: use "
+            "report_search or effects."
         )
     if len(shape) > 1 or gp.inputs.dim() > 2 or gp.kernel.batch_shape:
         raise NotImplementedError(

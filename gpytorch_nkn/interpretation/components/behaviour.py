@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from gpytorch.kernels import Kernel
@@ -71,7 +72,7 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
     distances = geometry.span * torch.linspace(0, 1, _DISTANCES, dtype=torch.float64, device="cpu")
     near = geometry.step * torch.tensor(_NEAR, dtype=torch.float64, device="cpu")
     distances = torch.cat([distances, near]).unique()
-    curves: dict[int, Tensor] = {}
+    correlation = cache(lambda factor: _correlation(factor, distances))
     behaviours = []
     for term in terms:
         curve = torch.ones_like(distances)
@@ -83,9 +84,7 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
                 periods.append(period)
             elif period is not None or role_of(factor) in ("smooth", "walk"):  # no full cycle
                 walks |= role_of(factor) == "walk"
-                if id(factor) not in curves:
-                    curves[id(factor)] = _correlation(factor, distances)
-                curve = curve * curves[id(factor)]
+                curve = curve * correlation(factor)
             elif role_of(factor) == "linear":
                 degree += 1
             elif role_of(factor) == "step":

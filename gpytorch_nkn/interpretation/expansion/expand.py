@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -128,7 +130,7 @@ class _Builder:
         self.is_complex: list[bool] = []
         self._diagonals: list[Tensor] = []  # each ... x S
         self._indices: dict[object, int] = {}
-        self._products: dict[int, list[list[Kernel]]] = {}
+        self._products: dict[Kernel, list[list[Kernel]]] = {}
         self.bounds = Bounds(self._sizes, max_terms, _TOLERANCE)
 
     def of(self, kernel: Kernel, columns: Columns) -> Polynomials:
@@ -159,10 +161,10 @@ class _Builder:
     def _of_products(
         self, kernel: Kernel, rule: Callable[[Kernel], list[list[Kernel]]], columns: Columns
     ) -> Polynomials:
-        if id(kernel) not in self._products:  # kept, because kernels differ by their identity
-            self._products[id(kernel)] = rule(kernel)
+        if kernel not in self._products:  # kept, because kernels differ by their identity
+            self._products[kernel] = rule(kernel)
         parts = []
-        for first, *others in self._products[id(kernel)]:
+        for first, *others in self._products[kernel]:
             part = self.of(first, columns)
             for other in others:
                 part = part.times(self.of(other, columns), self.bounds)
@@ -223,7 +225,7 @@ class _Builder:
         return self._indices[key]
 
     def _atom(self, kernel: Kernel, columns: Columns, is_complex: bool) -> Polynomials:
-        key = (id(kernel), columns, is_complex)
+        key = (kernel, columns, is_complex)
         if key not in self._indices:
             self._indices[key] = self._add(on_columns(kernel, columns), is_complex)
         return monomial(self._indices[key], self.like)
@@ -264,11 +266,9 @@ class _Builder:
             (used,) = np.nonzero(row)
             powers = [(self.atoms[i], int(row[i])) for i in used]
             for factors, share in algebra.parts(powers):
-                key = tuple(sorted(id(factor) for factor in factors))
-                weight = weights[..., number] * share
-                if key in result:
-                    weight = weight + result[key][1]
-                result[key] = factors, weight
+                key = tuple(sorted(map(id, factors)))
+                _, before = result.get(key, (factors, 0.0))
+                result[key] = factors, before + weights[..., number] * share
         return result
 
     def finish(self, products: dict[tuple[int, ...], tuple[list[Kernel], Tensor]]) -> Expansion:
@@ -276,14 +276,10 @@ class _Builder:
         units = self.source.units or Units.plain(inputs.size(-1))
         total = self.source.kernel(inputs, diag=True).mean(-1)
         batch = torch.broadcast_shapes(total.shape, *[w.shape for _, w in products.values()])
-        diagonals: dict[int, Tensor] = {}
+        diagonal_of = cache(lambda factor: factor(inputs, diag=True))
         found = []
         for factors, weight in products.values():
-            diagonal = inputs.new_ones(inputs.size(-2))
-            for factor in factors:
-                if id(factor) not in diagonals:
-                    diagonals[id(factor)] = factor(inputs, diag=True)
-                diagonal = diagonal * diagonals[id(factor)]
+            diagonal = math.prod(map(diagonal_of, factors), start=inputs.new_ones(inputs.size(-2)))
             weight = weight.expand(batch)
             share = weight * diagonal.mean(-1) / total.where(total > 0, 1)  # the kernel may be zero
             found.append((weight, factors, share))

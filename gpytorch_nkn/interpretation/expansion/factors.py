@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import torch
@@ -128,7 +129,9 @@ class ProductRules:
 
     def __init__(self, merge: bool, split: bool):
         self.merge, self.split = merge, split
-        self._known: dict[object, Any] = {}  # results by rule and identity
+        self._units: dict[object, Kernel] = {}
+        self._combine, self._rewrite = cache(combine), cache(rewrite)
+        self._power = cache(self._product)
 
     def parts(self, powers: list[tuple[Kernel, int]]) -> list[tuple[list[Kernel], Tensor | float]]:
         """Products with their shares of the weight, whose sum is the product of the powers."""
@@ -138,20 +141,17 @@ class ProductRules:
             if self.merge:
                 own_scale, kernel = self._unit(kernel)
                 scale = scale * own_scale**power
-            for factor in self._once(("power", id(kernel), power), self._product, [kernel] * power):
+            for factor in self._power(*[kernel] * power):
                 self._include(factors, factor)
         if not self.split:
             return [(factors, scale)]
-        if len(factors) == 1:
-            columns = self._cached(factors[0], "columns")
-            if columns is not None:
-                units = [self._unit(part) if self.merge else (1.0, part) for part in columns]
-                return [([unit], scale * variance) for variance, unit in units]
+        columns = self._rewrite(factors[0], "columns") if len(factors) == 1 else None
+        if columns is not None:
+            units = [self._unit(part) if self.merge else (1.0, part) for part in columns]
+            return [([unit], scale * variance) for variance, unit in units]
         parts: list[tuple[list[Kernel], Tensor | float]] = [([], scale)]
-        counts = Counter(id(factor) for factor in factors)
-        for factor in {id(factor): factor for factor in factors}.values():
-            power = counts[id(factor)]
-            pair = self._cached(factor, "terms")
+        for factor, power in Counter(factors).items():
+            pair = self._rewrite(factor, "terms")
             if pair is None:
                 parts = [(own + [factor] * power, share) for own, share in parts]
                 continue
@@ -168,15 +168,15 @@ class ProductRules:
 
     def _unit(self, kernel: Kernel) -> tuple[Tensor | float, Kernel]:
         """Variance of a kernel, and one kernel for all that are equal but for the variance."""
-        made = self._cached(kernel, "unit")
+        made = self._rewrite(kernel, "unit")
         if made is None:
             return 1.0, kernel
         variance, unit = made
         numbers = [p.detach().flatten().tolist() for p in unit.parameters()]
         key = type(unit), short_name(unit), columns_of(unit), tuple(map(tuple, numbers))
-        return variance, self._known.setdefault(key, unit)
+        return variance, self._units.setdefault(key, unit)
 
-    def _product(self, kernels: list[Kernel]) -> list[Kernel]:
+    def _product(self, *kernels: Kernel) -> list[Kernel]:
         factors: list[Kernel] = []
         for kernel in kernels:
             self._include(factors, kernel)
@@ -184,21 +184,12 @@ class ProductRules:
 
     def _include(self, factors: list[Kernel], new: Kernel) -> None:
         """Multiply one more kernel into a product."""
-        if self.merge:
-            for i, old in enumerate(factors):
-                merged = self._once(("pair", id(old), id(new)), combine, old, new)
-                if merged is not None:
-                    factors[i] = merged
-                    return
+        for i, old in enumerate(factors if self.merge else ()):
+            merged = self._combine(old, new)
+            if merged is not None:
+                factors[i] = merged
+                return
         factors.append(new)
-
-    def _cached(self, kernel: Kernel, rule: str) -> Any:
-        return self._once((rule, id(kernel)), rewrite, kernel, rule)
-
-    def _once(self, key: object, make: Callable[..., Any], *arguments: Any) -> Any:
-        if key not in self._known:
-            self._known[key] = make(*arguments)
-        return self._known[key]
 
 
 def combine(kernel: Kernel, other: Kernel) -> Kernel | None:

@@ -121,11 +121,11 @@ def evaluate_groups(
     """
     has_rest = None in groups
     order = sorted(range(len(groups)), key=lambda number: groups[number] is None)
-    last = {id(f): n for n in order for term in groups[n] or () for f in term.factors}
+    last = {f: n for n in order for term in groups[n] or () for f in term.factors}
     found: list[list[Tensor]] = [[] for _ in groups]
     rows = _rows_in_memory([group or () for group in groups], last, x1, x2, diag)
     for start in range(0, x1.size(-2), rows):
-        stop, values = min(start + rows, x1.size(-2)), dict[int, Tensor]()
+        stop, values = min(start + rows, x1.size(-2)), dict[Kernel, Tensor]()
         left, right = x1[..., start:stop, :], x2[..., start:stop, :] if diag else x2
         tail = left.shape[-2:-1] if diag else torch.Size([stop - start, x2.size(-2)])
         zeros = x1.new_zeros(torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]) + tail)
@@ -137,9 +137,9 @@ def evaluate_groups(
                 weight = _tensor(term.weight).to(total)
                 product = weight.view(*weight.shape, *[1] * len(tail))
                 for factor in term.factors:
-                    if id(factor) not in values:
-                        values[id(factor)] = to_dense(factor(left, right, diag=diag))
-                    product = product * values[id(factor)]
+                    if factor not in values:
+                        values[factor] = to_dense(factor(left, right, diag=diag))
+                    product = product * values[factor]
                 total = total + product
             rest = rest - total if has_rest else rest
             values = {key: value for key, value in values.items() if last[key] > number}
@@ -149,46 +149,40 @@ def evaluate_groups(
 
 
 def _rows_in_memory(
-    groups: Sequence[Sequence[Term]], last: dict[int, int], x1: Tensor, x2: Tensor, diag: bool
+    groups: Sequence[Sequence[Term]], last: dict[Kernel, int], x1: Tensor, x2: Tensor, diag: bool
 ) -> int:
     """Rows of ``x1`` for which the factors in use and three more matrices fit into memory."""
-    factors: dict[int, Kernel] = {}  # each once, because batch shapes are slow and terms are many
-    alive: set[int] = set()
+    alive: set[Kernel] = set()
     most = 0
     for number, group in enumerate(groups):
-        own = {id(factor): factor for term in group for factor in term.factors}
-        factors |= own
-        alive = {key for key in alive if last[key] >= number} | set(own)
+        alive = {factor for factor in alive if last[factor] >= number}
+        alive |= {factor for term in group for factor in term.factors}
         most = max(most, len(alive))
-    shapes = {factor.batch_shape for factor in factors.values()}
+    shapes = {factor.batch_shape for factor in last}
     batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], *shapes)
     bytes_per_row = 8 * (1 if diag else x2.size(-2)) * batch.numel() * (most + 3)
     return max(1, int(_STRIP_BYTES // max(1, bytes_per_row)))
 
 
-def labels_of(factors: Iterable[Kernel], units: Units) -> dict[int, str]:
-    """Return labels of the factors by identity; equal labels are numbered, as ``LIN#2``."""
-    different = {id(factor): factor for factor in factors}
-    plain = {key: label_of(factor, units) for key, factor in different.items()}
-    alike, seen = Counter(plain.values()), Counter[str]()
-    for key, label in plain.items():
+def labels_of(factors: Iterable[Kernel], units: Units) -> dict[Kernel, str]:
+    """Return labels of the factors; equal labels are numbered, as ``LIN#2``."""
+    labels = {factor: label_of(factor, units) for factor in factors}
+    alike, seen = Counter(labels.values()), Counter[str]()
+    for factor, label in labels.items():
         if alike[label] > 1:
             seen[label] += 1
-            name = name_of(different[key])
-            plain[key] = f"{name}#{seen[label]}{label.removeprefix(name)}"
-    return plain
+            name = name_of(factor)
+            labels[factor] = f"{name}#{seen[label]}{label.removeprefix(name)}"
+    return labels
 
 
 def make_term(
-    weight: Tensor, factors: Sequence[Kernel], share: Tensor, labels: Mapping[int, str]
+    weight: Tensor, factors: Sequence[Kernel], share: Tensor, labels: Mapping[Kernel, str]
 ) -> Term:
     """Return a term with its label; weight and share are numbers without a batch."""
-    ordered = sorted(factors, key=lambda factor: (name_of(factor), labels[id(factor)]))
-    counts = Counter(id(factor) for factor in ordered)
-    parts = []
-    for factor in {id(f): f for f in ordered}.values():
-        power = counts[id(factor)]
-        parts.append(labels[id(factor)] + (f"^{power}" if power > 1 else ""))
+    ordered = sorted(factors, key=lambda factor: (name_of(factor), labels[factor]))
+    powers = Counter(ordered).items()
+    parts = [labels[factor] + (f"^{power}" if power > 1 else "") for factor, power in powers]
     label = "*".join(parts) or "constant"
     if weight.dim() == 0:
         return Term(weight.item(), tuple(ordered), share.item(), label)
