@@ -584,20 +584,11 @@ def _(told):
     report_search(model)
 
 
-@advice("use decompose, or subset_output of a BoTorch model")
+@advice("use subset_output of a BoTorch model")
 def _(told):
     model = models.NKNSingleTaskGP(X, torch.cat([Y, -Y], -1), structure="additive")
-    with told():
-        report(model)
-    decompose(model)
-    report(model.subset_output([0]))
-
-
-@advice("; use subset_output of a BoTorch model")
-def _(told):
-    model = models.NKNSingleTaskGP(X, torch.cat([Y, -Y], -1), structure="additive")
-    quick = {effects: {}, simplify: {"max_terms": 1, "max_candidates": 1, "progress": False}}
-    for reader, options in quick.items():
+    quick = {"max_terms": 1, "max_candidates": 1, "progress": False}
+    for reader, options in ((effects, {}), (simplify, quick), (report, {}), (report_search, {})):
         with told():
             reader(model, **options)
         reader(model.subset_output([0]), **options)
@@ -611,15 +602,6 @@ def _(told):
         decompose(model)
     effects(model)
     report_search(model)
-
-
-@advice("use one of the models of a ModelListGP")
-def _(told):
-    model = models.NKNSingleTaskGP(X, torch.cat([Y, -Y], -1))
-    with told():
-        report_search(model)
-    report_search(model.subset_output([0]))
-    report_search(ModelListGP(models.NKNSingleTaskGP(X, Y)).models[0])
 
 
 @advice("Transform the targets before the model has them")

@@ -282,7 +282,7 @@ def check_one_output(gp: FittedGP, name: str) -> None:
     if len(shape) > 1 or gp.inputs.dim() > 2 or gp.kernel.batch_shape:
         raise NotImplementedError(
             f"{name} needs a model with one output, got targets of shape {shape}: use "
-            "subset_output of a BoTorch model, or one model per data set."
+            "subset_output of a BoTorch model."
         )
 
 

@@ -18,7 +18,7 @@ from gpytorch_nkn.interpretation.expansion import (
     expand_source,
     group_terms,
 )
-from gpytorch_nkn.interpretation.source import FittedGP, Source, fitted_gp
+from gpytorch_nkn.interpretation.source import FittedGP, fitted_gp
 from gpytorch_nkn.interpretation.units import Z95, means_text
 
 __all__ = [
@@ -136,8 +136,8 @@ class Decomposition:
 
     def posterior_at(self, inputs: Tensor, *, centered: bool = False) -> ComponentPosterior:
         """As :meth:`posterior`, at inputs of the kernel."""
-        gp, scale = self.gp, self._scale(inputs)
-        groups = [None if part.is_rest else part.terms for part in self.components]
+        gp, components = self.gp, self.components
+        groups = [None if part.is_rest else part.terms for part in components]
         shifts = self._shifts(groups) if centered else inputs.new_zeros(len(groups), 1, 1)
 
         def moments(number: int, _: slice, cross: Tensor) -> Tensor:
@@ -149,16 +149,19 @@ class Decomposition:
         found = evaluate_groups(groups, inputs, gp.inputs, then=moments, whole=gp.kernel)
         mean, reduction, covariance = found.unbind(-1)  # each J x ... x M
         prior = evaluate_groups(groups, inputs, inputs, diag=True, whole=gp.kernel)
-        if centered:  # the levels are independent a priori
-            has_mean = torch.tensor([part.has_mean for part in self.components], device=mean.device)
-            has_mean = has_mean.view(-1, *[1] * (prior.dim() - 1))
-            level = shifts.mean(-1)
-            prior = prior + torch.where(has_mean, level, -level - 2 * covariance)
         variance = prior - reduction
+        y_scale, y_offset = gp.units.y_scale, gp.units.y_offset
+        scale, offset = (inputs.new_tensor(v).unsqueeze(-1) for v in (y_scale, y_offset))
+        mean = mean * scale
+        for k, part in enumerate(components):
+            if part.has_mean:
+                mean[k] += gp.prior_mean(inputs) * scale + offset
+            if centered:  # the levels are independent a priori
+                level = shifts[k].mean(-1)
+                variance[k] += level if part.has_mean else -level - 2 * covariance[k]
         with torch.no_grad():
             cross = gp.kernel(inputs, gp.inputs).to_dense()
             total = gp.kernel(inputs, diag=True) - gp.posterior.reduction(cross)
-        mean = mean * scale + self._offset(inputs)
         variance, total = (v.clamp_min(0) * scale.square() for v in (variance, total))
         return ComponentPosterior(mean, variance, mean.sum(0), total)
 
@@ -236,19 +239,6 @@ class Decomposition:
         gained = [averages.sum(0) if part.has_mean else 0.0 for part in self.components]
         return torch.stack([gain - own for gain, own in zip(gained, averages, strict=True)])
 
-    def _scale(self, inputs: Tensor) -> Tensor:
-        """Scale of the targets ``... x 1``."""
-        scale = self.gp.units.y_scale
-        return torch.as_tensor(scale, dtype=inputs.dtype, device=inputs.device).unsqueeze(-1)
-
-    def _offset(self, inputs: Tensor) -> Tensor:
-        """Mean function ``J x ... x M`` in units of the targets, zero for other components."""
-        offset = self.gp.units.y_offset
-        shift = torch.as_tensor(offset, dtype=inputs.dtype, device=inputs.device).unsqueeze(-1)
-        mean = self.gp.prior_mean(inputs) * self._scale(inputs) + shift
-        chosen = torch.tensor([float(part.has_mean) for part in self.components]).to(mean)
-        return chosen.view(-1, *[1] * mean.dim()) * mean
-
 
 def decompose(
     model: Any,
@@ -314,7 +304,7 @@ def decompose_gp(
         raise ValueError(f"by='role' is for one input column, got {input_dim}, or a forecaster.")
     if max_terms is None:
         max_terms = _COLUMN_TERMS if by == "columns" else _TERMS
-    expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), max_terms)
+    expansion = expand_source(gp, max_terms)
     components = _components(expansion, by, gp)
     if expansion.dropped > max(_EXACT, 100 * torch.finfo(gp.inputs.dtype).eps):
         components.append(Component("pruned terms", (), is_rest=True))
@@ -425,8 +415,7 @@ def _ordered(
         predicted[..., block] = values[..., block, 1 + number]
     heldout = torch.stack([predicted, values[..., -1]]) - level  # 2 x J x ... x N
     targets = gp.targets - gp.by_task(gp.targets)
-    scale = torch.as_tensor(gp.units.y_scale, dtype=targets.dtype, device=targets.device)
-    scale = scale.unsqueeze(-1)
+    scale = targets.new_tensor(gp.units.y_scale).unsqueeze(-1)
 
     # add the level of the fit, so that all components together have the model's errors
     leveled = gp.targets - level.sum(0)
@@ -435,32 +424,28 @@ def _ordered(
         """Return absolute errors of held-out blocks and points ``2 x ... x N``, in data units."""
         return ((leveled - heldout[:, order].sum(1)) * scale).abs()
 
-    order: list[int] = []
-    errors: list[float] = []
-    explained: list[float] = []
     variances = gp.by_task(targets.square())
     least = gp.by_task(gp.targets.square()) * torch.finfo(targets.dtype).eps ** 2
     # tasks are weighted by their numbers of rows, independently of their units
     weights = torch.where(variances > least, 1 / variances, 0.0)
-    shares = np.array(_shares(centered, weights))
+    whole = centered.sum(0)
+    size = (whole.square() * weights).mean(-1).clamp_min(torch.finfo(whole.dtype).tiny)
+    each = (centered * whole * weights).mean(-1) / size  # covariance with the whole
+    shares = each.reshape(len(parts), -1).mean(-1).cpu().numpy()
+    order: list[int] = []
+    if by_share:  # rests and the level come last
+        order = sorted(range(len(parts)), key=lambda k: (not parts[k].columns, -shares[k]))
     while len(order) < len(parts):
         waiting = [k for k in range(len(parts)) if k not in order]
-        if by_share:
-            known = [bool(parts[k].columns) for k in waiting]  # rests and the level come last
-            order.append(max(zip(known, shares[waiting], waiting, strict=True))[-1])
-        else:
-            means = [float(misses([*order, k])[0].mean()) for k in waiting]
-            order.append(waiting[int(np.argmin(means))])
-        errors.append(float(misses(order)[0].mean()))
-        left = (targets - centered[order].sum(0)).square()
-        explained.append(float((weights * (variances - left)).mean()))
-    whole = misses(order)
-    without = [misses([other for other in order if other != k]) for k in order]
-    negligible = [not any(map(_falls, before, whole)) for before in without]
+        order.append(min(waiting, key=lambda k: float(misses([*order, k])[0].mean())))
+    sums = [order[: number + 1] for number in range(len(order))]
+    left = [(targets - centered[some].sum(0)).square() for some in sums]
+    drops = [misses([other for other in order if other != k]) - misses(order) for k in order]
+    negligible = [not any(map(_is_positive, drop)) for drop in drops]
     return Decomposition(
         components=tuple(parts[k] for k in order),
-        explained=np.array(explained),
-        errors=np.array(errors),
+        explained=np.array([float((weights * (variances - rest)).mean()) for rest in left]),
+        errors=np.array([float(misses(some)[0].mean()) for some in sums]),
         shares=shares[order],
         negligible=np.array(negligible),
         expansion=expansion,
@@ -468,21 +453,9 @@ def _ordered(
     )
 
 
-def _shares(centered: Tensor, weights: Tensor) -> list[float]:
-    """Return the covariance of each part ``J x ... x N`` with the sum, over the sum's variance.
-
-    Moments are averages over rows with weights ``... x N``.
-    """
-    whole = centered.sum(0) * weights
-    tiny = torch.finfo(whole.dtype).tiny
-    shares = (centered * whole).mean(-1) / (centered.sum(0) * whole).mean(-1).clamp_min(tiny)
-    return shares.reshape(len(centered), -1).mean(-1).tolist()
-
-
-def _falls(before: Tensor, after: Tensor) -> bool:
-    """Whether errors of the same points are significantly smaller."""
-    drops = (before - after).flatten()
-    spread = float(drops.std()) / max(1, drops.numel()) ** 0.5 if drops.numel() > 1 else 0.0
+def _is_positive(drops: Tensor) -> bool:
+    """Whether errors of the same points are significantly smaller, given their differences."""
+    spread = float(drops.std()) / drops.numel() ** 0.5 if drops.numel() > 1 else 0.0
     return float(drops.mean()) > _SURE * spread
 
 

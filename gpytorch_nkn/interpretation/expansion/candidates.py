@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import torch
 from gpytorch.kernels import (
@@ -22,7 +23,7 @@ from torch import Tensor
 from gpytorch_nkn.interpretation.expansion.expand import expand_source
 from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of
 from gpytorch_nkn.interpretation.expansion.terms import Term, evaluate_groups, group_terms
-from gpytorch_nkn.interpretation.source import FittedGP, Source
+from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.kernels import NeuralKernelNetwork, own_spec, role_of, spec_of
 from gpytorch_nkn.layers import Layer, Linear, Product
 
@@ -186,29 +187,29 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
     First come single factors, then the groups, then products of fewer factors, each by falling
     variation.
     """
-    expansion = expand_source(Source(gp.kernel, gp.inputs, gp.units), split=zero_mean)
+    expansion = expand_source(gp, split=zero_mean)
     terms = expansion.terms
     groups = group_terms(terms, [product_key(term.factors) for term in terms])[:_GROUPS]
     sample = gp.inputs[:: -(-gp.inputs.size(0) // _SAMPLE)]
     diagonals, variations = _variations(groups, sample)
     leading = []
     for i in variations.argsort(descending=True, stable=True).tolist():
-        part = _part(groups[i][0], float(diagonals[i]), sample, zero_mean)
-        if part is not None:
-            leading.append(part)
+        factors = [as_stock(f, sample.size(-1), zero_mean) for f in groups[i][0].factors]
+        known = [factor for factor in factors if factor is not None]
+        if len(known) == len(factors):
+            leading.append(_part(known, float(diagonals[i]), sample))
     if not leading:
         raise ValueError(
             "None of the terms has a counterpart among GPyTorch's kernels; the largest is "
             f"{terms[0].label}."
         )
-    smaller = [other for part in leading for other in _sub_products(part, sample)]
-    single: dict[object, Part] = {}
-    for whole in leading:
-        for part in (whole, *_sub_products(whole, sample)):
-            if len(part.factors) == 1:
-                single.setdefault(product_key(part.factors), part)
-    found = dict(list(single.items())[: max(1, count // 2)])
-    for part in (*leading, *smaller):
+    smaller = [list(_sub_products(part, sample)) for part in leading]
+    found: dict[object, Part] = {}
+    for whole, others in zip(leading, smaller, strict=True):
+        for part in (whole, *others):
+            if len(part.factors) == 1 and len(found) < max(1, count // 2):
+                found.setdefault(product_key(part.factors), part)
+    for part in (*leading, *chain.from_iterable(smaller)):
         if len(found) < count:
             found.setdefault(product_key(part.factors), part)
     return tuple(found.values())
@@ -247,28 +248,17 @@ def _factor_key(kernel: Kernel) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     return name_of(kernel), columns_of(kernel) or (), periods
 
 
-def _part(term: Term, size: float, sample: Tensor, zero_mean: bool) -> Part | None:
-    """A product with the term's hyperparameters and the mean diagonal of its group."""
-    factors = [as_stock(factor, sample.size(-1), zero_mean) for factor in term.factors]
-    if any(factor is None for factor in factors):
-        return None
-    part = Part(1.0, tuple(factor for factor in factors if factor is not None))
-    return _resized(part, size, sample)
-
-
 @torch.no_grad()
 def _size(factors: Sequence[Kernel], sample: Tensor) -> float:
     """Mean diagonal of a product."""
-    diagonal = sample.new_ones(sample.size(0))
-    for factor in factors:
-        diagonal = diagonal * to_dense(factor(sample, diag=True))
-    return float(diagonal.mean())
+    diagonals = (to_dense(factor(sample, diag=True)) for factor in factors)
+    return float(math.prod(diagonals, start=sample.new_ones(sample.size(0))).mean())
 
 
-def _resized(part: Part, size: float, sample: Tensor) -> Part:
-    """The part with a mean diagonal of ``size``."""
-    weight = size / max(_size(part.factors, sample), 1e-12)
-    return replace(part, weight=max(weight, 1e-6))
+def _part(factors: Sequence[Kernel], size: float, sample: Tensor) -> Part:
+    """The product of the factors with a mean diagonal of ``size``."""
+    weight = size / max(_size(factors, sample), 1e-12)
+    return Part(max(weight, 1e-6), tuple(factors))
 
 
 def _sub_products(part: Part, sample: Tensor) -> Iterator[Part]:
@@ -278,4 +268,4 @@ def _sub_products(part: Part, sample: Tensor) -> Iterator[Part]:
     while level and len(level[0]) > 1:
         level = [f[:i] + f[i + 1 :] for f in level for i in range(len(f))]
         for factors in level:
-            yield _resized(Part(1.0, factors), size, sample)
+            yield _part(factors, size, sample)

@@ -103,7 +103,7 @@ def expand(
 
 
 def expand_source(
-    source: Source, max_terms: int = 10_000, merge: bool = True, split: bool = True
+    source: Source | FittedGP, max_terms: int = 10_000, merge: bool = True, split: bool = True
 ) -> Expansion:
     """As :func:`expand`."""
     check_counts(1, max_terms=max_terms)
@@ -117,7 +117,7 @@ def expand_source(
 class _Builder:
     """Polynomials over elementary kernels, which are collected in ``atoms``."""
 
-    def __init__(self, source: Source, max_terms: int):
+    def __init__(self, source: Source | FittedGP, max_terms: int):
         self.source = source
         inputs = source.inputs
         self.all_columns: Columns = None if inputs is None else tuple(range(inputs.size(-1)))
@@ -315,7 +315,7 @@ def _pick(columns: Columns, kernel: Kernel) -> Columns:
     return picked if columns is None else tuple(columns[i] for i in picked)
 
 
-def _sample_inputs(source: Source) -> Tensor:
+def _sample_inputs(source: Source | FittedGP) -> Tensor:
     if source.inputs is not None:
         rows = source.inputs.size(-2)
         if rows <= _SAMPLE:

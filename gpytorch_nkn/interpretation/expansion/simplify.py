@@ -40,7 +40,7 @@ from gpytorch_nkn.interpretation.expansion.factors import (
     period_of,
 )
 from gpytorch_nkn.interpretation.expansion.terms import Term
-from gpytorch_nkn.interpretation.source import FittedGP, Source, check_one_output, fitted_gp
+from gpytorch_nkn.interpretation.source import FittedGP, check_one_output, fitted_gp
 from gpytorch_nkn.interpretation.units import Units, three_digits
 from gpytorch_nkn.kernels import role_of, spec_of
 from gpytorch_nkn.linalg import gaussian_negative_log_likelihood
@@ -286,17 +286,14 @@ class _Search:
 
 def _finish(found: _State | None, gp: FittedGP, interrupted: bool) -> Simplification:
     assert found is not None
-    kernel = stock_sum(found.parts, gp.targets)
     model = copy_model(found.model)
-    model.covar_module = kernel
-    model.eval()
-    source = Source(kernel, gp.inputs, gp.units)
-    refitted = fitted_gp(model)
+    model.covar_module = stock_sum(found.parts, gp.targets)
+    refitted = replace(fitted_gp(model.eval()), units=gp.units)
     return Simplification(
         kernel=stock_sum(found.parts, gp.targets),  # a copy that the model does not share
         model=model,
-        terms=expand_source(source, split=False).terms,
-        parts=with_posterior_shares(expand_source(source), refitted).terms,
+        terms=expand_source(refitted, split=False).terms,
+        parts=with_posterior_shares(expand_source(refitted), refitted).terms,
         bic=found.value,
         log_density=_log_density(model, gp),
         network_log_density=_log_density(gp.model, gp),
@@ -329,10 +326,6 @@ def words_of(term: Term, units: Units) -> str:
         'a cycle of 12.0'
     """
 
-    def rest_of(*groups: list[Kernel]) -> Term | None:
-        kept = tuple(f for f in term.factors if not any(f in group for group in groups))
-        return replace(term, factors=kept) if kept else None
-
     smooth, cycles, linear, walks, steps, others = (
         [factor for factor in term.factors if role_of(factor) == role]
         for role in ("smooth", "periodic", "linear", "walk", "step", None)
@@ -340,8 +333,8 @@ def words_of(term: Term, units: Units) -> str:
     if others or steps or (walks and not cycles):
         named = (*others, *steps, *walks)
         phrases = [getattr(spec_of(factor), "words", None) for factor in named]
-        if rest := rest_of(others, steps, walks):
-            phrases.append(words_of(rest, units))
+        if rest := tuple(factor for factor in term.factors if factor not in named):
+            phrases.append(words_of(replace(term, factors=rest), units))
         return term.label if None in phrases else " times ".join(map(str, phrases))
     degrees = {1: "linear", 2: "quadratic", 3: "cubic"}
     degree = degrees.get(len(linear), f"degree-{len(linear)}")

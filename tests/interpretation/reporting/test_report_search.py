@@ -165,9 +165,9 @@ class Plain(ExactGP):
 @pytest.mark.parametrize(
     ("model", "options", "error", "message"),
     [
-        (Plain, {}, TypeError, "model of BoTorch"),
-        (lambda: SingleTaskGP(X, torch.cat([Y, Y], 1)), {}, NotImplementedError, "one outcome"),
-        (lambda: SingleTaskGP(*BATCH), {}, NotImplementedError, "got a batch of shape"),
+        (Plain, {}, TypeError, "BoTorch model"),
+        (lambda: SingleTaskGP(X, torch.cat([Y, Y], 1)), {}, NotImplementedError, "one output"),
+        (lambda: SingleTaskGP(*BATCH), {}, NotImplementedError, "got targets of shape"),
         (lambda: SingleTaskGP(X[:2], Y[:2]), {}, ValueError, "at least 3"),
         (MODELS["single"], {"num_initial": 15}, ValueError, "num_initial must be from 0 to 14"),
         (MODELS["single"], {"candidates": X[0]}, ValueError, "candidates must be finite points"),
