@@ -6,6 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 __all__ = ["check_counts", "check_finite", "check_tensors"]
@@ -20,11 +21,14 @@ def check_finite(**values: Tensor) -> None:
 
 
 def check_tensors(**values: Any) -> None:
-    """Raise a TypeError for the first argument that is not a floating-point tensor."""
+    """Raise a TypeError for the first argument that is not a tensor in single or double precision.
+
+    PyTorch has no Cholesky decomposition in half precision.
+    """
     for name, value in values.items():
-        if not isinstance(value, Tensor) or not value.is_floating_point():
+        if not isinstance(value, Tensor) or value.dtype not in (torch.float32, torch.float64):
             got = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            raise TypeError(f"{name} must be a tensor of floating-point numbers, got {got}.")
+            raise TypeError(f"{name} must be a tensor of float32 or float64 numbers, got {got}.")
 
 
 def check_counts(least: int | None, words: Sequence[str] = (), **counts: Any) -> None:

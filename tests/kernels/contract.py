@@ -334,6 +334,37 @@ def check_second_derivatives(s):
                     assert_near(found, expected, f"equal inputs, {path}, diag={diag}")
 
 
+def check_second_derivatives_of_parameters(s):
+    """Along one direction, against central differences of gradients, on both paths."""
+    parameters = [p for p in s.kernel.parameters() if p.requires_grad]
+    directions = [torch.arange(1, p.numel() + 1).to(p).cos().view(p.shape) for p in parameters]
+
+    def slope(create_graph=False):
+        values = dense(s.kernel, s.x1).sum()
+        found = torch.autograd.grad(
+            values, parameters, create_graph=create_graph, allow_unused=True, materialize_grads=True
+        )
+        return torch.cat([gradient.flatten() for gradient in found])
+
+    def shift(step):
+        for parameter, direction in zip(parameters, directions, strict=True):
+            parameter.data.add_(step * direction)
+
+    if not parameters:
+        return
+    for path in ("auto", "plain"):
+        with kernel_evaluation(path):
+            along = slope(True) @ torch.cat([direction.flatten() for direction in directions])
+            found = torch.autograd.grad(along, parameters, allow_unused=True, materialize_grads=True)
+            shift(1e-5)
+            up = slope()
+            shift(-2e-5)
+            expected = (up - slope()) / 2e-5
+            shift(1e-5)
+        found = torch.cat([gradient.flatten() for gradient in found])
+        assert_near(found, expected, f"parameters, {path}")
+
+
 def hessian_of_pair(kernel, x1, x2, diag=False):
     """Second derivatives ``2D x 2D`` of k(x1, x2) by both inputs ``D``."""
 
@@ -500,6 +531,7 @@ PROPERTIES_OF = {
     "derivatives and copies": [
         check_gradients,
         check_second_derivatives,
+        check_second_derivatives_of_parameters,
         check_tracing,
         check_dtypes,
         check_devices,

@@ -22,10 +22,12 @@ from botorch.models.transforms.input import (
     InteractionFeatures,
     Warp,
 )
+from botorch.models.transforms.outcome import Log, StratifiedStandardize
 from botorch.optim import optimize_acqf
 from botorch.posteriors import Posterior
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
+from botorch.settings import propagate_grads
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.settings import cholesky_jitter
 from linear_operator.utils.warnings import NumericalWarning
@@ -80,6 +82,28 @@ def check_gradients_of_points(case: Case):
             expected = (value(points + shift) - value(points - shift)) / (2 * step)
         torch.testing.assert_close(gradient[0, column], expected, rtol=1e-3, atol=1e-5)
     assert gradient.abs().max() > 1e-4
+
+
+def check_gradients_of_parameters(case: Case):
+    """With ``propagate_grads``, gradients through the training data, by finite differences."""
+    if case.on_grid:  # a grid's solutions are always detached
+        return
+    model, points = case.model(), case.points(2)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    directions = [torch.arange(1.0, p.numel() + 1).cos().view(p.shape) for p in parameters]
+
+    def value(step=0.0):
+        model.train()
+        for parameter, direction in zip(parameters, directions, strict=True):
+            parameter.data.add_(step * direction)
+        with propagate_grads(True):
+            posterior = model.eval().posterior(points)
+        return posterior.mean.sum() + posterior.variance.sum()
+
+    found = torch.autograd.grad(value(), parameters, materialize_grads=True, allow_unused=True)
+    along = sum((g * d).sum() for g, d in zip(found, directions, strict=True))
+    up, down = value(1e-5), value(-2e-5)
+    torch.testing.assert_close(along, (up - down).detach() / 2e-5, rtol=1e-3, atol=1e-5)
 
 
 def check_second_derivatives_of_points(case: Case):
@@ -293,6 +317,28 @@ def check_input_transforms(case: Case):
     take(model, plain, ())
     for one, two in zip(moments(model, 10 * points - 3), moments(plain, points), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+
+
+def check_outcome_transforms(case: Case):
+    """A transform of the outcomes, also one that depends on the inputs, is part of predictions."""
+    if case.on_grid:
+        return
+    (inputs, y), points = case.data(), case.points(4)
+    inputs[..., 0], points[..., 0] = inputs[..., 0].round(), points[..., 0].round()
+    y = y - y.min() + 1
+    for transform in (Log(), StratifiedStandardize(0, torch.arange(2))):
+        apart = copy.deepcopy(transform)
+        plain = moved(case.make(inputs, apart(y, X=inputs)[0], outcome_transform=None))
+        try:
+            model = case.make(inputs, y, outcome_transform=transform)
+        except NotImplementedError as error:  # of an ensemble, whose posterior is Gaussian
+            assert case.members and "must be linear" in str(error)
+            continue
+        take(model, plain, ()).load_state_dict(plain.state_dict(), strict=False)
+        posterior = apart.eval().untransform_posterior(plain.posterior(points), X=points)
+        expected = posterior.mean.detach(), posterior.variance.detach()
+        for one, two in zip(moments(model, points), expected, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
 
 
 def check_columns_of_transforms(case: Case):
@@ -759,6 +805,9 @@ def check_gradients_of_acquisitions(case: Case):
 def check_bad_data(case: Case):
     """Values that are no numbers and shapes that do not fit raise an error that names them."""
     inputs, y = case.data()
+    for dtype in (torch.float16, torch.bfloat16):
+        with pytest.raises(TypeError, match=f"float32 or float64 numbers, got {dtype}"):
+            case.make(*case.data(dtype=dtype))
     if case.on_grid:
         with pytest.raises(REFUSALS):
             case.make(inputs[:1], y)
@@ -828,6 +877,7 @@ def _list(value):
 CHECKS = [
     check_posterior,
     check_gradients_of_points,
+    check_gradients_of_parameters,
     check_second_derivatives_of_points,
     check_gradient_posterior,
     check_samples,
@@ -837,6 +887,7 @@ CHECKS = [
     check_subsets,
     check_batches,
     check_input_transforms,
+    check_outcome_transforms,
     check_columns_of_transforms,
     check_predict,
     check_bayesian_optimisation,

@@ -20,7 +20,6 @@ from gpytorch.priors import Prior
 from linear_operator import to_dense
 from torch import Tensor
 
-from gpytorch_nkn.kernels.distances import may_be_differentiated
 from gpytorch_nkn.kernels.evaluation import is_hooked
 from gpytorch_nkn.kernels.formula_kernel import formula_values
 from gpytorch_nkn.kernels.kernel_spec import own_spec
@@ -59,7 +58,7 @@ def kernel_values(
         outputscale = inner.outputscale
         scale = scale * outputscale.view(*outputscale.shape, *[1] * num_entry_dims)
         inner = inner.base_kernel
-    if not params and may_be_differentiated(x1, x2):
+    if not params:
         values = _smooth_values(inner, *_select_both(kernel, x1, x2), diag)
         if values is not None:
             return values * scale

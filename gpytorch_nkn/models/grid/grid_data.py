@@ -39,8 +39,6 @@ class GridData(NamedTuple):
 def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor | None) -> GridData:
     """Check coordinates, values and mask of a grid; see :class:`KroneckerGridGP`."""
     check_tensors(targets=targets)
-    if targets.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"targets must be float32 or float64, got {targets.dtype}.")
     coordinates = check_coordinates(coordinates, targets)
     num_dims = len(coordinates)
     sizes = tuple(part.size(0) for part in coordinates)

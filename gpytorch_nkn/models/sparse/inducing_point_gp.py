@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from botorch.sampling import MCSampler
+from botorch.settings import propagate_grads
+from gpytorch import settings
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -12,7 +14,13 @@ from gpytorch_nkn.linalg import broadcasts
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.structure import check_columns, check_scale
 
-__all__ = ["InducingPointGP"]
+__all__ = ["InducingPointGP", "gradients_of_caches"]
+
+
+def gradients_of_caches() -> torch.set_grad_enabled:
+    """Disable gradients of cached results, unless a setting of GPyTorch or BoTorch asks for them."""
+    wanted = settings.detach_test_caches.off() or propagate_grads.on()
+    return torch.set_grad_enabled(torch.is_grad_enabled() and wanted)
 
 
 class InducingPointGP:

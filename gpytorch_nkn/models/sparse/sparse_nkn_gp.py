@@ -26,7 +26,7 @@ from gpytorch_nkn.models.common import (
 )
 from gpytorch_nkn.models.inducing_points import InducingFeatureKernel, LowRankNormal
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
-from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
+from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP, gradients_of_caches
 from gpytorch_nkn.models.structure import make_kernel
 
 __all__ = ["SparseNKNGP"]
@@ -222,7 +222,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         """Distribution of the whitened function values at the inducing points."""
         posterior: WhitenedPosterior | None = self.prediction_strategy
         if posterior is None:
-            with torch.no_grad():
+            with gradients_of_caches():
                 gp = self.collapsed()
                 posterior = gp.statistics().posterior(gp.noise_variance())
             self.prediction_strategy = posterior

@@ -36,7 +36,7 @@ from gpytorch_nkn.models.common import (
     outcome_transform_for,
 )
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
-from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP
+from gpytorch_nkn.models.sparse.inducing_point_gp import InducingPointGP, gradients_of_caches
 from gpytorch_nkn.models.structure import make_kernel
 
 __all__ = ["VariationalNKNGP"]
@@ -326,12 +326,12 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         if of_inputs is not None:
             before = deepcopy(of_inputs)
         if of_outcomes is not None:
-            targets, _ = of_outcomes.untransform(targets)
+            targets, _ = of_outcomes.untransform(targets, X=inputs)
         keys = nn.Module.load_state_dict(self, state_dict, strict=strict, assign=assign)
         if of_inputs is not None and not of_inputs.equals(before):
             inputs = of_inputs(before.untransform(inputs))
         if of_outcomes is not None:
-            targets, _ = of_outcomes.eval()(targets)
+            targets, _ = of_outcomes.eval()(targets, X=inputs)
         self.model.train_targets = targets.squeeze(-1)
         self.model.train_inputs = (inputs,)
         return keys
@@ -365,7 +365,7 @@ class _CachedVariationalStrategy(VariationalStrategy):
                 x, inducing_points, inducing_values, variational_inducing_covar, diag, **kwargs
             )
         if "whitened_posterior" not in self.__dict__.setdefault("_memoize_cache", {}):
-            with torch.no_grad():
+            with gradients_of_caches():
                 points, kernel = self.inducing_points, self.model.covar_module
                 factor, _ = factorize_inducing(kernel(points).to_dense())
                 root = self._variational_distribution.chol_variational_covar.tril()

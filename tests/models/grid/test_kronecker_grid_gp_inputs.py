@@ -30,13 +30,13 @@ def with_entry(values, value, *index):
 
 
 BAD = {
-    "a list": ({"targets": VALUES.tolist()}, TypeError, "floating-point numbers, got list"),
+    "a list": ({"targets": VALUES.tolist()}, TypeError, "float32 or float64 numbers, got list"),
     "integers": (
         {"targets": torch.ones(4, 5, dtype=torch.long)},
         TypeError,
-        r"floating-point numbers, got torch\.int64",
+        r"float32 or float64 numbers, got torch\.int64",
     ),
-    "half": ({"targets": VALUES.half()}, TypeError, r"float32 or float64, got torch\.float16"),
+    "half": ({"targets": VALUES.half()}, TypeError, r"numbers, got torch\.float16"),
     "infinite": (
         {"targets": with_entry(VALUES, math.inf, 1, 2)},
         ValueError,
