@@ -355,7 +355,9 @@ def check_second_derivatives_of_parameters(s):
     for path in ("auto", "plain"):
         with kernel_evaluation(path):
             along = slope(True) @ torch.cat([direction.flatten() for direction in directions])
-            found = torch.autograd.grad(along, parameters, allow_unused=True, materialize_grads=True)
+            found = torch.autograd.grad(
+                along, parameters, allow_unused=True, materialize_grads=True
+            )
             shift(1e-5)
             up = slope()
             shift(-2e-5)
