@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+import torch
 from botorch.sampling import MCSampler
 from botorch.settings import propagate_grads
 from gpytorch import settings
