@@ -3,7 +3,12 @@
 from gpytorch_nkn.linalg.grid.conjugate_gradients import Solution
 from gpytorch_nkn.linalg.grid.grid_likelihood import GridLikelihood, HeldOutBlocks
 from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply
-from gpytorch_nkn.linalg.grid.partial_kronecker import PartialGrid, PartialKronecker
+from gpytorch_nkn.linalg.grid.partial_kronecker import (
+    PartialGrid,
+    PartialKronecker,
+    put_slices,
+    take_slices,
+)
 
 __all__ = [
     "GridLikelihood",
@@ -13,4 +18,6 @@ __all__ = [
     "PartialKronecker",
     "Solution",
     "kronecker_multiply",
+    "put_slices",
+    "take_slices",
 ]

@@ -12,8 +12,6 @@ from torch import Tensor
 
 __all__ = ["Report", "Solution", "conjugate_gradients", "warn_of_residual"]
 
-Operator = Callable[[Tensor], Tensor]
-
 
 class Solution(NamedTuple):
     """Result of :func:`conjugate_gradients`.
@@ -34,18 +32,19 @@ Report = Callable[[Solution, float, str], None]
 
 
 def conjugate_gradients(
-    matrix: Operator,
+    matrix: Callable[[Tensor], Tensor],
     target: Tensor,
     *,
     num_dims: int,
     start: Tensor | None = None,
-    preconditioner: Operator | None = None,
+    preconditioner: Callable[[Tensor], Tensor] = lambda array: array,
     tolerance: float,
     max_iterations: int,
 ) -> Solution:
     """Solve ``matrix(x) = target`` for symmetric positive definite matrices.
 
-    ``linear_operator.utils.linear_cg`` makes at least ten iterations and returns no residual.
+    ``linear_operator.utils.linear_cg`` returns no residual and makes at least ten iterations, where
+    a warm start often needs three: a training step takes 1.3 to 1.5 times as long with it.
 
     Args:
         matrix: Multiplies arrays ``... x n_1 x ... x n_P``.
@@ -74,7 +73,7 @@ def conjugate_gradients(
         nearer = dot(residual, residual) < dot(target, target)  # whether start is better than zero
         value = torch.where(nearer, start, 0.0)
         residual = torch.where(nearer, residual, target)
-    preconditioned = residual if preconditioner is None else preconditioner(residual)
+    preconditioned = preconditioner(residual)
     direction = preconditioned
     weight = dot(residual, preconditioned)
     best, best_value = float("inf"), value
@@ -88,7 +87,7 @@ def conjugate_gradients(
         step = weight / dot(direction, image).clamp_min(tiny)
         value = value + step * direction
         residual = residual - step * image
-        preconditioned = residual if preconditioner is None else preconditioner(residual)
+        preconditioned = preconditioner(residual)
         new_weight = dot(residual, preconditioned)
         direction = preconditioned + (new_weight / weight.clamp_min(tiny)) * direction
         weight = new_weight

@@ -31,9 +31,6 @@ class _GridLoss:
         max_iterations: Of conjugate gradients.
         report: Called after each solve with the solution, the tolerance and a description; the
             default warns if the solve missed the tolerance.
-
-    Attributes:
-        iterations: Conjugate gradient iterations in all calls.
     """
 
     def __init__(
@@ -46,7 +43,6 @@ class _GridLoss:
     ):
         self.grid, self.tolerance = grid, tolerance
         self.max_iterations, self.report = max_iterations, report
-        self.iterations = 0
 
     def system(
         self, grid: PartialGrid, factors: Sequence[Tensor], noise: Tensor, eigen: KroneckerEigen
@@ -100,7 +96,6 @@ class GridLikelihood(_GridLoss):
             system = self.system(grid, factors, noise, KroneckerEigen(factors))
             weights = system.weights(torch.where(grid.observed, residual, 0.0), self.state)
             self.state = weights.state
-            self.iterations += system.iterations
             counts = grid.num_observed.to(residual)
             determinant, of_spectrum, of_noise = _scaled_log_determinant(system)
             value = 0.5 * (weights.quadratic + determinant + math.log(2 * math.pi) * counts)
@@ -177,9 +172,7 @@ class HeldOutBlocks(_GridLoss):
         """Mean squared error ``...`` of a block, and its gradients (of factors in eigenbases)."""
         (residual, noise, *factors), axes = inputs, tuple(range(-self.num_dims, 0))
         system = self.system(part.grid, factors, noise, eigen)
-        weights = system.weights(torch.where(part.grid.observed, residual, 0.0), part.states[0])
-        alpha, part.states[0] = weights.coefficients, weights.state
-        prediction = eigen.from_basis(alpha * system.spectrum)
+        alpha, prediction = part.predict(system, residual, self.tolerance)
         error = torch.where(part.cells, prediction - residual, 0.0)
         gradients: list[Tensor | None] = []
         if differentiate:
@@ -195,7 +188,6 @@ class HeldOutBlocks(_GridLoss):
                 (gamma * alpha).sum(axes),
                 *system.factor_gradients(gamma, alpha),
             ]
-        self.iterations += system.iterations
         return error.square().sum(axes) / part.size, gradients
 
     @torch.no_grad()
@@ -206,7 +198,7 @@ class HeldOutBlocks(_GridLoss):
         eigen = KroneckerEigen(factors)
         for part in self.parts:
             system = self.system(part.grid, factors, noise, eigen)
-            yield self._predict(part, system, residual, self.tolerance)
+            yield part.predict(system, residual, self.tolerance)[1]
 
     @torch.no_grad()
     def scale(
@@ -223,41 +215,23 @@ class HeldOutBlocks(_GridLoss):
         In each block, the sum of squared errors is divided by the sum of predicted variances of
         new observations, estimated with ``num_probes`` random vectors. Blocks are averaged.
         """
-        axes = tuple(range(-self.num_dims, 0))
-        eigen = KroneckerEigen(factors)
+        axes, eigen = tuple(range(-self.num_dims, 0)), KroneckerEigen(factors)
         generator = torch.Generator().manual_seed(0)
         ratios = []
         for part in self.parts if chosen is None else [self.parts[i] for i in chosen]:
             system = self.system(part.grid, factors, noise, eigen)
-            prediction = self._predict(part, system, residual, min(self.tolerance, _EXACT))
-            error = torch.where(part.cells, prediction - residual, 0.0)
-            errors = error.square().sum(axes)
+            _, prediction = part.predict(system, residual, min(self.tolerance, _EXACT))
+            errors = torch.where(part.cells, prediction - residual, 0.0).square().sum(axes)
             signs = torch.randint(
                 0, 2, (num_probes, *part.cells.shape), generator=generator, device="cpu"
             )
             signs = (2 * signs - 1).to(residual) * part.cells
             lacking = 1 + len(system.batch_shape) + self.num_dims - signs.dim()
             signs = signs[(slice(None), *[None] * max(lacking, 0))]  # s x ... x n_1 x ... x n_P
-            ratios.append(errors / _quadratic_variance(system, signs).mean(0))
+            target = system.grid.restrict(signs)
+            variances = target * system.solve(target, tolerance=_POSITIVE)
+            ratios.append(errors / variances.sum(axes).mean(0))
         return torch.stack(ratios).mean(0)
-
-    @staticmethod
-    def _predict(
-        part: _Block, system: PartialKronecker, residual: Tensor, tolerance: float
-    ) -> Tensor:
-        targets = torch.where(part.grid.observed, residual, 0.0)
-        weights = system.weights(targets, part.states[0], tolerance=tolerance)
-        return system.eigen.from_basis(weights.coefficients * system.spectrum)
-
-
-def _quadratic_variance(system: PartialKronecker, vectors: Tensor) -> Tensor:
-    """Return predicted variances ``s x ...`` of weighted sums of observations at missing cells.
-
-    Weights ``vectors`` are ``s x ... x n_1 x ... x n_P``.
-    """
-    target = system.grid.restrict(vectors)
-    solution = system.solve(target, tolerance=_POSITIVE)
-    return (target * solution.value).sum(tuple(range(-system.num_dims, 0)))
 
 
 def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, Tensor]:
@@ -296,6 +270,15 @@ class _Block:
             raise ValueError("Every block must have an observed cell in every entry of a batch.")
         self.grid = PartialGrid(grid.observed & ~self.cells, grid.num_dims)
         self.states: list[Tensor | None] = [None, None]
+
+    def predict(
+        self, system: PartialKronecker, residual: Tensor, tolerance: float
+    ) -> tuple[Tensor, Tensor]:
+        """Weights of the cells outside of the block, in the eigenbasis, and predictions."""
+        targets = torch.where(self.grid.observed, residual, 0.0)
+        weights = system.weights(targets, self.states[0], tolerance=tolerance)
+        self.states[0] = weights.state
+        return weights.coefficients, system.eigen.from_basis(weights.coefficients * system.spectrum)
 
 
 def _from_basis(eigen: KroneckerEigen) -> list[Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 
 import torch
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
+from torch.nn.functional import pad
 
-__all__ = ["KroneckerEigen", "kronecker_multiply", "paired_sum", "symmetric_eigen"]
+__all__ = ["KroneckerEigen", "kronecker_multiply", "symmetric_eigen"]
 
 _SPLIT_SIZE = 32  # smallest number of rows for which two half-size eigenproblems are cheaper
 _ROUNDING = 100  # largest asymmetry due to rounding, in machine precisions
@@ -26,47 +27,28 @@ def kronecker_multiply(factors: Sequence[Tensor], array: Tensor) -> Tensor:
     Returns:
         ``... x m_1 x ... x m_P``.
     """
+    num_dims = len(factors)
     # Start with dimensions that shrink most, so that later products are smaller.
-    order = sorted(range(len(factors)), key=lambda d: factors[d].size(-2) / factors[d].size(-1))
-    for dim in order:
-        array = _multiply_dimension(factors[dim], array, dim, len(factors))
-    return array
-
-
-def _multiply_dimension(factor: Tensor, array: Tensor, dim: int, num_dims: int) -> Tensor:
-    shape = array.shape[array.dim() - num_dims :]
-    batch = array.shape[: array.dim() - num_dims]
-    before, after = shape[:dim].numel(), shape[dim + 1 :].numel()
-    if after == 1:
-        result = array.reshape(*batch, before, shape[dim]) @ factor.mT
-    elif before == 1:
-        result = factor @ array.reshape(*batch, shape[dim], after)
-    else:
-        flat = array.reshape(*batch, before, shape[dim], after)
-        result = factor.unsqueeze(-3) @ flat
-    if factor.dim() > 2:
+    for dim in sorted(range(num_dims), key=lambda d: factors[d].size(-2) / factors[d].size(-1)):
+        factor = factors[dim]
+        batch, shape = array.shape[:-num_dims], array.shape[-num_dims:]
+        before, after = shape[:dim], shape[dim + 1 :]
+        if after.numel() == 1:
+            result = array.reshape(*batch, before.numel(), shape[dim]) @ factor.mT
+        else:
+            flat = array.reshape(*batch, before.numel(), shape[dim], after.numel())
+            result = factor.unsqueeze(-3) @ flat
         batch = torch.broadcast_shapes(batch, factor.shape[:-2])
-    return result.reshape(*batch, *shape[:dim], factor.size(-2), *shape[dim + 1 :])
-
-
-def paired_sum(left: Tensor, right: Tensor, dim: int, num_dims: int) -> Tensor:
-    """Contract arrays over all dimensions but ``dim``: ``sum_r left[i, r] right[j, r]``.
-
-    Arrays are ``... x n_1 x ... x n_P``, results ``... x n_dim x n_dim``.
-    """
-    if num_dims == 1:
-        return left.unsqueeze(-1) * right.unsqueeze(-2)
-    first, second = (
-        array.movedim(dim - num_dims, -num_dims).flatten(1 - num_dims) for array in (left, right)
-    )
-    return first @ second.mT
+        array = result.reshape(*batch, *before, factor.size(-2), *after)
+    return array
 
 
 def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return unordered eigenvalues and orthonormal eigenvectors of symmetric matrices.
 
     A centrosymmetric matrix, such as that of a stationary kernel on a regular grid, has even and
-    odd eigenvectors. Computing them separately takes a quarter of the time.
+    odd eigenvectors. Two problems of half the size are faster: a training step on 1024 x 1024 cells
+    takes 1.4 times as long without them.
 
     Args:
         matrix: Symmetric matrices ``... x n x n``.
@@ -78,31 +60,20 @@ def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     matrices.
     """
     n = matrix.size(-1)
-    half, odd = n // 2, n % 2
-    rounding = _ROUNDING * torch.finfo(matrix.dtype).eps
-    if n < _SPLIT_SIZE or matrix.requires_grad:
+    rounding = _ROUNDING * torch.finfo(matrix.dtype).eps * matrix.abs().max()
+    if n < _SPLIT_SIZE or not bool((matrix - matrix.flip(-1, -2)).abs().max() <= rounding):
         return _eigh(matrix)
-    difference = (matrix[..., :half, :] - matrix[..., n - half :, :].flip(-1, -2)).abs().max()
-    if not bool(difference <= rounding * matrix.abs().max()):
-        return _eigh(matrix)
-    upper, across = matrix[..., :half, :half], matrix[..., :half, n - half :].flip(-1)
-    even, uneven = upper + across, upper - across
-    if odd:
-        side = math.sqrt(2) * matrix[..., :half, half : half + 1]
-        center = matrix[..., half : half + 1, half : half + 1]
-        even = torch.cat([torch.cat([even, side], -1), torch.cat([side.mT, center], -1)], -2)
-    even_values, even_vectors = _eigh(even)
-    odd_values, odd_vectors = _eigh(uneven)
-    scale = math.sqrt(0.5)
-    vectors = matrix.new_zeros(matrix.shape)
-    split = half + odd
-    vectors[..., :half, :split] = scale * even_vectors[..., :half, :]
-    vectors[..., n - half :, :split] = scale * even_vectors[..., :half, :].flip(-2)
-    if odd:
-        vectors[..., half, :split] = even_vectors[..., half, :]
-    vectors[..., :half, split:] = scale * odd_vectors
-    vectors[..., n - half :, split:] = -scale * odd_vectors.flip(-2)
-    return torch.cat([even_values, odd_values], -1), vectors
+    values, vectors = [], []
+    for sign, size in ((1, n - n // 2), (-1, n // 2)):
+        scale = matrix.new_ones(size)
+        if 2 * size > n:
+            scale[-1] = math.sqrt(0.5)  # the middle row and column are their own mirror images
+        folded = (matrix + sign * matrix.flip(-1))[..., :size, :size]
+        own, halves = _eigh(folded * scale * scale.unsqueeze(-1))
+        halves = pad(math.sqrt(0.5) * scale.unsqueeze(-1) * halves, (0, 0, 0, n - size))
+        values.append(own)
+        vectors.append(halves + sign * halves.flip(-2))
+    return torch.cat(values, -1), torch.cat(vectors, -1)
 
 
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,16 +113,17 @@ class KroneckerEigen:
         self.values = [values.clamp_min(0.0) for values, _ in pairs]
         self.vectors = [vectors for _, vectors in pairs]
         self.transposed = [vectors.mT.contiguous() for _, vectors in pairs]
-        self.products = self._product(range(len(pairs)))
+        last = len(pairs) - 1
+        self._along = [
+            values.reshape(*values.shape[:-1], *[1] * dim, -1, *[1] * (last - dim))
+            for dim, values in enumerate(self.values)
+        ]
+        self.products = self.others(None)
 
-    @property
-    def num_dims(self) -> int:
-        """Number of factors ``P``."""
-        return len(self.values)
-
-    def others(self, dim: int) -> Tensor:
+    def others(self, dim: int | None) -> Tensor:
         """Products of the eigenvalues of all factors but one, whose dimension has size 1."""
-        return self._product(d for d in range(self.num_dims) if d != dim)
+        parts = [values for d, values in enumerate(self._along) if d != dim]
+        return reduce(torch.mul, parts, self.values[0].new_ones(()))
 
     def to_basis(self, array: Tensor) -> Tensor:
         """Coefficients of an array ``... x n_1 x ... x n_P`` in the eigenbasis."""
@@ -160,15 +132,3 @@ class KroneckerEigen:
     def from_basis(self, array: Tensor) -> Tensor:
         """The array with given coefficients in the eigenbasis."""
         return kronecker_multiply(self.vectors, array)
-
-    def _product(self, dims: Iterable[int]) -> Tensor:
-        parts = [self._in_dimension(dim) for dim in dims]
-        if not parts:
-            return torch.ones_like(self.values[0][..., :1])  # a single factor has no others
-        return reduce(torch.mul, parts)
-
-    def _in_dimension(self, dim: int) -> Tensor:
-        values = self.values[dim]
-        shape = [1] * self.num_dims
-        shape[dim] = values.size(-1)
-        return values.reshape(*values.shape[:-1], *shape)

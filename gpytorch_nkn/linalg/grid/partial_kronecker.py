@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from gpytorch_nkn.linalg.grid.conjugate_gradients import (
     Report,
-    Solution,
     conjugate_gradients,
     warn_of_residual,
 )
-from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply, paired_sum
+from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply
 
-__all__ = ["PartialGrid", "PartialKronecker", "Weights"]
+__all__ = ["PartialGrid", "PartialKronecker", "put_slices", "take_slices"]
 
 _CHUNK_ELEMENTS = 2**23  # elements of a temporary array
 _SPARE = 1.5  # largest box of missing cells, in missing cells, that is inverted as a whole
@@ -52,13 +53,8 @@ class PartialGrid:
         if bool((self.num_observed == 0).any()):
             raise ValueError("Every grid of a batch must have an observed cell.")
         gone = ~observed.reshape(-1, *self.shape).all(0)
-        self.rows = []
-        for dim in range(num_dims):
-            others = [d for d in range(num_dims) if d != dim]
-            along = gone.any(dim=others) if others else gone
-            self.rows.append(along.nonzero()[:, 0])
+        self.rows = [index.unique() for index in gone.nonzero().unbind(-1)]
         self.missing = self.restrict(~observed)
-        self._all_missing = bool(self.missing.all())
 
     @property
     def is_complete(self) -> bool:
@@ -67,25 +63,34 @@ class PartialGrid:
 
     def restrict(self, array: Tensor) -> Tensor:
         """Restrict an array ``... x n_1 x ... x n_P`` to the sub-grid ``... x h_1 x ... x h_P``."""
-        for dim, rows in enumerate(self.rows):
-            array = array.index_select(dim - self.num_dims, rows)
-        return array
+        return take_slices(array, self.rows)
 
     def only_missing(self, array: Tensor) -> Tensor:
         """Zero out the observed cells of an array ``... x h_1 x ... x h_P``."""
-        return array if self._all_missing else array * self.missing
+        return array * self.missing
 
     def only_observed(self, array: Tensor) -> Tensor:
         """Zero out the missing cells of an array ``... x n_1 x ... x n_P``."""
-        return array if self.is_complete else array * self.observed
+        return array * self.observed
 
     def embed(self, array: Tensor) -> Tensor:
         """Embed an array ``... x h_1 x ... x h_P`` on the sub-grid in zeros on the grid."""
-        batch = array.shape[: array.dim() - self.num_dims]
-        whole = array.new_zeros(*batch, *self.shape)
-        index: tuple[Any, ...] = torch.meshgrid(*self.rows, indexing="ij")
-        whole[(..., *index)] = array
-        return whole
+        return put_slices(array, self.rows, self.shape)
+
+
+def take_slices(array: Tensor, rows: Sequence[Tensor]) -> Tensor:
+    """Select slices of each of the last dimensions of an array ``... x n_1 x ... x n_P``."""
+    for dim, index in enumerate(rows):
+        array = array.index_select(dim - len(rows), index)
+    return array
+
+
+def put_slices(array: Tensor, rows: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """Return zeros ``... x n_1 x ... x n_P`` with an array at some slices of each dimension."""
+    whole = array.new_zeros(*array.shape[: -len(rows)], *sizes)
+    index: tuple[Any, ...] = torch.meshgrid(*rows, indexing="ij")
+    whole[(..., *index)] = array
+    return whole
 
 
 class Weights(NamedTuple):
@@ -124,7 +129,6 @@ class PartialKronecker:
 
     Attributes:
         batch_shape: Batch shape of the systems.
-        iterations: Conjugate gradient iterations of all solves.
         expand: Rows of the eigenvectors on the sub-grid of the missing cells.
 
     Reference: Sun et al. (2018), appendix J.4, whose model this is.
@@ -148,28 +152,17 @@ class PartialKronecker:
         self.noise = noise.detach()[(..., *[None] * grid.num_dims)]
         self.spectrum = self.eigen.products
         self.inverse = (self.spectrum + self.noise).reciprocal()
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
-        self.report = report
-        self.iterations = 0
+        self.tolerance, self.max_iterations, self.report = tolerance, max_iterations, report
         own = self.inverse.shape[: self.inverse.dim() - grid.num_dims]
         self.batch_shape = torch.broadcast_shapes(own, grid.batch_shape)
-        self.expand = [
-            q.index_select(-2, r) for q, r in zip(self.eigen.vectors, grid.rows, strict=True)
-        ]
+        pairs = list(zip(self.eigen.vectors, self.factors, grid.rows, strict=True))
+        self.expand = [q.index_select(-2, rows) for q, _, rows in pairs]
         self._contract = [q.mT.contiguous() for q in self.expand]
-        self._prior = [
-            k.index_select(-2, r).index_select(-1, r)
-            for k, r in zip(self.factors, grid.rows, strict=True)
-        ]
-
-    def to_basis(self, array: Tensor) -> Tensor:
-        """Eigenbasis coefficients of an array on the sub-grid of the missing cells."""
-        return kronecker_multiply(self._contract, array)
+        self._prior = [k.index_select(-2, rows).index_select(-1, rows) for _, k, rows in pairs]
 
     def multiply(self, array: Tensor) -> Tensor:
-        r"""Multiply by :math:`(A^{-1})_{hh}`."""
-        basis = self.to_basis(array) * self.inverse
+        r"""Multiply an array on the sub-grid of the missing cells by :math:`(A^{-1})_{hh}`."""
+        basis = kronecker_multiply(self._contract, array) * self.inverse
         return self.grid.only_missing(kronecker_multiply(self.expand, basis))
 
     def _precondition(self, array: Tensor) -> Tensor:
@@ -177,38 +170,35 @@ class PartialKronecker:
         return smooth + self.noise * array
 
     def solve(
-        self, target: Tensor, start: Tensor | None = None, *, tolerance: float | None = None
-    ) -> Solution:
-        r"""Solve with :math:`(A^{-1})_{hh}`.
+        self,
+        target: Tensor,
+        start: Tensor | None = None,
+        *,
+        tolerance: float | None = None,
+        what: str = "Covariances with the observed cells",
+    ) -> Tensor:
+        r"""Solve with :math:`(A^{-1})_{hh}`, and report the residual.
 
         Args:
             target: ``... x h_1 x ... x h_P``, zero at observed cells.
             start: Initial solution.
             tolerance: Replaces the tolerance of the system.
+            what: Description for the report.
         """
         tolerance = self.tolerance if tolerance is None else tolerance
-        lead = target.shape[: target.dim() - self.num_dims]
-        if self.batch_shape:
-            lead = torch.broadcast_shapes(lead, self.batch_shape)
-            target = target.expand(*lead, *target.shape[target.dim() - self.num_dims :])
-        if start is not None and start.shape != target.shape:
-            start = None
+        cells = target.shape[-self.num_dims :]
+        batch = torch.broadcast_shapes(target.shape[: -self.num_dims], self.batch_shape)
+        target = target.expand(*batch, *cells)
         solution = conjugate_gradients(
             self.multiply,
             target,
             num_dims=self.num_dims,
-            start=start,
+            start=start if start is not None and start.shape == target.shape else None,
             preconditioner=self._precondition,
             tolerance=tolerance,
             max_iterations=self.max_iterations,
         )
-        self.iterations += solution.iterations
-        return solution
-
-    def checked_solve(self, target: Tensor) -> Tensor:
-        """Return the solution of :meth:`solve`, after a call of ``report``."""
-        solution = self.solve(target)
-        self.report(solution, self.tolerance, "Covariances with the observed cells")
+        self.report(solution, tolerance, what)
         return solution.value
 
     def weights(
@@ -221,21 +211,20 @@ class PartialKronecker:
             start: The state of an earlier solve with similar hyperparameters.
             tolerance: Replaces the tolerance of the system.
         """
-        axes = tuple(range(-self.num_dims, 0))
-        if self.grid.is_complete:
-            basis = self.eigen.to_basis(targets)
-            coefficients = basis * self.inverse
-            return Weights(coefficients, None, (basis * coefficients).sum(axes))
-        basis = self.eigen.to_basis(targets)
-        image = kronecker_multiply(self.expand, basis * self.inverse)
-        solution = self.solve(-self.grid.only_missing(image), start, tolerance=tolerance)
-        basis = basis + self.to_basis(solution.value)
+        basis, state = self.eigen.to_basis(targets), None
+        if not self.grid.is_complete:
+            image = kronecker_multiply(self.expand, basis * self.inverse)
+            state = self.solve(
+                -self.grid.only_missing(image),
+                start,
+                tolerance=tolerance,
+                what="The observed cells",
+            )
+            basis = basis + kronecker_multiply(self._contract, state)
         coefficients = basis * self.inverse
         # The minimum over f of the quadratic form: the error is of second order in f.
-        quadratic = (basis * coefficients).sum(axes)
-        tolerance = self.tolerance if tolerance is None else tolerance
-        self.report(solution, tolerance, "The observed cells")
-        return Weights(coefficients, solution.value, quadratic)
+        quadratic = (basis * coefficients).sum(tuple(range(-self.num_dims, 0)))
+        return Weights(coefficients, state, quadratic)
 
     def continued(
         self, array: Tensor, start: Tensor | None = None, *, tolerance: float | None = None
@@ -250,11 +239,10 @@ class PartialKronecker:
         Returns:
             Coefficients of the continued array in the eigenbasis, and the state.
         """
-        tolerance = self.tolerance if tolerance is None else tolerance
-        solution = self.solve(self.grid.restrict(array), start, tolerance=tolerance)
-        coefficients = self.to_basis(solution.value) * self.inverse
-        self.report(solution, tolerance, "The missing cells")
-        return coefficients, solution.value
+        state = self.solve(
+            self.grid.restrict(array), start, tolerance=tolerance, what="The missing cells"
+        )
+        return kronecker_multiply(self._contract, state) * self.inverse, state
 
     def factor_gradients(self, left: Tensor, right: Tensor) -> list[Tensor]:
         r"""Differentiate :math:`a^\top (K_1 \otimes \dots \otimes K_P) b` for each factor.
@@ -265,9 +253,14 @@ class PartialKronecker:
         Returns:
             Symmetric matrices ``... x n_p x n_p`` in the eigenbasis.
         """
+
+        def unfold(array: Tensor, dim: int) -> Tensor:  # ... x n_dim x (other dimensions)
+            array = array.movedim(dim - self.num_dims, -self.num_dims)
+            return array.reshape(*array.shape[: 1 - self.num_dims or None], -1)
+
         gradients = []
         for dim in range(self.num_dims):
-            part = paired_sum(left * self.eigen.others(dim), right, dim, self.num_dims)
+            part = unfold(left * self.eigen.others(dim), dim) @ unfold(right, dim).mT
             gradients.append(part if left is right else 0.5 * (part + part.mT))
         return gradients
 
@@ -285,58 +278,41 @@ class PartialKronecker:
 
     def cells(self, of_holes: bool) -> Tensor:
         """Mask ``B x u`` of missing cells of the sub-grid, or of observed cells of the grid."""
-        grid = self.grid
-        mask = grid.missing if of_holes else grid.observed
-        sizes = mask.shape[mask.dim() - grid.num_dims :]
-        return mask.expand(*self.batch_shape, *sizes).reshape(-1, sizes.numel())
+        mask = self.grid.missing if of_holes else self.grid.observed
+        mask = mask.flatten(-self.num_dims)
+        return mask.expand(*self.batch_shape, -1).reshape(-1, mask.size(-1))
 
     def dense_matrices(self, of_holes: bool) -> Iterator[Tensor]:
         r"""Yield :math:`(A^{-1})_{hh}` or :math:`A_{oo}` of each batch entry."""
         for number, mask in enumerate(self.cells(of_holes)):
-            if not of_holes:
-                yield self._observed_dense(number, mask)
-            elif mask.numel() > _SPARE * int(mask.sum()):
-                yield self._by_columns(number, mask)
-            else:
-                yield self._by_squares(number, mask)
-
-    def _by_squares(self, number: int, mask: Tensor) -> Tensor:
-        """Compute the matrix from products of pairs of eigenvector rows, by dimension."""
-        rows = [self._entry(part, number, 2) for part in self.expand]
-        squares = [(q.unsqueeze(-2) * q.unsqueeze(-3)).flatten(-3, -2) for q in rows]
-        inverse = self._entry(self.inverse, number, self.num_dims)
-        whole = kronecker_multiply(squares, inverse)  # h_1^2 x ... x h_P^2
-        sizes = [part.size(-2) for part in rows]
-        whole = whole.reshape([size for size in sizes for _ in range(2)])
-        whole = whole.permute(*range(0, 2 * len(sizes), 2), *range(1, 2 * len(sizes), 2))
-        whole = whole.reshape(mask.numel(), mask.numel())
-        return whole if bool(mask.all()) else whole[mask][:, mask]
+            yield (self._missing_dense if of_holes else self._observed_dense)(number, mask)
 
     def _observed_dense(self, number: int, mask: Tensor) -> Tensor:
         index = torch.unravel_index(mask.nonzero()[:, 0], self.grid.shape)
-        matrix = torch.ones((), dtype=self.inverse.dtype, device=self.inverse.device)
-        for factor, own in zip(self.factors, index, strict=True):
-            one = self._entry(factor, number, 2)
-            matrix = matrix * one[own.unsqueeze(-1), own.unsqueeze(0)]
-        noise = self._entry(self.noise, number, self.num_dims).reshape(())
-        matrix.diagonal().add_(noise)
+        pairs = zip(self.factors, index, strict=True)
+        matrix = reduce(torch.mul, (self._entry(f, number, 2)[i][:, i] for f, i in pairs))
+        matrix.diagonal().add_(self._entry(self.noise, number, self.num_dims).reshape(()))
         return matrix
 
-    def _by_columns(self, number: int, mask: Tensor) -> Tensor:
-        """Compute the matrix from products with unit vectors, in chunks."""
+    def _missing_dense(self, number: int, mask: Tensor) -> Tensor:
+        rows = [self._entry(part, number, 2) for part in self.expand]
+        inverse = self._entry(self.inverse, number, self.num_dims)
+        sizes = [part.size(-2) for part in rows]
         indices = mask.nonzero()[:, 0]
-        batch = self.batch_shape
-        cells = [rows.numel() for rows in self.grid.rows]
-        chunk = max(1, _CHUNK_ELEMENTS // max(1, self.inverse.numel() * max(1, batch.numel())))
-        columns = [self.inverse.new_zeros(0, len(indices))]
-        for some in indices.split(chunk):
-            units = torch.zeros(
-                len(some), batch.numel(), len(mask), dtype=self.inverse.dtype, device=mask.device
-            )
-            units[torch.arange(len(some), device=mask.device), number, some] = 1.0
-            image = self.multiply(units.view(len(some), *batch, *cells))
-            columns.append(image.reshape(len(some), batch.numel(), len(mask))[:, number, mask])
-        return torch.cat(columns)
+        if len(mask) > _SPARE * len(indices):  # products with unit vectors, in chunks
+            transposed = [part.mT for part in rows]
+            columns = []
+            for some in indices.split(max(1, _CHUNK_ELEMENTS // inverse.numel())):
+                units = one_hot(some, len(mask)).to(inverse).view(-1, *sizes)
+                basis = kronecker_multiply(transposed, units) * inverse
+                columns.append(kronecker_multiply(rows, basis).flatten(1)[:, indices])
+            return torch.cat(columns)
+        # The whole box at once, from products of pairs of eigenvector rows in each dimension.
+        squares = [(q.unsqueeze(-2) * q.unsqueeze(-3)).flatten(-3, -2) for q in rows]
+        whole = kronecker_multiply(squares, inverse)  # h_1^2 x ... x h_P^2
+        whole = whole.reshape([size for size in sizes for _ in range(2)])
+        whole = whole.permute(*range(0, 2 * len(sizes), 2), *range(1, 2 * len(sizes), 2))
+        return whole.reshape(len(mask), len(mask))[indices][:, indices]
 
     def _entry(self, tensor: Tensor, number: int, event_dims: int) -> Tensor:
         """Return one batch entry of a tensor that broadcasts to the batch."""

@@ -35,7 +35,6 @@ def test_holes_are_solved_in_few_iterations_whatever_the_noise():
             max_iterations=60,
         )
         own.weights(targets)  # a warning would fail the test
-        assert 0 < own.iterations <= 60
 
 
 @pytest.mark.parametrize(
