@@ -280,7 +280,8 @@ class PartialKronecker:
         """Mask ``B x u`` of missing cells of the sub-grid, or of observed cells of the grid."""
         mask = self.grid.missing if of_holes else self.grid.observed
         mask = mask.flatten(-self.num_dims)
-        return mask.expand(*self.batch_shape, -1).reshape(-1, mask.size(-1))
+        size = mask.size(-1)
+        return mask.expand(*self.batch_shape, size).reshape(self.batch_shape.numel(), size)
 
     def dense_matrices(self, of_holes: bool) -> Iterator[Tensor]:
         r"""Yield :math:`(A^{-1})_{hh}` or :math:`A_{oo}` of each batch entry."""

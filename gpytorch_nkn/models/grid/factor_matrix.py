@@ -7,15 +7,10 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.evaluation import (
-    describe,
-    is_compiled,
-    program_matrix,
-    unwrap_scales,
-)
+from gpytorch_nkn.kernels.evaluation import describe, is_compiled, program_matrix, unwrap_scales
 from gpytorch_nkn.linalg import to_dense
 
-__all__ = ["factor_diagonal", "factor_matrix", "toeplitz"]
+__all__ = ["factor_diagonal", "factor_matrix"]
 
 
 def factor_matrix(kernel: Kernel, x: Tensor) -> Tensor:
@@ -24,17 +19,21 @@ def factor_matrix(kernel: Kernel, x: Tensor) -> Tensor:
     For a stationary kernel and one column of equal steps the matrix is built from its first row.
     The middle row checks this, because GPyTorch calls every kernel with a lengthscale stationary.
     """
-    if kernel.is_stationary and _is_regular(x):
-        middle = x.size(0) // 2
-        rows = kernel(x[[0, middle]], x).to_dense()
-        lags = (torch.arange(x.size(0), device=x.device) - middle).abs()
-        with torch.no_grad():
-            difference = (rows[..., 1, :] - rows[..., 0, lags]).abs().amax()
-            tolerance = 1e4 * torch.finfo(x.dtype).eps * rows[..., 0, 0].abs().amax()
-        if bool(difference <= tolerance):
-            return toeplitz(rows[..., 0, :])
+    n, eps, steps = x.size(0), torch.finfo(x.dtype).eps, x.diff(dim=0)
+    regular = x.size(-1) == 1 and n > 2
+    if kernel.is_stationary and regular and _is_small(steps - steps.mean(), 16 * eps * x):
+        rows = kernel(x[[0, n // 2]], x).to_dense()
+        index = torch.arange(n, device=x.device)
+        lags = (index.unsqueeze(-1) - index).abs()
+        difference = rows[..., 1, :] - rows[..., 0, lags[n // 2]]
+        if _is_small(difference, 1e4 * eps * rows[..., 0, 0]):
+            return rows[..., 0, :][..., lags]
     compiled = _compiled_matrix(kernel, x)
     return kernel(x).to_dense() if compiled is None else compiled
+
+
+def _is_small(difference: Tensor, scale: Tensor) -> bool:
+    return bool(difference.detach().abs().max() <= scale.detach().abs().max())
 
 
 def factor_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
@@ -44,39 +43,17 @@ def factor_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     return kernel(x[(None,) * len(shape)], diag=True)
 
 
-def toeplitz(row: Tensor) -> Tensor:
-    """Return symmetric Toeplitz matrices ``... x n x n`` given their first rows ``... x n``."""
-    n = row.size(-1)
-    both = torch.cat([row.flip(-1), row[..., 1:]], -1)  # lags n - 1 to 0 to n - 1
-    index = torch.arange(n - 1, 2 * n - 1, device=row.device)
-    index = index.unsqueeze(0) - torch.arange(n, device=row.device).unsqueeze(-1)
-    return both[..., index]
-
-
-def _is_regular(coordinates: Tensor) -> bool:
-    """Whether coordinates ``n x c`` are one column of equal steps."""
-    if coordinates.size(-1) != 1 or coordinates.size(0) < 3:
-        return False
-    x = coordinates[:, 0]
-    rounding = 16 * torch.finfo(x.dtype).eps * x.abs().max()
-    return bool((x.diff() - (x[-1] - x[0]) / (len(x) - 1)).abs().max() <= rounding)
-
-
 def _compiled_matrix(kernel: Kernel, x: Tensor) -> Tensor | None:
     """Compute a network's float32 matrix in float64 by compiled code; None if that cannot."""
     network, scales = unwrap_scales(kernel)
-    if (
-        x.dtype != torch.float32
-        or x.device.type != "cpu"
-        or type(network) is not NeuralKernelNetwork
-        or kernel.active_dims is not None
-        or network.active_dims is not None
-        or not is_compiled()
-    ):
+    ordinary = type(network) is NeuralKernelNetwork and x.device.type == "cpu" and is_compiled()
+    if not ordinary or x.dtype != torch.float32:
+        return None
+    if kernel.active_dims is not None or network.active_dims is not None:
         return None
     described = describe(network, x.size(-1), scales)
     theta = None if described is None else described[1].values()
-    if described is None or theta is None or theta.dtype != x.dtype:
+    if described is None or theta is None:
         return None
     matrix = program_matrix(described[0], theta.double(), (x.double(),))
     return None if matrix is None else to_dense(matrix).to(x.dtype)

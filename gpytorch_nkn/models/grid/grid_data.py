@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from botorch.models.model import Model
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
-from botorch.posteriors import GPyTorchPosterior
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from gpytorch_nkn.linalg import check_tensors
+from gpytorch_nkn.linalg.grid import take_slices
 
-__all__ = [
-    "GridData",
-    "check_coordinates",
-    "check_grid",
-    "check_kernels",
-    "standardize",
-    "transform_outcomes",
-    "untransform_moments",
-]
+__all__ = ["GridData", "check_coordinates", "check_grid", "check_kernels", "transform_outcomes"]
 
 
 class GridData(NamedTuple):
@@ -40,11 +29,10 @@ def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor |
     """Check coordinates, values and mask of a grid; see :class:`KroneckerGridGP`."""
     check_tensors(targets=targets)
     coordinates = check_coordinates(coordinates, targets)
-    num_dims = len(coordinates)
     sizes = tuple(part.size(0) for part in coordinates)
-    if tuple(targets.shape[-num_dims:]) != sizes:
+    if tuple(targets.shape[-len(sizes) :]) != sizes:
         raise ValueError(
-            f"The last {num_dims} dimensions of targets must have the sizes {sizes} of the "
+            f"The last {len(sizes)} dimensions of targets must have the sizes {sizes} of the "
             f"coordinates, got targets of shape {tuple(targets.shape)}."
         )
     gone = targets.isnan()
@@ -62,44 +50,31 @@ def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor |
     observed = ~gone
     if bool(targets[observed].isinf().any()):
         raise ValueError("targets must be finite or NaN (missing), got infinite values.")
-    counts = observed.flatten(-num_dims).sum(-1)
+    counts = observed.flatten(-len(sizes)).sum(-1)
     if bool((counts < 2).any()):
         raise ValueError(
             "Every entry of the batch needs at least 2 observed cells, got "
-            f"{int(counts.min())} of {targets.shape[-num_dims:].numel()}."
+            f"{int(counts.min())} of {targets.shape[-len(sizes) :].numel()}."
         )
-    seen = observed.reshape(-1, *sizes).any(0)
-    kept = []
-    for dim in range(num_dims):
-        others = [d for d in range(num_dims) if d != dim]
-        kept.append((seen.any(dim=others) if others else seen).nonzero()[:, 0])
-    targets = torch.where(observed, targets, 0.0)
-    for dim, rows in enumerate(kept):
-        targets = targets.index_select(dim - num_dims, rows)
-        observed = observed.index_select(dim - num_dims, rows)
-    return GridData(coordinates, kept, targets, observed)
+    kept = [index.unique() for index in observed.reshape(-1, *sizes).any(0).nonzero().unbind(-1)]
+    targets = take_slices(torch.where(observed, targets, 0.0), kept)
+    return GridData(coordinates, kept, targets, take_slices(observed, kept))
 
 
 def check_coordinates(coordinates: Sequence[Tensor], like: Tensor) -> list[Tensor]:
-    """Check coordinates; returns ``n_p x c_p`` of each dimension, as tensors like the targets."""
+    """Return ``n_p x c_p`` of each dimension, copies with the dtype and device of the targets."""
     if isinstance(coordinates, Tensor) or len(coordinates) == 0:
         got = tuple(coordinates.shape) if isinstance(coordinates, Tensor) else coordinates
         raise ValueError(f"coordinates must be one tensor per dimension of the grid, got {got}.")
     checked = []
     for number, part in enumerate(coordinates):
-        part = torch.as_tensor(part)
+        part = torch.as_tensor(part).to(like, copy=True)
         part = part.unsqueeze(-1) if part.dim() == 1 else part
         if part.dim() != 2 or 0 in part.shape:
             raise ValueError(
                 f"The coordinates of dimension {number} must be of shape n or n x c, got "
                 f"{tuple(part.shape)}."
             )
-        if part.is_floating_point() and part.dtype != like.dtype:
-            raise TypeError(
-                f"Coordinates and targets must be of one dtype, got {part.dtype} in dimension "
-                f"{number} and {like.dtype}."
-            )
-        part = part.to(like, copy=True)
         if not bool(part.isfinite().all()):
             raise ValueError(f"The coordinates of dimension {number} must be finite.")
         checked.append(part)
@@ -108,20 +83,15 @@ def check_coordinates(coordinates: Sequence[Tensor], like: Tensor) -> list[Tenso
 
 def check_kernels(kernels: Sequence[Kernel], coordinates: Sequence[Tensor]) -> list[Kernel]:
     """Return one kernel for each dimension of a grid with coordinates ``n_p x c_p``."""
-    if isinstance(kernels, Kernel):
-        raise TypeError(
-            f"kernels must be a list of one kernel for each of {len(coordinates)} dimensions, got "
-            f"one {type(kernels).__name__}."
-        )
-    kernels = list(kernels)
-    for kernel in kernels:
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"kernels must be gpytorch.kernels.Kernel, got {kernel!r}.")
-    if len(kernels) != len(coordinates):
+    if isinstance(kernels, Kernel) or len(kernels) != len(coordinates):
+        got = f"one {type(kernels).__name__}" if isinstance(kernels, Kernel) else len(kernels)
         raise ValueError(
-            f"Expected one kernel for each of {len(coordinates)} dimensions, got {len(kernels)}."
+            f"kernels must be a list of one kernel for each of {len(coordinates)} dimensions, got "
+            f"{got}."
         )
     for number, (kernel, x) in enumerate(zip(kernels, coordinates, strict=True)):
+        if not isinstance(kernel, Kernel):
+            raise TypeError(f"kernels must be gpytorch.kernels.Kernel, got {kernel!r}.")
         for part in [kernel, *kernel.sub_kernels()]:
             dims = part.active_dims
             if dims is not None and int(dims.max()) >= x.size(-1):
@@ -133,67 +103,34 @@ def check_kernels(kernels: Sequence[Kernel], coordinates: Sequence[Tensor]) -> l
             raise ValueError(
                 f"The kernel of dimension {number} must have one output per input, got {outputs}."
             )
-    return kernels
+    return list(kernels)
 
 
-def standardize(data: GridData, batch_shape: torch.Size) -> Standardize:
-    """Return the default outcome transform, which takes rounding errors for a constant."""
-    rounding = 8 * torch.finfo(data.targets.dtype).eps * float(data.targets.abs().max())
-    smallest = max(rounding, torch.finfo(data.targets.dtype).tiny)  # which squares to zero
-    return Standardize(m=1, batch_shape=batch_shape, min_stdv=smallest)
+def transform_outcomes(
+    data: GridData, transform: OutcomeTransform | None
+) -> tuple[OutcomeTransform, Tensor]:
+    """Fit an outcome transform, by default :class:`Standardize`, and apply it to the targets.
 
-
-def transform_outcomes(transform: OutcomeTransform, data: GridData) -> Tensor:
-    """Fit the transform and apply it to the targets; missing cells become zero.
+    Returns:
+        The transform in eval mode, and transformed targets, zero at missing cells.
 
     Raises:
         ValueError: Transformed values are not finite.
-        NotImplementedError: The grids of a batch miss different cells, and the transform is not
-            :class:`Standardize`.
     """
-    targets, observed, num_dims = data.targets, data.observed, len(data.kept)
-    batch = targets.shape[: targets.dim() - num_dims]
-    cells = targets.shape[targets.dim() - num_dims :]
-    flat, mask = targets.reshape(*batch, -1), observed.reshape(*batch, -1)
-    first = mask.reshape(-1, mask.size(-1))[0]
-    transformed = torch.zeros_like(flat)
-    if bool((mask == first).all()):
-        values, _ = transform(flat[..., first].unsqueeze(-1))
-        transformed[..., first] = values.squeeze(-1)
-    elif type(transform) is Standardize:
-        counts = mask.sum(-1, keepdim=True)
-        mean = flat.sum(-1, keepdim=True) / counts
-        centred = torch.where(mask, flat - mean, 0.0)
-        std = (centred.square().sum(-1, keepdim=True) / (counts - 1)).sqrt()
-        std = torch.where(std >= transform._min_stdv, std, 1.0)
-        transform.means = mean.unsqueeze(-1)
-        transform.stdvs = std.unsqueeze(-1)
-        transform._stdvs_sq = transform.stdvs.square()
-        transform._is_trained = torch.tensor(True)
-        transformed = centred / std
-    else:
-        raise NotImplementedError(
-            "outcome_transform must be Standardize or None if the grids of a batch miss different "
-            f"cells, got {type(transform).__name__}."
-        )
-    values = torch.where(observed, transformed.view(*batch, *cells), 0.0)
-    scale = torch.ones(()) if type(transform) is not Standardize else transform._stdvs_sq
-    if not bool(values.isfinite().all() & scale.isfinite().all() & (scale > 0).all()):
-        largest = float(targets.abs().max())
+    targets, batch = data.targets, data.targets.shape[: -len(data.kept)]
+    if transform is None:  # scale any values but constants with rounding errors
+        info = torch.finfo(targets.dtype)
+        smallest = max(8 * info.eps * float(targets.abs().max()), info.tiny)
+        transform = Standardize(m=1, batch_shape=batch, min_stdv=smallest)
+    transform = transform.to(targets).train()
+    seen = torch.where(data.observed, targets, torch.nan).reshape(*batch, -1, 1)
+    values = transform(seen)[0].view_as(targets)
+    scale = getattr(transform, "_stdvs_sq", values.new_ones(()))
+    if not bool(
+        values[data.observed].isfinite().all() & scale.isfinite().all() & (scale > 0).all()
+    ):
         raise ValueError(
-            f"Squares of targets must be finite numbers, got targets of up to {largest:g}."
+            "Squares of targets must be finite numbers, got targets of up to "
+            f"{float(targets.abs().max()):g}."
         )
-    return values
-
-
-def untransform_moments(model: Model, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Return means and variances ``... x T`` of a model in the units of its targets."""
-    transform = getattr(model, "outcome_transform", None)
-    if transform is None:
-        return mean, variance
-    if type(transform) is Standardize:
-        scale = transform.stdvs.squeeze(-1)
-        return transform.means.squeeze(-1) + scale * mean, scale.square() * variance
-    normal = MultivariateNormal(mean, DiagLinearOperator(variance.clamp_min(1e-9)))
-    posterior: Any = transform.untransform_posterior(GPyTorchPosterior(normal))
-    return posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
+    return transform.eval(), torch.where(data.observed, values, 0.0)

@@ -74,22 +74,20 @@ class GridPosterior:
         return torch.cat([self._explained(part, diag=True) for part in parts], -1)
 
     def missing_variance(self) -> Tensor | None:
-        """Variances of all missing cells, from one inverse, on the training grid; 0 elsewhere.
+        """Variances ``... x T`` of the missing cells, from one inverse.
 
-        None if most cells are missing, or there are too many.
+        None if the grid is complete, too many cells are missing, or grids of a batch miss others.
         """
-        system = self.system
-        factors = self._dense_factors()
-        if factors is None or not self._of_holes:
+        grid = self.system.grid
+        if grid.is_complete or grid.batch_shape or not self._of_holes:
             return None
-        masks = system.cells(of_holes=True)  # B x u
-        noise = system.noise.expand(*system.batch_shape, *[1] * self.num_dims).reshape(-1)
-        box = torch.zeros(masks.shape, dtype=noise.dtype, device=noise.device)
-        for number, (mask, factor) in enumerate(zip(masks, factors, strict=True)):
-            variance = torch.cholesky_inverse(factor).diagonal()
-            box[number, mask] = (variance - noise[number]).clamp_min(0.0)
-        sizes = [len(rows) for rows in system.grid.rows]
-        return system.grid.embed(box.view(*system.batch_shape, *sizes))
+        factors = self._dense_factors()
+        if factors is None:
+            return None
+        with torch.no_grad():
+            variances = torch.stack([torch.cholesky_inverse(f).diagonal() for f in factors])
+            variances = variances.view(*self.system.batch_shape, -1)
+            return variances - self.system.noise.flatten(-self.num_dims)
 
     def sample(
         self,

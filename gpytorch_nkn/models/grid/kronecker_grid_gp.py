@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from functools import wraps
+from functools import reduce, wraps
 from typing import Any
 
 import torch
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.posteriors import GPyTorchPosterior
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -18,16 +19,13 @@ from gpytorch.means import ConstantMean, Mean, ZeroMean
 from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models.gp import GP
 from linear_operator import to_linear_operator
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.linalg import (
-    GridLikelihood,
-    HeldOutBlocks,
-    PartialGrid,
-    PartialKronecker,
-)
+from gpytorch_nkn.linalg import GridLikelihood, HeldOutBlocks, PartialGrid, PartialKronecker
+from gpytorch_nkn.linalg.grid import put_slices, take_slices
 from gpytorch_nkn.models.base_gp import BaseGP
 from gpytorch_nkn.models.common import check_likelihood, make_likelihood
 from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
@@ -35,15 +33,14 @@ from gpytorch_nkn.models.grid.grid_data import (
     check_coordinates,
     check_grid,
     check_kernels,
-    standardize,
     transform_outcomes,
-    untransform_moments,
 )
 from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
 
 __all__ = ["KroneckerGridGP"]
 
-_CACHES = ("_grid", "_likelihood", "_posterior", "_double")
+_CACHES = ("_grid", "_state", "_posterior", "_double")
+_LEAST = 1e-9  # smallest variance that GPyTorch does not warn of
 _MAX_ELEMENTS = 2**27  # largest number of tensor elements of a joint posterior
 
 
@@ -61,23 +58,13 @@ def _in_double(method: Callable) -> Callable:
         values = torch.cat([p.detach().reshape(-1) for p in self.parameters()])
         if self._double is None or not torch.equal(self._double[0], values):
             self._double = values, deepcopy(self).double().eval()
-        args, kwargs = _cast(args, torch.float64), _cast(kwargs, torch.float64)
-        return _cast(method(self._double[1], *args, **kwargs), dtype)
+        found = method(self._double[1], *args, **kwargs)
+        if isinstance(found, MultivariateNormal):
+            covariance = to_linear_operator(found.covariance_matrix.to(dtype))
+            return MultivariateNormal(found.loc.to(dtype), covariance)
+        return found.to(dtype) if isinstance(found, Tensor) else [t.to(dtype) for t in found]
 
     return wrapped
-
-
-def _cast(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
-    if isinstance(value, MultivariateNormal):
-        covariance = to_linear_operator(value.covariance_matrix.to(dtype))
-        return MultivariateNormal(value.loc.to(dtype), covariance)
-    if isinstance(value, list | tuple):
-        return type(value)(_cast(part, dtype) for part in value)
-    if isinstance(value, dict):
-        return {key: _cast(part, dtype) for key, part in value.items()}
-    return value
 
 
 class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
@@ -130,9 +117,8 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
     _num_outputs = 1
     likelihood: GaussianLikelihood
     outcome_transform: OutcomeTransform
-    _tolerance: float | None
-    _grid: tuple[Tensor, PartialGrid] | None
-    _likelihood: GridLikelihood | None
+    _grid: PartialGrid | None
+    _state: Tensor | None
     _posterior: tuple[Tensor, GridPosterior] | None
     _double: tuple[Tensor, KroneckerGridGP] | None
 
@@ -150,15 +136,18 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         max_iterations: int = 1000,
     ):
         super().__init__()
+        if tolerance is not None and not 0 < tolerance < 1:
+            raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
+        self.tolerance, self.max_iterations = tolerance, max_iterations
         self._clear_cache()
         data = check_grid(coordinates, targets, missing)
         self.num_dims = len(data.coordinates)
         self._num_columns = (sum(part.size(-1) for part in data.coordinates),)
-        batch_shape = data.targets.shape[: data.targets.dim() - self.num_dims]
+        self._sizes = tuple(part.size(0) for part in data.coordinates)
+        self._batch_shape = data.targets.shape[: -self.num_dims]
         for dim, (part, kept) in enumerate(zip(data.coordinates, data.kept, strict=True)):
             self.register_buffer(f"_coordinates_{dim}", part, persistent=False)
             self.register_buffer(f"_kept_{dim}", kept, persistent=False)
-        self._batch_shape = torch.Size(batch_shape)
         self.kernels = nn.ModuleList(check_kernels(kernels, self.train_coordinates))
         shapes = [kernel.batch_shape for kernel in self.kernels]
         kernel_shape = self._check_batch("the kernels", *shapes)
@@ -167,45 +156,17 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         if mean_module is None:
             mean_module = ConstantMean(batch_shape=self._batch_shape)
         self.mean_module = mean_module
-        if outcome_transform == DEFAULT:
-            outcome_transform = standardize(data, batch_shape)
+        values = data.targets
+        if outcome_transform is not None:
+            given = None if outcome_transform == DEFAULT else outcome_transform
+            self.outcome_transform, values = transform_outcomes(data, given)
         self.register_buffer("_observed", data.observed, persistent=False)
-        if outcome_transform is None:
-            values = data.targets
-        else:
-            outcome_transform = outcome_transform.to(data.targets)  # type: ignore[union-attr]
-            outcome_transform.train()
-            values = transform_outcomes(outcome_transform, data)
-            self.outcome_transform = outcome_transform.eval()
         self.register_buffer("_targets", values.contiguous(), persistent=False)
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
         self.to(data.targets)
         with torch.no_grad():
-            for number, factor in enumerate(self.factor_matrices()):
-                size = self.kept[number].numel()
-                if factor.shape[-2:] != (size, size):
-                    raise ValueError(
-                        f"The kernel of dimension {number} must give {size} x {size} covariances, "
-                        f"got shape {tuple(factor.shape)}."
-                    )
             mean = self._mean_on(self.train_coordinates)
-            self._check_batch("mean_module", mean.shape[: mean.dim() - self.num_dims])
+            self._check_batch("mean_module", mean.shape[: -self.num_dims])
             self._check_batch("likelihood", self.noise_variance().shape)
-
-    @property
-    def tolerance(self) -> float:
-        """Relative residual of the solves of predictions."""
-        if self._tolerance is not None:
-            return self._tolerance
-        return 1e-6 if self.get_buffer("_targets").dtype == torch.float64 else 1e-4
-
-    @tolerance.setter
-    def tolerance(self, value: float | None) -> None:
-        if value is not None and not 0 < value < 1:
-            raise ValueError(f"tolerance must be between 0 and 1, got {value}.")
-        self._tolerance = value
-        self._clear_cache()
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -230,22 +191,17 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
     @property
     def grid(self) -> PartialGrid:
         """The observed cells of these slices, without a batch if all grids have the same ones."""
-        observed = self.get_buffer("_observed")
-        if self._grid is None or self._grid[0] is not observed:
-            first = observed.reshape(-1, *observed.shape[observed.dim() - self.num_dims :])[0]
+        if self._grid is None:
+            observed = self.get_buffer("_observed")
+            first = observed.reshape(-1, *observed.shape[-self.num_dims :])[0]
             shared = first if bool((observed == first).all()) else observed
-            self._grid = observed, PartialGrid(shared, self.num_dims)
-        return self._grid[1]
+            self._grid = PartialGrid(shared, self.num_dims)
+        return self._grid
 
     @property
     def missing(self) -> Tensor:
         """Which cells of the grid are missing, ``... x n_1 x ... x n_P``."""
-        gone = ~self.get_buffer("_observed")
-        sizes = [x.size(0) for x in self.coordinates]
-        whole = torch.ones(*self.batch_shape, *sizes, dtype=torch.bool, device=gone.device)
-        index: tuple[Any, ...] = torch.meshgrid(*self.kept, indexing="ij")
-        whole[(..., *index)] = gone
-        return whole
+        return ~put_slices(self.get_buffer("_observed"), self.kept, self._sizes)
 
     def factor_matrices(self) -> list[Tensor]:
         """Covariances ``... x k_p x k_p`` of the slices in which a cell is observed."""
@@ -264,17 +220,21 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     def trimmed(self, array: Tensor) -> Tensor:
         """Part of a tensor ``... x n_1 x ... x n_P`` on slices in which a cell is observed."""
-        sizes = tuple(x.size(0) for x in self.coordinates)
-        if not isinstance(array, Tensor):
-            raise TypeError(f"Expected a tensor on the grid, got {type(array).__name__}.")
-        if tuple(array.shape[-self.num_dims :]) != sizes:
+        shape = tuple(getattr(array, "shape", ()))
+        if shape[-self.num_dims :] != self._sizes:
             raise ValueError(
-                f"Expected an array with the grid's last dimensions, {sizes}, got "
-                f"shape {tuple(array.shape)}."
+                f"Expected a tensor with the grid's last dimensions, {self._sizes}, got shape "
+                f"{shape}."
             )
-        for dim, rows in enumerate(self.kept):
-            array = array.index_select(dim - self.num_dims, rows)
-        return array
+        return take_slices(array, self.kept)
+
+    def _options(self) -> dict[str, Any]:
+        default = 1e-6 if self.get_buffer("_targets").dtype == torch.float64 else 1e-4
+        tolerance = default if self.tolerance is None else self.tolerance
+        return {"tolerance": tolerance, "max_iterations": self.max_iterations}
+
+    def _system(self) -> tuple[Tensor, Tensor, list[Tensor]]:
+        return self.residual(), self.noise_variance(), self.factor_matrices()
 
     def log_marginal_likelihood(self) -> Tensor:
         """Log marginal likelihood ``...`` of the transformed targets, differentiable.
@@ -282,13 +242,10 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         Each call starts its solves from the solution of the last call. If cells are missing the
         log-determinant is the paper's estimate, see :class:`.GridLikelihood`.
         """
-        if self._likelihood is None or self._likelihood.grid is not self.grid:
-            self._likelihood = GridLikelihood(
-                self.grid,
-                tolerance=self.tolerance,
-                max_iterations=self.max_iterations,
-            )
-        value = self._likelihood(self.residual(), self.noise_variance(), self.factor_matrices())
+        loss = GridLikelihood(self.grid, **self._options())
+        loss.state = self._state
+        value = loss(*self._system())
+        self._state = loss.state
         return -value
 
     def block_means(self, blocks: Tensor) -> Iterator[Tensor]:
@@ -299,21 +256,14 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         Args:
             blocks: Cells to hold out together, ``B x n_1 x ... x n_P``. Missing ones are ignored.
         """
-        loss = HeldOutBlocks(
-            self.grid,
-            self.trimmed(blocks),
-            tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
-        )
-        index: tuple[Any, ...] = torch.meshgrid(*self.kept, indexing="ij")
+        loss = HeldOutBlocks(self.grid, self.trimmed(blocks), **self._options())
         with torch.no_grad():
             mean = self._mean_on(self.train_coordinates)
-            system = self.residual(), self.noise_variance(), self.factor_matrices()
-            for prediction in loss.predictions(*system):
-                inner = prediction + mean
-                whole = inner.new_zeros(*self.batch_shape, *(x.size(0) for x in self.coordinates))
-                whole[(..., *index)] = inner
-                yield whole
+            for prediction in loss.predictions(*self._system()):
+                inner = (prediction + mean).expand(
+                    *self.batch_shape, *prediction.shape[-self.num_dims :]
+                )
+                yield put_slices(inner, self.kept, self._sizes)
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         raise TypeError(
@@ -334,10 +284,9 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         """
         with torch.no_grad():
             points = self._other_coordinates(coordinates)
-            crosses = self._crosses(points)
-            mean = self._grid_posterior().mean(crosses) + self._mean_on(points)
+            mean = self._grid_posterior().mean(self._crosses(points)) + self._mean_on(points)
             flat = mean.reshape(*self.batch_shape, -1)
-            return untransform_moments(self, flat, torch.zeros_like(flat))[0].view_as(mean)
+            return self._untransformed(flat, torch.zeros_like(flat))[0].view_as(mean)
 
     @_in_double
     def predict(
@@ -359,29 +308,35 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         Raises:
             ValueError: ``cells`` is not a mask of the grid.
         """
-        sizes = tuple(x.size(0) for x in self.coordinates)
+        known = self._grid_posterior()
+        variance = None
         if cells is None:
-            cells = self.missing.reshape(-1, *sizes).any(0)
+            cells = self.missing.reshape(-1, *self._sizes).any(0)
+            if int(cells.sum()) == known.system.grid.missing.sum():  # all are in the model's grid
+                variance = known.missing_variance()
         if not isinstance(cells, Tensor):
             raise TypeError(
-                "cells must be a boolean tensor of the grid's cells, got "
-                f"{type(cells).__name__}; for other points use grid_mean, sample or posterior."
+                f"cells must be a boolean tensor of the grid's cells, got {type(cells).__name__}."
             )
-        if cells.dtype != torch.bool or tuple(cells.shape) != sizes:
+        if cells.dtype != torch.bool or tuple(cells.shape) != self._sizes:
             raise ValueError(
-                f"cells must be a boolean tensor of shape {sizes}, got {cells.dtype} of shape "
+                f"cells must be booleans of shape {self._sizes}, got {cells.dtype} of shape "
                 f"{tuple(cells.shape)}."
             )
         with torch.no_grad():
-            if not bool(cells.any()):
-                empty = self.get_buffer("_targets").new_zeros(*self.batch_shape, 0)
-                return empty, empty.clone()
-            mean = self._grid_posterior().mean(self._crosses(self.coordinates))
-            mean = (mean + self._mean_on(self.coordinates))[..., cells]
-            variance = self._cell_variance(cells).expand_as(mean)
+            crosses = self._crosses(self.coordinates)
+            mean = known.mean(crosses) + self._mean_on(self.coordinates)
+            mean = mean.expand(*self.batch_shape, *self._sizes)[..., cells]
+            if variance is None:
+                index = cells.nonzero().unbind(-1)
+                parts = zip(self.kernels, self.coordinates, index, strict=True)
+                prior = reduce(torch.mul, (factor_diagonal(k, x)[..., i] for k, x, i in parts))
+                rows = [cross[..., i, :] for cross, i in zip(crosses, index, strict=True)]
+                variance = prior - known.explained_variance(rows)
+            variance = variance.clamp_min(0.0)
             if observation_noise:
                 variance = variance + self.noise_variance().unsqueeze(-1)
-            return untransform_moments(self, mean, variance)
+            return self._untransformed(mean, variance.expand_as(mean))
 
     @_in_double
     def sample(
@@ -426,10 +381,20 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
                 noise = normal(samples.shape, generator)
                 scale = self.noise_variance().sqrt()[(..., *[None] * self.num_dims)]
                 samples = samples + scale * noise.to(samples)
-            if not hasattr(self, "outcome_transform"):
-                return samples
-            flat = samples.flatten(-self.num_dims).unsqueeze(-1)
-            return self.outcome_transform.untransform(flat)[0].reshape(samples.shape)
+            if hasattr(self, "outcome_transform"):
+                flat = samples.flatten(-self.num_dims).unsqueeze(-1)
+                samples = self.outcome_transform.untransform(flat)[0].view_as(samples)
+            return samples
+
+    def _untransformed(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and variances ``... x T`` in the units of the targets."""
+        if not hasattr(self, "outcome_transform"):
+            return mean, variance
+        normal = GPyTorchPosterior(
+            MultivariateNormal(mean, DiagLinearOperator(variance.clamp_min(_LEAST)))
+        )
+        posterior: Any = self.outcome_transform.untransform_posterior(normal)
+        return posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
 
     def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Joint prior, in training mode, or posterior of the function at points.
@@ -441,8 +406,8 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     @_in_double
     def _joint(self, X: Tensor, *, posterior: bool) -> MultivariateNormal:
-        columns = [x.size(-1) for x in self.coordinates]
-        points = X.split(columns, -1)
+        X = X.to(self.get_buffer("_targets"))
+        points = X.split([x.size(-1) for x in self.coordinates], -1)
         if posterior:
             known = self._grid_posterior()
             size = X.shape[:-1].numel() * max(known.system.inverse.numel(), X.size(-2))
@@ -493,6 +458,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             flat, _ = transform.eval()(flat)
         observed = self.get_buffer("_observed")
         self._targets = torch.where(observed, flat.reshape(values.shape), 0.0)
+        self._clear_cache()
         return keys
 
     def condition_on_observations(self, X: Tensor, Y: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -520,36 +486,15 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     def _grid_posterior(self) -> GridPosterior:
         # Compare values: GPyTorch's setters write to .data, which does not change versions.
-        key = torch.cat([p.detach().reshape(-1).to(torch.float64) for p in self.parameters()])
+        options = self._options()
+        key = [torch.tensor(list(options.values())), *self.parameters()]
+        key = torch.cat([p.detach().reshape(-1).double().cpu() for p in key])
         if self._posterior is None or not torch.equal(self._posterior[0], key):
             with torch.no_grad():
-                system = PartialKronecker(
-                    self.grid,
-                    self.factor_matrices(),
-                    self.noise_variance(),
-                    tolerance=self.tolerance,
-                    max_iterations=self.max_iterations,
-                )
-                residual = self.grid.only_observed(self.residual())
-                self._posterior = key, GridPosterior(system, residual)
+                residual, noise, factors = self._system()
+                system = PartialKronecker(self.grid, factors, noise, **options)
+                self._posterior = key, GridPosterior(system, self.grid.only_observed(residual))
         return self._posterior[1]
-
-    def _cell_variance(self, cells: Tensor) -> Tensor:
-        posterior = self._grid_posterior()
-        inner = self.trimmed(cells)
-        if int(inner.sum()) == int(cells.sum()) and not bool(
-            (inner & self.get_buffer("_observed")).any()
-        ):
-            variance = posterior.missing_variance()
-            if variance is not None:
-                return variance[..., inner]
-        index = cells.nonzero().unbind(-1)
-        crosses = self._crosses(self.coordinates)
-        rows = [cross[..., i, :] for cross, i in zip(crosses, index, strict=True)]
-        prior = torch.ones((), dtype=rows[0].dtype, device=rows[0].device)
-        for kernel, x, i in zip(self.kernels, self.coordinates, index, strict=True):
-            prior = prior * factor_diagonal(kernel, x)[..., i]
-        return (prior - posterior.explained_variance(rows)).clamp_min(0.0)
 
     def _check_batch(self, name: str, *shapes: Any) -> torch.Size:
         """Broadcast batch shapes, and check the result against the targets' batch shape."""
@@ -573,11 +518,11 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         if coordinates is None:
             return self.coordinates
         points = check_coordinates(coordinates, self.get_buffer("_targets"))
-        expected = [x.size(-1) for x in self.coordinates]
-        if [x.size(-1) for x in points] != expected:
+        expected, got = ([x.size(-1) for x in some] for some in (self.coordinates, points))
+        if got != expected:
             raise ValueError(
                 f"coordinates must have {expected} columns in {self.num_dims} dimensions, got "
-                f"{[x.size(-1) for x in points]}."
+                f"{got}."
             )
         return points
 
@@ -585,9 +530,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         """Prior mean on a grid, ``... x n_1 x ... x n_P``; a constant has sizes of 1."""
         sizes = [x.size(0) for x in coordinates]
         if isinstance(self.mean_module, ConstantMean | ZeroMean):
-            point = torch.cat([x[:1] for x in coordinates], -1)
-            mean = self.mean_module(point)
-            return mean.reshape(*mean.shape[:-1], *[1] * self.num_dims)
+            coordinates, sizes = [x[:1] for x in coordinates], [1] * self.num_dims
         index = torch.meshgrid(*[torch.arange(n) for n in sizes], indexing="ij")
         points = [x[i.flatten()] for x, i in zip(coordinates, index, strict=True)]
         mean = self.mean_module(torch.cat(points, -1))
