@@ -283,15 +283,10 @@ def _fill(grid: _Grid, session: Session) -> _Found:
     mixtures = []
     for part, count in ((thin, _THIN_BLOCKS), (wide, _BLOCKS)):
         if part.any():
-            blocks = hole_blocks(
-                torch.from_numpy(grid.anywhere),
-                count,
-                pattern=torch.from_numpy(part),
-                near=True,
-                seed=session.seed,
-            )
+            anywhere, seed = grid.anywhere, session.seed
+            blocks = hole_blocks(anywhere, count, pattern=part, near=True, seed=seed)
             mixtures.append(
-                Mixture(grid.standard, grid.missing, blocks.numpy(), smooth, cells=part, end=end)
+                Mixture(grid.standard, grid.missing, blocks, smooth, cells=part, end=end)
             )
     fillable = np.zeros_like(wide)
     if smooth and wide.mean() <= _SMALL:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
@@ -228,11 +229,10 @@ def _blocks(
         own = model.trimmed(blocks.to(model.missing.device))
         return own, own
     check_counts(0, blocks=blocks)
-    if not blocks:
-        return None, None
     count = blocks + (blocks + 1) // 2
-    found = model.trimmed(hole_blocks(_missing(model), count, seed=seed))
-    if not len(found):
+    found = torch.from_numpy(hole_blocks(_missing(model), count, seed=seed))
+    found = model.trimmed(found.to(model.missing.device))
+    if not blocks or not len(found):
         return None, None
     if len(found) < _FEW:
         return found, found
@@ -240,10 +240,10 @@ def _blocks(
     return found[~further], found[further]
 
 
-def _missing(model: KroneckerGridGP) -> Tensor:
+def _missing(model: KroneckerGridGP) -> np.ndarray:
     """Return the cells that are missing in any grid of the batch."""
-    sizes = [x.size(0) for x in model.coordinates]
-    return model.missing.reshape(-1, *sizes).any(0)
+    missing = model.missing
+    return missing.reshape(-1, *missing.shape[-model.num_dims :]).any(0).cpu().numpy()
 
 
 class _Training:
@@ -370,33 +370,27 @@ class _Training:
 
     def calibrate(self) -> float:
         """Calibrate all variances to the errors of blocks; returns the factor."""
-        model = self.model
-        if self.further is None:
+        model, noise_covar = self.model, self.model.likelihood.noise_covar
+        if self.further is None or not noise_covar.raw_noise.requires_grad:
             return 1.0
         with torch.no_grad():
             factors, noise = model.factor_matrices(), model.noise_variance()
             late = self.session.is_over
             chosen = range(min(_LATE_BLOCKS, len(self.further.parts))) if late else None
             ratio = self.further.scale(model.residual(), noise, factors, chosen=chosen)
-            noise_covar = model.likelihood.noise_covar
-            if not noise_covar.raw_noise.requires_grad:
+            if {noise.shape, *(kernel.batch_shape for kernel in model.kernels)} != {ratio.shape}:
+                ratio = ratio.mean()  # grids of a batch share the noise or a kernel
+            if not bool((ratio.isfinite() & (ratio > 0)).all()):
+                warn_user(
+                    "The variances could not be calibrated to the errors of held-out blocks: "
+                    f"expected positive ratios, got {ratio}.",
+                    NumericalWarning,
+                )
                 return 1.0
             for kernel in model.kernels:
-                own = ratio  # one for each grid of a batch, if each has its own kernel
-                shape: torch.Size = kernel.batch_shape  # type: ignore[assignment]
-                if not ratio.shape == noise.shape == shape:
-                    own = ratio.mean().expand(shape)
-                if not bool((own.isfinite() & (own > 0)).all()):
-                    warn_user(
-                        "The variances could not be calibrated to the errors of held-out blocks: "
-                        f"expected positive ratios, got {ratio}.",
-                        NumericalWarning,
-                    )
-                    return 1.0
-                own = own ** (1 / sum(kernel is other for other in model.kernels))
-                if rescale_kernel(kernel, own):
-                    factor = ratio if ratio.shape == noise.shape == shape else ratio.mean()
-                    assign(noise_covar, "noise", noise_covar.noise * factor.unsqueeze(-1))
+                count = sum(kernel is other for other in model.kernels)
+                if rescale_kernel(kernel, (ratio ** (1 / count)).expand(kernel.batch_shape)):
+                    assign(noise_covar, "noise", noise_covar.noise * ratio.unsqueeze(-1))
                     return float(ratio.mean())
         return 1.0
 
@@ -420,18 +414,13 @@ class _Training:
 
     def _order(self, steps: int) -> list[list[int]]:
         """Blocks of each step, from random permutations of all blocks."""
-        if self.blocks is None:
+        if self.blocks is None or not steps:
             return []
-        generator = self.session.generator()
-        count = len(self.blocks.parts)
+        generator, count = self.session.generator(), len(self.blocks.parts)
         number = min(_BLOCKS_PER_STEP, count)
-        waiting: list[int] = []
-        order = []
-        for _ in range(steps):
-            if len(waiting) < number:
-                waiting = permutation(count, generator).tolist()
-            order.append([waiting.pop() for _ in range(number)])
-        return order
+        rounds = math.ceil(steps * number / count)
+        order = torch.cat([permutation(count, generator).flip(0) for _ in range(rounds)])
+        return order[: steps * number].view(steps, number).tolist()
 
 
 def _rate(step: int, steps: int) -> float:
