@@ -388,8 +388,9 @@ class _Training:
                 )
                 return 1.0
             for kernel in model.kernels:
+                shape: torch.Size = kernel.batch_shape  # type: ignore[assignment]
                 count = sum(kernel is other for other in model.kernels)
-                if rescale_kernel(kernel, (ratio ** (1 / count)).expand(kernel.batch_shape)):
+                if rescale_kernel(kernel, (ratio ** (1 / count)).expand(shape)):
                     assign(noise_covar, "noise", noise_covar.noise * ratio.unsqueeze(-1))
                     return float(ratio.mean())
         return 1.0

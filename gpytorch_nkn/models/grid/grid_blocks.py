@@ -111,7 +111,7 @@ def _moved(
     found: dict[bytes, _Moved] = {}
     one_sided = (first == 0) != (last == shape - 1)
     for flips in itertools.product(*([False, True] if one else [False] for one in one_sided)):
-        source = np.flip(pattern, [dim for dim, flip in enumerate(flips) if flip])
+        source = np.flip(pattern, tuple(dim for dim, flip in enumerate(flips) if flip))
         low, high = _corners(source)
         ends = (-low, shape - 1 - high) if inside else (-(shape // 2), (shape - 1) // 2)
         spreads = [_spread(a, b, steps) for a, b in zip(*ends, strict=True)]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from botorch.models.transforms.outcome import OutcomeTransform, Standardize
+from botorch.utils.types import _DefaultType
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -107,7 +108,7 @@ def check_kernels(kernels: Sequence[Kernel], coordinates: Sequence[Tensor]) -> l
 
 
 def transform_outcomes(
-    data: GridData, transform: OutcomeTransform | None
+    data: GridData, transform: OutcomeTransform | _DefaultType
 ) -> tuple[OutcomeTransform, Tensor]:
     """Fit an outcome transform, by default :class:`Standardize`, and apply it to the targets.
 
@@ -118,7 +119,7 @@ def transform_outcomes(
         ValueError: Transformed values are not finite.
     """
     targets, batch = data.targets, data.targets.shape[: -len(data.kept)]
-    if transform is None:  # scale any values but constants with rounding errors
+    if isinstance(transform, _DefaultType):  # scale any values but constants with rounding errors
         info = torch.finfo(targets.dtype)
         smallest = max(8 * info.eps * float(targets.abs().max()), info.tiny)
         transform = Standardize(m=1, batch_shape=batch, min_stdv=smallest)

@@ -158,8 +158,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         self.mean_module = mean_module
         values = data.targets
         if outcome_transform is not None:
-            given = None if outcome_transform == DEFAULT else outcome_transform
-            self.outcome_transform, values = transform_outcomes(data, given)
+            self.outcome_transform, values = transform_outcomes(data, outcome_transform)
         self.register_buffer("_observed", data.observed, persistent=False)
         self.register_buffer("_targets", values.contiguous(), persistent=False)
         self.to(data.targets)
@@ -487,8 +486,8 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
     def _grid_posterior(self) -> GridPosterior:
         # Compare values: GPyTorch's setters write to .data, which does not change versions.
         options = self._options()
-        key = [torch.tensor(list(options.values())), *self.parameters()]
-        key = torch.cat([p.detach().reshape(-1).double().cpu() for p in key])
+        numbers = [torch.tensor(list(options.values())), *self.parameters()]
+        key = torch.cat([number.detach().reshape(-1).double().cpu() for number in numbers])
         if self._posterior is None or not torch.equal(self._posterior[0], key):
             with torch.no_grad():
                 residual, noise, factors = self._system()
