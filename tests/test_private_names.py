@@ -47,7 +47,6 @@ READ = {
     "_lower_triangle_corr": "botorch.models.kernels.positive_index.PositiveIndexKernel",
     "_map_tasks": "botorch.models.MultiTaskGP",
     "_memoize_cache": "gpytorch.utils.memoize",
-    "_min_stdv": "botorch.models.transforms.outcome.Standardize",
     "_model": "ax.generators.torch.botorch_modular.acquisition.Acquisition",
     "_modules": "torch.nn.Module",
     "_objective_weights": "ax.generators.torch.botorch_modular.acquisition.Acquisition",

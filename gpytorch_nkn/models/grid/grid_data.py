@@ -126,7 +126,7 @@ def transform_outcomes(
     transform = transform.to(targets).train()
     seen = torch.where(data.observed, targets, torch.nan).reshape(*batch, -1, 1)
     values = transform(seen)[0].view_as(targets)
-    scale = getattr(transform, "_stdvs_sq", values.new_ones(()))
+    scale = getattr(transform, "stdvs", values.new_ones(())).square()
     if not bool(
         values[data.observed].isfinite().all() & scale.isfinite().all() & (scale > 0).all()
     ):
