@@ -74,6 +74,13 @@ def pytest_configure(config):
         raise pytest.UsageError(f"--device: {error}") from error
 
 
+@pytest.fixture
+def default_evaluation():
+    """The default choice of how networks are evaluated, whatever ``--evaluation`` forces."""
+    with kernel_evaluation("auto"):
+        yield
+
+
 def pytest_generate_tests(metafunc):
     if "device" in metafunc.fixturenames and metafunc.config.stash[DEVICE].type != "cpu":
         metafunc.parametrize("device", devices.WAYS, indirect=True)

@@ -180,7 +180,7 @@ def test_without_matplotlib_everything_else_is_written(run, save, inpaint, mask_
     assert "pip install 'gpytorch_nkn[plot]'" in printed.out
 
 
-FAULTS = ["no file", "no image", "damaged", "mask of another size", "no mask", "nothing missing"]
+FAULTS = ["no file", "mask of another size", "no mask", "nothing missing"]
 FAULTS += ["everything missing", "constant", "negative budget"]
 
 
@@ -189,15 +189,11 @@ def bad_inputs(save, tmp_path):
     gray = save("gray.png", draw(20, 16))
     flat = draw(20, 16)
     flat[~a_mask()] = 7
-    (tmp_path / "text.png").write_text("no picture")
-    (tmp_path / "half.png").write_bytes(gray.read_bytes()[:200])
     mask = tmp_path / "mask.png"
     small = save("small.png", np.full((16, 20), 9, np.uint8))
     black, white = (save(f"{v}.png", np.full((20, 16), v, np.uint8)) for v in (0, 255))
     return {
         "no file": (["nowhere.png", "--mask", mask], "cannot read nowhere.png: No such file"),
-        "no image": ([tmp_path / "text.png", "--mask", mask], "is not an image that Pillow can"),
-        "damaged": ([tmp_path / "half.png", "--mask", mask], "half.png is a damaged image"),
         "mask of another size": (
             [gray, "--mask", small],
             "the mask must have 16 x 20 pixels as the image has, got 20 x 16",

@@ -15,6 +15,7 @@ from gpytorch_nkn.kernels import (
     NeuralKernelNetwork,
 )
 from gpytorch_nkn.layers import Linear, Product
+from tests.fit.models import SmallGP
 
 
 def complex_network(batch_shape=None):
@@ -40,16 +41,8 @@ NETWORKS = {
 }
 
 
-class ExactGP(gpytorch.models.ExactGP):
-    def __init__(self, x, y, kernel, noise=0.05):
-        batch_shape = y.shape[:-1]
-        super().__init__(x, y, GaussianLikelihood(batch_shape=batch_shape))
-        self.likelihood.noise = noise
-        self.mean_module = gpytorch.means.ConstantMean(batch_shape=batch_shape)
-        self.covar_module = kernel
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+def exact_gp(x, y, kernel):
+    return SmallGP(x, y, kernel, GaussianLikelihood().initialize(noise=0.05))
 
 
 @pytest.fixture
@@ -69,7 +62,7 @@ def exact_posterior(kernel, x, y, noise, test_x):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_exact_posterior_equals_the_formulas(name, data):
     kernel, test_x = NETWORKS[name](), torch.linspace(-2, 3, 9).unsqueeze(-1)
-    model = ExactGP(*data, kernel).eval()
+    model = exact_gp(*data, kernel).eval()
     posterior = model(test_x)
     mean, covariance = exact_posterior(kernel, *data, 0.05, test_x)
     assert mean.abs().max() > 0.1
@@ -107,7 +100,7 @@ SETTINGS = {
 def test_posterior_does_not_depend_on_settings(setting, data):
     kernel, test_x = NETWORKS["time_series"](), torch.linspace(-2, 3, 5).unsqueeze(-1)
     mean, covariance = exact_posterior(kernel, *data, 0.05, test_x)
-    model = ExactGP(*data, kernel)
+    model = exact_gp(*data, kernel)
     with SETTINGS[setting]():
         mll = ExactMarginalLogLikelihood(model.likelihood, model.train())
         loss = -mll(model(data[0]), data[1])
@@ -156,9 +149,9 @@ def test_variational_gp_trains_and_predicts(name, data):
 def test_sgpr_with_all_points_inducing_equals_the_exact_gp(data):
     x, y = data
     kernel, test_x = NETWORKS["time_series"](), torch.linspace(-2, 2, 5).unsqueeze(-1)
-    sparse = ExactGP(x, y, kernel)
+    sparse = exact_gp(x, y, kernel)
     sparse.covar_module = InducingPointKernel(kernel, x.clone(), sparse.likelihood)
-    exact = ExactGP(x, y, kernel).eval()(test_x)
+    exact = exact_gp(x, y, kernel).eval()(test_x)
     prediction = sparse.eval()(test_x)
     assert exact.mean.abs().max() > 0.1
     torch.testing.assert_close(prediction.mean, exact.mean, rtol=1e-2, atol=1e-3)

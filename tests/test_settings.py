@@ -4,14 +4,9 @@ import pytest
 
 from gpytorch_nkn.settings import kernel_evaluation
 
+pytestmark = pytest.mark.usefixtures("default_evaluation")
+
 PATHS = ["auto", "plain", "tiles", "compiled"]
-
-
-@pytest.fixture(autouse=True)
-def _auto():
-    """From the default on, whatever the session forces; and back to it if a test leaves another."""
-    with kernel_evaluation("auto"):
-        yield
 
 
 @pytest.mark.parametrize("path", PATHS)

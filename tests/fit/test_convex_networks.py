@@ -14,19 +14,13 @@ from gpytorch_nkn.fit.minimize import FlatParameters
 from gpytorch_nkn.fit.training_loss import TrainingLoss, UnknownPartError
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear, Product
-from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.closed_forms import assert_same, check_loss_and_gradient, has_closed_form, make, wide
 from tests.fit.models import SmallGP
 from tests.kernels.contract import perturb
 
+pytestmark = pytest.mark.usefixtures("default_evaluation")
+
 TWO = torch.Size([2])
-
-
-@pytest.fixture(autouse=True)
-def _auto():
-    """Without a path that takes the closed form away."""
-    with kernel_evaluation("auto"):
-        yield
 
 
 def convex(bias=True, skip=False, priors=False):

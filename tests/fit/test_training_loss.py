@@ -40,12 +40,7 @@ from tests.fit.closed_forms import (
 from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
 from tests.kernels.contract import perturb
 
-
-@pytest.fixture(autouse=True)
-def _auto():
-    """Without a path that takes the closed form away."""
-    with kernel_evaluation("auto"):
-        yield
+pytestmark = pytest.mark.usefixtures("default_evaluation")
 
 
 def frozen(*names):

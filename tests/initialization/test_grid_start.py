@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import (
@@ -14,6 +13,7 @@ from gpytorch.kernels import (
 
 from gpytorch_nkn.initialization import initialize_grid_kernels, rescale_kernel
 from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel, WienerKernel
+from tests.global_state import unchanged
 
 PERIODS = 6.2, 4.1
 
@@ -85,18 +85,17 @@ def test_kernels_get_unit_variance_on_average(make):
 
 
 def test_draws_come_from_seed_and_restart_and_leave_the_global_state_alone():
-    state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
     results = []
     for seed, restart in ((0, 0), (0, 0), (1, 0), (0, 1)):
-        torch.set_rng_state(state)
+        torch.manual_seed(0)
         kernels = [NeuralKernelNetwork.texture(), SpectralMixtureKernel(num_mixtures=4)]
         coordinates, values, observed = grid()
-        now = torch.get_rng_state()
-        initialize_grid_kernels(kernels, coordinates, values, observed, seed=seed, restart=restart)
-        assert torch.equal(torch.get_rng_state(), now)
+        with unchanged():
+            initialize_grid_kernels(
+                kernels, coordinates, values, observed, seed=seed, restart=restart
+            )
         parameters = [p.detach().flatten() for k in kernels for p in k.parameters()]
         results.append(torch.cat(parameters))
-    assert (np.random.get_state()[1] == numpy_state).all()
     assert torch.equal(results[0], results[1])
     assert not torch.allclose(results[0], results[2])
     assert not torch.allclose(results[0], results[3])

@@ -23,6 +23,7 @@ from gpytorch_nkn.kernels import (
 )
 from gpytorch_nkn.layers import Product
 from gpytorch_nkn.settings import kernel_evaluation
+from tests.global_state import unchanged
 
 BATCH_SHAPES = [(3, 2), (1,), (2,)]
 # Entries of a batch: of six every row, every column, and none that a transposed order would hit;
@@ -502,15 +503,13 @@ def check_global_state(s):
     modules = [name for name, _ in s.kernel.named_modules()]
     for training in (True, False) if s.thorough else (True,):
         s.kernel.train(training)
-        before = global_state()
-        values = dense(s.kernel, x1, x2)
-        dense(s.kernel, x1)
-        to_tensor(s.kernel(x1, diag=True))
-        if training:
-            s.kernel.expand_batch(2)[0]
-        s.kernel.is_stationary  # noqa: B018
-        after = global_state()
-        assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True)), "global state"
+        with unchanged():
+            values = dense(s.kernel, x1, x2)
+            dense(s.kernel, x1)
+            to_tensor(s.kernel(x1, diag=True))
+            if training:
+                s.kernel.expand_batch(2)[0]
+            s.kernel.is_stationary  # noqa: B018
         assert all(m.training == training for m in s.kernel.modules()), "train/eval mode changed"
         close(dense(s.kernel, x1, x2), values, "a second call gives other values")
     assert torch.equal(x1, s.x1) and torch.equal(x2, s.x2), "the inputs were modified"
@@ -586,14 +585,3 @@ def take_entry(single, batched, index):
             value = value[index]
             assert value.shape == parameter.shape, f"{name}: {value.shape} for {parameter.shape}"
         parameter.data = value.clone()
-
-
-def global_state():
-    """What a call must leave alone, as tensors."""
-    return (
-        torch.get_rng_state(),
-        torch.tensor(torch.get_default_dtype() == torch.float64),
-        torch.tensor(torch.is_grad_enabled()),
-        torch.tensor(gpytorch.settings.lazily_evaluate_kernels.on()),
-        torch.tensor(gpytorch.settings.debug.on()),
-    )

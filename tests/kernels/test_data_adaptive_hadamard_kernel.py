@@ -15,6 +15,7 @@ from gpytorch.priors import NormalPrior
 from sklearn.cluster import KMeans
 
 from gpytorch_nkn.kernels import DataAdaptiveHadamardKernel
+from tests.global_state import unchanged
 from tests.kernels.contract import perturb
 
 
@@ -115,9 +116,8 @@ def test_start_is_no_stationary_point_where_zero_weights_are():
 
 def test_start_values_are_the_same_every_time_and_leave_random_numbers_alone():
     anchors = torch.randn(5, 2)
-    state = torch.get_rng_state()
-    first, second, other = (make(anchors=anchors, seed=seed) for seed in (0, 0, 1))
-    assert torch.equal(torch.get_rng_state(), state)
+    with unchanged():
+        first, second, other = (make(anchors=anchors, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(first.weights, second.weights)
     assert not torch.equal(first.weights, other.weights)
     assert 0.03 < first.weights.std() < 0.3
@@ -148,10 +148,8 @@ def test_prior_may_be_given_or_omitted():
 
 def test_from_data_takes_the_centres_of_clusters_of_scaled_columns():
     x = torch.randn(60, 2) * torch.tensor([1.0, 100.0]) + 3.0
-    state = torch.get_rng_state(), np.random.get_state()[1].copy()
-    kernel = DataAdaptiveHadamardKernel.from_data(RBFKernel(), x, 5, 3, seed=4)
-    assert torch.equal(torch.get_rng_state(), state[0])
-    assert (np.random.get_state()[1] == state[1]).all()
+    with unchanged():
+        kernel = DataAdaptiveHadamardKernel.from_data(RBFKernel(), x, 5, 3, seed=4)
     z = (x.numpy() - x.numpy().mean(0)) / x.numpy().std(0)
     labels = KMeans(5, n_init=1, max_iter=25, random_state=4).fit(z[np.lexsort(z.T[::-1])]).labels_
     expected = np.stack([x.numpy()[np.lexsort(z.T[::-1])][labels == k].mean(0) for k in range(5)])

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from gpytorch.priors import GammaPrior, NormalPrior
 
 from gpytorch_nkn import kernels
 from gpytorch_nkn.estimators.series.candidates import SeriesGP
+from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from gpytorch_nkn.models import NKNMultiTaskGP
 from tests.fit.models import SmallGP
 from tests.kernels.registry import REGISTRY
@@ -50,23 +52,39 @@ def test_every_kernel_with_priors_of_its_own_is_here():
     assert found == {(cls, name) for cls, priors in OWN.items() for name in priors}
 
 
-@pytest.mark.parametrize("batch_shape", [(3,), (4,), (2, 3)])
-@pytest.mark.parametrize("cls", OWN, ids=lambda cls: cls.__name__)
-def test_priors_of_an_unbatched_kernel_count_for_every_data_set(cls, batch_shape):
-    kernel = make(cls, **OWN[cls])
+UNBATCHED = {cls.__name__: partial(make, cls, **priors) for cls, priors in OWN.items()}
+NETWORK = kernels.NeuralKernelNetwork
+UNBATCHED |= {
+    "time_series": partial(NETWORK.time_series, active_dims=(0,)),
+    "forecast": partial(NETWORK.forecast, origin=-1.0, active_dims=(0,)),
+    "texture": partial(NETWORK.texture, sparsity="l1", active_dims=(1,)),
+    "additive": partial(NETWORK.additive, 2, sparsity="l1"),
+    "regression": partial(NETWORK.regression, 2),
+    "tabular": partial(NETWORK.tabular, 2),
+    "optimization": partial(NETWORK.optimization, 2),
+    "pairs": partial(NETWORK.pairs, 2),
+}
+MLLS = ExactMarginalLogLikelihood, AnalyticExactMarginalLogLikelihood
+
+
+# Numbers of anchors and of units are batch shapes, too.
+@pytest.mark.parametrize("batch_shape", [(3,), (4,), (8,), (2, 3)])
+@pytest.mark.parametrize("name", UNBATCHED)
+def test_priors_of_an_unbatched_kernel_count_for_every_data_set(name, batch_shape):
+    kernel = UNBATCHED[name]()
     x = torch.rand(*batch_shape, 5, 2)
     y = x.sum(-1).cos()
 
     def value(x, y):
         model = SmallGP(x, y, kernel).train()
-        return ExactMarginalLogLikelihood(model.likelihood, model)(model(x), y)
+        return torch.stack([mll(model.likelihood, model)(model(x), y) for mll in MLLS], -1)
 
     together = value(x, y)
     flat = zip(x.flatten(0, -3), y.flatten(0, -2), strict=True)
-    torch.testing.assert_close(together.flatten(), torch.stack([value(*one) for one in flat]))
+    assert together.shape == (*batch_shape, len(MLLS))
+    torch.testing.assert_close(together.flatten(0, -2), torch.stack([value(*one) for one in flat]))
     before = {name: p.detach().clone() for name, p in kernel.named_parameters()}
-    named = list(kernel.named_priors())
-    assert len(named) >= len(OWN[cls])
+    assert list(kernel.named_priors())
     sample_all_priors(SmallGP(x, y, kernel))
     for name, parameter in kernel.named_parameters():
         assert parameter.shape == before[name].shape

@@ -13,22 +13,14 @@ from gpytorch.priors import GammaPrior, NormalPrior
 from linear_operator.utils.errors import NotPSDError
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
-from gpytorch_nkn.kernels.evaluation import is_compiled
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood, exact_log_density
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.models import SmallGP
 from tests.kernels.contract import perturb
+from tests.kernels.evaluation import networks
 
-PATHS = ["auto", "plain", "tiles"]
-PATHS += [
-    pytest.param(
-        "compiled",
-        marks=pytest.mark.skipif(
-            not is_compiled(), reason="the package was installed without a compiler"
-        ),
-    )
-]
-PATHS_HERE = PATHS[:3] + (["compiled"] if is_compiled() else [])
+PATHS = ["auto", "plain", *networks.PATHS]
+PATHS_HERE = ["auto", "plain", *networks.PATHS_HERE]
 
 
 def data(n=12, dims=2):

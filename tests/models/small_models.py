@@ -2,6 +2,7 @@
 
 import torch
 from gpytorch.kernels import ScaleKernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
@@ -52,3 +53,16 @@ def moved(model, batch_shape=()):
 
 def _name_of(model, parameter):
     return next(name for name, other in model.named_parameters() if other is parameter)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of any tensor that an operation returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for value in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(value, torch.Tensor):
+                self.elements = max(self.elements, value.untyped_storage().nbytes() // 8)
+        return result

@@ -12,6 +12,7 @@ from matplotlib import pyplot as plt
 
 from gpytorch_nkn import plotting
 from gpytorch_nkn.kernels import NeuralKernelNetwork
+from tests.global_state import unchanged
 
 X = np.linspace(0.0, 5.0, 30)
 WAVE = np.sin(X)
@@ -94,12 +95,10 @@ def test_all_else_stays_as_it_was(make_axes, name):
     before = [copy.deepcopy(kernel.state_dict()) for kernel in kernels]
     for kernel in kernels:
         kernel.eval()
-    states = torch.get_rng_state(), np.random.get_state()[1].copy()
-    draw(name, grid[1] if count == 1 else grid[1:])
+    with unchanged():
+        draw(name, grid[1] if count == 1 else grid[1:])
     assert not grid[0].has_data() and not grid[0].texts and grid[0].get_title(loc="left") == ""
     assert dict(matplotlib.rcParams) == settings and plt.get_fignums() == numbers
-    assert torch.equal(torch.get_rng_state(), states[0])
-    np.testing.assert_array_equal(np.random.get_state()[1], states[1])
     for kernel, values in zip(kernels, before, strict=True):
         assert not kernel.training and all(p.grad is None for p in kernel.parameters())
         assert all(torch.equal(values[key], v) for key, v in kernel.state_dict().items())

@@ -5,11 +5,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_digits
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 
 from gpytorch_nkn.estimators import ASKLClassifier, ASKLRegressor
-from tests.estimators.askl.test_askl_training import interrupt
 
 SHORT = {"n_components": 60, "gamma": 0.5, "early_stopping": False, "max_iter": 5}
 
@@ -233,19 +231,3 @@ def test_units_of_targets_and_columns_do_not_matter():
         other = regressor().fit(scale * X + shift, 1e-3 * y + 5).predict(scale * X + shift)
         np.testing.assert_allclose((other - 5) * 1e3, plain, rtol=rtol)
     assert np.isfinite(regressor().fit(X, y).predict(np.full((1, 2), 1e308))).all()
-
-
-def test_ctrl_c_and_a_budget_end_a_training(monkeypatch):
-    X, y = rings(2000)
-    model = classifier(max_iter=10**6, budget=1.0).fit(X, y)
-    assert model.score(X, y) > 0.7 and 1 <= model.n_iter_ < 10**5
-    interrupt(monkeypatch, 12)
-    X, y = rings(150)
-    with pytest.warns(UserWarning, match="Interrupted after 2 epochs"):
-        assert classifier(max_iter=50).fit(X, y).n_iter_ == 2
-    monkeypatch.undo()
-    interrupt(monkeypatch, 1)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
-    with pytest.raises(NotFittedError):
-        model.predict(X)

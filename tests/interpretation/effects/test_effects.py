@@ -17,6 +17,7 @@ from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.interpretation import decompose, effects
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import NKNSingleTaskGP
+from tests.global_state import unchanged
 from tests.interpretation.small_models import GP
 
 PI = math.pi
@@ -262,12 +263,10 @@ def test_state_is_left_alone_and_seeds_decide():
     model.train()
     model.likelihood.eval()
     modes = [part.training for part in model.modules()]
-    states = torch.get_rng_state(), np.random.get_state()[1].copy()
     parameters = [p.detach().clone() for p in model.parameters()]
-    found = effects(model, seed=3)
+    with unchanged():
+        found = effects(model, seed=3)
     assert [part.training for part in model.modules()] == modes
-    assert torch.equal(torch.get_rng_state(), states[0])
-    np.testing.assert_array_equal(np.random.get_state()[1], states[1])
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), parameters, strict=True))
     assert torch.equal(model.train_inputs[0], x)
     again = effects(model.eval(), seed=3)

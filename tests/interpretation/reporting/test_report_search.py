@@ -16,6 +16,7 @@ from gpytorch_nkn.interpretation.checks import held_out
 from gpytorch_nkn.interpretation.source import fitted_processes
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 from gpytorch_nkn.models.averaging.member_warp import fit_warp
+from tests.global_state import unchanged
 
 X = 10 * torch.rand(14, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = -(X[:, :1] / 3).exp() * (10 + X[:, 1:2]) - 100
@@ -76,16 +77,11 @@ def test_it_says_what_was_reached_and_where_it_goes_on(name, tmp_path):
     model = MODELS[name]().train()
     acquisition = LogExpectedImprovement(model, best_f=Y.max())
     candidates = torch.tensor([[0.0, 5, 5]], dtype=torch.float64)
-    state = torch.get_rng_state()
-    found = report_search(
-        model,
-        acquisition=acquisition,
-        candidates=candidates,
-        bounds=torch.tensor([[0.0, 0, 0], [10, 10, 10]]),
-        num_initial=5,
-        columns=["heat", "flow", "noise"],
-    )
-    assert torch.equal(torch.get_rng_state(), state) and model.training
+    options = {"bounds": torch.tensor([[0.0, 0, 0], [10, 10, 10]]), "num_initial": 5}
+    options |= {"acquisition": acquisition, "candidates": candidates}
+    with unchanged():
+        found = report_search(model, columns=["heat", "flow", "noise"], **options)
+    assert model.training
     best = int(Y.argmax())
     assert found.best == best and found.maximize
     assert f"Evaluation {best + 1} of 14 has the highest value" in found.summary[0]

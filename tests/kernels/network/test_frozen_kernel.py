@@ -7,17 +7,11 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch_nkn.kernels import BatchPredictionStrategy, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import frozen_matrices
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
-from gpytorch_nkn.settings import kernel_evaluation
 from tests.kernels.evaluation.networks import needs_compiled
 
+pytestmark = pytest.mark.usefixtures("default_evaluation")
+
 MODELS = [NKNSingleTaskGP, StructureEnsembleGP]
-
-
-@pytest.fixture(autouse=True)
-def _by_itself():
-    """The way of evaluation is chosen by itself, whatever the run of the tests has set."""
-    with kernel_evaluation("auto"):
-        yield
 
 
 def random_network(seed, scaled=False):

@@ -6,16 +6,12 @@ from copy import deepcopy
 
 import pytest
 import torch
-from botorch.optim.utils.model_utils import sample_all_priors
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn import settings
 from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import Linear
-from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
-from tests.fit.models import SmallGP
 from tests.kernels.contract import dense
 
 PRESETS = [
@@ -309,41 +305,6 @@ def test_inputs_of_other_columns_than_a_preset_is_for_are_rejected(name, evaluat
     torch.testing.assert_close(network(x).to_dense(), expected)
     with pytest.raises(ValueError, match=f"for {columns} input columns, got active_dims"):
         build(name, args, active_dims=(*chosen, 0), **options)
-
-
-@pytest.mark.parametrize(
-    "name, batch_shape, mll",
-    [
-        *((name, (2,), AnalyticExactMarginalLogLikelihood) for name in READY),
-        # as many as a layer has units
-        *((name, (8,), ExactMarginalLogLikelihood) for name in ("time_series", "texture")),
-        *((name, (2, 3), AnalyticExactMarginalLogLikelihood) for name in ("forecast", "additive")),
-    ],
-)
-def test_priors_of_an_unbatched_preset_count_for_every_data_set(name, batch_shape, mll):
-    args, columns = READY[name]
-    options = {"origin": -1.0} if name == "forecast" else {}
-    if name in ("additive", "texture"):
-        options["sparsity"] = "l1"
-    network = build(name, args, **options)
-    x = torch.rand(*batch_shape, 5, columns)
-    y = x.sum(-1).cos()
-
-    def value(x, y):
-        model = SmallGP(x, y, network).train()
-        return mll(model.likelihood, model)(model(x), y)
-
-    together = value(x, y)
-    assert together.shape == batch_shape
-    flat = zip(x.flatten(0, -3), y.flatten(0, -2), strict=True)
-    apart = torch.stack([value(*one) for one in flat])
-    torch.testing.assert_close(together.flatten(), apart)
-    before = deepcopy(network.state_dict())
-    model = SmallGP(x, y, network)
-    sample_all_priors(model)  # what BoTorch does before it tries again
-    after = network.state_dict()
-    assert {k: v.shape for k, v in after.items()} == {k: v.shape for k, v in before.items()}
-    assert not torch.equal(network(x).to_dense(), build(name, args, **options)(x).to_dense())
 
 
 def test_without_ard_every_kernel_has_one_lengthscale_and_the_network_is_isotropic():

@@ -2,15 +2,9 @@ import math
 
 import pytest
 import torch
-from botorch.acquisition import (
-    LogExpectedImprovement,
-    PosteriorMean,
-    UpperConfidenceBound,
-    qLogNoisyExpectedImprovement,
-)
+from botorch.acquisition import LogExpectedImprovement, PosteriorMean, UpperConfidenceBound
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
-from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
@@ -153,16 +147,6 @@ def test_weights_follow_what_predicts_held_out_points():
     assert math.isclose(sum(rough.structure_weights.values()), 1.0, abs_tol=1e-6)
 
 
-def test_batches_come_of_noisy_improvement():
-    x, y = draw(13)
-    acquisition = qLogNoisyExpectedImprovement(
-        fitted(13), x, SobolQMCNormalSampler(torch.Size([8]), seed=0), prune_baseline=True
-    )
-    bounds = torch.tensor([[0.0] * 3, [1.0] * 3])
-    point, value = optimize_acqf(acquisition, bounds, 2, 2, 8, options={"maxiter": 3})
-    assert point.shape == (2, 3) and value.isfinite()
-
-
 class Broken(RBFKernel):
     def forward(self, x1, x2, diag=False, **params):
         if diag or len(x1) != len(x2) or len(x1) < 3:
@@ -198,18 +182,6 @@ def test_a_structure_whose_training_fails_has_no_weight():
 def test_wrong_arguments(options, error, message):
     with pytest.raises(error, match=message):
         StructureEnsembleGP(*draw(), **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"max_iterations": 0}, ValueError, "max_iterations must be at least 1, got 0"),
-        ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
-    ],
-)
-def test_wrong_options_of_the_training(options, error, message):
-    with pytest.raises(error, match=message):
-        fit_structure_ensemble_gp(StructureEnsembleGP(*draw()), **options)
 
 
 def test_models_and_weights_that_do_not_fit():

@@ -5,16 +5,13 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Warp
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch.distributions import MultivariateNormal
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import SparseNKNGP, fit_sparse_gp
 from gpytorch_nkn.models.sparse.fit_sparse import bound_loss
-from tests.models.small_models import data, moved
+from tests.models.small_models import Largest, data, moved
 
 SMALL = "Linear4-Product2-Linear1"
 
@@ -167,48 +164,6 @@ def test_repeated_rows_reduce_the_inducing_points_to_the_distinct_ones():
     torch.testing.assert_close(
         model.posterior(x[:10]).mean, exact.posterior(x[:10]).mean, rtol=1e-4, atol=1e-5
     )
-
-
-@pytest.mark.parametrize("batch_shape", [(), (2,)])
-def test_every_output_and_element_is_a_model_of_its_own(batch_shape):
-    model = sparse(2, batch_shape=batch_shape)
-    test = torch.rand(3, *batch_shape, 5, 2)
-    mean, variance = model.predict(test)
-    joint = model.posterior(test)
-    torch.testing.assert_close(joint.mean.detach(), mean)
-    torch.testing.assert_close(joint.variance.detach(), variance)
-    own = batch_shape + (2,)
-    for index in np.ndindex(*own):
-        kernel = model.covar_module.base_kernel[index]
-        batch, output = index[:-1], index[-1]
-        single = SparseNKNGP(
-            model.train_inputs[0][index],
-            model.train_targets[index].unsqueeze(-1),
-            structure=kernel,
-            inducing_points=model.inducing_points.reshape(*batch_shape, 9, 2)[batch],
-            likelihood=GaussianLikelihood().initialize(noise=model.likelihood.noise[index]),
-            mean_module=ConstantMean().initialize(constant=model.mean_module.constant[index]),
-            outcome_transform=None,
-        )
-        means, variances = single.predict(test[(slice(None), *batch)])
-        scale = model.outcome_transform.stdvs[(*batch, 0, output)]
-        shift = model.outcome_transform.means[(*batch, 0, output)]
-        at = (slice(None), *batch, ..., output)
-        torch.testing.assert_close(mean[at], shift + scale * means[..., 0])
-        torch.testing.assert_close(variance[at], scale**2 * variances[..., 0])
-
-
-class Largest(TorchDispatchMode):
-    """The most elements of any tensor that an operation returns."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for value in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(value, torch.Tensor):
-                self.elements = max(self.elements, value.untyped_storage().nbytes() // 8)
-        return result
 
 
 def test_nothing_of_n_times_n_is_formed():

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import AdditiveKernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 from gpytorch_nkn.models import SpectralGP
 from gpytorch_nkn.models.spectral import spectral_gp
-from tests.models.small_models import data, moved
+from tests.models.small_models import Largest, data, moved
 
 BOTH = pytest.mark.parametrize("rbf", [True, False], ids=["beside", "alone"])
 ALL = pytest.mark.parametrize(
@@ -159,19 +158,6 @@ def test_options_reach_the_kernel(rbf):
     assert not rbf or (default.frequency_prior.scale == 0.3).all()
 
 
-class Largest(TorchDispatchMode):
-    """The most elements of any tensor that an operation returns."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for value in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(value, torch.Tensor):
-                self.elements = max(self.elements, value.untyped_storage().nbytes() // 8)
-        return result
-
-
 @pytest.mark.parametrize("m, known", [(1, True), (2, False)])
 def test_predictions_need_no_matrix_of_the_data(m, known):
     x, y = data(m, 20_000)
@@ -184,15 +170,3 @@ def test_predictions_need_no_matrix_of_the_data(m, known):
         model.predict(x[:5000])
     assert test.grad.isfinite().all()
     assert largest.elements < 20 * m * 20_000 * 15
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"num_features": 0}, ValueError, "num_features must be at least 1, got 0"),
-        ({"bandwidth": 1.0}, TypeError, "bandwidth"),
-    ],
-)
-def test_what_does_not_fit_is_rejected(options, error, message):
-    with pytest.raises(error, match=message):
-        SpectralGP(*data(n=9), **options)
