@@ -75,15 +75,15 @@ def test_factors_are_inside_clusters_only_and_the_kernel_is_semi_definite(eta):
 
 @pytest.mark.parametrize("eta", [np.inf, "cv"])
 def test_support_vectors_of_clusters_stand_for_all_rows(eta, monkeypatch):
-    X, y = rows(600)
+    X, y = rows(450)
     labels = np.digitize(y, [-0.6, 0.0])  # the first class is rare
-    monkeypatch.setattr(clusters, "_DENSE", 500)
+    monkeypatch.setattr(clusters, "_DENSE", 400)
     options = {**OPTIONS, "eta": eta, "relevance": None}
     with parallel_config("threading", n_jobs=2):
         model = DANKClassifier(**options).fit(X, labels)
     again = DANKClassifier(**options).fit(X, labels)
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
-    assert len(model._kernel.rows) == 600 and set(model.classes_) == {0, 1, 2}
+    assert len(model._kernel.rows) == 450 and set(model.classes_) == {0, 1, 2}
     exact = SVC(C=3.0, gamma=1.0).fit(X, labels)
     assert np.mean(model.predict(X) == exact.predict(X)) > 0.95
     assert (len(model.cv_results_) == 6) == (eta == "cv")

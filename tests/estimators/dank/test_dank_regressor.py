@@ -57,7 +57,7 @@ def test_defaults_find_columns_that_matter():
 def test_units_are_of_no_matter():
     X, y = rows(40)
     model = DANKRegressor(C=3.0, epsilon=0.05, random_state=0).fit(X, y)
-    for of_inputs, of_targets in ((1.0, 1e-8), (1.0, 1e8), (1e-6, 1.0), (1e6, 1.0)):
+    for of_inputs, of_targets in ((1e-6, 1e8), (1e6, 1e-8)):
         tube = {"C": 3.0 * of_targets, "epsilon": 0.05 * of_targets}
         other = clone(model).set_params(**tube).fit(X * of_inputs, y * of_targets)
         found = other.predict(X * of_inputs) / of_targets
