@@ -87,6 +87,11 @@ def test_predictions_are_linear_in_the_features():
     assert set(model.predict(X)) == {"in", "out"}
 
 
+def test_a_budget_ends_a_training():
+    model = classifier(max_iter=10**6, budget=0.3).fit(*rings())
+    assert 1 <= model.n_iter_ < 10**5
+
+
 def test_assigned_frequencies_are_ridge_regression():
     X, y = table()
     model = ASKLRegressor("SK", n_components=20, random_state=0).fit(X, y)
