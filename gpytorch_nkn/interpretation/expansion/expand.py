@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -145,30 +145,24 @@ class _Builder:
         if type(kernel) is ConstantKernel:
             return constant(kernel.constant)
         if type(kernel) is AdditiveKernel:
-            return stack([self.of(part, columns) for part in kernel.kernels]).total()
+            return self._of_products([[part] for part in kernel.kernels], columns)
         if type(kernel) is ProductKernel:
-            result, *others = [self.of(part, columns) for part in kernel.kernels]
-            for other in others:
-                result = result.times(other, self.bounds)
-            return result
+            return self._of_products([list(kernel.kernels)], columns)
         if isinstance(kernel, NeuralKernelNetwork):
             return self._of_network(kernel, columns)
         spec = own_spec(kernel)
-        if spec is not None and spec.products is not None:
-            return self._of_products(kernel, spec.products, columns)
-        return self._atom(kernel, columns, is_complex=False)
-
-    def _of_products(
-        self, kernel: Kernel, rule: Callable[[Kernel], list[list[Kernel]]], columns: Columns
-    ) -> Polynomials:
+        if spec is None or spec.products is None:
+            return self._atom(kernel, columns, is_complex=False)
         if kernel not in self._products:  # kept, because kernels differ by their identity
-            self._products[kernel] = rule(kernel)
+            self._products[kernel] = spec.products(kernel)
+        return self._of_products(self._products[kernel], columns)
+
+    def _of_products(self, products: list[list[Kernel]], columns: Columns) -> Polynomials:
+        """Polynomial of a sum of products."""
         parts = []
-        for first, *others in self._products[kernel]:
-            part = self.of(first, columns)
-            for other in others:
-                part = part.times(self.of(other, columns), self.bounds)
-            parts.append(part)
+        for product in products:
+            first, *others = [self.of(factor, columns) for factor in product]
+            parts.append(reduce(lambda one, other: one.times(other, self.bounds), others, first))
         return stack(parts).total()
 
     def _of_network(self, network: NeuralKernelNetwork, columns: Columns) -> Polynomials:
@@ -210,19 +204,17 @@ class _Builder:
         real = exponents.copy()
         real[:, indices] = 0
         for number, powers in enumerate(exponents[:, indices].tolist()):
-            if any(powers):
-                i = self._real_atom(indices, powers)
+            factors = [
+                self.atoms[i] for i, n in zip(indices, powers, strict=True) for _ in range(n)
+            ]
+            if factors:
+                key = ("real", *factors)
+                if key not in self._indices:
+                    self._indices[key] = self._add(real_part(factors), is_complex=False)
+                i = self._indices[key]
                 real = np.pad(real, ((0, 0), (0, max(0, i + 1 - real.shape[1]))))
                 real[number, i] += 1
         return Polynomials(real, polynomial.weights)
-
-    def _real_atom(self, indices: list[int], powers: list[int]) -> int:
-        used = [(i, power) for i, power in zip(indices, powers, strict=True) if power]
-        key = ("real", *used)
-        if key not in self._indices:
-            factors = [self.atoms[i] for i, power in used for _ in range(power)]
-            self._indices[key] = self._add(real_part(factors), is_complex=False)
-        return self._indices[key]
 
     def _atom(self, kernel: Kernel, columns: Columns, is_complex: bool) -> Polynomials:
         key = (kernel, columns, is_complex)
@@ -283,13 +275,11 @@ class _Builder:
             weight = weight.expand(batch)
             share = weight * diagonal.mean(-1) / total.where(total > 0, 1)  # the kernel may be zero
             found.append((weight, factors, share))
-        found.sort(key=lambda part: -float(part[2].mean()))
+        found = sorted(found, key=lambda part: -float(part[2].mean()))[: self.bounds.max_terms]
         labels = labels_of((factor for _, factors, _ in found for factor in factors), units)
-        terms = [make_term(*part, labels) for part in found]
+        terms = tuple(make_term(*part, labels) for part in found)
         dropped = float((total > 0).double().mean()) - sum(term.mean_share() for term in terms)
-        kept = tuple(terms[: self.bounds.max_terms])
-        dropped += sum(term.mean_share() for term in terms[self.bounds.max_terms :])
-        return Expansion(kept, max(0.0, dropped), units, batch)
+        return Expansion(terms, max(0.0, dropped), units, batch)
 
 
 def _check_fit(kernel: Kernel, inputs: Tensor) -> None:
