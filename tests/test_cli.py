@@ -283,7 +283,7 @@ def test_report_is_a_page_in_a_folder_that_is_made(run, monthly, tmp_path, undra
     assert code == 0 and summary["settings"]["report"] == str(page)
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>") and text.rstrip().endswith("</html>")
-    assert "<h1>Findings in sales</h1>" in text and ">Continuation</a>" in text
+    assert "<h1>Report on sales</h1>" in text and ">Continuation</a>" in text
     assert " per yr on average." in text or " yr; its standard deviation" in text
     lines = printed.out.splitlines()
     assert any(line.startswith("The model explains ") for line in lines)

@@ -37,11 +37,11 @@ def report_client(
 ) -> SearchReport:
     """Describe a search with Ax in its own units, see :func:`.report_search`.
 
-    The model of the client's strategy is trained on all evaluations. Trials that run are the next
-    points, choices are categories with their names, and a parameter on a logarithmic scale is
-    ``log10(rate)``. The best trial is one whose observed outcomes satisfy the constraints. The
-    acquisition function is Ax's for all objectives and constraints; the rest is on one outcome.
-    The client does not change.
+    The model of the client's strategy is trained on all evaluations. Running trials are the next
+    points, choice parameters are named categories, and a parameter on a logarithmic scale is
+    ``log10(rate)``. Only trials whose observed outcomes satisfy the constraints can be the best.
+    The acquisition function is Ax's, for all objectives and constraints; everything else describes
+    one outcome. The client does not change.
 
     Args:
         client: A client with at least 3 evaluations and a strategy of
@@ -52,14 +52,14 @@ def report_client(
         seed: Seed of all random draws; the global random state does not change.
 
     Returns:
-        The report. Values that Ax winsorises are in it as the model has them.
+        The report, with winsorised values where Ax winsorises.
 
     Raises:
         TypeError: ``client`` is not a client of Ax.
         ValueError: ``outcome`` is not one of the objectives, or missing among several; the strategy
             has no surrogate, or there are too few evaluations.
-        NotImplementedError: Ax transforms the outcome otherwise than by winsorising and
-            standardising, for example because it is also bounded.
+        NotImplementedError: Ax applies other transforms than winsorising and standardising to the
+            outcome, for example because it is also bounded.
     """
     if not isinstance(client, Client):
         raise TypeError(f"client must be an ax.api.client.Client, got {type(client).__name__}.")

@@ -119,7 +119,7 @@ def _write_report(
         made = report(
             forecaster,
             **ahead,
-            title=f"Findings in {series.name}",
+            title=f"Report on {series.name}",
             columns=None if series.has_dates else [series.x_label, *forecaster.covariates_.names],
             y_name=series.y_label,
             seed=args.seed,

@@ -24,7 +24,7 @@ class Coverage:
 
     level: float  #: nominal probability of the intervals
     fraction: float  #: fraction of observations inside the intervals
-    lower: float  #: ends of the central 95 % of the fractions that a calibrated model gives
+    lower: float  #: ends of the central 95 % range of the fraction for a calibrated model
     upper: float
     p_value: float  #: of a two-sided binomial test
 

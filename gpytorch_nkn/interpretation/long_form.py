@@ -84,8 +84,8 @@ def long_form(model: ExactGP) -> ExactGP:
 
     The long form has the same posterior and a kernel of products with GPyTorch's IndexKernel.
     Models of correlated tasks are BoTorch's MultiTaskGP and KroneckerMultiTaskGP, and models with a
-    MultitaskGaussianLikelihood. So are models whose second input is the integer index of the task,
-    with ``covar_module`` times an IndexKernel of the model as kernel.
+    MultitaskGaussianLikelihood. A model whose second input is the integer task index is one, too,
+    if its kernel is ``covar_module`` times an IndexKernel of the model.
 
     Raises:
         NotImplementedError: The model is a batch, or its prior is not that of such a kernel with

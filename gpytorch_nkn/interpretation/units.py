@@ -78,7 +78,7 @@ class Units:
         return what if self.link is None else f"the {self.link.noun} of {what}"
 
     def original(self, values: np.ndarray) -> np.ndarray:
-        """Undo the transform of targets of any shape, clipped so that they can be drawn."""
+        """Invert the transform of targets of any shape, and clip them so that they can be drawn."""
         if self.link is None:
             return values
         return np.clip(self.link.inverse(values), -_LARGEST, _LARGEST)
@@ -181,7 +181,7 @@ def three_digits(value: float) -> str:
     value = float(value)
     if not math.isfinite(value):
         return f"{value}"
-    return rounded(value, 0.1 * value) if value else "0"
+    return rounded(value, 0.1 * float(f"{value:.2e}")) if value else "0"
 
 
 def rounded(value: float, change: float) -> str:
@@ -222,8 +222,8 @@ def percent(value: float) -> str:
 
 
 def means_text(means: Mapping[str, float]) -> str:
-    """Name the means of tasks, about which shares are computed; empty without tasks."""
+    """State the mean of each task, which shares exclude; empty without tasks."""
     if not means:
         return ""
     found = ", ".join(f"{mean:.4g} (task {name})" for name, mean in means.items())
-    return f"Shares are about the means of the tasks: {found}."
+    return f"Shares refer to the variation about the means of the tasks: {found}."

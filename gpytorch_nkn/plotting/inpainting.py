@@ -35,9 +35,9 @@ def plot_inpainting(
 
     Args:
         axes: Three Axes, four with ``truth``, as a sequence or an array of any shape.
-        result: Result of :func:`gpytorch_nkn.grids.inpaint`: the image ``filled`` (``H x W``, or
-            ``H x W x 3`` in colour), its standard deviations ``std`` and the booleans
-            ``missing``, of the same shape.
+        result: Result of :func:`gpytorch_nkn.grids.inpaint`: the image ``filled``, its standard
+            deviations ``std`` and the booleans ``missing``. All are ``H x W``, or ``H x W x 3`` in
+            colour.
         truth: The image without holes, of the same shape; drawn last.
         label: Label of the colour bar, with its unit. Colours show the RMS over colour channels.
 

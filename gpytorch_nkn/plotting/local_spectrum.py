@@ -71,9 +71,9 @@ def plot_local_spectrum(
 
     Raises:
         TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
-        ValueError: The kernel has a batch shape, not exactly one column of ``x`` varies,
-            ``window``, ``max_frequency`` or ``x_scale`` is not positive, they need more than
-            4,800 evaluations of the kernel, or a value is not finite.
+        ValueError: The kernel has a batch shape, or not exactly one column of ``x`` varies. An
+            option is not positive or not finite, or the kernel would be evaluated at more than
+            4,800 points.
 
     Reference: Martin and Flandrin (1985), Wigner-Ville spectral analysis of nonstationary
     processes.

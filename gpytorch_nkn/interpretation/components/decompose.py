@@ -95,8 +95,8 @@ class Decomposition:
         explained: Share of the targets' variance that the first j components explain, ``J``.
         errors: Cross-validated mean absolute error of the first j components, ``J``, in units of
             the targets (averaged over outputs).
-        shares: Covariance of each component with the posterior mean at the training inputs, over
-            the variance of the latter, ``J``; they sum to one.
+        shares: Covariance of each component with the posterior mean at the training inputs, divided
+            by the variance of the posterior mean, ``J``; they sum to one.
         negligible: Components ``J`` that do not significantly improve predictions of held-out
             blocks and points: they may be noise.
         expansion: The kernel as a sum of products.
@@ -135,7 +135,7 @@ class Decomposition:
         return self.posterior_at(self.gp.to_inputs(x), centered=centered)
 
     def posterior_at(self, inputs: Tensor, *, centered: bool = False) -> ComponentPosterior:
-        """As :meth:`posterior`, at inputs of the kernel."""
+        """Return :meth:`posterior` at inputs of the kernel."""
         gp, components = self.gp, self.components
         groups = [None if part.is_rest else part.terms for part in components]
         shifts = self._shifts(groups) if centered else inputs.new_zeros(len(groups), 1, 1)
@@ -252,7 +252,7 @@ def decompose(
 
     The kernel is a sum of terms (:func:`gpytorch_nkn.interpretation.expand`). Related terms form a
     component, and the posterior is exactly the sum of the components' posteriors. Periodic kernels
-    are split into a constant and a part without one, which keeps the level out of cycles.
+    are split into a constant and a zero-mean part, which keeps the level out of cycles.
 
     Args:
         model: A fitted ExactGP with a Gaussian likelihood (SingleTaskGP too), the record of a fit,
@@ -290,7 +290,7 @@ def decompose_gp(
     max_components: int | None = None,
     max_terms: int | None = None,
 ) -> Decomposition:
-    """As :func:`decompose`."""
+    """Decompose the posterior of a process, see :func:`decompose`."""
     if by not in _BY:
         raise ValueError(f"by must be one of {', '.join(map(repr, _BY))}, got {by!r}.")
     input_dim = gp.inputs.size(-1)

@@ -60,8 +60,8 @@ def expand(
 
     Networks are polynomials of their primitives with non-negative coefficients (theorem 3 of the
     paper), and so are sums, products and scaled kernels. The coefficients are computed layer by
-    layer and are exact but for pruned terms: below a share of 1e-12 of every unit, beyond
-    ``max_terms``, and the tail of exponentials.
+    layer. They are exact except for pruned terms: those below a share of 1e-12 in every unit, those
+    beyond ``max_terms``, and the tails of exponentials.
 
     Args:
         kernel: A kernel, or a fitted model that has one: an ExactGP (SingleTaskGP too), or an
@@ -72,7 +72,7 @@ def expand(
         max_terms: Largest number of terms, also of intermediate polynomials.
         merge: Merge products of kernels of one family where that is exact: products of RBF kernels,
             or of periodic ones with the same period.
-        split: Split periodic kernels over one column into a constant and a part without one, and a
+        split: Split periodic kernels over one column into a constant and a zero-mean part. Split a
             linear kernel over several columns into one per column, if it is the only factor.
         columns: Names of the input columns, for labels.
 
@@ -82,8 +82,8 @@ def expand(
     Raises:
         TypeError: ``kernel`` is neither a kernel nor a model with one, or ``max_terms`` is not an
             integer.
-        ValueError: The diagonal of a kernel varies and ``x`` is missing, ``x`` has a wrong shape,
-            the kernel has several outputs per input, or an option is out of range.
+        ValueError: The diagonal of a kernel varies and ``x`` is missing, or ``x`` has a wrong
+            shape. The kernel has several outputs per input, or an option is out of range.
         NotImplementedError: A network has a layer of an unknown kind.
 
     Reference: Sun et al. (2018), theorem 3 and appendix I.4.
@@ -105,7 +105,7 @@ def expand(
 def expand_source(
     source: Source | FittedGP, max_terms: int = 10_000, merge: bool = True, split: bool = True
 ) -> Expansion:
-    """As :func:`expand`."""
+    """Expand the kernel of a source, see :func:`expand`."""
     check_counts(1, max_terms=max_terms)
     with torch.no_grad():
         builder = _Builder(source, max_terms)

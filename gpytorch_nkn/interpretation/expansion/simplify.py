@@ -72,9 +72,8 @@ def simplify(
     The new kernel has no priors; priors on the model's mean and noise stay.
 
     Args:
-        model: A fitted ExactGP with a Gaussian likelihood (including SingleTaskGP, with its
-            transforms and likelihood), the result of a fit, or the best restart of an estimator of
-            this package. The model does not change.
+        model: A fitted ExactGP with a Gaussian likelihood (SingleTaskGP too), the record of a fit,
+            or an estimator of this package. It does not change; transforms and likelihood are kept.
         max_terms: Largest number of terms.
         max_candidates: Largest number of candidate products.
         zero_mean: Keep periodic kernels without their constant part
@@ -87,7 +86,7 @@ def simplify(
         kernel so far.
 
     Raises:
-        TypeError: The model is none of these, its likelihood is not Gaussian, or a number is not
+        TypeError: The model has another type, its likelihood is not Gaussian, or a number is not
             an integer.
         ValueError: An option is out of range, no term has a counterpart in GPyTorch, or as for
             :func:`decompose`.
@@ -129,7 +128,7 @@ class Simplification:
 
     @property
     def loss(self) -> float:
-        """Density of the given model less that of the simple one, in nats per point."""
+        """Log density of the given model minus that of the simple one, in nats per point."""
         return self.network_log_density - self.log_density
 
     @property
@@ -153,7 +152,7 @@ class Simplification:
             f"given model {self.network_log_density:.3f}: {change}."
         )
         if self.interrupted:
-            lines.append("The search was interrupted; this is the best kernel up to then.")
+            lines.append("The search was interrupted; this is the best kernel so far.")
         return "\n".join(lines)
 
 

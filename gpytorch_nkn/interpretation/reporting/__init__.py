@@ -1,4 +1,4 @@
-"""Findings in words and on a page."""
+"""Reports on models and searches, as text and as a page."""
 
 from gpytorch_nkn.interpretation.reporting.report import Report, report
 from gpytorch_nkn.interpretation.reporting.report_search import (

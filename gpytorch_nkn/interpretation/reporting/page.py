@@ -130,7 +130,8 @@ class Findings:
         text, number = "Held-out observations inside prediction intervals", len(self.x)
         add(text, plotting.plot_calibration, levels, fractions, num_points=number)
         note = say("note_checks", has_order=self.ahead is not None)
-        return Block("Model checking", self.checks, note, figures=figures, layout="beside")
+        layout = "beside" if len(figures) > 1 else ""
+        return Block("Model checking", self.checks, note, figures=figures, layout=layout)
 
     @property
     def text(self) -> str:
@@ -189,7 +190,8 @@ def _environment(autoescape: bool) -> Environment:
 
 def literal(text: str, characters: int = _HIGH) -> str:
     """Return a label in at most two lines, whose dollars are no mathematics."""
-    text = textwrap.fill(text, characters, max_lines=2, placeholder=" ...")
+    options: Any = {"max_lines": 2, "placeholder": " ...", "break_on_hyphens": False}
+    text = textwrap.fill(text, characters, **options)
     return text.replace("$", r"\$")
 
 

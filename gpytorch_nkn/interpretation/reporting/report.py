@@ -62,7 +62,7 @@ class Section:
 
     title: str
     sentences: tuple[str, ...]
-    terms: str  #: the leading ones
+    terms: str  #: labels of the leading terms
     share: float  #: gain in explained variance; negative where it moves against earlier components
     negligible: bool  #: held-out data are predicted as well without it
     curve: ComponentCurve  #: over time
@@ -101,13 +101,18 @@ class Report(Findings):
         if self.effects is not None:
             # the summary of a table has the sentences
             sentences = () if self.fit is None else describe_effects(self.effects, self.units)
-            blocks.append(effects_block(self.effects, self._scale_label(), sentences))
+            blocks.append(
+                effects_block(self.effects, f"effect on {self._scale_label()}", sentences)
+            )
         if self.sections:
             parts = [self._component(*pair) for pair in enumerate(self.sections, 1)]
             blocks.append(Block("Components", parts=parts))
         if self.forecast is not None:
             blocks.append(self._continuation(self.forecast))
-        title, expansion = "The kernel, by shares of its diagonal", self.decomposition.expansion
+        title, expansion = (
+            "Terms of the kernel, with shares of its diagonal",
+            self.decomposition.expansion,
+        )
         kernel = Block(title, (str(expansion),), is_folded=self.fit is None)
         return [*blocks, self.checking(with_lags=True), kernel]
 
@@ -205,12 +210,11 @@ def report(
         future: For the forecast of a series with covariates: a pair of times after the data and
             covariates at these times, as the forecaster's ``predict`` takes them.
         title: Title of the report.
-        x_unit: Unit of time, such as ``"yr"``; then periods of a year, a week and so on have names.
-            For dates the unit of all lengths, default ``"yr"`` for two years and more, else
-            ``"days"``.
+        x_unit: Unit of time, such as ``"yr"``, which gives names to periods such as a year or a
+            week. The default for dates is ``"yr"`` from two years on, and ``"days"`` below.
         y_name: Name of the targets.
         y_unit: Unit of the targets, such as ``"ppm"``.
-        columns: Names of the input columns, of a series time and its covariates.
+        columns: Names of the input columns; for a series, of time and the covariates.
         seed: Seed of all random draws; the global random state does not change.
         progress: Show a progress bar on a terminal.
 
@@ -218,7 +222,7 @@ def report(
         The report; ``print`` it for text, ``save("report.html")`` for a page with figures.
 
     Raises:
-        TypeError: The model is none of these, or its likelihood is not Gaussian.
+        TypeError: The model has another type, or its likelihood is not Gaussian.
         ValueError: An option is out of range or does not apply, there are fewer than 3 points, or
             as for :func:`gpytorch_nkn.interpretation.decompose`.
         NotImplementedError: The model has several outputs.
@@ -252,7 +256,7 @@ def report(
             x = gp.units.x_offset + gp.units.x_scale * gp.inputs.double().cpu().numpy()
         bar.update()
     return Report(
-        title=title or f"Findings in {y_name or 'the data'}",
+        title=title or f"Report on {y_name or 'the data'}",
         summary=tuple(_summary(split, sections, influence)),
         checks=tuple(describe_checks(loo, ahead if gp.is_series else None)),
         sections=tuple(sections),

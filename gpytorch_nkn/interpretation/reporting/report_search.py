@@ -76,7 +76,7 @@ class SearchReport(Findings):
     optimum: float | None  #: the best possible value, if it is known
     num_initial: int  #: evaluations that the model did not choose
     best: int  #: index of the best evaluation, among the feasible ones if there are any
-    feasible: np.ndarray  #: which evaluations N satisfy the constraints
+    feasible: np.ndarray  #: booleans N: whether an evaluation satisfies the constraints
     candidates: np.ndarray  #: next points Q x D
     structures: dict[str, float]  #: weights of the structures that the model averages
     ahead: LeaveOneOut
@@ -129,26 +129,26 @@ def report_search(
     """Describe the state of a Bayesian optimisation: best value, beliefs, next points, checks.
 
     Args:
-        model: A fitted model of BoTorch with one output, an exact GP with a Gaussian likelihood:
+        model: A fitted BoTorch model with one output, an exact GP with a Gaussian likelihood:
             NKNSingleTaskGP, SingleTaskGP, or an ensemble such as StructureEnsembleGP. Its training
-            data are the evaluations in their order. Of several outcomes give one of the models.
+            data are the evaluations in their order. For several outcomes, pass one of the models.
         maximize: Large values (see ``y_scale``) are good.
         acquisition: A function of BoTorch that takes points ``A x 1 x D``, to be drawn; logarithms
             (``LogExpectedImprovement``) are drawn as fractions of the largest value.
         candidates: The next points ``Q x D``.
         bounds: Lower and upper ends ``2 x D`` of the space; default: the range of the points.
-        optimum: The best possible value, if it is known: regret is drawn in place of values. Leave
-            it out if observations are noisy, as they may be better than the optimum.
+        optimum: The best possible value, if it is known: the figure then shows the regret. Omit it
+            if observations are noisy, because a noisy value can be better than the optimum.
         num_initial: Evaluations at the beginning that the model did not choose.
-        feasible: Booleans ``N``: which evaluations satisfy the constraints. Default: all.
+        feasible: Booleans ``N``: whether an evaluation satisfies the constraints. Default: all.
         outcome: Name of the values, such as ``"loss"``.
         columns: Names of the input columns ``D``; default: x0, x1, ...
         categories: Names of the codes of columns that hold categories: by column name a sequence
             for the codes 0, 1, ..., such as ``{"kernel": ["linear", "rbf"]}``, or a mapping from
             codes, such as ``{"size": {1.5: "32", 1.8: "64"}}``.
         y_offset: Offset of the values, see ``y_scale``.
-        y_scale: Values are ``y_offset + y_scale * y`` for outcomes ``y`` of the model, if they were
-            standardised before the model had them.
+        y_scale: For outcomes ``y`` that were standardised outside the model, values are
+            ``y_offset + y_scale * y``.
         title: Title of the report.
         seed: Seed of all random draws; the global random state does not change.
 
@@ -156,9 +156,9 @@ def report_search(
         The report; ``print`` shows its ``text``, ``save("search.html")`` writes a page.
 
     Raises:
-        TypeError: The model is none of these, its likelihood is not Gaussian, or ``acquisition`` is
+        TypeError: The model has another type, its likelihood is not Gaussian, or ``acquisition`` is
             not a function.
-        ValueError: A shape is wrong, a value is not finite, an option is out of range, there are
+        ValueError: A shape is wrong, a value is not finite, or an option is out of range. There are
             fewer than 3 evaluations, or one is better than the optimum.
         NotImplementedError: The model has several outputs or a batch of data sets.
     """

@@ -25,7 +25,7 @@ from tests.interpretation.small_models import GP
 TOKENS = {
     "<n>": r"(-?\d+(?:\.\d*)?(?:e-?\d+)?(?: [mb]illion)?)",
     "<share>": r"(less than 0\.1 %|more than 99\.9 %|-?\d+\.\d %)",
-    "<c>": r"(\d+(?:\.\d)?)%",
+    "<c>": r"(\d+(?:\.\d)?) %",
     "<p>": r"\(p (?:= (\S+)|< 0\.001)\)",
     "<x>": r"(x\d)",
     "<at>": r"x\d = \S+ and x\d = \S+",
@@ -156,7 +156,7 @@ def correlated(c, lag, p):
 
 
 CHECKS = [
-    ("The predictive intervals show no significant miscalibration: the 95% intervals contain <c> "
+    ("The predictive intervals show no significant miscalibration: the 95 % intervals contain <c> "
      "of the held-out observations <p>.",
      lambda c, a, p: same(a, 100 * (abs(c.z) <= 1.959964).mean(), 0.01)),
     ("The predictive intervals (are|may be) too (narrow|wide): the <c> intervals contain <c> of "

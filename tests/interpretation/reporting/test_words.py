@@ -27,7 +27,7 @@ def test_periods_have_names_in_units_of_time(period, unit, name):
     assert period_name(period, unit) == name
 
 
-NUMBERS = [(0.0, "0"), (0.5, "0.500"), (1.0, "1.00"), (999.9, "1000"), (123_456, "123456")]
+NUMBERS = [(0.0, "0"), (0.5, "0.500"), (0.9997, "1.00"), (999.9, "1000"), (123_456, "123456")]
 NUMBERS += [(2.5e6, "2500000"), (-3.2e10, "-3.20e10"), (0.00012, "0.000120")]
 NUMBERS += [(1.5e-9, "1.50e-9"), (7.1e20, "7.10e20"), (math.inf, "inf")]
 
