@@ -32,43 +32,10 @@ def single_task(x, y, **options):
         return SingleTaskGP(x, y, **options)
 
 
-def two_outputs(data):
-    """A model of two outputs whose parameters differ between them."""
-    x, y = data
-    both = torch.cat([y, torch.cos(5 * x[:, 1:])], -1)
-    model = single_task(x, both, covar_module=network(torch.Size([2])))
-    with torch.no_grad():
-        for parameter in model.covar_module.parameters():
-            parameter += 0.4 * torch.rand_like(parameter)
-        model.likelihood.noise = torch.tensor([[0.01], [0.05]])
-        model.mean_module.constant.copy_(torch.tensor([0.1, -0.3]))
-    return model, both
-
-
-def single_of(model, data, both, i):
-    single = single_task(data[0], both[:, [i]], covar_module=model.covar_module[i])
-    single.likelihood.noise = model.likelihood.noise[i]
-    single.mean_module.initialize(constant=model.mean_module.constant[i].item())
-    return single.eval()
-
-
-def test_two_outputs_equal_two_models(data):
-    model, both = two_outputs(data)
-    x = torch.rand(5, 2)
-    posterior = model.eval().posterior(x)
-    assert posterior.mean.shape == (5, 2)
-    for i in range(2):
-        single = single_of(model, data, both, i).posterior(x)
-        assert single.mean.abs().max() > 0.05
-        torch.testing.assert_close(posterior.mean[:, [i]], single.mean, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(
-            posterior.variance[:, [i]], single.variance, rtol=1e-4, atol=1e-6
-        )
-
-
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_refit_after_a_failure_samples_every_prior(data, outputs):
-    model = two_outputs(data)[0] if outputs == 2 else single_task(*data)
+    (x, y), batch_shape = data, torch.Size([2] if outputs == 2 else [])
+    model = single_task(x, torch.cat([y, -y], -1)[:, :outputs], covar_module=network(batch_shape))
     starts = []
 
     def fails_twice(mll, closure=None, **options):

@@ -90,11 +90,10 @@ def run(tmp_path, capsys):
     ("pixels", "mode"),
     [
         (draw(20, 16), "L"),
-        (draw(20, 16, 3), "RGB"),
         (draw(20, 16, 4), "RGBA"),
         (draw(20, 16, top=65536, dtype=np.uint16), "I;16"),
     ],
-    ids=["gray", "colour", "colour with opacity", "16 bits"],
+    ids=["gray", "colour with opacity", "16 bits"],
 )
 def test_only_missing_pixels_change(run, save, inpaint, mask_file, pixels, mode):
     path = save("wall.png", pixels)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
-from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
 from botorch.acquisition.objective import GenericMCObjective
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
@@ -82,13 +81,6 @@ def test_an_outcome_that_must_be_small(models):
     broken = torch.tensor([[0.4, 0.95, 1.0]], dtype=torch.float64)
     assert acqf(kept[:, None]) > acqf(broken[:, None])
     check(optimize_acqf(acqf, BOUNDS, q=1, **SEARCH)[0], 1)
-
-
-def test_two_objectives(models):
-    acqf = qLogNoisyExpectedHypervolumeImprovement(
-        ModelListGP(*models), [-2.0, -2.0], points(), sampler=sampler(), prune_baseline=True
-    )
-    check(optimize_acqf(acqf, BOUNDS, q=2, sequential=True, **SEARCH)[0], 2)
 
 
 def test_points_that_are_under_way(models):

@@ -614,8 +614,3 @@ def test_bad_files_and_options_are_explained_in_one_line(read, text):
     with pytest.raises(ValueError, match=re.escape(words)) as error:
         read(text, **options)
     assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        read_time_series(tmp_path / "missing.csv")

@@ -12,7 +12,8 @@ class SmallGP(gpytorch.models.ExactGP):
         super().__init__(x, y, likelihood or gpytorch.likelihoods.GaussianLikelihood())
         self.mean_module = gpytorch.means.ConstantMean()
         self.covar_module = kernel
-        self.to((x[0] if isinstance(x, tuple) else x).device)
+        if x is not None:
+            self.to((x[0] if isinstance(x, tuple) else x).device)
 
     def forward(self, x):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))

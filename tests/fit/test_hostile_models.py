@@ -2,7 +2,6 @@
 
 import threading
 
-import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import InducingPointKernel, RBFKernel, ScaleKernel
@@ -14,6 +13,7 @@ from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.fit.objective import Objective
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from tests.fit.models import SmallGP, network_model, rbf_model, seasonal_data
+from tests.global_state import unchanged
 
 SHORT = Recipe(adam_steps=8, lbfgs_iterations=4)
 
@@ -73,21 +73,17 @@ def test_known_noise_is_in_every_prediction():
 
 def test_predictions_in_threads_leave_the_settings_alone():
     result = fit_best_of(network_model(), restarts=2, recipe=SHORT)
-    before = gpytorch.settings.max_cholesky_size.value()
 
     def predict():
         for _ in range(8):
             result.predict(torch.zeros(1, 1))
 
     threads = [threading.Thread(target=predict) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert gpytorch.settings.max_cholesky_size.value() == before
-    assert gpytorch.settings.fast_computations.log_prob.on() == (
-        gpytorch.settings.fast_computations.log_prob._default
-    )
+    with unchanged():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
 
 def test_models_of_a_function_get_start_values_from_data():

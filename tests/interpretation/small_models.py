@@ -6,15 +6,14 @@ import numpy as np
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
-from gpytorch.models import ExactGP
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.kernels import NeuralKernelNetwork, ZeroMeanPeriodicKernel
+from tests.fit.models import SmallGP
 
 STEPS = Recipe(adam_steps=5, lbfgs_iterations=0)
 COLUMNS = ("dose", "age", "noise")
@@ -39,19 +38,13 @@ def forecaster(x, y, structure=None, **options):
     return model.fit(x, y)
 
 
-class GP(ExactGP):
-    """Of a kernel, a constant mean and by default one noise."""
+class GP(SmallGP):
+    """Exact GP with a constant mean, and with batches."""
 
-    def __init__(self, x, y, kernel, likelihood=None, batch_shape=None):
-        batch_shape = torch.Size() if batch_shape is None else batch_shape
-        if likelihood is None:
-            likelihood = GaussianLikelihood(batch_shape=batch_shape)
-        super().__init__(x, y, likelihood)
+    def __init__(self, x, y, kernel, likelihood=None, batch_shape=torch.Size()):  # noqa: B008
+        likelihood = likelihood or GaussianLikelihood(batch_shape=batch_shape)
+        super().__init__(x, y, kernel, likelihood)
         self.mean_module = ConstantMean(batch_shape=batch_shape)
-        self.covar_module = kernel
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def perturbed(kernel, seed=0, spread=0.4):

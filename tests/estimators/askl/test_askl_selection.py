@@ -14,7 +14,6 @@ from gpytorch_nkn.estimators.askl import leave_one_out
 from gpytorch_nkn.estimators.askl.askl_selection import (
     Selection,
     SpectralTask,
-    doubling_cycles,
     held_out_parts,
 )
 from gpytorch_nkn.estimators.askl.askl_start import METHODS, start_network
@@ -23,12 +22,6 @@ from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge, leave_one_o
 from gpytorch_nkn.fit import Session
 from tests.estimators.askl.test_askl_network import network, rows, targets
 from tests.estimators.askl.test_askl_training import interrupt, trainer
-
-
-def test_cycles_double_the_number_of_epochs():
-    assert doubling_cycles(80) == [5, 5, 10, 20, 40]
-    assert doubling_cycles(30) == [5, 5, 10, 10]
-    assert doubling_cycles(5) == [5] and doubling_cycles(3) == [3]
 
 
 def test_held_out_rows_have_every_class_in_its_share():
