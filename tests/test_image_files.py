@@ -109,7 +109,7 @@ def test_colour_of_16_bits_is_read_with_8_and_says_so(tmp_path, channels):
     image = read_image(tmp_path / "deep.png")
     assert np.abs(image.values - pixels[..., :3] / 65535).max() < 1 / 255
     assert image.bits == 8
-    assert image.notices == ("deep.png has 16 bits of colour or opacity, but only 8 are read.",)
+    assert image.notices == ("deep.png has 16 bits of colour or opacity; only 8 are read.",)
 
 
 def test_the_first_of_several_pictures_is_read(tmp_path):
@@ -168,4 +168,4 @@ def test_masks_of_lossy_compression_are_what_is_bright(tmp_path):
     assert (np.asarray(Image.open(tmp_path / "m.jpg")) > 0).sum() > truth.sum()  # the trouble
     mask, notices = read_mask(tmp_path / "m.jpg")
     np.testing.assert_array_equal(mask, truth)
-    assert notices == ("m.jpg is compressed with loss: missing is what is bright.",)
+    assert notices == ("m.jpg has lossy compression: bright pixels are missing.",)

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageFile", "read_image", "read_mask"]
 
-_MODES = ("L", "LA", "RGB", "RGBA", "I;16")  # all others are turned into one of these
+_MODES = ("L", "LA", "RGB", "RGBA")  # other modes are converted to one of these
 _LOSSY = ("JPEG", "MPO", "WEBP")
 _NO_PILLOW = "Images are read and written with Pillow: pip install 'gpytorch_nkn[plot]'."
 
 
 @dataclass(frozen=True, eq=False)
 class ImageFile:
-    """An image as it was read.
+    """Pixels of an image file.
 
     Args:
-        name: Name of the file without ending.
-        pixels: Integers of the file, ``H x W`` or ``H x W x C``, opacity as the last channel.
-        has_opacity: True if the last channel is the opacity.
-        notices: What was lost while reading, one sentence each.
+        name: Name of the file without its extension.
+        pixels: Integers of the file, ``H x W`` or ``H x W x C``.
+        has_opacity: Whether the last channel is the opacity.
+        notices: Information that was lost while reading, one sentence each.
     """
 
     name: str
@@ -56,13 +56,13 @@ class ImageFile:
         return np.zeros(self.pixels.shape[:2], dtype=bool)
 
     def save_filled(self, path: str | os.PathLike, values: np.ndarray, mask: np.ndarray) -> None:
-        """Write a PNG of the same kind whose missing pixels are opaque and have new values.
+        """Write a PNG of the same kind with new, opaque values of the missing pixels.
 
         Args:
             path: The file.
-            values: Values with the shape of :attr:`values`, clipped to 0 and 1 and rounded to the
-                depth of the file. Only missing pixels are written; all others stay the same.
-            mask: Booleans ``H x W``, true where a pixel is missing.
+            values: Values with the shape of :attr:`values`; clipped to 0 and 1 and rounded to the
+                depth of the file.
+            mask: Booleans ``H x W``, true where a pixel is missing; other pixels stay the same.
 
         Raises:
             OSError: The file cannot be written.
@@ -74,28 +74,27 @@ class ImageFile:
                 f"{self.pixels.shape[:2]}, got {np.shape(values)} and {np.shape(mask)}."
             )
         white = np.iinfo(self.pixels.dtype).max
-        whole = np.rint(np.clip(values, 0, 1) * white).astype(self.pixels.dtype)
-        pixels = self.pixels.copy()
+        whole = np.rint(np.clip(values, 0, 1) * white)
         if self.has_opacity:
-            pixels[mask, :-1] = whole[mask].reshape(-1, pixels.shape[-1] - 1)
-            pixels[mask, -1] = white
-        else:
-            pixels[mask] = whole[mask]
+            opaque = np.full((*mask.shape, 1), white)
+            whole = np.concatenate([np.reshape(whole, (*mask.shape, -1)), opaque], -1)
+        pixels = self.pixels.copy()
+        pixels[mask] = whole.reshape(pixels.shape)[mask]
         from PIL import Image
 
         Image.fromarray(pixels).save(path, format="PNG")
 
 
 def read_image(path: str | os.PathLike) -> ImageFile:
-    """Read a PNG, a JPEG or another image that Pillow knows: gray, colour, with opacity, 16 bits.
+    """Read an image that Pillow knows: gray or colour, with or without opacity, 8 or 16 bits.
 
     An orientation in the file is applied. Palettes, black-and-white images and other colour spaces
-    become gray or RGB; Pillow reads 16 bits of colour images as 8, which the notices say.
+    become gray or RGB. Pillow reads 16 bits of colour images as 8, which the notices say.
 
     Raises:
         ImportError: Pillow is not installed.
         OSError: The file cannot be read.
-        ValueError: It is no image, a damaged one, or one of floating-point numbers.
+        ValueError: The file is not an image, is damaged, or holds floating-point numbers.
     """
     path = Path(path)
     return _as_integers(path, *_open(path))
@@ -104,8 +103,8 @@ def read_image(path: str | os.PathLike) -> ImageFile:
 def read_mask(path: str | os.PathLike) -> tuple[np.ndarray, tuple[str, ...]]:
     """Read which pixels are missing: those that are not black.
 
-    Fully transparent pixels are not missing. In files of lossy compression (JPEG), where black is
-    only nearly so, missing pixels are those brighter than half of the range.
+    Fully transparent pixels are not missing. Lossy compression (JPEG) makes black inexact; in such
+    files missing pixels are brighter than half of the range.
 
     Returns:
         Booleans ``H x W``, true where a pixel is missing; notices, one sentence each.
@@ -115,25 +114,22 @@ def read_mask(path: str | os.PathLike) -> tuple[np.ndarray, tuple[str, ...]]:
     """
     path = Path(path)
     image, notices = _open(path)
-    file = _as_integers(path, image, ())
-    values = file.values
-    brightest = values if values.ndim == 2 else values.max(-1)
+    file = _as_integers(path, image, notices)
+    brightness = file.values.reshape(*file.pixels.shape[:2], -1).max(-1)
     lossy = image.format in _LOSSY
     if lossy:
-        notices += (f"{path.name} is compressed with loss: missing is what is bright.",)
-    return (brightest > (0.5 if lossy else 0.0)) & ~file.transparent, notices
+        notices += (f"{path.name} has lossy compression: bright pixels are missing.",)
+    return (brightness > (0.5 if lossy else 0.0)) & ~file.transparent, notices
 
 
 def _as_integers(path: Path, image: Image.Image, notices: tuple[str, ...]) -> ImageFile:
-    if image.mode == "I":
+    if image.mode == "F":
+        raise ValueError(f"{path} must hold whole numbers, got floating-point ones.")
+    if image.mode.startswith("I"):  # I;16, or I for some PNGs of 16 bits
         numbers = np.asarray(image)
         if numbers.min() < 0 or numbers.max() > 65535:
             raise ValueError(f"{path} must have 8 or 16 bits per channel, got 32.")
         return ImageFile(path.stem, numbers.astype(np.uint16), False, notices)
-    if image.mode == "F":
-        raise ValueError(f"{path} must hold whole numbers, got floating-point ones.")
-    if image.mode.startswith("I;16"):
-        return ImageFile(path.stem, np.asarray(image).astype(np.uint16), False, notices)
     if image.mode not in _MODES or (image.has_transparency_data and "A" not in image.mode):
         gray = image.mode in ("1", "L")
         image = image.convert(("L" if gray else "RGB") + "A" * image.has_transparency_data)
@@ -148,7 +144,12 @@ def _open(path: Path) -> tuple[Image.Image, tuple[str, ...]]:
     with path.open("rb") as file:
         try:
             image = Image.open(file)
-            notices = _losses(path, image)
+            notices = []
+            tiles = getattr(image, "tile", [])  # how the file is packed; of images from files only
+            if not image.mode.startswith("I") and any("16" in str(tile[3]) for tile in tiles):
+                notices.append(f"{path.name} has 16 bits of colour or opacity; only 8 are read.")
+            if (frames := getattr(image, "n_frames", 1)) > 1:
+                notices.append(f"{path.name} holds {frames} pictures; the first is read.")
             image.load()
         except UnidentifiedImageError:
             raise ValueError(
@@ -160,15 +161,4 @@ def _open(path: Path) -> tuple[Image.Image, tuple[str, ...]]:
             raise ValueError(f"{path} is too large: {error}") from None
     upright = ImageOps.exif_transpose(image)
     upright.format = image.format
-    return upright, notices
-
-
-def _losses(path: Path, image: Image.Image) -> tuple[str, ...]:
-    notices = []
-    tiles = getattr(image, "tile", [])  # how the file is packed; of images from files only
-    if not image.mode.startswith("I") and any("16" in str(tile[3]) for tile in tiles):
-        notices.append(f"{path.name} has 16 bits of colour or opacity, but only 8 are read.")
-    frames = getattr(image, "n_frames", 1)
-    if frames > 1:
-        notices.append(f"{path.name} holds {frames} pictures; the first is read.")
-    return tuple(notices)
+    return upright, tuple(notices)

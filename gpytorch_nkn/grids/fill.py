@@ -1,4 +1,4 @@
-"""Fills of the holes of a grid by smoothness alone: harmonic and biharmonic."""
+"""Harmonic and biharmonic interpolation of the missing cells of a grid."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scipy.sparse.linalg import cg, splu
 
 __all__ = ["SmoothFills", "activity", "distances"]
 
-_FACTORISED = {1: 10**6, 2: 300_000}  # missing cells up to which LU is quick, by dimensions
-_FACTORISED_DEEP = 5_000  # the same for more dimensions
-_TOLERANCE, _ITERATIONS = 1e-4, 300  # of conjugate gradients for more missing cells
+_FACTORISED = {1: 10**6, 2: 300_000}  # missing cells up to which LU is fast, by dimensions
+_FACTORISED_DEEP = 5_000  # missing cells up to which LU is fast in more dimensions
+_TOLERANCE, _ITERATIONS = 1e-4, 300  # conjugate gradients, for more missing cells
 
 
 class SmoothFills:
-    r"""Fills the missing cells of grids of one shape.
+    r"""Interpolate the missing cells of grids of one shape.
 
-    L is the Laplacian of the grid with a slope of zero at its edges. The harmonic fill u minimises
-    :math:`u^\top L u`: every cell is the mean of its neighbours, as in a soap film. The biharmonic
-    fill minimises :math:`u^\top L^2 u`, a thin plate that also continues slopes; it is clipped to
-    the range of the known cells.
+    L is the Laplacian of the grid with a slope of zero at its edges. The harmonic interpolant u
+    minimises :math:`u^\top L u`: every cell is the mean of its neighbours. The biharmonic
+    interpolant minimises :math:`u^\top L^2 u` and also continues slopes. It is clipped to the range
+    of the known cells.
 
     Args:
         shape: Sizes ``n_1 x ... x n_P``.
@@ -44,7 +44,7 @@ class SmoothFills:
         return self._fill(self.laplacian, values, missing)
 
     def biharmonic(self, values: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        """As :meth:`harmonic`, by a thin plate; harmonic where too many cells are missing."""
+        """As :meth:`harmonic`, but biharmonic unless too many cells are missing."""
         if not self._is_quick(missing):
             return self.harmonic(values, missing)
         filled = self._fill(self.squared, values, missing)
@@ -92,17 +92,17 @@ def activity(
         values: ``n_1 x ... x n_P``.
         missing: Which cells are missing.
         radius: Half the side of the box.
-        prior: A variance that counts as much as one known cell.
+        prior: Variance with the weight of one known cell.
     """
     known = np.where(missing, 0.0, 1.0)
     values = np.where(missing, 0.0, values)
-    share, first, second = (
+    fraction, first, second = (
         uniform_filter(part, 2 * radius + 1, mode="constant") for part in (known, values, values**2)
     )
     one = 1 / (2 * radius + 1) ** values.ndim
-    share = np.maximum(share, 0.5 * one)
-    variance = np.maximum(second / share - (first / share) ** 2, 0.0)
-    return (share * variance + one * prior) / (share + one)
+    fraction = np.maximum(fraction, 0.5 * one)
+    variance = np.maximum(second / fraction - (first / fraction) ** 2, 0.0)
+    return (fraction * variance + one * prior) / (fraction + one)
 
 
 def _second_difference(n: int) -> sparse.coo_array:

@@ -1,4 +1,4 @@
-"""Mixture of interpolants of a hole, with weights and variances from held-out blocks."""
+"""Mixture of interpolants, with weights and variances from held-out blocks."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = ["Mixture"]
 Interpolant = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 _SHRINKAGE = 0.003  # ridge penalty of weights towards equal ones, in mean squared errors
-_PURE = 0.8  # weight above which one interpolant is used alone
+_PURE = 0.8  # weight above which the mixture is a single interpolant
 _SMALL = 3  # radius of the box of the local variance, in cells
-_CELLS = 20_000  # held-out cells that the variance is fitted to
-_SURE = 0.8  # fraction of blocks whose 95 % intervals must cover 95 % of the cells
+_CELLS = 20_000  # largest number of held-out cells in the fit of the variance
+_COVERED = 0.8  # fraction of blocks whose 95 % intervals must cover 95 % of the cells
 _NARROWEST = 0.5  # smallest factor by which variances are calibrated
-_FLOOR = 1e-4  # smallest standard deviation
+_LEAST = 1e-4  # smallest standard deviation
 
 
 class Mixture:
-    r"""Weighted means of interpolants, with weights that depend on the distance d to known cells.
+    r"""Weighted means of interpolants; weights depend on the distance d to known cells.
 
     .. math::
         f(x) = \sum_k \bigl((1 - t) u_k + t v_k\bigr) f_k(x), \qquad
         t = \log(1 + d) / \log(1 + d_{\max})
 
     The non-negative weights u and v sum to one each and minimise the squared errors in held-out
-    blocks. The variance is a positive combination of features: local variances around a cell, the
-    disagreement of the interpolants, and products of local variances with t. It is fitted by
-    likelihood and widened until 95 % intervals cover 95 % of the cells in four blocks of five. With
-    m patches of independent errors (of side :math:`2 d_{\max}`) in the blocks it is multiplied by
-    :math:`1 + 2 / m`, about the variance of a t distribution with m degrees of freedom.
+    blocks. The variance is a positive combination of features: local variances around a cell, their
+    products with t, and the disagreement of the interpolants. It is fitted by likelihood and
+    widened until 95 % intervals cover 95 % of the cells in four blocks of five. With m patches of
+    independent errors (of side :math:`2 d_{\max}`) it is multiplied by :math:`1 + 2 / m`, about the
+    variance of a t distribution with m degrees of freedom.
 
     Args:
         values: Standardised values ``C x n_1 x ... x n_P`` of C channels.
@@ -75,19 +75,19 @@ class Mixture:
         self.blocks = blocks[: len(self._cases) - 1]
 
     def add(self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray]) -> None:
-        """Add an interpolant: its fill of the image, and of the image without each block."""
+        """Add an interpolant of the image, and of the image without each block."""
         self.names.insert(0, name)
         for case, one in zip(self._cases, (fill, *in_blocks), strict=True):
-            case.fills.insert(0, one[case.missing])
+            case.stack = np.concatenate([one[case.missing][None], case.stack])
 
     def least_error(self) -> float:
-        """Mean squared error of the best interpolant in the blocks, of values with variance 1."""
+        """Return the smallest mean squared error of an interpolant in the blocks."""
         errors = [np.square(stack - truth) for stack, _, truth, *_ in self._scored()]
         together = np.concatenate(errors, 1) if errors else np.empty((1, 0))
         return float(together.mean(1).min()) if together.size else math.inf
 
     def fill(self) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
-        """Mean and variance ``C x n_1 x ...`` (0 at other cells), mean weights of interpolants."""
+        """Return means, variances ``C x n_1 x ...`` (0 at other cells), and mean weights."""
         hole, parts = self._cases[0], self._scored()
         weights = self._weights(parts)  # 2 x K
         inside = self.cells[hole.missing]
@@ -104,11 +104,11 @@ class Mixture:
             variance[self.cells] = terms @ hole.features(weights)[:, inside]
         else:
             variance[self.cells] = 1.0
-        variance[self.cells] = np.maximum(variance[self.cells], _FLOOR**2)
+        variance[self.cells] = np.maximum(variance[self.cells], _LEAST**2)
         return mean, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
 
     def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
-        """Fills, depths and true values of each block's scored cells, its case and these cells."""
+        """Interpolants, depths and true values of the scored cells, with case and mask."""
         parts = []
         for case, block in zip(self._cases[1:], self.blocks, strict=True):
             cells = (~self.missing & block)[case.missing] & (case.depth <= 1)
@@ -124,7 +124,7 @@ class Mixture:
         return len(np.unique(cubes, axis=0))
 
     def _weights(self, parts: Sequence) -> np.ndarray:
-        """Weights ``2 x K`` next to known cells and at the longest distance."""
+        """Weights ``2 x K`` of K interpolants, at known cells and at the largest distance."""
         count = len(self.names)
         equal = np.full((2, count), 1 / count)
         if not parts or count == 1:
@@ -134,7 +134,7 @@ class Mixture:
             center = stack.mean(0)
             rows = np.concatenate([(stack - center) * (1 - depth), (stack - center) * depth])
             error = truth - center
-            unit = len(truth) * max(float(np.square(error).mean()), _FLOOR**2) * len(parts)
+            unit = len(truth) * max(float(np.square(error).mean()), _LEAST**2) * len(parts)
             gram += rows @ rows.T / unit
             right += rows @ error / unit
         gram += _SHRINKAGE * np.eye(2 * count)
@@ -153,7 +153,7 @@ class Mixture:
 
 
 class _Case:
-    """Fills of missing cells, and the features of their variances."""
+    """Interpolants ``K x cells`` of missing cells, and the features of their variances."""
 
     def __init__(
         self,
@@ -164,40 +164,31 @@ class _Case:
         longest: float,
     ):
         self.missing = missing
-        self.fills: list[np.ndarray] = []
-        reach = 1 + round(longest)
         shared = bool((missing == missing[0]).all())
-        groups = [(slice(None), missing[0])] if shared else list(enumerate(missing))
+        groups = [slice(None)] if shared else [slice(i, i + 1) for i in range(len(missing))]
         around = np.zeros((2, *values.shape))
-        whole = {name: values.copy() for name in interpolants}
-        for own, gone in groups:
+        fills = {name: values.copy() for name in interpolants}
+        for own in groups:
+            gone, some = missing[own][0], values[own]
             if not gone.any():
                 continue
             for name, fill in interpolants.items():
-                whole[name][own] = fill(values[own], gone)
-            some = values[own].reshape(-1, *gone.shape)
-            far = np.stack([activity(one, gone, reach + _SMALL, 1.0) for one in some])
-            near = np.stack(
-                [activity(one, gone, _SMALL, old) for one, old in zip(some, far, strict=True)]
-            )
-            near = maker.harmonic(near, gone)
-            around[0, own], around[1, own] = (a.reshape(values[own].shape) for a in (near, far))
-        self.fills = [whole[name][missing] for name in interpolants]
+                fills[name][own] = fill(some, gone)
+            radius = 1 + round(longest) + _SMALL
+            far = np.stack([activity(one, gone, radius, 1.0) for one in some])
+            pairs = zip(some, far, strict=True)
+            near = np.stack([activity(one, gone, _SMALL, prior) for one, prior in pairs])
+            around[0, own], around[1, own] = maker.harmonic(near, gone), far
+        found = [fills[name][missing] for name in interpolants]
+        self.stack = np.reshape(found, (len(found), int(missing.sum())))
         self.around = around[:, missing]
         away = np.stack([distances(gone) for gone in missing])[missing]
         self.depth = np.log(away) / max(np.log(longest), np.log(2.0))
         self.away = away / longest
 
-    @property
-    def stack(self) -> np.ndarray:
-        """Fills ``K x cells``."""
-        return np.stack(self.fills)
-
     def features(self, weights: np.ndarray) -> np.ndarray:
         """Positive features ``J x cells`` whose combination is the variance."""
-        stack = self.stack
-        mean, weight = _combine(stack, self.depth, weights)
-        apart = (np.square(stack - mean)).mean(0)
+        apart = np.square(self.stack - _combine(self.stack, self.depth, weights)[0]).mean(0)
         near, far = self.around
         t = np.clip(self.depth, 0, 1)
         s = np.minimum(self.away, 1.0) ** 2
@@ -207,32 +198,32 @@ class _Case:
 def _combine(
     stack: np.ndarray, depth: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted means of fills ``K x cells``, and the weights of each cell."""
+    """Weighted means of interpolants ``K x cells``, and the weights in each cell."""
     t = np.clip(depth, 0, 1)
     weight = np.outer(weights[0], 1 - t) + np.outer(weights[1], t)
     return (weight * stack).sum(0), weight
 
 
 def _scale(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Fit coefficients of the features to errors, one pair of arrays for each block."""
+    """Fit coefficients of the features to errors, given one pair of arrays for each block."""
     error = np.concatenate([error for error, _ in found])
     features = np.concatenate([part for _, part in found], 1)
     weight = np.concatenate([np.full(len(error), 1 / len(error)) for error, _ in found])
     step = 1 + len(error) // _CELLS
     squares, features, weight = error[::step] ** 2, features[:, ::step], weight[::step]
     weight = weight / weight.sum()
-    unit = np.maximum(features @ weight, _FLOOR**2)
+    unit = np.maximum(features @ weight, _LEAST**2)
     features = features / unit[:, None]
 
     def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
         terms = np.exp(logs)
-        variance = terms @ features + _FLOOR**2
+        variance = terms @ features + _LEAST**2
         ratio = squares / variance
         slope = features @ (weight * (1 - ratio) / variance)
         return float(weight @ (np.log(variance) + ratio)), slope * terms
 
-    start = np.full(len(features), np.log(max(float(weight @ squares), _FLOOR**2) / len(features)))
+    start = np.full(len(features), np.log(max(float(weight @ squares), _LEAST**2) / len(features)))
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-30, 10)] * len(start)).x
     terms = np.exp(best) / unit
-    wide = [np.quantile(error**2 / (terms @ part + _FLOOR**2), 0.95) for error, part in found]
-    return terms * max(float(np.quantile(wide, _SURE)) / 1.96**2, _NARROWEST)
+    wide = [np.quantile(error**2 / (terms @ part + _LEAST**2), 0.95) for error, part in found]
+    return terms * max(float(np.quantile(wide, _COVERED)) / 1.96**2, _NARROWEST)

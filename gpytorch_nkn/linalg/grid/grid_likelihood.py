@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.linalg.grid.conjugate_gradients import Report, warn_of_residual
 from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen
-from gpytorch_nkn.linalg.grid.partial_kronecker import PartialGrid, PartialKronecker
+from gpytorch_nkn.linalg.grid.partial_kronecker import PartialGrid, PartialKronecker, take_slices
 from gpytorch_nkn.linalg.known_gradients import any_needed, with_gradients
 
 __all__ = ["GridLikelihood", "HeldOutBlocks"]
@@ -22,62 +21,33 @@ _EXACT = 1e-4  # tolerance of predictions for calibration
 _SLACK = 3.0  # larger tolerance, in tolerances, of solves for derivatives
 
 
-class _GridLoss:
-    """A loss of residuals on a grid.
-
-    Args:
-        grid: Which cells are observed.
-        tolerance: Relative residual of the solves.
-        max_iterations: Of conjugate gradients.
-        report: Called after each solve with the solution, the tolerance and a description; the
-            default warns if the solve missed the tolerance.
-    """
-
-    def __init__(
-        self,
-        grid: PartialGrid,
-        *,
-        tolerance: float = 1e-3,
-        max_iterations: int = 500,
-        report: Report = warn_of_residual,
-    ):
-        self.grid, self.tolerance = grid, tolerance
-        self.max_iterations, self.report = max_iterations, report
-
-    def system(
-        self, grid: PartialGrid, factors: Sequence[Tensor], noise: Tensor, eigen: KroneckerEigen
-    ) -> PartialKronecker:
-        """Covariance of the observed cells of a grid."""
-        return PartialKronecker(
-            grid,
-            factors,
-            noise,
-            tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
-            eigen=eigen,
-            report=self.report,
-        )
-
-
-class GridLikelihood(_GridLoss):
+class GridLikelihood:
     r"""Negative log density of the observed cells of a grid.
 
     .. math::
         \tfrac12 y_o^\top A_{oo}^{-1} y_o + \tfrac12 \log|A_{oo}| + \tfrac M2 \log 2\pi,
         \qquad A = K_1 \otimes \dots \otimes K_P + \sigma^2 I
 
-    The M eigenvalues of the observed part are replaced by the M largest eigenvalues of the full
-    grid's covariance, times M / N (equation 39 of the paper). The log-determinant is then exact on
-    a complete grid. With missing cells, training overestimates the noise, by a factor of two on one
+    Equation 39 of the paper replaces the eigenvalues of the M observed cells. It takes the M
+    largest of the N eigenvalues of the full grid's covariance, times M / N, which is exact on a
+    complete grid. With missing cells, training overestimates the noise, by a factor of two on one
     image.
 
     Derivatives are computed in the eigenbasis of the grid; the result is differentiable once.
-    Solves start from the solution of the previous call.
+
+    Args:
+        grid: Which cells are observed.
+        options: ``tolerance``, ``max_iterations`` and ``report`` of :class:`PartialKronecker`.
+
+    Attributes:
+        state: Solution of the last call, from which the next solve starts.
 
     Reference: Sun et al. (2018), appendix J.4; Wilson et al. (2014).
     """
 
-    state: Tensor | None = None
+    def __init__(self, grid: PartialGrid, **options: Any):
+        self.grid, self.options = grid, options
+        self.state: Tensor | None = None
 
     def __call__(self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor]) -> Tensor:
         """Return values ``...``.
@@ -93,7 +63,7 @@ class GridLikelihood(_GridLoss):
         """
         inputs, grid = (residual, noise, *factors), self.grid
         with torch.no_grad():
-            system = self.system(grid, factors, noise, KroneckerEigen(factors))
+            system = PartialKronecker(grid, factors, noise, **self.options)
             weights = system.weights(torch.where(grid.observed, residual, 0.0), self.state)
             self.state = weights.state
             counts = grid.num_observed.to(residual)
@@ -106,7 +76,7 @@ class GridLikelihood(_GridLoss):
             quadratic = system.factor_gradients(alpha, alpha)
             diagonals = system.spectral_gradients(of_spectrum)
             gradients = [
-                grid.only_observed(eigen.from_basis(alpha)) if residual.requires_grad else None,
+                grid.observed * eigen.from_basis(alpha) if residual.requires_grad else None,
                 0.5 * (of_noise - alpha.square().sum(tuple(range(-grid.num_dims, 0)))),
                 *(
                     0.5 * (torch.diag_embed(part) - own)
@@ -116,7 +86,7 @@ class GridLikelihood(_GridLoss):
         return with_gradients(value, inputs, gradients, _from_basis(eigen))
 
 
-class HeldOutBlocks(_GridLoss):
+class HeldOutBlocks:
     r"""Squared errors of blocks of observed cells, each predicted from all other observed cells.
 
     The derivatives need a second solve: with g the derivatives of the loss with respect to the
@@ -136,8 +106,7 @@ class HeldOutBlocks(_GridLoss):
     """
 
     def __init__(self, grid: PartialGrid, blocks: Tensor, **options: Any):
-        super().__init__(grid, **options)
-        self.num_dims = grid.num_dims
+        self.options, self.num_dims = options, grid.num_dims
         self.parts = [_Block(grid, block) for block in blocks]
 
     def __call__(
@@ -171,14 +140,14 @@ class HeldOutBlocks(_GridLoss):
     ) -> tuple[Tensor, list[Tensor | None]]:
         """Mean squared error ``...`` of a block, and its gradients (of factors in eigenbases)."""
         (residual, noise, *factors), axes = inputs, tuple(range(-self.num_dims, 0))
-        system = self.system(part.grid, factors, noise, eigen)
-        alpha, prediction = part.predict(system, residual, self.tolerance)
+        system = PartialKronecker(part.grid, factors, noise, eigen=eigen, **self.options)
+        alpha, prediction = part.predict(system, residual, system.tolerance)
         error = torch.where(part.cells, prediction - residual, 0.0)
         gradients: list[Tensor | None] = []
         if differentiate:
             outer = error * (2 / part.size.to(error))[(..., *[None] * self.num_dims)]
             gamma, part.states[1] = system.continued(
-                outer, part.states[1], tolerance=_SLACK * self.tolerance
+                outer, part.states[1], tolerance=_SLACK * system.tolerance
             )
             seen = part.grid.observed | part.cells
             gradients = [
@@ -197,8 +166,8 @@ class HeldOutBlocks(_GridLoss):
         """Predict all cells ``... x n_1 x ... x n_P`` with each block held out in turn."""
         eigen = KroneckerEigen(factors)
         for part in self.parts:
-            system = self.system(part.grid, factors, noise, eigen)
-            yield part.predict(system, residual, self.tolerance)[1]
+            system = PartialKronecker(part.grid, factors, noise, eigen=eigen, **self.options)
+            yield part.predict(system, residual, system.tolerance)[1]
 
     @torch.no_grad()
     def scale(
@@ -219,8 +188,8 @@ class HeldOutBlocks(_GridLoss):
         generator = torch.Generator().manual_seed(0)
         ratios = []
         for part in self.parts if chosen is None else [self.parts[i] for i in chosen]:
-            system = self.system(part.grid, factors, noise, eigen)
-            _, prediction = part.predict(system, residual, min(self.tolerance, _EXACT))
+            system = PartialKronecker(part.grid, factors, noise, eigen=eigen, **self.options)
+            _, prediction = part.predict(system, residual, min(system.tolerance, _EXACT))
             errors = torch.where(part.cells, prediction - residual, 0.0).square().sum(axes)
             signs = torch.randint(
                 0, 2, (num_probes, *part.cells.shape), generator=generator, device="cpu"
@@ -228,7 +197,7 @@ class HeldOutBlocks(_GridLoss):
             signs = (2 * signs - 1).to(residual) * part.cells
             lacking = 1 + len(system.batch_shape) + self.num_dims - signs.dim()
             signs = signs[(slice(None), *[None] * max(lacking, 0))]  # s x ... x n_1 x ... x n_P
-            target = system.grid.restrict(signs)
+            target = take_slices(signs, system.grid.rows)
             variances = target * system.solve(target, tolerance=_POSITIVE)
             ratios.append(errors / variances.sum(axes).mean(0))
         return torch.stack(ratios).mean(0)
@@ -239,11 +208,11 @@ def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, T
     grid = system.grid
     shape = (*system.batch_shape, *grid.shape)
     spectrum = system.spectrum.expand(shape)
-    flat = spectrum.flatten(-grid.num_dims).reshape(-1, grid.num_cells)
+    flat = spectrum.flatten(-grid.num_dims).reshape(-1, grid.shape.numel())
     counts = grid.num_observed.expand(system.batch_shape).reshape(-1).tolist()
     # the M-th largest eigenvalue; equal ones share the remaining weight
     lowest = torch.stack(
-        [v.kthvalue(grid.num_cells - m + 1).values for v, m in zip(flat, counts, strict=True)]
+        [v.kthvalue(grid.shape.numel() - m + 1).values for v, m in zip(flat, counts, strict=True)]
     ).unsqueeze(-1)
     observed = torch.tensor(counts, device=flat.device).unsqueeze(-1)
     used = (flat >= lowest).to(flat)
@@ -251,7 +220,7 @@ def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, T
     if bool((surplus > 0).any()):
         equal = (flat == lowest).to(flat)
         used = used - surplus / equal.sum(-1, keepdim=True) * equal
-    scale = observed.to(flat) / grid.num_cells
+    scale = observed.to(flat) / grid.shape.numel()
     noise = system.noise.expand(*system.batch_shape, *[1] * grid.num_dims).reshape(-1, 1)
     shifted = scale * flat + noise
     value = (used * shifted.log()).sum(-1).view(system.batch_shape)

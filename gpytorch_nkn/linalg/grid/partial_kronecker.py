@@ -32,7 +32,6 @@ class PartialGrid:
 
     Attributes:
         shape: Sizes ``n_1 x ... x n_P``.
-        num_cells: Number of cells of the grid.
         num_observed: Numbers of observed cells ``...``.
         rows: Indices of the sub-grid in each dimension, where any batch entry misses a cell.
         missing: Missing cells of the sub-grid, ``... x h_1 x ... x h_P``.
@@ -48,34 +47,17 @@ class PartialGrid:
         self.num_dims = num_dims
         self.shape = observed.shape[observed.dim() - num_dims :]
         self.batch_shape = observed.shape[: observed.dim() - num_dims]
-        self.num_cells = self.shape.numel()
         self.num_observed = observed.flatten(-num_dims).sum(-1)
         if bool((self.num_observed == 0).any()):
             raise ValueError("Every grid of a batch must have an observed cell.")
         gone = ~observed.reshape(-1, *self.shape).all(0)
         self.rows = [index.unique() for index in gone.nonzero().unbind(-1)]
-        self.missing = self.restrict(~observed)
+        self.missing = take_slices(~observed, self.rows)
 
     @property
     def is_complete(self) -> bool:
         """Whether every cell is observed."""
         return self.missing.numel() == 0
-
-    def restrict(self, array: Tensor) -> Tensor:
-        """Restrict an array ``... x n_1 x ... x n_P`` to the sub-grid ``... x h_1 x ... x h_P``."""
-        return take_slices(array, self.rows)
-
-    def only_missing(self, array: Tensor) -> Tensor:
-        """Zero out the observed cells of an array ``... x h_1 x ... x h_P``."""
-        return array * self.missing
-
-    def only_observed(self, array: Tensor) -> Tensor:
-        """Zero out the missing cells of an array ``... x n_1 x ... x n_P``."""
-        return array * self.observed
-
-    def embed(self, array: Tensor) -> Tensor:
-        """Embed an array ``... x h_1 x ... x h_P`` on the sub-grid in zeros on the grid."""
-        return put_slices(array, self.rows, self.shape)
 
 
 def take_slices(array: Tensor, rows: Sequence[Tensor]) -> Tensor:
@@ -111,12 +93,10 @@ class PartialKronecker:
     r"""Solves with :math:`A_{oo}`, where :math:`A = K_1 \otimes \dots \otimes K_P + \sigma^2 I`.
 
     Observed cells are o and missing cells h. On a complete grid, systems are solved by the
-    eigendecompositions of the factors. Otherwise conjugate gradients solve
-    :math:`(A^{-1})_{hh} f = -(A^{-1})_{ho} y_o` in the space of the missing cells. The vector
+    eigendecompositions of the factors. Otherwise conjugate gradients, preconditioned with
+    :math:`A_{hh}`, solve :math:`(A^{-1})_{hh} f = -(A^{-1})_{ho} y_o`. The vector
     :math:`A^{-1} (y_o, f)` is then zero at missing cells and :math:`A_{oo}^{-1} y_o` at observed
-    cells. The solution f is the posterior mean, and :math:`A_{hh}` is a good preconditioner. In the
-    space of observed cells, with :math:`(A^{-1})_{oo}` as preconditioner, the spectrum and thus the
-    number of iterations would be the same.
+    cells, and f is the posterior mean.
 
     Args:
         grid: Which cells are observed.
@@ -125,7 +105,8 @@ class PartialKronecker:
         tolerance: Residual, relative to the right-hand side, at which a solve stops.
         max_iterations: Largest number of conjugate gradient iterations.
         eigen: Eigendecomposition of the factors, if known.
-        report: Called after each solve, see :class:`GridLikelihood`.
+        report: Called after each solve with the solution, the tolerance and a description; the
+            default warns if the solve missed the tolerance.
 
     Attributes:
         batch_shape: Batch shape of the systems.
@@ -140,8 +121,8 @@ class PartialKronecker:
         factors: Sequence[Tensor],
         noise: Tensor,
         *,
-        tolerance: float,
-        max_iterations: int,
+        tolerance: float = 1e-3,
+        max_iterations: int = 500,
         eigen: KroneckerEigen | None = None,
         report: Report = warn_of_residual,
     ):
@@ -163,11 +144,10 @@ class PartialKronecker:
     def multiply(self, array: Tensor) -> Tensor:
         r"""Multiply an array on the sub-grid of the missing cells by :math:`(A^{-1})_{hh}`."""
         basis = kronecker_multiply(self._contract, array) * self.inverse
-        return self.grid.only_missing(kronecker_multiply(self.expand, basis))
+        return self.grid.missing * kronecker_multiply(self.expand, basis)
 
     def _precondition(self, array: Tensor) -> Tensor:
-        smooth = self.grid.only_missing(kronecker_multiply(self._prior, array))
-        return smooth + self.noise * array
+        return self.grid.missing * kronecker_multiply(self._prior, array) + self.noise * array
 
     def solve(
         self,
@@ -215,7 +195,7 @@ class PartialKronecker:
         if not self.grid.is_complete:
             image = kronecker_multiply(self.expand, basis * self.inverse)
             state = self.solve(
-                -self.grid.only_missing(image),
+                self.grid.missing * -image,
                 start,
                 tolerance=tolerance,
                 what="The observed cells",
@@ -240,7 +220,7 @@ class PartialKronecker:
             Coefficients of the continued array in the eigenbasis, and the state.
         """
         state = self.solve(
-            self.grid.restrict(array), start, tolerance=tolerance, what="The missing cells"
+            take_slices(array, self.grid.rows), start, tolerance=tolerance, what="The missing cells"
         )
         return kronecker_multiply(self._contract, state) * self.inverse, state
 
@@ -308,7 +288,7 @@ class PartialKronecker:
                 basis = kronecker_multiply(transposed, units) * inverse
                 columns.append(kronecker_multiply(rows, basis).flatten(1)[:, indices])
             return torch.cat(columns)
-        # The whole box at once, from products of pairs of eigenvector rows in each dimension.
+        # The whole box, from products of pairs of eigenvector rows in each dimension.
         squares = [(q.unsqueeze(-2) * q.unsqueeze(-3)).flatten(-3, -2) for q in rows]
         whole = kronecker_multiply(squares, inverse)  # h_1^2 x ... x h_P^2
         whole = whole.reshape([size for size in sizes for _ in range(2)])

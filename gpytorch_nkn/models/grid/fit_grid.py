@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -36,14 +37,14 @@ from gpytorch_nkn.models.grid.log_adam import LogParameters, period_counts
 
 __all__ = ["GridFit", "GridRestart", "fit_grid_gp"]
 
-_BLOCK_STEPS = 40
-_USUAL_CELLS = 300_000
-_FEW = 8  # fewer blocks serve both training and calibration
+_BLOCK_STEPS = 40  # default number of steps on held-out blocks
+_USUAL_CELLS = 300_000  # largest grid without a warning
+_FEW = 8  # number of blocks below which training and calibration use the same blocks
 _NOISE = 0.1  # variance of the noise at the start, of standardised targets
 _RATE = 0.05  # learning rate of Adam, in the logarithms of positive parameters
-_TOLERANCE = 1e-2  # of solves in training; a smaller one changes the third digit of results
-_TOLERATED = 10.0  # multiples of the tolerance that do not harm gradients
-_MAX_ITERATIONS = 200  # of conjugate gradients; the next step continues from their solution
+_TOLERANCE = 1e-2  # relative residual of solves; smaller ones change the third digit of results
+_TOLERATED = 10.0  # largest residual without a warning, in tolerances
+_MAX_ITERATIONS = 200  # conjugate gradients; the next step continues from their solution
 _BLOCKS_PER_STEP = 2
 _LATE_BLOCKS = 2  # number of blocks that calibrate the variances after the end of the budget
 _WARM_UP = 5  # steps over which the learning rate on held-out blocks rises
@@ -54,7 +55,7 @@ _LEAST_GAIN = 0.01  # relative decrease of their error that continues the steps 
 
 @dataclass
 class GridRestart(Start):
-    """Record of one start.
+    """Record of a start.
 
     Attributes:
         number: Number of the restart.
@@ -113,12 +114,12 @@ def fit_grid_gp(
 ) -> GridFit:
     """Train a Gaussian process on a grid in place.
 
-    From each start, steps of Adam maximise the marginal likelihood, which does not measure well how
-    a model predicts the content of a hole. Blocks of observed cells with the shape of the holes are
-    therefore held out. The start with the smallest errors in these blocks then takes steps that
-    minimise the errors, and the parameters with the smallest block error are kept. Both gradients
-    are in closed form. Finally the variances are calibrated to the errors of additional blocks,
-    half as many. With fewer than 8 blocks, or given blocks, the same blocks are used.
+    From each start, steps of Adam maximise the marginal likelihood, which is a poor measure of how
+    a model predicts a hole. Blocks of observed cells with the shape of the holes are therefore held
+    out. From the start with the smallest errors in these blocks, further steps minimise the errors.
+    The parameters with the smallest errors are kept. Finally the variances are calibrated to the
+    errors of additional blocks, half as many. With fewer than 8 blocks, or given blocks, the same
+    blocks are used.
 
     Ctrl-C or the end of the budget stops the training with the best parameters so far.
 
@@ -132,8 +133,8 @@ def fit_grid_gp(
             early when the block error stops falling.
         block_steps: Steps on held-out blocks; ``None`` for 40, or for 0 if the missing cells are
             scattered, which the marginal likelihood suits.
-        blocks: Number of blocks, or the blocks ``B x n_1 x ... x n_P``. With 0, or without room for
-            blocks, training uses the marginal likelihood alone.
+        blocks: Number of blocks, or the blocks ``B x n_1 x ... x n_P``. With 0, or if the holes
+            are too large, training uses the marginal likelihood alone.
         budget: Wall time of the steps in seconds, without the calibration.
         seed: Determines every draw; the global random state is left alone.
         progress: Show a progress bar, if standard error is a terminal.
@@ -302,8 +303,7 @@ class _Training:
         self.use_best()
         order, step = self._order(steps), 0
         with self._steps(record, lambda: self._block_loss(order[step]), "stopped") as flat:
-            rates = lambda number: _RATE * _rate(number, steps)  # noqa: E731
-            for step, _ in enumerate(adam(flat, len(order), rates), 1):
+            for step, _ in enumerate(adam(flat, len(order), partial(_rate, steps)), 1):
                 on_step()
                 if step % (2 * _CHECK_EVERY) == 0 or step == steps:
                     self._keep(self._block_error(), record, flat)
@@ -374,11 +374,11 @@ class _Training:
         if self.further is None or not noise_covar.raw_noise.requires_grad:
             return 1.0
         with torch.no_grad():
-            factors, noise = model.factor_matrices(), model.noise_variance()
             late = self.session.is_over
             chosen = range(min(_LATE_BLOCKS, len(self.further.parts))) if late else None
-            ratio = self.further.scale(model.residual(), noise, factors, chosen=chosen)
-            if {noise.shape, *(kernel.batch_shape for kernel in model.kernels)} != {ratio.shape}:
+            ratio = self.further.scale(*model.parts(), chosen=chosen)
+            shapes = {kernel.batch_shape for kernel in model.kernels}
+            if {*shapes, model.noise_variance().shape} != {ratio.shape}:
                 ratio = ratio.mean()  # grids of a batch share the noise or a kernel
             if not bool((ratio.isfinite() & (ratio > 0)).all()):
                 warn_user(
@@ -397,16 +397,13 @@ class _Training:
 
     def _likelihood_loss(self) -> Tensor:
         model = self.model
-        value = self.likelihood(model.residual(), model.noise_variance(), model.factor_matrices())
+        value = self.likelihood(*model.parts())
         value = value.sum() - log_prior(model, value)
         return value / self.likelihood.grid.num_observed.sum()
 
     def _block_loss(self, chosen: list[int] | None = None) -> Tensor:
         assert self.blocks is not None
-        model = self.model
-        return self.blocks(
-            model.residual(), model.noise_variance(), model.factor_matrices(), chosen
-        ).mean()
+        return self.blocks(*self.model.parts(), chosen).mean()
 
     @torch.no_grad()
     def _block_error(self) -> float:
@@ -424,6 +421,6 @@ class _Training:
         return order[: steps * number].view(steps, number).tolist()
 
 
-def _rate(step: int, steps: int) -> float:
-    """Fraction of the learning rate: a short warm-up, then a linear decay to a tenth."""
-    return min(1.0, (step + 1) / _WARM_UP) * (1 - (1 - _LAST_RATE) * step / steps)
+def _rate(steps: int, step: int) -> float:
+    """Learning rate of a step on blocks: a short warm-up, then a linear decay to a tenth."""
+    return _RATE * min(1.0, (step + 1) / _WARM_UP) * (1 - (1 - _LAST_RATE) * step / steps)

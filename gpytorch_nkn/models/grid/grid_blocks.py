@@ -17,9 +17,9 @@ _OVERLAP = 0.3  # largest fraction of a moved hole on missing cells
 _SIDE = 0.25  # side of the blocks of a complete grid, as a fraction of the grid's side
 _MAX_SHARE, _SCATTERED_SHARE = 0.5, 0.25  # largest fractions of the observed cells in a block
 _BALLS, _BALLS_SHARE = 300, 0.1  # balls in a block, and their largest fraction of observed cells
-_SHARED = 0.5  # largest fraction of a moved hole that another one may share
-_LARGE = 0.9  # smallest part of a large hole that is moved, relative to the largest part
-_FEW = 3  # number of blocks that suffices
+_SHARED = 0.5  # largest overlap of two moved holes, as a fraction of the smaller one
+_LARGE = 0.9  # smallest moved part of a large hole, relative to the largest part
+_FEW = 3  # sufficient number of blocks
 
 
 class _Moved(NamedTuple):
@@ -101,10 +101,11 @@ def is_scattered(missing: np.ndarray) -> bool:
 def _moved(
     pattern: np.ndarray, missing: np.ndarray, sizes: tuple[float, float], inside: bool, steps: int
 ) -> list[_Moved]:
-    """Return the distinct blocks of a largest size with a smallest size in the pattern.
+    """Return distinct blocks with at least and at most so many cells.
 
-    The pattern, or its reflection in dimensions where it touches one edge, stays ``inside`` the
-    grid, or is moved by up to half of the grid's sides, in at most ``steps`` steps.
+    The pattern stays ``inside`` the grid, or is moved by up to half of the grid's sides. It has at
+    most ``steps`` positions in each dimension. In dimensions where it touches one edge, its
+    reflection is moved too.
     """
     shape = np.array(pattern.shape)
     first, last = _corners(pattern)
@@ -142,7 +143,7 @@ def _spread(low: int, high: int, count: int) -> list[int]:
 
 
 def _nearest(blocks: list[_Moved], count: int) -> list[np.ndarray]:
-    """Return the blocks nearest to the hole whose moved patterns differ."""
+    """Return the blocks nearest to the hole, without large overlaps of moved patterns."""
     chosen: list[_Moved] = []
     for new in sorted(blocks, key=lambda block: float(np.square(block.position).sum())):
         if len(chosen) < count and all(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.linalg import KroneckerEigen, PartialKronecker, kronecker_multiply
+from gpytorch_nkn.linalg.grid import take_slices
 
 __all__ = ["GridPosterior"]
 
@@ -35,10 +36,8 @@ class GridPosterior:
         self.residual = residual
         self.num_dims = system.num_dims
         self.coefficients = system.weights(residual).coefficients
-        grid = system.grid  # variances need a matrix of the missing or of the observed cells
-        self._of_holes = bool(
-            2 * grid.num_observed.sum() >= grid.num_observed.numel() * grid.num_cells
-        )
+        # Variances need a matrix of the missing or of the observed cells.
+        self._of_holes = bool(2 * system.grid.observed.sum() >= system.grid.observed.numel())
         self._factors: list[Tensor] | None = None
 
     def mean(self, crosses: Sequence[Tensor]) -> Tensor:
@@ -46,11 +45,8 @@ class GridPosterior:
 
         ``crosses`` are its covariances with the training grid, ``... x m_p x n_p``.
         """
-        parts = [
-            cross @ vectors
-            for cross, vectors in zip(crosses, self.system.eigen.vectors, strict=True)
-        ]
-        return kronecker_multiply(parts, self.coefficients)
+        pairs = zip(crosses, self.system.eigen.vectors, strict=True)
+        return kronecker_multiply([cross @ q for cross, q in pairs], self.coefficients)
 
     def point_means(self, rows: Sequence[Tensor]) -> Tensor:
         """Posterior minus prior mean ``... x q`` at points.
@@ -63,15 +59,13 @@ class GridPosterior:
         axes = tuple(range(-self.num_dims, 0))
         return (cells * self.coefficients).sum(axes).movedim(0, -1)
 
-    def explained_covariance(self, rows: Sequence[Tensor]) -> Tensor:
-        """Prior minus posterior covariance of points, ``... x q x q``."""
-        return self._explained(rows, diag=False)
-
-    def explained_variance(self, rows: Sequence[Tensor]) -> Tensor:
-        """Diagonal ``... x q`` of :meth:`explained_covariance`, in chunks of points."""
-        size = max(1, _CHUNK_ELEMENTS // max(1, self.system.inverse.numel()))
+    def explained(self, rows: Sequence[Tensor], *, diag: bool = False) -> Tensor:
+        """Prior minus posterior covariance of points, ``... x q x q``, or its diagonal."""
+        if not diag:
+            return self._explained(rows, diag)
+        size = max(1, _CHUNK_ELEMENTS // self.system.inverse.numel())
         parts = zip(*(row.split(size, -2) for row in rows), strict=True)
-        return torch.cat([self._explained(part, diag=True) for part in parts], -1)
+        return torch.cat([self._explained(part, diag) for part in parts], -1)
 
     def missing_variance(self) -> Tensor | None:
         """Variances ``... x T`` of the missing cells, from one inverse.
@@ -98,8 +92,8 @@ class GridPosterior:
     ) -> Tensor:
         """Draw joint samples ``S x ... x m_1 x ... x m_P`` of the function, minus its mean.
 
-        A prior sample on a grid that contains the training grid is corrected by the difference
-        between the observations and its values, with one solve per sample.
+        A prior sample is drawn on a grid that contains the training grid. Its difference to the
+        observations determines a correction, with one solve per sample.
 
         Args:
             num_samples: Number S of samples.
@@ -111,10 +105,8 @@ class GridPosterior:
         """
         system, like = self.system, self.residual
         eigen = KroneckerEigen(factors)
-        roots = [
-            vectors * values.sqrt().unsqueeze(-2)
-            for vectors, values in zip(eigen.vectors, eigen.values, strict=True)
-        ]
+        pairs = zip(eigen.vectors, eigen.values, strict=True)
+        roots = [vectors * values.sqrt().unsqueeze(-2) for vectors, values in pairs]
         crosses = [f.index_select(-1, rows) for f, rows in zip(factors, kept, strict=True)]
         crosses = [c @ v for c, v in zip(crosses, system.eigen.vectors, strict=True)]
         batch = torch.broadcast_shapes(system.batch_shape, like.shape[: like.dim() - self.num_dims])
@@ -126,11 +118,9 @@ class GridPosterior:
         samples = []
         for _ in range(num_samples):
             prior = kronecker_multiply(roots, draw((*batch, *sizes)))
-            values = prior
-            for dim, rows in enumerate(kept):
-                values = values.index_select(dim - self.num_dims, rows)
+            values = take_slices(prior, kept)
             values = values + system.noise.sqrt() * draw(tuple(values.shape))
-            target = system.grid.only_observed(like - values)
+            target = system.grid.observed * (like - values)
             weights = system.weights(target)
             samples.append(prior + kronecker_multiply(crosses, weights.coefficients))
         return torch.stack(samples)
@@ -153,9 +143,9 @@ class GridPosterior:
         if system.grid.is_complete:
             return first
         if not self._of_holes and self._dense_factors() is not None:
-            space = system.grid.only_observed(system.eigen.from_basis(cells))
+            space = system.grid.observed * system.eigen.from_basis(cells)
             return self._inverse_form(space, diag)
-        space = system.grid.only_missing(kronecker_multiply(system.expand, weighted))
+        space = system.grid.missing * kronecker_multiply(system.expand, weighted)
         return first - self._inverse_form(space, diag)
 
     def _inverse_form(self, space: Tensor, diag: bool) -> Tensor:

@@ -232,7 +232,8 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         tolerance = default if self.tolerance is None else self.tolerance
         return {"tolerance": tolerance, "max_iterations": self.max_iterations}
 
-    def _system(self) -> tuple[Tensor, Tensor, list[Tensor]]:
+    def parts(self) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Residual, noise variance and factor matrices."""
         return self.residual(), self.noise_variance(), self.factor_matrices()
 
     def log_marginal_likelihood(self) -> Tensor:
@@ -243,7 +244,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         """
         loss = GridLikelihood(self.grid, **self._options())
         loss.state = self._state
-        value = loss(*self._system())
+        value = loss(*self.parts())
         self._state = loss.state
         return -value
 
@@ -258,7 +259,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         loss = HeldOutBlocks(self.grid, self.trimmed(blocks), **self._options())
         with torch.no_grad():
             mean = self._mean_on(self.train_coordinates)
-            for prediction in loss.predictions(*self._system()):
+            for prediction in loss.predictions(*self.parts()):
                 inner = (prediction + mean).expand(
                     *self.batch_shape, *prediction.shape[-self.num_dims :]
                 )
@@ -331,7 +332,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
                 parts = zip(self.kernels, self.coordinates, index, strict=True)
                 prior = reduce(torch.mul, (factor_diagonal(k, x)[..., i] for k, x, i in parts))
                 rows = [cross[..., i, :] for cross, i in zip(crosses, index, strict=True)]
-                variance = prior - known.explained_variance(rows)
+                variance = prior - known.explained(rows, diag=True)
             variance = variance.clamp_min(0.0)
             if observation_noise:
                 variance = variance + self.noise_variance().unsqueeze(-1)
@@ -424,7 +425,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             parts = zip(self.kernels, points, self.train_coordinates, strict=True)
             rows = [kernel_values(kernel, part, x) for kernel, part, x in parts]
             mean = mean + known.point_means(rows)
-            covariance = covariance - known.explained_covariance(rows)
+            covariance = covariance - known.explained(rows)
         covariance = covariance.expand(*mean.shape[:-1], *covariance.shape[-2:])
         mean = mean.expand(covariance.shape[:-1])
         return MultivariateNormal(mean, to_linear_operator(covariance))
@@ -490,9 +491,9 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         key = torch.cat([number.detach().reshape(-1).double().cpu() for number in numbers])
         if self._posterior is None or not torch.equal(self._posterior[0], key):
             with torch.no_grad():
-                residual, noise, factors = self._system()
+                residual, noise, factors = self.parts()
                 system = PartialKronecker(self.grid, factors, noise, **options)
-                self._posterior = key, GridPosterior(system, self.grid.only_observed(residual))
+                self._posterior = key, GridPosterior(system, self.grid.observed * residual)
         return self._posterior[1]
 
     def _check_batch(self, name: str, *shapes: Any) -> torch.Size:

@@ -149,7 +149,7 @@ def test_an_indefinite_factor_is_an_error():
 def some_blocks(grid, number=3, batch=()):
     """Boxes and scattered cells, with some missing."""
     blocks = torch.zeros(number, *batch, *grid.shape, dtype=torch.bool)
-    cells = grid.num_cells
+    cells = grid.shape.numel()
     flat = blocks.view(number, *batch, cells)
     for i in range(number):
         flat[i, ..., i :: number + 1] = True

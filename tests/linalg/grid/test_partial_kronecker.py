@@ -13,7 +13,7 @@ def system(shape, share, noise=0.3, batch=(), **options):
 @pytest.mark.parametrize("share", [0.2, 0.7])
 def test_the_quadratic_form_has_an_error_of_the_second_order(share):
     own = system((7, 9), share, tolerance=1e-3)
-    targets = own.grid.only_observed(torch.randn(7, 9))
+    targets = own.grid.observed * torch.randn(7, 9)
     exact = system((7, 9), share).weights(targets)
     for start in (None, (1 + 3e-4) * exact.state):  # good enough to stay there
         rough = own.weights(targets, start)
