@@ -145,7 +145,7 @@ def _open(path: Path) -> tuple[Image.Image, tuple[str, ...]]:
         try:
             image = Image.open(file)
             notices = []
-            tiles = getattr(image, "tile", [])  # how the file is packed; of images from files only
+            tiles = getattr(image, "tile", [])  # encoding of the file
             if not image.mode.startswith("I") and any("16" in str(tile[3]) for tile in tiles):
                 notices.append(f"{path.name} has 16 bits of colour or opacity; only 8 are read.")
             if (frames := getattr(image, "n_frames", 1)) > 1:

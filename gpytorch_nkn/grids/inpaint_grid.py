@@ -128,7 +128,7 @@ def inpaint(
             linear, RBF, rational quadratic and periodic kernels. Or one kernel per dimension; the
             function trains copies, on coordinates from -1 to 1 along the longest dimension.
         fills: Interpolants in the mixture, of ``"kernel"``, ``"harmonic"`` and ``"biharmonic"``.
-        channel_axis: Which dimension holds channels, such as colours; None for none. Channels share
+        channel_axis: Dimension of channels, such as colours; None without channels. They share
             their kernels and noise, learned from the first principal component if all channels
             lack the same cells.
         restarts: Starts of the training; default: 3 for a texture with holes, else 1. A texture
@@ -136,7 +136,7 @@ def inpaint(
         budget: Wall time of the call in seconds. Smooth interpolants come first; half of the
             remaining time goes to training, the rest to solves.
         device: Where to compute; ``None`` is the CPU, whatever PyTorch's default device is.
-        seed: Determines everything random; the global random state is left alone.
+        seed: Determines everything random; the global random state does not change.
         progress: Show a progress bar, if standard error is a terminal.
 
     Returns:
@@ -466,4 +466,4 @@ def _kernels(structure: str | Sequence[Kernel], num_dims: int) -> list[Kernel]:
             f"structure must be a name or one kernel for each of the {num_dims} dimensions, got "
             f"{', '.join(got)}."
         )
-    return deepcopy(kernels)  # together: what they share stays shared
+    return deepcopy(kernels)  # in one call, because kernels may share parameters

@@ -15,12 +15,12 @@ __all__ = ["Mixture"]
 
 Interpolant = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-_SHRINKAGE = 0.003  # ridge penalty of weights towards equal ones, in mean squared errors
+_SHRINKAGE = 0.003  # ridge penalty towards equal weights, in mean squared errors
 _PURE = 0.8  # weight above which the mixture is a single interpolant
 _SMALL = 3  # radius of the box of the local variance, in cells
 _CELLS = 20_000  # largest number of held-out cells in the fit of the variance
 _COVERED = 0.8  # fraction of blocks whose 95 % intervals must cover 95 % of the cells
-_NARROWEST = 0.5  # smallest factor by which variances are calibrated
+_NARROWEST = 0.5  # smallest calibration factor of variances
 _LEAST = 1e-4  # smallest standard deviation
 
 

@@ -61,7 +61,7 @@ def conjugate_gradients(
         return (left * right).sum(axes, keepdim=True)
 
     tiny = torch.finfo(target.dtype).tiny
-    size = target.abs().amax(axes, keepdim=True)  # scale: squares could underflow
+    size = target.abs().amax(axes, keepdim=True)  # scaling prevents underflow of squares
     size = torch.where(size > 0, size, 1.0)
     target = target / size
     scale = dot(target, target).sqrt().clamp_min(tiny)

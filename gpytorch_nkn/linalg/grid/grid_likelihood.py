@@ -18,7 +18,7 @@ __all__ = ["GridLikelihood", "HeldOutBlocks"]
 
 _POSITIVE = 1e-3  # tolerance of a solve whose result is a variance
 _EXACT = 1e-4  # tolerance of predictions for calibration
-_SLACK = 3.0  # larger tolerance, in tolerances, of solves for derivatives
+_SLACK = 3.0  # tolerance of solves for derivatives, in tolerances of the loss
 
 
 class GridLikelihood:
@@ -210,7 +210,7 @@ def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, T
     spectrum = system.spectrum.expand(shape)
     flat = spectrum.flatten(-grid.num_dims).reshape(-1, grid.shape.numel())
     counts = grid.num_observed.expand(system.batch_shape).reshape(-1).tolist()
-    # the M-th largest eigenvalue; equal ones share the remaining weight
+    # The M-th largest eigenvalue; equal ones share the remaining weight.
     lowest = torch.stack(
         [v.kthvalue(grid.shape.numel() - m + 1).values for v, m in zip(flat, counts, strict=True)]
     ).unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""Grids with missing cells, and Gaussian vectors with Kronecker covariance on them."""
+"""Grids with missing cells, and solves with their Kronecker covariance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multipl
 __all__ = ["PartialGrid", "PartialKronecker", "put_slices", "take_slices"]
 
 _CHUNK_ELEMENTS = 2**23  # elements of a temporary array
-_SPARE = 1.5  # largest box of missing cells, in missing cells, that is inverted as a whole
+_SPARE = 1.5  # largest box, in missing cells, whose matrix is computed as a whole
 
 
 class PartialGrid:

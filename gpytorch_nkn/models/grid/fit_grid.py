@@ -46,11 +46,11 @@ _TOLERANCE = 1e-2  # relative residual of solves; smaller ones change the third 
 _TOLERATED = 10.0  # largest residual without a warning, in tolerances
 _MAX_ITERATIONS = 200  # conjugate gradients; the next step continues from their solution
 _BLOCKS_PER_STEP = 2
-_LATE_BLOCKS = 2  # number of blocks that calibrate the variances after the end of the budget
+_LATE_BLOCKS = 2  # number of blocks for calibration after the end of the budget
 _WARM_UP = 5  # steps over which the learning rate on held-out blocks rises
 _LAST_RATE = 0.1  # fraction of the learning rate in the last step
 _CHECK_EVERY = 10  # steps between evaluations of all blocks
-_LEAST_GAIN = 0.01  # relative decrease of their error that continues the steps on the likelihood
+_LEAST_GAIN = 0.01  # smallest relative decrease of the block error between evaluations
 
 
 @dataclass
@@ -136,7 +136,7 @@ def fit_grid_gp(
         blocks: Number of blocks, or the blocks ``B x n_1 x ... x n_P``. With 0, or if the holes
             are too large, training uses the marginal likelihood alone.
         budget: Wall time of the steps in seconds, without the calibration.
-        seed: Determines every draw; the global random state is left alone.
+        seed: Determines every draw; the global random state does not change.
         progress: Show a progress bar, if standard error is a terminal.
 
     Returns:
@@ -197,7 +197,7 @@ def fit_grid_gp(
     finally:
         if training.has_best():
             fit.best = training.best_number
-        model.train().eval()  # clears caches of other parameters
+        model.train().eval()  # clears caches
     return fit
 
 
@@ -376,7 +376,7 @@ class _Training:
         with torch.no_grad():
             late = self.session.is_over
             chosen = range(min(_LATE_BLOCKS, len(self.further.parts))) if late else None
-            ratio = self.further.scale(*model.parts(), chosen=chosen)
+            ratio = self.further.scale(*model.loss_inputs(), chosen=chosen)
             shapes = {kernel.batch_shape for kernel in model.kernels}
             if {*shapes, model.noise_variance().shape} != {ratio.shape}:
                 ratio = ratio.mean()  # grids of a batch share the noise or a kernel
@@ -397,13 +397,13 @@ class _Training:
 
     def _likelihood_loss(self) -> Tensor:
         model = self.model
-        value = self.likelihood(*model.parts())
+        value = self.likelihood(*model.loss_inputs())
         value = value.sum() - log_prior(model, value)
         return value / self.likelihood.grid.num_observed.sum()
 
     def _block_loss(self, chosen: list[int] | None = None) -> Tensor:
         assert self.blocks is not None
-        return self.blocks(*self.model.parts(), chosen).mean()
+        return self.blocks(*self.model.loss_inputs(), chosen).mean()
 
     @torch.no_grad()
     def _block_error(self) -> float:

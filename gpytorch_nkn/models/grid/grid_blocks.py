@@ -60,7 +60,7 @@ def hole_blocks(
         Blocks ``B x n_1 x ... x n_P`` of observed cells; B is 0 if every block would hold out too
         many cells.
     """
-    generator = torch.Generator().manual_seed(seed + 0x5EED)  # apart from other uses of the seed
+    generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
     pattern = missing if pattern is None else pattern
     if not pattern.any():
         pattern = np.zeros_like(missing)
@@ -120,7 +120,7 @@ def _moved(
             block, own = source, np.zeros_like(pattern)
             inner = []
             for dim, (step, size) in enumerate(zip(shift, shape, strict=True)):
-                index = np.clip(np.arange(size) - step, 0, size - 1)  # repeats the edge
+                index = np.clip(np.arange(size) - step, 0, size - 1)  # repeats cells at the edge
                 block = np.take(block, index, axis=dim)
                 inner.append(slice(max(step, 0), size + min(step, 0)))
             block = block & ~missing

@@ -119,7 +119,7 @@ def transform_outcomes(
         ValueError: Transformed values are not finite.
     """
     targets, batch = data.targets, data.targets.shape[: -len(data.kept)]
-    if isinstance(transform, _DefaultType):  # scale any values but constants with rounding errors
+    if isinstance(transform, _DefaultType):  # divides by any scale except that of rounding errors
         info = torch.finfo(targets.dtype)
         smallest = max(8 * info.eps * float(targets.abs().max()), info.tiny)
         transform = Standardize(m=1, batch_shape=batch, min_stdv=smallest)

@@ -97,8 +97,8 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
     custom loop minimises ``-model.log_marginal_likelihood()``. The model has no ``train_inputs``.
 
     Raises:
-        TypeError: Numbers are not floating-point or differ in dtype, ``kernels`` are not kernels,
-            or the likelihood is not a GaussianLikelihood.
+        TypeError: Targets are not floating-point numbers, or the class of a kernel or of the
+            likelihood is wrong.
         ValueError: Shapes do not fit, coordinates are not finite, or a grid has fewer than two
             observed cells.
 
@@ -218,7 +218,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return self.likelihood.noise.squeeze(-1)
 
     def trimmed(self, array: Tensor) -> Tensor:
-        """Part of a tensor ``... x n_1 x ... x n_P`` on slices in which a cell is observed."""
+        """Select the slices with an observed cell of a tensor ``... x n_1 x ... x n_P``."""
         shape = tuple(getattr(array, "shape", ()))
         if shape[-self.num_dims :] != self._sizes:
             raise ValueError(
@@ -232,19 +232,19 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         tolerance = default if self.tolerance is None else self.tolerance
         return {"tolerance": tolerance, "max_iterations": self.max_iterations}
 
-    def parts(self) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Residual, noise variance and factor matrices."""
+    def loss_inputs(self) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Residual, noise variance and factor matrices, as for :class:`.GridLikelihood`."""
         return self.residual(), self.noise_variance(), self.factor_matrices()
 
     def log_marginal_likelihood(self) -> Tensor:
         """Log marginal likelihood ``...`` of the transformed targets, differentiable.
 
-        Each call starts its solves from the solution of the last call. If cells are missing the
-        log-determinant is the paper's estimate, see :class:`.GridLikelihood`.
+        Each call starts its solve from the solution of the last call. If cells are missing, the
+        log-determinant is the paper's approximation, see :class:`.GridLikelihood`.
         """
         loss = GridLikelihood(self.grid, **self._options())
         loss.state = self._state
-        value = loss(*self.parts())
+        value = loss(*self.loss_inputs())
         self._state = loss.state
         return -value
 
@@ -259,7 +259,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         loss = HeldOutBlocks(self.grid, self.trimmed(blocks), **self._options())
         with torch.no_grad():
             mean = self._mean_on(self.train_coordinates)
-            for prediction in loss.predictions(*self.parts()):
+            for prediction in loss.predictions(*self.loss_inputs()):
                 inner = (prediction + mean).expand(
                     *self.batch_shape, *prediction.shape[-self.num_dims :]
                 )
@@ -294,8 +294,9 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
     ) -> tuple[Tensor, Tensor]:
         """Predict means and variances at chosen cells of the grid, without gradients.
 
-        The variances of many missing cells take a solve each. For very many, estimate them from
-        :meth:`sample`: with S samples the relative standard error is ``sqrt(2 / S)``.
+        Each variance takes a solve if too many cells are missing for a dense matrix (6,000).
+        :meth:`sample` then estimates many variances: the relative standard error of S samples is
+        ``sqrt(2 / S)``.
 
         Args:
             cells: Mask ``n_1 x ... x n_P`` of T cells; ``None`` for the cells that are missing in
@@ -353,7 +354,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             num_samples: Number S of samples.
             coordinates: Coordinates of another grid, as of :meth:`grid_mean`.
             observation_noise: Add noise.
-            seed: Determines the samples; the global random state is left alone.
+            seed: Determines the samples; the global random state does not change.
 
         Returns:
             Samples ``S x ... x m_1 x ... x m_P``.
@@ -377,7 +378,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
                 samples = samples[(..., *new)]
             samples = samples + self._mean_on(points)
             if observation_noise:
-                generator = torch.Generator().manual_seed(seed + 0x5EED)  # apart from other seeds
+                generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
                 noise = normal(samples.shape, generator)
                 scale = self.noise_variance().sqrt()[(..., *[None] * self.num_dims)]
                 samples = samples + scale * noise.to(samples)
@@ -491,7 +492,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         key = torch.cat([number.detach().reshape(-1).double().cpu() for number in numbers])
         if self._posterior is None or not torch.equal(self._posterior[0], key):
             with torch.no_grad():
-                residual, noise, factors = self.parts()
+                residual, noise, factors = self.loss_inputs()
                 system = PartialKronecker(self.grid, factors, noise, **options)
                 self._posterior = key, GridPosterior(system, self.grid.observed * residual)
         return self._posterior[1]

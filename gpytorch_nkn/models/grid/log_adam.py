@@ -65,7 +65,7 @@ class LogParameters(FlatParameters):
         """Set the parameters to the start plus the steps."""
         logs = self._start + self._rates * self._steps
         above = logs.exp()
-        inverse = above + torch.log(-torch.expm1(-above))  # of softplus
+        inverse = above + torch.log(-torch.expm1(-above))  # inverse of softplus
         raw = torch.where(self._positive, inverse, logs)
         torch.clamp(raw, *self.bounds, out=self.values)
 
