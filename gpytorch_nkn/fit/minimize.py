@@ -15,6 +15,7 @@ from scipy import optimize
 from torch import Tensor, nn
 
 from gpytorch_nkn.fit.objective import Objective
+from gpytorch_nkn.fit.session import check_number
 from gpytorch_nkn.fit.training_loss import TrainingLoss
 from gpytorch_nkn.linalg import check_counts
 
@@ -47,13 +48,8 @@ class Recipe:
     lbfgs_iterations: int = 60
 
     def __post_init__(self) -> None:
-        check_counts(None, adam_steps=self.adam_steps, lbfgs_iterations=self.lbfgs_iterations)
-        if min(self.adam_steps, self.lbfgs_iterations) < 0 or not 0 < self.learning_rate < math.inf:
-            raise ValueError(
-                "A recipe needs steps of at least 0 and a positive learning rate, got "
-                f"adam_steps={self.adam_steps}, lbfgs_iterations={self.lbfgs_iterations}, "
-                f"learning_rate={self.learning_rate}."
-            )
+        check_counts(0, adam_steps=self.adam_steps, lbfgs_iterations=self.lbfgs_iterations)
+        check_number("learning_rate", self.learning_rate, positive=True)
 
     @classmethod
     def paper(cls) -> Recipe:

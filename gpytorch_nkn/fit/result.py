@@ -18,7 +18,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.settings import fast_computations, max_cholesky_size
 from gpytorch.utils.warnings import GPInputWarning
-from torch import Tensor
+from torch import Tensor, nn
 
 __all__ = ["Fit", "FitResult", "HeldOut", "RestartRecord", "Start"]
 
@@ -191,9 +191,7 @@ def evaluating(model: ExactGP) -> Iterator[None]:
         yield
     finally:
         if changes or model.training:
-            model.train(modes[0][1])
-            for module, mode in modes:  # submodules may differ in mode
-                module.training = mode
+            _restore(model, modes)
 
 
 def copy_model(model: ExactGP) -> ExactGP:
@@ -217,6 +215,10 @@ def _copied(model: ExactGP, instead: dict[int, Any]) -> ExactGP:
     try:
         return deepcopy(model, memo).train(modes[0][1])
     finally:
-        model.train(modes[0][1])
-        for module, mode in modes:  # submodules may differ in mode
-            module.training = mode
+        _restore(model, modes)
+
+
+def _restore(model: ExactGP, modes: list[tuple[nn.Module, bool]]) -> None:
+    model.train(modes[0][1])
+    for module, mode in modes:  # submodules may differ in mode
+        module.training = mode

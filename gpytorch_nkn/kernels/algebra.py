@@ -22,9 +22,6 @@ __all__ = [
     "multiply_periodic",
     "multiply_rational_quadratic",
     "multiply_rbf",
-    "period_of_cosine",
-    "period_of_exponential",
-    "period_of_periodic",
     "periodic_terms",
     "rbf_for_rational_quadratic",
     "same_columns",
@@ -184,19 +181,6 @@ def _entry(parameter: Tensor, index: int) -> Tensor:
 
 def _columns(kernel: Kernel) -> tuple[int, ...] | None:
     return None if kernel.active_dims is None else tuple(kernel.active_dims.tolist())
-
-
-def period_of_periodic(kernel: Any) -> Tensor:
-    return kernel.period_length.detach()
-
-
-def period_of_cosine(kernel: Any) -> Tensor:
-    """Return the period 2 p of cos(pi d / p)."""
-    return 2 * kernel.period_length.detach()
-
-
-def period_of_exponential(kernel: Any) -> Tensor:
-    return 2 * math.pi / kernel.frequency.detach().abs()
 
 
 def gpytorch_periodic(kernel: Any, zero_mean: bool) -> Kernel:

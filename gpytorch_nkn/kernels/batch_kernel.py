@@ -16,7 +16,7 @@ from linear_operator import to_dense
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrategy
-from gpytorch_nkn.layers import Layer, for_prior, from_prior
+from gpytorch_nkn.layers import Layer, for_prior, prior_closures
 from gpytorch_nkn.linalg import broadcasts
 
 __all__ = [
@@ -146,16 +146,13 @@ class BatchKernel(Kernel):
             prior = NormalPrior(location, torch.full_like(location, prior))
         if not isinstance(prior, Prior):
             raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
-        closures = partial(_get, attribute=attribute), partial(_set, attribute=attribute)
-        self.register_prior(name, prior, *closures)
+        self.register_prior(
+            name, prior, partial(_get, name=attribute), prior_closures(attribute)[1]
+        )
 
 
-def _get(kernel: Kernel, attribute: str) -> Tensor:
-    return for_prior(kernel, getattr(kernel, attribute))
-
-
-def _set(kernel: Kernel, value: Any, attribute: str) -> None:
-    kernel.initialize(**{attribute: from_prior(getattr(kernel, attribute), value)})
+def _get(kernel: Kernel, name: str) -> Tensor:
+    return for_prior(kernel, getattr(kernel, name))
 
 
 def constrained(name: str, meaning: str) -> Any:

@@ -206,8 +206,7 @@ def cluster_centers(rows: np.ndarray, counts: np.ndarray, number: int, seed: int
 
 
 def _checked_anchors(anchors: Tensor) -> Tensor:
-    if not isinstance(anchors, Tensor):
-        raise TypeError(f"anchors must be a tensor, got {type(anchors).__name__}.")
+    anchors = torch.as_tensor(anchors)
     if anchors.dim() < 2 or 0 in anchors.shape or not bool(anchors.isfinite().all()):
         raise ValueError(
             "anchors must be a finite tensor ... x M x D with at least one row and column, got "

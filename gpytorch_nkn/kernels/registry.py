@@ -13,6 +13,7 @@ measure if they also inherit ``forward``. They do not inherit the formula, produ
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from gpytorch.kernels import (
@@ -40,7 +41,6 @@ from gpytorch_nkn.kernels.change_point_kernel import ChangePointKernel, change_p
 from gpytorch_nkn.kernels.complex_exponential_kernel import ComplexExponentialKernel
 from gpytorch_nkn.kernels.damped_trend_kernel import DampedTrendKernel
 from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import DataAdaptiveHadamardKernel
-from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
@@ -56,22 +56,6 @@ from gpytorch_nkn.kernels.wiener_kernel import WienerKernel
 from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKernel
 
 __all__ = ["SPECS"]
-
-
-def _matern_name(kernel: Kernel) -> str:
-    return f"MATERN{round(2 * kernel.nu)}/2"
-
-
-def _matern_formula(kernel: Kernel) -> Formula | None:
-    return formulas.MATERN.get(kernel.nu)
-
-
-def _polynomial_name(kernel: Kernel) -> str:
-    return f"POLY{int(kernel.power)}"
-
-
-def _step_name(kernel: Kernel) -> str:
-    return kernel.side.upper()
 
 
 def _start_at_mean(kernel: Kernel, x: Tensor) -> None:
@@ -95,11 +79,11 @@ SPECS = (
     ),
     KernelSpec(
         MaternKernel,
-        _matern_name,
+        lambda kernel: f"MATERN{round(2 * kernel.nu)}/2",
         {"lengthscale": "lengthscale"},
         role="smooth",
         words="over",
-        formula=_matern_formula,
+        formula=lambda kernel: formulas.MATERN.get(kernel.nu),
         measure=measures.matern,
         multiply=algebra.multiply_matern,
     ),
@@ -121,7 +105,7 @@ SPECS = (
         role="periodic",
         formula=formulas.PERIODIC,
         measure=measures.periodic,
-        period=algebra.period_of_periodic,
+        period=lambda kernel: kernel.period_length.detach(),
         multiply=algebra.multiply_periodic,
         terms=algebra.periodic_terms,
     ),
@@ -131,7 +115,7 @@ SPECS = (
         {"lengthscale": "shape", "period_length": "period"},
         role="periodic",
         measure=partial(measures.periodic, zero_mean=True),
-        period=algebra.period_of_periodic,
+        period=lambda kernel: kernel.period_length.detach(),
         to_gpytorch=algebra.gpytorch_periodic,
     ),
     KernelSpec(
@@ -197,7 +181,7 @@ SPECS = (
     ),
     KernelSpec(
         StepKernel,
-        _step_name,
+        lambda kernel: kernel.side.upper(),
         {"location": "center", "width": "lengthscale"},
         role="step",
         words="a shift of level",
@@ -209,18 +193,18 @@ SPECS = (
         "COS",
         {"period_length": "period"},
         formula=formulas.COSINE,
-        period=algebra.period_of_cosine,
+        period=lambda kernel: 2 * kernel.period_length.detach(),  # of cos(pi d / p)
     ),
     KernelSpec(
         ComplexExponentialKernel,
         "COS",
         {"frequency": "frequency"},
         measure=measures.complex_exponential,
-        period=algebra.period_of_exponential,
+        period=lambda kernel: 2 * math.pi / kernel.frequency.detach().abs(),
         to_gpytorch=algebra.cosine_of_exponential,
     ),
     KernelSpec(ConstantKernel, "CONST", {"constant": "constant"}, measure=measures.Constant),
-    KernelSpec(PolynomialKernel, _polynomial_name),
+    KernelSpec(PolynomialKernel, lambda kernel: f"POLY{int(kernel.power)}"),
     KernelSpec(SpectralMixtureKernel, "SM"),
     KernelSpec(BivariateComplexExponentialKernel, "BCEXP"),
     KernelSpec(BivariateSpectralMixtureKernel, "BSM", start=_start_at_mean),

@@ -21,7 +21,7 @@ from gpytorch_nkn.linalg import broadcasts
 _NO_BATCH = torch.Size([1, 1, 1, 1])  # leading dimensions, more than any batch of data has
 _LOG_OF_ZERO = -1e3  # finite, but its softmax or softplus is exactly 0
 
-__all__ = ["Linear", "for_prior", "from_prior", "positive", "prior_closures"]
+__all__ = ["Linear", "for_prior", "positive", "prior_closures"]
 
 
 class Linear(Layer):

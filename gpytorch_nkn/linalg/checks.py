@@ -29,6 +29,11 @@ def check_tensors(**values: Any) -> None:
         if not isinstance(value, Tensor) or value.dtype not in (torch.float32, torch.float64):
             got = value.dtype if isinstance(value, Tensor) else type(value).__name__
             raise TypeError(f"{name} must be a tensor of float32 or float64 numbers, got {got}.")
+        if "meta" in (value.device.type, torch.get_default_device().type):
+            raise NotImplementedError(
+                f"{name} and the default device must have memory, got the meta device: construct "
+                "models from their data on a CPU or GPU."
+            )
 
 
 def check_counts(least: int | None, words: Sequence[str] = (), **counts: Any) -> None:

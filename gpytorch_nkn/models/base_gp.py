@@ -46,6 +46,7 @@ __all__ = [
     "ExactModel",
     "event_dims",
     "trains",
+    "transform_inputs_again",
 ]
 
 M = TypeVar("M", bound=Model)
@@ -134,6 +135,16 @@ class BaseGP:
             )
         return self._stock_fit(mll, **stock, **kwargs)
 
+    def _load_from_state_dict(self: Any, state: dict[str, Any], prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state, prefix, *args)  # type: ignore[misc]
+        for name, own in self.named_parameters():
+            if prefix + name in state and state[prefix + name].shape != own.shape:
+                args[-1].append(  # PyTorch raises an error with these messages
+                    "Construct the model with the options and number of columns of the saved model "
+                    "(such as structure, inducing_points=m and num_features=R)."
+                )
+                return
+
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
         """Whether the model's trainer maximises this marginal log likelihood."""
         plain = type(mll) is ExactMarginalLogLikelihood and mll.model is self
@@ -218,11 +229,6 @@ class ExactModel(BaseGP):
     BoTorch transforms the training inputs once, in ``eval()``, and does not update them when a
     ``state_dict`` is loaded or the dtype changes.
     """
-
-    def keep_inputs_fresh(self: Any) -> None:
-        """Transform the inputs again whenever a ``state_dict`` is loaded."""
-        # a hook also runs if the model is part of another module
-        self.register_load_state_dict_post_hook(_transform_inputs_again)
 
     def _apply(self: Any, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
         data = (*(self.train_inputs or ()), self.train_targets)
@@ -331,7 +337,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         )
         self._num_columns = train_X.shape[-1:]
         check_codes_kept(self, train_X)
-        self.keep_inputs_fresh()
+        self.register_load_state_dict_post_hook(transform_inputs_again)
 
     @classmethod
     def construct_inputs(
@@ -466,8 +472,11 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         return subset
 
 
-def _transform_inputs_again(model: ExactModel, keys: Any) -> None:
-    """Transform the training inputs after a ``state_dict`` was loaded."""
+def transform_inputs_again(model: ExactModel, keys: Any) -> None:
+    """Transform the training inputs again after a ``state_dict`` was loaded.
+
+    As a hook, this also runs if the model is part of another module.
+    """
     with model._inputs_as_given():
         pass
 

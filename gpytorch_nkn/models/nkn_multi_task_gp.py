@@ -27,7 +27,7 @@ from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import check_dense
 from gpytorch_nkn.kernels import BatchPredictionStrategy
 from gpytorch_nkn.linalg import DelayedMatrix
-from gpytorch_nkn.models.base_gp import FEW_POINTS, TRAINERS, ExactModel
+from gpytorch_nkn.models.base_gp import FEW_POINTS, TRAINERS, ExactModel, transform_inputs_again
 from gpytorch_nkn.models.common import check_training_data
 from gpytorch_nkn.models.structure import check_columns, check_scale, make_kernel
 
@@ -173,7 +173,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         inputs[..., task_feature] = 0.0
         check_scale(kernel, inputs)
         self.covar_module = _TaskProduct(*self.covar_module.kernels)
-        self.keep_inputs_fresh()
+        self.register_load_state_dict_post_hook(transform_inputs_again)
         for part in self.modules():
             if isinstance(part, PositiveIndexKernel) and "IndexKernelPrior" in part._priors:
                 prior = part._priors["IndexKernelPrior"][0]  # BoTorch's lambdas cannot be pickled

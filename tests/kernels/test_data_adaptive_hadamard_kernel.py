@@ -177,7 +177,6 @@ def test_from_data_sees_active_columns_and_distinct_rows():
     "options, error, message",
     [
         ({"base_kernel": "rbf"}, TypeError, "base_kernel must be a .*Kernel, got 'rbf'"),
-        ({"anchors": [[0.0]]}, TypeError, "must be a tensor, got list"),
         ({"anchors": torch.zeros(3)}, ValueError, r"M x D .*got shape \(3,\)"),
         ({"anchors": torch.zeros(0, 2)}, ValueError, r"got shape \(0, 2\)"),
         ({"anchors": torch.tensor([[math.nan, 1.0]])}, ValueError, "finite"),

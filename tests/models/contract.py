@@ -507,6 +507,9 @@ def check_state(case: Case):
     other.load_state_dict(torch.load(stream, weights_only=True))
     for one, two in zip(moments(other, points), moments(model, points), strict=True):
         torch.testing.assert_close(one, two)
+    wide = {name: torch.cat([v, v]) if v.dim() else v for name, v in model.state_dict().items()}
+    with pytest.raises(RuntimeError, match="Construct the model with the options"):
+        copy.deepcopy(model).load_state_dict(wide)
 
 
 def transforms_of(case: Case, other: bool):
@@ -808,6 +811,12 @@ def check_bad_data(case: Case):
     for dtype in (torch.float16, torch.bfloat16):
         with pytest.raises(TypeError, match=f"float32 or float64 numbers, got {dtype}"):
             case.make(*case.data(dtype=dtype))
+    on_meta = [x.to("meta") for x in inputs] if case.on_grid else inputs.to("meta")
+    with pytest.raises(NotImplementedError, match="got the meta device"):
+        case.make(on_meta, y.to("meta"))
+    # GPyTorch's own kernels of a case cannot be made there
+    with torch.device("meta"), pytest.raises((NotImplementedError, RuntimeError), match="meta"):
+        case.make(inputs, y)
     if case.on_grid:
         with pytest.raises(REFUSALS):
             case.make(inputs[:1], y)

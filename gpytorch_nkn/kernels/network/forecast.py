@@ -81,14 +81,6 @@ def _with_lengthscale(kernel: Kernel, name: str, start: _Start, unit: float = 1.
     return [_with_prior(kernel, "lengthscale", prior, start.priors)]
 
 
-def _damped(start: _Start) -> list[Kernel]:
-    return _with_lengthscale(DampedTrendKernel(origin=start.origin, unit=1.0), "damped", start)
-
-
-def _smooth(start: _Start) -> list[Kernel]:
-    return _with_lengthscale(_fixed(RQKernel(), "alpha", 1.0), "smooth", start)
-
-
 def _periodic(start: _Start, shape: str) -> Kernel:
     kernel = _fixed(ZeroMeanPeriodicKernel(), "period_length", start.period)
     return _with_prior(kernel, "lengthscale", MODES[shape], start.priors)
@@ -118,9 +110,14 @@ class _Term(NamedTuple):
 TERMS = {
     "walk": _Term(_walk, (0.06, 1.5)),
     "trend": _Term(lambda s: [IntegratedWienerKernel(origin=s.origin, unit=s.far)], (0.0016, 2.0)),
-    "damped": _Term(_damped, (0.02, 1.5)),
+    "damped": _Term(
+        lambda s: _with_lengthscale(DampedTrendKernel(origin=s.origin, unit=1.0), "damped", s),
+        (0.02, 1.5),
+    ),
     "line": _Term(_line, (0.22, 1.5)),
-    "smooth": _Term(_smooth, (0.135, 1.2)),
+    "smooth": _Term(
+        lambda s: _with_lengthscale(_fixed(RQKernel(), "alpha", 1.0), "smooth", s), (0.135, 1.2)
+    ),
     "rough": _Term(lambda s: _with_lengthscale(MaternKernel(nu=0.5), "rough", s), (0.135, 1.2)),
     "season": _Term(lambda s: _season(s, "drift"), (0.044, 1.8)),
     "steady_season": _Term(lambda s: _season(s, "steady_drift"), (0.044, 1.8)),

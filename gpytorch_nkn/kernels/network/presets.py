@@ -135,9 +135,7 @@ _PAPER: dict[str, tuple[tuple[type[Kernel], int], ...]] = {
 def paper(name: str, input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
     """Create the primitives of one of the paper's networks, and categorical kernels."""
     columns = _check_columns(input_dim, cat_dims)
-    primitives = _categories(columns, options)
-    if not columns.continuous:
-        primitives.append(_categorical(options, **columns.of_categories))
+    primitives = _categories(columns, options, joint=True)
     for make, count in _PAPER[name]:
         primitives += _joint(make, count, columns, options)
     return _finish(primitives, input_dim, options)
@@ -154,9 +152,7 @@ def tabular(
     """Create RBF, Matern-5/2, rational quadratic and linear kernels, and optional primitives."""
     split = _check_columns(input_dim, cat_dims)._replace(ard=ard)
     check_counts(0, spectral=spectral)
-    primitives = _categories(split, options)
-    if not split.continuous:
-        primitives.append(_categorical(options, **split.of_categories))
+    primitives = _categories(split, options, joint=True)
     for column in split.continuous if columns else ():
         primitives += _copies(RBFKernel, 1, options, **split.only(column))
     for number in range(spectral if split.continuous else 0):
@@ -273,9 +269,12 @@ def _check_columns(input_dim: int, cat_dims: Iterable[int] | None) -> _Columns:
     return _Columns(tuple(d for d in range(input_dim) if d not in categorical), categorical)
 
 
-def _categories(columns: _Columns, options: _Options) -> list[Kernel]:
-    """Create one kernel per categorical column."""
-    return [_categorical(options, **columns.only(column)) for column in columns.categorical]
+def _categories(columns: _Columns, options: _Options, joint: bool = False) -> list[Kernel]:
+    """Create one kernel per categorical column; with ``joint``, one over all if all are such."""
+    kernels = [_categorical(options, **columns.only(column)) for column in columns.categorical]
+    if joint and not columns.continuous:
+        kernels.append(_categorical(options, **columns.of_categories))
+    return kernels
 
 
 def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:

@@ -1,6 +1,10 @@
-"""Random features of networks for BoTorch's pathwise sampling."""
+"""Random features of networks, sums and products of kernels for BoTorch's pathwise sampling."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
@@ -9,12 +13,23 @@ from botorch.sampling.pathwise.features.generators import GenKernelFeatures
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_nkn.kernels import BatchKernel, NonStationarySpectralKernel
+from gpytorch_nkn.kernels import (
+    BatchKernel,
+    ComplexKernel,
+    NeuralKernelNetwork,
+    NonStationarySpectralKernel,
+    spec_of_values,
+)
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
-from gpytorch_nkn.kernels.measures import RandomFeatures
-from gpytorch_nkn.models.pathwise.frequency_measures import draw_random_features
+from gpytorch_nkn.kernels.measures import Draws, Measure, RandomFeatures, allocated, flat, uniforms
+from gpytorch_nkn.layers import Operation, operation_of
 
 __all__ = ["SpectralFeatureMap", "spectral_features"]
+
+
+# Fraction of features allocated evenly to the terms of a sum: terms of small weight can dominate
+# the posterior variance near data, and the variance of linear factors depends on the input scale.
+_EVEN_SHARE = 0.25
 
 
 class SpectralFeatureMap(FeatureMap):
@@ -113,7 +128,7 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
     inner, _ = unwrap_scales(kernel)
     finite = isinstance(inner, NonStationarySpectralKernel)
     num_rows = inner.num_features if finite else num_outputs // 2
-    features, mass = draw_random_features(kernel, num_columns, num_rows)
+    features, mass = _draw_random_features(kernel, num_columns, num_rows)
     return SpectralFeatureMap(kernel, features, mass)
 
 
@@ -144,6 +159,271 @@ def _stacked(
     offsets = offset.new_full(slopes.shape[:-1], none)
     offsets[number, row] = offset
     return slopes, offsets
+
+
+def _draw_random_features(
+    kernel: Kernel, num_columns: int, num_rows: int
+) -> tuple[RandomFeatures, Tensor]:
+    r"""Draw simple kernels whose expected mean, times a mass, is ``kernel``.
+
+    The spectral measure of a sum of kernels is a mixture of their measures. A constant has
+    frequency zero. The frequency of a product is the sum of independent frequencies of its
+    factors, and a power series is a mixture of products. A draw therefore proceeds from a
+    network's output to its primitives.
+
+    The kernel is a network, sum, product or ScaleKernel, whose ``active_dims`` have been applied.
+    Return ``B * num_rows`` rows on the CPU in float64, and the masses ``B`` of the batch elements.
+
+    Raises:
+        NotImplementedError: Random features of a sub-kernel are not implemented.
+    """
+    with torch.device("cpu"):
+        measure = _measure(kernel, torch.arange(num_columns), kernel.batch_shape)
+        draws = Draws.one_per_row(kernel.batch_shape.numel(), num_rows)
+        frequency = torch.zeros(len(draws), num_columns, dtype=torch.float64)
+        log_amplitude = torch.zeros(len(draws), dtype=torch.float64)
+        features = RandomFeatures(frequency, log_amplitude, draws.element)
+        measure.draw(draws, features)
+        _draw_frequencies(features)
+    return features, measure.mass
+
+
+def _draw_frequencies(features: RandomFeatures) -> None:
+    """Draw the pending frequencies, jointly for all factors of all rows."""
+    if not features.pending:
+        return
+    measures, draws = zip(*features.pending, strict=True)
+    sizes = torch.tensor([len(d) for d in draws])
+    row = torch.cat([d.row for d in draws])
+    dim = max(measure.num_uniforms for measure in measures)
+    points = uniforms(row, features.history, dim)
+    for measure, part, own in zip(measures, draws, points.split(sizes.tolist()), strict=True):
+        measure.add(own, part, features)
+
+
+def _selected(kernel: Kernel, columns: Tensor) -> Tensor:
+    """Return the kernel's input dimensions among the given ones."""
+    return columns if kernel.active_dims is None else columns[kernel.active_dims.cpu()]
+
+
+def _measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measure:
+    # a subclass with the same forward is treated like its base class
+    forward = type(kernel).forward
+    if forward is NeuralKernelNetwork.forward:
+        return _network_measure(kernel, columns, batch_shape)
+    if forward is ScaleKernel.forward:  # its columns are selected by the base kernel
+        weight = flat(kernel.outputscale, 0, batch_shape)[:, None, None]
+        return _Composite([_measure(kernel.base_kernel, columns, batch_shape)], [_Mixture(weight)])
+    if forward in (AdditiveKernel.forward, ProductKernel.forward):
+        parts = [_measure(k, _selected(k, columns), batch_shape) for k in kernel.kernels]
+        ones = torch.ones(batch_shape.numel(), 1, len(parts), dtype=torch.float64)
+        is_sum = forward is AdditiveKernel.forward
+        return _Composite(parts, [_Mixture(ones) if is_sum else _Products((len(parts),))])
+    measure = _primitive_measure(kernel, columns, batch_shape)
+    return _RealPart(measure) if isinstance(kernel, ComplexKernel) else measure
+
+
+def _primitive_measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size) -> Measure:
+    """Return the measure of a primitive kernel, which is complex for a ComplexKernel."""
+    spec = spec_of_values(kernel)
+    if spec is None or spec.measure is None:
+        raise NotImplementedError(
+            f"{type(kernel).__name__} has no random features. Draw from the posterior "
+            "at points with model.posterior(X).rsample(), or choose among candidates with "
+            "botorch.generation.MaxPosteriorSampling."
+        )
+    parameters = []
+    for name, event_dims in spec.layout:
+        value = flat(getattr(kernel, name), event_dims, batch_shape)
+        value = value.squeeze(-1) if event_dims == 1 else value
+        if event_dims == 2:
+            value = value.squeeze(-2)
+            if value.size(-1) not in (1, len(columns)):
+                raise ValueError(
+                    f"{type(kernel).__name__} has a {name} of size {value.size(-1)}, got "
+                    f"{len(columns)} columns."
+                )
+            value = value.expand(-1, len(columns))
+        parameters.append(value)
+    return spec.measure(kernel, columns, batch_shape, *parameters)
+
+
+def _network_measure(
+    network: NeuralKernelNetwork, columns: Tensor, batch_shape: torch.Size
+) -> Measure:
+    parts, is_complex = [], False
+    for kernel in network.primitives:
+        seen = _selected(kernel, columns)
+        if isinstance(kernel, ComplexKernel):  # the network takes the real part of its output
+            parts.append(_primitive_measure(kernel, seen, batch_shape))
+            is_complex = True
+        else:
+            parts.append(_measure(kernel, seen, batch_shape))
+    steps = [_step(layer, batch_shape) for layer in network.layers]
+    measure = _Composite(parts, steps, network.skip)
+    return _RealPart(measure) if is_complex else measure
+
+
+def _step(layer: Any, batch_shape: torch.Size) -> _Step:
+    operation = operation_of(layer, inherited=True)
+    if operation is Operation.SUMS:
+        bias = None if layer.bias is None else flat(layer.bias, 1, batch_shape)
+        return _Mixture(flat(layer.weight, 2, batch_shape), bias)
+    if operation is Operation.PRODUCTS:
+        return _Products(layer.groups)
+    if operation is Operation.SERIES:
+        return _PowerSeries(layer.coefficients)
+    raise NotImplementedError(f"The layer {layer!r} has no random features.")
+
+
+class _Step:
+    """Layer that passes masses from inputs to outputs, and draws from outputs to inputs."""
+
+    def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
+        """Return masses ``B x O`` of output units, given masses ``B x C`` of input units."""
+        raise NotImplementedError
+
+    def descend(
+        self, draws: Draws, units: Tensor, features: RandomFeatures
+    ) -> tuple[Draws, Tensor]:
+        """Return draws of input units, given draws of output units."""
+        raise NotImplementedError
+
+
+class _Choice:
+    """Stratified choice with given weights."""
+
+    def __init__(self, weights: Tensor, even_share: float = _EVEN_SHARE):
+        self._weights = weights.flatten(0, 1)  # B O x K
+        self._num_units = weights.size(1)
+        self._even_share = even_share
+
+    def make(self, draws: Draws, units: Tensor, features: RandomFeatures) -> Tensor:
+        group = draws.element * self._num_units + units
+        choice = torch.empty_like(group)
+        for slot in draws.slot.unique():  # previous choices define the strata
+            part = draws.slot == slot
+            row, own = draws.row[part], group[part]
+            stratum = features.history[row] * len(self._weights) + own
+            chosen, log_weight = allocated(self._weights, own, stratum, self._even_share)
+            features.log_amplitude[row] += log_weight
+            made = (stratum * self._weights.size(-1) + chosen).unique(return_inverse=True)[1]
+            features.history[row] = features.history.max() + 1 + made
+            choice[part] = chosen
+        return choice
+
+
+class _Mixture(_Step):
+    """Non-negative combinations ``B x O x C`` with constants ``B x O``."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None):
+        self._weight = weight
+        self._bias = weight.new_zeros(weight.shape[:-1]) if bias is None else bias
+
+    def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
+        weights = torch.cat([self._weight * incoming.unsqueeze(-2), self._bias.unsqueeze(-1)], -1)
+        self._choice = _Choice(weights)
+        return weights.sum(-1)
+
+    def descend(
+        self, draws: Draws, units: Tensor, features: RandomFeatures
+    ) -> tuple[Draws, Tensor]:
+        choice = self._choice.make(draws, units, features)
+        goes_on = choice < self._weight.size(-1)  # other draws chose the bias, a constant
+        return draws[goes_on], choice[goes_on]
+
+
+class _Products(_Step):
+    """Products of neighbouring groups."""
+
+    def __init__(self, groups: Sequence[int]):
+        self._sizes = torch.tensor(groups)
+        self._starts = self._sizes.cumsum(0) - self._sizes
+
+    def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
+        return torch.stack([g.prod(-1) for g in incoming.split(self._sizes.tolist(), -1)], -1)
+
+    def descend(
+        self, draws: Draws, units: Tensor, features: RandomFeatures
+    ) -> tuple[Draws, Tensor]:
+        draws, origin, number = draws.split(self._sizes[units])
+        return draws, self._starts[units[origin]] + number
+
+
+class _PowerSeries(_Step):
+    """Power series of each unit; a power ``m`` is a product of ``m`` factors."""
+
+    def __init__(self, coefficients: str | Sequence[float]):
+        self._coefficients = coefficients
+
+    def masses(self, incoming: Tensor, is_stationary: bool) -> Tensor:
+        if isinstance(self._coefficients, str):
+            if not is_stationary:
+                raise NotImplementedError(
+                    "The exponential of a non-stationary kernel has no random features; a "
+                    "polynomial has them."
+                )
+            largest = float(incoming.max())  # powers have a Poisson distribution
+            num_powers = math.ceil(largest + 10 * math.sqrt(largest)) + 20
+            power = torch.arange(num_powers, dtype=torch.float64)
+            log_factorial = torch.lgamma(power + 1)
+            weights = (torch.xlogy(power, incoming.unsqueeze(-1)) - log_factorial).exp()
+        else:
+            coefficients = torch.tensor(self._coefficients, dtype=torch.float64)
+            weights = coefficients * incoming.unsqueeze(-1) ** torch.arange(len(coefficients))
+        # high powers need many factors and have small weights
+        self._choice = _Choice(weights, 0.0 if is_stationary else _EVEN_SHARE)
+        return weights.sum(-1)
+
+    def descend(
+        self, draws: Draws, units: Tensor, features: RandomFeatures
+    ) -> tuple[Draws, Tensor]:
+        power = self._choice.make(draws, units, features)
+        draws, origin, _ = draws.split(power)
+        return draws, units[origin]
+
+
+class _Composite(Measure):
+    """Layers over primitives; with ``skip``, the last layer also receives the primitives."""
+
+    def __init__(self, parts: Sequence[Measure], steps: Sequence[_Step], skip: bool = False):
+        self.is_stationary = all(part.is_stationary for part in parts)
+        self._parts = parts
+        self._steps = steps
+        masses = of_parts = torch.stack([part.mass for part in parts], -1)  # B x P
+        self._num_hidden: int | None = None  # number of hidden units before the skipped primitives
+        for number, step in enumerate(steps, start=1):
+            if skip and number == len(steps):
+                self._num_hidden = masses.size(-1)
+                masses = torch.cat([masses, of_parts], -1)
+            masses = step.masses(masses, self.is_stationary)
+        self.mass = masses.squeeze(-1)
+
+    def draw(self, draws: Draws, features: RandomFeatures) -> None:
+        units = torch.zeros_like(draws.row)
+        for number, step in enumerate(reversed(self._steps)):
+            draws, units = step.descend(draws, units, features)
+            if number == 0 and self._num_hidden is not None:
+                skips = units >= self._num_hidden
+                self._draw_parts(draws[skips], units[skips] - self._num_hidden, features)
+                draws, units = draws[~skips], units[~skips]
+        self._draw_parts(draws, units, features)
+
+    def _draw_parts(self, draws: Draws, units: Tensor, features: RandomFeatures) -> None:
+        for number, part in enumerate(self._parts):
+            part.draw(draws[units == number], features)
+
+
+class _RealPart(Measure):
+    """Average of a measure and its mirror image."""
+
+    def __init__(self, measure: Measure):
+        self.mass = measure.mass
+        self.is_stationary = measure.is_stationary
+        self._measure = measure
+
+    def draw(self, draws: Draws, features: RandomFeatures) -> None:
+        self._measure.draw(draws.with_random_signs(), features)
 
 
 _botorch_scale_features = GenKernelFeatures.dispatch(ScaleKernel)

@@ -32,7 +32,7 @@ __all__ = ["bound_loss", "check_start", "fit_sparse_gp", "learn_on_blocks", "max
 
 _START_SHARE = 0.5  # fraction of the budget for training on blocks
 _MAX_BLOCKS = 8
-_USUAL_ROWS = 100_000
+_USUAL_ROWS = 100_000  # number of rows above which a warning is issued
 
 
 def learn_on_blocks(
@@ -104,9 +104,9 @@ def fit_sparse_gp(
         restarts: Starts on the first block.
         block_size: Rows of a block; there are up to eight blocks.
         max_iterations: L-BFGS iterations on the bound; 0 stops after the blocks.
-        budget: Wall time in seconds, at most half of it for the start.
-        seed: Determines every draw; the global random state is left alone.
-        progress: Show progress bars, if standard error is a terminal.
+        budget: Wall time in seconds. Blocks use at most half of it.
+        seed: Determines all draws, independently of the global random state.
+        progress: Show progress bars if standard error is a terminal.
 
     Returns:
         The same model, in eval mode.
@@ -115,7 +115,7 @@ def fit_sparse_gp(
         TypeError: The model is not a SparseNKNGP.
         ValueError: An option is invalid, or the data are not finite.
         RuntimeError: Every start failed, or the bound cannot be computed after the blocks.
-        KeyboardInterrupt: Ctrl-C came before the first improvement.
+        KeyboardInterrupt: Ctrl-C was pressed before the first improvement.
     """
     check_start(start)
     check_counts(0, max_iterations=max_iterations)
@@ -150,7 +150,7 @@ def fit_sparse_gp(
 
 
 def maximize_bound(model: SparseNKNGP, iterations: int, session: Session) -> None:
-    """Take iterations of L-BFGS on the bound of a model in training mode."""
+    """Maximise the bound of a model in training mode by L-BFGS."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         return
     flat = FlatParameters(model, lambda: bound_loss(model), end=session.end)
@@ -164,12 +164,12 @@ def maximize_bound(model: SparseNKNGP, iterations: int, session: Session) -> Non
 
 
 def bound_loss(model: SparseNKNGP) -> Tensor:
-    """Negative bound minus log priors of a model in training mode, summed over outputs."""
+    """Return the negative bound minus log priors, summed over outputs, in training mode."""
     value = model.collapsed().bound().sum()
     return -value - log_prior(model, value)
 
 
 def check_start(start: str | None) -> None:
-    """Raise a ValueError unless ``start`` is an option."""
+    """Raise a ValueError unless ``start`` is ``"blocks"`` or ``None``."""
     if start not in ("blocks", None):
         raise ValueError(f"start must be 'blocks' or None, got {start!r}.")

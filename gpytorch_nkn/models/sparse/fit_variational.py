@@ -39,12 +39,14 @@ from gpytorch_nkn.models.sparse.variational_nkn_gp import VariationalNKNGP
 __all__ = ["fit_variational_gp"]
 
 _RATE = 0.1  # step size of the natural gradient, which averages about ten mini-batches
-_SUBSET_ROWS, _SUBSET_ITERATIONS = 10_000, 20
-_USUAL_ROWS = 500_000
+_SUBSET_ROWS, _SUBSET_ITERATIONS = 10_000, 20  # rows and L-BFGS iterations after the blocks
+_USUAL_ROWS = 500_000  # number of rows above which a warning is issued
 _GAUSSIAN = GaussianLikelihood, FixedNoiseGaussianLikelihood
-_STEPS = 300  # mini-batches of likelihoods that are not Gaussian
-_PASSES, _GAIN = 4, 1e-4  # steps on all rows after an epoch; gain, in nats per row, that ends them
-_NEWTON_STEPS, _PRIOR = 20, 4.0  # of the pseudo-targets, and their prior variance
+_STEPS = 300  # smallest number of mini-batches if the likelihood is not Gaussian
+# Largest number of steps on all rows after an epoch, and the gain in nats per observation below
+# which they end.
+_PASSES, _GAIN = 4, 1e-4
+_NEWTON_STEPS, _PRIOR = 20, 4.0  # Newton steps for pseudo-targets; their prior variance
 
 
 @trains(VariationalNKNGP)
@@ -68,29 +70,30 @@ def fit_variational_gp(
     Every mini-batch then moves hyperparameters and inducing points by Adam, and the distribution of
     the inducing values by a natural gradient. After each epoch one pass over the rows computes the
     optimal distribution, in closed form for the Gaussian likelihood, and the exact bound. The epoch
-    with the highest bound plus log density of the priors is kept. Memory is a few m x m matrices
+    with the highest bound plus log density of the priors is kept. Memory holds a few m x m matrices
     and a chunk of rows.
 
-    For other likelihoods, a natural gradient step replaces each row by a Gaussian observation, from
-    the derivatives of the expected log density. The blocks learn from such observations. After each
-    epoch, steps on all rows replace the closed form; they shrink if the evidence lower bound falls.
+    For other likelihoods, a natural gradient step replaces each row by a Gaussian observation,
+    computed from the derivatives of the expected log density. Blocks are trained on such
+    observations. After each epoch, several steps on all rows replace the closed form; their size
+    shrinks if the evidence lower bound decreases.
 
     Ctrl-C and the budget end the training with the best parameters so far.
 
     Args:
         model: The model.
-        epochs: Passes over the rows; 0 skips the mini-batches. ``None``: 10, or for likelihoods
-            that are not Gaussian at least 300 mini-batches.
-        batch_size: Rows of a mini-batch.
-        learning_rate: Learning rate of Adam, which decays linearly to zero. ``None``: 0.01, or 0.03
-            for likelihoods that are not Gaussian.
+        epochs: Number of passes over the rows; 0 skips the mini-batches. ``None`` for 10, or for at
+            least 300 mini-batches if the likelihood is not Gaussian.
+        batch_size: Number of rows per mini-batch.
+        learning_rate: Learning rate of Adam, which decays linearly to zero. ``None`` for 0.01, or
+            for 0.03 if the likelihood is not Gaussian.
         start: ``"blocks"``, or ``None`` to start from the model's parameters.
-        restarts: Starts on the first block.
-        block_size: Rows of a block; there are up to eight blocks.
-        budget: Wall time in seconds, at most half of it for the start. A last pass over the rows
+        restarts: Number of starts on the first block.
+        block_size: Number of rows per block; at most eight blocks are used.
+        budget: Wall time in seconds. Blocks use at most half of it, and a last pass over the rows
             may exceed it.
-        seed: Determines every draw; the global random state is left alone.
-        progress: Show progress bars, if standard error is a terminal.
+        seed: Determines all draws, independently of the global random state.
+        progress: Show progress bars if standard error is a terminal.
 
     Returns:
         The same model, in eval mode.
@@ -99,7 +102,7 @@ def fit_variational_gp(
         TypeError: The model is not a VariationalNKNGP.
         ValueError: An option is invalid, or the data are not finite.
         RuntimeError: Every start failed, or the bound cannot be computed at the start.
-        KeyboardInterrupt: Ctrl-C came before the first improvement.
+        KeyboardInterrupt: Ctrl-C was pressed before the first improvement.
 
     References: Hensman, Fusi and Lawrence (2013), Gaussian Processes for Big Data; Titsias (2009),
     equation 10 (the optimal distribution); Khan and Lin (2017), Conjugate-Computation Variational
@@ -133,7 +136,7 @@ def fit_variational_gp(
         if start is not None:
             targets, likelihood = y, model.likelihood
             if not is_gaussian:
-                state.finish_epoch()  # a candidate, as the blocks may lead to a lower bound
+                state.finish_epoch()  # kept if the blocks lead to a lower bound
                 targets, likelihood = state.pseudo_targets(), make_likelihood(shape)
             learn_on_blocks(
                 x,
@@ -172,6 +175,8 @@ def _run_epochs(
     gp = state.gp
     num_batches = math.ceil(gp.num_data / batch_size)
     total = epochs * num_batches
+    # epochs between passes over all rows, which are in closed form for Gaussian noise
+    period = 1 if state.is_gaussian else math.ceil(_STEPS / 10 / num_batches)
     generator = session.generator()
     distribution = state.model.strategy._variational_distribution
     with frozen(distribution.parameters()):  # natural gradients move these
@@ -188,8 +193,7 @@ def _run_epochs(
                             break
                         state.move_distribution()
                         bar.update()
-                    pause = epoch % state.epochs_between(num_batches) and epoch < epochs
-                    if pause and flat.has_time:
+                    if epoch % period and epoch < epochs and flat.has_time:
                         continue
                     state.finish_epoch()
                     bar.set_postfix(bound=f"{state.best.value / gp.num_data:.4f}")
@@ -202,10 +206,10 @@ def _run_epochs(
 class _State:
     """State of the training: parameters, distribution of inducing values, and the best epoch.
 
-    The natural parameters of the whitened inducing values are precision and precision times mean;
-    a natural gradient step averages them. Let E be the expected log density of a row under N(m, v).
-    The row is a Gaussian observation with weight ``w = -2 dE/dv``, and weight times value is
-    ``dE/dm + w m``.
+    The natural parameters of the whitened inducing values are the precision and the precision times
+    the mean. A natural gradient step averages old and new natural parameters. Let E be the expected
+    log density of a row under N(m, v). The step treats the row as a Gaussian observation of weight
+    (precision) ``w = -2 dE/dv``. The product of its weight and value is ``dE/dm + w m``.
     """
 
     is_gaussian = False
@@ -215,9 +219,9 @@ class _State:
         self.session, self.generator = session, session.generator()  # draws latent values
         self.gp = model.collapsed()
         self.num_steps = 0
-        self.rows = torch.empty(0, dtype=torch.long)  # the current mini-batch
+        self.rows = torch.empty(0, dtype=torch.long)  # indices of the current mini-batch
         self.best: Best[tuple[dict[str, Tensor], tuple[Tensor, Tensor]]] = Best()
-        self.fused = True  # whether the distribution is that of a pass over all rows
+        self.fused = True  # whether the distribution results from a pass over all rows
         distribution = model.strategy._variational_distribution
         shape = distribution.variational_mean.shape
         eye = torch.eye(shape[-1], dtype=torch.float64, device=self.gp.points.device)
@@ -225,16 +229,16 @@ class _State:
         self.set_distribution(eye.expand(*shape, -1), eye.new_zeros(shape))
 
     def loss(self) -> Tensor:
-        """Negative bound of a mini-batch minus log priors."""
+        """Return the negative bound, estimated from the mini-batch, minus the log priors."""
         factor, _ = factorize_inducing(self.gp.kernel(self.gp.points).to_dense())
         expected, self._batch = self.observe(self.rows, factor)
         return -self.gp.num_data / self.rows.numel() * expected - self.log_prior()
 
     def observe(self, rows: Any, factor: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """Sum of the expected log densities of rows, and the rows as Gaussian observations.
+        """Return the sum of expected log densities of rows, and the rows as Gaussian observations.
 
-        An observation is ``L^-1 k_u(x)``, ``... x m x b``, a weight ``... x b``, and weight times
-        value minus prior mean, ``... x b``.
+        An observation consists of ``L^-1 k_u(x)``, ``... x m x b``, its weight, ``... x b``, and
+        the weight times the difference between value and prior mean, ``... x b``.
         """
         gp = self.gp
         x, y = gp.inputs()[rows], gp.targets[..., rows]
@@ -253,11 +257,12 @@ class _State:
     def expect(
         self, y: Tensor, mean: Tensor, variance: Tensor, **known: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sum of expected log densities under normal distributions ``... x b`` of latent values.
+        """Return the sum E of expected log densities, dE/dm and -2 dE/dv, each ``... x b``.
 
-        ``known`` holds the known noise of the rows. Also returns dE/dm and -2 dE/dv. Without
-        quadrature they are averages of first and second derivatives at draws (Bonnet and Price),
-        which have a smaller variance than reparameterisation gradients.
+        Latent values have independent normal distributions. ``known`` contains the known noise of
+        the rows. Without quadrature, the derivatives are averages of first and second derivatives
+        at draws (theorems of Bonnet and Price). Their variance is smaller than the variance of
+        reparameterisation gradients.
         """
         mean, variance = (
             part if part.requires_grad else part.detach().requires_grad_()
@@ -273,7 +278,7 @@ class _State:
         noise = normal((half, *mean.shape), self.generator).to(mean)
         draws = mean + variance.sqrt() * torch.cat([noise, -noise])
         draws = draws.detach().requires_grad_()
-        several = y.dim() < mean.dim()  # an observation depends on all latent functions
+        several = y.dim() < mean.dim()  # each observation depends on all latent functions
         logs = likelihood(draws.mT if several else draws).log_prob(y).sum() / len(draws)
         (slope,) = grad(logs, draws, create_graph=True)
         units = slope.unbind(-2) if several else [slope]
@@ -286,17 +291,17 @@ class _State:
         return (logs + moved - moved.detach()).double(), slope.double(), weight.double()
 
     def move_distribution(self) -> None:
-        """Take a step of the natural gradient on the mini-batch of the last loss."""
+        """Take a natural gradient step on the mini-batch of the last loss."""
         scale = self.gp.num_data / self.rows.numel()
         self.fused = False
         self.num_steps += 1
-        with suppress(NotPSDError):  # keep the distribution
+        with suppress(NotPSDError):  # keeps the distribution
             gram, cross = self.sums_of(*self._batch)
             self.step(scale * gram, scale * cross, _RATE)
 
     @staticmethod
     def sums_of(half: Tensor, weight: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-        """Sum of the natural parameters ``... x m x m`` and ``... x m`` of rows."""
+        """Return sums of the natural parameters of rows, ``... x m x m`` and ``... x m``."""
         gram = (half * weight.unsqueeze(-2)) @ half.mT
         return gram, (half @ shift.unsqueeze(-1)).squeeze(-1)
 
@@ -313,9 +318,17 @@ class _State:
         self.step(gram, cross, 1.0)
 
     def finish_epoch(self) -> None:
-        """Take steps on all rows, which shrink if the bound falls; keep the best state."""
+        """Optimise the distribution on all rows, and keep the best state."""
         if self.best.state is not None and self.fused:
             return
+        value = self.settle()
+        self.best.update(value, lambda: (self.parameters(), (self.precision, self.shift)))
+        if not math.isfinite(value):
+            self.restore_best()
+        self.fused = True
+
+    def settle(self) -> float:
+        """Take steps on all rows, which shrink if the bound falls; return the bound."""
         value, sums = self.pass_over_rows()
         if self.best.state is None and not math.isfinite(value):
             raise RuntimeError("The evidence lower bound cannot be computed at the start.")
@@ -335,16 +348,13 @@ class _State:
             else:
                 self.set_distribution(*before)
                 rate /= 4
-        self.best.update(value, lambda: (self.parameters(), (self.precision, self.shift)))
-        if not math.isfinite(value):
-            self.restore_best()
-        self.fused = True
+        return value
 
     def pass_over_rows(self) -> tuple[float, tuple[Tensor, Tensor]]:
-        """The bound plus log priors at the present distribution, and the sums over all rows."""
+        """Return the bound plus log priors at the current distribution, and sums over all rows."""
         gp = self.gp
         gram, cross = torch.zeros_like(self.precision), torch.zeros_like(self.shift)
-        self.generator = self.session.generator()  # equal draws make bounds comparable
+        self.generator = self.session.generator()  # equal draws, so that bounds are comparable
         with torch.no_grad():
             factor, _ = factorize_inducing(gp.kernel(gp.points).to_dense())
             root = self.root(self.eye.expand_as(self.precision))
@@ -360,9 +370,10 @@ class _State:
 
     @torch.no_grad()
     def pseudo_targets(self) -> Tensor:
-        """Gaussian observations ``... x n`` of the latent functions, one for each row.
+        """Return Gaussian observations ``... x n`` of the latent functions, one for each row.
 
-        Each is the linearisation at the row's own posterior, for a prior around the best constant.
+        Each one linearises the log density at the posterior mode of the row alone. The prior of
+        all rows has the same mean, which maximises the likelihood.
         """
         y = self.gp.targets
         shape = (*self.mean.shape[:-1], y.size(-1))
@@ -383,11 +394,11 @@ class _State:
         return observed.to(y)
 
     def parameters(self) -> dict[str, Tensor]:
-        """Copy all parameters, by name."""
+        """Return copies of all parameters by name."""
         return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
     def set_distribution(self, precision: Tensor, shift: Tensor) -> None:
-        """Set precision and precision times mean."""
+        """Set the precision, and the precision times the mean."""
         factor, info = torch.linalg.cholesky_ex(precision)
         if bool(info.any()) or not bool(factor.isfinite().all()):
             raise NotPSDError("The precision of the inducing values is not positive definite.")
@@ -395,23 +406,16 @@ class _State:
         self.mean = torch.cholesky_solve(shift.unsqueeze(-1), factor).squeeze(-1)
 
     def root(self, half: Tensor) -> Tensor:
-        """Columns with the variances of ``half`` under the distribution as squared norms."""
+        """Return columns whose squared norms are variances of ``half`` under the distribution."""
         return torch.linalg.solve_triangular(self.factor, half, upper=False)
 
     def log_prior(self) -> Tensor:
-        """Log density of all priors."""
-        parts = (self.gp.kernel, self.gp.mean, self.model.likelihood)
-        return sum(
-            (log_prior(part, self.gp.points) for part in parts), self.gp.points.new_zeros(())
-        ).double()
-
-    @staticmethod
-    def epochs_between(num_batches: int) -> int:
-        """Number of epochs between steps on all rows."""
-        return math.ceil(_STEPS / 10 / num_batches)
+        """Return the log density of all priors."""
+        parts = self.model.model, self.model.likelihood
+        return torch.stack([log_prior(part, self.gp.points) for part in parts]).sum().double()
 
     def restore_best(self) -> tuple[Tensor, Tensor]:
-        """Restore the best parameters; returns mean and root of their distribution."""
+        """Restore the best parameters, and return mean and root of their distribution."""
         assert self.best.state is not None
         values, natural = self.best.state
         with torch.no_grad():
@@ -422,19 +426,12 @@ class _State:
 
 
 class _Gaussian(_State):
-    """State for Gaussian noise, where one pass over the rows gives the optimal distribution."""
+    """State for Gaussian noise: one pass over the rows gives the optimal distribution."""
 
     is_gaussian = True
 
-    @staticmethod
-    def epochs_between(num_batches: int) -> int:
-        """One, because a pass replaces the distribution."""
-        return 1
-
-    def finish_epoch(self) -> None:
-        """Set the optimal distribution by one pass over all rows; keep the best state."""
-        if self.best.state is not None and self.fused:
-            return
+    def settle(self) -> float:
+        """Set the optimal distribution by one pass over all rows; return the bound."""
         try:
             with torch.no_grad():
                 statistics, noise = self.gp.statistics(), self.gp.noise_variance().detach()
@@ -442,19 +439,17 @@ class _Gaussian(_State):
         except NotPSDError:
             if self.best.state is None:
                 raise
-            value = math.nan
+            return math.nan
         if math.isfinite(value):
             self.step(statistics.gram / noise, statistics.cross / noise, 1.0)
-        self.best.update(value, lambda: (self.parameters(), (self.precision, self.shift)))
-        if not math.isfinite(value):
-            self.restore_best()
-        self.fused = True
+        return value
 
 
 def _learn_on_subset(model: VariationalNKNGP, x: Tensor, y: Tensor, session: Session) -> None:
-    """Take steps of L-BFGS on the bound of a subset of the rows.
+    """Take L-BFGS steps on the bound of a subset of the rows.
 
-    Exact GPs of blocks have no trace term, which needs more noise and many steps of Adam.
+    Training on blocks lacks the bound's trace term, for which the noise must increase. Adam would
+    need many steps for this increase.
     """
     rows = permutation(y.numel(), session.generator())
     rows = rows[:_SUBSET_ROWS].to(y.device)

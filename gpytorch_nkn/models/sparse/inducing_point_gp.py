@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import torch
-from botorch.sampling import MCSampler
 from botorch.settings import propagate_grads
 from gpytorch import settings
 from gpytorch.kernels import Kernel
@@ -29,7 +28,7 @@ class InducingPointGP:
 
     @staticmethod
     def _choose_points(given: int | Tensor, inputs: Tensor, kernel: Kernel, seed: int) -> Tensor:
-        """Inducing points ``... x m x d`` for transformed inputs ``... x n x d`` of a kernel.
+        """Return inducing points ``... x m x d`` for transformed inputs ``... x n x d``.
 
         Raises:
             ValueError: Kernel or points do not fit the inputs, or a value is not finite.
@@ -40,8 +39,8 @@ class InducingPointGP:
             return _checked_points(given, inputs)
         return select_inducing_points(inputs, int(given), seed=seed).clone()
 
-    def condition_on_observations(self, X: Tensor, Y: Tensor, **kwargs: Any) -> NoReturn:
-        """Not available, as an observation changes the distribution of all inducing values."""
+    def condition_on_observations(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise an error: an observation changes the distribution of all inducing values."""
         name = type(self).__name__
         raise NotImplementedError(
             f"{name} can neither be conditioned on observations nor have fantasies: make a model "
@@ -49,20 +48,14 @@ class InducingPointGP:
             "functions that look ahead (knowledge gradient) take NKNSingleTaskGP or SpectralGP."
         )
 
-    def fantasize(self, X: Tensor, sampler: MCSampler, **kwargs: Any) -> NoReturn:
-        """Not available, as :meth:`condition_on_observations`."""
-        InducingPointGP.condition_on_observations(self, X, X)
-
-    def get_fantasy_model(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not available, as :meth:`condition_on_observations`."""
-        InducingPointGP.fantasize(self, *args, **kwargs)
+    fantasize = get_fantasy_model = condition_on_observations
 
     def _chunk_width(self: Any) -> int:
         return self.inducing_points.size(-2)
 
 
 def _checked_points(points: Tensor, inputs: Tensor) -> Tensor:
-    """Copy given points, with the batch shape of the inputs."""
+    """Return a copy of given points with the batch shape of the inputs."""
     batch_shape, width = inputs.shape[:-2], inputs.size(-1)
     fits = points.dim() >= 2 and points.size(-1) == width and points.size(-2) > 0
     if not (fits and broadcasts(points.shape[:-2], batch_shape) and points.isfinite().all()):

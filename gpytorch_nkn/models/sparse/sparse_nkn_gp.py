@@ -32,7 +32,7 @@ from gpytorch_nkn.models.structure import make_kernel
 __all__ = ["SparseNKNGP"]
 
 
-class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
+class SparseNKNGP(InducingPointGP, ExactBaseGP):
     r"""Sparse GP with inducing points (SGPR), for thousands to tens of thousands of rows.
 
     Titsias' approximation uses the distribution of the function's values at m inducing points that
@@ -43,7 +43,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
     Args:
         train_X: Inputs ``... x n x d``, best standardised or in the unit cube.
         train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one level.
+        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         structure: A name, a network or a ScaleKernel of one as in :class:`NKNSingleTaskGP`, or any
             other kernel. The model takes a copy.
         inducing_points: Their number, at most that of the distinct rows, placed at cluster centres;
@@ -53,7 +53,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
             least a millionth of the variance of standardised outcomes.
         mean_module, outcome_transform, input_transform: As in
             :class:`botorch.models.SingleTaskGP`.
-        seed: Seed of the cluster centres; the global random state is left alone.
+        seed: Seed of the cluster centres, independent of the global random state.
 
     ``fit_gpytorch_mll`` trains it by :func:`fit_sparse_gp` and takes that function's options, or
     by BoTorch's optimisers if it gets options of BoTorch. A ``posterior`` is joint over its points;
@@ -122,11 +122,11 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
 
     @property
     def inducing_points(self) -> Tensor:
-        """The inducing points ``... x m x d``, in the space of transformed inputs."""
+        """Inducing points ``... x m x d``, in the space of transformed inputs."""
         return self.covar_module.inducing_points
 
     def collapsed(self) -> CollapsedGP:
-        """The model with its inducing values integrated out."""
+        """Return the model with its inducing values integrated out."""
 
         def inputs() -> Tensor:
             x = self.train_inputs[0].detach()
@@ -143,7 +143,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
 
     @torch.no_grad()
     def bound(self) -> Tensor:
-        """Lower bound ``...`` of the log marginal likelihood of the (transformed) outcomes."""
+        """Return a lower bound ``...`` of the log marginal likelihood of transformed outcomes."""
         return self.collapsed().bound()
 
     @torch.no_grad()
@@ -191,9 +191,10 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
             yield x, *own
 
     def mean_at(self, x: Tensor) -> Tensor:
-        """Posterior means ``... x c`` of transformed targets at transformed inputs ``... x c x d``.
+        """Return posterior means ``... x c`` at transformed inputs ``... x c x d``.
 
-        This takes a quarter of the time of ``posterior``.
+        The means are in units of transformed targets. They take a quarter of the time of
+        ``posterior``.
         """
         self.eval()
         x = self._check_points(x, width=self.inducing_points.size(-1))
@@ -203,7 +204,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
-        """Prior in training mode, else the posterior."""
+        """Return the prior in training mode, and the posterior in eval mode."""
         if self.training or settings.prior_mode.on() or self.train_inputs is None:
             return super().__call__(*args, **kwargs)
         (x,) = args
@@ -213,13 +214,13 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):  # type: ignore[misc]
         )
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Low-rank prior at inputs ``... x n x d``, whose log density is the bound."""
+        """Return the low-rank prior at inputs ``... x n x d``, whose log density is the bound."""
         reject_loo_cv(self)
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 
     def posterior_of_inducing_values(self) -> WhitenedPosterior:
-        """Distribution of the whitened function values at the inducing points."""
+        """Return the distribution of whitened function values at the inducing points."""
         posterior: WhitenedPosterior | None = self.prediction_strategy
         if posterior is None:
             with gradients_of_caches():

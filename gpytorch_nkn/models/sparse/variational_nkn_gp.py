@@ -42,41 +42,41 @@ from gpytorch_nkn.models.structure import make_kernel
 __all__ = ["VariationalNKNGP"]
 
 
-class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # type: ignore[misc]
+class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
     """Stochastic variational GP (SVGP) with a network as kernel, for more than 50,000 rows.
 
     :func:`fit_variational_gp` trains a Gaussian distribution of the function's values at m inducing
-    points by mini-batches. For fewer rows with Gaussian noise use :class:`SparseNKNGP`.
+    points by mini-batches. Use :class:`SparseNKNGP` for fewer rows with Gaussian noise.
 
-    It supports all likelihoods of GPyTorch: classes (``BernoulliLikelihood``,
-    ``SoftmaxLikelihood``), counts (``PoissonLikelihood``), outliers (``StudentTLikelihood``),
-    fractions (``BetaLikelihood``) or a custom one. ``posterior(X)`` is the posterior of the latent
-    functions, and ``predictive(X)`` the distribution of outcomes. Unlike the base class, it
-    transforms the whole table once instead of each mini-batch.
+    All GPyTorch likelihoods of single rows are supported: for classes (``BernoulliLikelihood``,
+    ``SoftmaxLikelihood``), counts (``PoissonLikelihood``), outliers (``StudentTLikelihood``) and
+    fractions (``BetaLikelihood``), or your own. ``posterior(X)`` returns the posterior of the
+    latent functions, and ``predictive(X)`` the distribution of outcomes. Unlike the base class,
+    the model transforms the inputs once instead of in each mini-batch.
 
     Args:
         train_X: Inputs ``n x d``, best standardised or in the unit cube.
         train_Y: Outcomes ``n x 1``: labels 0 and 1 for a BernoulliLikelihood, class codes from 0
             for a SoftmaxLikelihood. If the likelihood is not Gaussian they can be ``n x t``, for t
             independent latent functions, each with its own kernel.
-        train_Yvar: Known variances ``n x 1`` of Gaussian noise; ``None`` infers one level.
+        train_Yvar: Known variances ``n x 1`` of Gaussian noise; ``None`` infers one variance.
         structure, inducing_points, learn_inducing_points, seed: As in :class:`SparseNKNGP`.
-        likelihood: Default: Gaussian, as in :class:`SparseNKNGP`. If outcomes depend on several
-            latent functions, its attribute ``num_features`` is their number.
-        mean_module: Default: a constant.
-        outcome_transform: Default: standardise for a Gaussian likelihood, else none.
+        likelihood: ``None`` for a Gaussian likelihood as in :class:`SparseNKNGP`. If outcomes
+            depend on several latent functions, the attribute ``num_features`` is their number.
+        mean_module: ``None`` for a constant.
+        outcome_transform: By default, outcomes are standardised if the likelihood is Gaussian.
         input_transform: Applied once to ``train_X``, e.g. ``Normalize(d)``; must have no trainable
             parameters.
 
-    ``fit_gpytorch_mll(VariationalELBO(model.likelihood, model.model, num_data=n))`` trains it by
-    :func:`fit_variational_gp` and takes that function's options, or by BoTorch's optimisers if it
-    gets options of BoTorch (``optimizer``, ``data_loader``) or another objective.
+    ``fit_gpytorch_mll(VariationalELBO(model.likelihood, model.model, num_data=n))`` trains the
+    model by :func:`fit_variational_gp` and accepts its options. With BoTorch's options
+    (``optimizer``, ``data_loader``) or another objective, BoTorch's optimisers train it.
 
     Raises:
         TypeError: ``structure`` is neither a name nor a kernel, or ``likelihood`` is not a
             likelihood of single rows.
         ValueError: ``structure`` is an unknown name; it, the inducing points or the numbers of rows
-            do not fit the data; or an outcome has no density.
+            do not fit the data; or an outcome is outside of the likelihood's support.
         NotImplementedError: There are several Gaussian outputs or a batch of data sets, or the
             input transform has trainable parameters.
 
@@ -133,8 +133,9 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
             p.requires_grad for p in input_transform.parameters()
         ):
             raise NotImplementedError(
-                "The inputs are transformed once, before the training: got an input transform with "
-                "parameters to learn."
+                "input_transform must have no trainable parameters, because inputs are transformed "
+                "once before training, got parameters that require gradients: freeze them by "
+                "input_transform.requires_grad_(False)."
             )
         shape = torch.Size([num_latents] if num_latents > 1 else [])
         transform: Any = outcome_transform_for(outcome_transform, train_Y)
@@ -162,12 +163,12 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         )
         self.model.train_targets = outcomes.squeeze(-1)  # n or n x t
         self._check_outcomes()
-        # fit_gpytorch_mll looks for a trainer in the objective's model, which is the inner one
+        # fit_gpytorch_mll looks for custom_fit in the objective's model, which is the inner one
         self.model.custom_fit = self.custom_fit
         # start from N(0, I); the base class would draw from the global random state
         self.strategy.variational_params_initialized.fill_(1)
         self._num_columns = train_X.shape[-1:]
-        # Set after the base class, which would transform mini-batches and warns of it.
+        # set afterwards, because the base class would transform mini-batches, and warns about this
         if transform is not None:
             self.outcome_transform = transform.eval()
         if input_transform is not None:
@@ -186,7 +187,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         return self
 
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
-        """Whether it is the evidence lower bound of all rows."""
+        """Whether ``mll`` is the evidence lower bound of all rows."""
         return (
             type(mll) is VariationalELBO
             and mll.model is self.model
@@ -211,7 +212,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         return _fit_fallback_approximate(mll, **options)
 
     def train(self, mode: bool = True) -> VariationalNKNGP:
-        """Set the mode; transforms stay in eval mode."""
+        """Set the mode of the model; transforms remain in eval mode."""
         super().train(mode)
         for name in ("input_transform", "outcome_transform"):
             if hasattr(self, name):
@@ -219,7 +220,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         return self
 
     def _check_outcomes(self) -> None:
-        """Raise a ValueError unless the likelihood gives every outcome a density."""
+        """Raise a ValueError unless every outcome has a finite log density."""
         targets, latents = self.model.train_targets, self._num_outputs
         shape = (*targets.shape, latents) if targets.dim() == 1 < latents else targets.shape
         try:
@@ -237,21 +238,21 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
 
     @property
     def strategy(self) -> VariationalStrategy:
-        """The variational strategy; several latent functions are a batch."""
+        """Variational strategy, with several latent functions as a batch."""
         given: Any = self.model.variational_strategy
         return getattr(given, "base_variational_strategy", given)
 
     @property
     def inducing_points(self) -> Tensor:
-        """The inducing points ``m x d``, as transformed inputs."""
+        """Inducing points ``m x d``, in the space of transformed inputs."""
         return self.strategy.inducing_points
 
     def predictive(self, X: Tensor) -> Distribution:
-        """Distribution of the outcome at each of the points ``... x q x d``.
+        """Return the distribution of the outcome at each of the points ``... x q x d``.
 
-        It is in closed form for Gaussian and Bernoulli likelihoods. For others the first batch
-        dimension holds ``gpytorch.settings.num_likelihood_samples`` draws of the latent functions;
-        average probabilities over it.
+        The distribution is in closed form for Gaussian and Bernoulli likelihoods. For other
+        likelihoods the first batch dimension contains ``gpytorch.settings.num_likelihood_samples``
+        draws of the latent functions; average probabilities over this dimension.
         """
         self.eval()
         latent = self.model(self.transform_inputs(self._check_points(X)))
@@ -259,7 +260,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
         return self.likelihood(type(latent)(latent.mean, alone))
 
     def collapsed(self) -> CollapsedGP:
-        """The model with its inducing values integrated out."""
+        """Return the model with its inducing values integrated out."""
         (inputs,), targets = self.model.train_inputs, self.model.train_targets
         if inputs.shape[:-1] != targets.shape[:1]:
             raise ValueError(
@@ -316,9 +317,9 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
 
         Args:
             state_dict, strict, assign: As in torch.
-            keep_transforms: Transform this model's data by the loaded transforms.
+            keep_transforms: Transform this model's training data again by the loaded transforms.
         """
-        # The base class looks for training data in other attributes.
+        # the base class expects the training data in other attributes
         (inputs,), targets = self.model.train_inputs, self.model.train_targets
         targets = targets.view(len(targets), -1)
         of_inputs = getattr(self, "input_transform", None) if keep_transforms else None
@@ -338,7 +339,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):  # typ
 
 
 class _KnownNoise(FixedNoiseGaussianLikelihood):
-    """Known noise of the training data; other observations have its mean, as in BoTorch."""
+    """Known noise of the training data; new observations have the mean variance, as in BoTorch."""
 
     def marginal(
         self, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
@@ -348,7 +349,7 @@ class _KnownNoise(FixedNoiseGaussianLikelihood):
 
 
 class _CachedVariationalStrategy(VariationalStrategy):
-    """Strategy that factorises once for all predictions, without copies for test batches."""
+    """Strategy that caches one factorisation for all predictions and copies it for no batch."""
 
     def forward(
         self,
@@ -359,7 +360,7 @@ class _CachedVariationalStrategy(VariationalStrategy):
         diag: bool = True,
         **kwargs: Any,
     ) -> MultivariateNormal:
-        """The distribution of the function at ``x``."""
+        """Return the distribution of the function at ``x``."""
         if self.training or kwargs:
             return super().forward(
                 x, inducing_points, inducing_values, variational_inducing_covar, diag, **kwargs

@@ -13,7 +13,7 @@ __all__ = ["FeatureSumKernel"]
 
 
 class FeatureSumKernel(FeatureKernel):
-    """Sum of kernels of finitely many features, which are concatenated.
+    """Sum of kernels of finitely many features, with concatenated features.
 
     Args:
         *kernels: The kernels.
@@ -42,7 +42,7 @@ class FeatureSumKernel(FeatureKernel):
         return all(kernel.is_stationary for kernel in self.kernels)
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor:
-        """Sum of the parts that the features omit; see :class:`FeatureKernel`."""
+        """Return the sum of covariances outside the features; see :class:`FeatureKernel`."""
         rests = [kernel.rest(x, diag=diag) for kernel in self.kernels if kernel.leaves_rest]
         return sum(rests[1:], rests[0])
 

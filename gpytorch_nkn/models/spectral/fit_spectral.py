@@ -31,18 +31,18 @@ from gpytorch_nkn.models.spectral.spectral_rows import RowsGP
 
 __all__ = ["fit_spectral_gp"]
 
-_START_ROWS = 1000  # rows that the RBF kernel learns from at first
-_HELD_OUT, _FEWEST, _MOST = 0.1, 20, 2000  # held-out rows: fraction, limits
-_STANDARD_ERRORS = 2.0  # of the gain in held-out density that pairs must exceed
-_INDUCING = 50  # iterations of an RBF kernel on more rows, with its inducing points
-_REFIT = 30  # iterations of an RBF kernel that starts near its optimum
-_USUAL_ROWS = 100_000
+_START_ROWS = 1000  # number of rows on which the RBF kernel is trained first
+_HELD_OUT, _FEWEST, _MOST = 0.1, 20, 2000  # fraction of held-out rows, and its limits
+_STANDARD_ERRORS = 2.0  # standard errors that the gain in held-out density must exceed
+_INDUCING = 50  # iterations for an RBF kernel with inducing points, on all kept rows
+_REFIT = 30  # iterations for an RBF kernel that starts near its optimum
+_USUAL_ROWS = 100_000  # number of rows above which a warning is issued
 _OFF = 1e-8  # outputscale of pairs that are switched off
 _START_SHARE = 0.4  # fraction of the budget for the first RBF kernel
-_FIRST = 150  # iterations of an RBF kernel from start values
-_PATIENCE = 30  # iterations without a better density of held-out rows that end the training
+_FIRST = 150  # iterations for an RBF kernel from start values
+_PATIENCE = 30  # iterations without a higher held-out density after which training ends
 _WARM_UP = 40  # iterations before the patience counts
-_LEAST_GAIN = 1e-4  # smallest improvement of the mean log density
+_LEAST_GAIN = 1e-4  # smallest gain in mean log density that counts as an improvement
 _SHORT = 0.15  # factor of the lengthscales in every second start
 
 
@@ -65,15 +65,15 @@ def fit_spectral_gp(
     kernel exceeds two standard errors; that kernel is then trained on all rows.
 
     Ctrl-C and the budget end the training with the best parameters so far. Parameters of input
-    transforms are not trained. Where all inputs are equal, the model keeps its start values.
+    transforms are not trained. If all inputs are equal, the model keeps its start values.
 
     Args:
         model: The model.
-        restarts: Starts of the RBF kernel.
-        max_iterations: Largest number of L-BFGS iterations of the pairs.
+        restarts: Number of starts of the RBF kernel.
+        max_iterations: Largest number of L-BFGS iterations for the pairs.
         budget: Wall time in seconds.
-        seed: Determines every draw; the global random state is left alone.
-        progress: Show a progress bar, if standard error is a terminal.
+        seed: Determines all draws, independently of the global random state.
+        progress: Show a progress bar if standard error is a terminal.
 
     Returns:
         The same model, in eval mode.
@@ -82,7 +82,7 @@ def fit_spectral_gp(
         TypeError: The model is not a SpectralGP.
         ValueError: An option is invalid, or the data are not finite.
         RuntimeError: Every start of the RBF kernel failed.
-        KeyboardInterrupt: Ctrl-C came before the first improvement.
+        KeyboardInterrupt: Ctrl-C was pressed before the first improvement.
     """
     check_counts(0, max_iterations=max_iterations)
     check_counts(1, restarts=restarts)
@@ -115,7 +115,7 @@ def _start(kernel: NonStationarySpectralKernel, rbf: ScaleKernel, scale: float) 
 
 
 class _Training:
-    """Model, rows in a random order, and budget of a training."""
+    """Training of one model: its rows in random order, and its session."""
 
     def __init__(self, model: SpectralGP, session: Session):
         with torch.no_grad():
@@ -131,7 +131,7 @@ class _Training:
         self.bar = session.bar(None, "pairs of frequencies", "steps")
 
     def learn(self, restarts: int, max_iterations: int) -> None:
-        """Train the RBF kernel, then the pairs with it, and switch off pairs that do not help."""
+        """Train the RBF kernel, then both kernels, and switch off pairs without a gain."""
         rows, model, session = self.rows, self.model, self.session
         if bool((rows.x == rows.x[..., :1, :]).all()):  # the likelihood would remove the kernel
             return
@@ -140,7 +140,7 @@ class _Training:
         num_held_out = min(max(round(_HELD_OUT * count), _FEWEST), _MOST, count // 2)
         held_out, kept = rows[:num_held_out], rows[num_held_out:]
         kernel = model.make_rbf_kernel() if rbf is None else rbf
-        self._learn_rbf(rows[-_START_ROWS:], kernel, restarts)  # few rows: held-out ones, too
+        self._learn_rbf(rows[-_START_ROWS:], kernel, restarts)  # includes held-out rows if few
         _start(pairs, kernel, 1.0 if rbf is None else _OFF)
         points: list[nn.Parameter] = []
         if rbf is not None:
@@ -190,9 +190,9 @@ class _Training:
         self.session.interrupted = result.interrupted
 
     def _maximize(self, gp: RowsGP, iterations: int, watch: _Watch | None = None) -> None:
-        """Take iterations of L-BFGS on the parameters of a GP, unless the training is over.
+        """Train the parameters of a GP by L-BFGS, unless the session is over.
 
-        A watch ends the training and chooses the best iteration.
+        A watch may end the training early, and selects the best iteration.
         """
         if self.session.is_over or not _trained(gp):
             return
@@ -225,7 +225,7 @@ def _start_rbf(gp: ExactGP, seed: int, restart: int) -> None:
 
 
 class _Watch:
-    """Keeps the parameters that give held-out rows the highest density."""
+    """Record of the parameters with the highest density of held-out rows."""
 
     def __init__(self, gp: RowsGP, rows: Rows):
         self._gp, self._rows = gp, rows
@@ -250,7 +250,7 @@ class _Watch:
         return gain.mean(-1) > _STANDARD_ERRORS * gain.std(-1) / math.sqrt(gain.size(-1))
 
     def _densities(self) -> Tensor:
-        """Log densities ``... x v``, minus infinity where they cannot be computed."""
+        """Return log densities ``... x v``, minus infinity if their computation fails."""
         try:
             return self._gp.log_density(self._rows).nan_to_num(nan=-math.inf)
         except (ArithmeticError, RuntimeError):  # a matrix that is not positive definite

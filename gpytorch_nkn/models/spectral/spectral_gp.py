@@ -1,4 +1,4 @@
-"""GP with a kernel that learns pairs of frequencies, beside an RBF kernel or alone."""
+"""GP with a kernel of learned frequency pairs, with or without an RBF kernel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gpytorch_nkn.models.structure import check_columns
 __all__ = ["SpectralGP"]
 
 _MAX_DENSE = 2000  # largest number of rows with an exact RBF kernel
-# Numbers of pairs: a fraction of the rows, or of the rows per column, and its limits.
+# Number of pairs: fraction of the rows (low rank: of the rows per column), and its limits.
 _DENSE = (0.05, 5, 50)
 _LOW_RANK = (0.2, 50, 300)
 _FREQUENCY_STD = 0.3  # standard deviation of the prior around the initial frequencies
@@ -47,12 +47,12 @@ _DIFFERENCE_STD = 0.1  # standard deviation of the prior of half the differences
 class SpectralGP(ExactBaseGP):
     r"""GP with a :class:`.NonStationarySpectralKernel` added to an RBF kernel.
 
-    Up to 2000 rows it is exact, with one pair of frequencies per 20 rows (5 to 50). For more rows,
-    with one pair per five rows and column (50 to 300), the RBF kernel uses m inducing points (VFE).
-    Training and prediction then take :math:`O(n (m + R)^2)` time without a matrix of the data. The
-    pairs start from the spectral density of the RBF kernel, and :func:`fit_spectral_gp` keeps them
-    if they improve predictions of held-out rows. Several outputs are independent, each with its
-    own kernel.
+    Up to 2000 rows the GP is exact and has one pair of frequencies per 20 rows (5 to 50 pairs). For
+    more rows the RBF kernel uses m inducing points (VFE), and the number R of pairs is a fifth of
+    the rows per column (50 to 300). Training and prediction then take :math:`O(n (m + R)^2)` time,
+    without n x n matrices. Pairs start from the spectral density of the RBF kernel.
+    :func:`fit_spectral_gp` keeps them if they improve predictions of held-out rows. Several outputs
+    are independent, each with its own kernel.
 
     Use it for tables of thousands of rows, where learned frequencies across columns predict better
     than an RBF kernel with inducing points. With fewer rows the gain is small. Learning frequencies
@@ -61,8 +61,8 @@ class SpectralGP(ExactBaseGP):
     Args:
         train_X: Inputs ``... x n x d``, best in the unit cube.
         train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one level.
-        num_features: Number ``R`` of pairs; ``None`` for the numbers above.
+        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
+        num_features: Number ``R`` of pairs; ``None`` for the default above.
         inducing_points: Number ``m`` of inducing points for more than 2000 rows.
         rbf: ``False`` omits the RBF kernel; the model then has low rank for any number of rows.
         stationary: Use single frequencies instead of pairs.
@@ -70,8 +70,8 @@ class SpectralGP(ExactBaseGP):
         likelihood, mean_module, outcome_transform, input_transform: As in
             :class:`botorch.models.SingleTaskGP`.
 
-    ``fit_gpytorch_mll`` trains it by :func:`fit_spectral_gp` and takes that function's options, or
-    by BoTorch's optimisers if it gets options of BoTorch.
+    ``fit_gpytorch_mll`` trains the model by :func:`fit_spectral_gp` and accepts its options. With
+    BoTorch's options, BoTorch's optimisers train it.
 
     Raises:
         ValueError: An option is invalid, or the data do not fit.
@@ -137,10 +137,10 @@ class SpectralGP(ExactBaseGP):
         self.covar_module = kernel
         if dense:
             self.covar_module = AdditiveKernel(self.make_rbf_kernel(), kernel)
-            self.covar_module.prediction_strategy = BatchPredictionStrategy  # of the parts, too
+            self.covar_module.prediction_strategy = BatchPredictionStrategy  # also for its parts
         elif rbf:
             points = select_inducing_points(inputs, inducing_points, seed=seed)
-            if self._num_outputs > 1 and points.dim() > 2:  # the outputs share the points
+            if self._num_outputs > 1 and points.dim() > 2:  # outputs share the points
                 points = points.unsqueeze(-3)
             points = points.expand(*batch_shape, *points.shape[-2:])
             base = InducingFeatureKernel(self.make_rbf_kernel(), points, learned=True)
@@ -150,20 +150,20 @@ class SpectralGP(ExactBaseGP):
 
     @property
     def spectral_kernel(self) -> NonStationarySpectralKernel:
-        """The kernel of pairs of frequencies."""
+        """Kernel of frequency pairs."""
         kernel = self.covar_module
         is_sum = isinstance(kernel, AdditiveKernel | FeatureSumKernel)
         return kernel.kernels[1] if is_sum else kernel
 
     def make_rbf_kernel(self) -> ScaleKernel:
-        """Make an RBF kernel for the model's data."""
+        """Return a new RBF kernel with the batch shape, dtype and device of the model."""
         shape, columns = self._aug_batch_shape, self.spectral_kernel.input_dim
         kernel = RBFKernel(ard_num_dims=columns, batch_shape=shape)
         return ScaleKernel(kernel, batch_shape=shape).to(self.train_targets)
 
     @property
     def rbf_kernel(self) -> ScaleKernel | None:
-        """The RBF kernel, if the model has one."""
+        """RBF kernel, or ``None`` if the model has none."""
         kernel = self.covar_module
         if isinstance(kernel, AdditiveKernel):
             return kernel.kernels[0]
@@ -174,7 +174,7 @@ class SpectralGP(ExactBaseGP):
         return self.train_targets.size(-1) if dense else self.covar_module.feature_dim
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Prior at inputs ``... x n x d``, whose density uses the low rank."""
+        """Return the prior at inputs ``... x n x d``, whose density uses the low rank."""
         if isinstance(self.covar_module, FeatureSumKernel):
             reject_loo_cv(self)
         dense = isinstance(self.covar_module, AdditiveKernel) and x.requires_grad
@@ -185,7 +185,7 @@ class SpectralGP(ExactBaseGP):
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
-        """As in GPyTorch; lazy matrices name the kernel, whose strategy predicts."""
+        """Evaluate as in GPyTorch; lazy matrices refer to the kernel's prediction strategy."""
         with settings.lazily_evaluate_kernels():
             return super().__call__(*args, **kwargs)
 
@@ -205,7 +205,7 @@ class SpectralGP(ExactBaseGP):
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
-        """As the base class; for low rank the weights of the features replace the training data."""
+        """Evaluate as in the base class; features of low rank need no training covariances."""
         (train,), (test,) = train_inputs, test_inputs
         if isinstance(self.covar_module, AdditiveKernel):
             return (*self._test_prior(train, test, self._values)[:-1], LowRankNormal)

@@ -1,4 +1,4 @@
-"""Exact GPs of some rows of a model, and densities of the held-out rows."""
+"""Exact GPs of a subset of rows, and densities of held-out rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["RowsGP"]
 
 
 class RowsGP(PartsGP):
-    """Exact GP of some rows, which shares kernel, mean and likelihood with a model."""
+    """Exact GP of a subset of rows that shares kernel, mean and likelihood with a model."""
 
     def __init__(self, rows: Rows, kernel: Kernel, mean: Mean, likelihood: Likelihood):
         super().__init__(rows.x, rows.y, kernel, mean, rows.likelihood(likelihood))
         self.rows = rows
 
     def noise_of(self, rows: Rows) -> Tensor:
-        """Noise variances ``... x n`` of any rows."""
+        """Return noise variances ``... x n`` of rows."""
         if rows.noise is not None:
             return rows.noise + self.likelihood.second_noise
         assert isinstance(self.likelihood, GaussianLikelihood)
@@ -34,7 +34,7 @@ class RowsGP(PartsGP):
 
     @torch.no_grad()
     def log_density(self, rows: Rows) -> Tensor:
-        """Log densities ``... x v`` of held-out rows, each by itself."""
+        """Return log densities ``... x v`` of single held-out rows."""
         features = feature_function(self.covar_module)
         center = self.mean_module(rows.x)
         if features is None or features(rows.x[..., :1, :]).size(-1) >= len(self.rows):
@@ -55,7 +55,7 @@ class RowsGP(PartsGP):
         return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
 
     def _dense(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Posterior minus prior means, and variances ``... x v``."""
+        """Return posterior minus prior means, and variances ``... x v``."""
         own = self.covar_module(self.rows.x).to_dense()
         between = self.covar_module(rows.x, self.rows.x).to_dense()
         prior = self.covar_module(rows.x, diag=True)
