@@ -87,6 +87,11 @@ class ParameterPool:
         span = self._spans.get(id(parameter))
         return None if span is None else np.arange(span.start, span.stop).reshape(parameter.shape)
 
+    def indices_of(self, parameter: Tensor, natural: Tensor) -> np.ndarray:
+        """Return indices of natural values, which are appended as constants if frozen."""
+        indices = self.indices(parameter)
+        return self.add_constants(natural) if indices is None else indices
+
     def add_shares(self, logits: np.ndarray) -> np.ndarray:
         """Append the softmax of rows of logits at indices ``R x K``, and return its indices."""
         indices = self.add_constants(torch.zeros(logits.shape))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import gpytorch
 import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -15,9 +16,9 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.means import ConstantMean, LinearMean, ZeroMean
 from gpytorch.models import ExactGP
 from gpytorch.module import Module
+from gpytorch.priors import GammaPrior, NormalPrior, Prior
 from torch import Tensor
 
-from gpytorch_nkn.fit.log_prior import LogPrior
 from gpytorch_nkn.fit.parameter_pool import ParameterPool, UnknownPartError, require, to_numpy
 from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import (
@@ -28,10 +29,13 @@ from gpytorch_nkn.kernels.evaluation import (
     program_matrix,
     unwrap_scales,
 )
-from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.layers import Linear, LogNormalPrior, ShrunkLogNormalPrior
 from gpytorch_nkn.linalg import Evaluator, broadcasts, solve_in_place
 
 __all__ = ["TrainingLoss", "UnknownPartError"]
+
+# Perturbation of the parameters by which the parameter of each prior is identified.
+_MOVES = (0.05, 2.0)
 
 
 class TrainingLoss:
@@ -81,7 +85,7 @@ class TrainingLoss:
         self._indices = np.concatenate(parts, 1)  # elements x all of them
         self._pool.finish()
         require(self._pool.reaches_all(self._indices), "a parameter of an unknown part")
-        self._prior = LogPrior(model, values, self._pool)
+        self._prior = _LogPrior(model, values, self._pool)
         self._own = np.empty(self._indices.shape)  # values of each element
         self._evaluators: dict[int, Evaluator] = {}  # by element
         self._buffer = values.new_empty(0)  # memory of a matrix, allocated when needed
@@ -168,9 +172,8 @@ class TrainingLoss:
         """Return indices of the input warp's exponents for each element of the batch."""
         columns = [np.empty((len(self._inputs), 0), dtype=int)]
         for name in ("concentration1", "concentration0") if self._warp is not None else ():
-            indices = self._pool.indices(getattr(self._warp, f"raw_{name}"))
-            if indices is None:
-                indices = self._pool.add_constants(getattr(self._warp, name))
+            raw = getattr(self._warp, f"raw_{name}")
+            indices = self._pool.indices_of(raw, getattr(self._warp, name))
             columns.append(self._by_element(indices, indices.shape[-1]))
         return np.concatenate(columns, 1)
 
@@ -211,16 +214,12 @@ class TrainingLoss:
                 else:
                     parameter = module._parameters.get(f"raw_{name}", module._parameters.get(name))
                     require(parameter is not None, f"the parameter {name}")
-                    found = self._indices_of(parameter, stop - start)
+                    found = self._pool.indices(parameter)
+                    found = None if found is None else self._by_element(found, stop - start)
                 if found is not None:
                     indices[:, start:stop] = found
             start = stop
         return indices
-
-    def _indices_of(self, parameter: Tensor, count: int) -> np.ndarray | None:
-        """Return indices of ``count`` values per element, possibly shared; ``None`` if frozen."""
-        indices = self._pool.indices(parameter)
-        return None if indices is None else self._by_element(indices, count)
 
     def _by_element(self, indices: np.ndarray, count: int) -> np.ndarray:
         """Return indices ``... x count`` of a parameter for each element of the batch."""
@@ -235,15 +234,11 @@ class TrainingLoss:
     def _shares_of(self, layer: Linear) -> dict[str, np.ndarray]:
         """Return indices of the weights and biases of a simplex."""
         if id(layer) not in self._shares:
-            widths = {"weight": layer.in_features, "bias": 1}
-            raw = [(n, w, getattr(layer, f"raw_{n}")) for n, w in widths.items()]
             logits = []
-            for _, width, parameter in raw:
+            for parameter, width in ((layer.raw_weight, layer.in_features), (layer.raw_bias, 1)):
                 if parameter is None:
                     continue
-                indices = self._pool.indices(parameter)
-                if indices is None:
-                    indices = self._pool.add_constants(parameter)
+                indices = self._pool.indices_of(parameter, parameter)
                 found = self._by_element(indices, layer.out_features * width)
                 logits.append(found.reshape(-1, width))
             shares = self._pool.add_shares(np.concatenate(logits, 1))
@@ -271,8 +266,7 @@ class TrainingLoss:
         ]
         columns = [np.empty((len(inputs), 0), dtype=int)]
         for of_inputs, parameter, natural in parts:
-            indices = self._pool.indices(parameter)
-            indices = self._pool.add_constants(natural) if indices is None else indices
+            indices = self._pool.indices_of(parameter, natural)
             columns.append(self._by_element(indices, inputs[0].shape[1] if of_inputs else 1))
         return np.concatenate(columns, 1)
 
@@ -291,10 +285,99 @@ class TrainingLoss:
         columns = [np.empty((len(self._inputs), 0), dtype=int)]
         for noise in learned:
             require(type(noise) is HomoskedasticNoise, "the noise")
-            indices = self._pool.indices(noise.raw_noise)
-            indices = self._pool.add_constants(noise.noise) if indices is None else indices
-            columns.append(self._by_element(indices, 1))
+            columns.append(self._by_element(self._pool.indices_of(noise.raw_noise, noise.noise), 1))
         return np.concatenate(columns, 1)
+
+
+class _LogPrior:
+    """Normal, (shrunk) log-normal and gamma priors on parameters, and any priors on frozen values.
+
+    Log densities are linear combinations of 1, x, x^2, log x and log^2 x of natural values x. A
+    perturbation of the parameters identifies the parameter that a prior's closure returns.
+
+    Args:
+        model: A model.
+        values: Vector of trained raw values, shared with the parameters; it is perturbed
+            temporarily.
+        pool: Natural values of the parameters.
+
+    Raises:
+        UnknownPartError: A prior has another distribution or is not on a parameter.
+    """
+
+    def __init__(self, model: ExactGP, values: Tensor, pool: ParameterPool):
+        self._constant = 0.0
+        zeros = np.zeros(pool.num_trained)
+        self._slope, self._curvature, self._log, self._log_square = (zeros.copy() for _ in "1234")
+        self._tiny = torch.finfo(values.dtype).tiny  # where softplus underflows to zero
+        rounding = 1e-12 if values.dtype == torch.float64 else 1e-5
+        priors = [(prior, get, module) for _, module, prior, get, _ in model.named_priors()]
+        start = values.clone()
+        steps = torch.arange(len(start)).to(start)
+        waves = 2 + steps.cos() + (1.7 * steps).sin()  # all different
+        given = [get(module).detach().clone() for _, get, module in priors]
+        moved, naturals = [], []
+        try:
+            for move in _MOVES:
+                values.copy_(start + move * waves)
+                naturals.append(pool.natural())
+                moved.append([to_numpy(get(module)).ravel().copy() for _, get, module in priors])
+        finally:
+            values.copy_(start)
+        for (prior, _, _), value, seen in zip(priors, given, zip(*moved, strict=True), strict=True):
+            if all(np.array_equal(to_numpy(value).ravel(), one) for one in seen):  # not trained
+                self._constant += prior.log_prob(value).sum().item()
+                continue
+            spans = [span for span in pool.spans if span.stop - span.start == value.numel()]
+            for natural, one in zip(naturals, seen, strict=True):
+                difference = rounding * np.abs(one)
+                spans = [s for s in spans if (np.abs(natural[s] - one) <= difference).all()]
+            require(len(spans) == 1, "a prior that is not on a parameter")
+            self._add(prior, spans[0], value)
+        self._indices = np.flatnonzero((self._log != 0) | (self._log_square != 0))
+        self._log, self._log_square = self._log[self._indices], self._log_square[self._indices]
+
+    def take_from(self, natural: np.ndarray, gradient: np.ndarray) -> float:
+        """Return the log density, and subtract its gradient (natural values) from ``gradient``."""
+        curved = self._curvature * natural
+        value = self._constant + natural @ (self._slope + curved)
+        gradient -= self._slope + 2 * curved
+        if self._indices.size:
+            positive = np.maximum(natural[self._indices], self._tiny)
+            logs = np.log(positive)
+            curved = self._log_square * logs
+            value += logs @ (self._log + curved)
+            gradient[self._indices] -= (self._log + 2 * curved) / positive
+        return float(value)
+
+    def _add(self, prior: Prior, span: slice, like: Tensor) -> None:
+        def parameter(value: Tensor) -> np.ndarray:
+            return to_numpy(value.expand_as(like)).ravel()
+
+        require(getattr(prior, "_transform", None) is None, "a transformed prior")
+        if type(prior) is ShrunkLogNormalPrior:
+            self._slope[span] -= prior.rate
+            self._constant += like.numel() * math.log(prior.rate)
+            prior = prior.log_normal
+        if type(prior) is GammaPrior:
+            shape, rate = parameter(prior.concentration), parameter(prior.rate)
+            self._log[span] += shape - 1
+            self._slope[span] -= rate
+            constant = shape * np.log(rate) - parameter(prior.concentration.lgamma())
+        else:
+            known = (NormalPrior, LogNormalPrior, gpytorch.priors.LogNormalPrior)
+            require(type(prior) in known, f"a {type(prior).__name__}")
+            location, scale = parameter(prior.loc), parameter(prior.scale)
+            precision = scale**-2
+            constant = -0.5 * location**2 * precision - np.log(scale)
+            constant -= 0.5 * math.log(2 * math.pi)
+            if type(prior) is NormalPrior:
+                self._slope[span] += location * precision
+                self._curvature[span] -= 0.5 * precision
+            else:
+                self._log[span] += location * precision - 1
+                self._log_square[span] -= 0.5 * precision
+        self._constant += float(constant.sum())
 
 
 def _slots(program: Program) -> Iterator[Slot]:

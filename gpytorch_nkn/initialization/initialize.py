@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import torch
-from gpytorch.kernels import IndexKernel, Kernel, ScaleKernel
+from gpytorch.kernels import IndexKernel, Kernel, ProductKernel, ScaleKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood, StudentTLikelihood
 from gpytorch.models import ExactGP
 from torch import Tensor
@@ -18,24 +18,20 @@ from gpytorch_nkn.initialization.assign import assign, assign_weight
 from gpytorch_nkn.initialization.change_points import change_points
 from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.initialization.periods import periodogram_peaks
-from gpytorch_nkn.initialization.structures import (
-    STARTS,
-    draw_weights,
-    is_convex,
-    joint_kernels,
-)
 from gpytorch_nkn.kernels import (
     BivariateSpectralMixtureKernel,
     CategoricalKernel,
     ChangePointKernel,
     DataAdaptiveHadamardKernel,
+    NeuralKernelNetwork,
     NonStationarySpectralKernel,
     SpectralComponentKernel,
     StepKernel,
     spec_of,
 )
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
-from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.kernels.network import OUTPUT_WEIGHTS, convex_weights
+from gpytorch_nkn.layers import Layer, Linear
 from gpytorch_nkn.linalg import check_tensors
 
 __all__ = ["initialize_from_data", "initialize_model"]
@@ -53,6 +49,7 @@ _SPREADS = {
     "concentration0": 0.0,
 }
 _FREQUENCY = 0.3  # standard deviation of frequencies, in radians per median distance
+_STARTS = ("additive", "joint")  # structures near which convex networks start in turn
 
 
 def initialize_from_data(
@@ -120,8 +117,8 @@ def initialize_from_data(
         found = medians()[columns].to(value)
         return found if value.size(-1) == len(found) else found.mean()
 
-    convex = [module for module in kernel.modules() if is_convex(module)]
-    joint = {id(part) for network in convex for part in joint_kernels(network)}
+    convex = [module for module in kernel.modules() if _is_convex(module)]
+    joint = {id(part) for network in convex for part in _joint_kernels(network)}
     scaled: set[int] = set()  # ids of networks inside a ScaleKernel
     for part, columns in _parts(kernel, list(range(x.size(-1)))):
         periodic = "raw_period_length" in part._parameters
@@ -179,7 +176,7 @@ def initialize_from_data(
         ):
             assign_weight(module, generator)
     for network in convex:
-        draw_weights(network, STARTS[restart % len(STARTS)], generator)
+        _draw_weights(network, _STARTS[restart % len(_STARTS)], generator)
     return kernel
 
 
@@ -349,3 +346,61 @@ def _draw_periods(
         chosen = rng.choice(periods, size=tuple(like.shape), p=chance)
     jitter = np.exp(0.005 * rng.standard_normal(tuple(like.shape)))
     return torch.as_tensor(chosen * jitter, dtype=like.dtype, device=like.device)
+
+
+def _is_convex(module: torch.nn.Module) -> bool:
+    """Whether a module is a network that can start near a structure.
+
+    The network must have a skip connection, and Linear layers that are convex combinations. Its
+    primitives must have lengthscales in input units, with primitives of one column first.
+    """
+    if not isinstance(module, NeuralKernelNetwork) or not module.skip:
+        return False
+    layers = module.layers
+    single = [_is_single(module, kernel) for kernel in module.primitives]
+    return (
+        isinstance(layers[-1], Linear)
+        and all(layer.is_simplex for layer in layers if isinstance(layer, Linear))
+        and all(
+            factor.has_lengthscale and "raw_period_length" not in factor._parameters
+            for kernel in module.primitives
+            for factor in _factors(kernel)
+        )
+        and single == sorted(single, reverse=True)
+    )
+
+
+def _joint_kernels(network: NeuralKernelNetwork) -> list[Kernel]:
+    """Return the primitives over several columns."""
+    return [kernel for kernel in network.primitives if not _is_single(network, kernel)]
+
+
+def _draw_weights(network: NeuralKernelNetwork, near: str, generator: torch.Generator) -> None:
+    """Set the weights of all Linear layers near a structure.
+
+    The structure gets nearly all of the variance. ``"additive"`` is the sum of the primitives of
+    one column. ``"joint"`` is the sum of the other primitives or, without any, of hidden products.
+    """
+    layers: list[Layer] = list(network.layers)  # type: ignore[arg-type]
+    num_joint = len(_joint_kernels(network))
+    num_single = len(network.primitives) - num_joint
+    draws = [
+        convex_weights(layers, num_single, num_joint, OUTPUT_WEIGHTS[near], generator)
+        for _ in range(network.batch_shape.numel())
+    ]
+    for layer, weights in zip(layers, zip(*draws, strict=True), strict=True):
+        if isinstance(layer, Linear) and layer.raw_weight.requires_grad:
+            own: list[Tensor] = [weight for weight in weights if weight is not None]
+            weight = torch.stack(own[: layer.batch_shape.numel()])
+            assign_weight(layer, weight.view(layer.raw_weight.shape))
+
+
+def _is_single(network: NeuralKernelNetwork, kernel: Kernel) -> bool:
+    """Whether a primitive has one of several input columns, or is the first of a 1-D network."""
+    if kernel.active_dims is None:
+        return network.input_dim == 1 and kernel is network.primitives[0]
+    return len(kernel.active_dims) == 1
+
+
+def _factors(kernel: Kernel) -> list[Kernel]:
+    return list(kernel.kernels) if type(kernel) is ProductKernel else [kernel]

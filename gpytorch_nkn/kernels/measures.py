@@ -73,13 +73,6 @@ class Draws:
     sign: Tensor
     rows_per_element: int
 
-    @classmethod
-    def one_per_row(cls, num_elements: int, rows_per_element: int) -> Draws:
-        """Return one draw for each row."""
-        row = torch.arange(num_elements * rows_per_element)
-        sign = torch.ones(len(row), dtype=torch.float64)
-        return cls(row, torch.zeros_like(row), sign, rows_per_element)
-
     @property
     def element(self) -> Tensor:
         """Batch element of each draw."""
@@ -90,11 +83,6 @@ class Draws:
 
     def __getitem__(self, index: Tensor) -> Draws:
         return Draws(self.row[index], self.slot[index], self.sign[index], self.rows_per_element)
-
-    def with_random_signs(self) -> Draws:
-        """Return the draws with random signs."""
-        sign = 2.0 * torch.randint(2, self.row.shape).to(torch.float64) - 1
-        return Draws(self.row, self.slot, sign, self.rows_per_element)
 
     def split(self, counts: Tensor) -> tuple[Draws, Tensor, Tensor]:
         """Replace each draw by ``counts`` independent draws.

@@ -45,7 +45,6 @@ from gpytorch_nkn.models.averaging.member_warp import (
 )
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
 from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP, event_dims
-from gpytorch_nkn.models.common import check_training_data
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["StructureEnsembleGP"]
@@ -193,7 +192,6 @@ class StructureEnsembleGP(ExactBaseGP):
                 f"num_members must be at least the number of structures, {len(structures)}, got "
                 f"{num_members}."
             )
-        _check_one_data_set(train_X, train_Y, train_Yvar)
         if isinstance(outcome_transform, OutcomeTransform) and not outcome_transform._is_linear:
             raise NotImplementedError(
                 "outcome_transform must be linear, got "
@@ -207,6 +205,16 @@ class StructureEnsembleGP(ExactBaseGP):
             input_transform=input_transform,
             cat_dims=cat_dims,
         )
+        if train_X.dim() != 2:
+            raise NotImplementedError(
+                f"train_X must be N x D (one data set), got shape {tuple(train_X.shape)}."
+            )
+        if self._num_outputs != 1:
+            raise NotImplementedError(
+                f"train_Y must be N x 1, got shape {tuple(train_Y.shape)}: use one model per "
+                "output in a ModelListGP."
+            )
+        check_dense("StructureEnsembleGP", train_X.size(-2), train_X)
         self._repeat_data(num_members)
         x = self.transform_inputs(train_X)
         is_warped = [isinstance(s, str) and s.startswith(_OUTCOMES) for s in structures]
@@ -573,20 +581,6 @@ class StructureEnsembleGP(ExactBaseGP):
             "StructureEnsembleGP does not support closure, closure_kwargs and optimizer_kwargs; "
             "use the options of fit_structure_ensemble_gp."
         )
-
-
-def _check_one_data_set(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None) -> None:
-    check_training_data(train_X, train_Y, train_Yvar)
-    if train_X.dim() != 2:
-        raise NotImplementedError(
-            f"train_X must be N x D (one data set), got shape {tuple(train_X.shape)}."
-        )
-    if train_Y.dim() > 1 and train_Y.size(-1) != 1:
-        raise NotImplementedError(
-            f"train_Y must be N x 1, got shape {tuple(train_Y.shape)}: use one model per "
-            "output in a ModelListGP."
-        )
-    check_dense("StructureEnsembleGP", train_X.size(-2), train_X)
 
 
 def _check_caller() -> None:

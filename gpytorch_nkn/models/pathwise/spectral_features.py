@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -179,7 +180,9 @@ def _draw_random_features(
     """
     with torch.device("cpu"):
         measure = _measure(kernel, torch.arange(num_columns), kernel.batch_shape)
-        draws = Draws.one_per_row(kernel.batch_shape.numel(), num_rows)
+        row = torch.arange(kernel.batch_shape.numel() * num_rows)
+        sign = torch.ones(len(row), dtype=torch.float64)
+        draws = Draws(row, torch.zeros_like(row), sign, num_rows)
         frequency = torch.zeros(len(draws), num_columns, dtype=torch.float64)
         log_amplitude = torch.zeros(len(draws), dtype=torch.float64)
         features = RandomFeatures(frequency, log_amplitude, draws.element)
@@ -423,7 +426,8 @@ class _RealPart(Measure):
         self._measure = measure
 
     def draw(self, draws: Draws, features: RandomFeatures) -> None:
-        self._measure.draw(draws.with_random_signs(), features)
+        sign = 2.0 * torch.randint(2, draws.row.shape).to(torch.float64) - 1
+        self._measure.draw(replace(draws, sign=sign), features)
 
 
 _botorch_scale_features = GenKernelFeatures.dispatch(ScaleKernel)
