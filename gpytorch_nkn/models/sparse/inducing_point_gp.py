@@ -43,9 +43,9 @@ class InducingPointGP:
         """Raise an error: an observation changes the distribution of all inducing values."""
         name = type(self).__name__
         raise NotImplementedError(
-            f"{name} can neither be conditioned on observations nor have fantasies: make a model "
-            "of all the data, with this one's state_dict and inducing_points. Acquisition "
-            "functions that look ahead (knowledge gradient) take NKNSingleTaskGP or SpectralGP."
+            f"{name} does not support conditioning on observations and fantasies: construct a "
+            "model of all data with this model's state_dict and inducing_points. For look-ahead "
+            "acquisition functions (knowledge gradient) use NKNSingleTaskGP or SpectralGP."
         )
 
     fantasize = get_fantasy_model = condition_on_observations

@@ -46,17 +46,18 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         structure: A name, a network or a ScaleKernel of one as in :class:`NKNSingleTaskGP`, or any
             other kernel. The model takes a copy.
-        inducing_points: Their number, at most that of the distinct rows, placed at cluster centres;
-            or the points ``m x d`` (``... x m x d`` for a batch) as transformed inputs.
+        inducing_points: Number of inducing points, placed at cluster centres and limited to the
+            number of distinct rows; or points ``m x d`` (``... x m x d`` for a batch), in the space
+            of transformed inputs.
         learn_inducing_points: Train the inducing points.
-        likelihood: Default: Gaussian, with a weak log-normal prior on the noise, which is at
-            least a millionth of the variance of standardised outcomes.
+        likelihood: ``None`` for a Gaussian likelihood with a weak log-normal prior on the noise
+            variance, which is at least a millionth of the variance of standardised outcomes.
         mean_module, outcome_transform, input_transform: As in
             :class:`botorch.models.SingleTaskGP`.
         seed: Seed of the cluster centres, independent of the global random state.
 
-    ``fit_gpytorch_mll`` trains it by :func:`fit_sparse_gp` and takes that function's options, or
-    by BoTorch's optimisers if it gets options of BoTorch. A ``posterior`` is joint over its points;
+    ``fit_gpytorch_mll`` trains the model by :func:`fit_sparse_gp` and accepts its options. With
+    BoTorch's options, BoTorch's optimisers train it. A ``posterior`` is joint over its points;
     ``predict`` returns means and variances at many points.
 
     Raises:
