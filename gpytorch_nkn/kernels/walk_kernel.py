@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from gpytorch.constraints import Interval
-from gpytorch.priors import Prior
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels.formula import Formula
@@ -40,17 +39,9 @@ class WalkKernel(FormulaKernel):
         *,
         origin: float | Tensor | None = None,
         unit: float | Tensor | None = None,
-        batch_shape: torch.Size | None = None,
-        active_dims: tuple[int, ...] | None = None,
-        lengthscale_prior: Prior | None = None,
-        lengthscale_constraint: Interval | None = None,
+        **kwargs: Any,
     ):
-        super().__init__(
-            batch_shape=batch_shape,
-            active_dims=active_dims,
-            lengthscale_prior=lengthscale_prior,
-            lengthscale_constraint=lengthscale_constraint,
-        )
+        super().__init__(**kwargs)
         if unit is not None and not bool((torch.as_tensor(unit) > 0).all()):
             raise ValueError(f"unit must be positive, got {unit!r}.")
         self._given = frozenset(n for n, v in (("origin", origin), ("unit", unit)) if v is not None)
