@@ -11,8 +11,9 @@ from gpytorch.priors import GammaPrior, Prior
 
 from gpytorch_nkn.layers.layer import Layer
 from gpytorch_nkn.layers.linear import Linear
-from gpytorch_nkn.layers.log_normal_prior import ShrunkLogNormalPrior, log_normal_prior
+from gpytorch_nkn.layers.log_normal_prior import log_normal_prior
 from gpytorch_nkn.layers.product import Product
+from gpytorch_nkn.layers.shrunk_log_normal_prior import ShrunkLogNormalPrior
 
 __all__ = ["PAPER_WIRING", "parse_wiring"]
 

@@ -195,12 +195,12 @@ def _draw_frequencies(features: RandomFeatures) -> None:
     """Draw the pending frequencies, jointly for all factors of all rows."""
     if not features.pending:
         return
-    measures, draws = zip(*features.pending, strict=True)
+    parts, draws = zip(*features.pending, strict=True)
     sizes = torch.tensor([len(d) for d in draws])
     row = torch.cat([d.row for d in draws])
-    dim = max(measure.num_uniforms for measure in measures)
+    dim = max(measure.num_uniforms for measure in parts)
     points = uniforms(row, features.history, dim)
-    for measure, part, own in zip(measures, draws, points.split(sizes.tolist()), strict=True):
+    for measure, part, own in zip(parts, draws, points.split(sizes.tolist()), strict=True):
         measure.add(own, part, features)
 
 
