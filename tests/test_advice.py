@@ -427,6 +427,16 @@ def _(told):
         models.fit_structure_ensemble_gp(model, **QUICK)
 
 
+@advice("freeze them by input_transform.requires_grad_(False)")
+def _(told):
+    warp = Warp(d=2, indices=[0])
+    with told():
+        models.VariationalNKNGP(X, Y, inducing_points=3, input_transform=warp)
+    warp.requires_grad_(False)
+    model = models.VariationalNKNGP(X, Y, inducing_points=3, input_transform=warp)
+    assert model.posterior(X).mean.isfinite().all()
+
+
 @advice("use one model per output in a ModelListGP")
 def _(told):
     two = torch.cat([Y, -Y], -1)
