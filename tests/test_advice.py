@@ -548,7 +548,7 @@ class Odd(Kernel):
         return (-self.covar_dist(x1, x2, diag=diag)).exp()
 
 
-@advice("make a model of all the data, with this one's")
+@advice("make a model of all data with this model's")
 def _(told):
     model = models.SparseNKNGP(X, Y, inducing_points=4)
     with told():

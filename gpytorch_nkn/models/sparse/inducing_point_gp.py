@@ -43,8 +43,8 @@ class InducingPointGP:
         """Raise an error: an observation changes the distribution of all inducing values."""
         name = type(self).__name__
         raise NotImplementedError(
-            f"{name} does not support conditioning on observations and fantasies: construct a "
-            "model of all data with this model's state_dict and inducing_points. For look-ahead "
+            f"{name} does not support conditioning on observations and fantasies: make a model "
+            "of all data with this model's state_dict and inducing_points. For look-ahead "
             "acquisition functions (knowledge gradient) use NKNSingleTaskGP or SpectralGP."
         )
 
