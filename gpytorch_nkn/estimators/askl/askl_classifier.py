@@ -117,18 +117,8 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         check_numeric("X", X)
-        try:
-            table, labels = validate_data(
-                self, X, y, dtype=np.float64, order="C", ensure_min_samples=2
-            )
-            self.classes_, codes = encode_classes(labels)
-        except TypeError as error:
-            if "not supported between instances" not in str(error):
-                raise
-            kinds = sorted({type(label).__name__ for label in np.asarray(y, dtype=object).flat})
-            raise ValueError(
-                f"y must hold labels of one type without missing labels, got {', '.join(kinds)}."
-            ) from error
+        table, labels = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
+        self.classes_, codes = encode_classes(labels)
         self._trained_loss = self._loss_name
         return table, codes.astype(np.int64)[:, None]
 

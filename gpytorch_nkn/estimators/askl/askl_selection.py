@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold, StratifiedKFold
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_network import LOSSES, SpectralNetwork
@@ -42,29 +45,15 @@ def held_out_parts(
     """Return random training and held-out rows, stratified by class.
 
     Five parts of 20 % are held out in turn below 600 rows, three below 1000, otherwise one part of
-    1000 rows (10 to 20 %). At least one row of every class stays in training.
+    1000 rows (10 to 20 %).
     """
-    parts, fraction = 1, max(0.1, min(1000 / count, 0.2))
-    if count < 1000:
-        parts, fraction = (5 if count < 600 else 3), 0.2
-    order = rng.permutation(count)
-    first = np.zeros(count, dtype=bool)
-    if labels is None:
-        first[order[0]] = True
-    else:
-        order = order[np.argsort(labels[order], kind="stable")]
-        _, starts = np.unique(labels[order], return_index=True)
-        first[order[starts]] = True
-    free = order[~first[order]]
-    number = min(round(parts * fraction * count), len(free))
-    chosen = ((np.arange(number) + rng.uniform()) * len(free) / max(number, 1)).astype(int)
-    turns = np.arange(number) % parts
-    pairs = []
-    for part in range(min(parts, number)):
-        held = np.zeros(count, dtype=bool)
-        held[free[chosen[turns == part]]] = True
-        pairs.append((np.flatnonzero(~held), np.flatnonzero(held)))
-    return pairs
+    splits = int(np.clip(count // 1000, 5, 10))
+    number = 1 if count >= 1000 else 3 if count >= 600 else 5
+    stratified = labels is not None and np.bincount(labels).max() >= splits
+    splitter = (StratifiedKFold if stratified else KFold)(splits, shuffle=True, random_state=rng)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        return list(islice(splitter.split(np.empty((count, 0)), labels), number))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from sklearn import config_context
@@ -31,58 +29,25 @@ def solve_svms(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return dual variables ``m`` and intercepts ``P`` of SVMs with a Gram matrix ``n x n``.
 
-    ``blocks`` has one block, or one per pair of classes. The tolerance is in units of labels or of
-    the targets' standard deviation; ``quick`` limits the steps for a nearly singular kernel.
+    The tolerance is in units of labels or of the targets' standard deviation; ``quick`` limits the
+    steps for a nearly singular kernel.
     """
     steps = 5_000 + 100 * len(gram) if quick else _MAX_STEPS
-    if len(blocks) > 1:
-        return _solve_pairs_of_classes(gram, blocks, tol, steps)
-    (block,) = blocks
+    found = [_solve(gram, block, tol, steps) for block in blocks]
+    variables, intercepts = zip(*found, strict=True)
+    return np.concatenate(variables), np.array(intercepts)
+
+
+def _solve(gram: np.ndarray, block: Block, tol: float, steps: int) -> tuple[np.ndarray, float]:
+    """Return dual variables and intercept of one SVM."""
     count, targets, machine = block.count, block.targets, SVC()
     if block.epsilon is not None:
         machine, tol = SVR(epsilon=block.epsilon), tol * (float(np.std(targets)) or 1.0)
     elif np.ptp(targets) == 0.0:  # only one class
-        return np.zeros(count), targets[:1]
-    _train(machine, gram, targets, block.upper[:count], tol, steps)
-    signed = np.zeros(count)
-    signed[machine.support_] = machine.dual_coef_[0]
-    if block.epsilon is None:
-        signed *= block.signs
-    else:
-        signed = np.concatenate([signed, -signed])
-    return np.clip(signed, 0.0, block.upper), machine.intercept_
-
-
-def _solve_pairs_of_classes(
-    gram: np.ndarray, blocks: Sequence[Block], tol: float, steps: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Train the SVMs of all pairs of classes in one call."""
-    num_classes = (1 + math.isqrt(1 + 8 * len(blocks))) // 2
-    codes, upper = np.zeros(len(gram)), np.empty(len(gram))
-    for second, block in enumerate(blocks[: num_classes - 1], start=1):
-        codes[block.rows[block.signs < 0]] = second
-        upper[block.rows] = block.upper
-    machine = SVC()
-    _train(machine, gram, codes, upper, tol, steps)
-    ends = np.cumsum([0, *machine.n_support_])
-    own = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
-    variables = []
-    for (first, second), block in zip(combinations(range(num_classes), 2), blocks, strict=True):
-        signed = np.zeros(len(gram))
-        for part, row in ((own[first], second - 1), (own[second], first)):
-            signed[machine.support_[part]] = machine.dual_coef_[row, part]
-        variables.append(np.clip(signed[block.rows] * block.signs, 0.0, block.upper))
-    return np.concatenate(variables), machine.intercept_
-
-
-def _train(
-    machine: SVC | SVR,
-    gram: np.ndarray,
-    targets: np.ndarray,
-    upper: np.ndarray,
-    tol: float,
-    steps: int,
-) -> None:
+        return np.zeros(count), targets[0]
+    if count < len(gram):
+        rows = block.rows[:count]
+        gram = gram[np.ix_(rows, rows)]
     machine.random_state = 0  # avoids NumPy's global random state
     machine.set_params(kernel="precomputed", tol=tol, cache_size=_CACHE, max_iter=steps)
     # Skip validation, which takes longer than training a small SVM.
@@ -91,7 +56,11 @@ def _train(
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", ConvergenceWarning)
-        machine.fit(gram, targets, sample_weight=upper)
+        machine.fit(gram, targets, sample_weight=block.upper[:count])
+    signed = np.zeros(count)
+    signed[machine.support_] = machine.dual_coef_[0]
+    signed = signed * block.signs if block.epsilon is None else np.concatenate([signed, -signed])
+    return np.clip(signed, 0.0, block.upper), machine.intercept_[0]
 
 
 @dataclass(frozen=True)

@@ -29,14 +29,14 @@ def test_held_out_rows_have_every_class_in_its_share():
     rng = np.random.RandomState(0)
     ((kept, out),) = held_out_parts(5000, rng, labels)
     assert sorted([*kept, *out]) == list(range(5000)) and len(out) == 1000
-    np.testing.assert_allclose(np.bincount(labels[out], minlength=4), [600, 300, 100, 0], atol=1.5)
+    np.testing.assert_allclose(np.bincount(labels[out], minlength=4), [600, 300, 100, 0], atol=1)
     ((_, again),) = held_out_parts(5000, rng, labels)
     assert len(np.intersect1d(out, again)) < 500  # at random
     pairs = held_out_parts(100, rng, np.repeat([0, 1], [80, 20]))
     held = np.concatenate([out for _, out in pairs])
-    assert len(pairs) == 5 and len(held) == len(set(held)) == 98  # a row of each class never is
+    assert len(pairs) == 5 and sorted(held) == list(range(100))
     assert len(held_out_parts(800, rng)) == 3
-    assert held_out_parts(3, rng, np.arange(3)) == []
+    assert len(held_out_parts(10, rng, np.arange(10))) == 5  # classes of one row
 
 
 def test_gamma_is_that_of_the_best_kernel_ridge_regression():

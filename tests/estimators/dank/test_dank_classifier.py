@@ -37,13 +37,13 @@ def test_without_factors_it_is_the_support_vector_classifier(kernel, classes):
     exact = SVC(break_ties=classes > 2, **settings).fit(gram, y)
     values = model.decision_function(new)
     assert values.shape == ((40,) if classes == 2 else (40, classes))
-    # rounding of the kernel may end LIBSVM elsewhere within its tolerance
+    # the order of the rows may end LIBSVM elsewhere within its tolerance
     np.testing.assert_allclose(values, exact.decision_function(cross), atol=5e-3)
     assert np.mean(model.predict(new) == exact.predict(cross)) > 0.97
     pairs = SVC(decision_function_shape="ovo", **settings).fit(gram, y)
     outputs = cross[:, model.support_] @ model.dual_coef_.T + model.intercept_
     expected = pairs.decision_function(cross).reshape(40, -1)
-    np.testing.assert_allclose(outputs, expected, atol=5e-3)
+    np.testing.assert_allclose(outputs, expected, atol=0.01 * np.abs(expected).max())
     assert model.eta_ == np.inf and model.factor_.shape == (60, 1)
     assert model.relevance_kernel_ is None and not model.relevances_.any()
     assert model.cv_results_ == []
