@@ -9,13 +9,13 @@ from textwrap import indent
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpytorch_nkn._devices import OnCPU
-from gpytorch_nkn.estimators.table_input import check_numeric
-from gpytorch_nkn.fit import Recipe, check_counts, check_number
+from gpytorch_nkn.estimators.table_input import as_numbers, check_complete_targets, check_size
+from gpytorch_nkn.fit import Recipe, check_counts, check_number, warn_user
 
 __all__ = ["Estimator"]
 
@@ -34,6 +34,8 @@ random_state: Seed or NumPy random state; an integer makes fits reproducible.
 progress: Show a progress bar on a terminal.
 """
     }
+    _advice: ClassVar[dict[str, bool]] = {}  # options of as_numbers
+    _names: pd.Index | None  # names of the columns in the fit
     _private_state: ClassVar[tuple[str, ...]] = ()  # private attributes that a fit sets
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -67,11 +69,52 @@ progress: Show a progress bar on a terminal.
             self._forget()
             raise
 
-    def _checked_rows(self, X: ArrayLike, name: str = "X") -> np.ndarray:
+    def _checked_table(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return checked rows ``N x D`` and targets of a fit."""
+        self._check_names(X, reset=True)
+        check_complete_targets(y)
+        if isinstance(X, pd.DataFrame) and isinstance(y, pd.DataFrame | pd.Series):
+            if not X.index.equals(y.index) and set(X.index) == set(y.index):
+                warn_user(
+                    "X and y have the same index in different orders, but rows are matched by "
+                    "position: if this is wrong, pass y.loc[X.index]."
+                )
+        if checks.get("y_numeric"):
+            y = as_numbers("y", y)
+        checks = {"dtype": np.float64, "order": "C", "ensure_min_samples": 2} | checks
+        table, target = validate_data(self, as_numbers("X", X, **self._advice), y, **checks)
+        check_size("X", table)
+        return table, target
+
+    def _checked_rows(self, X: Any, name: str = "X", **checks: Any) -> np.ndarray:
         """Return checked rows ``M x D`` for predictions."""
         check_is_fitted(self)
-        check_numeric(name, X)
-        return validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        self._check_names(X, reset=False)
+        checks = {"dtype": np.float64, "order": "C", "reset": False} | checks
+        table = validate_data(self, as_numbers(name, X, fitted=True), **checks)
+        check_size(name, table)
+        return table
+
+    def _check_names(self, X: Any, *, reset: bool) -> None:
+        """Raise a ``ValueError`` if names of columns repeat, or differ from names in the fit.
+
+        Scikit-learn checks only names that are strings.
+        """
+        names = X.columns if isinstance(X, pd.DataFrame) else None
+        if names is not None and not names.is_unique:
+            repeated = names[names.duplicated()].unique().tolist()
+            raise ValueError(
+                f"Every column of X must have a unique name, got {repeated} more than once: rename "
+                "these columns by X.columns = [...]."
+            )
+        if reset:
+            self._names = names
+        elif not (names is None or self._names is None or hasattr(self, "feature_names_in_")):
+            if not names.equals(self._names):
+                raise ValueError(
+                    f"The columns of X must be {self._names.tolist()} as in fit, got "
+                    f"{names.tolist()}: select them by X[columns], or rename them."
+                )
 
     def _check_training_options(self) -> None:
         """Raise an error if a training option is invalid."""

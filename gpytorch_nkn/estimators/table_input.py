@@ -13,19 +13,21 @@ from sklearn.utils.multiclass import check_classification_targets
 
 __all__ = [
     "Standardisation",
+    "as_numbers",
     "check_complete_targets",
-    "check_numeric",
-    "check_unique_names",
+    "check_size",
     "check_varies",
     "encode_classes",
-    "holds_numbers",
     "is_constant",
-    "missing_as_nan",
+    "moments",
+    "numbers_of",
     "offset_and_scale",
+    "varying",
     "warn_of_copies",
 ]
 
-_SPREAD = 1e-12  # largest relative range of a column that is constant up to rounding
+_ROUNDING = 1e-13  # largest relative range of a column that is constant up to rounding
+_LARGEST = 1e100  # largest number, because squares must be finite
 _COPIES = 0.1  # largest fraction of duplicate rows without a warning
 
 
@@ -47,19 +49,10 @@ class Standardisation:
         ``codes`` (``D`` or empty) are not standardised.
 
         Raises:
-            ValueError: Every column is constant, or values are too large to be standardised.
+            ValueError: Every column is constant.
         """
-        X = np.where(np.isnan(X).all(0), 0.0, X)
-        with np.errstate(over="ignore", invalid="ignore"):
-            offset, scale = np.nanmean(X, 0), np.nanstd(X, 0)
-        wrong = np.flatnonzero(~np.isfinite(scale))
-        if wrong.size:
-            raise ValueError(
-                f"The values of columns {wrong.tolist()} are too large to be standardised."
-            )
-        used = scale > _SPREAD * np.nanmax(np.abs(X), 0)
-        if not used.any():
-            raise ValueError(f"All {X.shape[1]} columns of X are constant: nothing can be learned.")
+        used = varying(X)
+        offset, scale = moments(X)
         if keep_constant:
             scale = np.where(used, scale, 1.0)
             used = np.ones_like(used)
@@ -72,19 +65,38 @@ class Standardisation:
         return (X[:, self.used] - self.offset) / self.scale
 
 
-def check_unique_names(X: Any) -> None:
-    """Raise a ``ValueError`` if two columns of a data frame have the same name."""
-    if isinstance(X, pd.DataFrame) and not X.columns.is_unique:
-        repeated = X.columns[X.columns.duplicated()].unique().tolist()
-        raise ValueError(
-            f"Every column of X must have a unique name, got {repeated} more than once: rename "
-            "these columns by X.columns = [...]."
-        )
+@np.errstate(all="ignore")
+def varies(X: np.ndarray) -> np.ndarray:
+    """Return the mask ``D`` of columns in ``N x D`` whose range exceeds rounding errors.
+
+    NaN is ignored.
+    """
+    low, high = np.fmin.reduce(X), np.fmax.reduce(X)
+    return high - low > _ROUNDING * np.maximum(np.abs(low), np.abs(high))
+
+
+def varying(X: np.ndarray) -> np.ndarray:
+    """Return the mask of :func:`varies`; raise a ``ValueError`` if all columns are constant."""
+    used = varies(X)
+    if not used.any():
+        raise ValueError(f"All {X.shape[1]} columns of X are constant: nothing can be learned.")
+    return used
+
+
+@np.errstate(under="ignore")
+def moments(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return means and standard deviations ``D`` of the columns of ``N x D``, ignoring NaN.
+
+    Powers of two scale the columns, so that squares of small numbers do not vanish.
+    """
+    X = np.where(np.isnan(X).all(0), 0.0, X)
+    unit = np.ldexp(1.0, np.frexp(np.fmax.reduce(np.abs(X)))[1] - 1)
+    return unit * np.nanmean(X / unit, 0), unit * np.nanstd(X / unit, 0)
 
 
 def check_complete_targets(y: Any) -> None:
-    """Raise a ``ValueError`` if a target is missing: NaN, None, or pandas' NA or NaT."""
-    missing = pd.isna(np.asarray(y, dtype=object))
+    """Raise a ``ValueError`` if a target is missing: NaN, None, pandas' NA or NaT, or masked."""
+    missing = pd.isna(np.asarray(y, dtype=object)) | np.ma.getmask(y)
     if np.ndim(missing) and missing.any():
         row = int(np.argwhere(missing)[0, 0])
         raise ValueError(
@@ -117,10 +129,20 @@ def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return classes, codes
 
 
-def check_numeric(
-    name: str, values: Any, *, categories: bool = False, fitted: bool = False
-) -> None:
-    """Raise an error unless a table or vector contains numbers.
+def numbers_of(column: pd.Series) -> np.ndarray:
+    """Return the cells of a data frame's column in float64, with NaN for missing cells.
+
+    Raises:
+        TypeError: Cells are dates, durations, complex numbers or other objects.
+        ValueError: A string is not a number.
+    """
+    if column.dtype.kind in "mMc" or isinstance(column.dtype, pd.PeriodDtype):
+        raise TypeError(f"{column.dtype} is not a type of numbers.")
+    return column.to_numpy(dtype=float, na_value=np.nan)
+
+
+def as_numbers(name: str, values: Any, *, categories: bool = False, fitted: bool = False) -> Any:
+    """Return a table or vector of numbers; a data frame in float64, with NaN for missing cells.
 
     Args:
         name: Name of the argument in the message.
@@ -134,34 +156,7 @@ def check_numeric(
         ValueError: A value is masked or not a number.
     """
     if isinstance(values, pd.DataFrame):
-        other = {
-            column: kind
-            for column, kind in values.dtypes.items()
-            if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_complex_dtype(kind)
-        }
-        if other and not holds_numbers(values):
-            found = ", ".join(
-                f"{column!r} ({kind}{_such_as(values[column])})" for column, kind in other.items()
-            )
-            found = f"Every column must hold numbers, got {found}"
-            if fitted:
-                raise ValueError(
-                    f"{found}: they held numbers in fit; convert them as there, or by "
-                    "pandas.to_numeric(..., errors='coerce'), which makes gaps of unreadable cells."
-                )
-            if categories:
-                raise ValueError(
-                    f"{found}: make categories by .astype(str), numbers by pandas.to_numeric(..., "
-                    "errors='coerce'), dates by pandas.to_datetime(..., errors='coerce'), where "
-                    "unreadable cells become gaps."
-                )
-            times = any(kind.kind in "mM" for kind in other.values())
-            dates = ", and dates as days, (dates - dates.min()) / pandas.Timedelta(days=1)"
-            raise ValueError(
-                f"{found}: encode them first, e.g. with sklearn.preprocessing.OneHotEncoder or "
-                f"OrdinalEncoder{dates * times}."
-            )
-        return
+        return _frame_of_numbers(name, values, categories, fitted)
     kind = getattr(getattr(values, "dtype", None), "kind", "")
     if kind in ("M", "m"):
         raise TypeError(
@@ -185,16 +180,44 @@ def check_numeric(
     if categories:
         advice = f"make {name} a pandas.DataFrame, whose columns may hold strings (categories) and "
         advice += "dates"
-    _check_strings(name, values, advice)
+    _check_objects(name, values, advice)
+    return values
 
 
-def _such_as(column: pd.Series) -> str:
-    """Describe the first value in a column of objects that is not a number."""
-    if pd.api.types.is_object_dtype(column) or pd.api.types.is_string_dtype(column):
-        for value in column.dropna():
-            if _fault_of(value):
-                return f", such as {value!r}"
-    return ""
+def _frame_of_numbers(
+    name: str, frame: pd.DataFrame, categories: bool, fitted: bool
+) -> pd.DataFrame:
+    converted, wrong, times = [], [], False
+    for label, column in frame.items():
+        try:
+            converted.append(numbers_of(column))
+        except (TypeError, ValueError):
+            faulty = [value for value in column if _fault_of(value)]
+            example = f", such as {faulty[0]!r}" if faulty else ""
+            wrong.append(f"{label!r} ({column.dtype}{example})")
+            times |= column.dtype.kind in "mM"
+    if not frame.shape[1]:
+        raise ValueError(f"{name} must have at least one column, got none.")
+    if not wrong:
+        table = np.column_stack(converted)
+        return pd.DataFrame(table, index=frame.index, columns=frame.columns)
+    found = f"Every column of {name} must hold numbers, got {', '.join(wrong)}"
+    if fitted:
+        raise ValueError(
+            f"{found}: they held numbers in fit; convert them as there, or by "
+            "pandas.to_numeric(..., errors='coerce'), which makes gaps of unreadable cells."
+        )
+    if categories:
+        raise ValueError(
+            f"{found}: make categories by .astype(str), numbers by pandas.to_numeric(..., "
+            "errors='coerce'), dates by pandas.to_datetime(..., errors='coerce'), where "
+            "unreadable cells become gaps."
+        )
+    dates = ", and dates as days, (dates - dates.min()) / pandas.Timedelta(days=1)"
+    raise ValueError(
+        f"{found}: encode them first, e.g. with sklearn.preprocessing.OneHotEncoder or "
+        f"OrdinalEncoder{dates * times}."
+    )
 
 
 def _fault_of(value: Any) -> TypeError | ValueError | None:
@@ -206,18 +229,15 @@ def _fault_of(value: Any) -> TypeError | ValueError | None:
     return None
 
 
-def _check_strings(name: str, values: Any, advice: str) -> None:
+def _check_objects(name: str, values: Any, advice: str) -> None:
     """Raise an error for the first value in an array that is not a number."""
     try:
         array = np.asarray(values)
-        if array.dtype.kind in "bifuc" or array.ndim not in (1, 2):
-            return
-        array.astype(float)
-    except (TypeError, ValueError):
+    except ValueError:  # rows of different lengths
         array = np.asarray(values, dtype=object)
-    else:
+    if array.dtype.kind not in "OSU" or not array.ndim:
         return
-    for index, value in np.ndenumerate(array):
+    for index, value in np.ndenumerate(array.astype(object)):
         if fault := _fault_of(value):
             where = " and column ".join(map(str, index))
             reason = f" ({fault})" if isinstance(fault, TypeError) else ""
@@ -226,53 +246,45 @@ def _check_strings(name: str, values: Any, advice: str) -> None:
             )
 
 
-def missing_as_nan(X: Any) -> Any:
-    """Return the table, with missing objects in a data frame replaced by NaN."""
-    if isinstance(X, pd.DataFrame) and any(pd.api.types.is_object_dtype(k) for k in X.dtypes):
-        return X.where(X.notna(), np.nan)
-    return X
-
-
-def holds_numbers(X: pd.DataFrame) -> bool:
-    """Whether all columns of objects can be converted to numbers."""
-    if any(
-        kind.kind in "mMc" or isinstance(kind, pd.DatetimeTZDtype | pd.PeriodDtype)
-        for kind in X.dtypes
-    ):
-        return False
-    try:
-        X.astype(float)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def is_constant(y: np.ndarray) -> bool:
-    """Whether targets ``N`` are constant up to rounding errors."""
-    return bool(np.ptp(y) <= _SPREAD * np.abs(y).max())
-
-
-def check_varies(y: np.ndarray) -> None:
-    """Raise a ``ValueError`` if targets ``N`` are constant."""
-    if is_constant(y):
+def check_size(name: str, values: np.ndarray) -> None:
+    """Raise a ``ValueError`` if the square of a number would not be finite."""
+    wrong = np.argwhere(np.abs(values) > _LARGEST)
+    if len(wrong):
+        where = " and column ".join(map(str, wrong[0]))
         raise ValueError(
-            f"The targets are constant ({y[0]}): nothing can be learned. Predict this value, as "
-            "forecast_many and scikit-learn's DummyRegressor do."
+            f"{name} must lie within {_LARGEST:g}, got {values[tuple(wrong[0])]:g} in row {where}: "
+            "divide it by a constant, or drop wrong values."
         )
 
 
-def offset_and_scale(y: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation of targets ``N``.
+def is_constant(y: np.ndarray) -> bool:
+    """Whether targets ``N`` or ``N x K`` are constant up to rounding errors."""
+    return not varies(y).any()
+
+
+def check_varies(y: np.ndarray) -> None:
+    """Raise a ``ValueError`` if targets ``N`` or ``N x K`` are constant."""
+    if is_constant(y):
+        raise ValueError(
+            f"The targets are constant ({y.flat[0]}): nothing can be learned. Predict this value, "
+            "as forecast_many and scikit-learn's DummyRegressor do."
+        )
+
+
+def offset_and_scale(y: np.ndarray) -> tuple[Any, Any]:
+    """Return mean and standard deviation of targets ``N``, or ``K`` of targets ``N x K``.
+
+    Constant columns have a scale of 1.
 
     Raises:
         ValueError: The targets are too large or too small to be standardised.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        offset, scale = float(y.mean()), float(y.std())
-    if not 0 < scale < np.inf:
+    offset, scale = moments(y)
+    scale = np.where(varies(y), scale, 1.0)[()]
+    if np.any((scale < 1 / _LARGEST) | (scale > _LARGEST)):
         raise ValueError(
             f"The targets, from {y.min():g} to {y.max():g}, are too large or too small to be "
-            "standardised."
+            "standardised: multiply them by a constant."
         )
     return offset, scale
 

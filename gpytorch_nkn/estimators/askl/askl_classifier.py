@@ -10,11 +10,10 @@ from numpy.typing import ArrayLike
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner
-from gpytorch_nkn.estimators.table_input import check_numeric, encode_classes
+from gpytorch_nkn.estimators.table_input import encode_classes
 
 __all__ = ["ASKLClassifier"]
 
@@ -116,8 +115,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
         return self.loss
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        check_numeric("X", X)
-        table, labels = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
+        table, labels = self._checked_table(X, y)
         self.classes_, codes = encode_classes(labels)
         self._trained_loss = self._loss_name
         return table, codes.astype(np.int64)[:, None]

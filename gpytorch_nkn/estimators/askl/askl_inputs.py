@@ -12,8 +12,9 @@ from gpytorch_nkn.estimators.askl.leave_one_out import (
     kernel_ridge,
     relevance,
 )
+from gpytorch_nkn.estimators.table_input import moments, varying
 
-__all__ = ["SCALINGS", "InputMap", "choose_input_map", "varies"]
+__all__ = ["SCALINGS", "InputMap", "choose_input_map"]
 
 SCALINGS = ("standard", "common", "robust", "ranks")
 _KNEE = 3.0  # number of standard deviations beyond which values are compressed
@@ -22,7 +23,6 @@ _RANK_SPREAD = 1.7  # largest scaled rank, for unit variance
 _NUM_QUANTILES = 1000
 _MAX_RANKED = 100  # largest number of columns with ranks
 _FARTHEST = 1e150  # largest scaled value
-_ROUNDING = 4 * np.finfo(np.float64).eps  # largest relative range of a constant column
 
 _ROWS = 900  # largest number of rows by which scalings are chosen
 _LEAST_ROWS = 40  # smallest number of rows by which scalings are chosen
@@ -30,24 +30,6 @@ _HANDICAP = 1.03  # factor by which errors of scalings other than the first are 
 _RELEVANCE_HANDICAP = 1.02  # required relative gain of column weights
 _GAMMAS = (2.0**-5, 2.0**-3, 2.0**-1, 2.0, 2.0**3)
 _LEAST_SLOPE = 1e-3  # smallest squared slope of a column, relative to the mean
-
-
-def varies(X: np.ndarray) -> np.ndarray:
-    """Return the mask ``D`` of columns in ``N x D`` whose range exceeds the rounding error."""
-    with np.errstate(over="ignore"):
-        return np.ptp(X, axis=0) > _ROUNDING * np.abs(X).max(0)
-
-
-def _deviation(columns: np.ndarray) -> np.ndarray:
-    """Return standard deviations of columns that vary, even if squares underflow."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        deviation = columns.std(0)
-    small = deviation < 1e-140
-    if small.any():
-        unit = np.abs(columns[:, small]).max(0)
-        unit[unit == 0] = 1.0
-        deviation[small] = unit * (columns[:, small] / unit).std(0)
-    return deviation
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,19 +59,11 @@ class InputMap:
         """Learn the scaling of a table ``N x D``, with unit weights.
 
         Raises:
-            ValueError: Every column is constant, or values are too large.
+            ValueError: Every column is constant.
         """
-        used = varies(X)
-        if not used.any():
-            raise ValueError(f"All {X.shape[1]} columns of X are constant: nothing can be learned.")
+        used = varying(X)
         columns = X[:, used]
-        with np.errstate(over="ignore", invalid="ignore"):
-            centre, spread = columns.mean(0), _deviation(columns)
-        wrong = np.flatnonzero(used)[~np.isfinite(spread)]
-        if wrong.size:
-            raise ValueError(
-                f"The values of columns {wrong.tolist()} are too large to be standardised."
-            )
+        centre, spread = moments(columns)
         quantiles = np.empty((0, len(centre)))
         if scaling == "common":
             spread = np.full_like(

@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_nkn.estimators.askl.askl_base import SpectralLearner
-from gpytorch_nkn.estimators.askl.askl_inputs import varies
-from gpytorch_nkn.estimators.table_input import check_numeric, offset_and_scale
+from gpytorch_nkn.estimators.table_input import check_varies, offset_and_scale
 
 __all__ = ["ASKLRegressor"]
 
@@ -77,20 +75,11 @@ class ASKLRegressor(RegressorMixin, SpectralLearner):
         return "squared_error"
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        check_numeric("X", X)
-        check_numeric("y", y)
-        options = {"dtype": np.float64, "order": "C", "ensure_min_samples": 2}
-        table, targets = validate_data(self, X, y, multi_output=True, y_numeric=True, **options)
+        table, targets = self._checked_table(X, y, multi_output=True, y_numeric=True)
         self._flat = targets.ndim == 1
         columns = targets.astype(np.float64).reshape(len(targets), -1)
-        use = varies(columns)
-        if not use.any():
-            raise ValueError(f"The targets are constant ({columns[0, 0]}): nothing can be learned.")
-        pairs = [
-            offset_and_scale(column) if used else (column[0], 1.0)
-            for column, used in zip(columns.T, use, strict=True)
-        ]
-        self.y_offset_, self.y_scale_ = (np.array(part) for part in zip(*pairs, strict=True))
+        check_varies(columns)
+        self.y_offset_, self.y_scale_ = offset_and_scale(columns)
         return table, ((columns - self.y_offset_) / self.y_scale_).astype(np.float32)
 
     def _ridge_targets(self, encoded: np.ndarray) -> np.ndarray:

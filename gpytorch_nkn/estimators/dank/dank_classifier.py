@@ -13,12 +13,11 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.validation import validate_data
 
 from gpytorch_nkn.estimators.dank.dank_base import FOLDS, BaseDANK
 from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path
 from gpytorch_nkn.estimators.dank.dual import Block, classification_blocks
-from gpytorch_nkn.estimators.table_input import check_numeric, encode_classes
+from gpytorch_nkn.estimators.table_input import encode_classes
 
 __all__ = ["DANKClassifier"]
 
@@ -109,8 +108,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         return self.classes_[_codes(outputs, len(self.classes_))]
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        check_numeric("X", X)
-        table, labels = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
+        table, labels = self._checked_table(X, y)
         self.classes_, codes = encode_classes(labels)
         weights = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
         if not (np.isfinite(weights).all() and (weights > 0).all()):

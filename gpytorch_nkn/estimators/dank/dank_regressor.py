@@ -10,16 +10,13 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.model_selection import KFold
-from sklearn.utils.validation import validate_data
 
 from gpytorch_nkn.estimators.dank.dank_base import FOLDS, BaseDANK
 from gpytorch_nkn.estimators.dank.dank_selection import Fold, Path
 from gpytorch_nkn.estimators.dank.dual import Block, regression_blocks
-from gpytorch_nkn.estimators.table_input import check_numeric
+from gpytorch_nkn.estimators.table_input import check_size
 
 __all__ = ["DANKRegressor"]
-
-_LARGEST = 1e100  # largest target, because squares must be finite
 
 
 class DANKRegressor(RegressorMixin, BaseDANK):
@@ -95,16 +92,9 @@ class DANKRegressor(RegressorMixin, BaseDANK):
         return self._outputs(X)[:, 0]
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        check_numeric("X", X)
-        check_numeric("y", y)
-        table, targets = validate_data(
-            self, X, y, dtype=np.float64, order="C", ensure_min_samples=2, y_numeric=True
-        )
+        table, targets = self._checked_table(X, y, y_numeric=True)
         targets = targets.astype(np.float64)
-        if np.abs(targets).max() > _LARGEST:
-            raise ValueError(
-                f"y must lie within {_LARGEST:g}, got values up to {np.abs(targets).max():g}."
-            )
+        check_size("y", targets)
         return table, targets
 
     def _blocks(self, target: np.ndarray, cost: float) -> list[Block]:

@@ -42,7 +42,6 @@ from gpytorch_nkn.estimators.nkn.table_models import (
 from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, TableRows, row_source
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
 from gpytorch_nkn.estimators.table_input import (
-    check_numeric,
     check_varies,
     warn_of_copies,
 )
@@ -241,7 +240,6 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             else:
                 drawn = DrawnRows(source, seed)
                 X, y = drawn.X, drawn.y
-        check_numeric("y", y)
         table, target, codes = self._read(X, y, y_numeric=True)
         target = target.astype(np.float64)
         offset = self._log_exposures(exposure, len(target))

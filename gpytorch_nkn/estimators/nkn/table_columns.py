@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gpytorch_nkn.estimators.table_input import holds_numbers
+from gpytorch_nkn.estimators.table_input import numbers_of
 from gpytorch_nkn.fit import warn_user
 
 __all__ = ["TableColumns"]
@@ -32,17 +33,22 @@ class TableColumns:
 
     @classmethod
     def of(cls, X: Any) -> TableColumns:
-        """Find the columns in a data frame; other tables have none."""
+        """Find the columns in a data frame; other tables have none.
+
+        Warns of categories whose strings are probably numbers, dates or names of rows.
+        """
         first: dict[Any, pd.Timestamp | None] = {}
         categories = {}
-        for column in X if isinstance(X, pd.DataFrame) else ():
-            kind = _kind(X[column])
+        for label, column in _columns(X) if isinstance(X, pd.DataFrame) else ():
+            kind = _kind(column)
             if kind:
-                first[column] = _dates(X[column]).min() if kind == "dates" else None
-            elif _is_categorical(X[column]):
-                found = _plain(X[column].dropna()).unique()
+                first[label] = _dates(column).min() if kind == "dates" else None
+            elif _is_categorical(column):
+                found = _plain(column.dropna()).unique()
                 ordered = sorted(found, key=lambda v: (str(v), repr(v)))
-                categories[column] = pd.Index(ordered, dtype=object)
+                categories[label] = pd.Index(ordered, dtype=object)
+                if not isinstance(column.dtype, pd.CategoricalDtype):
+                    _warn_of_strings(label, column.dropna().astype(str))
         return cls(first, categories)
 
     def mask(self, X: Any) -> np.ndarray:
@@ -69,11 +75,11 @@ class TableColumns:
                 f"categories: X must be a data frame as in fit, got {type(X).__name__}."
             )
         converted = X.copy()
-        for column in X:  # scikit-learn's check of the names finds missing columns later
-            if column in self.first:
-                converted[column] = self._days(X[column])
-            elif column in self.categories:
-                converted[column] = self._codes(X[column])
+        for number, (label, column) in enumerate(_columns(X)):  # names are checked later
+            if label in self.first:
+                converted.isetitem(number, self._days(column))
+            elif label in self.categories:
+                converted.isetitem(number, self._codes(column))
         return converted
 
     def _days(self, values: pd.Series) -> np.ndarray:
@@ -97,30 +103,34 @@ class TableColumns:
         codes[new] = len(known) + pd.factorize(found[new])[0]
         return codes
 
-    def warn_of_other_kinds(self, X: Any) -> None:
-        """Warn of categories whose strings are probably numbers, dates or names of rows."""
-        for column in self.categories:
-            if isinstance(X[column].dtype, pd.CategoricalDtype):
-                continue
-            found = X[column].dropna().astype(str)
-            strings = found.drop_duplicates()
-            numbers = pd.to_numeric(strings, errors="coerce").notna()
-            some = strings[:_LOOKED_AT]
-            dates = some[some.str.contains(_DATE)]
-            dates = pd.to_datetime(dates, format="mixed", errors="coerce").dropna()
-            if numbers.mean() >= _MOST:
-                what = f"most of its strings are numbers, and {strings[~numbers].iloc[0]!r} is not"
-                advice = f"pandas.to_numeric(X[{column!r}], errors='coerce') makes gaps of others"
-            elif len(dates) >= _MOST * len(some):
-                what = f"its strings are dates such as {some.iloc[0]!r}"
-                advice = f"pandas.to_datetime(X[{column!r}], format='mixed', errors='coerce') "
-                advice += "makes them dates, with dayfirst=True if the day comes first"
-            elif len(strings) >= _MOST * len(found) and len(found) >= _FEW:
-                what = f"nearly all of its strings differ, such as {some.iloc[0]!r}"
-                advice = "drop it if they name rows, or extract numbers from them"
-            else:
-                continue
-            warn_user(f"Column {column!r} is used as categories, but {what}: {advice}.")
+
+def _columns(X: pd.DataFrame) -> Iterator[tuple[Any, pd.Series]]:
+    """Names and columns of a data frame, objects in place of pyarrow's types."""
+    for label, column in X.items():
+        is_arrow = isinstance(column.dtype, pd.ArrowDtype) and column.dtype.kind in "mMO"
+        yield label, column.astype(object) if is_arrow else column
+
+
+def _warn_of_strings(label: Any, found: pd.Series) -> None:
+    """Warn of categories whose strings are probably numbers, dates or names of rows."""
+    strings = found.drop_duplicates()
+    numbers = pd.to_numeric(strings, errors="coerce").notna()
+    some = strings[:_LOOKED_AT]
+    dates = some[some.str.contains(_DATE)]
+    dates = pd.to_datetime(dates, format="mixed", errors="coerce").dropna()
+    if numbers.mean() >= _MOST:
+        what = f"most of its strings are numbers, and {strings[~numbers].iloc[0]!r} is not"
+        advice = f"pandas.to_numeric(X[{label!r}], errors='coerce') makes gaps of others"
+    elif len(dates) >= _MOST * len(some):
+        what = f"its strings are dates such as {some.iloc[0]!r}"
+        advice = f"pandas.to_datetime(X[{label!r}], format='mixed', errors='coerce') "
+        advice += "makes them dates, with dayfirst=True if the day comes first"
+    elif len(strings) >= _MOST * len(found) and len(found) >= _FEW:
+        what = f"nearly all of its strings differ, such as {some.iloc[0]!r}"
+        advice = "drop it if they name rows, or extract numbers from them"
+    else:
+        return
+    warn_user(f"Column {label!r} is used as categories, but {what}: {advice}.")
 
 
 def _kind(values: pd.Series) -> str:
@@ -150,9 +160,13 @@ def _is_categorical(values: pd.Series) -> bool:
         return True
     if not (pd.api.types.is_object_dtype(kind) or pd.api.types.is_string_dtype(kind)):
         return False
-    present = values.dropna()
-    are_strings = all(isinstance(value, str | bool | np.bool_) for value in present)
-    return are_strings and len(present) > 0 and not holds_numbers(present.to_frame())
+    if not all(isinstance(value, str | bool | np.bool_) for value in values.dropna()):
+        return False
+    try:
+        numbers_of(values)
+    except ValueError:
+        return True
+    return False
 
 
 def _plain(column: pd.Series) -> pd.Index:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_nkn.estimators.estimator import Estimator
@@ -18,10 +18,6 @@ from gpytorch_nkn.estimators.nkn.table_gaps import Gaps
 from gpytorch_nkn.estimators.nkn.table_models import check_structures
 from gpytorch_nkn.estimators.table_input import (
     Standardisation,
-    check_complete_targets,
-    check_numeric,
-    check_unique_names,
-    missing_as_nan,
 )
 from gpytorch_nkn.fit import Recipe
 
@@ -47,6 +43,7 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
 """,
     }
 
+    _advice = {"categories": True}
     structure: Any
     restarts: int
     recipe: Recipe | None
@@ -63,19 +60,14 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
 
     def _read(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows ``N x D``, targets ``N`` and the mask ``D`` (or empty) of columns of codes."""
-        check_unique_names(X)
         self._columns = TableColumns.of(X)
-        self._columns.warn_of_other_kinds(X)
         self.categories_ = {
             str(column): tuple(map(str, known))
             for column, known in self._columns.categories.items()
         }
         codes = self._columns.mask(X)
-        X = missing_as_nan(self._columns(X))
-        check_numeric("X", X, categories=True)
-        check_complete_targets(y)
         checks |= {"ensure_min_samples": 3, "ensure_all_finite": "allow-nan"}
-        table, target = validate_data(self, X, y, dtype=np.float64, order="C", **checks)
+        table, target = self._checked_table(self._columns(X), y, **checks)
         return table, target, codes
 
     def _standardise(
@@ -86,9 +78,10 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
         self.x_offset_, self.x_scale_ = self.standardisation_.offset, self.standardisation_.scale
         used = self.standardisation_.used
-        plain = ["x"] if len(used) == 1 else [f"x{number}" for number in range(len(used))]
-        names = np.asarray(getattr(self, "feature_names_in_", plain))
-        self.columns_ = tuple(str(name) for name in names[used])
+        names = ["x"] if len(used) == 1 else [f"x{number}" for number in range(len(used))]
+        if self._names is not None:
+            names = list(map(str, self._names))
+        self.columns_ = tuple(name for name, own in zip(names, used, strict=True) if own)
         used = codes[used] if codes.size else codes
         cat_dims = self._cat_dims = tuple(np.flatnonzero(used).tolist())
         rows = self.standardisation_(table)
@@ -116,13 +109,8 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
     def _incomplete_rows(self, X: ArrayLike) -> np.ndarray:
         """Standardised rows ``M x d`` with codes of categories and NaN for missing numbers."""
         check_is_fitted(self, "results_")
-        check_unique_names(X)
-        X = missing_as_nan(self._columns(X))
-        check_numeric("X", X, fitted=True)
-        checks: dict[str, Any] = {"dtype": np.float64, "order": "C", "reset": False}
-        return self.standardisation_(
-            validate_data(self, X, ensure_all_finite="allow-nan", **checks)
-        )
+        rows = self._checked_rows(self._columns(X), ensure_all_finite="allow-nan")
+        return self.standardisation_(rows)
 
     def _drawn(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Rows ``S x M x d`` with one draw of the missing values each, and the mask ``M`` of gaps.

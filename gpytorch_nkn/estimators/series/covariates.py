@@ -11,7 +11,7 @@ import pandas as pd
 from torch import Tensor
 
 from gpytorch_nkn.estimators.series.series_input import as_time
-from gpytorch_nkn.estimators.table_input import check_numeric
+from gpytorch_nkn.estimators.table_input import as_numbers
 from gpytorch_nkn.fit import warn_user
 
 __all__ = ["Covariates", "covariate_frame"]
@@ -130,11 +130,10 @@ def covariate_frame(values: Any, times: pd.Index) -> pd.DataFrame:
     if isinstance(values, pd.Series):
         values = values.to_frame("covariate 1" if values.name is None else values.name)
     if isinstance(values, pd.DataFrame):
-        check_numeric("covariates", values)
         labels = values.columns
-        values = _at_times(values, times).to_numpy(dtype=float, na_value=np.nan)
+        values = _at_times(as_numbers("covariates", values), times).to_numpy()
     values = values.detach().cpu() if isinstance(values, Tensor) else values
-    check_numeric("covariates", values)
+    as_numbers("covariates", values)
     try:
         table = np.asarray(values)
         if np.iscomplexobj(table):

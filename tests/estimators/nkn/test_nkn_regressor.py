@@ -268,7 +268,7 @@ def test_columns_that_are_not_numbers_are_named():
         (lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
         (lambda X, y: (X, np.full_like(y, 2.5)), r"targets are constant \(2\.5\)"),
         (lambda X, y: (np.ones_like(X), y), "All 2 columns of X are constant"),
-        (lambda X, y: (X * 1e200, y), "columns .* too large"),
+        (lambda X, y: (X * 1e200, y), r"X must lie within 1e\+100, got .* in row 0 and column 0"),
         (lambda X, y: (np.ma.masked_equal(X, X[0, 0]), y), "X must have no masked values, got 1"),
         (lambda X, y: (X, y * 1e200), "too large or too small"),
     ],

@@ -1,0 +1,200 @@
+"""Tables of unusual types: a sound answer, or an error that names the column and what to do."""
+
+import datetime
+import decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.dummy import DummyRegressor
+
+from gpytorch_nkn.estimators import ASKLRegressor, DANKRegressor, NKNClassifier, NKNRegressor
+from gpytorch_nkn.fit import Recipe
+
+try:
+    import pyarrow as pa
+except ImportError:
+    pa = None
+
+N = 40
+RNG = np.random.default_rng(0)
+X = pd.DataFrame({"a": RNG.normal(size=N), "b": RNG.normal(size=N)})
+Y = np.sin(2 * X["a"]) + X["b"]
+WORDS = np.where(X["a"] > 0, "x", "z")
+DAYS = pd.date_range("2020-01-01", periods=N)
+OPTIONS = {"restarts": 1, "recipe": Recipe(adam_steps=0, lbfgs_iterations=3), "random_state": 0}
+MAKE = {
+    "NKNRegressor": lambda: NKNRegressor("rbf", progress=False, **OPTIONS),
+    "NKNClassifier": lambda: NKNClassifier("rbf", progress=False, **OPTIONS),
+    "ASKLRegressor": lambda: ASKLRegressor(n_components=20, max_iter=2, gamma=0.5, random_state=0),
+    "DANKRegressor": lambda: DANKRegressor(relevance=None, eta=np.inf),
+}
+each = pytest.mark.parametrize("name", MAKE)
+
+
+def fitted(name, table, y=Y):
+    return MAKE[name]().fit(table, y > 0 if name == "NKNClassifier" else y)
+
+
+def arrow(values, kind):
+    return pd.Series(values).astype(pd.ArrowDtype(kind))
+
+
+# Columns of unusual types, and others with the same meaning.
+SAME = {
+    "Float64": (X["a"].where(X["a"] < 1).astype("Float64"), X["a"].where(X["a"] < 1)),
+    "boolean": (pd.array([True, None, False, True] * 10, dtype="boolean"), [1, None, 0, 1] * 10),
+    "objects of booleans": (
+        pd.Series([True, None, False, True] * 10),
+        [1, None, 0, 1] * 10,
+    ),
+    "string": (
+        pd.array(["x", None, "z", "x"] * 10, dtype="string"),
+        ["x", None, "z", "x"] * 10,
+    ),
+    "strings of numbers": (["1", "2.5"] * 20, [1, 2.5] * 20),
+    "strings, none present": (pd.array([None] * N, dtype="string"), [np.nan] * N),
+    "decimals": ([decimal.Decimal(i) for i in range(N)], range(N)),
+    "sparse": (pd.arrays.SparseArray([0.0, 1.0] * 20), [0.0, 1.0] * 20),
+    "unused levels": (pd.Categorical(WORDS, categories=["x", "never", "z"]), WORDS),
+    "object dates": ([day.date() for day in DAYS], DAYS),
+    "time zone": (DAYS.tz_localize("UTC"), DAYS),
+    "periods": (DAYS.to_period("D"), DAYS),
+    "durations": (DAYS - DAYS[0], np.arange(N)),
+    "tiny": (X["a"] * 2.0**-1000, X["a"]),
+    "far from zero": (2.0**40 + np.arange(N), np.arange(N)),
+    "huge integers": ([10**30 * i for i in range(N)], np.arange(N)),
+}
+if pa is not None:
+    COINS = pd.Series([decimal.Decimal("1.5"), None] * 20)
+    SAME |= {
+        "pyarrow durations": (arrow(DAYS - DAYS[0], pa.duration("us")), np.arange(N)),
+        "pyarrow dates": (arrow(DAYS, pa.timestamp("us")), DAYS),
+        "pyarrow dictionary": (arrow(WORDS, pa.dictionary(pa.int32(), pa.string())), WORDS),
+        "pyarrow decimals": (
+            arrow(COINS + np.arange(N), pa.decimal128(5, 2)),
+            COINS + np.arange(N),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["NKNRegressor", "NKNClassifier"])
+def test_columns_of_the_same_meaning_are_the_same_inputs(name):
+    found = []
+    for number in range(2):
+        table = pd.DataFrame({kind: pair[number] for kind, pair in SAME.items()})
+        model = fitted(name, table)
+        found.append(pd.DataFrame(model.standardised_inputs(table), columns=model.columns_))
+        assert model.predict(table.head(2)).shape == (2,)
+    assert SAME.keys() - set(found[0]) == {"strings, none present"}
+    pd.testing.assert_frame_equal(*found, rtol=1e-6, atol=1e-6)
+
+
+@each
+def test_all_estimators_read_sparse_and_nullable_columns(name):
+    odd = X.astype({"a": "Float64", "b": pd.SparseDtype(float)})
+    found = fitted(name, odd).predict(odd)
+    np.testing.assert_allclose(found, fitted(name, X).predict(X), rtol=1e-6)
+
+
+@each
+@pytest.mark.parametrize(
+    "names",
+    [[0, 1], pd.MultiIndex.from_tuples([("u", "a"), ("u", "b")]), ["a", "b"]],
+    ids=["integers", "levels", "strings"],
+)
+def test_columns_in_another_order_are_rejected(name, names):
+    table = X.set_axis(names, axis=1)
+    model = fitted(name, table)
+    with pytest.raises(ValueError, match="as in fit|same order"):
+        model.predict(table.iloc[:, ::-1])
+    for odd, match in (
+        (table.iloc[:, [0, 0]], "unique name"),
+        (table.iloc[:0], "0 sample"),
+        (table.iloc[:, :1], "as in fit|now missing"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            model.predict(odd)
+
+
+def test_columns_are_named_by_the_data_frame():
+    model = fitted("NKNRegressor", X.assign(c=WORDS).set_axis([0, 1, 7], axis=1))
+    assert model.columns_ == ("0", "1", "7") and model.categories_ == {"7": ("x", "z")}
+
+
+BAD = {
+    "lists": [[1]] * N,
+    "bytes": [b"x", b"y"] * 20,
+    "complex": [1j, 2.0] * 20,
+    "mixed": [1, "two"] * 20,
+    "intervals": pd.interval_range(0, N),
+    "times of day": [datetime.time(i % 20) for i in range(N)],
+    "dictionaries": [{"k": 1}] * N,
+}
+
+
+@each
+@pytest.mark.parametrize("kind", BAD)
+def test_columns_without_numbers_are_named_with_an_example(name, kind):
+    with pytest.raises(
+        ValueError, match=r"hold numbers, got 'c' \(.*, such as .*\): (make|encode)"
+    ):
+        fitted(name, X.assign(c=BAD[kind]))
+
+
+@each
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        (lambda: (X * 1e200, Y), ValueError, r"X must lie within 1e\+100, got .* in row 0"),
+        (lambda: (X.assign(a=np.inf), Y), ValueError, "X contains infinity"),
+        (lambda: (X[[]], Y), ValueError, "at least one column"),
+        (lambda: (sparse.csr_matrix(X), Y), TypeError, "[Ss]parse"),
+        (
+            lambda: (X, np.ma.masked_greater(Y.to_numpy(), 1)),
+            ValueError,
+            "y contains NaN, first in row 1",
+        ),
+        (lambda: (X, Y.where(Y < 1)), ValueError, "y contains NaN"),
+        (lambda: (X, Y[:9]), ValueError, "inconsistent numbers"),
+    ],
+)
+def test_other_tables_are_rejected(name, change, error, match):
+    table, y = change()
+    with pytest.raises(error, match=match):
+        MAKE[name]().fit(table, y.round() if name == "NKNClassifier" else y)
+
+
+REGRESSORS = [name for name in MAKE if name.endswith("Regressor")]
+
+
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_targets_of_unusual_types(name):
+    expected = fitted(name, X).predict(X)
+    index = Y.set_axis(np.arange(N) + 100)
+    for y in (Y.to_list(), Y.astype("Float64"), Y.astype(str), Y.astype(object), index):
+        np.testing.assert_allclose(fitted(name, X, y).predict(X), expected)
+    with pytest.warns(UserWarning, match=r"matched by position.*y\.loc\[X\.index\]"):
+        fitted(name, X, Y.iloc[::-1])
+    sorted_by_target = Y.sort_values().loc[X.index]  # as the warning advises
+    np.testing.assert_allclose(fitted(name, X, sorted_by_target).predict(X), expected)
+    for y in (DAYS, ["u", "v"] * 20, [datetime.date(2020, 1, 1)] * N):
+        with pytest.raises((TypeError, ValueError), match="y must hold numbers"):
+            fitted(name, X, y)
+
+
+@pytest.mark.parametrize("name", ["NKNRegressor", "ASKLRegressor"])
+def test_constant_targets_are_predicted_as_advised(name):
+    with pytest.raises(ValueError, match="All 2 columns of X are constant"):
+        fitted(name, X * 0 + 3)
+    with pytest.raises(ValueError, match=r"constant \(3\.0\).*DummyRegressor"):
+        fitted(name, X, Y * 0 + 3)
+    assert (DummyRegressor().fit(X, Y * 0 + 3).predict(X) == 3).all()
+    with pytest.raises(ValueError, match="multiply them by a constant"):
+        fitted(name, X, Y * 1e-200)
+    fitted(name, X, Y * 1e-200 * 1e200)
+    table = X * 1e200
+    with pytest.raises(ValueError, match="X must lie within .*: divide it by a constant"):
+        fitted(name, table)
+    fitted(name, table / 1e200)
