@@ -65,7 +65,7 @@ class SpectralNetwork:
         \phi(x) = \sqrt{1/2D}\,[\cos(\Omega^\top x + b) + \cos(\Omega'^\top x + b)]
         \quad\text{or}\quad \sqrt{2/D}\,\cos(\Omega^\top x + b)
 
-    For speed, all parameters are views of one vector, blocks of rows fit into the cache, and inputs
+    For speed, all parameters are views of one vector, and blocks of rows fit into the cache. Inputs
     have a last column of ones, which phases multiply. Frequencies are ``T x D x d`` with T = 1 or 2
     per feature, and have gradients if ``learned``.
 

@@ -156,14 +156,12 @@ def leave_one_out_ridge(features: Tensor, targets: Tensor, rng: np.random.Random
         error = float(found.square().mean())
         if error < best:
             best, penalty, residuals = error, float(candidate), found
-    if len(targets) > _MAX_ROWS:
+    if count <= width and count == len(targets):
+        weight = part.mT @ (vectors @ (projected / (values + penalty).unsqueeze(1)))
+    else:
         centre, level = features.mean(0), targets.mean(0)
         products = features.mT @ features - len(targets) * torch.outer(centre, centre)
         products.diagonal().add_(penalty)
         cross = features.mT @ targets - len(targets) * torch.outer(centre, level)
         weight = torch.cholesky_solve(cross, torch.linalg.cholesky(products))
-    elif count <= width:
-        weight = part.mT @ (vectors @ (projected / (values + penalty).unsqueeze(1)))
-    else:
-        weight = axes @ ((values.sqrt() / (values + penalty)).unsqueeze(1) * projected)
     return Ridge(weight, level - centre @ weight, chosen, targets[chosen] - residuals)

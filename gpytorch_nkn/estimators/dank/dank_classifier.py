@@ -37,8 +37,8 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
             + \eta \lVert F - 11^\top \rVert_F^2
 
     The paper's ``F`` is a matrix with a closed form for any ``alpha``. This class extends it to a
-    function ``F_s``: kernel ridge regression smooths the dual coefficients, and the SVM is trained
-    again with the resulting kernel, so that training and prediction use the same kernel. (The paper
+    function ``F_s``: kernel ridge regression smooths the dual coefficients. The SVM is trained
+    again with the resulting kernel, which predictions use, too. (The paper
     extends ``F`` by reciprocal nearest neighbours, which is not a kernel and predicted worse. It
     also adds the nuclear norm of ``F``, which changed no accuracy.)
 
@@ -96,8 +96,9 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Return values ``M`` for two classes, positive for the second; otherwise ``M x K``.
 
-        For more classes the values are votes of the SVMs of all pairs, plus a number between -1/3
-        and 1/3 that increases with the sum of their values, as in scikit-learn's ``SVC``.
+        For more classes the values are votes of the SVMs of all pairs, as in scikit-learn's
+        ``SVC``. A number between -1/3 and 1/3 is added, which increases with the sum of their
+        values.
         """
         outputs = self._outputs(X)
         return outputs[:, 0] if len(self.classes_) == 2 else _votes(outputs, len(self.classes_))

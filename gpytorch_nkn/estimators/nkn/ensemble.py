@@ -193,14 +193,15 @@ class Ensemble:
         given = inputs, mean, (targets[0] - mean) ** 2 / variance, numbers
         constant = self.width_weights
         before = self.mixture(self.weights, means, variances).log_density(targets[0])
-        factors = NoiseScale.held_out(*given)
+        scale = NoiseScale(*given)
+        factors = scale.held_out
         self.width_weights = self._shares_of_widths(table, variances * factors)
         scaled = self.mixture(self.weights, means, variances * factors)
         gain = scaled.log_density(targets[0]) - before
         if gain.mean() <= _SURE * gain.std() / math.sqrt(len(gain)):
             self.width_weights = constant
             return np.ones(len(gain))
-        self.scale = NoiseScale(*given)
+        self.scale = scale
         return factors
 
     @property

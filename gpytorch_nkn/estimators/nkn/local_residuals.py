@@ -21,7 +21,7 @@ _ITERATIONS = 60
 _SEARCHED = 8  # largest number of columns in the search tree, which is slow for more
 _LEAST_SCALE = 0.05  # least weight of a column in distances, relative to the largest
 _MAX_ENTRIES = 40_000_000  # entries of the stored rows: 320 MB
-_CHUNK_ENTRIES = 4_000_000  # entries of covariances between neighbours at once
+_CHUNK_ENTRIES = 4_000_000  # entries of covariances between neighbours in memory
 _UNION = 4_000  # neighbours of all points of a joint distribution
 
 

@@ -147,12 +147,9 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 x[learned],
                 y[:, learned],
                 budget=session.part(),
-                restarts=self.restarts,
-                recipe=self.recipe,
                 seed=seed,
-                n_jobs=self.n_jobs,
-                progress=self.progress,
                 cat_dims=cat_dims,
+                **self._training,
                 make_model=ClassGP,
             )
         self._mix(results, labels[learned], np.bincount(labels))

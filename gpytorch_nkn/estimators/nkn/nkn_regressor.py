@@ -102,8 +102,8 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
 
     The noise is a mixture of Gaussians whose standard deviation is half to eight times the
     predicted one, with weights from held-out rows. From 100 rows on, a log-linear function of the
-    columns and of the prediction scales the noise, if it increases the log density of held-out rows
-    by 3 standard errors.
+    columns and of the prediction may scale the noise. It must increase the log density of held-out
+    rows by 3 standard errors.
 
     Args:
         structure: The networks: ``"auto"``, a name, a kernel over all columns, or a sequence of
@@ -160,9 +160,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
         y_transform_: The transform of the targets.
-        incomplete_rows_: Numbers of rows with missing values by their use: ``"noisy"`` (used in
-            predictions with additional noise), ``"omitted"``, or ``"imputed"`` (with expected
-            values in ``model_``, whose noise includes the imputation error).
+        incomplete_rows_: Numbers of rows with missing values by their use. ``"noisy"`` rows have
+            additional noise in predictions. ``"imputed"`` rows have expected values in ``model_``,
+            whose noise includes the imputation error. The others are ``"omitted"``.
         heteroscedastic_: Whether the noise depends on the inputs.
 
     Ctrl-C and the budget end the training; the best parameters so far are used.
@@ -312,12 +312,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                 inputs[few],
                 targets[..., few],
                 budget=session.part(1 - later / max(session.seconds_left, later, 1e-9)),
-                restarts=self.restarts,
-                recipe=self.recipe,
                 seed=seed,
-                n_jobs=self.n_jobs,
-                progress=self.progress,
                 cat_dims=cat_dims,
+                **self._training,
                 make_model=make_model,
             )
             for result in results.values() if len(few) < count else ():
@@ -417,20 +414,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     def predict(
         self,
         X: ArrayLike,
-        return_std: Literal[True],
-        return_cov: Literal[False] = ...,
+        return_std: bool = ...,
+        return_cov: bool = ...,
         *,
-        exposure: ArrayLike | None = ...,
-        observation_noise: bool = ...,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
-
-    @overload
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: Literal[False] = ...,
-        *,
-        return_cov: Literal[True],
         exposure: ArrayLike | None = ...,
         observation_noise: bool = ...,
     ) -> tuple[np.ndarray, np.ndarray]: ...
@@ -456,9 +442,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
 
         Returns:
             Mean ``M``, or mean and standard deviations or covariance, in units of the targets.
-            The mean is always of observations. With a transform, values of the process that are
-            more than a standard deviation beyond both the targets of the fit and the median are
-            clipped there, because tails of logarithms would dominate the moments.
+            The mean is always of observations. With a transform, the moments clip values of the
+            process more than a standard deviation beyond both the targets of the fit and the
+            median, because tails of logarithms would dominate.
 
         Raises:
             ValueError: Both ``return_std`` and ``return_cov`` are set, ``return_cov`` is set for
@@ -593,9 +579,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         """Weights ``R S`` of members and draws, and their means and variances ``R S x M``.
 
         Rows ``S x M x d`` differ between draws only where they have gaps. The last array
-        ``R S x M`` is the variance due to missing values: each draw becomes a Gaussian, such that
-        the moments of the mixture do not change, because a mixture of 8 points would exclude the
-        values between them.
+        ``R S x M`` is the variance due to missing values. Each draw becomes a Gaussian, because a
+        mixture of 8 points would exclude the values between them. The moments of the mixture do
+        not change.
         """
         ensemble, count = self._ensemble, len(drawn)
         once = np.concatenate([drawn[0, ~gaps], drawn[:, gaps].reshape(-1, drawn.shape[-1])])

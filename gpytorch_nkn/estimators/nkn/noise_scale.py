@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.linear_model import GammaRegressor
+from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -27,6 +28,9 @@ class NoiseScale:
         means: Held-out predictions ``N``.
         squares: Squared errors over their predicted variances ``N``.
         numbers: Mask ``d`` of numeric columns.
+
+    Attributes:
+        held_out: Factors ``N`` of the rows by cross-validation.
     """
 
     def __init__(
@@ -37,24 +41,14 @@ class NoiseScale:
         self._lower, self._upper = plain.min(0), plain.max(0)
         gamma = GammaRegressor(alpha=_PENALTY / len(means), solver="newton-cholesky")
         self._regressor = make_pipeline(StandardScaler(), gamma)
-        self._regressor.fit(self._features(inputs, means), np.clip(squares, 1e-12, _LARGEST))
+        given = self._features(inputs, means), np.clip(squares, 1e-12, _LARGEST)
+        folds = KFold(_FOLDS, shuffle=True, random_state=0)
+        self.held_out = cross_val_predict(self._regressor, *given, cv=folds).clip(*_LIMITS)
+        self._regressor.fit(*given)
 
     def __call__(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
         """Factors ``M`` of variances at rows ``M x d`` with predictions ``M``."""
         return np.clip(self._regressor.predict(self._features(inputs, means)), *_LIMITS)
-
-    @classmethod
-    def held_out(
-        cls, inputs: np.ndarray, means: np.ndarray, squares: np.ndarray, numbers: np.ndarray
-    ) -> np.ndarray:
-        """Factors ``N`` of held-out rows, by folds."""
-        factors = np.empty(len(means))
-        folds = np.random.default_rng(0).permutation(len(means)) % _FOLDS
-        for fold in range(_FOLDS):
-            own = folds == fold
-            learned = cls(inputs[~own], means[~own], squares[~own], numbers)
-            factors[own] = learned(inputs[own], means[own])
-        return factors
 
     def _plain(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
         return np.column_stack([inputs[:, self._numbers], means])

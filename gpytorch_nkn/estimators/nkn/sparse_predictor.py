@@ -19,7 +19,7 @@ from gpytorch_nkn.estimators.nkn.table_rows import ROWS_PER_POINT, TableRows
 
 __all__ = ["SparsePredictor", "sparse_predictors"]
 
-_CHUNK = 2000  # rows whose covariances with inducing points are computed at once
+_CHUNK = 2000  # rows whose covariances with inducing points are in memory
 _LOCAL_SHARE = 0.4  # fraction of the remaining time for the training of the local process
 _PROBE = 500  # rows at which the sensitivity to the columns is measured
 

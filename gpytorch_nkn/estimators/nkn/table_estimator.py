@@ -54,6 +54,11 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
     progress: bool
     model_: Any
 
+    @property
+    def _training(self) -> dict[str, Any]:
+        """Options of ``fit_in_stages``."""
+        return {name: getattr(self, name) for name in ("restarts", "recipe", "n_jobs", "progress")}
+
     def _check_parameters(self) -> list[str | Kernel]:
         self._check_training_options()
         return check_structures(self.structure)

@@ -54,8 +54,8 @@ class Gaps:
     def draw(self, rows: np.ndarray) -> np.ndarray:
         """Rows ``S x N x D`` with draws of the missing values, within the range of the fit.
 
-        All rows have the same normal draws in random order, so that the draws of a row do not
-        depend on other rows, and draws of different rows are independent.
+        All rows have the same normal draws in random order. Draws of a row do not depend on other
+        rows, and draws of different rows are independent.
         """
         rng = np.random.default_rng(self._seed)
         even = ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS)  # a Latin hypercube

@@ -24,7 +24,7 @@ from gpytorch.priors import GammaPrior, Prior
 from torch import Tensor
 
 from gpytorch_nkn.averaging import train_candidates
-from gpytorch_nkn.fit import FitResult, Recipe, Session, fit_in_stages, warn_user
+from gpytorch_nkn.fit import FitResult, Session, fit_in_stages, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_kernel, with_outputscale
 from gpytorch_nkn.layers import Linear, log_normal_prior
@@ -251,15 +251,12 @@ def train_structures(
     targets: Tensor,
     *,
     budget: float | None,
-    restarts: int,
-    recipe: Recipe | None,
     seed: int,
-    n_jobs: int,
-    progress: bool,
     cat_dims: Sequence[int] = (),
     make_model: Callable[[Tensor, Tensor, Kernel], ExactGP] = TableGP,
+    **options: Any,
 ) -> dict[str, FitResult]:
-    """Train a model of each structure on rows ``N x D``; see ``fit_in_stages`` for the options.
+    """Train a model of each structure on rows ``N x D``; ``options`` are of ``fit_in_stages``.
 
     Columns ``cat_dims`` are codes of categories; a given kernel receives them, too.
 
@@ -274,15 +271,8 @@ def train_structures(
     kernels = {name: _make_kernel(structure, inputs, cat_dims) for name, structure in named.items()}
 
     def train(_: None, name: str, seconds: float | None) -> FitResult:
-        return fit_in_stages(
-            make_model(inputs, targets, kernels[name]).to(inputs),
-            restarts=restarts,
-            recipe=recipe,
-            budget=seconds,
-            seed=seed,
-            n_jobs=n_jobs,
-            progress=progress,
-        )
+        model = make_model(inputs, targets, kernels[name]).to(inputs)
+        return fit_in_stages(model, budget=seconds, seed=seed, **options)
 
     session = Session(budget=budget, seed=seed, progress=False)
     trained = train_candidates(train, list(named), session)

@@ -100,13 +100,8 @@ def row_source(X: Any, y: Any) -> RowSource | None:
         raise ValueError(f"X must be N x D and y N, got shapes {X.shape} and {y.shape}.")
     if len(X) != len(y):
         raise ValueError(f"X and y must have equally many rows, got {len(X)} and {len(y)}.")
-    return RowSource(len(X), partial(_read_arrays, X, y))
-
-
-def _read_arrays(X: np.ndarray, y: np.ndarray) -> Iterator[Chunk]:
-    for start in range(0, len(X), _CHUNK_ROWS):
-        rows = slice(start, start + _CHUNK_ROWS)
-        yield np.asarray(X[rows]), y[rows]
+    parts = [slice(start, start + _CHUNK_ROWS) for start in range(0, len(X), _CHUNK_ROWS)]
+    return RowSource(len(X), lambda: ((np.asarray(X[rows]), y[rows]) for rows in parts))
 
 
 def _parquet_source(paths: Any, target: str) -> RowSource:
@@ -134,13 +129,8 @@ def _parquet_source(paths: Any, target: str) -> RowSource:
 def _read_parquet(data: Any, columns: Sequence[str], target: str) -> Iterator[Chunk]:
     for batch in data.to_batches(batch_size=_CHUNK_ROWS):
         if batch.num_rows:
-            inputs = [_values(batch.column(name)) for name in columns]
-            yield np.column_stack(inputs), _values(batch.column(target))
-
-
-def _values(column: Any) -> np.ndarray:
-    """Values of a column in float64, missing ones as NaN."""
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+            table = batch.to_pandas().astype(np.float64)  # missing values are NaN
+            yield table[columns].to_numpy(), table[target].to_numpy()
 
 
 class DrawnRows:
@@ -182,8 +172,8 @@ class TableRows:
             numbers = np.sort(rng.choice(count, min(_HELD_OUT, count // 20), replace=False))
             own = torch.from_numpy(numbers).to(targets.device)
             held_out = inputs[own], targets[own]
-        read = partial(_split, inputs, targets)
-        return cls(count - len(numbers), held_out, numbers, read)
+        parts = inputs.split(_CHUNK_ROWS), targets.split(_CHUNK_ROWS)
+        return cls(count - len(numbers), held_out, numbers, lambda: zip(*parts, strict=True))
 
     @classmethod
     def on_disk(
@@ -191,8 +181,8 @@ class TableRows:
     ) -> TableRows:
         """Rows of a source, standardised in chunks by a function of inputs and targets."""
         source, numbers = drawn.source, drawn.numbers
-        read = partial(_standardise, source, standardised)
-        return cls(source.num_rows - len(numbers), standardised(*drawn.held_out), numbers, read)
+        count, held_out = source.num_rows - len(numbers), standardised(*drawn.held_out)
+        return cls(count, held_out, numbers, lambda: (standardised(*c) for c in source.chunks()))
 
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs ``c x D`` and targets ``c`` without held-out rows."""
@@ -202,13 +192,3 @@ class TableRows:
             start += len(y)
             rows = torch.from_numpy(kept).to(y.device)
             yield x[rows], y[rows]
-
-
-def _split(inputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    return zip(inputs.split(_CHUNK_ROWS), targets.split(_CHUNK_ROWS), strict=True)
-
-
-def _standardise(
-    source: RowSource, standardised: Callable[..., tuple[Tensor, Tensor]]
-) -> Iterator[tuple[Tensor, Tensor]]:
-    return (standardised(x, y) for x, y in source.chunks())

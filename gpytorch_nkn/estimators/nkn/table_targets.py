@@ -44,9 +44,7 @@ class Targets:
         Raises:
             ValueError: The transform is not defined for a target, or targets are too large.
         """
-        if not transform.holds(y):
-            raise _no_value(transform, y)
-        scaled = transform.forward(y)
+        scaled = _forward(transform, y)
         offset, scale = offset_and_scale(scaled)
         low, middle, high = np.quantile(scaled, [0.25, 0.5, 0.75]).tolist()
         if robust and high > low:
@@ -55,9 +53,7 @@ class Targets:
 
     def standardised(self, y: np.ndarray) -> np.ndarray:
         """Transform and standardise targets ``N``."""
-        if not self.transform.holds(y):
-            raise _no_value(self.transform, y)
-        return (self.transform.forward(y) - self.offset) / self.scale
+        return (_forward(self.transform, y) - self.offset) / self.scale
 
     def log_density_of(self, standardised: np.ndarray, logs: np.ndarray) -> np.ndarray:
         """Log densities ``N`` per unit of the targets, from those per standardised unit."""
@@ -78,11 +74,13 @@ class Targets:
         return mixture.moments((lower, upper))
 
 
-def _no_value(transform: Transform, y: np.ndarray) -> ValueError:
-    return ValueError(
-        f"y_transform={transform.name!r} must be defined for all targets, got targets from "
-        f"{y.min():g} to {y.max():g}."
-    )
+def _forward(transform: Transform, y: np.ndarray) -> np.ndarray:
+    if not transform.holds(y):
+        raise ValueError(
+            f"y_transform={transform.name!r} must be defined for all targets, got targets from "
+            f"{y.min():g} to {y.max():g}."
+        )
+    return transform.forward(y)
 
 
 def candidates(
@@ -126,7 +124,6 @@ def choose_transform(
             restarts=1,
             recipe=recipe or _QUICK,
             seed=seed,
-            n_jobs=1,
             progress=False,
             **options,
         )
