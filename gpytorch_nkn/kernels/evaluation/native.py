@@ -38,7 +38,7 @@ def _library() -> ctypes.CDLL | None:
     for path in sorted(Path(__file__).parent.glob("_native*")):
         try:
             library = ctypes.CDLL(str(path))
-            library.nkn_fill, library.nkn_pull_back  # noqa: B018, raises if missing
+            library.nkn_fill, library.nkn_vjp  # noqa: B018, raises if missing
             library.nkn_instruction_set.restype = ctypes.c_char_p
             if not sources or library.nkn_version() == version:
                 return library
@@ -166,7 +166,7 @@ class NativeEvaluator:
             of_theta = torch.zeros_like(self._theta)
             of_x1 = torch.zeros_like(self._x1) if self._with_inputs else None
             of_x2t = torch.zeros_like(self._x2t) if self._with_inputs else None
-            library.nkn_pull_back(  # type: ignore[union-attr]
+            library.nkn_vjp(  # type: ignore[union-attr]
                 *self._arguments(block),
                 *_matrices(weights, block),
                 _pointer(solution),

@@ -1,26 +1,26 @@
 // Native evaluation of a Neural Kernel Network: entries k(x, x') of its kernel matrix, and the
-// gradient of a weighted sum of them (the pull-back of a weight matrix). A shared library with a C
-// interface for ctypes; the compiled code keeps no state, so threads may call it at the same time.
+// gradient of their weighted sum (vector-Jacobian product, vjp). The shared library has a C
+// interface for ctypes. It keeps no state, so several threads may call it at once.
 //
-// The network comes as integers and numbers:
-//   program    P primitives, L layers, input dimension d, length of theta, number of constants,
-//              number of the layer that sees the primitives behind the layer before it, or -1,
-//              number F of the factors of all primitives;
-//              then 7 integers by factor: kind, number of columns, where in `program` the column
-//                numbers stand, offset in theta, 1 for parameters by column or 0 for shared ones,
-//                index in theta of an output scale or -1, number of the primitive whose factor it
-//                is (in ascending order; most have one);
-//              then 7 integers by layer: kind, in, out, offset, offset of the bias in theta or -1,
-//                count, 0; then the column numbers.
-//   theta      the parameters; a primitive's stand one after the other, each by column or shared:
+// Integers and floating-point numbers describe the network:
+//   program    number P of primitives, number L of layers, input dimension d, length of theta,
+//              number of constants, index of the layer that also receives the primitives (or -1),
+//              number F of factors of all primitives;
+//              then 7 integers per factor: kind, number of columns, position of the column indices
+//                in `program`, offset in theta, 1 for one parameter per column or 0 for a shared
+//                one, index of an output scale in theta or -1, index of the primitive that contains
+//                the factor (in ascending order; most primitives have one factor);
+//              then 7 integers per layer: kind, inputs, outputs, offset, offset of the bias in
+//                theta or -1, count, 0; then the column indices.
+//   theta      parameters; those of a factor are adjacent, each per column or shared:
 //              RBF, MATERN: l; RATIONAL_QUADRATIC: alpha, l; PERIODIC: l, p; LINEAR: v;
 //              CENTERED_LINEAR: v, c; ZERO_MEAN_PERIODIC: l, p, A; SPECTRAL_COMPONENT: l, mu;
 //              WIENER, INTEGRATED_WIENER: o, u; DAMPED_TREND: o, u, l;
 //              STEP_BEFORE, STEP_AFTER: l, w; CATEGORICAL: l.
-//              DENSE layers have their weights (out x in) at `offset`, and a bias or none.
+//              DENSE layers have weights (outputs x inputs) at `offset`, with or without a bias.
 //   constants  POLYNOMIAL layers have `count` coefficients at `offset`, constant term first;
-//              PRODUCT layers the sizes of their groups.
-// The kinds are listed in native_plan.h.
+//              PRODUCT layers have the sizes of their groups.
+// native_plan.h lists the kinds.
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +33,7 @@
 #include "native_plan.h"
 
 #if !defined(__GNUC__)
-#error "written for the vector extensions of GCC and Clang"
+#error "The code needs the vector extensions of GCC or Clang."
 #endif
 
 #if defined(__x86_64__) && !defined(__clang__)
@@ -102,7 +102,7 @@ InstructionSet instruction_set() {
 constexpr int HEADER_SIZE = 7;
 constexpr int RECORD_SIZE = 7;
 
-// Builds the plan of a request and owns what it points to.
+// Builds the plan of a request, and owns the memory to which the plan points.
 class Builder {
 public:
     explicit Builder(const Request& request) : request_(request) {
@@ -130,7 +130,7 @@ public:
     }
 
 private:
-    // The gradient of theta[index] is `factor` times the sum in the slot.
+    // The gradient with respect to theta[index] is `factor` times the sum in the slot.
     struct Slot {
         int32_t index;
         double factor;
@@ -142,7 +142,7 @@ private:
 
     const int32_t* layer_record(int l) const { return factor_record(plan_.num_factors + l); }
 
-    // The primitive of a factor; -1 before the first and behind the last.
+    // The index of a factor's primitive; -1 before the first and after the last factor.
     int32_t unit_of(int f) const {
         return f < 0 || f >= plan_.num_factors ? -1 : factor_record(f)[6];
     }
@@ -158,7 +158,8 @@ private:
         return static_cast<int32_t>(slots_.size()) - 1;
     }
 
-    // Values of all units: the primitives come first, with what a layer sees in front of them.
+    // Rows for values of all units. Primitives come first, after any units that precede them in the
+    // input of the layer that also receives the primitives.
     void plan_unit_rows() {
         const int32_t num_primitives = plan_.num_primitives, skip = plan_.skip_layer;
         int32_t widest = num_primitives;
@@ -276,7 +277,7 @@ private:
         return terms;
     }
 
-    // The factors of the slots are those that the loops of native_tile.inl leave out.
+    // The factors of slots are constants that the loops of native_tile.inl omit.
     void set_coefficients(Term& term, int32_t kind, int32_t index_a, int32_t index_b,
                           int32_t num_terms) {
         const double a = request_.theta[index_a];
@@ -378,7 +379,7 @@ private:
         const size_t rows = static_cast<size_t>(num_rows_) * CHUNK;
         const size_t slots = slots_.size() * LANES;
         const size_t size = rows + slots + TILE_ROWS * CHUNK + ALIGNMENT / sizeof(double);
-        memory_.reset(new double[size]);  // not set to zero: short calls would notice
+        memory_.reset(new double[size]);  // without zeros, which would slow down short calls
         const size_t misaligned = reinterpret_cast<uintptr_t>(memory_.get()) % ALIGNMENT;
         plan_.workspace = memory_.get() + (ALIGNMENT - misaligned) / sizeof(double);
         plan_.slots = plan_.workspace + rows;
@@ -402,7 +403,7 @@ private:
     std::unique_ptr<double[]> memory_;
 };
 
-// The request for one of the matrices.
+// The request for one matrix of a batch.
 Request only(Request request, int64_t matrix) {
     request.batch = 1;
     request.theta += matrix * request.theta_step;
@@ -435,19 +436,19 @@ void serve(const Request& request) {
 
 #define NKN_EXPORT extern "C" __attribute__((visibility("default")))
 
-// A checksum of the sources, by which a library that was built from others is known.
+// Checksum of the sources, which identifies a library that was built from other sources.
 #if !defined(NKN_VERSION)
 #define NKN_VERSION 0
 #endif
 NKN_EXPORT int32_t nkn_version() noexcept { return NKN_VERSION; }
 
-// "avx512", "avx2" or "baseline": the code chosen for this machine.
+// The instruction set chosen for this machine: "avx512", "avx2" or "baseline".
 NKN_EXPORT const char* nkn_instruction_set() noexcept { return nkn::instruction_set().name; }
 
-// Rows row_begin to row_end of `batch` kernel matrices of x1 (n1 x d) and x2 (given transposed:
-// d x n2), into the same rows of `out` (leading dimension ld); lower: only columns up to the
-// diagonal. Each step leads from what belongs to one matrix to what belongs to the next, and is 0
-// where all of them share theta, x1 or x2.
+// Writes rows row_begin to row_end of `batch` kernel matrices of x1 (n1 x d) and x2 (transposed:
+// d x n2) into the same rows of `out` (leading dimension ld). With `lower`, only columns up to the
+// diagonal are written. Steps are offsets between matrices of the batch, 0 if all matrices share
+// theta, x1 or x2.
 NKN_EXPORT void nkn_fill(const int32_t* program, const double* constants, const double* theta,
                          int64_t theta_step, const double* x1, int64_t x1_step, const double* x2t,
                          int64_t x2_step, int64_t batch, int64_t n1, int64_t n2, int32_t lower,
@@ -475,17 +476,16 @@ NKN_EXPORT void nkn_fill(const int32_t* program, const double* constants, const 
 }
 
 // Adds the gradient of sum_ij w_ij k_ij, over the same entries, to d_theta, d_x1 and d_x2t, which
-// are laid out as theta, x1 and x2t (the latter two may be null). Weights: all entries
-// w = weights, or for `lower`
-//   alpha == null:  w_ij = weights_ij + weights_ji, weights_ii on the diagonal;
-//   otherwise:      w_ij = weights_ij - alpha_i alpha_j, half of that on the diagonal.
-NKN_EXPORT void nkn_pull_back(const int32_t* program, const double* constants,
-                              const double* theta, int64_t theta_step, const double* x1,
-                              int64_t x1_step, const double* x2t, int64_t x2_step, int64_t batch,
-                              int64_t n1, int64_t n2, int32_t lower, int64_t row_begin,
-                              int64_t row_end, const double* weights, int64_t ld, int64_t step,
-                              const double* alpha, double* d_theta, double* d_x1,
-                              double* d_x2t) noexcept {
+// have the layouts of theta, x1 and x2t (d_x1 and d_x2t may be null). The weights w are `weights`
+// or, with `lower`,
+//   alpha == null:  w_ij = weights_ij + weights_ji, and weights_ii on the diagonal;
+//   otherwise:      w_ij = weights_ij - alpha_i alpha_j, and half of it on the diagonal.
+NKN_EXPORT void nkn_vjp(const int32_t* program, const double* constants, const double* theta,
+                        int64_t theta_step, const double* x1, int64_t x1_step, const double* x2t,
+                        int64_t x2_step, int64_t batch, int64_t n1, int64_t n2, int32_t lower,
+                        int64_t row_begin, int64_t row_end, const double* weights, int64_t ld,
+                        int64_t step, const double* alpha, double* d_theta, double* d_x1,
+                        double* d_x2t) noexcept {
     nkn::Request request{};
     request.program = program;
     request.constants = constants;

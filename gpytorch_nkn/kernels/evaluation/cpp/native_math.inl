@@ -1,6 +1,6 @@
 // Vectors of double and branch-free elementary functions on them, for one instruction set.
-// native.cpp includes this file once per set, inside a namespace and a target of its own, with
-// NKN_WIDTH (numbers in a vector) and, for x86 extensions, NKN_AVX512 or NKN_AVX2 defined.
+// native.cpp includes this file once per instruction set, in separate namespaces and targets. It
+// defines NKN_WIDTH (numbers in a vector) and, for x86 extensions, NKN_AVX512 or NKN_AVX2.
 
 constexpr int WIDTH = NKN_WIDTH;
 
@@ -13,20 +13,20 @@ NKN_INLINE Vec load(const double* p) { return *reinterpret_cast<const Vec*>(p); 
 NKN_INLINE void store(double* p, Vec x) { *reinterpret_cast<Vec*>(p) = x; }
 NKN_INLINE Vec broadcast(double x) { return x - Vec{}; }
 
-// Adding and subtracting it rounds to an integer, which then stands in the lowest bits of the sum.
+// Adding and subtracting this number rounds to an integer; the lowest bits of the sum contain it.
 constexpr double SHIFTER = 0x1.8p52;
 constexpr uint64_t ONE_BITS = 0x3ff0000000000000;
 constexpr uint64_t MAGNITUDE_BITS = 0x7fffffffffffffff;
 
 #if defined(NKN_AVX512)
-// The unmasked intrinsics are the same instructions, but make GCC warn of uninitialized values.
+// With the unmasked intrinsics, GCC warns about uninitialised values.
 constexpr __mmask8 ALL_LANES = 0xff;
 #endif
 
 NKN_INLINE Vec from_bits(Bits x) { return (Vec)x; }
 NKN_INLINE Bits to_bits(Vec x) { return (Bits)x; }
 
-// Keep x where it is not a number.
+// Return the maximum of x and a bound; NaN remains NaN.
 NKN_INLINE Vec at_least(double bound, Vec x) {
 #if defined(NKN_AVX512)
     return (Vec)_mm512_maskz_max_pd(ALL_LANES, (__m512d)broadcast(bound), (__m512d)x);
@@ -68,11 +68,11 @@ NKN_INLINE Vec nearest_integer(Vec x) {
 #else
     const Vec rounded = (x + SHIFTER) - SHIFTER;
     const Vec magnitude = from_bits(to_bits(x) & MAGNITUDE_BITS);
-    return magnitude < 0x1p51 ? rounded : x;  // larger ones: integers for all that matters here
+    return magnitude < 0x1p51 ? rounded : x;  // larger numbers are treated as integers
 #endif
 }
 
-// x 2^n for an integer n of magnitude below 2100; two factors, as 2^n itself may not be normal.
+// x 2^n for an integer n of magnitude below 2100, by two factors because 2^n may not be normal.
 NKN_INLINE Vec scale_by_power(Vec x, Vec n) {
 #if defined(NKN_AVX512)
     return (Vec)_mm512_maskz_scalef_pd(ALL_LANES, (__m512d)x, (__m512d)n);
@@ -85,7 +85,7 @@ NKN_INLINE Vec scale_by_power(Vec x, Vec n) {
 #endif
 }
 
-// 1 / x to about 1 ulp, for x neither tiny nor huge.
+// 1 / x with an error of about 1 ulp, if x is neither tiny nor huge.
 NKN_INLINE Vec reciprocal(Vec x) {
 #if defined(NKN_AVX512)
     Vec inverse = (Vec)_mm512_maskz_rcp14_pd(ALL_LANES, (__m512d)x);
@@ -97,7 +97,7 @@ NKN_INLINE Vec reciprocal(Vec x) {
 #endif
 }
 
-// exp(x) = 2^power (1 + fraction), the fraction accurate relative to itself; |x| <= 1400.
+// exp(x) = 2^power (1 + fraction) with a small relative error of the fraction, for |x| <= 1400.
 struct Exponential {
     Vec power, fraction;
 };
@@ -126,7 +126,7 @@ alignas(64) constexpr double SIXTEENTHS[16] = {
     0x1.ae89f995ad3adp+0, 0x1.c199bdd85529cp+0, 0x1.d5818dcfba487p+0, 0x1.ea4afa2a490dap+0,
 };
 
-// With sixteenths of a power of two from registers the polynomial is half as long.
+// With a table of sixteenths of powers of two, the polynomial needs half as many terms.
 NKN_INLINE Vec bounded_exponential(Vec x) {
     const Vec shifted = x * 0x1.71547652b82fep+4 + SHIFTER;
     const Vec n = shifted - SHIFTER;
@@ -156,7 +156,7 @@ NKN_INLINE Vec exponential(Vec x) {
     return bounded_exponential(at_most(HIGHEST_EXPONENT, at_least(LOWEST_EXPONENT, x)));
 }
 
-// exp(x) for x that are not positive (or at most 1400)
+// exp(x) for x of at most 1400, usually negative
 NKN_INLINE Vec decay(Vec x) { return bounded_exponential(at_least(LOWEST_EXPONENT, x)); }
 
 // exp(x) - 1 for the same x as decay
@@ -199,7 +199,7 @@ NKN_INLINE Vec sine_of_half_turns(Vec t) {
     p = p * w - 0x1.32d2cce62adb9p-1;
     p = p * w + 0x1.466bc6775aad6p+1;
     p = p * w - 0x1.4abbce625be53p+2;
-    // pi = 2 + (pi - 2): with 2 t, which is exact, apart the error is smaller
+    // pi t = 2 t + (pi - 2) t, where 2 t is exact, has a smaller error
     return t * (p * w + 0x1.243f6a8885a31p+0) + (t + t);
 }
 

@@ -1,8 +1,8 @@
-// Evaluation of a network and its gradient by chunks of matrix entries, for one instruction set:
-// included by native.cpp as native_math.inl is. No standard-library templates here, see
-// native_plan.h.
+// Evaluation of a network and its gradient by chunks of matrix entries, for one instruction set.
+// native.cpp includes this file like native_math.inl. Do not use standard-library templates here,
+// see native_plan.h.
 
-// Vectors of a row that a kernel of the dense layers works on at once, as the registers allow.
+// Number of vectors of a row that loops of dense layers process together, limited by registers.
 constexpr int SPAN = WIDTH == 8 ? 4 : 2;
 constexpr int OUTER_IN = WIDTH == 8 ? 4 : 2;
 constexpr int BLOCK = 8 * WIDTH < CHUNK ? 8 * WIDTH : CHUNK;
@@ -251,7 +251,7 @@ static void sum_centered_terms(const Plan& plan, const Primitive& primitive, dou
     }
 }
 
-// out = sum over the terms of a sin^2(pi b (x - x')); saves sin^2 and sin cos by term
+// out = sum over the terms of a sin^2(pi b (x - x')); saves sin^2 and sin cos of each term
 template <bool GRADIENT>
 NKN_INLINE void sum_periodic_terms(const Plan& plan, const Primitive& primitive, double* saved,
                                    double* out) {
@@ -273,8 +273,8 @@ NKN_INLINE void sum_periodic_terms(const Plan& plan, const Primitive& primitive,
     }
 }
 
-// exp(-r^2 / 2) cos(2 pi t), with t the sum over the terms of b (x - x'); saves minus the derivative
-// with regard to the phase 2 pi t
+// exp(-r^2 / 2) cos(2 pi t), with t the sum over the terms of b (x - x'); saves the negative
+// derivative with respect to the phase 2 pi t
 template <bool GRADIENT>
 NKN_INLINE void spectral_values(const Plan& plan, const Primitive& primitive, double* saved,
                                 double* out) {
@@ -303,14 +303,14 @@ NKN_INLINE void spectral_values(const Plan& plan, const Primitive& primitive, do
     }
 }
 
-// Covariance of a walk at the times a and b since its origin, and its derivative by a; times ahead
-// of the origin are zero, those of DAMPED_TREND in lengthscales. What is not a number stays so.
+// Covariance of a walk at times a and b since its origin, and its derivative with respect to a.
+// Times before the origin are zero; times of DAMPED_TREND are in lengthscales. NaN remains NaN.
 NKN_INLINE Vec earlier(Vec a, Vec b) {
     const Vec early = a <= b ? a : b;
     return a != a ? a : early;
 }
 
-// x - e - e^2 / 2 with e = 1 - exp(-x), as a series where that cancels
+// x - e - e^2 / 2 with e = 1 - exp(-x), by a series where cancellation would lose digits
 NKN_INLINE Vec damped_variance(Vec x, Vec settled) {
     constexpr double SERIES[] = {  // highest power first
         2.1549737648205952e-12, -2.0472094573725967e-11, 1.8424603970627936e-10,
@@ -359,7 +359,7 @@ NKN_INLINE void walk_values(const Plan& plan, const Primitive& primitive, double
     }
 }
 
-// Distance from a step in widths, bounded so that a flat end has the slope zero.
+// Distance from a step in widths, bounded so that the slope far from the step is zero.
 NKN_INLINE Vec step_distance(Vec apart, double rate) {
     constexpr double FAR = 700.0;
     const Vec distance = rate * apart;
@@ -383,14 +383,14 @@ NKN_INLINE void step_values(const Plan& plan, const Primitive& primitive, double
     }
 }
 
-// One where codes differ, NaN where one of them is not finite
+// 1 if two codes differ, else 0; NaN if a code is not finite
 NKN_INLINE Vec differ(const Plan& plan, const Term& term, int v) {
     const Vec delta = load(plan.workspace + (plan.left + term.column) * CHUNK + v) -
                       load(plan.workspace + (plan.right + term.column) * CHUNK + v);
     return 0.0 * delta + (delta == 0.0 ? Vec{} : broadcast(1.0));
 }
 
-// out = sum over the terms of a where codes differ
+// out = sum of a over the terms whose codes differ
 NKN_INLINE void sum_differences(const Plan& plan, const Primitive& primitive, double* out) {
     for (int v = 0; v < CHUNK; v += WIDTH) {
         Vec sum{};
@@ -400,8 +400,9 @@ NKN_INLINE void sum_differences(const Plan& plan, const Primitive& primitive, do
     }
 }
 
-// The next ones turn a row of exponents or r^2 into values and save what the gradient needs:
-// the Materns their derivative with regard to r^2, the rational quadratic log(1 + z) and z.
+// The following functions turn a row of exponents or r^2 into values. They save values for the
+// gradient: Matern kernels the derivative with respect to r^2, the rational quadratic kernel
+// log(1 + z) and z.
 
 NKN_INLINE void decay_values(double* row) {
     for (int v = 0; v < CHUNK; v += WIDTH) store(row + v, decay(load(row + v)));
@@ -549,7 +550,7 @@ NKN_INLINE void periodic_backward(const Plan& plan, const Primitive& primitive,
     }
 }
 
-// d: adjoints of r^2; d_phase: minus those of the phase
+// d: adjoints of r^2; d_phase: negative adjoints of the phase
 template <bool INPUTS>
 NKN_INLINE void spectral_backward(const Plan& plan, const Primitive& primitive, const double* d,
                                   const double* d_phase) {
@@ -671,7 +672,7 @@ NKN_INLINE void step_backward(const Plan& plan, const Primitive& primitive, cons
     add_to_slot(plan.slots + term.slot_b * LANES, sum_b);
 }
 
-// d: adjoints of the exponent; codes have no gradient
+// d: adjoints of the exponent; codes have no gradients
 NKN_INLINE void differences_backward(const Plan& plan, const Primitive& primitive,
                                      const double* d) {
     for (int t = 0; t < primitive.num_terms; ++t) {
@@ -682,7 +683,7 @@ NKN_INLINE void differences_backward(const Plan& plan, const Primitive& primitiv
     }
 }
 
-// The next ones turn adjoints of values into adjoints of r^2 or of the exponent.
+// The following functions turn adjoints of values into adjoints of r^2 or of the exponent.
 
 NKN_INLINE void rbf_adjoints(const double* value, double* d) {
     for (int v = 0; v < CHUNK; v += WIDTH) store(d + v, -0.5 * load(d + v) * load(value + v));
@@ -770,7 +771,7 @@ static void primitive_backward(const Plan& plan, const Primitive& primitive, dou
     }
 }
 
-// A factor of several enters the value of its primitive.
+// Multiply the value of a primitive by one of its factors.
 static void multiply_factor(const Plan& plan, const Primitive& factor) {
     const double* value = plan.workspace + factor.value_row * CHUNK;
     double* product = plan.workspace + (plan.primitive_row + factor.unit) * CHUNK;
@@ -780,7 +781,7 @@ static void multiply_factor(const Plan& plan, const Primitive& factor) {
         multiply_into(value, product);
 }
 
-// d: adjoints of the primitive, which stay for its other factors
+// d: adjoints of the primitive, which are kept for its other factors
 template <bool INPUTS>
 static void factor_backward(const Plan& plan, int f, const double* d) {
     const Primitive& factor = plan.factors[f];
@@ -796,10 +797,10 @@ static void factor_backward(const Plan& plan, int f, const double* d) {
 
 // ----------------------------------------------------------------------------------------- chunk
 
-// What is computed: values, the gradient of the parameters, or that of the inputs as well.
+// Whether to compute values, gradients of parameters, or gradients of parameters and inputs.
 enum Mode { VALUES, PARAMETERS, ALL };
 
-// Neighbouring entries of one row of the matrix that stand in the chunk from `offset` on.
+// Adjacent entries of one matrix row, stored in the chunk from `offset` on.
 struct Run {
     int64_t matrix, row, column;
     int offset, count;
@@ -843,7 +844,7 @@ static void start_column_gradients(const Plan& plan) {
     }
 }
 
-// Bring the gradients of differences, squares and products to x (d_left) and x' (d_right).
+// Add gradients of differences, squares and products to gradients of x (d_left) and x' (d_right).
 static void combine_column_gradients(const Plan& plan, int c, double* d_left, double* d_right) {
     const Column column = plan.columns[c];
     const double* left = plan.workspace + (plan.left + c) * CHUNK;
@@ -872,7 +873,7 @@ static void combine_column_gradients(const Plan& plan, int c, double* d_left, do
 }
 
 static void scatter_inputs(const Request& request, const Plan& plan, const Chunk& chunk) {
-    // The adjoints of the units are not needed any more.
+    // reuse the rows of the units' adjoints, which are no longer needed
     double* d_left = plan.workspace + plan.adjoint_rows[0] * CHUNK;
     double* d_right = plan.workspace + plan.adjoint_rows[1] * CHUNK;
     for (int c = 0; c < plan.num_columns; ++c) {
@@ -947,7 +948,7 @@ static void process(const Request& request, const Plan& plan, const Chunk& chunk
 
 // --------------------------------------------------------------------------------------- packing
 
-// Weights of the entries (row, begin), ..., of which `transposed` holds those mirrored.
+// Weights of the entries (row, begin), ...; `transposed` contains weights of the mirrored entries.
 NKN_INLINE void pack_weights(const Request& request, const double* transposed, int64_t matrix,
                              int64_t row, int64_t begin, int count, double* target) {
     const double* weights = request.weights + matrix * request.step + row * request.ld + begin;
@@ -979,7 +980,7 @@ NKN_INLINE void pack_columns(const Request& request, const Plan& plan, int64_t m
     }
 }
 
-// Fill what is free in the chunk by repeating its first entry, with weight zero.
+// Fill the rest of the chunk with copies of its first entry of weight zero.
 template <Mode MODE>
 static void pad(const Plan& plan, const Chunk& chunk) {
     for (int c = 0; c < plan.num_columns; ++c) {
@@ -995,7 +996,7 @@ static void pad(const Plan& plan, const Chunk& chunk) {
             plan.workspace[plan.weight_row * CHUNK + k] = 0.0;
 }
 
-// Enter `count` entries of a matrix from (row, column) on into the chunk.
+// Append `count` entries of a matrix, from (row, column) on, to the chunk.
 template <Mode MODE>
 NKN_INLINE void pack(const Request& request, const Plan& plan, Chunk& chunk, int64_t matrix,
                      int64_t row, int64_t column, int count, const double* transposed) {
@@ -1022,7 +1023,7 @@ static void add_entries(const Request& request, const Plan& plan, Chunk& chunk, 
     }
 }
 
-// Full rows of tiles need not wait: packed between others they would be cut in two.
+// Process a full row of a tile at once; in an incomplete chunk it would be split in two.
 template <Mode MODE>
 static void process_full_row(const Request& request, const Plan& plan, int64_t matrix,
                              int64_t row, int64_t column, const double* transposed) {
@@ -1042,7 +1043,7 @@ static void transpose_weights(const Request& request, int64_t matrix, int64_t to
     }
 }
 
-// `rest` collects the ends of rows, those of one matrix and the next together.
+// `rest` collects ends of rows, across matrices of the batch.
 template <Mode MODE>
 static void run_matrix(const Request& request, const Plan& plan, const Plan& other, Chunk& rest,
                        int64_t matrix) {
