@@ -13,7 +13,7 @@ class SmallGP(gpytorch.models.ExactGP):
         self.mean_module = gpytorch.means.ConstantMean()
         self.covar_module = kernel
         if x is not None:
-            self.to((x[0] if isinstance(x, tuple) else x).device)
+            self.to((x[0] if isinstance(x, tuple | list) else x).device)
 
     def forward(self, x):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
