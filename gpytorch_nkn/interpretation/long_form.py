@@ -186,46 +186,35 @@ def _noise(likelihood: Likelihood, values: list[int]) -> Tensor:
 def _units(model: ExactGP, column: int, values: list[int], offset: float, scale: float) -> Units:
     width = model.train_inputs[0].size(-1)
     x_offset, x_scale, affine = affine_inputs(model.train(), width)
-    names = list(Units.plain(max(width, column + 1)).names)
-    if column == width:
-        names = [*Units.plain(width).names, ""]
-        x_offset, x_scale = np.append(x_offset, 0.0), np.append(x_scale, 1.0)
-    names[column] = "task"
-    x_offset[column], x_scale[column] = 0.0, 1.0
+    size = max(width, column + 1)
+    names = [*Units.plain(width).names, "task"][:size]
+    x_offset, x_scale = np.append(x_offset, 0.0)[:size], np.append(x_scale, 1.0)[:size]
+    names[column], x_offset[column], x_scale[column] = "task", 0.0, 1.0
     codes = {column: {float(value): f"{value}" for value in values}}
     return Units(x_offset, x_scale, offset, scale, tuple(names), affine=affine, categories=codes)
 
 
 def _converted(kernel: Kernel, beside: Tensor, column: int, factors: Tensor) -> Kernel:
     """Kernel over inputs with a column of the task, whose outputs are scaled by factors ``T``."""
+    if isinstance(kernel, LCMKernel):
+        kernel = AdditiveKernel(*kernel.covar_module_list)
+    if isinstance(kernel, MultitaskKernel):
+        kernel = ProductKernel(kernel.data_covar_module, kernel.task_covar_module)
     if isinstance(kernel, IndexKernel):
         return _index_kernel(kernel, column, factors)
-    if isinstance(kernel, MultitaskKernel):
-        return ProductKernel(
-            _over(kernel.data_covar_module, beside),
-            _index_kernel(kernel.task_covar_module, column, factors),
-        )
-    parts = None
-    if isinstance(kernel, LCMKernel):
-        parts = kernel.covar_module_list
-    elif isinstance(kernel, AdditiveKernel):
-        parts = kernel.kernels
-    if parts is not None and all(map(_has_tasks, parts)):
-        return AdditiveKernel(*(_converted(part, beside, column, factors) for part in parts))
-    if isinstance(kernel, ProductKernel) and sum(map(_has_tasks, kernel.kernels)) == 1:
-        return ProductKernel(
-            *(
-                _converted(part, beside, column, factors)
-                if _has_tasks(part)
-                else _over(part, beside)
-                for part in kernel.kernels
-            )
-        )
-    if isinstance(kernel, ScaleKernel) and _has_tasks(kernel):
+    if not _has_tasks(kernel):
+        own = deepcopy(kernel)
+        own.active_dims = beside if own.active_dims is None else own.active_dims
+        return own
+    if isinstance(kernel, ScaleKernel):
         scaled = deepcopy(kernel)
         scaled.base_kernel = _converted(kernel.base_kernel, beside, column, factors)
         scaled.active_dims = None
         return scaled
+    is_sum = isinstance(kernel, AdditiveKernel)
+    if is_sum or (isinstance(kernel, ProductKernel) and sum(map(_has_tasks, kernel.kernels)) == 1):
+        parts = [_converted(part, beside, column, factors) for part in kernel.kernels]
+        return AdditiveKernel(*parts) if is_sum else ProductKernel(*parts)
     raise NotImplementedError(
         "Expected sums of products of a kernel of the inputs and one of the tasks (IndexKernel, "
         f"MultitaskKernel, LCMKernel), got {type(kernel).__name__}."
@@ -234,13 +223,6 @@ def _converted(kernel: Kernel, beside: Tensor, column: int, factors: Tensor) -> 
 
 def _has_tasks(kernel: Kernel) -> bool:
     return any(isinstance(part, IndexKernel | MultitaskKernel) for part in kernel.modules())
-
-
-def _over(kernel: Kernel, columns: Tensor) -> Kernel:
-    kernel = deepcopy(kernel)
-    if kernel.active_dims is None:
-        kernel.active_dims = columns
-    return kernel
 
 
 def _index_kernel(kernel: IndexKernel, column: int, factors: Tensor) -> IndexKernel:

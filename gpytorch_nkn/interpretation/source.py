@@ -176,10 +176,8 @@ class FittedGP:
 def source_of(model: Any, x: Any = None) -> Source:
     """Return the kernel of a kernel, model or estimator, and inputs to average over."""
     if isinstance(model, Kernel):
-        inputs = None
-        if x is not None:
-            inputs = _as_inputs(x, next(model.parameters(), torch.zeros(1, dtype=torch.float64)))
-        return Source(model, inputs, None)
+        like = next(model.parameters(), torch.zeros(1, dtype=torch.float64))
+        return Source(model, None if x is None else _as_inputs(x, like), None)
     estimator, model = _unwrap(model)
     with evaluating(model), torch.no_grad():
         kernel, inputs = _kernel_of(model), model.train_inputs[0].detach()

@@ -87,9 +87,7 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
                 curve = curve * correlation(factor)
             elif role_of(factor) == "linear":
                 degree += 1
-            elif role_of(factor) == "step":
-                continue
-            else:
+            elif role_of(factor) != "step":
                 others.append(name_of(factor))
         seen = sorted({p for p in periods if p >= 2 * geometry.step})
         if any(p < 2 * geometry.step for p in periods):  # aliased, so no visible cycle

@@ -358,10 +358,9 @@ def _covariates(term: Term) -> frozenset[int]:
 
 
 def _role_name(role: Role, gp: FittedGP) -> str:
-    name = {"variation": "smooth variation"}.get(role.kind, role.kind)
     if role.period is not None:
-        name = f"cycle of {gp.units.length(torch.tensor(role.period, dtype=torch.float64))}"
-    return name
+        return f"cycle of {gp.units.length(torch.tensor(role.period, dtype=torch.float64))}"
+    return "smooth variation" if role.kind == "variation" else role.kind
 
 
 def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:

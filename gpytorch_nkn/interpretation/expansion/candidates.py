@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import torch
 from gpytorch.kernels import (
     AdditiveKernel,
-    ConstantKernel,
     Kernel,
     LinearKernel,
     ProductKernel,
@@ -22,7 +22,12 @@ from torch import Tensor
 
 from gpytorch_nkn.interpretation.expansion.expand import expand_source
 from gpytorch_nkn.interpretation.expansion.factors import columns_of, name_of
-from gpytorch_nkn.interpretation.expansion.terms import Term, evaluate_groups, group_terms
+from gpytorch_nkn.interpretation.expansion.terms import (
+    Term,
+    constant_kernel,
+    evaluate_groups,
+    group_terms,
+)
 from gpytorch_nkn.interpretation.source import FittedGP
 from gpytorch_nkn.kernels import NeuralKernelNetwork, own_spec, role_of, spec_of
 from gpytorch_nkn.layers import Layer, Linear, Product
@@ -101,9 +106,7 @@ def stock_sum(parts: Sequence[Part], like: Tensor) -> Kernel:
 
 def _stock_product(part: Part) -> Kernel:
     if not part.factors:
-        constant = ConstantKernel().double()
-        constant.constant = torch.tensor([part.weight], dtype=torch.float64)
-        return constant
+        return constant_kernel(part.weight)
     factors = [deepcopy(factor) for factor in part.factors]
     if len(factors) == 1 and isinstance(factors[0], LinearKernel):  # its variance is the weight
         linear = factors[0]
@@ -121,8 +124,7 @@ def as_network(parts: Sequence[Part], like: Tensor) -> NeuralKernelNetwork:
 
     Networks are several times as fast as GPyTorch's sums and products.
     """
-    one = ConstantKernel().to(like)
-    one.constant = torch.ones(1).to(like)
+    one: Any = constant_kernel(1.0).to(like)
     one.raw_constant.requires_grad_(False)
     groups = [part.factors or (one,) for part in parts]
     primitives = [deepcopy(factor) for group in groups for factor in group]

@@ -235,13 +235,12 @@ class _Builder:
 
     def _sizes(self, exponents: np.ndarray) -> Tensor:
         """Mean diagonal of monomials ``... x M``."""
-        count = len(exponents)
         batch = torch.broadcast_shapes(*[d.shape[:-1] for d in self._diagonals], torch.Size())
         seen = np.flatnonzero(exponents.any(0)).tolist()
         used = [i for i in seen if bool((self._diagonals[i] != 1).any())]
         if not used:  # all kernels are correlations
-            return self.like.new_ones(*batch, count)
-        product = self.like.new_ones(*batch, count, self.sample.size(-2))
+            return self.like.new_ones(*batch, len(exponents))
+        product = self.like.new_ones(*batch, len(exponents), self.sample.size(-2))
         for i in used:
             powers = torch.as_tensor(exponents[:, i].astype(np.int64)).to(product)
             product *= self._diagonals[i].unsqueeze(-2) ** powers.unsqueeze(-1)

@@ -30,7 +30,6 @@ __all__ = [
     "columns_of",
     "combine",
     "label_of",
-    "lengthscale_of",
     "name_of",
     "on_columns",
     "period_of",
@@ -88,12 +87,6 @@ def period_of(kernel: Kernel) -> Tensor | None:
     return None if spec is None or spec.period is None else spec.period(kernel)
 
 
-def lengthscale_of(kernel: Kernel) -> Tensor | None:
-    """Return lengthscales ``... x 1 x D`` of a smooth kernel, else None."""
-    spec = spec_of(kernel)
-    return spec.first(kernel, "lengthscale") if spec is not None and spec.role == "smooth" else None
-
-
 def label_of(kernel: Kernel, units: Units) -> str:
     """Return name, columns and hyperparameters in units of the data: ``RBF[x1](3.4)``."""
     columns = columns_of(kernel)
@@ -105,9 +98,9 @@ def label_of(kernel: Kernel, units: Units) -> str:
     if role_of(kernel) == "step":
         ends = {units.position(float(v), seen[0]) for v in kernel.location.detach().flatten()}
         return f"{name_of(kernel)}{which}({' to '.join(sorted(ends))})"
-    values = period_of(kernel)
-    if role_of(kernel) == "smooth":
-        values = lengthscale_of(kernel)
+    spec, values = spec_of(kernel), period_of(kernel)
+    if spec is not None and spec.role == "smooth":
+        values = spec.first(kernel, "lengthscale")
     if values is None:
         return name_of(kernel) + which
     values = values[..., 0, :].expand(*values.shape[:-2], len(seen))

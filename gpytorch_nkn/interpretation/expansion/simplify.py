@@ -222,14 +222,12 @@ class _Search:
             if self.best is None:
                 raise ValueError("No kernel of the candidates could be fitted to the data.")
             return False
-        new = found
-        while found is not None:
-            *others, last = new.parts
-            found = self._best_of((new, (*others, part)) for part in shorter(last))
-            if found is None or found.value <= new.value + _GAIN:
-                break
-            new = found
-        return self._accept(new)
+        while True:
+            *others, last = found.parts
+            less = self._best_of((found, (*others, part)) for part in shorter(last))
+            if less is None or less.value <= found.value + _GAIN:
+                return self._accept(found)
+            found = less
 
     def _drop(self) -> None:
         """Drop terms, factors, columns and exponents while that improves the criterion."""

@@ -40,16 +40,15 @@ class Term:
     def kernel(self) -> Kernel:
         """A copy of the product without the weight, as a kernel."""
         if not self.factors:
-            one = ConstantKernel().double()
-            one.constant = torch.ones(1, dtype=torch.float64)
-            return one
+            return constant_kernel(1.0)
         factors = deepcopy(self.factors)
         return factors[0] if len(factors) == 1 else ProductKernel(*factors)
 
     @property
     def signature(self) -> tuple[str, ...]:
         """Sorted families of the factors with their columns."""
-        return tuple(sorted(_family(factor) for factor in self.factors))
+        parts = [(name_of(factor), columns_of(factor)) for factor in self.factors]
+        return tuple(sorted(n if seen is None else f"{n}{list(seen)}" for n, seen in parts))
 
     @property
     def columns(self) -> frozenset[int] | None:
@@ -189,9 +188,11 @@ def make_term(
     return Term(weight, tuple(ordered), share, label)
 
 
-def _family(kernel: Kernel) -> str:
-    columns = columns_of(kernel)
-    return name_of(kernel) + ("" if columns is None else str(list(columns)))
+def constant_kernel(value: float) -> Kernel:
+    """Return a constant kernel of a positive value in float64."""
+    kernel = ConstantKernel().double()
+    kernel.constant = torch.tensor([value], dtype=torch.float64)
+    return kernel
 
 
 def _tensor(value: float | Tensor) -> Tensor:

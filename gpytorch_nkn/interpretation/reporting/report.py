@@ -241,7 +241,8 @@ def report(
         gp = replace(gp, covariance=gp.covariance[order][:, order], **vectors)
     elif horizon is not None or x_unit is not None:
         raise ValueError(f"horizon and x_unit are for one input column, got {dim} columns.")
-    gp = replace(gp, units=_units(gp, columns, x_unit, y_name, y_unit))
+    units = _units(gp.units.named(columns), x_unit)
+    gp = replace(gp, units=replace(units, y_name=y_name or units.y_name, y_unit=y_unit or ""))
     length, new_inputs = _continuation(gp, horizon, future)
     with progress_bar(progress, 2, "report") as bar:
         split = decompose_gp(gp)
@@ -300,15 +301,8 @@ def _continuation(gp: FittedGP, horizon: Any, future: Any) -> tuple[float, Tenso
     return length, None
 
 
-def _units(
-    gp: FittedGP,
-    columns: Sequence[str] | None,
-    x_unit: str | None,
-    y_name: str | None,
-    y_unit: str | None,
-) -> Units:
-    """Units of the data with the given names."""
-    units = gp.units.named(columns)
+def _units(units: Units, x_unit: str | None) -> Units:
+    """Units with another unit of time."""
     if x_unit is not None and units.to_dates is not None:
         if x_unit not in YEARS:
             raise ValueError(
@@ -316,8 +310,7 @@ def _units(
             )
         change = YEARS[units.x_unit] / YEARS[x_unit]
         units = replace(units, x_offset=units.x_offset * change, x_scale=units.x_scale * change)
-    given: dict[str, Any] = {"x_unit": x_unit, "y_name": y_name, "y_unit": y_unit}
-    return replace(units, **{name: value for name, value in given.items() if value is not None})
+    return replace(units, x_unit=units.x_unit if x_unit is None else x_unit)
 
 
 def _series(
@@ -366,9 +359,8 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
     noise_free = root @ normal((root.size(-1), _SAMPLES), torch.Generator().manual_seed(seed))
     draws = mean + spread * float(gp.units.y_scale) * noise_free.mT.numpy()
     parts = (mean, mean - Z95 * std, mean + Z95 * std, draws)
-    return Forecast(
-        gp.to_times(inputs[:, 0].double().cpu().numpy()), *map(gp.units.original, parts)
-    )
+    times = gp.to_times(inputs[:, 0].double().cpu().numpy())
+    return Forecast(times, *map(gp.units.original, parts))
 
 
 def _summary(split: Decomposition, sections: list[Section], influence: Effects | None) -> list[str]:

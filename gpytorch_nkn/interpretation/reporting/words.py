@@ -165,9 +165,8 @@ def _main_effect(effect: Effect, units: Units, lowest_first: bool) -> dict[str, 
         ends = [levels[i] for i in (mean.argmax(), mean.argmin())]
         best, worst = reversed(ends) if lowest_first else ends
         step = _step(change if lowest_first else -change, units)
-        return facts | {"kind": "levels", "lowest": lowest_first} | {
-            "best": best, "worst": worst, "step": step
-        }  # fmt: skip
+        facts |= {"kind": "levels", "lowest": lowest_first}
+        return facts | {"best": best, "worst": worst, "step": step}
     span = float(grid[-1] - grid[0])
     whole = bool((grid[[0, -1]] % 1 == 0).all()) and abs(grid).max() < 1e6
     low, high = (f"{end:g}" if whole else rounded(end, span) for end in grid[[0, -1]])
