@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from gpytorch.models import ExactGP
@@ -150,10 +151,15 @@ class ConditionedGP:
 
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return mean and variance ``M`` of the function at rows ``M x D``, without noise."""
-        chunk = max(1, _CHUNK_ENTRIES // self._targets.numel())
-        parts = [self._moments(rows, variance) for rows in x.split(chunk)]
+        parts = [self.moments_given(*part, variance=variance) for part in self.cross(x)]
         means, variances = zip(*parts, strict=True)
         return torch.cat(means), torch.cat(variances) if variance else None
+
+    @torch.no_grad()
+    def cross(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield chunks ``m x D`` of rows, and their covariances ``m x N`` with the known rows."""
+        for rows in x.split(max(1, _CHUNK_ENTRIES // self._targets.numel())):
+            yield rows, self._kernel(rows, self._inputs)
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> Tensor:
@@ -162,9 +168,11 @@ class ConditionedGP:
         return self._kernel(x, x) - half.mT @ half
 
     @torch.no_grad()
-    def _moments(self, x: Tensor, variance: bool) -> tuple[Tensor, Tensor | None]:
+    def moments_given(
+        self, x: Tensor, between: Tensor, *, variance: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return :meth:`moments` at rows ``m x D`` with a result of :meth:`cross`."""
         alpha = self.posterior().alpha if self._alpha is None else self._alpha
-        between = self._kernel(x, self._inputs)
         mean = self.model.mean_module(x) + between @ alpha
         if not variance:
             return mean, None

@@ -14,9 +14,16 @@ from gpytorch_nkn.interpretation.expansion import (
     expand,
     simplify,
 )
-from gpytorch_nkn.interpretation.reporting import Report, SearchReport, report, report_search
+from gpytorch_nkn.interpretation.reporting import (
+    ClassReport,
+    Report,
+    SearchReport,
+    report,
+    report_search,
+)
 
 __all__ = [
+    "ClassReport",
     "Component",
     "ComponentPosterior",
     "Decomposition",

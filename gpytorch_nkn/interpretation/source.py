@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -54,6 +55,23 @@ class TableEstimator(NetworkEstimator, Protocol):
     """An estimator of a table, whose input columns are named in ``columns_``."""
 
     def standardised_inputs(self, X: Any, /) -> Any: ...
+
+
+@runtime_checkable
+class ClassEstimator(TableEstimator, Protocol):
+    """A classifier with Gaussian processes of its classes in ``results_``."""
+
+    classes_: np.ndarray
+    model_: Any
+    members_: list[tuple[str, int]]
+    weights_: np.ndarray
+    results_: Mapping[str, Any]
+    x_offset_: np.ndarray
+    x_scale_: np.ndarray
+
+    def class_probabilities(self, rows: np.ndarray, /) -> np.ndarray: ...
+
+    def linearised(self, rows: np.ndarray, code: int, /) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +213,10 @@ def fitted_gp(model: Any) -> FittedGP:
             f"estimator, got {type(model).__name__}."
         )
     estimator, model = _unwrap(model)
+    if hasattr(estimator, "linearised"):
+        raise TypeError(
+            f"A {type(estimator).__name__} has a process for each class: use effects or report."
+        )
     if not isinstance(model.likelihood, _GAUSSIAN):
         raise TypeError(
             "A posterior has components only under a Gaussian likelihood, got "
@@ -231,6 +253,28 @@ def fitted_gp(model: Any) -> FittedGP:
         units = _units_of(estimator, model)
         noise = noise.expand(targets.shape)
         return FittedGP(model, kernel, inputs, targets, mean, covariance, noise, units, estimator)
+
+
+def class_units(model: Any, label: Any) -> tuple[Units | None, int]:
+    """Units of a fitted classifier and the index of a class; None for regression.
+
+    Raises:
+        ValueError: ``label`` is not a class, or the model is not a classifier.
+    """
+    if not hasattr(model, "linearised"):
+        if label is not None:
+            raise ValueError(
+                f"label is the class of a classifier, got {label!r} for a {type(model).__name__}: "
+                "leave it out."
+            )
+        return None, 0
+    estimator, gp = _unwrap(model)
+    units, known = _units_of(estimator, gp), model.classes_.tolist()
+    if label is None and len(known) == 2:
+        label = known[1]
+    if label not in known:
+        raise ValueError(f"label must be one of the classes {known}, got {label!r}.")
+    return replace(units, label=str(label)), known.index(label)
 
 
 def fitted_processes(model: Any) -> list[tuple[float, FittedGP]]:
@@ -297,11 +341,6 @@ def _unwrap(model: Any) -> tuple[Any, ExactGP]:
         estimator, model = given, getattr(given, "model_", None)
         if model is None:
             raise ValueError(f"This {type(given).__name__} is not fitted yet.")
-        if hasattr(given, "classes_"):
-            raise TypeError(
-                f"A {type(given).__name__} has a process for each class, which have no report; "
-                "scikit-learn's permutation_importance and PartialDependenceDisplay accept it."
-            )
     if not isinstance(model, ExactGP):
         raise TypeError(
             "Expected a gpytorch kernel, an ExactGP, the record of a fit, or an estimator, got "
@@ -379,7 +418,9 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
         }
         names = Units.plain(input_dim).names
         return Units(x_offset, x_scale, y_offset, y_scale, names, affine=affine, categories=codes)
-    y_offset, y_scale = float(estimator.y_offset_), float(estimator.y_scale_)
+    y_offset, y_scale = (
+        float(getattr(estimator, n, v)) for n, v in (("y_offset_", 0), ("y_scale_", 1))
+    )
     name = "transform_" if _is_series(estimator) else "y_transform_"
     link = getattr(estimator, name, None)
     link = None if link is None or link.is_identity else link

@@ -56,6 +56,7 @@ class Units:
     y_name: str = "y"
     y_unit: str = ""
     link: Any = None  # transform of the targets: name, noun, forward, inverse, log_slope
+    label: str = ""  # class whose predicted probability replaces the targets
     affine: bool = True  # else lengths are in units of the transformed inputs
     # names of the codes of categories, by column
     categories: Mapping[int, Mapping[float, str]] = field(default_factory=dict)
@@ -75,6 +76,8 @@ class Units:
 
     def of_model(self, what: str) -> str:
         """Name the transform of ``what``, such as "the logarithm of the targets"."""
+        if self.label:
+            return f"the probability of class {self.label}"
         return what if self.link is None else f"the {self.link.noun} of {what}"
 
     def original(self, values: np.ndarray) -> np.ndarray:

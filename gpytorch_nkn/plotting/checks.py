@@ -54,7 +54,14 @@ def plot_autocorrelation(ax: Axes, values: ArrayLike, num_points: int) -> Axes:
     return _draw_observed(ax, lags, observed, -half, half, ("lag", "autocorrelation"))
 
 
-def plot_calibration(ax: Axes, levels: ArrayLike, coverage: ArrayLike, *, num_points: int) -> Axes:
+def plot_calibration(
+    ax: Axes,
+    levels: ArrayLike,
+    coverage: ArrayLike,
+    *,
+    num_points: int,
+    labels: tuple[str, str] = ("probability of the interval", "fraction of the data inside"),
+) -> Axes:
     """Draw the coverage of central intervals against their probability.
 
     Args:
@@ -64,6 +71,7 @@ def plot_calibration(ax: Axes, levels: ArrayLike, coverage: ArrayLike, *, num_po
         num_points: Number of observations, from which the expected range is computed. With 95 %
             probability it contains all fractions of a calibrated model with independent errors
             (binomial quantiles, Bonferroni's bound). Dependent errors, as in forecasts, vary more.
+        labels: Labels of the axes.
 
     Returns:
         The same axes, with fractions outside the range as orange diamonds.
@@ -91,7 +99,6 @@ def plot_calibration(ax: Axes, levels: ArrayLike, coverage: ArrayLike, *, num_po
     draw_band(ax, grid, low, high, _LEVEL, color=GRAY)
     ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=DASHES, label="calibrated")
     ax.plot(x, observed, color=BLUE, linewidth=1, alpha=0.6)
-    labels = "probability of the interval", "fraction of the data inside"
     low, high = ends(x)
     _draw_observed(ax, x, observed, low, high, labels)
     for axis in (ax.xaxis, ax.yaxis):

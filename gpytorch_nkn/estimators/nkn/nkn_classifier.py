@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from numbers import Real
 from typing import Any, Literal
 
@@ -11,7 +12,8 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
-from scipy.special import softmax
+from scipy.special import ndtri, softmax
+from scipy.stats import qmc
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
@@ -35,7 +37,9 @@ _MAX_ROWS = 4000  # largest number of rows that predictions are conditioned on
 _TRAINING_WORK = 3e9  # classes times the cube of the rows of the training
 _LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
 _LEAST = 1e-9  # least probability of a class
+_DRAWS = 64  # quasi-random latent values for the variance of a probability
 _POWERS = -2.0, 2.0  # range of the logarithm of the calibrating power
+_Moments = tuple[Tensor, Tensor]  # means and variances K x M
 
 
 class NKNClassifier(ClassifierMixin, TableEstimator):
@@ -72,6 +76,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         held_out_log_loss_: Mean log loss of held-out rows of the fit. Below 500 rows these are
             thirds of the rows, with hyperparameters learned without them. From 500 rows on it is
             leave-one-out, which is slightly optimistic.
+        held_out_: Codes ``N`` of the labels of these rows, and their probabilities ``N x K``,
+            without ``class_weight``.
 
     Ctrl-C and the budget end the training; the best parameters so far are used.
 
@@ -224,8 +230,9 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         weights /= weights.sum()
         mixed = np.tensordot(weights, stacked, 1)
         self.power_ = _calibrated(mixed, labels)
-        losses = -np.log(_powered(mixed, self.power_)[labels, rows])
-        self.held_out_log_loss_ = float(losses.mean())
+        whole = _powered(mixed, self.power_).T
+        self.held_out_ = labels, whole
+        self.held_out_log_loss_ = float(-np.log(whole[rows, labels]).mean())
         used = np.flatnonzero(weights[:-1])
         self.members_ = [members[index][:2] for index in used]
         self.weights_ = weights[used]
@@ -249,18 +256,68 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         if gaps.any():
             parts = [self._mixed(self._tensor(rows[gaps])) for rows in drawn]
             whole[:, gaps] = np.mean(parts, 0)
+        return self._weighted(whole).T
+
+    def class_probabilities(self, rows: np.ndarray) -> np.ndarray:
+        """Probabilities ``K x M`` of the classes at standardised rows ``M x d`` without gaps."""
+        return self._weighted(self._mixed(self._tensor(rows)))
+
+    def linearised(self, rows: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
+        r"""Linear approximation of the probability of a class for each member.
+
+        Derivatives with respect to the means of the latent values are scaled so that the variance
+        of the approximation is that of the probability, from quasi-random latent values.
+
+        Args:
+            rows: Standardised rows ``M x d``.
+            code: Index of the class in ``classes_``.
+
+        Returns:
+            Values ``R x M``, whose mean with ``weights_`` is the predicted probability; factors
+            ``R x K x M`` of the deviations of latent values from their means.
+        """
+        latent = [one.latent(self._tensor(rows)) for one in self._predictors]
+        tables = self._tables(latent)
+        share, mixed = self.weights_.sum(), self._with_frequencies(self.weights_, tables)
+        whole = self._weighted(_powered(mixed, self.power_))
+        own = np.eye(len(whole))[code][:, None]
+        gradient = share * self.power_ * whole[code] * (own - whole) / mixed
+        middle = np.tensordot(self.weights_ / share, tables, 1)
+        own_values = whole[code] + (gradient * (tables - middle)).sum(1)
+        slopes = tables * (gradient - (gradient * tables).sum(1, keepdims=True))
+        normal = ndtri(qmc.Sobol(len(whole), rng=0).random(_DRAWS)).T[..., None]  # K x S x 1
+        for slope, (mean, variance), power in zip(slopes, latent, self._powers, strict=True):
+            slope *= _shrinkage(variance).cpu().numpy()
+            std = variance.clamp_min(0).sqrt().cpu().numpy()
+            values = mean.cpu().numpy()[:, None] + std[:, None] * normal  # K x S x M
+            drawn = softmax(power * values, axis=0)
+            drawn = self._with_frequencies(share, drawn.reshape(len(drawn), -1))
+            drawn = self._weighted(_powered(drawn, self.power_))[code]
+            linear = np.sqrt(((slope * std) ** 2).sum(0))
+            slope *= drawn.reshape(_DRAWS, -1).std(0) / np.maximum(linear, _LEAST)
+        return own_values, slopes
+
+    def _weighted(self, whole: np.ndarray) -> np.ndarray:
+        """Probabilities ``K x M`` in the population of ``class_weight``."""
         weighted = self._class_factors[:, None] * whole
-        return (weighted / weighted.sum(0)).T
+        return weighted / weighted.sum(0)
 
     def _mixed(self, x: Tensor) -> np.ndarray:
         """Calibrated probabilities ``K x M`` at standardised rows ``M x d``."""
+        tables = self._tables([one.latent(x) for one in self._predictors])
+        mixed = self._with_frequencies(self.weights_, tables)
+        return _powered(np.broadcast_to(mixed, (len(mixed), len(x))), self.power_)
+
+    def _tables(self, latent: Sequence[_Moments]) -> np.ndarray:
+        """Calibrated probabilities ``R x K x M`` of the members."""
+        pairs = zip(latent, self._powers, strict=True)
+        tables = [_powered(_probabilities(*one), power) for one, power in pairs]
+        return np.stack(tables) if tables else np.zeros((0, len(self._frequencies), 1))
+
+    def _with_frequencies(self, weights: np.ndarray, tables: np.ndarray) -> np.ndarray:
+        """Mixture ``K x M`` of tables ``... x K x M`` and the class frequencies."""
         rest = 1 - self.weights_.sum()
-        total = np.tile(rest * self._frequencies[:, None], len(x))
-        for predictor, weight, power in zip(
-            self._predictors, self.weights_, self._powers, strict=True
-        ):
-            total += weight * _powered(predictor(x), power)
-        return _powered(total, self.power_)
+        return np.tensordot(weights, tables, np.ndim(weights)) + rest * self._frequencies[:, None]
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Labels ``M`` of the most probable classes of rows ``M x D``."""
@@ -282,19 +339,23 @@ class _Predictor:
 
     def leave_one_out(self) -> np.ndarray:
         """Leave-one-out probabilities ``K x N`` of the rows."""
-        return self._probabilities(lambda one: one.leave_one_out())
+        return _probabilities(*self._stacked(lambda one: one.leave_one_out()))
 
-    def __call__(self, x: Tensor) -> np.ndarray:
-        """Probabilities ``K x M`` at rows ``M x d``."""
-        return self._probabilities(lambda one: one.moments(x))
+    def latent(self, x: Tensor) -> _Moments:
+        """Means and variances ``K x M`` of the latent values at rows ``M x d``."""
+        parts = []
+        for rows, cross in self._classes[0].cross(x):  # the classes share the kernel
+            parts.append(self._stacked(partial(ConditionedGP.moments_given, x=rows, between=cross)))
+        means, variances = zip(*parts, strict=True)
+        return torch.cat(means, 1), torch.cat(variances, 1)
 
-    def _probabilities(self, moments: Callable[[ConditionedGP], Any]) -> np.ndarray:
+    def _stacked(self, moments: Callable[[ConditionedGP], Any]) -> _Moments:
         found = []
         for one in self._classes:
             found.append(moments(one))
             release_some(self._classes)
         means, variances = zip(*found, strict=True)
-        return _probabilities(torch.stack(means), torch.stack(variances))
+        return torch.stack(means), torch.stack(variances)
 
 
 @np.errstate(under="ignore")
@@ -305,8 +366,12 @@ def _probabilities(mean: Tensor, variance: Tensor) -> np.ndarray:
 
     Reference: MacKay (1992), The evidence framework applied to classification networks.
     """
-    values = mean / (1 + torch.pi / 8 * variance.clamp_min(0)).sqrt()
-    return softmax(values.cpu().numpy(), axis=0)
+    return softmax((mean * _shrinkage(variance)).cpu().numpy(), axis=0)
+
+
+def _shrinkage(variance: Tensor) -> Tensor:
+    """Factors ``K x N`` of the latent means in the expected softmax."""
+    return (1 + torch.pi / 8 * variance.clamp_min(0)).rsqrt()
 
 
 @np.errstate(under="ignore")

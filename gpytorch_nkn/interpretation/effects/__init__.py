@@ -1,5 +1,6 @@
-"""Effects of columns and of pairs of columns on the posterior mean."""
+"""Effects of columns and of pairs of columns on the predictions."""
 
+from gpytorch_nkn.interpretation.effects.averages import Averages
 from gpytorch_nkn.interpretation.effects.effects import (
     Effect,
     Effects,
@@ -8,4 +9,4 @@ from gpytorch_nkn.interpretation.effects.effects import (
     positions,
 )
 
-__all__ = ["Effect", "Effects", "effects", "effects_of", "positions"]
+__all__ = ["Averages", "Effect", "Effects", "effects", "effects_of", "positions"]

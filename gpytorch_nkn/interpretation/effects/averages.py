@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from gpytorch_nkn.interpretation.source import FittedGP
 __all__ = [
     "Averages",
     "Empirical",
+    "contrast",
     "draw_rows",
     "independent_copies",
     "set_columns",
@@ -27,22 +29,29 @@ _ENTRIES = 2**20  # covariance entries held in memory
 class Averages:
     """Means and variances of averages of a mixture of processes, in units of the targets.
 
-    Weights sum to one. ``residuals`` are training ``targets`` less their posterior mean ``N``.
+    Weights sum to one. ``residuals`` ``N`` are training targets less their posterior mean;
+    ``largest`` is the largest absolute target.
     """
 
-    def __init__(
-        self,
-        members: Sequence[tuple[float, FittedGP]],
-        inputs: np.ndarray,
-        task_column: int | None = None,
-    ):
+    residuals: np.ndarray | None
+    is_series = False  # whether the first column is time
+    task_means: Mapping[str, float] = MappingProxyType({})  # of the targets
+
+    def __init__(self, members: Sequence[tuple[float, FittedGP]], inputs: np.ndarray):
         self._members = members
         _, gp = members[0]
+        if gp.inputs.size(-1) != inputs.shape[1]:
+            raise NotImplementedError(
+                f"The input transform makes {gp.inputs.size(-1)} columns of {inputs.shape[1]}: "
+                "effects needs one that keeps the columns."
+            )
+        self.is_series, self.task_means = gp.is_series, gp.task_means
         self._scale, self._offset = float(gp.units.y_scale), float(gp.units.y_offset)
         common, _ = gp.on_common_scale(gp.targets)
-        self.targets = common.double().cpu().numpy() * self._scale + self._offset
-        self.residuals = self.targets - self.mean(inputs)
-        self._task_column = task_column
+        targets = common.double().cpu().numpy() * self._scale + self._offset
+        self.largest = float(np.abs(targets).max())
+        self.residuals = targets - self.mean(inputs)
+        self._task_column = task_column = gp.task_column
         if task_column is not None:
             self._tasks = np.unique(inputs[:, task_column])
             means = [self.mean(set_columns(inputs, {task_column: t[None]})) for t in self._tasks]
@@ -71,52 +80,66 @@ class Averages:
         Returns their means and standard deviations ``A``. The variance of a mixture is by the law
         of total variance.
         """
-        found = [(weight, *_contrast(gp, points, base)) for weight, gp in self._members]
+        found = [(weight, *contrast(gp, points, base)) for weight, gp in self._members]
         mean = torch.stack([w * own for w, own, _ in found]).sum(0)
         variances = [w * (v.clamp_min(0) + (own - mean).square()) for w, own, v in found]
         std = torch.stack(variances).sum(0).sqrt() * abs(self._scale)
         return mean.double().cpu().numpy() * self._scale, std.double().cpu().numpy()
 
 
-def _contrast(gp: FittedGP, points: np.ndarray, base: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Mean and variance ``A`` of :meth:`Averages.contrast` for one process."""
+def contrast(
+    gp: FittedGP,
+    points: np.ndarray,
+    base: np.ndarray,
+    slopes: Sequence[np.ndarray | None] = (None, None),
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance ``A`` of :meth:`Averages.contrast` for one process.
+
+    A process of ``K`` classes has ``slopes`` ``K x A x n`` and ``K x 1 x m``, by which latent
+    values are multiplied, and variances ``K x A``.
+    """
     n = points.shape[1]
-    mean, cross, weights = _moments(gp, points)
-    base_mean, base_cross, base_weights = _moments(gp, base[None])
+    mean, cross, weights = _moments(gp, points, slopes=slopes[0])
+    base_mean, base_cross, base_weights = _moments(gp, base[None], slopes=slopes[1])
     others = gp.to_inputs(base)
-    variance = base_weights @ _matrix(gp, others, others) @ base_weights.mT
-    variance = variance[0] - gp.posterior.reduction(cross - base_cross)
+    variance = base_weights @ _matrix(gp, others, others) @ base_weights.mT  # ... x 1 x 1
+    variance = variance[..., 0] - gp.posterior.reduction(cross - base_cross)
     terms = []
     for start, stop in _chunks(len(points), n * max(n, len(base))):
         x = gp.to_inputs(points[start:stop].reshape(-1, points.shape[-1]))
-        batch, w = x.reshape(-1, n, x.size(-1)), weights[start:stop].unsqueeze(-2)
-        own = w @ _matrix(gp, batch, batch) @ w.mT
-        shared = _matrix(gp, x, others) @ base_weights[0]  # one large matrix, which is fast
-        terms.append((own - 2 * w @ shared.reshape(-1, n, 1))[:, 0, 0])
-    return mean - base_mean, variance + torch.cat(terms)
+        batch, w = x.reshape(-1, n, x.size(-1)), weights[..., start:stop, :].unsqueeze(-2)
+        own = w @ _matrix(gp, batch, batch) @ w.mT  # ... x a x 1 x 1
+        shared = _matrix(gp, x, others) @ base_weights.mT  # one large matrix, which is fast
+        both = own - 2 * w @ shared.reshape(*own.shape[:-2], n, 1)
+        terms.append(both[..., 0, 0])
+    return mean - base_mean, variance + torch.cat(terms, -1)
 
 
 def _moments(
-    gp: FittedGP, points: np.ndarray, with_cross: bool = True
+    gp: FittedGP, points: np.ndarray, with_cross: bool = True, slopes: np.ndarray | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mean ``A`` of averages over points ``A x n x D``, and their covariance with the data.
 
-    The covariance is ``A x N``. Means are on the scale that all members share; the weights
-    ``A x n`` of the points, which are returned, have the factors of standard deviations there.
+    The covariance is ``... x A x N``. Means are on the scale that all members share; the weights
+    ``... x A x n`` of the points, which are returned, have the factors of standard deviations
+    there, or the given slopes.
     """
     count, n, dim = points.shape
     means, crosses, weights = [], [], []
     for start, stop in _chunks(count, n * gp.inputs.size(0)):
         x = gp.to_inputs(points[start:stop].reshape(-1, dim))
         cross = _matrix(gp, x, gp.inputs)
-        mean, factor = gp.on_common_scale(gp.prior_mean(x) + gp.posterior.mean(cross))
-        means.append(mean.reshape(-1, n).mean(-1))
-        weights.append(factor.reshape(-1, n) / n)
+        if slopes is None:
+            mean, factor = gp.on_common_scale(gp.prior_mean(x) + gp.posterior.mean(cross))
+            means.append(mean.reshape(-1, n).mean(-1))
+            weights.append(factor.reshape(-1, n) / n)
+        else:
+            weights.append(torch.as_tensor(slopes[..., start:stop, :]).to(cross) / n)
         if with_cross:
             cross = cross.reshape(stop - start, n, -1)
-            crosses.append((weights[-1].unsqueeze(1) @ cross).squeeze(1))
-    crosses = crosses or [means[0].new_empty(count, 0)]
-    return torch.cat(means), torch.cat(crosses), torch.cat(weights)
+            crosses.append((weights[-1].unsqueeze(-2) @ cross).squeeze(-2))
+    means, crosses = means or [x.new_zeros(count)], crosses or [x.new_empty(count, 0)]
+    return torch.cat(means), torch.cat(crosses, -2), torch.cat(weights, -2)
 
 
 def _matrix(gp: FittedGP, x1: Tensor, x2: Tensor) -> Tensor:

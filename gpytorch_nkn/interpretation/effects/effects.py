@@ -21,11 +21,12 @@ from gpytorch_nkn.interpretation.effects.averages import (
     independent_copies,
     set_columns,
 )
+from gpytorch_nkn.interpretation.effects.class_averages import ClassAverages
 from gpytorch_nkn.interpretation.source import (
-    FittedGP,
     NetworkEstimator,
     TableEstimator,
     check_one_output,
+    class_units,
     fitted_processes,
 )
 from gpytorch_nkn.interpretation.units import Z95, Units, means_text
@@ -37,7 +38,7 @@ _POINTS, _PAIR_POINTS = 60, 19  # positions of a main effect, and per column of 
 _SHARE_POINTS = 100  # quantiles per column for the share of a pair
 # rows and quantiles per column for rough shares of pairs, and still rougher ones of this many
 _SCREEN, _ROUGH_SCREEN, _SCREENED = (30, 6), (10, 4), 100
-_VISIBLE = 1e-3  # least share of a pair
+_VISIBLE = 5e-3  # least share of a pair
 _COVER = 200  # points over which the uncertain share is averaged
 _DISCRETE = 8  # a column of at most so many different values is discrete
 _FLAT = 1e-12  # relative standard deviation below which a prediction is constant
@@ -56,7 +57,7 @@ class Effect:
     mean: np.ndarray  #: posterior mean A, or A x B, in units of the targets
     lower: np.ndarray | None  #: ends of the 95 % interval of one column; None for two
     upper: np.ndarray | None
-    #: training values ``N`` of one column and partial residuals ``N``; None for two
+    #: training values ``N`` of one column and partial residuals ``N``; None for two and for classes
     data: tuple[np.ndarray, np.ndarray] | None
     share: float  #: first-order Sobol index, or the interaction's share of the variance
 
@@ -73,14 +74,15 @@ class Effects:
     #: Posterior variance as a share of the variance of the function, for columns that vary
     #: independently. If it is large, columns with small indices may have effects not yet seen.
     uncertain: float
-    scale: str = ""  #: of transformed targets, such as "logarithm"
+    #: what effects are on, such as "logarithm of the targets"; empty for the targets
+    scale: str = ""
     #: Means of the targets by task, about which all shares are; empty without tasks.
     task_means: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         labels = [*self.names, *(pair.label for pair in self.pairs)]
         width = max(len("column"), *map(len, labels))
-        lines = [f"Effects on the {self.scale} of the targets:"] if self.scale else []
+        lines = [f"Effects on the {self.scale}:"] if self.scale else []
         lines.append(f"{'column':<{width}}  first  total")
         for i in np.argsort(-self.total_order, kind="stable"):
             first, total = self.first_order[i], self.total_order[i]
@@ -93,6 +95,7 @@ class Effects:
         return "\n".join([*lines, means_text(self.task_means)]).rstrip()
 
 
+@torch.no_grad()
 def effects(
     model: Any,
     *,
@@ -101,6 +104,7 @@ def effects(
     seed: int = 0,
     columns: Sequence[str] | None = None,
     categories: Mapping[str, Sequence[str] | Mapping[float, str]] | None = None,
+    label: Any = None,
 ) -> Effects:
     r"""Compute effects of the input columns on the predictions of a fitted model.
 
@@ -114,7 +118,8 @@ def effects(
     for up to 100 rows (50 for pairs), drawn without replacement so that the columns have nearly the
     means and variances of all rows. The bars average over the columns' values in these rows, taken
     independently of the other columns. All of these are linear in :math:`f`, so posterior means
-    and the variances of main effects are exact.
+    and the variances of main effects are exact. For a classifier, :math:`f` is the predicted
+    probability of a class, as of ``predict_proba``, and variances are by the delta method.
 
     Shares are Sobol indices of the posterior mean, for columns that vary independently over their
     training values. They are the fractions of variance due to a column alone (first order), a
@@ -126,11 +131,11 @@ def effects(
         model: A fitted ExactGP with one output and a Gaussian likelihood (also SingleTaskGP with
             transforms), an ensemble of these (StructureEnsembleGP, EnsembleMapSaasSingleTaskGP) as
             the mixture of its members, the record of a fit, a fitted NKNRegressor (its member of
-            the largest weight), or an NKNForecaster with covariates (likewise; only the covariates
-            have main effects). Where an estimator transforms its targets, effects are on the
-            transformed scale (``scale``).
+            the largest weight), an NKNForecaster with covariates (likewise; only the covariates
+            have main effects), or a fitted NKNClassifier. Where an estimator transforms its
+            targets, effects are on the transformed scale (``scale``).
         max_effects: Largest number of main effects, by total index, and of pairs, by share; the
-            share of a pair is at least a thousandth.
+            share of a pair is at least 0.5 %.
         samples: Samples for the indices, rounded up to a power of two; there are
             ``samples * (D + 2)`` predictions.
         seed: Seed of all random draws; the global random state does not change.
@@ -138,6 +143,8 @@ def effects(
         categories: Names of the codes of columns that hold categories: by column name a sequence
             for the codes 0, 1, ..., or a mapping from codes. Other ``cat_dims`` of a model are
             labelled by their codes.
+        label: The class of a classifier whose probability is described; default: the second of two
+            classes.
 
     Returns:
         Main effects, pairs and indices.
@@ -146,7 +153,8 @@ def effects(
         TypeError: The model is none of these, or an option has the wrong type; a forecaster without
             covariates, for which use :func:`gpytorch_nkn.interpretation.decompose`.
         ValueError: An option is out of range, the model has no training data, its outcome
-            transform is not affine, or its covariance is not that of its ``covar_module``.
+            transform is not affine, or its covariance is not that of its ``covar_module``. There
+            are more than two classes and no ``label``, or it is not a class.
         NotImplementedError: The model has several outputs or is a batch, or its input transform
             changes the number of columns.
 
@@ -156,16 +164,23 @@ def effects(
     check_counts(1, max_effects=max_effects)
     check_counts(2, samples=samples)
     _check_model(model)
+    units, code = class_units(model, label)
+    if units is not None:
+        inputs = units.x_offset + units.x_scale * model.model_.train_inputs[0].cpu().numpy()
+        units = units.named(columns).with_categories(categories, inputs)
+        classes = ClassAverages(model, code)
+        return effects_of(classes, inputs, units, max_effects, samples, seed)
     processes = fitted_processes(model)
     _, gp = processes[0]
     check_one_output(gp, "effects")
-    with evaluating(gp.model), torch.no_grad():
+    with evaluating(gp.model):
         inputs = raw_inputs(gp.model).cpu().numpy()
         inputs = inputs[0] if inputs.ndim > 2 else inputs  # of an ensemble
         if isinstance(model, NetworkEstimator):
             inputs = gp.units.x_offset + gp.units.x_scale * inputs
         units = gp.units.named(columns).with_categories(categories, inputs)
-        return effects_of(processes, inputs, units, max_effects, samples, seed)
+        average = Averages(processes, inputs)
+        return effects_of(average, inputs, units, max_effects, samples, seed)
 
 
 def _check_model(model: Any) -> None:
@@ -183,28 +198,21 @@ def _check_model(model: Any) -> None:
 
 
 def effects_of(
-    processes: Sequence[tuple[float, FittedGP]],
+    average: Averages,
     inputs: np.ndarray,
     units: Units,
     max_effects: int,
     samples: int = 2048,
     seed: int = 0,
 ) -> Effects:
-    """Effects of the mixture of processes with inputs ``N x D`` in the user's units."""
-    _, gp = processes[0]
-    if gp.inputs.size(-1) != inputs.shape[1]:
-        raise NotImplementedError(
-            f"The input transform makes {gp.inputs.size(-1)} columns of {inputs.shape[1]}: "
-            "effects needs one that keeps the columns."
-        )
-    average = Averages(processes, inputs, gp.task_column)
+    """Effects on predictions with training inputs ``N x D`` in the user's units."""
     rng = np.random.default_rng(seed)
     rows = draw_rows(inputs, _ROWS, rng)
     first, total, variance = _indices(average, inputs, samples, rng)
     uncertain = _uncertain(average, inputs, seed)
     # the effect of time is in the components of a series
     shown = np.argsort(-total, kind="stable")
-    shown = shown[shown > 0] if gp.is_series and inputs.shape[1] > 1 else shown
+    shown = shown[shown > 0] if average.is_series and inputs.shape[1] > 1 else shown
     main = [
         _main_effect(average, inputs, rows, int(i), units, rng, float(first[i]))
         for i in shown[:max_effects]
@@ -215,10 +223,10 @@ def effects_of(
     rows = draw_rows(inputs, _PAIR_ROWS, rng)
     both = [_pair_effect(average, inputs, rows, pair, units, rng, variance) for pair in chosen]
     both.sort(key=lambda effect: -effect.share)
-    scale = "" if units.link is None else units.link.noun
-    return Effects(
-        tuple(main), tuple(both), first, total, units.names, uncertain, scale, gp.task_means
-    )
+    plain, scale = "the targets", units.of_model("the targets")
+    scale = "" if scale == plain else scale.removeprefix("the ")
+    shares = (first, total, units.names, uncertain)
+    return Effects(tuple(main), tuple(both), *shares, scale, average.task_means)
 
 
 def _indices(
@@ -242,7 +250,7 @@ def _indices(
     else:
         predict(inputs.T)
     variance = float(np.var(np.concatenate(values)))
-    if variance <= (_FLAT * np.abs(average.targets).max()) ** 2:
+    if variance <= (_FLAT * average.largest) ** 2:
         return np.zeros(dim), np.zeros(dim), 0.0
     return first, total, variance
 
@@ -274,7 +282,9 @@ def _main_effect(
     mean, std = average.contrast(
         set_columns(rows, {column: grid[:, None]}), set_columns(base, {column: values})
     )
-    data = x, np.interp(x, grid, mean) + average.residuals
+    data = None
+    if average.residuals is not None:
+        data = x, np.interp(x, grid, mean) + average.residuals
     bounds = mean - Z95 * std, mean + Z95 * std
     levels = (units.levels(column, grid),)
     return Effect(names[0], (column,), names, (grid,), levels, mean, *bounds, data, share)

@@ -1,5 +1,6 @@
 """Reports on models and searches, as text and as a page."""
 
+from gpytorch_nkn.interpretation.reporting.class_report import ClassReport
 from gpytorch_nkn.interpretation.reporting.report import Report, report
 from gpytorch_nkn.interpretation.reporting.report_search import (
     SearchReport,
@@ -7,4 +8,4 @@ from gpytorch_nkn.interpretation.reporting.report_search import (
     report_search,
 )
 
-__all__ = ["Report", "SearchReport", "SearchSlice", "report", "report_search"]
+__all__ = ["ClassReport", "Report", "SearchReport", "SearchSlice", "report", "report_search"]

@@ -106,7 +106,7 @@ class Findings:
     x: np.ndarray  #: inputs N x D, or sorted times N of a series
     effects: Effects | None  #: of the input columns; None for one column
     ahead: LeaveOneOut | None  #: predictions of each observation from the earlier ones
-    held_out: LeaveOneOut  #: predictions of each observation from all others
+    held_out: Any  #: predictions of each observation from all others
 
     def blocks(self) -> list[Block]:
         """Parts of the report in their order."""
@@ -218,5 +218,5 @@ def effects_block(effects: Effects, y_label: str, sentences: Sequence[str] = ())
         lambda axes: plotting.plot_effects(axes, shown, y_label=y_label),
         panels=len(shown),
     )
-    note = say("note_effects", uncertain=effects.uncertain)
+    note = say("note_effects", uncertain=effects.uncertain, has_dots=main[0].data is not None)
     return Block("Effects of the columns", sentences, note, table, (figure,), layout="wide")

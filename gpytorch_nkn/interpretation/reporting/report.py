@@ -21,6 +21,7 @@ from gpytorch_nkn.interpretation.components import (
     decompose_gp,
 )
 from gpytorch_nkn.interpretation.effects import Effects, effects
+from gpytorch_nkn.interpretation.reporting.class_report import ClassReport, report_on_class
 from gpytorch_nkn.interpretation.reporting.page import (
     SIZE,
     Block,
@@ -37,7 +38,12 @@ from gpytorch_nkn.interpretation.reporting.words import (
     describe_effects,
     spread_text,
 )
-from gpytorch_nkn.interpretation.source import FittedGP, check_one_output, fitted_gp
+from gpytorch_nkn.interpretation.source import (
+    FittedGP,
+    check_one_output,
+    class_units,
+    fitted_gp,
+)
 from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, means_text, percent
 from gpytorch_nkn.linalg import psd_root
 
@@ -197,10 +203,13 @@ def report(
     y_name: str | None = None,
     y_unit: str | None = None,
     columns: Sequence[str] | None = None,
+    label: Any = None,
     seed: int = 0,
     progress: bool = True,
-) -> Report:
+) -> Report | ClassReport:
     """Describe the findings of a fitted Gaussian process: components, forecast, effects, checks.
+
+    For a classifier: effects on the predicted probability of a class, and its calibration.
 
     Args:
         model: A fitted estimator of this package, an ExactGP with a Gaussian likelihood
@@ -215,6 +224,8 @@ def report(
         y_name: Name of the targets.
         y_unit: Unit of the targets, such as ``"ppm"``.
         columns: Names of the input columns; for a series, of time and the covariates.
+        label: The class of a classifier whose probability is described; default: the second of two
+            classes.
         seed: Seed of all random draws; the global random state does not change.
         progress: Show a progress bar on a terminal.
 
@@ -223,10 +234,22 @@ def report(
 
     Raises:
         TypeError: The model has another type, or its likelihood is not Gaussian.
-        ValueError: An option is out of range or does not apply, there are fewer than 3 points, or
+        ValueError: An option is out of range or does not apply, ``label`` is not a class, there are
+            fewer than 3 points, or
             as for :func:`gpytorch_nkn.interpretation.decompose`.
         NotImplementedError: The model has several outputs.
     """
+    of_class, code = class_units(model, label)
+    title = title or f"Report on {y_name or 'the data'}"
+    if of_class is not None:
+        options = {"horizon": horizon, "future": future, "x_unit": x_unit, "y_unit": y_unit}
+        given = [name for name, value in options.items() if value is not None]
+        if given:
+            raise ValueError(
+                f"A report on a probability has no {given[0]}, got {options[given[0]]!r}: leave it "
+                "out."
+            )
+        return report_on_class(model, of_class.named(columns), code, title, _EFFECTS, seed)
     gp = fitted_gp(model)
     check_one_output(gp, "report")
     number, dim = gp.inputs.shape
@@ -257,7 +280,7 @@ def report(
             x = gp.units.x_offset + gp.units.x_scale * gp.inputs.double().cpu().numpy()
         bar.update()
     return Report(
-        title=title or f"Report on {y_name or 'the data'}",
+        title=title,
         summary=tuple(_summary(split, sections, influence)),
         checks=tuple(describe_checks(loo, ahead if gp.is_series else None)),
         sections=tuple(sections),

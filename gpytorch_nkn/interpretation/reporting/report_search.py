@@ -16,7 +16,7 @@ from gpytorch_nkn import plotting
 from gpytorch_nkn.fit import check_counts, evaluating
 from gpytorch_nkn.interpretation.affine import raw_inputs
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, held_out
-from gpytorch_nkn.interpretation.effects import effects_of, positions
+from gpytorch_nkn.interpretation.effects import Averages, effects_of, positions
 from gpytorch_nkn.interpretation.reporting.page import (
     Block,
     Findings,
@@ -199,7 +199,9 @@ def report_search(
             ends = _points("bounds", bounds, dim)
         if len(ends) != 2 or not (ends[0] <= ends[1]).all():
             raise ValueError(f"bounds must be lower and upper ends 2 x D, got {ends.tolist()}.")
-        influence = effects_of(processes, x, units, _SLICES, seed=seed) if dim > 1 else None
+        influence = (
+            effects_of(Averages(processes, x), x, units, _SLICES, seed=seed) if dim > 1 else None
+        )
         shown = [0] if influence is None else [effect.columns[0] for effect in influence.main]
         lines = []
         for k in shown:

@@ -159,7 +159,11 @@ def test_tables_with_gaps_and_categories_copies_and_reports(likelihood):
         found = other.predict(frame, return_std=True, exposure=exposure)
         np.testing.assert_allclose(found, expected, rtol=1e-8)
     shown = effects(model, samples=64)
-    assert shown.scale == "logarithm" and set(shown.names) == {"age", "speed", "kind"}
+    assert shown.scale == "logarithm of the targets" and set(shown.names) == {
+        "age",
+        "speed",
+        "kind",
+    }
     assert "logarithm of the targets" in str(report(model, progress=False))
 
 

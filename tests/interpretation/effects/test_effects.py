@@ -317,7 +317,7 @@ def coded(codes):
     """A model of a number and of a column of codes, the last, which its transform changes."""
     x = torch.rand(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x[:, 1] = torch.tensor(codes, dtype=torch.float64).repeat(4)
-    y = torch.sin(3 * x[:, :1]) + (x[:, 1:] == codes[1]) * (1 + x[:, :1])
+    y = torch.sin(3 * x[:, :1]) + (x[:, 1:] == codes[1]) * (1 + 4 * x[:, :1])
     return NKNSingleTaskGP(x, y, cat_dims=[-1], input_transform=Normalize(2))
 
 

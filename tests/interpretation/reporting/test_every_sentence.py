@@ -12,10 +12,14 @@ import pytest
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Standardize
+from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 from scipy import stats
+from sklearn.metrics import brier_score_loss, log_loss
 from statsmodels.stats.diagnostic import acorr_ljungbox
 
+from gpytorch_nkn.estimators import NKNClassifier
+from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import report, report_search
 from gpytorch_nkn.interpretation.reporting.words import describe_effects
 from gpytorch_nkn.kernels import StepKernel
@@ -227,6 +231,27 @@ EFFECTS = [
     ("<x> has almost no effect.", lambda c, name: c.total[name] < 0.02),
 ]  # fmt: skip
 
+CLASSES = [
+    (row.replace("the prediction r", "the probability of class yes r").replace(
+        "the prediction (", "the probability of class yes ("), holds)
+    for row, holds in EFFECTS
+] + [
+    (r"<share> of (\d+) observations are of class yes. (?:The mean log loss of held-out "
+     "predictions is <n>, where the class frequencies have <n>|Held-out predictions are no better "
+     "than the class frequencies: the effects may be chance).",
+     lambda c, s, n, own, other: is_share(s, c.y.mean()) and int(n) == len(c.y)
+     and (own is None) == (c.loss >= c.constant_loss)
+     and (own is None or same(own, c.loss) and same(other, c.constant_loss))),
+    (r"The most probable class is right for <share> of (\d+) held-out observations.",
+     lambda c, s, n: is_share(s, c.right.mean()) and int(n) == len(c.right)),
+    ("The held-out probabilities of class yes (?:(show no significant miscalibration)|"
+     "(are|may be) too (extreme|moderate)) <p>.",
+     lambda c, fine, sure, wrong, p: is_p(p, 2 * stats.norm.sf(abs(c.z)))
+     and bool(fine) == (abs(c.z) < 1.959964)
+     and (sure == "are") == (abs(c.z) > 2.575829)
+     and (wrong == "extreme") == (not fine and c.z > 0)),
+]  # fmt: skip
+
 SEARCH = [
     ("The model chose none of the evaluations.", lambda c: c.first == len(c.y)),
     (r"The first (\d+) evaluations? w(?:as|ere) not chosen by the model"
@@ -394,3 +419,38 @@ def test_sentences_on_tables_and_searches(seed):
     )
     check(made.summary, SEARCH + EFFECTS, c)
     check(made.checks, CHECKS, c)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sentences_on_classes(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(30, 45))
+    x = rng.uniform(0, 1, (n, 2))
+    a, b = x.T - 0.5
+    score = (8 * a, 60 * a * b, 0 * a, 9 * np.sin(9 * a) + b)[seed]
+    y = rng.uniform(size=n) < 1 / (1 + np.exp(-score))
+    kernel = scaled(RBFKernel(ard_num_dims=2, lengthscale_constraint=GreaterThan(0.5)))
+    model = NKNClassifier(
+        kernel, restarts=1, recipe=Recipe(adam_steps=0, lbfgs_iterations=20), random_state=0
+    ).fit(x, np.where(y, "yes", "no"))
+    c = SimpleNamespace(y=y, x=torch.as_tensor(x), names=("x0", "x1"))
+    c.predict = lambda rows: torch.as_tensor(model.predict_proba(rows.numpy())[:, 1])
+    grid = c.predict(torch.cartesian_prod(*c.x.T)).reshape(n, n).numpy()
+    rest = grid - grid.mean(0) - grid.mean(1)[:, None] + grid.mean()
+    c.joint = rest.var() / max(grid.var(), 1e-12)
+    c.total = {f"x{k}": grid.mean(1 - k).var() / max(grid.var(), 1e-12) + c.joint for k in (0, 1)}
+    c.range = {f"x{k}": np.ptp([partial(c, f"x{k}", v) for v in c.x[:, k]]) for k in (0, 1)}
+    labels, p = model.held_out_
+    own, p = labels == 1, p[:, 1]
+    c.loss, c.right = log_loss(own, p), (p > 0.5) == own
+    c.constant_loss = log_loss(own, np.full(len(p), own.mean()))
+    excess = brier_score_loss(own, p) - (p * (1 - p)).mean()
+    c.z = len(p) * excess / np.sqrt((p * (1 - p) * (1 - 2 * p) ** 2).sum())
+    if seed == 3:  # too sure
+        model.held_out_ = labels, np.eye(2)[1 - labels] * 0.8 + 0.1
+        own = labels == 1
+        c.loss, c.right = -np.log(0.1), np.zeros(len(labels), dtype=bool)
+        c.z = len(p) * (0.81 - 0.09) / np.sqrt(len(p) * 0.09 * 0.64)
+    found = report(model, progress=False)
+    check([re.sub(r"^\d+\. ", "", one) for one in found.summary], CLASSES, c)
+    check(found.checks, CLASSES, c)

@@ -1,0 +1,62 @@
+"""Averages of the predicted probability of a class over rows of the data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpytorch_nkn.interpretation.effects.averages import Averages, contrast
+from gpytorch_nkn.interpretation.source import ClassEstimator, fitted_gp
+
+__all__ = ["ClassAverages"]
+
+
+class ClassAverages(Averages):
+    r"""Means and variances of averages of the predicted probability of a class.
+
+    The probability :math:`p(x)` is taken as linear in the latent values :math:`f_k(x)` of the
+    classes, with the right variance at each :math:`x`:
+
+    .. math:: p(x) \approx \hat p(x) + \sum_k c_k(x) (f_k(x) - \mu_k(x)), \qquad
+        c_k(x) \propto \frac{\partial \hat p(x)}{\partial \mu_k(x)}
+
+    Args:
+        estimator: A fitted classifier.
+        code: Index of the class in ``classes_``.
+    """
+
+    largest, residuals, _task_column = 1.0, None, None
+
+    def __init__(self, estimator: ClassEstimator, code: int):
+        self._estimator, self._code = estimator, code
+        models = [estimator.results_[name].members[start] for name, start in estimator.members_]
+        self._processes = [fitted_gp(model) for model in models]
+
+    def mean(self, x: np.ndarray) -> np.ndarray:
+        """Predicted probability ``...`` at inputs ``... x D``."""
+        rows = self._rows(x).reshape(-1, x.shape[-1])
+        return self._estimator.class_probabilities(rows)[self._code].reshape(x.shape[:-1])
+
+    def contrast(self, points: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Averages over points ``A x n x D`` less that over points ``m x D``.
+
+        Returns their means and standard deviations ``A``, by the law of total variance.
+        """
+        mean = self.mean(points).mean(-1) - self.mean(base).mean()
+        points, base = self._rows(points), self._rows(base)
+        values, slopes = self._linearised(points)
+        base_values, base_slopes = self._linearised(base[None])
+        weights = self._estimator.weights_ / self._estimator.weights_.sum()
+        variance = weights @ (values.mean(-1) - base_values.mean(-1) - mean) ** 2
+        for weight, gp, *pair in zip(weights, self._processes, slopes, base_slopes, strict=True):
+            _, found = contrast(gp, points, base, pair)  # K x A
+            variance += weight * found.clamp_min(0).sum(0).cpu().numpy()
+        return mean, np.sqrt(variance)
+
+    def _rows(self, x: np.ndarray) -> np.ndarray:
+        return (x - self._estimator.x_offset_) / self._estimator.x_scale_
+
+    def _linearised(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values ``R x ...`` and slopes ``R x K x ...`` at rows ``... x D``."""
+        found = self._estimator.linearised(rows.reshape(-1, rows.shape[-1]), self._code)
+        values, slopes = (v.reshape(*v.shape[:-1], *rows.shape[:-1]) for v in found)
+        return values, slopes

@@ -1,0 +1,100 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.inspection import partial_dependence
+
+from gpytorch_nkn.estimators import NKNClassifier, NKNRegressor
+from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.interpretation import decompose, effects, expand, report
+from gpytorch_nkn.interpretation.effects.class_averages import ClassAverages
+from tests.global_state import unchanged
+
+OPTIONS = {"restarts": 1, "recipe": Recipe(adam_steps=0, lbfgs_iterations=20), "progress": False}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 2))
+    scores = np.stack([np.zeros(80), 2 * X[:, 0], X[:, 1] - 0.5])
+    return X, np.array(["a", "b", "c"])[(scores + rng.gumbel(size=(3, 80))).argmax(0)]
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def model(data, request):
+    X, y = data
+    y = y if request.param == 3 else np.where(y == "c", "a", y)
+    weights = {"a": 2.0}
+    model = NKNClassifier(["tabular", "rbf"], class_weight=weights, random_state=0, **OPTIONS)
+    return model.fit(X, y)
+
+
+def test_effects_are_the_partial_dependence_of_predict_proba(model):
+    X = model.x_offset_ + model.x_scale_ * model.model_.train_inputs[0].numpy()
+    with unchanged():
+        found = effects(model, label="b", samples=64, columns=["heat", "time"])
+    assert found.scale == "probability of class b"
+    assert str(found).startswith("Effects on the probability of class b:")
+    for effect in found.main:
+        options = {"grid_resolution": effect.grid[0].size, "percentiles": (0, 1)}
+        averages = partial_dependence(model, X, list(effect.columns), **options)["average"]
+        average = averages[len(averages) // 2]  # of "b"; binary: of this class alone
+        np.testing.assert_allclose(np.diff(effect.mean), np.diff(average), atol=1e-8)
+    if len(model.classes_) == 2:
+        mean = effects(model, samples=2, max_effects=1).main[0].mean
+        np.testing.assert_array_equal(mean, found.main[0].mean)
+        other = effects(pickle.loads(pickle.dumps(model)), samples=2, max_effects=1, label="a")
+        np.testing.assert_allclose(other.main[0].mean, -mean, atol=1e-8)
+
+
+def test_standard_deviations_are_those_of_drawn_latent_values(model):
+    gp, member = model.model_, int(model.weights_.argmax())
+    known = model._predictors, model.weights_, model._powers, model.members_
+    model._predictors, model.members_ = [known[0][member]], [known[3][member]]
+    model.weights_, model._powers = known[1][[member]], [known[2][member]]
+    X = model.x_offset_ + model.x_scale_ * gp.train_inputs[0].numpy()
+    points = np.stack([np.column_stack([np.full(len(X), v), X[:, 1]]) for v in (-2, 0, 0.5, 2)])
+    with torch.no_grad():
+        _, std = ClassAverages(model, 1).contrast(points, X)
+    x = torch.as_tensor((np.concatenate([*points, X]) - model.x_offset_) / model.x_scale_)
+    generator, drawn = torch.Generator().manual_seed(0), []
+    for process in gp.by_class():
+        with torch.no_grad():
+            normal = process(x)
+            root = torch.linalg.cholesky(normal.covariance_matrix + 1e-8 * torch.eye(len(x)))
+            noise = torch.randn(len(x), 1000, generator=generator, dtype=x.dtype)
+            drawn.append(normal.mean[:, None] + root @ noise)
+    table = torch.softmax(model._powers[0] * torch.stack(drawn), 0).numpy()
+    share = model.weights_.sum()
+    mixed = (share * table + (1 - share) * model._frequencies[:, None, None]) ** model.power_
+    mixed = mixed * model._class_factors[:, None, None]
+    averages = (mixed / mixed.sum(0))[1].reshape(5, len(X), -1).mean(1)
+    expected = (averages[:-1] - averages[-1]).std(1)
+    model._predictors, model.weights_, model._powers, model.members_ = known
+    np.testing.assert_allclose(std, expected, rtol=0.4)
+    np.testing.assert_allclose(std.mean(), expected.mean(), rtol=0.2)
+
+
+def test_the_kernel_of_a_classifier_expands(model):
+    assert expand(model).terms
+
+
+@pytest.mark.parametrize("describe", [effects, report])
+def test_wrong_labels_are_named(describe, data):
+    X, y = data
+    few = NKNClassifier("rbf", random_state=0, **OPTIONS).fit(X, y)
+    classes = r"one of the classes \['a', 'b', 'c'\], got "
+    with pytest.raises(ValueError, match=classes + "None"):
+        describe(few)
+    with pytest.raises(ValueError, match=classes + "'z'"):
+        describe(few, label="z")
+    with pytest.raises(ValueError, match="NKNClassifier is not fitted yet"):
+        describe(NKNClassifier(), label="a")
+    with pytest.raises(ValueError, match="label is the class of a classifier, got 'a' for a NKNR"):
+        describe(NKNRegressor("rbf"), label="a")
+    with pytest.raises(TypeError, match="process for each class: use effects or report"):
+        decompose(few)
+    with pytest.raises(ValueError, match="report on a probability has no horizon, got 3"):
+        report(few, label="a", horizon=3)
