@@ -49,7 +49,7 @@ def test_effects_are_the_partial_dependence_of_predict_proba(model):
         np.testing.assert_allclose(other.main[0].mean, -mean, atol=1e-8)
 
 
-def test_standard_deviations_are_those_of_drawn_latent_values(model):
+def test_standard_deviations_match_drawn_latent_values(model):
     gp, member = model.model_, int(model.weights_.argmax())
     known = model._predictors, model.weights_, model._powers, model.members_
     model._predictors, model.members_ = [known[0][member]], [known[3][member]]
