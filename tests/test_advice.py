@@ -50,7 +50,13 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 import gpytorch_nkn
 from gpytorch_nkn import bo, kernels, mlls, models
 from gpytorch_nkn.datasets import read_time_series
-from gpytorch_nkn.estimators import ASKLRegressor, NKNForecaster, NKNRegressor, forecast_many
+from gpytorch_nkn.estimators import (
+    ASKLRegressor,
+    NKNClassifier,
+    NKNForecaster,
+    NKNRegressor,
+    forecast_many,
+)
 from gpytorch_nkn.estimators.nkn.table_rows import row_source
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.initialization import initialize_model
@@ -633,6 +639,35 @@ def _(told):
     with told():
         parts.curves(horizon=0.0)
     parts.posterior(t)
+
+
+@advice("has a process for each class: use effects or report")
+def _(told):
+    classifier = small_classifier()
+    with told():
+        decompose(classifier)
+    effects(classifier, samples=2)
+
+
+@advice("A report on a probability has no")
+def _(told):
+    with told():
+        report(small_classifier(), y_unit="kg")
+    report(small_classifier())
+
+
+@advice("label is the class of a classifier")
+def _(told):
+    model = models.NKNSingleTaskGP(X, Y, structure="additive")
+    with told():
+        effects(model, label="low")
+    effects(model, samples=2)
+
+
+def small_classifier():
+    labels = np.where(Y[:, 0] > Y.median(), "high", "low")
+    options = {"restarts": 1, "recipe": SHORT, "random_state": 0, "progress": False}
+    return NKNClassifier("rbf", **options).fit(X.numpy(), labels)
 
 
 # --- data and estimators
