@@ -22,10 +22,12 @@ __all__ = [
 ]
 
 MISSING = (
-    r"(?i:[-\u2013\u2014\u2026.:?*]*|n/?a|n/e|nan|none|null|nil|nat|#n/a.*|<na>|: ?[a-z]{1,3})"
+    r"(?i:[-\u2013\u2014\u2026.:?*]*|n/?a|n/e|nan|none|null|nil|nat|#n/a.*|<na>|: ?[a-z]{1,3}"
+    "|m13)"  # the mean of a year of the Bureau of Labor Statistics
 )
 _NUMBER = (  # sign, mark, digits, closing sign, mark: -5, EUR 5, (1,234.5), 3-, 12.4*, 5 %, 15(b)
-    r"^(?P<sign>[(+-]?) ?(?P<before>[A-Za-z]{0,3}[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|[<>~*]|) ?"
+    r"^(?P<sign>[(+-]?) ?"
+    r"(?P<before>[A-Za-z]{0,3}[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|Rs\.?|[<>~*]|) ?"
     r"(?P<digits>[+-]?(?:\d[\d., ']*|[.,]\d+)(?:[eE][+-]?\d+)?)(?P<end>[-)]?) ?"
     r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)$"
 )

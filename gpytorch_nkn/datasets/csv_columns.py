@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ import pandas as pd
 from gpytorch_nkn.datasets.csv_cells import counted, once, quoted
 from gpytorch_nkn.datasets.csv_times import (
     INTERVAL_END,
-    MONTH,
+    MONTHS,
     is_compact,
     kinds,
     main_kind,
@@ -22,12 +22,14 @@ from gpytorch_nkn.datasets.csv_times import (
 )
 
 __all__ = [
+    "TIME_NAMES",
     "check_one_series",
     "find_target",
     "find_times",
     "joined",
     "melted",
     "unused",
+    "with_months",
     "with_rows",
 ]
 
@@ -49,7 +51,8 @@ _CHAINS = [  # parts that make up a time, the preferred first
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
     for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
 ] + [("date", "day"), ("year", "month"), ("year", "quarter"), ("year", "week"), ("year",)]
-_MONTH_NAME = rf"(?i:{MONTH}[a-z]*\.?)"
+_MONTH_NAME = rf"(?i:(?:{'|'.join(MONTHS)})[a-z]*\.?)"
+_WORD = r"[^\W\d_]"
 _MELTED = {  # names of columns that become rows, and how many there must be
     "month": (_MONTH_NAME, 2),
     "year": (r"(?:1[5-9]|2[01])\d\d", 2),
@@ -59,7 +62,7 @@ _MELTED = {  # names of columns that become rows, and how many there must be
     "date": ("", 2),
 }
 _TOTAL = r"(?i:(?:grand )?(?:total|sum|mean|average|all)s?)"
-_TIME_NAMES = (
+TIME_NAMES = (
     "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour)"
 )
 
@@ -78,15 +81,18 @@ def melted(
     """
     names = frame.columns.drop(list(named), errors="ignore").to_series().astype(object)
     is_number = np.array([main_kind(frame[name]) == "number" for name in names], bool)
+    plain = names.str.replace(
+        r"(?<=\d)[^\x00-\x7f]$", "", regex=True
+    )  # such as a month in Japanese
     for part, (pattern, least) in _MELTED.items():
-        fits = names.str.fullmatch(pattern) if pattern else kinds(names) == "date"
+        fits = plain.str.fullmatch(pattern) if pattern else kinds(names) == "date"
         found = [*names[is_number & fits]]
         if len(found) < least:
             continue
         numbers, first = [str(i) for i in range(1, 13)], names.index.get_loc(found[0])
         if is_abroad := part == "month" and 3 < len(found) < 12 <= is_number[first:].sum():
             found = [*names[first : first + 12]]  # in another language
-        is_month = is_abroad or (part == "hour" and found == numbers)
+        is_month = is_abroad or (part == "hour" and [*plain[found]] == numbers)
         part = "month" if is_month else part
         others = [name for name in frame if name not in found]
         is_total = frame[others].apply(lambda column: column.str.fullmatch(_TOTAL)).any(axis=1)
@@ -96,6 +102,39 @@ def melted(
             long[part] = long[part].map(dict(zip(found, numbers, strict=True)))
         return long.sort_index(kind="stable"), part, [f"Columns of {part}s are turned into rows."]
     return frame, None, []
+
+
+def with_months(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The table with English names of months in place of other languages, and notices."""
+    notices = []
+    for name in (name for name in frame if main_kind(frame[name]) == "text"):
+        words = once(lambda c: c.str.lower().str.extract(rf"({_WORD}{{3,}})")[0], frame[name])
+        months = _months([*words.dropna().unique()])
+        if months:
+
+            def english(cells: pd.Series, months: dict[str, str] = months) -> pd.Series:
+                pattern = rf"{_WORD}+\.?"
+                return cells.str.replace(
+                    pattern, lambda m: months.get(m[0].lower().strip("."), " "), regex=True
+                )
+
+            frame = frame.assign(**{name: once(english, frame[name])})
+            notices.append(f"Words of {name!r} are read as months, {next(iter(months))!r} first.")
+    return frame, notices
+
+
+def _months(words: list[str]) -> dict[str, str]:
+    """English months by twelve words that follow each other, forwards or backwards; else empty.
+
+    At least three words must begin as in English.
+    """
+    alike = [word for word in words if word[:3] in MONTHS]
+    if len(words) == 12 and 3 <= len(alike) < 12:
+        for first, step in product(range(12), (1, -1)):
+            months = dict(zip((words[first:] + words[:first])[::step], MONTHS, strict=True))
+            if all(months[word] == word[:3] for word in alike):
+                return months
+    return {}
 
 
 def with_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str]:
@@ -123,8 +162,9 @@ def _part(cells: pd.Series) -> tuple[str, bool]:
         if "time" in words and cells.str.fullmatch(r"\d{6}").all():
             return "clock", True
         rises = found == "number" and pd.to_numeric(cells, errors="coerce").is_monotonic_increasing
-        has_name = re.search("dat|time|day|week|month|period", words)
-        return ("date" if (rises or has_name) and is_compact(cells) else ""), True
+        is_time = rises or re.search("dat|time|day|week|month|period", words)
+        is_time = is_time or cells.iloc[0][2:3] == "."  # 09.2001
+        return ("date" if is_time and is_compact(cells) else ""), True
     n, mark = parts[1].astype(int), parts[0].iloc[0].upper()
     is_year = n.min() >= 1500 and n.is_monotonic_increasing
     by_size = ""
@@ -174,7 +214,7 @@ def _rising(frame: pd.DataFrame, is_targeted: bool) -> str:
         ranks[name] = _has_time_name(frame[name]), rises and 1 + (steps.nunique() <= 1)
     if len(ranks) + is_targeted < 2:  # a column of text, which no format fits
         return max(
-            frame, key=lambda name: (re.fullmatch(_TIME_NAMES, name) is not None, name not in ranks)
+            frame, key=lambda name: (re.fullmatch(TIME_NAMES, name) is not None, name not in ranks)
         )
     best = max(ranks, key=ranks.__getitem__)  # the first of these
     if not any(ranks[best]):
@@ -203,7 +243,7 @@ def find_target(frame: pd.DataFrame, known: Sequence[str]) -> str:
 
 def _has_time_name(cells: pd.Series) -> bool:
     part, is_named = _part(cells)
-    return (part != "" and is_named) or bool(re.fullmatch(_TIME_NAMES, str(cells.name)))
+    return (part != "" and is_named) or bool(re.fullmatch(TIME_NAMES, str(cells.name)))
 
 
 def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, list[str]]:

@@ -85,7 +85,8 @@ def read_time_series(
     times = [time] if isinstance(time, str) else list(time or ())
     layout = (na_values, sep, encoding, header, skiprows)
     frame, found_sep, notices = csv_table.read_table(path, where, *layout)
-    part = None
+    part, (frame, more_notices) = None, csv_columns.with_months(frame)
+    notices += more_notices
     if target is None:
         frame, part, more_notices = csv_columns.melted(frame, [*times, *covariates])
         notices += more_notices

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 from gpytorch_nkn.datasets.csv_cells import counted, is_missing, once, quoted
-from gpytorch_nkn.datasets.csv_times import kinds, main_kind
+from gpytorch_nkn.datasets.csv_columns import TIME_NAMES
+from gpytorch_nkn.datasets.csv_times import MONTHS, kinds, main_kind
 
 __all__ = ["check_columns", "read_table"]
 
@@ -150,7 +151,9 @@ def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[i
     gaps = names.index.to_series().diff() > 1
     names = names[gaps.cumsum() == gaps.sum()]  # the last block above the data
     names = names[(names.iloc[:, int(rows.shape[1] > 1) :] != "").any(axis=1)]
-    names = names.iloc[[(names != "").sum(axis=1).argmax()]] if len(names) else names
+    names = names[2 * (names != "").sum(axis=1) >= len(data)]
+    lengths = 2 * (names != "").sum(axis=1) + names[data[0]].str.fullmatch(TIME_NAMES)
+    names = names.iloc[[lengths.argmax()]] if len(names) else names
     first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
     is_wide = len(data) > 2 or 1 < len(data) < rows.shape[1]
     is_unnamed = (names[data] != "").to_numpy().sum() < max(len(data) - 1, 1)
@@ -167,6 +170,12 @@ def _body(
     valued = np.full(len(rows), rows.shape[1] == 1)
     for column in data:
         valued[~valued] = rows.loc[~valued, column].str.contains(r"\d")
+    if data[:1] == [0]:  # notes below a wide table: a number alone, or words and numbers
+        rest = rows.iloc[:, 1:] != ""
+        is_alone = ~rest.any(axis=1)
+        if main_kind(rows[0]) == "number":
+            is_alone |= rows[0].str.match(r"[^\W\d]")
+        valued &= ~(is_alone & (rest.sum(axis=1) < rows.shape[1] // 3))
     valued[:begin] = False
     body = rows[valued]
     if body.empty:
@@ -177,8 +186,12 @@ def _body(
         notices.append(f"{counted(len(left), 'line')} beside the data dropped ({text}).")
     used = (body != "").any()
     if names.empty:
-        body = body.loc[:, used].set_axis([f"column {i + 1}" for i in range(used.sum())], axis=1)
-        return body, [*notices, f"No header; the columns are called {quoted(body.columns)}."]
+        labels = [f"column {i + 1}" for i in range(used.sum())]
+        years = pd.to_numeric(body.iloc[:, 0], errors="coerce")
+        if len(labels) == 13 and years.iloc[0] > 1500 and (years.diff().iloc[1:] == 1).all():
+            labels = ["Year", *MONTHS]
+        body = body.loc[:, used].set_axis(labels, axis=1)
+        return body, [*notices, f"No header; the columns are called {quoted(labels)}."]
     name = names.iloc[0]
     beyond = used[name[name != ""].index[-1] + 1 :]
     if beyond.sum() == 1 and sep != "," and (body[beyond.idxmax()] != "").all():

@@ -10,9 +10,10 @@ import pandas as pd
 
 from gpytorch_nkn.datasets.csv_cells import MISSING, drop_advice, number_parts, read_numbers
 
-__all__ = ["INTERVAL_END", "MONTH", "is_compact", "kinds", "main_kind", "read_times"]
+__all__ = ["INTERVAL_END", "MONTHS", "is_compact", "kinds", "main_kind", "read_times"]
 
-MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_MONTH = f"(?:{'|'.join(MONTHS)})"
 _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
     r"(?P<hour>\d\d?)(?:[:.]?(?P<minute>\d\d)(?:[:.]?(?P<second>\d\d(?:[.,]\d+)?))?)?"
     r"(?: ?(?P<half>[ap])\.?m\.?)?"
@@ -20,7 +21,7 @@ _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
 )
 _DATE_AND_CLOCK = (
     r"^(?P<date>.{4,}?)(?:(?:(?<=\d)t(?=\d\d)|[ ,]+(?=\d\d?[:.]\d\d|\d\d? ?[ap]\.?m)"
-    rf"|(?<=\d{{8}})[ :_](?=\d{{4}})){_CLOCK}|$)"
+    rf"|(?<=\d{{8}})[ :_](?=\d{{4}})|(?<=[a-z]\d{{4}}):(?=\d\d:)){_CLOCK}|$)"
 )
 _CLOCK_ALONE = r"\d\d?(?::|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])"
 INTERVAL_END = (
@@ -34,23 +35,29 @@ def _standard(found: re.Match) -> str:
     """Tokens of a month, quarter, half-year or week as 2001-7, 2001-q-7, 2001-w-5-1."""
     year, last = (found["year"], found["last"]) if found["year"] else (found["last"], None)
     year = str(_CENTURY + (int(year) - _CENTURY) % 100) if len(year or "") == 2 else year
-    unit, n = found["unit"] or found["unit2"], int(found["n"] or found["n2"])
-    first = (
-        n if unit == "w" else (n - 1) * {"m": 1, "q": 3, "t": 3, "k": 3, "s": 6, "h": 6}[unit] + 1
-    )
-    mark = {"w": "w-", "q": "q-", "t": "q-", "k": "q-"}.get(unit, "")
-    return f"{year}-{mark}{first}" + (f"-{last or 1}" if last or unit == "w" else "")
+    unit, n = found["unit"] or found["unit2"], found["n"] or found["n2"]
+    if unit == "w" or (unit == "s" and len(n) == 2):  # S2 is a half-year, S02 a week
+        return f"{year}-w-{int(n)}-{last or 1}"
+    months = {"m": 1, "s": 6, "h": 6}.get(unit, 3)
+    mark = "q-" if months == 3 else ""
+    return f"{year}-{mark}{(int(n) - 1) * months + 1}" + (f"-{last}" if last else "")
 
 
 _TOKENS = {  # replacements that turn dates into numbers and names of months with hyphens
     r"\(?\b(?:mon|tue|wed|thu|fri|sat|sun)(?:s|nes|rs|ur)?(?:day)?\b\)?[.,]?": " ",
-    r"^ *(\d{4}):": r"\1-",
-    rf"({MONTH})[a-z]*": r"-\1-",
+    r"^ *(\d{4}):|(?<=\d)[^\x00-\x7f]": r"\1-",  # also a year, a month and a day in Chinese
+    rf"\b{_MONTH}[a-z]* ?- ?(?={_MONTH})": "",  # Dec-Feb 1993 ends in 1993
+    rf"({_MONTH})[a-z]*": r"-\1-",
+    r"^fy(?=[ '\d])": "",
+    r"\b(?:quart|qtr|kvart|kwart|trim)[a-z]*": "q",
+    r"\bkw\b": "w",
     r"(?<=\d)(?:st|nd|rd|th)\b|(?<=\d)(?=[a-z])|(?<=[a-z])(?=\d)": "-",
     r"[\s./,'\u2019_-]+": "-",
     "^-|-$": "",
     r"^(?:(?P<year>\d\d|\d{4})-)?(?:(?P<unit>[mqtkwsh])-(?P<n>\d\d?)|(?P<n2>\d)-(?P<unit2>[qh]))"
     r"(?:-(?P<last>\d+))?$": _standard,  # 2001-q-3, q-3-2001, 3-q-2001, 2020-w-5, 2020-w-5-7
+    r"^(\d\d?)-(\d{4})$": r"\2-\1",
+    r"^(\d{4})-\d\d(\d\d)$": r"\1-\2",  # 2001-2002
 }
 _ZONES = {  # replacements that turn zones into +02:00:00
     r"[():]": "",
@@ -60,18 +67,18 @@ _ZONES = {  # replacements that turn zones into +02:00:00
 }
 _FORMATS = (
     "%Y-%m-%d %d-%m-%Y %m-%d-%Y %d-%m-%y %m-%d-%y %y-%m-%d %d-%b-%Y %d-%b-%y %b-%d-%Y %Y-%b-%d "
-    "%Y-%m %m-%Y %b-%Y %b-%y %Y-%b %Y-q-%m %Y%m %Y%m%d %Y%m%d%H %Y%m%d%H%M %Y%m%d%H%M%S "
+    "%Y-%m %b-%Y %b-%y %Y-%b %Y-q-%m %Y%m %Y%m%d %Y%m%d%H %Y%m%d%H%M %Y%m%d%H%M%S "
     "%Y-%j %G-w-%V-%u %Y-w-%U-%w"
 ).split()
 _ORDERED, (_ISO_WEEKS, _WEEKS) = _FORMATS[1:6], _FORMATS[-2:]  # day, month or year may come first
-_WIDTHS = {"Y": r"\d{4}", "G": r"\d{4}", "y": r"\d\d", "j": r"\d{3}", "b": MONTH}
+_WIDTHS = {"Y": r"\d{4}", "G": r"\d{4}", "y": r"\d\d", "j": r"\d{3}", "b": _MONTH}
 _SHAPES = {  # patterns of the formats
     form: re.sub(
         "%(.)", lambda m: _WIDTHS.get(m[1], r"\d\d?" if "-" in m.string else r"\d\d"), form
     )
     for form in _FORMATS
 }
-_DATE = "|".join(shape for shape in _SHAPES.values() if "-" in shape)
+_DATE = "|".join([r"\d{8}", *(shape for shape in _SHAPES.values() if "-" in shape)])
 _PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?")  # most numbers
 _SAMPLE = 1000  # cells that determine the kind of a column
 _EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 1970
@@ -114,17 +121,19 @@ def _all_match(cells: pd.Series, pattern: str) -> bool:
 
 
 def is_compact(cells: pd.Series) -> bool:
-    """Whether all numbers are dates: 20010930, 200109, 2001.1 to 2001.4, 2001.01 to 2001.12."""
+    """Whether all numbers are dates, such as 20010930, 200109, 09.2001.
+
+    So are 2001.1 to 2001.4 and 2001.01 to 2001.12, if all quarters or months occur.
+    """
     unique = pd.Series(cells.unique(), dtype=object)
     month = r"(?:1[6-9]|2[01])\d\d(?:0[1-9]|1[0-2])"
     week = r"|\d{6}" if "week" in str(cells.name).lower() else ""
     pattern = rf"{month}(?:(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){{0,2}})?)?{week}"
     if _all_match(unique, pattern):
         return len(unique) > 1 and unique.str.len().nunique() == 1
-    if not _all_match(unique, r"\d{4}\.\d\d?|\d\d\.\d{4}"):
-        return False
-    parts = {part for cell in unique for part in cell.split(".") if len(part) < 4}
-    return parts in (set("1234"), {f"{i:02}" for i in range(1, 13)})
+    if not _all_match(unique, r"\d{4}\.\d\d?"):
+        return _all_match(unique, r"(?:0[1-9]|1[0-2])\.(?:1[6-9]|2[01])\d\d")
+    return set(unique.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
 
 
 def _split(cells: pd.Series) -> pd.DataFrame:
@@ -295,6 +304,8 @@ def _not_a_time(cells: pd.Series, good: pd.Series) -> str:
         )
     else:
         example, advice = repr(cells[is_good].iloc[0]), drop_advice(bad)
+        if bad.index[-1] < cells.index[is_good][0]:
+            advice = f"skip these lines by skiprows={bad.index[-1]} (--skiprows {bad.index[-1]})"
     return (
         f"Line {bad.index[0]}: {bad.iloc[0]!r} in the column {cells.name!r} is not a time such as "
         f"{example}; {advice}, or say time='rows' (--time rows)."

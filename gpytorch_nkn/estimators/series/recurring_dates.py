@@ -135,23 +135,35 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
 
 
 def next_in_retail_year(dates: np.ndarray, count: int) -> np.ndarray | None:
-    """The next ends of years of 52 or 53 weeks, or of their quarters.
+    """The next ends of years of 52 or 53 weeks, or of their months (4-4-5) or quarters.
 
     Dates ``N`` are sorted and different. Returns ``count`` dates, or None for other series.
     """
-    stamps, gaps = pd.DatetimeIndex(dates), np.diff(dates) / _WEEK
-    if dates.size < 3 or not np.ptp(gaps) or _median_step(dates) not in (13 * _WEEK, 52 * _WEEK):
+    gaps, last = np.diff(dates) / _WEEK, dates[-1]
+    if dates.size < 3 or not np.ptp(gaps) or (gaps % 1).any() or np.median(gaps) < 4:
         return None
-    for variation, month in product(("last", "nearest"), range(1, 13)):
-        ends: Any = {"variation": variation, "startingMonth": month, "weekday": stamps[0].weekday()}
-        rules = [pd.offsets.FY5253(**ends)]
-        if _median_step(dates) == 13 * _WEEK:
-            longest = (4, 3, 2, 1)  # quarter, of the years of 53 weeks
-            rules = [pd.offsets.FY5253Quarter(qtr_with_extra_week=q, **ends) for q in longest]
-        for rule in rules:
-            if all(map(rule.is_on_offset, stamps)):
-                return pd.date_range(stamps[-1], periods=count + 1, freq=rule)[1:].to_numpy()
-    return None
+    weekday = pd.Timestamp(last).weekday()
+    end = last + int(count * np.median(gaps) + 110) * _WEEK
+    span = {"start": dates[0] - 60 * _WEEK, "end": end}
+    years = [
+        pd.date_range(
+            **span,
+            freq=pd.offsets.FY5253(variation=variation, startingMonth=month, weekday=weekday),
+        ).to_numpy(dates.dtype)
+        for variation, month in product(("last", "nearest"), range(1, 13))
+    ]
+    years += [last + 52 * _WEEK * np.arange(-dates.size, count + 2)]  # without a 53rd week so far
+    found: dict[int, np.ndarray] = {}  # by the number of dates from the first to the last
+    for ends in years:
+        after = np.searchsorted(ends, dates)
+        weeks = np.where(dates == ends[after], 0, (dates - ends[after - 1]) / _WEEK)
+        times = np.unique(ends[:, None] + np.unique(weeks).astype(int) * _WEEK)
+        if (weeks == 0).any() and np.isin(dates, times).all():
+            found.setdefault(
+                int(np.sum((times >= dates[0]) & (times <= last))), times[times > last]
+            )
+    fewest = min(found, default=np.inf)
+    return found[fewest][:count] if fewest <= 1.2 * dates.size else None
 
 
 def next_times(times: np.ndarray, count: int) -> np.ndarray:

@@ -12,8 +12,16 @@ RETAIL = (
     pd.offsets.FY5253(variation="last", **_ENDS),
     pd.offsets.FY5253(variation="nearest", **_ENDS),
     pd.offsets.FY5253Quarter(variation="last", qtr_with_extra_week=4, **_ENDS),
-    pd.offsets.FY5253Quarter(variation="nearest", qtr_with_extra_week=1, **_ENDS),
+    pd.offsets.FY5253Quarter(variation="nearest", qtr_with_extra_week=4, **_ENDS),
 )
+_YEAR_ENDS = pd.date_range("2010-01-01", periods=12, freq=RETAIL[0])
+RETAIL_MONTHS = [  # of 4, 4 and 5 weeks, or 4, 5 and 4
+    pd.DatetimeIndex([end + pd.Timedelta(weeks=w) for end in _YEAR_ENDS for w in weeks])
+    for weeks in (
+        (0, 4, 8, 13, 17, 21, 26, 30, 34, 39, 43, 47),
+        (0, 4, 9, 13, 17, 22, 26, 30, 35, 39, 43, 48),
+    )
+]
 MARKET_DAYS = pd.offsets.CustomBusinessDay(weekmask="Tue Thu")
 DAYS = pd.date_range("2020-03-01", periods=40, freq="D")
 
@@ -103,6 +111,7 @@ def test_numbers_lead_back_to_the_times(index):
         pd.date_range("2020-01-01", periods=100, freq="W-SUN"),  # 53 weeks
         pd.period_range("2019-06-01", periods=100, freq="W-WED"),
         *(pd.date_range("1990-01-01", periods=40, freq=freq) for freq in RETAIL),
+        *RETAIL_MONTHS,
         pd.date_range("2020-03-27", periods=200, freq="h", tz="Europe/Berlin"),
         pd.date_range("2020-10-24", periods=60, freq="h", tz="Europe/Berlin"),
         pd.date_range("2020-03-20", periods=60, freq="12h", tz="UTC"),
