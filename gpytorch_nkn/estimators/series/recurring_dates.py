@@ -142,28 +142,23 @@ def next_in_retail_year(dates: np.ndarray, count: int) -> np.ndarray | None:
     gaps, last = np.diff(dates) / _WEEK, dates[-1]
     if dates.size < 3 or not np.ptp(gaps) or (gaps % 1).any() or np.median(gaps) < 4:
         return None
-    weekday = pd.Timestamp(last).weekday()
-    end = last + int(count * np.median(gaps) + 110) * _WEEK
-    span = {"start": dates[0] - 60 * _WEEK, "end": end}
+    ends: Any = {"start": dates[0] - 60 * _WEEK}
+    ends["end"] = last + int(count * np.median(gaps) + 110) * _WEEK
+    month: Any = {"weekday": pd.Timestamp(last).weekday()}
     years = [
-        pd.date_range(
-            **span,
-            freq=pd.offsets.FY5253(variation=variation, startingMonth=month, weekday=weekday),
-        ).to_numpy(dates.dtype)
-        for variation, month in product(("last", "nearest"), range(1, 13))
+        pd.date_range(**ends, freq=pd.offsets.FY5253(variation=how, startingMonth=m, **month))
+        for how, m in product(("last", "nearest"), range(1, 13))
     ]
-    years += [last + 52 * _WEEK * np.arange(-dates.size, count + 2)]  # without a 53rd week so far
-    found: dict[int, np.ndarray] = {}  # by the number of dates from the first to the last
-    for ends in years:
-        after = np.searchsorted(ends, dates)
-        weeks = np.where(dates == ends[after], 0, (dates - ends[after - 1]) / _WEEK)
-        times = np.unique(ends[:, None] + np.unique(weeks).astype(int) * _WEEK)
+    years.append(pd.date_range(**ends, freq="364D") + (last - ends["start"]) % (52 * _WEEK))
+    rules: list[tuple[int, np.ndarray]] = []  # numbers of dates in the data, and dates after it
+    for year in years:
+        begins = year.to_numpy(dates.dtype)
+        weeks = (dates - begins[np.searchsorted(begins, dates, "right") - 1]) / _WEEK
+        times = np.unique(begins[:, None] + np.unique(weeks).astype(int) * _WEEK)
         if (weeks == 0).any() and np.isin(dates, times).all():
-            found.setdefault(
-                int(np.sum((times >= dates[0]) & (times <= last))), times[times > last]
-            )
-    fewest = min(found, default=np.inf)
-    return found[fewest][:count] if fewest <= 1.2 * dates.size else None
+            rules.append((np.sum((times >= dates[0]) & (times <= last)), times[times > last]))
+    size, ahead = min(rules, key=lambda rule: rule[0], default=(2 * dates.size, dates))
+    return ahead[:count] if size <= 1.2 * dates.size else None
 
 
 def next_times(times: np.ndarray, count: int) -> np.ndarray:
