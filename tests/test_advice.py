@@ -731,6 +731,13 @@ def _(told):
     assert (DummyRegressor().fit(X, values).predict(X) == 7).all()
 
 
+@advice("set transform='identity'")
+def _(told):
+    with told():
+        assert forecaster().fit(T, 23.0 - T).predict([25.0]) == 0
+    assert forecaster(transform="identity").fit(T, 23.0 - T).predict([25.0]) < -1
+
+
 @advice("fill them in, or drop those rows")
 def _(told):
     gaps = pd.DataFrame({"w": np.where(T == 3, np.nan, T)})

@@ -321,7 +321,7 @@ BAD_FILES = {
     "empty": ("", "is empty"),
     "text": ("t,y\n1,a\n2,b\n3,c\n", "must hold numbers, got 'a', 'b', 'c'; "),
     "two rows": ("t,y\n1,2\n2,3\n3,\n", "at least 3 rows with a value, got 2"),
-    "constant": ("t,y\n1,5\n2,5\n3,5\n4,5\n", "the target 'y' is constant (5)"),
+    "constant": ("t,y\n1,5\n2,5\n3,5\n4,5\n", "The targets are constant (5.0)"),
     "three rows": ("t,y\n1,5\n2,4\n3,5\n", "leaves 2 rows to learn from and 1 to test on"),
 }
 

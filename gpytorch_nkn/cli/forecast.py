@@ -153,10 +153,6 @@ def _split(series: TimeSeries, axis: TimeAxis, args: argparse.Namespace) -> _Tas
     x, known, test = series.index, len(series.future_index), series.test
     if series.y.size < 3:
         raise UserError(f"a series needs at least 3 rows with a value, got {series.y.size}")
-    if x.nunique() < 3:
-        raise UserError(f"at least 3 different times are needed, got {x.nunique()}")
-    if np.ptp(series.y) == 0:
-        raise UserError(f"the target {series.y_label!r} is constant ({series.y[0]:g})")
     if args.command == "forecast":
         if args.horizon is not None or (known and args.test_fraction is None):
             horizon, all_rows = args.horizon or known, np.ones(x.size, bool)
@@ -174,14 +170,12 @@ def _split(series: TimeSeries, axis: TimeAxis, args: argparse.Namespace) -> _Tas
         fraction = args.test_fraction or _TEST_FRACTION
         clock = axis.numbers(x)
         test = clock > clock[0] + (1 - fraction) * (clock[-1] - clock[0])
-        if (~test).sum() < 3 or x[~test].nunique() < 2 or not test.any():
+        if (~test).sum() < 3 or not test.any():
             raise UserError(
                 f"a test fraction of {fraction:g} leaves {(~test).sum()} rows to learn from and "
                 f"{test.sum()} to test on; at least 3 and 1 are needed (--test-fraction, or "
                 "--horizon to forecast the future)"
             )
-        if np.ptp(series.y[~test]) == 0:
-            raise UserError(f"the target {series.y_label!r} is constant before the held-out part")
     covariates = None if series.covariates is None else series.covariates[test]
     return _Task(~test, x[test], series.y[test], covariates)
 

@@ -85,19 +85,14 @@ class Covariates:
             )
         if values is not None and not count:
             raise ValueError("The fit had no covariates: give them to fit, too.")
-        if self.by_name and isinstance(values, pd.DataFrame):
-            missing = [label for label in self.columns if label not in values.columns]
-            if missing:
-                raise ValueError(
-                    f"covariates must have the columns {_listed(self.columns)} as in the fit, got "
-                    f"{_listed(values.columns)}."
-                )
+        is_named = self.by_name and isinstance(values, pd.DataFrame)
+        if is_named and self.columns.isin(values.columns).all():
             values = values[list(self.columns)]
         frame = covariate_frame(values, times)
-        if frame.shape[1] != count:
+        if frame.shape[1] != count or (is_named and not frame.columns.equals(self.columns)):
             raise ValueError(
-                f"covariates must have {count} columns as in the fit ({_listed(self.columns)}), "
-                f"got {frame.shape[1]}."
+                f"covariates must have the {count} columns {_listed(self.columns)} as in the fit, "
+                f"got {_listed(frame.columns)}."
             )
         frame.columns = self.columns
         _check_finite(frame)

@@ -22,7 +22,6 @@ from gpytorch_nkn.averaging import (
 )
 from gpytorch_nkn.estimators.series.candidates import SHIFTED, Key, candidate_keys, scout, train
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member
-from gpytorch_nkn.estimators.series.outliers import FEWEST, SHARE, outlying
 from gpytorch_nkn.estimators.series.scoring import one_thread
 from gpytorch_nkn.estimators.series.series import Series, view
 from gpytorch_nkn.estimators.series.shifts import level_shifts
@@ -35,9 +34,12 @@ __all__ = ["Found", "search"]
 _WINDOWS = 3.0
 # Counts have an ordered probit if their mean or median is below the first and all below the second.
 _SMALL, _MOST = 10.0, 10_000.0
-_LEAST = 1e-3  # weight of a member, below which it does not forecast a long series
+_LIGHT = 1e-3  # weight of a member, below which it does not forecast a long series
 _LEARNING = 0.6  # of the budget of a long series; conditioning on all observations has the rest
 _SCOUTING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
+# Outliers: fewest targets of a series, least ratio to the RMS of the smaller errors, least
+# standardised error, largest fraction, least ratio to a neighbour's error for two in a row.
+_FEWEST, _OUTLYING, _LEAST, _SHARE, _NEAR = 20, 12.0, 3.0, 0.02, 0.8
 _GAIN = 0.5  # least difference that level shifts make to the mean log density of rolling forecasts
 
 
@@ -86,7 +88,7 @@ def _condition(members: list[Member], series: Series, session: Session) -> list[
     After Ctrl-C or the end of the budget, the remaining members stay conditioned on the rows that
     they were trained on.
     """
-    members = [member for member in members if member.weight > _LEAST]
+    members = [member for member in members if member.weight > _LIGHT]
     kept: list[Member] = []
     for number, member in enumerate(members):
         if session.is_over:
@@ -152,7 +154,7 @@ def _find_outliers(
     repeated without those found.
     """
     outliers = np.zeros(len(series.time), bool)
-    if options.outliers == "keep" or len(outliers) < FEWEST:
+    if options.outliers == "keep" or len(outliers) < _FEWEST:
         return outliers, []
     scales = _transforms(options, series)
     keys = [(scout(series), scale) for scale in dict.fromkeys((scales[0], scales[-1]))]
@@ -165,7 +167,7 @@ def _find_outliers(
         rows = reduce(np.intersect1d, [_outlying(member, rest) for member in members])
         count = int(outliers.sum()) + rows.size
         is_constant = np.ptp(np.delete(rest.values, rows)) == 0
-        if not rows.size or count > 1 + SHARE * len(outliers) or is_constant:
+        if not rows.size or count > 1 + _SHARE * len(outliers) or is_constant:
             break
         outliers[np.flatnonzero(~outliers)[rows]] = True
     return outliers, trained
@@ -176,4 +178,22 @@ def _outlying(member: Member, series: Series) -> np.ndarray:
         if series.is_long:
             member.condition(series.rows, series.values)
         errors = member.errors()
-    return view(len(series.time), series.reach, CONDITIONED)[outlying(errors)]
+    return view(len(series.time), series.reach, CONDITIONED)[_far_errors(errors)]
+
+
+def _far_errors(errors: np.ndarray) -> np.ndarray:
+    """Rows whose error is more than 12 times the RMS of all smaller errors, and a local maximum.
+
+    Errors are absolute standardised leave-one-out errors. The ratio is to smaller errors because
+    an outlier inflates the RMS. Neighbours of an outlier have large errors, too, because the
+    outlier predicts them.
+    """
+    order = np.argsort(errors)
+    smaller = np.sqrt(np.cumsum(errors[order] ** 2) / np.arange(1, errors.size + 1))
+    upper = np.arange(errors.size // 2, errors.size)
+    gaps = upper[errors[order[upper]] > np.maximum(_OUTLYING * smaller[upper - 1], _LEAST)]
+    if not gaps.size:
+        return gaps
+    padded = np.concatenate([[0.0], errors, [0.0]])
+    largest = errors >= _NEAR * np.maximum(padded[:-2], padded[2:])
+    return np.flatnonzero(largest & (errors >= errors[order[gaps[0]]]))

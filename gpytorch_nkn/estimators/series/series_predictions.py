@@ -89,7 +89,15 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             The mixture, with ``quantile(p)`` and ``std()``, each ``M``, and ``log_density(y)`` of
             observations ``M``, in units of the targets.
         """
-        return self._mixture_at(self._rows(x, covariates))
+        mixture = self._mixture_at(self._rows(x, covariates))
+        lower, seen = self.members_[0].scales.transform.lower, self.observed_
+        is_falling = seen.iloc[-1] == seen.min() and (seen == lower).sum() < 2
+        if self.bounds is None and is_falling and (mixture.quantile(0.5) <= lower).any():
+            warn_user(
+                f"Forecasts stop at {lower:g}, as no target is negative; if later targets may be "
+                "negative, set transform='identity'."
+            )
+        return mixture
 
     def forecast(
         self,

@@ -160,7 +160,9 @@ def test_what_is_lacking_is_named(data, fitted):
     frame, y = data
     with pytest.raises(ValueError, match=r"had 3 covariates \(price, warmth, law\).*pass"):
         fitted.forecast(12)
-    with pytest.raises(ValueError, match="3 columns as in the fit .*got 2"):
+    with pytest.raises(
+        ValueError, match="3 columns price, warmth, law as in the fit, got covariate 1"
+    ):
         fitted.predict(MONTHS[AHEAD], covariates=frame.to_numpy()[AHEAD, :2])
     with pytest.raises(ValueError, match="at these times, too"):
         fitted.update(y[AHEAD])
