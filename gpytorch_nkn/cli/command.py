@@ -112,27 +112,27 @@ def _make_parser() -> argparse.ArgumentParser:
 def _add_file_options(parser: argparse.ArgumentParser) -> None:
     """The options of read_time_series, under the same names."""
     add = parser.add_argument
-    add("--target", metavar="COL", help="target column (default: the only other one with numbers)")
+    add("--target", metavar="COL", help="target column (default: the only other column of numbers)")
     text = (
         "time column (default: the first of dates, or numbers that rise); repeat it for columns "
         "that hold its parts, such as year and month; rows counts the rows"
     )
     add("--time", action="append", metavar="COL", help=text)
     text = (
-        "columns of numbers that are also known for the future: in rows without a target after the "
-        "last one with a target, or in --future"
+        "columns of numbers that are also known for the future: in rows below the last target, or "
+        "in --future"
     )
     add("--covariates", nargs="+", default=[], metavar="COL", help=text)
     text = "a second file with future rows: times and covariates in columns of the same names"
     add("--future", type=Path, metavar="FILE.csv", help=text)
-    text = "read only rows with this value, in files of several series"
+    text = "read only rows with this value, in a file of several series"
     add("--where", type=_pair, action="append", default=[], metavar="COL=VALUE", help=text)
     text = "whether 01/02/2001 is in February (default: inferred from all dates)"
     add("--dayfirst", action=argparse.BooleanOptionalAction, help=text)
     add("--date-format", metavar="FORMAT", help="how times are written, such as %%d.%%m.%%y")
     text = "decimal mark, a point or a comma (default: inferred)"
     add("--decimal", choices=(".", ","), metavar="MARK", help=text)
-    text = "one more text or number that stands for missing values (repeatable)"
+    text = "a further text or number that stands for missing values (repeatable)"
     add("--na-values", action="append", default=[], metavar="TEXT", help=text)
     text = r"separator of cells, a character or a regular expression such as \t"
     add("--sep", metavar="CHAR", help=text)
@@ -157,12 +157,12 @@ def _add_forecast_options(
     text = "write a page on the learned structure: components in words and figures, model checks"
     add("--report", type=Path, metavar="FILE.html", help=text)
     text = (
-        "what is modelled of the target (default: it, its square root and its logarithm where "
-        "these exist; it and its log odds between two bounds)"
+        "transform of the target (default: compare the target, its square root and its logarithm; "
+        "with two bounds, the target and its log odds)"
     )
     kinds = ("auto", "identity", "log", "log1p", "sqrt", "logit")
     add("--transform", choices=kinds, default="auto", help=text)
-    text = "limits of all targets, such as 0 100 for percentages (inf for none)"
+    text = "bounds of all targets, such as 0 100 for percentages (inf for no upper bound)"
     add("--bounds", type=float, nargs=2, metavar=("LOWER", "UPPER"), help=text)
     text = "auto excludes outliers from the training, keep uses them (default: auto)"
     add("--outliers", choices=("auto", "keep"), default="auto", help=text)

@@ -1,4 +1,4 @@
-"""What all commands share: errors in one line, notes, folders, summaries."""
+"""Errors, notes, folders, figures and summaries of all commands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class UserError(Exception):
 
 @contextmanager
 def user_errors(action: str, path: Path | None = None) -> Iterator[None]:
-    """End the command with one line where files, options or the training fail.
+    """Turn errors in files, options and the training into a UserError of one line.
 
     ``action`` and ``path`` are named if the system fails, as in "cannot read x.csv".
     """
@@ -66,7 +66,7 @@ def make_folder(path: Path) -> None:
 
 
 def save_figure(path: Path, size: tuple[float, float], draw: Callable[[Any], object]) -> str:
-    """Save what a function draws on Axes in the style of reports, its size in inches.
+    """Save a figure that a function draws on Axes, in the style of reports; sizes are in inches.
 
     Returns a sentence on where the figure is, or that matplotlib is missing.
     """

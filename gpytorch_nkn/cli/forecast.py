@@ -97,7 +97,7 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
 
 
 def _prepare_report(path: Path) -> None:
-    """End the command before the training if there can be no report."""
+    """End the command before the training if the report cannot be written."""
     if importlib.util.find_spec("matplotlib") is None:
         raise UserError("a report needs matplotlib: pip install 'gpytorch_nkn[plot]'")
     if path.is_dir():
@@ -140,7 +140,7 @@ def _load(args: argparse.Namespace) -> TimeSeries:
 
 @dataclass
 class _Task:
-    """What is learned from and what is forecast."""
+    """Rows to learn from, and times to forecast."""
 
     train: np.ndarray  # mask N of the rows to learn from
     times: pd.Index  # times M of the forecast
@@ -149,7 +149,7 @@ class _Task:
 
 
 def _split(series: TimeSeries, axis: TimeAxis, args: argparse.Namespace) -> _Task:
-    """Hold out the end of a series, or forecast what follows it."""
+    """Hold out the end of a series, or forecast the times after it."""
     x, known, test = series.index, len(series.future_index), series.test
     if series.y.size < 3:
         raise UserError(f"a series needs at least 3 rows with a value, got {series.y.size}")
@@ -212,7 +212,7 @@ def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForeca
 
 
 def _periods(texts: list[str], axis: TimeAxis) -> list[float | str]:
-    """Seasons for the forecaster: durations unchanged, numbers of steps in days for dates."""
+    """Convert seasons for the forecaster: with dates, numbers of steps become days."""
     periods: list[float | str] = []
     for text in texts:
         try:
@@ -223,7 +223,7 @@ def _periods(texts: list[str], axis: TimeAxis) -> list[float | str]:
 
 
 def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
-    """The seasons in use, in words."""
+    """Name the seasons in use."""
     if not series.has_dates:
         return [f"{period:.6g}" for period in forecaster.seasons_]
     return [
@@ -235,7 +235,7 @@ def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
 def _forecast_all(
     forecaster: NKNForecaster, task: _Task, start: float
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
-    """The forecast, and scores and seconds of it and of the seasonal naive rule."""
+    """Return the forecast, with scores and seconds of it and of the seasonal naive rule."""
     import pandas as pd
 
     from gpytorch_nkn.baselines import seasonal_naive_forecast
@@ -268,7 +268,7 @@ def _forecast_all(
 def _draw(
     path: Path, series: TimeSeries, forecaster: NKNForecaster, task: _Task, table: pd.DataFrame
 ) -> str:
-    """Draw the forecast, and say where it is."""
+    """Draw the forecast; return a sentence on where the figure is."""
     from gpytorch_nkn.plotting import plot_forecast
 
     past, ahead = (forecaster.time_axis_.numbers(times) for times in (series.index, task.times))

@@ -36,18 +36,18 @@ _STYLES = {  # by the decimal mark; the other mark may separate thousands
     for mark, own, other in ((".", r"\.", ","), (",", ",", r"\."))
 }
 _SCALES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9}
-_CODE = re.compile(r"-?(?:9{2,}(?:\.9+)?|8{3,}|[1-9]0{2,}|32768|1)")  # of missing values
+_CODE = re.compile(r"-?(?:9{2,}(?:\.9+)?|8{3,}|[1-9]0{2,}|32768|1)")  # usual for missing values
 
 
 def quoted(texts: Iterable[object]) -> str:
-    """Strings in quotes, shortened, the first ten if there are more."""
+    """Quote the first ten strings, each shortened to 40 characters."""
     full = list(map(str, texts))
     short = [repr(text if len(text) <= 40 else f"{text[:37]}...") for text in full[:10]]
     return ", ".join(short) + (", ..." if len(full) > 10 else "")
 
 
 def counted(count: int, what: str = "row") -> str:
-    """Number and noun."""
+    """Return a number and its noun, such as ``2 rows``."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
@@ -59,14 +59,14 @@ def is_missing(cells: pd.Series, na_values: Collection[str] = ()) -> pd.Series:
 
 
 def once(function: Callable[[pd.Series], pd.Series], cells: pd.Series) -> pd.Series:
-    """A function of strings that is called for the different cells only."""
+    """Apply a function of strings once to each distinct cell."""
     codes, unique = pd.factorize(cells)
     values = function(pd.Series(unique, dtype=object)).to_numpy()
     return pd.Series(values[codes], cells.index, values.dtype, cells.name)
 
 
 def drop_advice(bad: pd.Series) -> str:
-    """Advice on cells that cannot be read."""
+    """Return advice on cells that cannot be read."""
     cells = list(bad.unique())
     if len(cells) > 10:
         return f"correct the {len(cells)} different cells like this in the file"
@@ -75,7 +75,7 @@ def drop_advice(bad: pd.Series) -> str:
 
 
 def number_parts(cells: pd.Series) -> pd.DataFrame:
-    """Parts of numbers, what marks them, and masks of the cells that fit each decimal mark."""
+    """Split numbers into signs, digits and marks, with a mask for each decimal mark."""
     found = cells.str.extract(_NUMBER).fillna("")
     digits = found["digits"].str.replace(r"(?<=\d)[ '](?=\d{3})", "", regex=True).str.strip()
     fits = {mark: (digits != "") & digits.str.fullmatch(style) for mark, style in _STYLES.items()}
@@ -86,10 +86,10 @@ def number_parts(cells: pd.Series) -> pd.DataFrame:
 def read_numbers(
     cells: pd.Series, *, decimal: str | None = None, sep: str = ","
 ) -> tuple[np.ndarray, list[str]]:
-    """Numbers ``N`` of a column of strings, and notices.
+    """Convert a column of strings to numbers ``N``; also return notices.
 
-    A comma before three digits separates thousands if other cells have no comma, and is ambiguous
-    if all cells have this form; so are points in files with semicolons.
+    A comma before three digits separates thousands if other cells have no comma. It is ambiguous
+    if all cells have this form. In files with semicolons, the same holds for points.
 
     Raises:
         ValueError: A cell is not a finite number, or the decimal mark is ambiguous.
@@ -110,8 +110,8 @@ def read_numbers(
             decimal = "," if is_everywhere == (seen == ",") else "."
             if is_everywhere and (seen == ".") == (sep == ";"):
                 raise ValueError(
-                    f"Numbers such as {unique[0]!r} in the column {name!r} have a decimal mark or "
-                    "a thousands separator: say decimal='.' or decimal=',' (--decimal . or "
+                    f"Numbers such as {unique[0]!r} in the column {name!r} may have a decimal mark "
+                    "or a thousands separator: set decimal='.' or decimal=',' (--decimal . or "
                     "--decimal ,)."
                 )
     plain = digits.str.replace("." if decimal == "," else ",", "", regex=False)
@@ -142,10 +142,10 @@ def read_numbers(
 
 
 def find_sentinels(values: np.ndarray, name: str) -> list[str]:
-    """A notice on values that may stand for missing ones, if there are any.
+    """Return a notice on sentinel values for missing ones, if there are any.
 
-    Such a value is a usual code (-99, 9999, ...) or an end of the range that recurs. It is farther
-    from the other values than these are from each other, or the only negative whole number.
+    A sentinel is a usual code (-99, 9999, ...) or a repeated minimum or maximum. Its distance from
+    the other values exceeds their range, or it is the only negative whole number.
     """
     unique, counts = np.unique(values, return_counts=True)
     positions = np.unique(np.arange(-50, 50).clip(-unique.size, unique.size - 1) % unique.size)
@@ -165,6 +165,6 @@ def find_sentinels(values: np.ndarray, name: str) -> list[str]:
     found = [f"{counted(count[i])} with {code}" for i, code in codes.items()]
     options = " ".join(f"--na-values={code}" for code in codes)
     return [
-        f"{name!r} has {', '.join(found)}, far from the others; if missing values are written so, "
-        f"say na_values={codes.tolist()} ({options})."
+        f"{name!r} has {', '.join(found)}, far from all other values; if this stands for missing "
+        f"values, set na_values={codes.tolist()} ({options})."
     ]

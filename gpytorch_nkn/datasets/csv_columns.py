@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import combinations, product
 
 import numpy as np
@@ -68,16 +69,17 @@ TIME_NAMES = (
 
 
 def _all(names: Iterable[str]) -> str:
-    """Names in full, as they are to be copied."""
+    """List names in full, so that they can be copied."""
     return ", ".join(map(repr, names))
 
 
 def melted(
     frame: pd.DataFrame, named: Collection[str]
 ) -> tuple[pd.DataFrame, str | None, list[str]]:
-    """The table with columns of months, years, hours, ... as rows, which these are, and notices.
+    """Turn columns of months, years, hours, ... into rows, except columns that an option names.
 
-    Columns that an option has ``named`` stay columns.
+    Returns the table, the part of the time that the columns had (None for no such columns), and
+    notices.
     """
     names = frame.columns.drop(list(named), errors="ignore").to_series().astype(object)
     is_number = np.array([main_kind(frame[name]) == "number" for name in names], bool)
@@ -105,28 +107,28 @@ def melted(
 
 
 def with_months(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The table with English names of months in place of other languages, and notices."""
+    """Translate names of months into English; also return notices."""
     notices = []
     for name in (name for name in frame if main_kind(frame[name]) == "text"):
         words = once(lambda c: c.str.lower().str.extract(rf"({_WORD}{{3,}})")[0], frame[name])
-        months = _months([*words.dropna().unique()])
-        if months:
-
-            def english(cells: pd.Series, months: dict[str, str] = months) -> pd.Series:
-                pattern = rf"{_WORD}+\.?"
-                return cells.str.replace(
-                    pattern, lambda m: months.get(m[0].lower().strip("."), " "), regex=True
-                )
-
-            frame = frame.assign(**{name: once(english, frame[name])})
+        if months := _months([*words.dropna().unique()]):
+            cells = once(partial(_translated, months=months), frame[name])
+            frame = frame.assign(**{name: cells})
             notices.append(f"Words of {name!r} are read as months, {next(iter(months))!r} first.")
     return frame, notices
 
 
-def _months(words: list[str]) -> dict[str, str]:
-    """English months by twelve words that follow each other, forwards or backwards; else empty.
+def _translated(cells: pd.Series, months: Mapping[str, str]) -> pd.Series:
+    pattern = rf"{_WORD}+\.?"
+    return cells.str.replace(
+        pattern, lambda m: months.get(m[0].lower().strip("."), " "), regex=True
+    )
 
-    At least three words must begin as in English.
+
+def _months(words: list[str]) -> dict[str, str]:
+    """Map twelve words to months, by their order and those that begin as in English.
+
+    Without at least three such words, or if their order differs, the result is empty.
     """
     alike = [word for word in words if word[:3] in MONTHS]
     if len(words) == 12 and 3 <= len(alike) < 12:
@@ -138,7 +140,7 @@ def _months(words: list[str]) -> dict[str, str]:
 
 
 def with_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str]:
-    """The table with a column that counts rows, from below if dates fall, and a notice."""
+    """Add a column of row numbers, from the last row if dates decrease; also return a notice."""
     numbers, order = np.arange(len(frame)), "first to the last row"
     for column in [column for column in frame if main_kind(frame[column]) == "date"]:
         with suppress(ValueError):
@@ -150,7 +152,7 @@ def with_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str]:
 
 
 def _part(cells: pd.Series) -> tuple[str, bool]:
-    """Which part of a time a column holds, and whether its name says so; "" for none."""
+    """Return the part of a time in a column ("" for none), and whether its name says so."""
     found, cells = main_kind(cells[cells != ""]), cells[cells != ""].drop_duplicates()
     cells, words = cells.head(1000), re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
     if found in ("date", "clock") or cells.empty:
@@ -178,7 +180,7 @@ def _part(cells: pd.Series) -> tuple[str, bool]:
 
 
 def find_times(frame: pd.DataFrame, times: Sequence[str], target: str | None) -> dict[str, str]:
-    """Columns that hold the time, by the part of the time in each."""
+    """Find the columns of the time; keys are their parts of the time."""
     found = {name: _part(frame[name]) for name in times or frame if name != target}
     if times:
         keys = [part or str(i) for i, (part, _) in enumerate(found.values())]
@@ -206,7 +208,7 @@ def find_times(frame: pd.DataFrame, times: Sequence[str], target: str | None) ->
 
 
 def _rising(frame: pd.DataFrame, is_targeted: bool) -> str:
-    """The column that holds the time: by its name, else by equal steps, or by its order."""
+    """Find the column of the time by its name, else by equal steps, else by increasing values."""
     ranks = {}
     for name in (name for name in frame if main_kind(frame[name]) == "number"):
         steps = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna().diff()
@@ -220,14 +222,14 @@ def _rising(frame: pd.DataFrame, is_targeted: bool) -> str:
     if not any(ranks[best]):
         raise ValueError(
             f"Which column holds the time? None holds dates, and none of {_all(ranks)} rises "
-            "from row to row: name it by time (--time), or say time='rows' (--time rows) to count "
+            "from row to row: name it by time (--time), or set time='rows' (--time rows) to count "
             "the rows."
         )
     return best
 
 
 def find_target(frame: pd.DataFrame, known: Sequence[str]) -> str:
-    """The only column of numbers beside the known ones, but for those that are like times."""
+    """Find the only other column of numbers that does not look like a time."""
     others = [name for name in frame if name not in known]
     if len(others) != 1:
         others = [name for name in others if name and main_kind(frame[name]) == "number"]
@@ -247,7 +249,7 @@ def _has_time_name(cells: pd.Series) -> bool:
 
 
 def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, list[str]]:
-    """Columns of years, months, hours, ... as one column of times, and notices."""
+    """Join columns of years, months, hours, ... into one column of times; also return notices."""
     if len(columns) == 1:
         return frame[next(iter(columns.values()))], []
     notices, text = [], pd.Series("", frame.index, dtype=object)
@@ -276,10 +278,10 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.Series, 
 
 
 def _minutes(n: pd.Series, days: pd.Series) -> tuple[pd.Series, list[str]]:
-    """Minutes from midnight of hours, periods of a day (1 to 48) or 1330, and notices.
+    """Convert hours, periods of a day (1 to 48) or 1330 to minutes from midnight, with notices.
 
-    Hours 1 to 24 and periods are dated to their starts. In days of 23 or 25 hours, clocks are set
-    at 2:00.
+    Hours 1 to 24 and periods are dated to their starts. In days of 23 or 25 hours, the clocks
+    change at 2:00.
     """
     if n.max() > 100:
         return n // 100 * 60 + n % 100, []
@@ -303,7 +305,7 @@ def _minutes(n: pd.Series, days: pd.Series) -> tuple[pd.Series, list[str]]:
 def check_one_series(
     frame: pd.DataFrame, x: np.ndarray, times: Sequence[str], target: str, *, named: bool
 ) -> None:
-    """Raise an error for a file of several series, which one or two columns name."""
+    """Raise an error for a file of several series that one or two columns identify."""
     count = pd.Series(x).value_counts()
     repeated = len(x) - len(count)
     ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
@@ -314,7 +316,7 @@ def check_one_series(
             where = keys.iloc[0].to_dict()
             options = " ".join(f"--where {shlex.quote('='.join(pair))}" for pair in where.items())
             raise ValueError(
-                f"The file seems to hold {len(keys.drop_duplicates())} series, named by "
+                f"The file seems to hold {len(keys.drop_duplicates())} series, identified by "
                 f"{quoted(group)}: choose one by where={where} ({options})."
             )
     is_date = x.dtype.kind == "M" or 1500 <= x.min() <= x.max() < 2200
@@ -328,7 +330,7 @@ def check_one_series(
 
 
 def unused(frame: pd.DataFrame, taken: Sequence[str]) -> list[str]:
-    """A notice on columns that may be covariates, if there are any."""
+    """Return a notice on columns that may be covariates, if there are any."""
     full = [
         name
         for name in frame.columns.difference(taken, sort=False)

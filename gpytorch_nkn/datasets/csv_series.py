@@ -35,9 +35,9 @@ def read_time_series(
 ) -> TimeSeries:
     """Read a series from a text file; nothing is held out.
 
-    The options have pandas' names. What is not given is inferred from the file and said in the
-    notices; what is ambiguous raises an error that names the option. Rows are sorted by time;
-    rows without a value are dropped.
+    The options have pandas' names. Options that are not given are inferred from the file, and
+    notices state the result. If a choice is ambiguous, the error names the option. Rows are sorted
+    by time; rows without a value are dropped.
 
     - Times are numbers or dates of one format (``30/09/2001 18:00``, ``Sep 2001``, ``2001Q3``,
       ``2001-W36``, ``20010930``). They may be in several columns: year and month, or date and hour
@@ -50,9 +50,9 @@ def read_time_series(
 
     Args:
         path: The file.
-        time: Name of the time column, or names of several that hold its parts; ``"rows"`` counts
-            the rows.
-        target: Name of the target column; None means the only other one with numbers.
+        time: Name of the time column, or names of the columns of its parts, such as year and month;
+            ``"rows"`` for row numbers; None for a column of dates, or of numbers that rise.
+        target: Name of the target column; None for the only other column of numbers.
         covariates: Names of columns of numbers that are also known for the future. Rows without a
             target after the last one with a target are the future.
         future: A second file with future rows: times and covariates, in columns of the same names.
@@ -62,8 +62,7 @@ def read_time_series(
         header: Index of the line with names of columns, after ``skiprows``; None for no names.
         skiprows: Lines to skip at the top.
         decimal: Decimal mark, "." or ",".
-        na_values: More strings or numbers that stand for missing values; rows without a time are
-            dropped.
+        na_values: Further strings or numbers that stand for missing values or times.
         dayfirst: Whether ``01/02/2001`` is in February.
         date_format: Format of times as in :func:`pandas.to_datetime`.
 
@@ -114,7 +113,7 @@ def read_time_series(
         )
     if future is not None:
         if not covariates:
-            raise ValueError("future has values of covariates: name them (--covariates), too.")
+            raise ValueError("future needs covariates: name them (--covariates), too.")
         more = csv_table.read_table(Path(future), {}, *layout)[0]
         csv_table.check_columns(more, future=[*times, *covariates])
         for name in where.keys() & set(more):

@@ -1,4 +1,4 @@
-"""Tables of strings from text files as they are found (needs pandas)."""
+"""Tables of strings from text files with preambles, units and notes (needs pandas)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def read_table(
     header: int | str | None,
     skiprows: int,
 ) -> tuple[pd.DataFrame, str, list[str]]:
-    """Stripped cells by names of columns and numbers of lines, the separator, and notices.
+    """Read the rows of one table; also return the separator and notices.
 
-    The header is the longest line in the block above the first row of data. Lines without numbers
-    are dropped, and cells without a value are empty.
+    The index is the line numbers. The header is the longest line in the block above the first row
+    of data. Lines without numbers are dropped. Cells without a value are empty strings.
 
     Raises:
         OSError: The file cannot be read.
@@ -53,7 +53,7 @@ def read_table(
         raise ValueError(f"{path} is empty.")
 
     def usual(sep: str) -> tuple[int, int]:
-        """Number of lines with the usual number of cells, and this number."""
+        """Return the most frequent number of cells, after the number of lines that have it."""
         pattern = re.escape(sep) if len(sep) == 1 else sep
         widths = [len(re.split(pattern, re.sub('"[^"]*"', "", lines[i]))) for i in used]
         width = max(set(widths), key=lambda width: (widths.count(width), width))
@@ -100,7 +100,7 @@ def read_table(
 
 
 def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
-    """Raise an error if there is no column that an option names."""
+    """Raise an error if a column that an option names does not exist."""
     for option, names in named.items():
         for name in filter(None, names):
             if name not in frame:
@@ -109,7 +109,7 @@ def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
 
 
 def _text(path: Path, encoding: str | None) -> tuple[str, list[str]]:
-    """Text of a file, which may be packed by gzip or zip, and a notice on its encoding."""
+    """Read a text file, also from gzip or zip; also return a notice on its encoding."""
     data = path.read_bytes()
     try:
         if data[:2] == b"\x1f\x8b":
@@ -130,7 +130,7 @@ def _text(path: Path, encoding: str | None) -> tuple[str, list[str]]:
 
 
 def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[int, pd.DataFrame]:
-    """Index of the first row of data, and the row with names of columns, if there is one."""
+    """Return the index of the first row of data, and the row of column names, if there is one."""
     if isinstance(header, int):
         return header + 1, rows.iloc[header : header + 1]
     main = rows.apply(main_kind)
@@ -165,7 +165,7 @@ def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[i
 def _body(
     path: Path, rows: pd.DataFrame, begin: int, names: pd.DataFrame, sep: str
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Rows of data with different names of columns, without empty columns, and notices."""
+    """Return the rows of data with unique column names, without empty columns, and notices."""
     data = [column for column in rows if main_kind(rows[column]) != "text"]
     valued = np.full(len(rows), rows.shape[1] == 1)
     for column in data:

@@ -32,7 +32,7 @@ _CENTURY = 1930  # the first year that two digits stand for
 
 
 def _standard(found: re.Match) -> str:
-    """Tokens of a month, quarter, half-year or week as 2001-7, 2001-q-7, 2001-w-5-1."""
+    """Write a month, quarter, half-year or week as 2001-7, 2001-q-7, 2001-w-5-1."""
     year, last = (found["year"], found["last"]) if found["year"] else (found["last"], None)
     year = str(_CENTURY + (int(year) - _CENTURY) % 100) if len(year or "") == 2 else year
     unit, n = found["unit"] or found["unit2"], found["n"] or found["n2"]
@@ -85,7 +85,7 @@ _EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 197
 
 
 def kinds(cells: pd.Series) -> pd.Series:
-    """Kind of each cell: missing, number, date, clock or text."""
+    """Return the kind of each cell: missing, number, date, clock or text."""
     cells = cells.astype(object)  # Python's regular expressions; pandas 3 would take RE2
     lower, parts = cells.str.lower().str.replace(INTERVAL_END, "", regex=True), number_parts(cells)
     masks = {
@@ -100,7 +100,7 @@ def kinds(cells: pd.Series) -> pd.Series:
 
 
 def main_kind(cells: pd.Series) -> str:
-    """Kind of more than half of the cells that are not missing, from the first value on."""
+    """Return the kind of more than half of the values, from the first number or date on."""
     return _main_kind(tuple(cells.head(_SAMPLE)))
 
 
@@ -137,7 +137,7 @@ def is_compact(cells: pd.Series) -> bool:
 
 
 def _split(cells: pd.Series) -> pd.DataFrame:
-    """Tokens of dates, times of day, offsets from UTC."""
+    """Split times into tokens of the date, time of day and offset from UTC."""
     parts = cells.str.partition(" " if " " in cells.iloc[0] else "T")
     if len(cells) <= _SAMPLE or not _all_match(parts[2], r"\d\d?[:.]\d.*"):
         return _split_each(cells)
@@ -166,12 +166,12 @@ def _split_each(cells: pd.Series) -> pd.DataFrame:
 def read_times(
     cells: pd.Series, *, dayfirst: bool | None, date_format: str | None, decimal: str | None
 ) -> tuple[np.ndarray, str, list[str]]:
-    """Times ``N`` of a column of strings as numbers or ``datetime64``, their zone, and notices.
+    """Convert a column of strings to numbers or ``datetime64`` ``N``, with their zone and notices.
 
-    All cells have one format. Where several formats fit, the one is used that alone gives times
-    with few gaps. Days come first in 01.02.2001. Months and quarters are ``datetime64[M]``.
-    Dates with equal offsets keep them: the zone is then ``"UTC+02:00"``, say. Dates at one time of
-    day keep their local time without a zone. Others are converted to ``"UTC"``.
+    All cells have one format. If several formats fit, the only one that gives times with few gaps
+    is used. Days come first in 01.02.2001. Months and quarters are ``datetime64[M]``. The zone of
+    dates with equal offsets is the offset, such as ``"UTC+02:00"``. Daily dates with different
+    offsets become local times without a zone. Other dates are converted to ``"UTC"``.
 
     Raises:
         ValueError: A cell is not a time, or its format differs, or the format is ambiguous.
@@ -235,7 +235,7 @@ def read_times(
 
 
 def _marked(tokens: pd.Series, name: str) -> pd.Series:
-    """Tokens, with marks of fiscal years, weeks and quarters that are years and a number."""
+    """Mark fiscal years, weeks and quarters among tokens of a year and a number."""
     pairs = tokens.str.extract(r"^(\d{4})-?(\d\d?)$")
     if pairs.isna().any(axis=None):
         return tokens
@@ -248,7 +248,7 @@ def _marked(tokens: pd.Series, name: str) -> pd.Series:
 
 
 def _to_datetime(cells: pd.Series, form: str) -> pd.Series:
-    """Dates of a format without zones, NaT where it does not fit."""
+    """Parse dates of one format, without zones; NaT for other formats."""
     if form in _SHAPES:
         cells = cells.where(cells.str.fullmatch(_SHAPES[form], case=False), "")
     if form in (_ISO_WEEKS, _WEEKS):  # the fourth day of a week is in its year
@@ -267,7 +267,7 @@ def _to_datetime(cells: pd.Series, form: str) -> pd.Series:
 
 
 def _choice(readings: dict[str, pd.Series], cells: pd.Series, name: str, *, is_chosen: bool) -> str:
-    """The only format that gives times with few gaps; else the first, unless that is a guess."""
+    """Choose the only format that gives few gaps, or else the first unless days are ambiguous."""
     form, *others = readings
     likely = [form for form in readings if others and _has_few_gaps(readings[form])]
     if len(likely) == 1:
@@ -277,14 +277,14 @@ def _choice(readings: dict[str, pd.Series], cells: pd.Series, name: str, *, is_c
         i = int((dates != other).to_numpy().argmax())
         raise ValueError(
             f"{cells[i]!r} in the column {name!r} may be {dates[i]:%Y-%m-%d} or "
-            f"{other[i]:%Y-%m-%d}: say dayfirst=True or dayfirst=False (--dayfirst or "
+            f"{other[i]:%Y-%m-%d}: set dayfirst=True or dayfirst=False (--dayfirst or "
             "--no-dayfirst)."
         )
     return form
 
 
 def _has_few_gaps(times: pd.Series) -> bool:
-    """Whether at least half of the equal steps from the first to the last time are there."""
+    """Whether at least half of the equally spaced times from the first to the last occur."""
     ticks = np.unique(times.to_numpy("datetime64[s]"))
     for unit in ("D", "M"):
         coarse = ticks.astype(f"datetime64[{unit}]")
@@ -294,7 +294,7 @@ def _has_few_gaps(times: pd.Series) -> bool:
 
 
 def _not_a_time(cells: pd.Series, good: pd.Series) -> str:
-    """The message on cells whose unique values are not all good."""
+    """Return the error message on cells, given which unique values are times."""
     is_good = cells.isin(cells.unique()[good])
     bad, example, advice = cells[~is_good], "2001-09-30, 30/09/2001 18:00, 2001Q3 or Sep 2001", ""
     if is_good.mean() < 0.5:
@@ -308,12 +308,12 @@ def _not_a_time(cells: pd.Series, good: pd.Series) -> str:
             advice = f"skip these lines by skiprows={bad.index[-1]} (--skiprows {bad.index[-1]})"
     return (
         f"Line {bad.index[0]}: {bad.iloc[0]!r} in the column {cells.name!r} is not a time such as "
-        f"{example}; {advice}, or say time='rows' (--time rows)."
+        f"{example}; {advice}, or set time='rows' (--time rows)."
     )
 
 
 def _coarsest(dates: np.ndarray, form: str) -> np.ndarray:
-    """Dates in months, days, s or ms where these hold them."""
+    """Convert dates to the coarsest of months, days, s and ms that represents them."""
     has_months = "%d" not in form and re.search("%[mbB]", form) is not None
     for unit in ("M",) * has_months + ("D", "s", "ms"):
         coarse = dates.astype(f"datetime64[{unit}]")

@@ -1,4 +1,4 @@
-"""Time series: what they are, their times, and one that is bundled with statsmodels."""
+"""Container of a time series, and the bundled CO2 series."""
 
 from __future__ import annotations
 

@@ -29,13 +29,13 @@ class MonthlyDates:
     """One date in each month, such as the 30th, the last business day or the third Friday."""
 
     weekdays: str  # weekdays that are counted, as for numpy.busday_offset
-    number: int  # of the day from 0 on; -1 for the last day
+    number: int  # index of the counted day in a month from 0; -1 for the last one
     clock: np.timedelta64  # time of day
     moved: Literal["", "backward", "forward"] = ""  # roll of a date that is not a business day
 
     @classmethod
     def of(cls, dates: np.ndarray) -> MonthlyDates | None:
-        """Infer the rule of sorted different dates ``N``; None if no rule fits."""
+        """Infer the rule of sorted, distinct dates ``N``; None if no rule fits."""
         days, months = dates.astype("datetime64[D]"), dates.astype("datetime64[M]")
         clocks = dates - days
         if dates.size < 2 or (clocks != clocks[0]).any() or not np.diff(months).astype(int).all():
@@ -55,7 +55,7 @@ class MonthlyDates:
         return None
 
     def dates(self, months: np.ndarray) -> np.ndarray:
-        """Dates ``M`` in months ``M``, to the millisecond."""
+        """Return the date in each of ``M`` months, to the millisecond."""
         last = (months + 1).astype("datetime64[D]") - 1
         if self.number < 0:
             days = np.busday_offset(last, 0, "backward", self.weekdays)
@@ -68,21 +68,21 @@ class MonthlyDates:
         return days.astype("datetime64[ms]") + self.clock
 
     def months(self, dates: np.ndarray) -> np.ndarray:
-        """The last months ``M`` whose date is at or before the given dates ``M``."""
+        """Return the latest months ``M`` whose date is not after the given dates ``M``."""
         months = dates.astype("datetime64[M]")
         return months - (self.dates(months) > dates).astype(int)
 
     def next(self, dates: np.ndarray, count: int) -> np.ndarray:
-        """The dates after sorted dates ``N`` of this rule, with the median step."""
+        """Return the dates that follow sorted dates ``N`` of this rule, with their median step."""
         months = dates.astype("datetime64[M]")
         return self.dates(months[-1] + np.arange(1, count + 1) * _median_step(months))
 
 
 def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
-    """The next dates of a series with two days per month, or with nearly the same day.
+    """Continue a series with two days per month, or with nearly the same day in each month.
 
     Two days are, for example, the 1st and the 15th. If days of the month differ by less than a
-    week, the most frequent day is used. Dates ``N`` are sorted and different. Returns ``count``
+    week, the most frequent day is used. Dates ``N`` are sorted and distinct. Returns ``count``
     dates, or None for other series.
     """
     months = dates.astype("datetime64[M]")
@@ -103,10 +103,10 @@ def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
 
 
 def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
-    """The next dates of a series at certain times of the week, such as opening hours.
+    """Continue a series at certain times of the week, such as opening hours.
 
-    Times of the week with (nearly) no recent dates are closed. Dates ``N`` are sorted and
-    different. Returns ``count`` dates, or None for other series.
+    Times of the week with few or no recent dates are closed. Dates ``N`` are sorted and distinct.
+    Returns ``count`` dates, or None for other series.
     """
     recent = dates[dates > dates[-1] - _RECENT]
     if recent.size < _FEWEST:
@@ -135,9 +135,9 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
 
 
 def next_in_retail_year(dates: np.ndarray, count: int) -> np.ndarray | None:
-    """The next ends of years of 52 or 53 weeks, or of their months (4-4-5) or quarters.
+    """Continue ends of years of 52 or 53 weeks, or of their quarters or months (4, 4, 5 weeks).
 
-    Dates ``N`` are sorted and different. Returns ``count`` dates, or None for other series.
+    Dates ``N`` are sorted and distinct. Returns ``count`` dates, or None for other series.
     """
     gaps, last = np.diff(dates) / _WEEK, dates[-1]
     if dates.size < 3 or not np.ptp(gaps) or (gaps % 1).any() or np.median(gaps) < 4:
@@ -155,14 +155,14 @@ def next_in_retail_year(dates: np.ndarray, count: int) -> np.ndarray | None:
         begins = year.to_numpy(dates.dtype)
         weeks = (dates - begins[np.searchsorted(begins, dates, "right") - 1]) / _WEEK
         times = np.unique(begins[:, None] + np.unique(weeks).astype(int) * _WEEK)
-        if (weeks == 0).any() and np.isin(dates, times).all():
+        if weeks.min() == 0 and weeks.max() < 52:  # no date a week before the end of a long year
             rules.append((np.sum((times >= dates[0]) & (times <= last)), times[times > last]))
     size, ahead = min(rules, key=lambda rule: rule[0], default=(2 * dates.size, dates))
     return ahead[:count] if size <= 1.2 * dates.size else None
 
 
 def next_times(times: np.ndarray, count: int) -> np.ndarray:
-    """The ``count`` times after sorted different times ``N``, with the median step.
+    """Return the ``count`` times after sorted, distinct times ``N``, with the median step.
 
     Raises:
         ValueError: There are fewer than two times.

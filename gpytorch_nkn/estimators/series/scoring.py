@@ -18,7 +18,7 @@ from gpytorch_nkn.estimators.series.series import Series, view
 
 __all__ = ["one_thread", "score"]
 
-_FEW = 900  # points, up to which one thread is fastest
+_FEW = 900  # largest number of points for which one thread is fastest
 _ORIGINS = 48  # rolling forecasts of a short series
 # Long series: rolling forecasts, rows before each origin, and rows of its horizon.
 _VIEWS, _SEEN, _AHEAD = 24, 500, 60
@@ -26,11 +26,11 @@ _WINDOWS = 2.0  # prior weight of a calibration factor of 1, in windows of the h
 
 
 def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]:
-    """Mean log density of rolling forecasts, and calibration factor of standard deviations.
+    """Return the mean log density of rolling forecasts and the calibration factor.
 
-    The factor is the mean absolute standardised error relative to a normal variable, shrunk to
-    one: its weight is the number of horizons after the first origin, against two. The
-    hyperparameters were learned from all targets.
+    The factor multiplies standard deviations. It is the mean absolute standardised error relative
+    to a standard normal variable. The factor is shrunk towards one with the weight of two windows
+    of the horizon. Hyperparameters are those of the whole series.
     """
     recent = series.last(series.reach)
     horizon, steps = recent.horizon, recent.steps
@@ -62,7 +62,7 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
 def _from_views(
     model: ExactGP, scales: Scales, series: Series, origins: np.ndarray, stops: np.ndarray
 ) -> tuple[np.ndarray, Tensor, Tensor]:
-    """Rows, means and variances of forecasts from thinned rows before their origins."""
+    """Return rows, means and variances of forecasts, each given thinned rows before its origin."""
     inputs, targets = scales.inputs(series.rows), scales.targets(series.values)
     inputs, targets = (part.to(model.train_targets) for part in (inputs, targets))
     kept = model.train_inputs, model.train_targets

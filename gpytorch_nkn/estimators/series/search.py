@@ -29,18 +29,18 @@ from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["Found", "search"]
 
-# Errors within a window of the horizon are correlated, so that a window counts as one observation
-# in the weights of the candidates. There are at least so many windows.
+# Errors within a window of the horizon are correlated. In the weights of the candidates, each
+# window counts as one observation, and the number of windows is at least this.
 _WINDOWS = 3.0
 # Counts have an ordered probit if their mean or median is below the first and all below the second.
 _SMALL, _MOST = 10.0, 10_000.0
 _LIGHT = 1e-3  # weight of a member, below which it does not forecast a long series
 _LEARNING = 0.6  # of the budget of a long series; conditioning on all observations has the rest
 _SCOUTING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
-# Outliers: fewest targets of a series, least ratio to the RMS of the smaller errors, least
-# standardised error, largest fraction, least ratio to a neighbour's error for two in a row.
+# Outliers: least number of targets of a series; least ratio to the RMS of the smaller errors;
+# least standardised error; largest fraction; least ratio to a neighbour's error, for two in a row.
 _FEWEST, _OUTLYING, _LEAST, _SHARE, _NEAR = 20, 12.0, 3.0, 0.02, 0.8
-_GAIN = 0.5  # least difference that level shifts make to the mean log density of rolling forecasts
+_GAIN = 0.5  # least gain in mean log density of rolling forecasts from level shifts
 
 
 class Found(NamedTuple):
@@ -124,7 +124,12 @@ def _transforms(options: Any, series: Series) -> list[Transform]:
 def _scouted(
     options: Any, series: Series, session: Session
 ) -> tuple[np.ndarray, Series, list[Trained[Key, Member]]]:
-    """Mask ``N`` of outliers, the other rows with shifts of the level, and trained candidates."""
+    """Find outliers and level shifts by one candidate, trained on each end of the transforms.
+
+    Returns:
+        Mask ``N`` of outliers; the series without them, with its level shifts; trained candidates
+        that the search may keep.
+    """
     scouting = clone(options).set_params(priors=True, recipe=None, progress=False)
     progress = options.progress and series.is_long
     own = Session(budget=session.part(_SCOUTING), progress=progress)
@@ -148,10 +153,10 @@ def _scouted(
 def _find_outliers(
     options: Any, series: Series, session: Session
 ) -> tuple[np.ndarray, list[Trained[Key, Member]]]:
-    """Mask ``N`` of outliers, and the scouts of the other rows.
+    """Return a mask ``N`` of outliers, and the candidates trained on the other rows.
 
-    An outlier is one on each modelled scale. Outliers can hide other outliers, so the search is
-    repeated without those found.
+    An outlier has a large error on each modelled scale. Outliers can hide other outliers, so the
+    search is repeated without those found.
     """
     outliers = np.zeros(len(series.time), bool)
     if options.outliers == "keep" or len(outliers) < _FEWEST:
@@ -182,7 +187,7 @@ def _outlying(member: Member, series: Series) -> np.ndarray:
 
 
 def _far_errors(errors: np.ndarray) -> np.ndarray:
-    """Rows whose error is more than 12 times the RMS of all smaller errors, and a local maximum.
+    """Return rows with an error above 12 times the RMS of all smaller ones, at a local maximum.
 
     Errors are absolute standardised leave-one-out errors. The ratio is to smaller errors because
     an outlier inflates the RMS. Neighbours of an outlier have large errors, too, because the

@@ -54,8 +54,8 @@ def check_seasons(seasons: Any, time: np.ndarray, *, in_days: bool) -> list[floa
 
     Raises:
         TypeError: A period is neither a number nor a duration.
-        ValueError: A period is not finite or shorter than two steps, a string is not a duration,
-            or a duration is given for time that is not in days.
+        ValueError: A period is not finite or shorter than two steps. A string is not a duration,
+            or time is not in days.
     """
     given = [seasons] if np.ndim(seasons) == 0 else seasons
     try:

@@ -12,7 +12,15 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import check_number
 
-__all__ = ["as_time", "as_times", "as_vector", "forecast_columns", "starts", "times_and_targets"]
+__all__ = [
+    "as_time",
+    "as_times",
+    "as_vector",
+    "forecast_columns",
+    "local",
+    "starts",
+    "times_and_targets",
+]
 
 
 def times_and_targets(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
@@ -71,6 +79,12 @@ def starts(periods: pd.PeriodIndex) -> pd.DatetimeIndex:
         return periods.to_timestamp()
     except pd.errors.OutOfBoundsDatetime:  # beyond the range of nanoseconds
         return pd.DatetimeIndex(periods.asfreq("D", how="start").asi8.astype("datetime64[D]"))
+
+
+def local(times: pd.Index) -> pd.Index:
+    """Convert periods to their first days, and drop the time zone of dates."""
+    times = starts(times) if isinstance(times, pd.PeriodIndex) else times
+    return times if getattr(times, "tz", None) is None else times.tz_localize(None)
 
 
 def _of_objects(values: np.ndarray, name: Any) -> pd.Index:

@@ -16,7 +16,7 @@ from gpytorch_nkn.averaging import MixturePredictions, PredictiveMixture
 from gpytorch_nkn.estimators.series.covariates import Covariates
 from gpytorch_nkn.estimators.series.member import Member
 from gpytorch_nkn.estimators.series.seasons import typical_step
-from gpytorch_nkn.estimators.series.series_input import as_times, forecast_columns, starts
+from gpytorch_nkn.estimators.series.series_input import as_times, forecast_columns, local
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
 from gpytorch_nkn.fit import check_counts, warn_user
 from gpytorch_nkn.plotting import plot_forecast
@@ -33,6 +33,7 @@ _SHOWN = 4, 20  # longest history in a plot, in forecasts: by default, and for t
 class SeriesPredictions(MixturePredictions, OnCPU):
     """Predictions from the fitted attributes of :class:`NKNForecaster`."""
 
+    bounds: Sequence[float | None] | None
     horizon: int | None
     random_state: int | np.random.RandomState | None
     members_: list[Member]
@@ -110,8 +111,8 @@ class SeriesPredictions(MixturePredictions, OnCPU):
 
         Args:
             horizon: Steps ahead; ``None`` for ``horizon_``. Times continue with the frequency of a
-                pandas index, the rule of the dates (the 30th, last business days, third Fridays),
-                the times of the week in the data (opening hours), or the median step.
+                pandas index, or the rule of the dates: the 30th, last business days, third Fridays,
+                opening hours. Otherwise they are median steps apart.
             level: Coverage of the central intervals in per cent; ``None`` for no interval.
             covariates: Covariates ``horizon x C`` at the times that follow, if :meth:`fit` had
                 some; rows of a data frame over dates are looked up by date.
@@ -207,12 +208,12 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         shown, bands = self.observed_.iloc[-history:], table[ends].to_numpy().T
         return plot_forecast(
             ax,
-            _drawn(index),
+            local(index).to_numpy(),
             table["median"].to_numpy(),
             bands[::2],
             bands[1::2],
-            train=(_drawn(shown.index), shown.to_numpy()),
-            test=None if held_out is None else (_drawn(held_out.index), held_out.to_numpy()),
+            train=(local(shown.index).to_numpy(), shown.to_numpy()),
+            test=None if held_out is None else (local(held_out.index), held_out.to_numpy()),
             level=[float(name[3:]) / 100 for name in ends[::2]],
             y_label="value" if shown.name is None else str(shown.name),
         )
@@ -296,12 +297,3 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             stds=np.stack(stds),
             transforms=tuple(member.scales.transform for member in self.members_),
         )
-
-
-def _drawn(index: pd.Index) -> np.ndarray:
-    """Times as matplotlib needs them."""
-    if isinstance(index, pd.PeriodIndex):
-        index = starts(index)
-    if isinstance(index, pd.DatetimeIndex) and index.tz is not None:
-        index = index.tz_localize(None)
-    return index.to_numpy()

@@ -17,7 +17,7 @@ from gpytorch_nkn.estimators.series.recurring_dates import (
     next_times,
 )
 from gpytorch_nkn.estimators.series.seasons import typical_step
-from gpytorch_nkn.estimators.series.series_input import as_time, as_times, starts
+from gpytorch_nkn.estimators.series.series_input import as_time, as_times, local, starts
 
 __all__ = ["TimeAxis"]
 
@@ -29,9 +29,9 @@ _DAY = pd.Timedelta(days=1)
 class TimeAxis:
     """Converts the times of a series to numbers and continues them.
 
-    Dates become days since 1970. If each month has at most one date, by a rule such as the 30th or
-    the last business day, all months have the same length. Dates with a time zone are local times
-    if steps are at least a day or if there are opening hours, and otherwise UTC.
+    Dates become days since 1970. If they follow a monthly rule, such as the 30th or the last
+    business day, all months have the same length. Dates with a time zone are local times if steps
+    are at least a day or if there are opening hours, and otherwise UTC.
     """
 
     index: pd.Index  # the times N
@@ -41,7 +41,10 @@ class TimeAxis:
     @classmethod
     def of(cls, index: pd.Index) -> TimeAxis:
         """Infer the axis from times."""
-        return cls(index, _monthly(index), _by_clock(index))
+        monthly = None
+        if _has_dates(index):
+            monthly = MonthlyDates.of(local(index).dropna().unique().sort_values().to_numpy())
+        return cls(index, monthly, _by_clock(index))
 
     @property
     def has_dates(self) -> bool:
@@ -83,7 +86,7 @@ class TimeAxis:
             )
         if own is not None:
             times = times.tz_convert(zone if self.by_clock else "UTC").tz_localize(None)
-        times = _stamps(times)
+        times = local(times)
         if self.monthly is None:
             return as_time(times)
         missing = times.isna()
@@ -154,13 +157,6 @@ class TimeAxis:
             return ahead
 
 
-def _monthly(index: pd.Index) -> MonthlyDates | None:
-    if not _has_dates(index):
-        return None
-    index = index.tz_localize(None) if _zone(index) is not None else index
-    return MonthlyDates.of(_stamps(index).dropna().unique().sort_values().to_numpy())
-
-
 def _by_clock(index: pd.Index) -> bool:
     if _zone(index) is None:
         return False
@@ -179,7 +175,3 @@ def _zone(index: pd.Index) -> Any:
 
 def _named(zone: Any) -> str:
     return "without a time zone" if zone is None else f"in time zone {zone}"
-
-
-def _stamps(index: pd.Index) -> pd.Index:
-    return starts(index) if isinstance(index, pd.PeriodIndex) else index
