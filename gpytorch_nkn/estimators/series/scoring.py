@@ -30,7 +30,7 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
 
     The factor multiplies standard deviations. It is the mean absolute standardised error relative
     to a standard normal variable. The factor is shrunk towards one with the weight of two windows
-    of the horizon. Hyperparameters are those of the whole series.
+    of the horizon. Hyperparameters were learned from all targets.
     """
     recent = series.last(series.reach)
     horizon, steps = recent.horizon, recent.steps
