@@ -96,6 +96,8 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "name it by sep (--sep)": "datasets/test_csv_series.py",
     "name another column": "datasets/test_csv_series.py",
     "leave encoding": "datasets/test_csv_series.py",
+    "set decimal='.' or": "datasets/test_csv_series.py",
+    "set dayfirst=True or": "datasets/test_csv_series.py",
     "convert it by pandas.to_": "estimators/nkn/test_table_times.py",
     "drop such rows of X and y": "estimators/nkn/test_table_times.py",
     "convert times to days": "estimators/nkn/test_table_times.py",
