@@ -197,7 +197,7 @@ class FlatParameters:
         """Compare with autograd at the best point, and switch to autograd if the losses differ.
 
         A model's ``forward`` may depend on parameters in other ways, for example by a clamped mean.
-        The state then reverts to the last point where both losses agreed.
+        The state then reverts to the last confirmed point, unless autograd's loss is lower here.
         """
         if self.closed_form is None or self._confirmed[1] is self.best_values:
             return
@@ -209,14 +209,16 @@ class FlatParameters:
                 loss = self._loss().item()
         except Exception:  # any error; the best point must not be lost
             loss = math.nan
-        if math.isclose(loss, self.best_loss, rel_tol=1e-6, abs_tol=1e-6):
-            self._confirmed = self.best_loss, self.best_values
-            self.values.copy_(here)
-        else:
+        tolerance = torch.finfo(here.dtype).eps ** 0.375  # 1e-6 in float64, 3e-3 in float32
+        if not math.isclose(loss, self.best_loss, rel_tol=tolerance, abs_tol=tolerance):
             self.closed_form = None
-            self.best_loss, self.best_values = self._confirmed
-            self.values.copy_(self.best_values)
+            self.best_loss = loss
+            if not loss < self._confirmed[0]:
+                self.best_loss, self.best_values = self._confirmed
+            here = self.best_values
             self.trace = [max(value, self.best_loss) for value in self.trace]
+        self._confirmed = self.best_loss, self.best_values
+        self.values.copy_(here)
 
     @property
     def moved(self) -> Tensor:

@@ -27,6 +27,7 @@ from gpytorch_nkn.kernels import (
     ZeroMeanPeriodicKernel,
 )
 from gpytorch_nkn.layers import Activation, Linear
+from gpytorch_nkn.models import StructureEnsembleGP, fit_structure_ensemble_gp
 from gpytorch_nkn.settings import kernel_evaluation
 from tests.fit.closed_forms import (
     assert_same,
@@ -347,3 +348,16 @@ def test_a_model_that_changes_on_the_way_is_trained_by_its_own_loss(make):
     minimize(flat, Recipe(100, 0.05, False, 0), lambda: None)
     flat.release()
     assert flat.best_loss == pytest.approx(Objective(model)().item(), rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::botorch.exceptions.InputDataWarning")
+def test_training_in_single_precision_keeps_its_best_point():
+    """Rounding errors of the loss of almost noise-free data are not a wrong closed form."""
+    x = torch.rand(14, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    y = 0.1 * (10 * x[:, :1]).sin() - (x - 0.3).square().sum(-1, keepdim=True)
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        model = StructureEnsembleGP(x.to(dtype), y.to(dtype), structures=("matern", "rbf"))
+        fit_structure_ensemble_gp(model)
+        found.append(model.posterior(x[:5].to(dtype) + 0.05).mixture_mean.detach().double())
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0.05 * float(y.std()))
