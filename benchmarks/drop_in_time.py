@@ -11,7 +11,7 @@ from statistics import median
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import MultiTaskGP, SingleTaskGP
-from gpytorch import kernels, likelihoods, means, mlls, models, variational
+from gpytorch import constraints, kernels, likelihoods, means, mlls, models, priors, variational
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.models.deep_gps import DeepGP, DeepGPLayer
 
@@ -99,10 +99,16 @@ def _approximate(make, deep=False):
     return _training(model, mlls.DeepApproximateMLL(mll) if deep else mll, y, inputs=(x,))
 
 
-def _botorch(make, tasks=False):
+def _noise_with_transform():
+    """BoTorch's default likelihood, with a softplus of the noise parameter."""
+    floor, prior = constraints.GreaterThan(1e-4), priors.LogNormalPrior(-4.0, 1.0)
+    return likelihoods.GaussianLikelihood(noise_prior=prior, noise_constraint=floor)
+
+
+def _botorch(make, tasks=False, likelihood=None):
     (x, y), kernel = _data(), make and make(_DIM)
     if not tasks:
-        return SingleTaskGP(x, y[:, None], covar_module=kernel)
+        return SingleTaskGP(x, y[:, None], covar_module=kernel, likelihood=likelihood)
     x = torch.cat([x, torch.arange(_POINTS)[:, None] % 2], -1)
     return MultiTaskGP(x, y[:, None], -1, covar_module=kernel)
 
@@ -123,10 +129,13 @@ def _deep_kernel(make):
     return _exact(make(2), features=torch.nn.Sequential(*layers))
 
 
-def _fit(make, tasks=False, own=False):
+def _fit(make, tasks=False, own=False, transform=False):
+    network = make is _network
+
     def run():
-        model = _botorch(make if make is _network else None, tasks)
-        if own and make is _network:
+        likelihood = _noise_with_transform() if transform and network else None
+        model = _botorch(make if network else None, tasks, likelihood)
+        if own and network:
             fit_bo_model(model)
         else:
             fit_gpytorch_mll(mlls.ExactMarginalLogLikelihood(model.likelihood, model))
@@ -142,6 +151,7 @@ _USES = {
     "deep kernel learning": _deep_kernel,
     "deep GP": lambda make: _approximate(make, deep=True),
     "fit of SingleTaskGP": _fit,
+    "fit of SingleTaskGP with softplus noise": lambda make: _fit(make, transform=True),
     "fit of SingleTaskGP by fit_bo_model": lambda make: _fit(make, own=True),
     "fit of MultiTaskGP": lambda make: _fit(make, tasks=True),
     "fit of MultiTaskGP by fit_bo_model": lambda make: _fit(make, tasks=True, own=True),

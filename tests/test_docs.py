@@ -65,6 +65,7 @@ QUERIES = {
     "start/model": "custom kernel; gpytorch model; deep kernel",
     "howto/several_outputs": "multitask; transfer learning; multi-output; coregionalisation",
     "howto/nonstationary": "non-stationary; varying lengthscale",
+    "howto/networks": "nuts; mcmc; fully bayesian; pyro",
     "howto/spectral_starts": "spectral mixture; local optima; restarts",
     "howto/derivatives": "gradient observations; derivatives",
     "start/botorch": "bayesian optimization; expected improvement; surrogate",
