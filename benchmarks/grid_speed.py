@@ -223,16 +223,18 @@ def _plate() -> Grid:
     return standardized_grid(*load_texture("plate"))
 
 
-def waves_iteration(side: int) -> Callable[[], object]:
-    """A function that does one iteration, in float32, on a square of waves with a hole."""
-    shape = side, side
+def waves_iteration(*shape: int, device: torch.device | str = "cpu") -> Callable[[], object]:
+    """A function that does one iteration, in float32, on waves with a hole."""
     axes = np.meshgrid(*(np.arange(side) for side in shape), indexing="ij", sparse=True)
     waves = sum(np.sin(2 * np.pi * x / (11 + 3 * d)) for d, x in enumerate(axes))
     values = waves + 0.3 * np.random.default_rng(0).standard_normal(shape)
     mask = np.zeros(shape, dtype=bool)
-    mask[tuple(slice(side // 4, side // 4 + round(part * side)) for part in _HOLE)] = True
-    grid = standardized_grid(values, mask, dtype=torch.float32)
-    return _iteration(grid, start_kernels(*grid), "ours, float32", 0.1)
+    share = zip(shape, _HOLE, strict=False)
+    mask[tuple(slice(side // 4, side // 4 + round(part * side)) for side, part in share)] = True
+    coordinates, targets, missing = grid = standardized_grid(values, mask, dtype=torch.float32)
+    kernels = [kernel.to(device) for kernel in start_kernels(*grid)]
+    grid = [x.to(device) for x in coordinates], targets.to(device), missing.to(device)
+    return _iteration(grid, kernels, "ours, float32", 0.1)
 
 
 def run(way: str, noise: float, turns: int, train: int) -> dict:

@@ -113,7 +113,7 @@ def _blocks(size: int) -> Callable[[], None]:
 
 
 def _grids(size: int) -> Callable[[], int]:
-    return _repeated(waves_iteration(math.isqrt(size)))
+    return _repeated(waves_iteration(*[math.isqrt(size)] * 2))
 
 
 def _spectral(size: int) -> Callable[[], int]:

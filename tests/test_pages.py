@@ -65,7 +65,7 @@ SMALL = {
     "botorch": {"range(8)": "range(1)"},
     "classes": {"size=(100, 5)": "size=(40, 5)"},
     "grid": {"hole, restarts=1": "hole, restarts=1, budget=0.5"},
-    "networks": {"=100": "=2", "depth=4": "depth=1", "rand(60": "rand(9", "randn(60": "randn(9", "d(100": "d(2"},
+    "networks": {"(60": "(9", "=100": "=2", "(100": "(2", "depth=4": "depth=1"},
     "model": {"0, 6, 90": "0, 6, 50", "randn(90)": "randn(50)"},
 }
 
@@ -85,7 +85,7 @@ def test_python_blocks_run_in_order_in_one_namespace(path, blocks, tmp_path, mon
         for line, code in blocks:  # with its line number, so that a traceback points into the page
             for full, short in replaced.items():
                 code = re.sub(full, short, code)
-            wanted = set(re.findall(r"^from (?:gpytorch_nkn\.)?(ax|pyro|sktime)\b", code, re.MULTILINE))
+            wanted = re.findall(r"^from (?:gpytorch_nkn\.)?(ax|pyro|sktime)\b", code, re.MULTILINE)
             if all(find_spec(name) for name in wanted):
                 exec(compile("\n" * (line - 1) + code, str(path), "exec"), namespace)
 

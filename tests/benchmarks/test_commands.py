@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 NEWER = ("large_tables",)  # has columns that the committed table has not
 
 JOBS = {
+    "gpu": [{"part": part, "device": "cpu", "turns": 1} for part in ("steps", "grids", "botorch")],
     "step": [
         {"dim": 1, "points": 20, "way": way, "what": "time", "turns": 1}
         for way in ("RBF, stock", "drop-in", "compiled fused loss")

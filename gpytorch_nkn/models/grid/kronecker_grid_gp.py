@@ -532,7 +532,8 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         sizes = [x.size(0) for x in coordinates]
         if isinstance(self.mean_module, ConstantMean | ZeroMean):
             coordinates, sizes = [x[:1] for x in coordinates], [1] * self.num_dims
-        index = torch.meshgrid(*[torch.arange(n) for n in sizes], indexing="ij")
+        steps = [torch.arange(n, device=coordinates[0].device) for n in sizes]
+        index = torch.meshgrid(*steps, indexing="ij")
         points = [x[i.flatten()] for x, i in zip(coordinates, index, strict=True)]
         mean = self.mean_module(torch.cat(points, -1))
         return mean.reshape(*mean.shape[:-1], *sizes)
