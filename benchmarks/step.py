@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import gpytorch
 import torch
@@ -61,18 +62,20 @@ class Regression(ExactGP):
 
 
 def training_step(
-    way: str, dim: int, num_points: int, *, steps: int = _STEPS, lazily: bool = False
+    way: str, dim: int, num_points: int, *, steps: int = _STEPS, lazily: bool = False, **to: Any
 ) -> Callable[[], object]:
     """A function that computes value and gradient once, or ``steps`` times by a fused loss.
 
+    ``to`` has the dtype (float64 by default) and the device.
     ``lazily`` leaves kernels to be evaluated by our likelihood, too, as they are by the stock one.
     """
     name, path, likelihood = _WAYS[way]
     generator = torch.Generator().manual_seed(0)
     x = 3 * torch.rand(num_points, dim, generator=generator, dtype=torch.float64)
     noise = torch.randn(num_points, generator=generator, dtype=torch.float64)
-    y = torch.sin(3 * x.sum(-1)) + 0.1 * noise
-    model = Regression(x, y, _kernel(name, dim)).double().train()
+    to = {"dtype": torch.float64, **to}
+    x, y = (part.to(**to) for part in (x, torch.sin(3 * x.sum(-1)) + 0.1 * noise))
+    model = Regression(x, y, _kernel(name, dim)).to(**to).train()
     if likelihood == "fused":
         recipe = Recipe(adam_steps=steps, lbfgs_iterations=0)
 
