@@ -289,8 +289,9 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         for slope, (mean, variance), power in zip(slopes, latent, self._powers, strict=True):
             slope *= _shrinkage(variance).cpu().numpy()
             std = variance.clamp_min(0).sqrt().cpu().numpy()
-            values = mean.cpu().numpy()[:, None] + std[:, None] * normal  # K x S x M
-            drawn = softmax(power * values, axis=0)
+            # The power calibrates the means; the deviations from them keep their size.
+            values = power * mean.cpu().numpy()[:, None] + std[:, None] * normal  # K x S x M
+            drawn = softmax(values, axis=0)
             drawn = self._with_frequencies(share, drawn.reshape(len(drawn), -1))
             drawn = self._weighted(_powered(drawn, self.power_))[code]
             linear = np.sqrt(((slope * std) ** 2).sum(0))

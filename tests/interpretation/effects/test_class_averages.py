@@ -65,8 +65,8 @@ def test_standard_deviations_match_drawn_latent_values(model):
             normal = process(x)
             root = torch.linalg.cholesky(normal.covariance_matrix + 1e-8 * torch.eye(len(x)))
             noise = torch.randn(len(x), 1000, generator=generator, dtype=x.dtype)
-            drawn.append(normal.mean[:, None] + root @ noise)
-    table = torch.softmax(model._powers[0] * torch.stack(drawn), 0).numpy()
+            drawn.append(model._powers[0] * normal.mean[:, None] + root @ noise)
+    table = torch.softmax(torch.stack(drawn), 0).numpy()
     share = model.weights_.sum()
     mixed = (share * table + (1 - share) * model._frequencies[:, None, None]) ** model.power_
     mixed = mixed * model._class_factors[:, None, None]
