@@ -164,12 +164,13 @@ METHOD_ARRAYS = {
 }
 DATA_NAMES = ("X", "Y", "x", "y", "cells")  # given even where they are optional
 # Methods whose arguments are no data: numbers, options, raw parameters, other objects. And methods
-# of GPyTorch, which say what its own say. (Chunks of rows have a test of their own.)
+# of GPyTorch, which say what its own say. (Chunks of rows have a test of their own; two of a
+# classifier, of standardised rows, serve `effects`, which checks its data.)
 NO_DATA_METHODS = {
-    "condition_on_chunks", "construct_inputs", "custom_fit", "fantasize", "forecast", "forward",
-    "get_params", "load_state_dict", "member_parts", "on_common_scale", "plot", "sample",
-    "sample_paths", "sample_y", "set_member_values", "set_train_data", "subset_output", "train",
-    "trimmed",
+    "class_probabilities", "condition_on_chunks", "construct_inputs", "custom_fit", "fantasize",
+    "forecast", "forward", "get_params", "linearised", "load_state_dict", "member_parts",
+    "on_common_scale", "plot", "sample", "sample_paths", "sample_y", "set_member_values",
+    "set_train_data", "subset_output", "train", "trimmed",
 }  # fmt: skip
 
 
