@@ -79,6 +79,7 @@ def _draw_curve(ax: Axes, effect: Any, levels: Sequence[str] | None, y_label: st
 
 def _draw_surface(ax: Axes, effect: Any, levels: Sequence[Any], y_label: str) -> None:
     from matplotlib.ticker import MaxNLocator
+    from mpl_toolkits.axes_grid1 import make_axes_locatable
 
     first, second = (as_array("grid", grid) for grid in effect.grid)
     if min(first.size, second.size) < 2:
@@ -99,5 +100,8 @@ def _draw_surface(ax: Axes, effect: Any, levels: Sequence[Any], y_label: str) ->
     for axis, names in zip((ax.xaxis, ax.yaxis), levels, strict=True):
         if names is not None:
             label_levels(axis, names)
-    add_bar(ax, drawn, label=y_label, ticks=MaxNLocator(5))
+    divider = make_axes_locatable(ax)  # within the panel, so that other panels keep their width
+    bar = divider.append_axes("right", 0.1, pad=0.08)
+    divider.new_horizontal(0.6)  # for the labels of the bar
+    add_bar(ax, drawn, cax=bar, label=y_label, ticks=MaxNLocator(5))
     ax.set(xlabel=effect.names[0], ylabel=effect.names[1])

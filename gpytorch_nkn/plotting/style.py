@@ -170,7 +170,7 @@ def draw_points(
 
 def add_bar(ax: Axes, colored: Any, **options: Any) -> None:
     """Add a colour bar without a frame."""
-    ax.figure.colorbar(colored, ax=ax, **options).outline.set_visible(False)
+    ax.figure.colorbar(colored, **{"ax": ax} | options).outline.set_visible(False)
 
 
 def tick_percents(axis: Any) -> None:

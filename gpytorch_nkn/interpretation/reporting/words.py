@@ -14,7 +14,7 @@ import numpy as np
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, autocorrelation
 from gpytorch_nkn.interpretation.components import Component, Geometry, behaviours_of
 from gpytorch_nkn.interpretation.effects import Effect, Effects
-from gpytorch_nkn.interpretation.expansion import words_of
+from gpytorch_nkn.interpretation.expansion import Term, words_of
 from gpytorch_nkn.interpretation.reporting.page import MATTERS, say_all
 from gpytorch_nkn.interpretation.units import (
     Units,
@@ -26,7 +26,7 @@ from gpytorch_nkn.interpretation.units import (
     singular,
     three_digits,
 )
-from gpytorch_nkn.kernels import role_of
+from gpytorch_nkn.kernels import role_of, spec_of
 
 __all__ = ["describe_checks", "describe_component", "describe_effects", "spread_text"]
 
@@ -124,11 +124,22 @@ def _recurrence(component: Component, geometry: Geometry, units: Units) -> dict[
             "length": length_text(length * scale, unit),
         }
     fading = [any(role_of(f) == "smooth" for f in term.factors) for term in component.terms]
+    lengths = [
+        _stated_length(term, b.relative_length)
+        for term, b in zip(component.terms, behaviours, strict=True)
+    ]
     return {
         "alone": relative <= _ALONE * geometry.step,
-        "length": length_text(relative * scale, unit),
+        "length": length_text(_weighted_median(lengths, shares) * scale, unit),
         "fades": np.dot(fading, shares) > 0.5 * shares.sum(),  # a long period would come back
     }
+
+
+def _stated_length(term: Term, otherwise: float) -> float:
+    """The lengthscale of a term's only factor, which is in its label."""
+    spec = spec_of(term.factors[0]) if len(term.factors) == 1 else None
+    value = spec.first(term.factors[0], "lengthscale") if spec is not None else None
+    return otherwise if value is None else float(value.mean())
 
 
 def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = False) -> list[str]:

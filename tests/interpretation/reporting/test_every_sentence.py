@@ -96,8 +96,8 @@ COMPONENT = [
     ("It varies over about <n>; its standard deviation is <n>.",
      lambda c, a, s: same(a, c.length, 0.06 * c.length + np.ptp(c.x) / 400)
      and same(s, c.mean.std())),
-    ("In a forecast it decays over a few multiples of <n>.",
-     lambda c, a: abs(c.past(5 * value_of(a))) < 0.1 * abs(c.mean).max()),
+    ("In a forecast it decays over a few multiples of this length.",
+     lambda c: abs(c.past(5 * c.length)) < 0.1 * abs(c.mean).max()),
     ("Neighbouring points are almost uncorrelated; its standard deviation is <n>.",
      lambda c, s: same(s, c.mean.std())
      and abs(c.past(c.x[1] - c.x[0])) < 0.15 * abs(c.mean).max()),
