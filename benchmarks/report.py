@@ -86,14 +86,11 @@ class Table(NamedTuple):
     def part(self, columns: Sequence[str] = (), rows: Sequence[str] = ()) -> Table:
         """Some columns and rows, all by default; ``old -> new`` renames one."""
         kept = [_renamed(name) for name in columns] or [(name, name) for name in self.columns]
-        lines = [(self.row(old), new) for old, new in map(_renamed, rows)]
-        lines = lines or [(row, row[0]) for row in self.rows]
+        lines = [(self.row(old), "" if new == old else new) for old, new in map(_renamed, rows)]
+        named = next(old for old in (self.columns[0], kept[0][0]) if old in dict(kept))
         cells = []
-        for row, first in lines:
-            self_named = [
-                first if row[0] != first and i == 0 else cell for i, cell in enumerate(row)
-            ]
-            values = dict(zip(self.columns, self_named, strict=True))
+        for row, label in lines or [(row, "") for row in self.rows]:
+            values = dict(zip(self.columns, row, strict=True)) | ({named: label} if label else {})
             cells.append([values[old] for old, _ in kept])
         return Table([new for _, new in kept], cells)
 

@@ -108,14 +108,14 @@ def rewrite(folder, pattern, contents):
 
 
 def with_links(path):
-    """A notebook, with links below its title to the file and to Colab."""
+    """A notebook, with links below its title to the file and to Colab, and its links from docs."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     repository = URLS["Repository"].removeprefix("https://github.com/")
     colab = f"https://colab.research.google.com/github/{repository}/blob/main/tutorials/{path.name}"
     links = f"{{download}}`Download the notebook <{path.name}>` · [open in Colab]({colab})"
     title, *rest = "".join(notebook["cells"][0]["source"]).split("\n", 1)
     notebook["cells"][0]["source"] = "\n".join([title, "", links, "", *rest])
-    return json.dumps(notebook).encode()
+    return json.dumps(notebook).replace("](../docs/", "](../").encode()
 
 
 def module_page(module, common):
@@ -178,6 +178,9 @@ def plain_markdown(app, name, source):
     if name == "reference/index":
         text += tree(f"modules/{module}" for module, _ in ROWS)
     parts = re.split(r"(^[ \t]*```.*?^[ \t]*```)", text, flags=re.DOTALL | re.MULTILINE)
+    for i, part in enumerate(parts[1::2]):  # sentences in outputs wrap, tables scroll
+        if part.startswith("```text") and max(map(len, part.splitlines())) > 100:
+            parts[2 * i + 1] = f"```{{code-block}} text\n:class: sentences\n\n{part[8:]}"
     modules = "|".join(module for module, _ in ROWS)
     for i, part in enumerate(parts[::2]):
         part = re.sub(rf"(?<!`)`(gpytorch_nkn\.(?:{modules}))`(?!`)", r"{py:mod}`\1`", part)

@@ -2,8 +2,9 @@
 # # Plug the kernel into your own model
 # A `NeuralKernelNetwork` is a GPyTorch kernel. It works wherever a model takes a `covar_module`: an
 # `ExactGP` with its own training loop, BoTorch's `SingleTaskGP`, a multi-output model, or a sparse
-# variational model. This tutorial uses the two-dimensional function of the paper's first figure,
-# whose pattern continues beyond the training data, and replaces the kernel in each of these models.
+# variational model. This tutorial replaces the kernel in each of these models. The
+# data are from the two-dimensional function of the paper's first figure, whose pattern continues
+# beyond the training data.
 # For each model you see which line to change and what the change gains.
 
 # %%

@@ -147,8 +147,8 @@ plt.show()
 # %% [markdown]
 # ## What the network has learned
 # The network is also available as a model of its own, `NKNSingleTaskGP`, for functions that are
-# nearly additive. Its kernel is a sum of products. It assigns most of the variance to kernels of
-# one variable, some to the joint kernel over all variables, and almost none to products of pairs.
+# nearly additive. Its kernel is a sum of products. Most of the variance is due to kernels of one
+# variable. The joint kernel over all variables has some, and products of pairs have almost none.
 
 # %% mystnb={"image": {"alt": "Bars: kernels of single columns hold most of the prior variance"}}
 x, y, _ = runs[sum_over_columns, StructureEnsembleGP][0]

@@ -1,9 +1,8 @@
 # %% [markdown]
 # # Reading a learned kernel
 # A network that forecasts well has learned something about the series. This tutorial shows five
-# ways to read it: the kernel written as a sum, the fit split into a trend and a cycle, a report in
-# plain words, a shorter kernel that predicts as well, and, for a model with several inputs, the
-# effect of each input.
+# ways to read it: the kernel as a sum, the fit split into components, a report in plain words, a
+# shorter kernel that predicts as well, and the effect of each of several inputs.
 #
 # The series is the monthly CO2 concentration at Mauna Loa up to 1991.
 
@@ -50,8 +49,8 @@ forecaster = NKNForecaster(
 
 # %% [markdown]
 # ## The kernel is a polynomial
-# Layers of sums with positive weights and layers of products form a polynomial of the primitives,
-# and `expand` writes it out. The numbers in brackets are lengthscales and periods. The number in
+# Sums with positive weights and products form a polynomial of the primitives, and `expand` writes
+# it out. The numbers in brackets are lengthscales and periods. The number in
 # front of a term is its *share*: the fraction of the prior variance $k(x, x)$, averaged over the
 # data, that the term contributes. A large constant only means that the level of the series was not
 # known in advance.
@@ -93,13 +92,13 @@ plt.show()
 # %% [markdown]
 # Read the table from top to bottom. *Explained* is the fraction of the variance of the data that
 # the components up to this row account for. The yearly cycle adds less than three percent, which
-# looks small beside a trend of 40 ppm. The *error* column is a cross-validated error: ten blocks of
-# years are predicted from the other blocks, and the cycle removes most of the error that the trend
-# leaves.
+# looks small beside a trend of 40 ppm. The
+# *error* column is cross-validated: ten blocks of years are predicted from the other blocks. The
+# cycle removes most of the error that the trend leaves.
 #
 # Each component is a Gaussian process with its own credible interval. `curves` extends the
 # components ten years beyond the data. The data do not determine to which component the level
-# belongs; `decompose` assigns it to the trend, so that it does not widen the intervals of the
+# belongs. `decompose` assigns it to the trend, so that it does not widen the intervals of the
 # others.
 
 # %% mystnb={"image": {"alt": "Trend, cycle and smooth variation, each with an interval"}}
@@ -155,9 +154,8 @@ simple = simplify(forecaster)
 print(simple)
 
 # %% [markdown]
-# The result is close to the kernel that experts have designed by hand for this series (Rasmussen
-# and Williams, 2006, section 5.4.3): a slow trend, a yearly cycle whose shape may change, and
-# irregularities over about a year.
+# Rasmussen and Williams (2006, section 5.4.3) designed a similar kernel for this series by hand: a
+# slow trend, a yearly cycle whose shape may change, and irregularities over about a year.
 
 # %%
 print(simple.kernel)

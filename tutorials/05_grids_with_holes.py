@@ -3,9 +3,9 @@
 # Images, videos and arrays of sensors are values on a grid, often with missing cells. A Gaussian
 # process whose kernel is a product over the dimensions of the grid is exact there. It takes a
 # fraction of a second where a dense Gaussian process would not fit into memory. Each dimension
-# learns its own kernel. This tutorial fills a synthetic texture, so that the result can be checked,
-# then a photograph, each with standard deviations, and finally the readings of sensors at irregular
-# locations.
+# learns its own kernel. This
+# tutorial fills a synthetic texture, whose truth is known, then a photograph, and finally the
+# readings of sensors at irregular locations.
 
 # %%
 import math
@@ -69,7 +69,7 @@ plt.show()
 # The first competitor is the same model with an RBF kernel per dimension, trained on the same data
 # and scored on the same blocks. It smooths, and returns to its mean within a few pixels of the
 # edge. The second is a harmonic interpolant, as used in image editors: each pixel is the mean of
-# its neighbours. Errors are mean squared errors in the hole, divided by the variance there, so a
+# its neighbours. Errors are mean squared errors in the hole, divided by the variance there. A
 # constant prediction at the mean of the hole has an error of 1.
 
 

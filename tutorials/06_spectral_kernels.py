@@ -87,10 +87,10 @@ plt.show()
 #   parameters.
 #
 # ## Sixty points
-# The test functions are a chirp, whose frequency rises from 1 to 13 cycles per second, and a burst
-# in the middle of a slow wave. Each kernel gets sixty noisy points and the same number of restarts.
-# `SpectralGP` is a model with its own fitting rule: up to 2000 rows it has an RBF kernel, and it
-# adds pairs of frequencies only if they predict held-out rows better.
+# One test function is a chirp, whose frequency rises from 1 to 13 cycles per second. The other is a
+# burst in the middle of a slow wave. Each kernel gets sixty noisy points and the same number of
+# restarts. `SpectralGP` has its own trainer. Up to 2000 rows it has an RBF kernel, and it adds
+# pairs of frequencies only if they predict held-out rows better.
 
 
 # %%
@@ -180,7 +180,7 @@ plt.show()
 # The generalized mixture follows the chirp, where the RBF kernel fails because one lengthscale must
 # fit both ends. It misses part of the burst and is overconfident there; the RBF kernel does better.
 # Five pairs of frequencies have the largest errors on the chirp, with or without phases of their
-# envelopes: nothing prevents free frequencies from fitting the noise of sixty points. `SpectralGP`
+# envelopes. Nothing prevents free frequencies from fitting the noise of sixty points. `SpectralGP`
 # compares the pairs on held-out rows and keeps only its RBF kernel here.
 
 # %%
@@ -227,8 +227,8 @@ plt.show()
 # | thousands of rows, and a need for uncertainties | `SpectralGP`, also with `stationary=True` |
 # | classes, or mini-batches | `ASKLClassifier`, `ASKLRegressor`, compared with a tuned SVC |
 #
-# Limitation: pairs of frequencies overfit small data sets. `docs/results.md` has the results on
-# large data sets and the gain from learned pairs there.
+# Limitation: pairs of frequencies overfit small data sets. [Results](../docs/results.md)
+# has larger data sets, with the gain from learned pairs.
 
 # %% tags=["remove-cell"]
 # The claims of this page.

@@ -130,16 +130,16 @@ ranges = pd.DataFrame(ranges).T
 ranges.round(3)
 
 # %% [markdown]
-# `docs/theory/hadamard.md` explains how `F` extends to new rows.
+# [Hadamard factors](../docs/theory/hadamard.md) explains how `F` extends to new rows.
 #
 # ## A factor that learns relevances
 # The second factor is not in the paper: $F_w(x, x') = \exp(-\frac{1}{2} \sum_d w_d |x_d - x'_d|)$,
 # with relevances $w \ge 0$ that are learned in the same max-min problem (`DANKRegressor` uses
 # squared distances). For $w = 0$ the factor is one. A penalty keeps the relevance of useless
 # columns at zero. The factor is a function of the inputs, so it needs no extension to new rows.
-# Cross-validation chooses among several penalties and widths. The two examples are classes given by
-# the sign of $x_0 x_1$ beside four columns of noise, and Friedman's function of five columns beside
-# five columns of noise.
+# Cross-validation chooses among several penalties and widths. One example has classes given by the
+# sign of $x_0 x_1$ and four columns of noise. The other is Friedman's function of five columns,
+# with five columns of noise.
 
 # %%
 generator = np.random.default_rng(SEED)

@@ -95,7 +95,7 @@ plt.show()
 # %% [markdown]
 # ## Is it worth it?
 # The usual alternatives are a single kernel with one lengthscale per column (`structure=` accepts
-# any kernel), and boosted trees with default settings and with settings tuned by five-fold
+# any kernel) and boosted trees. The trees have default settings, or settings tuned by five-fold
 # cross-validation.
 
 
@@ -176,8 +176,8 @@ plt.show()
 
 # %% [markdown]
 # ## A real table: strings, missing cells, a long tail
-# Grunfeld's (1958) classic data set lists the yearly investment of eleven American companies from
-# 1935 to 1954, with their market value and their stock of plant and equipment. Companies are
+# Grunfeld's (1958) data set has the yearly investment of eleven American companies from 1935 to
+# 1954. It also has their market value and their stock of plant and equipment. Companies are
 # strings, and the amounts span three orders of magnitude. We remove a tenth of the market values
 # and of the stocks. `NKNRegressor` needs no preparation; the strings are pandas categories because
 # LightGBM requires that.
@@ -212,7 +212,7 @@ plt.show()
 # %% [markdown]
 # ## When trees win
 # A Gaussian process assumes that similar rows have similar targets. The price of a shipment
-# violates this assumption: it jumps between classes of weight and zones of distance, for long and
+# violates this assumption. It jumps between classes of weight and zones of distance, for long and
 # heavy items, and at weekends.
 
 # %%
