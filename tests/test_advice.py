@@ -106,7 +106,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "divide it by a constant": "estimators/test_odd_tables.py",
     "they held numbers in fit; convert": "estimators/nkn/test_table_times.py",
     "convert them, e.g. by y.astype(str)": "estimators/nkn/test_nkn_classifier.py",
-    "make categories by .astype(str)": "estimators/nkn/test_table_times.py",
+    "make categories by .astype(str)": "estimators/test_odd_tables.py",
     "give counts and their exposure in place of rates": "estimators/nkn/test_counts.py",
     "leave y_transform and y_bounds out": "estimators/nkn/test_counts.py",
     "set method='auto'": "estimators/nkn/test_counts.py",

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,14 @@ import pytest
 from scipy import sparse
 from sklearn.dummy import DummyRegressor
 
-from gpytorch_nkn.estimators import ASKLRegressor, DANKRegressor, NKNClassifier, NKNRegressor
+from gpytorch_nkn.estimators import (
+    ASKLClassifier,
+    ASKLRegressor,
+    DANKClassifier,
+    DANKRegressor,
+    NKNClassifier,
+    NKNRegressor,
+)
 from gpytorch_nkn.fit import Recipe
 
 try:
@@ -24,17 +32,22 @@ Y = np.sin(2 * X["a"]) + X["b"]
 WORDS = np.where(X["a"] > 0, "x", "z")
 DAYS = pd.date_range("2020-01-01", periods=N)
 OPTIONS = {"restarts": 1, "recipe": Recipe(adam_steps=0, lbfgs_iterations=3), "random_state": 0}
+ASKL = {"n_components": 20, "max_iter": 2, "gamma": 0.5, "random_state": 0}
 MAKE = {
     "NKNRegressor": lambda: NKNRegressor("rbf", progress=False, **OPTIONS),
     "NKNClassifier": lambda: NKNClassifier("rbf", progress=False, **OPTIONS),
-    "ASKLRegressor": lambda: ASKLRegressor(n_components=20, max_iter=2, gamma=0.5, random_state=0),
+    "ASKLRegressor": lambda: ASKLRegressor(**ASKL),
+    "ASKLClassifier": lambda: ASKLClassifier(**ASKL),
     "DANKRegressor": lambda: DANKRegressor(relevance=None, eta=np.inf),
+    "DANKClassifier": lambda: DANKClassifier(relevance=None, eta=np.inf),
 }
+CLASSIFIERS = [name for name in MAKE if name.endswith("Classifier")]
+REGRESSORS = [name for name in MAKE if name not in CLASSIFIERS]
 each = pytest.mark.parametrize("name", MAKE)
 
 
 def fitted(name, table, y=Y):
-    return MAKE[name]().fit(table, y > 0 if name == "NKNClassifier" else y)
+    return MAKE[name]().fit(table, y > 0 if name in CLASSIFIERS else y)
 
 
 def arrow(values, kind):
@@ -55,6 +68,7 @@ SAME = {
     ),
     "strings of numbers": (["1", "2.5"] * 20, [1, 2.5] * 20),
     "strings, none present": (pd.array([None] * N, dtype="string"), [np.nan] * N),
+    "objects": (X["b"].astype(object), X["b"]),
     "decimals": ([decimal.Decimal(i) for i in range(N)], range(N)),
     "sparse": (pd.arrays.SparseArray([0.0, 1.0] * 20), [0.0, 1.0] * 20),
     "unused levels": (pd.Categorical(WORDS, categories=["x", "never", "z"]), WORDS),
@@ -137,10 +151,14 @@ BAD = {
 @each
 @pytest.mark.parametrize("kind", BAD)
 def test_columns_without_numbers_are_named_with_an_example(name, kind):
-    with pytest.raises(
-        ValueError, match=r"hold numbers, got 'c' \(.*, such as .*\): (make|encode)"
-    ):
-        fitted(name, X.assign(c=BAD[kind]))
+    table = X.assign(c=BAD[kind])
+    with pytest.raises(ValueError, match=r"numbers, got 'c' \(.*, such as .*\): (make|encode)"):
+        fitted(name, table)
+    if name == "NKNRegressor":  # whose strings are categories
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of intervals that all differ
+            model = fitted(name, table.assign(c=table["c"].astype(str)))
+        assert "c" in model.categories_
 
 
 @each
@@ -151,6 +169,7 @@ def test_columns_without_numbers_are_named_with_an_example(name, kind):
         (lambda: (X.assign(a=np.inf), Y), ValueError, "X contains infinity"),
         (lambda: (X[[]], Y), ValueError, "at least one column"),
         (lambda: (sparse.csr_matrix(X), Y), TypeError, "[Ss]parse"),
+        (lambda: (np.ma.masked_greater(X.to_numpy(), 1), Y), ValueError, "no masked values, got"),
         (
             lambda: (X, np.ma.masked_greater(Y.to_numpy(), 1)),
             ValueError,
@@ -163,10 +182,22 @@ def test_columns_without_numbers_are_named_with_an_example(name, kind):
 def test_other_tables_are_rejected(name, change, error, match):
     table, y = change()
     with pytest.raises(error, match=match):
-        MAKE[name]().fit(table, y.round() if name == "NKNClassifier" else y)
+        MAKE[name]().fit(table, y.round() if name in CLASSIFIERS else y)
 
 
-REGRESSORS = [name for name in MAKE if name.endswith("Regressor")]
+@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize(
+    ("labels", "match"),
+    [
+        (["a"] * N, "at least 2 classes, got 1 class"),
+        (["a", None, *"ab" * 19], "contains NaN, first in row 1"),
+        (Y, "(?i)unknown label type: continuous"),
+        (np.array([1, "a"] * 20, dtype=object), "one type, got number and str"),
+    ],
+)
+def test_other_labels_are_rejected(name, labels, match):
+    with pytest.raises(ValueError, match=match):
+        MAKE[name]().fit(X, labels)
 
 
 @pytest.mark.parametrize("name", REGRESSORS)
@@ -182,6 +213,8 @@ def test_targets_of_unusual_types(name):
     for y in (DAYS, ["u", "v"] * 20, [datetime.date(2020, 1, 1)] * N):
         with pytest.raises((TypeError, ValueError), match="y must hold numbers"):
             fitted(name, X, y)
+    with pytest.raises(ValueError, match="infinity"):
+        fitted(name, X, Y.where(Y < 1, np.inf))
 
 
 @pytest.mark.parametrize("name", ["NKNRegressor", "ASKLRegressor"])

@@ -95,7 +95,7 @@ ERRORS = [
     (ScaleKernel(RBFKernel()), TypeError, "got RBFKernel"),
     ("optimisation", ValueError, "'optimization'.*got 'optimisation'"),
     ("time_series", ValueError, "one input column, got 2"),
-    (NeuralKernelNetwork.optimization(3), ValueError, "does not fit 2 input columns"),
+    (NeuralKernelNetwork.optimization(3), ValueError, "fit 2 input columns.*for 3 input columns"),
     (
         NeuralKernelNetwork.additive(2, batch_shape=torch.Size([3])),
         ValueError,
@@ -149,8 +149,6 @@ def test_columns_that_are_appended_at_prediction(kind):
 def test_a_structure_that_leaves_columns_out_is_rejected():
     x = torch.rand(8, 4, dtype=torch.float64)
     y = x.sum(-1, keepdim=True)
-    with pytest.raises(ValueError, match="not fit 4 input columns.*for 2 input columns"):
-        NKNSingleTaskGP(x, y, structure=NeuralKernelNetwork.additive(2))
     preset = NeuralKernelNetwork.additive(2)
     own = NeuralKernelNetwork(preset.primitives, preset.layers)
     with pytest.raises(ValueError, match=r"all 4 input columns, but ignore \{2, 3\}"):

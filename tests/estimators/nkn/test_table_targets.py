@@ -151,7 +151,6 @@ def test_bounds_hold():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"y_transform": "root"}, "y_transform must be one of"),
         ({"y_transform": "log"}, "'log' needs positive targets, got -"),
         ({"y_transform": "logit"}, "y_bounds="),
         ({"y_bounds": (3, 1)}, "y_bounds must be"),

@@ -46,10 +46,6 @@ def test_dates_and_durations_are_days(column):
         assert np.nanmin(days) == 0
     later = times(X.tail(5))["when"].to_numpy()  # counted from the first of training
     np.testing.assert_allclose(later, days[-5:])
-    y = np.sin(DAYS / 40)
-    model = regressor().fit(X, y)
-    numbers = regressor().fit(pd.DataFrame({"when": days}), y)
-    np.testing.assert_allclose(model.predict(X), numbers.predict(pd.DataFrame({"when": days})))
 
 
 def test_times_that_changed_are_rejected():
@@ -95,32 +91,9 @@ def test_strings_that_are_hardly_categories_are_named_and_the_advice_works(strin
 
 
 @pytest.mark.parametrize(
-    "column",
-    [
-        [1.5, "a"] * 20,
-        [[1, 2]] * 40,
-        [b"a", b"b"] * 20,
-        [1 + 2j, 3 + 1j] * 20,
-        pd.arrays.IntervalArray.from_arrays(DAYS, DAYS + 1),
-    ],
-    ids=["mixed", "lists", "bytes", "complex", "intervals"],
-)
-def test_other_columns_are_named_and_become_categories_as_strings(column):
-    X = pd.DataFrame({"a": DAYS, "other": column})
-    with pytest.raises(ValueError, match=r"got 'other' \(.*\.astype\(str\)"):
-        regressor().fit(X, np.sin(DAYS / 40))
-    X["other"] = X["other"].astype(str)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of intervals that all differ
-        assert "other" in regressor().fit(X, np.sin(DAYS / 40)).categories_
-
-
-@pytest.mark.parametrize(
     ("y", "message"),
     [
         ([1.0] * 39 + ["2.91 EUR"], "y must hold numbers, got '2.91 EUR' in row 39"),
-        (pd.Series(["high", "low"] * 20), "y must hold numbers, got 'high' in row 0"),
-        ([None, *DAYS[1:]], "y contains NaN, first in row 0"),
         (pd.Series([1.0, 2.0, np.nan, *DAYS[3:]]), "y contains NaN, first in row 2: drop such"),
         (pd.array([3, None, *range(38)], dtype="Int64"), "y contains NaN, first in row 1"),
     ],
@@ -156,11 +129,8 @@ def test_other_objects_and_repeated_names_are_rejected():
     for one in (table, fields):
         regressor().fit(pd.DataFrame(one), DAYS)  # as both errors advise
     X = pd.DataFrame({"a": DAYS, "b": ["x", "y"] * 20})
-    model = regressor().fit(X, DAYS)
-    twice = pd.concat([X, X[["b"]]], axis=1)
-    for call in (model.predict, lambda table: regressor().fit(table, DAYS)):
-        with pytest.raises(ValueError, match=r"got \['b'\] more than once: rename"):
-            call(twice)
+    with pytest.raises(ValueError, match=r"got \['b'\] more than once: rename"):
+        regressor().fit(pd.concat([X, X[["b"]]], axis=1), DAYS)
 
 
 def test_a_column_that_held_numbers_in_fit_does_not_become_one_of_categories():

@@ -246,9 +246,6 @@ def test_is_stationary_is_the_conjunction_over_the_primitives():
         assert not NeuralKernelNetwork([rbf(), network], [Product(2, 1)]).is_stationary
 
 
-# derivatives
-
-
 # errors
 
 

@@ -64,8 +64,6 @@ def test_posterior_equals_the_formulas_of_the_book():
     found = posterior.distribution.covariance_matrix.detach().numpy()
     np.testing.assert_allclose(found, covariance, rtol=1e-4, atol=1e-6)
     assert np.abs(mean - prior_mean).max() > 0.3 and np.ptp(np.diag(covariance)) > 1e-3
-    noisy = model.posterior(test, observation_noise=True).variance - posterior.variance
-    torch.testing.assert_close(noisy, torch.full_like(noisy, noise))
 
 
 def test_bound_equals_the_formula_of_titsias():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
-from botorch.models.transforms.input import Normalize, Warp
+from botorch.models.transforms.input import Normalize
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.likelihoods import (
     BernoulliLikelihood,
@@ -80,8 +80,6 @@ def test_posterior_equals_the_formula_of_the_book():
     covariance = kss + a @ (s - kuu) @ a.T
     found = posterior.distribution.covariance_matrix.detach().numpy()
     np.testing.assert_allclose(found, covariance, rtol=1e-3, atol=1e-4)
-    noisy = model.posterior(x, observation_noise=True).variance - posterior.variance
-    torch.testing.assert_close(noisy, model.likelihood.noise.expand(6, 1))
 
 
 def test_fit_ends_with_the_distribution_of_a_sparse_gp():
@@ -290,25 +288,6 @@ def test_the_loss_of_gpytorch_trains_it_too():
     mll = VariationalELBO(model.likelihood, model.model, 60)
     fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 20}}, max_attempts=1)
     assert elbo(model) > before + 1
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"m": 2}, NotImplementedError, r"one output n x 1, got shapes \(9, 2\) and \(9, 2\)"),
-        ({"batch_shape": (2,)}, NotImplementedError, r"got shapes \(2, 9, 2\)"),
-        (
-            {"input_transform": Warp(d=2, indices=[0])},
-            NotImplementedError,
-            "no trainable param",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_rejected(options, error, message):
-    options = dict(options)
-    of_data = {key: options.pop(key) for key in ("m", "batch_shape") if key in options}
-    with pytest.raises(error, match=message):
-        VariationalNKNGP(*data(n=9, **of_data), **options)
 
 
 @pytest.mark.parametrize(
