@@ -229,12 +229,10 @@ def _acquisition(
         )
     if problem.constraints:
         numbers = range(1, 1 + problem.constraints)
+        constraints = [lambda values, number=number: -values[..., number] for number in numbers]
+        objective = GenericMCObjective(lambda values, X=None: values[..., 0])
         return qLogNoisyExpectedImprovement(
-            model,
-            x,
-            sampler=sampler,
-            objective=GenericMCObjective(lambda values, X=None: values[..., 0]),
-            constraints=[lambda values, number=number: -values[..., number] for number in numbers],
+            model, x, sampler=sampler, objective=objective, constraints=constraints
         )
     if problem.noise:
         return qLogNoisyExpectedImprovement(model, x, sampler=sampler)

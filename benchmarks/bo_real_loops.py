@@ -86,15 +86,9 @@ def _tunesvr() -> Problem:
 
     def model(cost, tube, scale, offset, degree, kernel, scaler):
         options = {"n_quantiles": 100} if _SCALERS[int(scaler)] is QuantileTransformer else {}
-        machine = SVR(
-            kernel=_SVR_KERNELS[int(kernel)],
-            C=10**cost,
-            epsilon=10**tube,
-            gamma=10**scale,
-            coef0=offset,
-            degree=round(degree),
-            max_iter=20_000,
-        )
+        numbers = {"C": 10**cost, "epsilon": 10**tube, "gamma": 10**scale, "coef0": offset}
+        numbers |= {"degree": round(degree), "max_iter": 20_000}
+        machine = SVR(kernel=_SVR_KERNELS[int(kernel)], **numbers)
         return make_pipeline(_SCALERS[int(scaler)](**options), machine)
 
     return Problem("tunesvr", partial(_errors, model), bounds.double(), 0.0, levels={5: 4, 6: 4})

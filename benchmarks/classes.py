@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from sklearn.svm import SVC
 
 from benchmarks.data import load_askl_table, load_dank_table
 from benchmarks.report import Table, grouped, mean, mean_ranks, summary
-from benchmarks.runner import Axis, Benchmark, random_search, timed
+from benchmarks.runner import Axis, Benchmark, boosting, random_search, timed
 from gpytorch_nkn.estimators import ASKLClassifier, NKNClassifier
 
 __all__ = ["BENCHMARK"]
@@ -83,20 +84,6 @@ def _plain(make: Callable[[int], Any]) -> Callable[..., Any]:
     return lambda X, y, seed, tuning: make(seed).fit(X, y)
 
 
-def _lightgbm(seed: int, **options: Any) -> Any:
-    from lightgbm import LGBMClassifier
-
-    return LGBMClassifier(random_state=seed, n_jobs=1, verbose=-1, **options)
-
-
-def _catboost(seed: int, **options: Any) -> Any:
-    from catboost import CatBoostClassifier
-
-    return CatBoostClassifier(
-        random_state=seed, thread_count=1, verbose=False, allow_writing_files=False, **options
-    )
-
-
 def _svc(seed: int, **options: Any) -> Any:
     return make_pipeline(StandardScaler(), SVC(probability=True, random_state=seed, **options))
 
@@ -122,7 +109,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
         {**_RATES, "max_iter": randint(50, 400), "max_leaf_nodes": randint(4, 32)},
     ),
     "LightGBM, tuned": _tuned(
-        _lightgbm,
+        partial(boosting, "lightgbm", "Classifier"),
         {
             **_RATES,
             "n_estimators": randint(50, 500),
@@ -132,7 +119,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
         },
     ),
     "CatBoost, tuned": _tuned(
-        _catboost, {**_RATES, "iterations": randint(100, 500), "depth": randint(3, 8)}
+        partial(boosting, "catboost", "Classifier"),
+        {**_RATES, "iterations": randint(100, 500), "depth": randint(3, 8)},
     ),
 }
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -110,13 +111,9 @@ def _forecast_of_ours(
     method: str, past: np.ndarray, horizon: int, season: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Quantiles ``h x Q``, and probabilities ``h`` of zero."""
-    model = NKNForecaster(
-        horizon=horizon,
-        seasons=[season],
-        quality=_OURS[method],  # type: ignore[arg-type]
-        random_state=0,
-        progress=False,
-    ).fit(np.arange(float(len(past))), past)
+    options: Any = {"horizon": horizon, "seasons": [season], "quality": _OURS[method]}
+    model = NKNForecaster(random_state=0, progress=False, **options)
+    model.fit(np.arange(float(len(past))), past)
     found = model.predict_distribution(len(past) + np.arange(float(horizon)))
     quantiles = np.stack([found.quantile(level) for level in _LEVELS.tolist()], -1)
     return quantiles, found.below(np.zeros(horizon))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -180,16 +180,15 @@ def _gaussian_process(X: np.ndarray, y: np.ndarray) -> Predict:
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Scores, gains over the tuned SVM on the same splits, and seconds."""
-    found = {}
-    for title, kept in (
-        ("dank_classes", [r for r in rows if r["classes"] and r["set"] in _PAPER]),
-        ("dank_regression", [r for r in rows if not r["classes"] and r["set"] in _PAPER]),
-        ("dank_new", [r for r in rows if r["set"] in _NEW]),
-    ):
-        if kept:
-            if title != "dank_new":
-                found[title] = _scores(kept)
-            found[f"{title}_gain"] = _gains(kept)
+    classes, regression = ([r for r in rows if r["classes"] == kind] for kind in (True, False))
+    found = {
+        "dank_classes": _scores(classes),
+        "dank_classes_gain": _gains(classes),
+        "dank_regression": _scores(regression),
+        "dank_regression_gain": _gains(regression),
+        "dank_new_gain": _gains(rows, _NEW),
+    }
+    found = {name: table for name, table in found.items() if table.rows}
     lines = []
     for name, runs in grouped(rows, "set").items():
         cells = {
@@ -203,7 +202,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 def _scores(rows: list[dict]) -> Table:
     """Mean ± standard deviation."""
     lines = []
-    for name, runs in grouped(rows, "set").items():
+    for name, runs in grouped((r for r in rows if r["set"] in _PAPER), "set").items():
         by_method = grouped(runs, "method")
         count = max(len(own) for own in by_method.values())
         line: dict[str, object] = {"set": name, "rows, columns": runs[0]["size"], "runs": count}
@@ -215,10 +214,10 @@ def _scores(rows: list[dict]) -> Table:
     return Table.of(lines)
 
 
-def _gains(rows: list[dict]) -> Table:
+def _gains(rows: list[dict], sets: Sequence[str] = _PAPER) -> Table:
     """Mean ± standard error of paired differences, larger is better."""
     lines = []
-    for name, runs in grouped(rows, "set").items():
+    for name, runs in grouped((r for r in rows if r["set"] in sets), "set").items():
         by_method = grouped(runs, "method")
         line = {"set": name}
         for method, own in by_method.items():

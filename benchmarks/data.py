@@ -121,14 +121,9 @@ def standardized(
 ) -> list[np.ndarray]:
     """The parts of a split in units of the training part."""
     scale = np.where((spread := X.std(0)) > 1e-12, spread, 1.0)
-    level, unit = y.mean(), y.std()
-    offset = X.mean(0)
-    return [
-        (X - offset) / scale,
-        (y - level) / unit,
-        (new_X - offset) / scale,
-        (new_y - level) / unit,
-    ]
+    offset, level, unit = X.mean(0), y.mean(), y.std()
+    targets = [(part - level) / unit for part in (y, new_y)]
+    return [(X - offset) / scale, targets[0], (new_X - offset) / scale, targets[1]]
 
 
 def load_series(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

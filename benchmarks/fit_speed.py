@@ -12,6 +12,7 @@ import copy
 import math
 import time
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import torch
@@ -114,16 +115,11 @@ def _by_fit_best_of(model: Regression, target: float) -> dict:
     """The shortest of a few trainings that reaches the target."""
     for steps in _STEPS:
         recipe = Recipe(adam_steps=steps, learning_rate=3e-2, lbfgs_iterations=0)
-        trained = copy.deepcopy(model)
-        found, seconds = timed(
-            lambda recipe=recipe, trained=trained: fit_best_of(
-                trained, restarts=1, initialize=None, recipe=recipe, progress=False
-            )
-        )
+        options = {"restarts": 1, "initialize": None, "recipe": recipe, "progress": False}
+        found, seconds = timed(partial(fit_best_of, copy.deepcopy(model), **options))
         record = found.restarts[0]
-        if record.loss / model.train_targets.numel() <= target:
+        if reached := bool(record.loss / model.train_targets.numel() <= target):
             break
-    reached = record.loss / model.train_targets.numel() <= target
     return {"reached": reached, "evaluations": record.evaluations, "seconds": seconds}
 
 

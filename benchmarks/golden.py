@@ -92,7 +92,8 @@ def _panel() -> Figures:
 
 def _table(name: str) -> Figures:
     """Split 0 of a table of Sun et al. (2018)."""
-    return _regression(*load_regression(name).split(0))
+    X, y, *new = load_regression(name).split(0)
+    return _errors(NKNRegressor(random_state=0, progress=False).fit(X, y), *new)
 
 
 def _gaps() -> Figures:
@@ -107,11 +108,8 @@ def _gaps() -> Figures:
     frame[last] = codes.map(lambda code: None if np.isnan(code) else f"kind {code:.0f}")
     order = rng.permutation(len(y))
     train, test = order[60:], order[:60]
-    return _regression(frame.iloc[train], y[train], frame.iloc[test], y[test])
-
-
-def _regression(X, y: np.ndarray, new_X, new_y: np.ndarray) -> Figures:
-    return _errors(NKNRegressor(random_state=0, progress=False).fit(X, y), new_X, new_y)
+    model = NKNRegressor(random_state=0, progress=False).fit(frame.iloc[train], y[train])
+    return _errors(model, frame.iloc[test], y[test])
 
 
 def _errors(model: NKNRegressor | NKNForecaster, new_X, new_y: np.ndarray) -> Figures:

@@ -43,28 +43,20 @@ _EPSILON = 1e-6  # precision of the imaginary observations
 # Conjugate gradients, as in the authors' code: their criterion on the squared residual amounts to
 # about 1e-4.
 _MAX_ITERATIONS, _PAPER_TOLERANCE = 100, 1e-4
+Grid = tuple[list[Tensor], Tensor, Tensor]  # coordinates, targets, missing cells
 
 
 class PaperGrid(nn.Module):
     """Gaussian process on a complete grid ``n_1 x n_2``; missing cells are imaginary."""
 
-    def __init__(
-        self,
-        coordinates: Sequence[Tensor],
-        targets: Tensor,
-        missing: Tensor,
-        kernels: Sequence[Kernel],
-        *,
-        noise: float = 0.1,
-    ):
+    def __init__(self, grid: Grid, kernels: Sequence[Kernel], noise: float):
         super().__init__()
+        self.coordinates, targets, self.missing = grid
         self.kernels = nn.ModuleList(kernels)
         self.likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-6)).to(targets)
         self.likelihood.noise = noise
-        self.coordinates = tuple(coordinates)
-        self.missing = missing
-        self.targets = torch.where(missing, 0.0, targets)
-        self.num_observed = int((~missing).sum())
+        self.targets = torch.where(self.missing, 0.0, targets)
+        self.num_observed = int((~self.missing).sum())
 
     def forward(self) -> Tensor:
         """Negative log marginal likelihood per observation, differentiable."""
@@ -106,24 +98,14 @@ class PaperGrid(nn.Module):
 
 
 def latent_kronecker_loss(
-    coordinates: Sequence[Tensor],
-    targets: Tensor,
-    missing: Tensor,
-    kernels: Sequence[Kernel],
-    *,
-    noise: float,
+    grid: Grid, kernels: Sequence[Kernel], noise: float
 ) -> Callable[[], Tensor]:
     """A function that computes loss and gradient as the fit of LatentKroneckerGP does."""
-    observed = torch.where(missing, torch.nan, targets)
+    coordinates, targets, missing = grid
     likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-6))
-    model = LatentKroneckerGP(
-        *coordinates,
-        observed,
-        likelihood=likelihood,
-        covar_module_X=kernels[0],
-        covar_module_T=kernels[1],
-        outcome_transform=None,
-    )
+    parts = dict(zip(("covar_module_X", "covar_module_T"), kernels, strict=True))
+    parts |= {"likelihood": likelihood, "outcome_transform": None}
+    model = LatentKroneckerGP(*coordinates, torch.where(missing, torch.nan, targets), **parts)
     likelihood.noise = noise
     mll = ExactMarginalLogLikelihood(likelihood, model).train()
     parameters = {n: p for n, p in mll.named_parameters() if p.requires_grad}
@@ -138,7 +120,7 @@ def latent_kronecker_loss(
 
 def standardized_grid(
     image: np.ndarray, mask: np.ndarray, *, dtype: torch.dtype = torch.float64
-) -> tuple[list[Tensor], Tensor, Tensor]:
+) -> Grid:
     """Standardised coordinates ``n_p x 1`` and targets, and missing cells, of an image."""
     coordinates = []
     for size in image.shape:
@@ -160,7 +142,6 @@ def start_kernels(
     return kernels
 
 
-Grid = tuple[list[Tensor], Tensor, Tensor]
 _OURS = "ours, float64"
 _HOLE = (60 / 224, 80 / 224)  # the paper's hole, as fractions of the sides
 _RATE, _TOLERANCE = 0.01, 1e-2  # as in fit_grid_gp
@@ -180,14 +161,8 @@ class _OurGrid(nn.Module):
         super().__init__()
         coordinates, targets, missing = grid
         likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-6))
-        self.model = KroneckerGridGP(
-            coordinates,
-            targets,
-            kernels,
-            missing=missing,
-            likelihood=likelihood,
-            outcome_transform=None,
-        )
+        options = {"missing": missing, "likelihood": likelihood, "outcome_transform": None}
+        self.model = KroneckerGridGP(coordinates, targets, kernels, **options)
         self.model.likelihood.noise = noise
         self.loss = GridLikelihood(self.model.grid, tolerance=_TOLERANCE)
 
@@ -204,9 +179,9 @@ def _iteration(grid: Grid, kernels: Sequence[Kernel], way: str, noise: float) ->
     grid = [x.to(dtype) for x in coordinates], targets.to(dtype), missing
     kernels = [copy.deepcopy(kernel).to(dtype) for kernel in kernels]
     if method == "latent":
-        return latent_kronecker_loss(*grid, kernels, noise=noise)
+        return latent_kronecker_loss(grid, kernels, noise)
     if method == "paper":
-        model: nn.Module = PaperGrid(*grid, kernels, noise=noise)
+        model: nn.Module = PaperGrid(grid, kernels, noise)
     else:
         model = _OurGrid(grid, kernels, noise)
     optimizer = torch.optim.Adam(model.parameters(), lr=_RATE)

@@ -19,7 +19,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy.stats import norm
 
 from benchmarks.report import Table
-from benchmarks.runner import Axis, Benchmark, peak_gigabytes, timed
+from benchmarks.runner import Axis, Benchmark, boosting, peak_gigabytes, timed
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.models import SparseNKNGP, VariationalNKNGP, fit_sparse_gp, fit_variational_gp
 
@@ -100,10 +100,10 @@ def _regressor(method: str, x: np.ndarray, y: np.ndarray, inducing: int, **_):
 
 
 def _lightgbm(method: str, x: np.ndarray, y: np.ndarray, **_):
-    from lightgbm import LGBMRegressor, early_stopping
+    from lightgbm import early_stopping
 
     tenth = len(y) // 10
-    model = LGBMRegressor(n_estimators=5000, num_leaves=63, n_jobs=1, random_state=0, verbose=-1)
+    model = boosting("lightgbm", "Regressor", 0, n_estimators=5000, num_leaves=63)
     callbacks = [early_stopping(20, verbose=False)]
     model.fit(x[tenth:], y[tenth:], eval_set=[(x[:tenth], y[:tenth])], callbacks=callbacks)
     return lambda x, y: (model.predict(x), math.nan)

@@ -3,8 +3,7 @@
 GPYTORCH_NKN_DATA names the folder of the data. Every ``long_series/NAME.csv`` in it is a series:
 dates or numbers in the first column, values in the second, at equal steps (hours or half-hours of
 dates, unless :data:`_SEASONS` names it). Horizons are the shortest and the longest season that
-the peers receive, and shares of the length. ``simulated`` half-hours (days, weeks and noise about a
-random walk) show how time and memory grow with ``--points``.
+the peers receive, and shares of the length. ``benchmarks.scaling`` shows how time and memory grow.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ _SEASONS = {
     "half_hourly_demand": (48, 336),
     "daily_temperature": (7, 365),
     "monthly_sunspots": (12, 132),
-    "simulated": (48, 336),
 }
 _BY_STEP = {"h": (24, 168), "30min": (48, 336)}
 _FREQUENCIES = {7: "D", 12: "MS", 24: "h", 48: "30min"}  # by the shortest season
@@ -41,15 +39,10 @@ def _names() -> list[str]:
     root = os.environ.get("GPYTORCH_NKN_DATA")
     found = sorted(Path(root, "long_series").glob("*.csv")) if root else []
     others = [file.stem for file in found if file.stem not in _SEASONS]
-    return [*list(_SEASONS)[:3], *others, "simulated"]
+    return [*_SEASONS, *others]
 
 
-def _read(name: str, points: int) -> tuple[np.ndarray | pd.DatetimeIndex, np.ndarray]:
-    if name == "simulated":
-        rng = np.random.default_rng(0)
-        t = np.arange(points + 336)
-        y = 0.02 * rng.standard_normal(t.size).cumsum() + 0.2 * rng.standard_normal(t.size)
-        return t, y + np.sin(2 * np.pi * t / 48) + 0.5 * np.sin(2 * np.pi * t / 336)
+def _read(name: str) -> tuple[np.ndarray | pd.DatetimeIndex, np.ndarray]:
     frame = load_frame(f"long_series/{name}.csv")
     time, values = frame.iloc[:, 0], frame.iloc[:, 1].to_numpy(float)
     if name in _SEASONS:
@@ -57,9 +50,9 @@ def _read(name: str, points: int) -> tuple[np.ndarray | pd.DatetimeIndex, np.nda
     return pd.DatetimeIndex(time), values
 
 
-def run(series: str, horizon: str, origin: int, method: str, points: int) -> dict:
+def run(series: str, horizon: str, origin: int, method: str) -> dict:
     """Scores by thirds of the horizon, time and memory of a forecast."""
-    x, y = _read(series, points)
+    x, y = _read(series)
     seasons = _SEASONS.get(series) or _BY_STEP[pd.infer_freq(x[:10])]
     steps = {"short": seasons[0], "long": seasons[-1]}.get(horizon, 0)
     steps = steps or round(y.size * float(horizon.rstrip("%")) / 100)
@@ -135,41 +128,31 @@ def tables(rows: list[dict]) -> dict[str, Table]:
             for part, of in parts
             if any(peer in of for peer in _PEERS)
         ]
-        to_best = (
-            {
-                "MASE / best peer, geometric mean": f"{np.exp(np.mean(np.log(best))):.3f}",
-                "at most 1": f"{np.mean([ratio <= 1 for ratio in best]):.0%}",
-                "at most 1.2": f"{np.mean([ratio <= 1.2 for ratio in best]):.0%}",
-            }
-            if best
-            else {}
-        )
+        line = {"method": method}
+        if best:
+            line["MASE / best peer, geometric mean"] = f"{np.exp(np.mean(np.log(best))):.3f}"
+            for limit in (1, 1.2):
+                line[f"at most {limit}"] = f"{np.mean(np.array(best) <= limit):.0%}"
         pooled = [row for part, _ in parts for row in part]
         thirds = np.mean([row["thirds"] for row in pooled], axis=0)
-        summary.append(
-            {
-                "method": method,
-                **to_best,
-                "95 % coverage": f"{_mean(pooled, '95'):.1%}",
-                "by thirds": ", ".join(f"{third:.0%}" for third in thirds),
-                "below, above": f"{_mean(pooled, 'below'):.1%}, {_mean(pooled, 'above'):.1%}",
-                "CPU s": f"{_mean(pooled, 'seconds'):.1f}",
-                "peak GB": f"{max(row['peak'] for row in pooled):.2f}",
-            }
-        )
+        line["95 % coverage"] = f"{_mean(pooled, '95'):.1%}"
+        line["by thirds"] = ", ".join(f"{third:.0%}" for third in thirds)
+        line["below, above"] = f"{_mean(pooled, 'below'):.1%}, {_mean(pooled, 'above'):.1%}"
+        line["CPU s"] = f"{_mean(pooled, 'seconds'):.1f}"
+        line["peak GB"] = f"{max(row['peak'] for row in pooled):.2f}"
+        summary.append(line)
     return {"long_series": Table.of(lines), "long_series_summary": Table.of(summary)}
 
 
 BENCHMARK = Benchmark(
     {
-        "series": Axis(_names(), _names()[:-1]),
+        "series": Axis(_names()),
         "horizon": Axis(["short", "long", "2%", "10%"]),
         "origin": Axis(range(3)),
         "method": Axis(["default", "fast", *_PEERS]),
     },
     run,
     tables,
-    settings={"points": 10_000},
     needs={
         **dict.fromkeys(("SeasonalNaive", "MSTL", "AutoTBATS"), "statsforecast"),
         "Prophet": "prophet",

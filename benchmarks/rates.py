@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.report import Cell, Table, grouped, mean, mean_and_error, mean_ranks, summary
-from benchmarks.runner import Axis, Benchmark, random_search, timed
+from benchmarks.runner import Axis, Benchmark, boosting, random_search, timed
 from gpytorch_nkn.estimators import NKNRegressor
 
 __all__ = ["BENCHMARK"]
@@ -99,12 +100,6 @@ def _tuned(make: Callable[..., Any], options: dict[str, Any]) -> Callable[..., A
     return fit
 
 
-def _lightgbm(seed: int, **options: Any) -> Any:
-    from lightgbm import LGBMRegressor
-
-    return LGBMRegressor(objective="poisson", random_state=seed, n_jobs=1, verbose=-1, **options)
-
-
 _RATES = {"learning_rate": loguniform(0.01, 0.3)}
 _METHODS: dict[str, Callable[..., Any]] = {
     'NKNRegressor `likelihood="poisson"`': _ours("poisson"),
@@ -117,7 +112,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
         {**_RATES, "max_iter": randint(30, 300), "max_leaf_nodes": randint(3, 32)},
     ),
     "LightGBM, tuned": _tuned(
-        _lightgbm, {**_RATES, "n_estimators": randint(30, 400), "num_leaves": randint(3, 32)}
+        partial(boosting, "lightgbm", "Regressor", objective="poisson"),
+        {**_RATES, "n_estimators": randint(30, 400), "num_leaves": randint(3, 32)},
     ),
 }
 

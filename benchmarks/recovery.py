@@ -157,7 +157,7 @@ def _warm_up(method: str) -> None:
 def _terms(x: Tensor, y: Tensor, seed: int) -> list[Term]:
     """Terms but for constants, the one with the largest share of the variance first.
 
-    They are products of LIN, PER, RBF, RQ and SMOOTH for one input, columns from 0 for several.
+    They are products of LIN, PER and SMOOTH for one input, columns from 0 for several.
     """
     x, y = (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
     if x.size(-1) > 1:
@@ -207,14 +207,13 @@ def _kind(kernel: Kernel) -> str:
 
 
 def canonical(term: Iterable) -> Term:
-    """A product with its factors sorted, RBF and RQ as SMOOTH, and equal factors as one but LIN.
+    """A product with its factors sorted, and equal factors as one but LIN.
 
     Powers of LIN are other functions than LIN; products of smooth or of periodic functions are
-    smooth or periodic. CONST is dropped.
+    smooth or periodic.
     """
-    kinds = ["SMOOTH" if kind in ("RBF", "RQ") else kind for kind in term if kind != "CONST"]
-    kept = [kind for i, kind in enumerate(kinds) if kind == "LIN" or kind not in kinds[:i]]
-    return tuple(sorted(kept))
+    kinds = list(term)
+    return tuple(sorted(k for i, k in enumerate(kinds) if k == "LIN" or k not in kinds[:i]))
 
 
 def score(terms: Sequence[Term], truth: Sequence[Term]) -> tuple[bool, float]:

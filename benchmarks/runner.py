@@ -18,9 +18,9 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +34,7 @@ from benchmarks.report import Table, write_table
 __all__ = [
     "Axis",
     "Benchmark",
+    "boosting",
     "peak_gigabytes",
     "random_search",
     "ratios_in_turn",
@@ -41,6 +42,7 @@ __all__ = [
     "versions",
 ]
 
+_PREFIXES = {"lightgbm": "LGBM", "catboost": "CatBoost"}
 _LIBRARIES = ("torch", "gpytorch", "botorch", "numpy", "scipy", "scikit-learn", "gpytorch_nkn")
 
 
@@ -105,7 +107,7 @@ class Benchmark:
         missing = [job for job in jobs if _key(job) not in rows]
         print(f"{len(jobs) - len(missing)} of {len(jobs)} rows are in {args.file}", file=sys.stderr)
         failures = 0
-        for job, figures, fault in () if args.report else self._run(missing, args.jobs):
+        for job, figures, fault in () if args.report else self._run(missing):
             if figures is None:
                 failures += 1
                 print(f"{_values(job)} failed: {fault}", file=sys.stderr)
@@ -141,7 +143,6 @@ class Benchmark:
         for name, value in self.settings.items():
             option = f"--{name.replace('_', '-')}"
             parser.add_argument(option, type=type(value), default=value, help=f"default: {value}")
-        parser.add_argument("--jobs", type=int, default=1, metavar="J", help="processes")
         parser.add_argument("--report", action="store_true", help="only print the tables")
         parser.add_argument("--write", action="store_true", help="replace the committed tables")
         default = Path(f"benchmarks/.rows/{self.name}.jsonl")
@@ -173,17 +174,14 @@ class Benchmark:
             rows[_key(row["job"])] = row
         return rows
 
-    def _run(self, jobs: Sequence[dict], processes: int) -> Iterator[tuple[dict, dict | None, str]]:
-        if processes == 1 and not self.fresh:
+    def _run(self, jobs: Sequence[dict]) -> Iterator[tuple[dict, dict | None, str]]:
+        if not self.fresh:
             yield from (_guarded(self, job) for job in jobs)
             return
         context = multiprocessing.get_context("spawn")
-        limit = 1 if self.fresh else None
         module = f"benchmarks.{self.name}"
-        with ProcessPoolExecutor(processes, context, max_tasks_per_child=limit) as pool:
-            futures = [pool.submit(_in_process, module, job) for job in jobs]
-            for future in as_completed(futures):
-                yield future.result()
+        with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as pool:
+            yield from pool.map(partial(_in_process, module), jobs)
 
 
 def _in_process(module: str, job: dict) -> tuple[dict, dict | None, str]:
@@ -253,6 +251,15 @@ def random_search(
         if (value := loss(options)) < best:
             best, found = value, options
     return found, best
+
+
+def boosting(library: str, kind: str, seed: int, **options: Any) -> Any:
+    """A ``Regressor`` or ``Classifier`` of LightGBM or CatBoost, on one thread."""
+    quiet: dict[str, Any] = {"n_jobs": 1, "verbose": -1}
+    if library == "catboost":
+        quiet = {"thread_count": 1, "verbose": False, "allow_writing_files": False}
+    make = getattr(importlib.import_module(library), _PREFIXES[library] + kind)
+    return make(random_state=seed, **quiet, **options)
 
 
 def ratios_in_turn(

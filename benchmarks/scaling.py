@@ -9,7 +9,7 @@ ladder. Ways are
 - ``blocks``: NKNRegressor, fit to a file of Parquet (250 inducing points) and 2,000 predictions;
 - ``grids``: a training step of KroneckerGridGP on a square, a seventh of it a hole;
 - ``spectral``: a training step of SpectralGP with 200 pairs of frequencies;
-- ``forecasts``: NKNForecaster(quality="fast") on half-hours with days and weeks, fit and forecast.
+- ``forecasts``: NKNForecaster on half-hours with days and weeks, fit and forecast of a week.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def _forecasts(size: int) -> Callable[[], None]:
     seasons = [season for season in (48, 336) if 2 * season < size]
 
     def work() -> None:
-        model = NKNForecaster(quality="fast", seasons=seasons, random_state=0, progress=False)
-        model.fit(t, y).predict_interval(size + np.arange(48))
+        model = NKNForecaster(horizon=336, seasons=seasons, random_state=0, progress=False)
+        model.fit(t, y).predict_interval(size + np.arange(336))
 
     return work
 

@@ -131,7 +131,8 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     """A table for each network, and for the memory."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for row in rows:
-        name = "step_memory" if row["what"] == "memory" else f"step_{row['dim']}d"
+        name = "step_1d" if row["dim"] == 1 else "step_8d"
+        name = "step_memory" if row["what"] == "memory" else name
         line = found.setdefault(name, {}).setdefault(row["way"], {"way": row["way"]})
         cell = f"{row['value']:.1f}"
         if row["what"] == "time":

@@ -33,6 +33,9 @@ def data(tmp_path, monkeypatch):
     folder = tmp_path / "covariate_series"
     folder.mkdir()
     (folder / "road_casualties.csv").write_text(f"x,drivers,kms,petrol_price,law\n{known}")
+    (tmp_path / "long_series").mkdir()
+    rows = "".join(f"{i},{v}\n" for i, v in enumerate(np.tile(series, 4)))
+    (tmp_path / "long_series" / "monthly_sunspots.csv").write_text(f"x,y\n{rows}")
     sold = rng.poisson(0.4, (30, 60))
     sold[:2] = 1
     rows = "".join(f"carparts,{part},{y}\n" for part in range(60) for y in sold[:, part])
