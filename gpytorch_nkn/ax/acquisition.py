@@ -31,9 +31,9 @@ class EnsembleAcquisition(Acquisition):
     A :class:`.StructureEnsembleGP` receives the direction of each outcome, because Ax does not
     change the sign of outcomes that are minimised. The members of an ensemble share BoTorch's
     default number of draws, unless ``sampler`` or ``mc_samples`` is an option of the acquisition
-    function. In search spaces without discrete parameters half of the starting points are
-    :func:`coordinate sweeps <gpytorch_nkn.bo.coordinate_sweep_initial_conditions>` of the best
-    points, unless the options of the optimiser have an ``ic_generator``.
+    function. Without discrete parameters, half of the starting points are :func:`coordinate sweeps
+    <gpytorch_nkn.bo.coordinate_sweep_initial_conditions>` of the best points, unless the options of
+    the optimiser have an ``ic_generator``.
 
     For ``GeneratorSpec(generator_kwargs={"acquisition_class": EnsembleAcquisition, ...})``.
     """

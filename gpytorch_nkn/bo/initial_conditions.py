@@ -38,9 +38,9 @@ def coordinate_sweep_initial_conditions(
     """Return initial conditions, half from coordinate sweeps and half from BoTorch's generator.
 
     In ten dimensions random points miss the small region of expected improvement. If the function
-    is a sum over groups of few columns, a value that is good for one column is good for all values
-    of the others. A sweep starts at one of the best points and moves one column after another to
-    the best of 16 values. Pass the function to ``optimize_acqf`` as ``ic_generator``::
+    is a sum over groups of few columns, a good value of one column is good for all values of the
+    others. A sweep starts at one of the best points and moves one column after another to the best
+    of 16 values. Pass the function to ``optimize_acqf`` as ``ic_generator``::
 
         optimize_acqf(
             LogExpectedImprovement(model, best_f=train_Y.max()),

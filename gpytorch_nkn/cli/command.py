@@ -26,8 +26,7 @@ _KERNELS = ("texture", "spectral_mixture", "periodic", "rbf")  # gpytorch_nkn.gr
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with arguments (default: ``sys.argv``) and return the exit code.
 
-    It is 0 on success, 1 if training failed, 2 if the file or the options are wrong, and 130 after
-    Ctrl-C before there is a result.
+    0: success; 1: training failed; 2: the file or an option is wrong; 130: Ctrl-C before a result.
     """
     try:
         args = _make_parser().parse_args(argv)
@@ -57,8 +56,7 @@ def _make_parser() -> argparse.ArgumentParser:
     """The parser; it raises a UserError where the options are wrong."""
     parser = _Parser(
         prog="gpytorch-nkn",
-        description="Learn the structure of a time series and forecast it, or that of an image and "
-        "fill its holes.",
+        description="Forecast a time series, or fill the holes of an image.",
     )
     text = "show the version and how networks are evaluated, and exit"
     parser.add_argument("--version", action=_Version, nargs=0, help=text)
@@ -66,10 +64,10 @@ def _make_parser() -> argparse.ArgumentParser:
 
     about = (
         "Learn a series from a CSV file and forecast it. Writes forecast.csv (median, standard "
-        "deviation, 95 % interval), forecast.png and summary.json. Notes say what was inferred "
-        "from the file. By default the last tenth of the time span is held out and scored beside "
-        "the seasonal naive rule. With --covariates, rows without a target at the end of the file "
-        "(or rows of --future) are forecast."
+        "deviation, 95 % interval), forecast.png and summary.json. Notes state what was inferred "
+        "from the file. By default the forecast of the last tenth of the time span, which is held "
+        "out, is compared with the seasonal naive rule. With --covariates, the forecast is for "
+        "rows without a target at the end of the file, or for the rows of --future."
     )
     forecast = commands.add_parser("forecast", help="forecast a CSV file", description=about)
     forecast.add_argument("file", type=Path, metavar="FILE.csv")
@@ -82,18 +80,18 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_forecast_options(forecast, out="forecast", budget=None)
 
     about = (
-        "Forecast the last ten years of the monthly Mauna Loa CO2 series, which comes with "
-        "statsmodels: the command `forecast` on a series that needs no file."
+        "Forecast the last ten years of the monthly Mauna Loa CO2 series, which statsmodels "
+        "contains. The output is that of `forecast`."
     )
     demo = commands.add_parser("demo", help="forecast the Mauna Loa CO2 series", description=about)
     _add_forecast_options(demo, out="demo", budget=_DEMO_BUDGET)
 
     about = (
-        "Fill scratches, text and holes in textures of an image by Gaussian processes; it cannot "
-        "restore objects in large holes of photographs. Writes filled.png, uncertainty.png (the "
+        "Fill scratches, text and holes in textures of an image. Objects in large holes of "
+        "photographs cannot be restored. Writes filled.png, uncertainty.png (the "
         "standard deviation), inpaint.npz (mean, std, mask; 0 is black and 1 is white) and "
-        "summary.json. Pixels that are not black in the mask are missing; without a mask, the "
-        "transparent ones. Ctrl-C ends the training and writes the best result so far."
+        "summary.json. Missing pixels are those that are not black in the mask, or without a mask "
+        "the transparent ones. Ctrl-C ends the training and writes the best result so far."
     )
     inpaint = commands.add_parser("inpaint", help="fill the holes of an image", description=about)
     add = inpaint.add_argument
@@ -114,14 +112,11 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--target", metavar="COL", help="target column (default: the only other column of numbers)")
     text = (
-        "time column (default: the first of dates, or numbers that rise); repeat it for columns "
-        "that hold its parts, such as year and month; rows counts the rows"
+        "time column (default: the first column of dates or increasing numbers); repeat the option "
+        "for parts of the time, such as year and month; `rows` numbers the rows"
     )
     add("--time", action="append", metavar="COL", help=text)
-    text = (
-        "columns of numbers that are also known for the future: in rows below the last target, or "
-        "in --future"
-    )
+    text = "numeric columns with known future values, in rows below the last target or in --future"
     add("--covariates", nargs="+", default=[], metavar="COL", help=text)
     text = "a second file with future rows: times and covariates in columns of the same names"
     add("--future", type=Path, metavar="FILE.csv", help=text)
@@ -132,7 +127,7 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
     add("--date-format", metavar="FORMAT", help="how times are written, such as %%d.%%m.%%y")
     text = "decimal mark, a point or a comma (default: inferred)"
     add("--decimal", choices=(".", ","), metavar="MARK", help=text)
-    text = "a further text or number that stands for missing values (repeatable)"
+    text = "a further string or number that marks missing values (repeatable)"
     add("--na-values", action="append", default=[], metavar="TEXT", help=text)
     text = r"separator of cells, a character or a regular expression such as \t"
     add("--sep", metavar="CHAR", help=text)
@@ -150,15 +145,15 @@ def _add_forecast_options(
     text = "how many structures are compared"
     add("--quality", choices=("fast", "default"), default="default", help=text)
     text = (
-        "periods: durations such as 7D, 24h, 30min, 1Y for dates; numbers are steps, or for times "
-        "that are numbers their units (default: days, weeks and years, from the time axis)"
+        "periods as durations (7D, 24h, 30min, 1Y) or numbers of steps; if times are numbers, in "
+        "their unit (default: a day, a week and a year, as far as the data cover them)"
     )
     add("--season", nargs="+", metavar="P", help=text)
-    text = "write a page on the learned structure: components in words and figures, model checks"
+    text = "write a report on the components and on checks of the model"
     add("--report", type=Path, metavar="FILE.html", help=text)
     text = (
         "transform of the target (default: compare the target, its square root and its logarithm; "
-        "with two bounds, the target and its log odds)"
+        "with two bounds the target and its log odds)"
     )
     kinds = ("auto", "identity", "log", "log1p", "sqrt", "logit")
     add("--transform", choices=kinds, default="auto", help=text)

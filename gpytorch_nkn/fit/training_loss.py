@@ -46,10 +46,10 @@ class TrainingLoss:
     memory of one matrix, and all gradients are explicit. The loss of a batch of outputs is the sum
     over its elements.
 
-    It supports networks whose primitives and layers all have formulas, also in an InputWarpKernel;
-    zero, constant and linear means; homoskedastic and fixed noise; and normal, log-normal and gamma
-    priors on parameters. The caller compares results with autograd, which reveals other
-    dependences in the model's ``forward``.
+    It supports networks whose primitives and layers all have formulas, also in an InputWarpKernel.
+    Means are zero, constant or linear. Noise is homoskedastic or fixed. Priors are normal,
+    log-normal or gamma. The caller compares results with autograd, which reveals other dependences
+    in the model's ``forward``.
 
     Args:
         model: An exact GP in training mode.

@@ -56,7 +56,7 @@ class InpaintResult:
 
     Attributes:
         mean: Mean of the underlying function, of the image's shape: the mixture at missing cells,
-            the posterior mean of the kernel at the others (the image if there is no kernel).
+            the kernel's posterior mean at others (without a kernel, the image).
         std: Standard deviation of an observation at missing cells; zero at the others.
         filled: The image, with the mean at missing cells.
         missing: Which cells were missing.
@@ -113,10 +113,9 @@ def inpaint(
     interpolants. Thin parts of the holes (within 4 cells of a known one) and wide parts have
     separate weights.
 
-    Use it for scratches, text, gaps in scans and sensors, and holes in textures; the content of a
+    Use it for scratches, text, gaps in scans and sensors, and holes in textures. The content of a
     large hole in a photograph cannot be inferred. A grid of 256 x 256 cells takes 2 to 10 seconds
-    on one core, mostly for training, whose cost per step is cubic in the sides. Values are not
-    clipped.
+    on one core. The cost of a training step is cubic in the sides. Values are not clipped.
 
     Args:
         image: Numbers, ``n_1 x ... x n_P`` with P of 2 (image), 3 (video) or more; NaN, or

@@ -35,7 +35,7 @@ class AxisSpectrum(NamedTuple):
 
         Args:
             rank: 0 for the longest period whose peak is at least 60 % of the highest, which is
-                often a harmonic; higher ranks for the strongest peaks in turn.
+                often a harmonic. Higher ranks are the strongest peaks in turn.
         """
         if self.peaks.size == 0:
             return self.span / 2

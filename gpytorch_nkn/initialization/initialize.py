@@ -184,10 +184,10 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     """Set the start values of an exact GP from its training data, in place.
 
     The kernel (``covar_module``) starts as in :func:`initialize_from_data`. Task correlations keep
-    their values in restart 0 and are random later. The noise variance of a homoskedastic Gaussian
-    likelihood starts at 0.01 times the variance of the targets in restart 0, and between 0.001 and
-    0.1 times it later. For Student-t noise the squared distance of the targets' quartiles replaces
-    the variance. A BoTorch model's input transform is applied first.
+    their values in restart 0 and are random later. In restart 0 the noise variance of a
+    homoskedastic Gaussian likelihood is 0.01 times the variance of the targets. Later it is 0.001
+    to 0.1 times. For Student-t noise the squared distance of the targets' quartiles replaces the
+    variance. A BoTorch model's input transform is applied first.
 
     Args:
         model: An exact GP of one task, of a batch of tasks, or of correlated tasks. Correlated

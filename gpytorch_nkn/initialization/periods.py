@@ -33,9 +33,9 @@ def periodogram_peaks(
         x: Inputs ``N``, in any order.
         y: Targets ``N``.
         num_candidates: Largest number of peaks.
-        trend: Trend to remove: ``"cubic"`` for a cubic polynomial, which keeps slow cycles, or
-            ``"smooth"`` for a local linear trend over a sixteenth of the span, which removes them
-            and thus reveals weaker seasons.
+        trend: Trend to remove: ``"cubic"`` for a cubic polynomial, which keeps slow cycles.
+            ``"smooth"`` for a local linear trend over a sixteenth of the span, which reveals weaker
+            seasons.
 
     Returns:
         At most ``num_candidates`` periods in units of the input, strongest first, and the fraction

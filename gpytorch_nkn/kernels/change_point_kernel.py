@@ -42,8 +42,8 @@ class ChangePointKernel(BatchKernel):
 
     Raises:
         TypeError: An entry of ``kernels`` is not a kernel, or ``switch_dim`` is not an integer.
-        ValueError: There are fewer than two kernels, a location or width is not finite, a width is
-            not positive, or ``switch_dim`` is not the index of a column.
+        ValueError: There are fewer than two kernels, a location or width is not finite, or a width
+            is not positive. ``switch_dim`` is not the index of a column.
 
     Example:
         >>> import gpytorch

@@ -70,8 +70,8 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         weights: :math:`A`, ``... x M x R``.
         anchors: :math:`Z`, ``... x M x D``.
 
-    Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Nonparametric Kernels,
-    whose factor is a matrix of the training points; here it is a function of the input.
+    Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Nonparametric Kernels.
+        Their factor is a matrix of the training points; here it is a function of the input.
 
     Example:
         >>> train_X = torch.linspace(0, 1, 50)[:, None]

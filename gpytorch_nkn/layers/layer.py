@@ -14,9 +14,9 @@ __all__ = ["Layer"]
 class Layer(Module):
     r"""Map of ``in_features`` kernels to ``out_features`` kernels.
 
-    A layer acts elementwise on values ``... x in_features x E``, where ``E`` is the number of
-    entries of a kernel matrix or of its diagonal. If each input unit is a valid real or complex
-    kernel, so is each output unit.
+    A layer acts elementwise on values ``... x in_features x E``. ``E`` is the number of entries of
+    a kernel matrix or of its diagonal. If each input unit is a valid real or complex kernel, so is
+    each output unit.
 
     Args:
         in_features: Number of input units.

@@ -251,8 +251,8 @@ def positive(value: Tensor) -> Tensor:
 def for_prior(module: Module, value: Tensor) -> Tensor:
     """Prepend dimensions of size one to a parameter without batch, for its prior.
 
-    Otherwise GPyTorch would take the parameter's dimensions for batch dimensions when it sums the
-    prior's log density, if the data have a batch and the kernel has none.
+    Otherwise GPyTorch would take the parameter's dimensions for batch dimensions of the log
+    density, if the data have a batch and the kernel has none.
     """
     return value if module.batch_shape else value.view(*_NO_BATCH, *value.shape)
 

@@ -38,8 +38,8 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
         X: Points ``... x q x d``.
 
     Returns:
-        A normal distribution with mean ``... x q x d`` and covariance ``... x (q d) x (q d)``, in
-        the order of points, then columns.
+        A normal distribution with mean ``... x q x d`` and covariance ``... x (q d) x (q d)``,
+        points first, then columns.
 
     Raises:
         TypeError: ``X`` is not a floating-point tensor.

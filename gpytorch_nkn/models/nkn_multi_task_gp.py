@@ -72,8 +72,8 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
     :class:`botorch.models.MultiTaskGP` for several outcomes, outcomes with missing values, and
     transfer from earlier experiments.
 
-    Unlike MultiTaskGP, it standardises the outcomes of each task separately, and tasks with their
-    own noise variance may be any integers (MultiTaskGP needs tasks 0, 1, ...).
+    Unlike MultiTaskGP, it standardises the outcomes of each task separately. Tasks with their own
+    noise variance may be any integers (MultiTaskGP needs tasks 0, 1, ...).
 
     Args:
         train_X: Inputs ``n x (d + 1)``; one column is the task, a non-negative integer.

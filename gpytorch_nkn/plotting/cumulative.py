@@ -32,8 +32,8 @@ def plot_cumulative(
 ) -> Axes:
     """Draw the cumulative fraction of variance explained by the first parts.
 
-    Each bar shows the fraction explained by the previous parts in pale blue, and the gain of this
-    part in blue or its loss as an orange outline.
+    In each bar, pale blue is the fraction explained by the previous parts. Blue is the gain of this
+    part, and an orange outline its loss.
 
     Args:
         ax: Axes to draw on, with about 0.4 inches of height per part.

@@ -30,7 +30,7 @@ def plot_inpainting(
     """Draw an image with its holes, the filled image and the standard deviations.
 
     Missing cells are orange in the first plot. In the others, holes have orange outlines unless
-    they are scattered. Black and white are the smallest and largest known values; for colour images
+    they are scattered. Black and white are the smallest and largest known values. For colour images
     they are 0 and 1, or 0 and 255 if a known value exceeds 1.
 
     Args:

@@ -13,7 +13,7 @@ __all__ = ["LOSSES", "Loss", "SpectralNetwork", "feature_scale"]
 _BLOCK = 2**18  # number of angles per block on a CPU, which fit into the L2 cache
 _DEVICE_BLOCK = 2**26  # number of angles per block on a GPU
 
-# Returns the sum of losses of outputs M x K and labels M x 1 or targets M x K, and overwrites the
+# Returns the sum of losses of outputs M x K, given labels M x 1 or targets M x K. Overwrites the
 # outputs with its gradient.
 Loss = Callable[[Tensor, Tensor], Tensor]
 

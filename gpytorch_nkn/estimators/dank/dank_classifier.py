@@ -48,7 +48,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
     2 and 4 times the width, with ``C`` multiplied by the square of that.
 
     A factor is kept only if it predicts held-out rows better by more than a standard error, over
-    two rounds of 5 folds; without factors the model is ``sklearn.svm.SVC``. Tune ``C`` and
+    two rounds of 5 folds. Without factors the model is ``sklearn.svm.SVC``. Tune ``C`` and
     ``gamma`` with ``SVC``, which is faster, and then learn the factors. With more than two classes
     the SVMs of all pairs share one ``F`` and thus one kernel.
 

@@ -39,7 +39,7 @@ class DANKRegressor(RegressorMixin, BaseDANK):
     other penalties and widths of the base kernel, and sums with the base kernel.
 
     A factor is kept only if it predicts held-out rows better by more than a standard error, over 5
-    folds; without factors the model is ``sklearn.svm.SVR``. Tune ``C``, ``gamma`` and ``epsilon``
+    folds. Without factors the model is ``sklearn.svm.SVR``. Tune ``C``, ``gamma`` and ``epsilon``
     with ``SVR``, which is faster, and then learn the factors. ``C`` and ``epsilon`` are in units of
     the targets: standardise targets by ``sklearn.compose.TransformedTargetRegressor``.
 

@@ -52,7 +52,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     Each class has a Gaussian process of the logarithm of a gamma variable; normalised, the gamma
     variables are probabilities with a Dirichlet distribution. The processes share the kernel. The
     cost is cubic in the number of rows for each class. Networks learn from a random subset of many
-    rows (1,400 rows of two classes, 650 of ten), and predictions use at most 4,000 rows, with a
+    rows (1,400 rows of two classes, 650 of ten). Predictions use at most 4,000 rows, with a
     warning.
 
     Args:
@@ -71,8 +71,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         <shared attributes>
         weights_: Weights of the members; the weight of the class frequencies is the rest to 1.
         power_: Calibrating power of the probabilities of the mixture.
-        model_: Gaussian processes of the largest weight over standardised columns, one for each
-            class; their targets are positive for rows of the class and negative for others.
+        model_: The member of the largest weight, over standardised columns. It has a Gaussian
+            process for each class, whose targets are positive for rows of the class.
         held_out_log_loss_: Mean log loss of held-out rows of the fit. Below 500 rows these are
             thirds of the rows, with hyperparameters learned without them. From 500 rows on it is
             leave-one-out, which is slightly optimistic.
@@ -123,8 +123,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
 
         Raises:
             ValueError: Labels are missing or of one class only, values are infinite or not numbers,
-                lengths differ, there are fewer than 3 rows, all columns are constant, or an option
-                is invalid.
+                or lengths differ. There are fewer than 3 rows, all columns are constant, or an
+                option is invalid.
             TypeError: ``structure`` is not a name, a kernel, or a sequence of names and kernels.
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C came before the first training step.
@@ -265,16 +265,16 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     def linearised(self, rows: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
         r"""Linear approximation of the probability of a class for each member.
 
-        Derivatives with respect to the means of the latent values are scaled so that the variance
-        of the approximation is that of the probability, from quasi-random latent values.
+        The slopes are scaled so that the approximation has the variance of the probability, which
+        is computed from quasi-random latent values.
 
         Args:
             rows: Standardised rows ``M x d``.
             code: Index of the class in ``classes_``.
 
         Returns:
-            Values ``R x M``, whose mean with ``weights_`` is the predicted probability; factors
-            ``R x K x M`` of the deviations of latent values from their means.
+            Values ``R x M``, whose mean with ``weights_`` is the predicted probability, and slopes
+            ``R x K x M`` with respect to the latent values.
         """
         latent = [one.latent(self._tensor(rows)) for one in self._predictors]
         tables = self._tables(latent)

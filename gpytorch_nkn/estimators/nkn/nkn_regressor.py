@@ -94,7 +94,8 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     Missing numbers (NaN, pandas' NA) are drawn from their distribution given the other columns.
     Missing categories are drawn by their frequencies; ``fillna("missing")`` makes them a category.
     Networks learn from complete rows if these are half of all rows, or three for each column plus
-    three; otherwise from all rows, with expected values. Exact predictions use incomplete rows
+    three. Otherwise they learn from all rows, with expected values. Exact predictions use
+    incomplete rows
     with additional noise: the variance of the function over the missing values. The prediction
     of an incomplete row is a mixture over 8 draws. Values must be missing at random given the
     observed values; otherwise add columns of scikit-learn's ``MissingIndicator``. Infinite values
@@ -219,10 +220,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             The fitted estimator.
 
         Raises:
-            ValueError: Targets are missing, values are infinite or not numbers, lengths differ,
-                there are fewer than 3 rows, all columns are constant, or an option is invalid.
-            ValueError: Targets are constant; counts are negative or fractional, or an exposure is
-                not positive.
+            ValueError: Targets are missing or constant, values are infinite or not numbers, or
+                lengths differ. There are fewer than 3 rows, all columns are constant, or an option
+                is invalid. Counts are negative or fractional, or an exposure is not positive.
             TypeError: ``structure`` is not a name, a kernel, or a sequence of names and kernels.
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C came before the first training step.
@@ -442,9 +442,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
 
         Returns:
             Mean ``M``, or mean and standard deviations or covariance, in units of the targets.
-            The mean is always of observations. With a transform, the moments clip values of the
-            process more than a standard deviation beyond both the targets of the fit and the
-            median, because tails of logarithms would dominate.
+            The mean is always of observations. With a transform, tails of logarithms would dominate
+            the moments. They therefore clip values of the process more than a standard deviation
+            beyond both the targets of the fit and the median.
 
         Raises:
             ValueError: Both ``return_std`` and ``return_cov`` are set, ``return_cov`` is set for

@@ -62,8 +62,8 @@ _OF_LONG: dict[str, tuple[str, ...]] = {
     "fast": (_DRIFTING,),
     "default": (_DRIFTING, "damped", "cycle", _LEVEL, _NO_COVARIATES),
 }
-# Log prior weight of candidates whose structure is chosen by the values that also score it: a
-# network, or a cycle with fewer than this many periods.
+# Log prior weight of a candidate whose structure is learned from the scored values: a network, or a
+# cycle with fewer than this many periods.
 _PICKED, _FEW_CYCLES = -3.0, 6.0
 _SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # recipe of the single start at prior modes
 _TIME = (0,)  # column of time in the inputs

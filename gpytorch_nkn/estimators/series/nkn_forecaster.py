@@ -53,21 +53,20 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     points are from the last 24 horizons or four of the longest season.
 
     Args:
-        structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the network
-            of :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series` alone, as in the paper;
-            or a network over one input column (with covariates: over time and the standardised
-            covariates), whose start values are taken from the data.
+        structure: ``"auto"`` for the candidates of ``quality``. ``"time_series"`` for the paper's
+            network, :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series`. Or a network
+            over time and the standardised covariates, whose start values are taken from the data.
         seasons: ``"auto"`` infers days, weeks and years from dates, or from the number of steps in
             a unit of time. Otherwise, periods in units of time (days for dates) or durations such
             as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover each
             period twice.
-        transform: ``"identity"`` models the targets; ``"log"`` their logarithms, for variation
-            that grows with the level; ``"sqrt"`` their square roots (of counts plus 3/8);
-            ``"log1p"`` logarithms of targets plus one (or plus the smallest positive target, unless
-            targets are whole numbers); ``"logit"`` log odds between ``bounds``. ``"auto"`` compares
-            the targets, square roots of non-negative targets, logarithms of positive targets, and
-            log odds if both bounds are given. For counts with a mean below 10 it compares square
-            roots and an ordered probit (``"probit"`` in ``scores_``).
+        transform: Model the targets (``"identity"``) or their transforms: ``"log"``, for variation
+            that grows with the level; ``"sqrt"`` (of counts plus 3/8); ``"logit"``, log odds
+            between ``bounds``; or ``"log1p"``, the logarithm of whole numbers plus one, and of
+            other targets plus the smallest positive one. ``"auto"`` compares the targets, square
+            roots of non-negative targets, logarithms of positive targets, and log odds if both
+            bounds are given. For counts with a mean below 10 it compares square roots and an
+            ordered probit (``"probit"`` in ``scores_``).
         bounds: Lower and upper bound of targets and forecasts (``None`` or infinite for no bound),
             such as ``(0, 1)`` for fractions. ``None`` for 0 and no upper bound if targets are
             non-negative and the transform is not ``"identity"``. If targets lie on a bound, it has
@@ -78,9 +77,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             multiples of the horizon.
         quality: ``"fast"`` for two structures, ``"default"`` for up to six.
         outliers: ``"auto"`` excludes outliers from training, with a warning, and detects level
-            shifts. Outliers are targets whose leave-one-out error is more than 12 times the RMS of
-            smaller errors, on every modelled scale; at most 2 % of the targets plus one.
-            ``"keep"`` uses all targets, without detecting outliers or level shifts.
+            shifts. The leave-one-out error of an outlier is more than 12 times the RMS of smaller
+            errors, on every modelled scale. At most 2 % of the targets plus one are outliers.
+            ``"keep"`` uses all targets, without this search.
         priors: Use log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Number of starts for networks with learned wiring; ``None`` for 20 up to 250
             points and 6 above. Other candidates have one start.
@@ -180,9 +179,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 without time zone, periods, ``datetime``). Without ``y``, a pandas series (or frame
                 of one column) over its index, in which missing values are gaps.
             y: Targets ``N``.
-            covariates: Numeric columns ``N x C``, whose values at new times every forecast needs:
-                an array, or a data frame with columns of any order (and rows of any order, if both
-                indices contain dates). Constant columns give a warning and are not used.
+            covariates: Numeric columns ``N x C``; every forecast needs their values at new times.
+                The columns of a data frame may be in any order, and so may its rows if both indices
+                contain dates. Constant columns are not used, with a warning.
 
         Returns:
             The fitted estimator.

@@ -17,8 +17,7 @@ _TOLERANCE = 0.04  # relative error of the number of steps per unit
 _LONG_UNITS = {"Y": _YEAR, "M": _YEAR / 12}  # days; not among the units of pandas
 
 _CALENDAR = (1.0, 7.0, _YEAR)  # seasons in days
-# Units of time in days, and numbers of steps in a unit: quarters, months, weeks, business days,
-# days, hours, half and quarter hours in a year; days in a week; hours to minutes in a day.
+# Units of time in days (year, week, day), and possible numbers of steps in a unit.
 _UNITS = (
     (_YEAR, (4, 12, _YEAR / 7, 5 * _YEAR / 7, *(_YEAR * n for n in (1, 24, 48, 96)))),
     (7.0, (7,)),

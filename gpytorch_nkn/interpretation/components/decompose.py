@@ -257,10 +257,9 @@ def decompose(
     Args:
         model: A fitted ExactGP with a Gaussian likelihood (SingleTaskGP too), the record of a fit,
             or an estimator of this package.
-        by: Property that the terms of a component share: their ``"role"`` in a series (trend, cycle
-            by period, smooth variation, effect of covariates), or the input ``"columns"`` on which
-            they depend. ``"auto"`` is ``"role"`` for one input column or a forecaster, otherwise
-            ``"columns"``.
+        by: Property that the terms of a component share: ``"columns"`` for the input columns, or
+            ``"role"`` in a series (trend, cycle by period, smooth variation, effect of covariates).
+            ``"auto"`` is ``"role"`` for one input column or a forecaster, otherwise ``"columns"``.
         max_components: Largest number of components; the smallest are merged. Default: 8, and with
             ``"columns"`` the number of columns plus four if that is larger, at most 24.
         max_terms: As for ``expand``; default 10,000, and with ``"columns"`` 1,000.

@@ -95,8 +95,8 @@ def contrast(
 ) -> tuple[Tensor, Tensor]:
     """Mean and variance ``A`` of :meth:`Averages.contrast` for one process.
 
-    A process of ``K`` classes has ``slopes`` ``K x A x n`` and ``K x 1 x m``, by which latent
-    values are multiplied, and variances ``K x A``.
+    A process of ``K`` classes has variances ``K x A`` and ``slopes`` ``K x A x n`` and ``K x 1 x
+    m``, which multiply latent values.
     """
     n = points.shape[1]
     mean, cross, weights = _moments(gp, points, slopes=slopes[0])

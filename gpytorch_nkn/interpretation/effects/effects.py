@@ -122,10 +122,10 @@ def effects(
     probability of a class, as of ``predict_proba``, and variances are by the delta method.
 
     Shares are Sobol indices of the posterior mean, for columns that vary independently over their
-    training values. They are the fractions of variance due to a column alone (first order), a
-    column with all its interactions (total), and the interaction of a pair. Estimation errors
-    decrease with ``samples`` and are about 0.01 by default. For models of correlated tasks, shares
-    refer to the variation about the main effect of the task.
+    training values. They are the fractions of variance due to a column (first order), a column with
+    all its interactions (total), and the interaction of a pair. Estimation errors decrease with
+    ``samples`` and are about 0.01 by default. For models of correlated tasks, shares refer to the
+    variation about the main effect of the task.
 
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (also SingleTaskGP with
@@ -152,7 +152,7 @@ def effects(
     Raises:
         TypeError: The model is none of these, or an option has the wrong type; a forecaster without
             covariates, for which use :func:`gpytorch_nkn.interpretation.decompose`.
-        ValueError: An option is out of range, the model has no training data, its outcome
+        ValueError: An option is out of range, or the model has no training data. Its outcome
             transform is not affine, or its covariance is not that of its ``covar_module``. There
             are more than two classes and no ``label``, or it is not a class.
         NotImplementedError: The model has several outputs or is a batch, or its input transform

@@ -214,10 +214,10 @@ def report(
     Args:
         model: A fitted estimator of this package, an ExactGP with a Gaussian likelihood
             (SingleTaskGP too) with one output, or the record of a fit.
-        horizon: Length of the forecast after the data, in units of time (for dates days, or a
-            duration); default a tenth of the span, at most a hundred spans.
-        future: For the forecast of a series with covariates: a pair of times after the data and
-            covariates at these times, as the forecaster's ``predict`` takes them.
+        horizon: Length of the forecast in units of time (for dates days, or a duration), at most a
+            hundred spans of the data. The default is a tenth of the span.
+        future: For a series with covariates: a pair of times after the data and covariates at these
+            times, as in the forecaster's ``predict``.
         title: Title of the report.
         x_unit: Unit of time, such as ``"yr"``, which gives names to periods such as a year or a
             week. The default for dates is ``"yr"`` from two years on, and ``"days"`` below.
@@ -235,8 +235,7 @@ def report(
     Raises:
         TypeError: The model has another type, or its likelihood is not Gaussian.
         ValueError: An option is out of range or does not apply, ``label`` is not a class, there are
-            fewer than 3 points, or
-            as for :func:`gpytorch_nkn.interpretation.decompose`.
+            fewer than 3 points, or as in :func:`gpytorch_nkn.interpretation.decompose`.
         NotImplementedError: The model has several outputs.
     """
     of_class, code = class_units(model, label)

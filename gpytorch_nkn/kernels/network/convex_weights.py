@@ -13,7 +13,7 @@ from gpytorch_nkn.layers import Layer, Linear, Product
 __all__ = ["OUTPUT_WEIGHTS", "convex_weights", "set_convex_weights"]
 
 # Total output weights of hidden units, one-dimensional and joint primitives; the constant gets the
-# rest. "center" is the centre of the prior on raw weights, and other entries are start values.
+# rest. "center" is the centre of the prior on raw weights; others are start values.
 # Without joint primitives, hidden units get their weight.
 OUTPUT_WEIGHTS = {
     "center": (0.2, 0.45, 0.3),

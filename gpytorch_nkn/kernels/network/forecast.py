@@ -29,8 +29,8 @@ _CONSTANT = 10.0  # prior variance of the level of standardised targets
 _ABRUPT = 1e-9  # width of a level shift
 _SINE = 10.0  # lengthscale at which the periodic kernel is nearly a cosine
 
-# Mode and scale of the logarithm of each prior, for standardised targets and time in units of the
-# shortest season, or of four steps without a season.
+# Mode and scale of the logarithm of each prior. Targets are standardised. The unit of time is the
+# shortest season, or four steps without a season.
 MODES: dict[str, tuple[float, float]] = {
     "smooth": (3.0, 1.0),  # lengthscale
     "damped": (2.7, 0.7),

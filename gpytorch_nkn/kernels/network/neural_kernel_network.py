@@ -37,9 +37,9 @@ class NeuralKernelNetwork(BatchKernel):
     real part (theorem 7 of the paper).
 
     Networks whose primitives have a formula are evaluated tile by tile, by compiled code if a
-    compiler was available at installation; other networks are evaluated by PyTorch.
-    :class:`gpytorch_nkn.settings.kernel_evaluation` selects the evaluation path.
-    ``import gpytorch_nkn.models`` registers random features for BoTorch's pathwise draws.
+    compiler was available at installation. PyTorch evaluates other networks.
+    :class:`gpytorch_nkn.settings.kernel_evaluation` selects the evaluation path. ``import
+    gpytorch_nkn.models`` registers random features for BoTorch's pathwise draws.
 
     All paths are twice differentiable, even at equal inputs, so that derivatives of a Gaussian
     process have covariances. These are infinite for primitives whose functions have no derivative:
@@ -114,8 +114,8 @@ class NeuralKernelNetwork(BatchKernel):
     ) -> NeuralKernelNetwork:
         """Create a network for series: 2 RBF, 2 periodic, 2 linear, 2 rational quadratic.
 
-        All presets start near a weighted mean of their primitives, with a variance near one and
-        different start values for copies of a primitive.
+        All presets start near a weighted mean of their primitives with a variance near one. Copies
+        of a primitive have different start values.
         :func:`gpytorch_nkn.initialization.initialize_from_data` sets start values from data.
 
         Args:
@@ -170,9 +170,9 @@ class NeuralKernelNetwork(BatchKernel):
         Each of the ``cycles`` adds ``"cycle"``, a quasi-periodic wave, and each of the ``shifts`` a
         level shift.
 
-        These terms depend on time, the first column. Each covariate adds a linear effect, a linear
-        effect times a random walk and a linear effect times the shortest season; covariates in
-        ``curves`` add a smooth effect (RBF). The priors shrink effects without evidence.
+        These terms depend on time, the first column. Each covariate adds a linear effect, and the
+        same times a random walk and times the shortest season. Covariates in ``curves`` add a
+        smooth effect (RBF). The priors shrink effects without evidence.
 
         The priors assume standardised targets and covariates, and time in units of the shortest
         season (or of four steps without a season). They were chosen by forecast errors on other

@@ -125,8 +125,8 @@ class StructureEnsembleGP(ExactBaseGP):
             - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
               ``"optimization"``, near a sum of kernels of single columns, or ``"pairs"``.
             - ``"input-warped "`` plus one of these names adds learned input warping
-              (:class:`.InputWarpKernel`; Snoek et al. 2014), for functions that vary faster near
-              one end of a column.
+              (:class:`.InputWarpKernel`; Snoek et al. 2014). Use it if a function varies faster
+              near one end of a column.
             - ``"outcome-warped "`` plus any of these names adds an outcome warp that compresses
               outcomes far below the best (or far above the worst). Its members are Gaussian with
               the warped posterior's median and probability of improvement.

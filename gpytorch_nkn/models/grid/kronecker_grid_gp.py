@@ -295,7 +295,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         """Predict means and variances at chosen cells of the grid, without gradients.
 
         Each variance takes a solve if too many cells are missing for a dense matrix (6,000).
-        :meth:`sample` then estimates many variances: the relative standard error of S samples is
+        :meth:`sample` then estimates many variances. The relative standard error of S samples is
         ``sqrt(2 / S)``.
 
         Args:

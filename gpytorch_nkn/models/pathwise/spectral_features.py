@@ -28,7 +28,7 @@ from gpytorch_nkn.layers import Operation, operation_of
 __all__ = ["SpectralFeatureMap", "spectral_features"]
 
 
-# Fraction of features allocated evenly to the terms of a sum: terms of small weight can dominate
+# Fraction of features allocated evenly to the terms of a sum. Terms of small weight can dominate
 # the posterior variance near data, and the variance of linear factors depends on the input scale.
 _EVEN_SHARE = 0.25
 

@@ -238,7 +238,7 @@ class _State:
         """Return the sum of expected log densities of rows, and the rows as Gaussian observations.
 
         An observation consists of ``L^-1 k_u(x)``, ``... x m x b``, its weight, ``... x b``, and
-        the weight times the difference between value and prior mean, ``... x b``.
+        the weighted difference between value and prior mean, ``... x b``.
         """
         gp = self.gp
         x, y = gp.inputs()[rows], gp.targets[..., rows]

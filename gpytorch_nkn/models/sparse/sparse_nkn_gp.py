@@ -35,10 +35,10 @@ __all__ = ["SparseNKNGP"]
 class SparseNKNGP(InducingPointGP, ExactBaseGP):
     r"""Sparse GP with inducing points (SGPR), for thousands to tens of thousands of rows.
 
-    Titsias' approximation uses the distribution of the function's values at m inducing points that
-    is closest to the exact posterior, in :math:`O(n m^2)` time and without n x n matrices. With all
-    rows as inducing points it is the exact GP. Several outputs are independent, each with its own
-    kernel, at the same inducing points.
+    Titsias' approximation uses the distribution of the values at m inducing points that is closest
+    to the exact posterior, in :math:`O(n m^2)` time and without n x n matrices. With all rows as
+    inducing points it is the exact GP. Several outputs are independent, each with its own kernel,
+    at the same inducing points.
 
     Args:
         train_X: Inputs ``... x n x d``, best standardised or in the unit cube.
@@ -46,12 +46,12 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         structure: A name, a network or a ScaleKernel of one as in :class:`NKNSingleTaskGP`, or any
             other kernel. The model takes a copy.
-        inducing_points: Number of inducing points, placed at cluster centres and limited to the
-            number of distinct rows; or points ``m x d`` (``... x m x d`` for a batch), in the space
-            of transformed inputs.
+        inducing_points: Number of inducing points, at cluster centres and at most the number of
+            distinct rows. Or points ``m x d`` (``... x m x d`` for a batch), in the space of
+            transformed inputs.
         learn_inducing_points: Train the inducing points.
         likelihood: ``None`` for a Gaussian likelihood with a weak log-normal prior on the noise
-            variance, which is at least a millionth of the variance of standardised outcomes.
+            variance, at least a millionth of the variance of standardised outcomes.
         mean_module, outcome_transform, input_transform: As in
             :class:`botorch.models.SingleTaskGP`.
         seed: Seed of the cluster centres, independent of the global random state.

@@ -61,8 +61,8 @@ def fit_spectral_gp(
     Frequencies can fit noise. An RBF kernel with a lengthscale per column is therefore trained
     first, and the frequencies start from its spectral density. L-BFGS then trains both kernels with
     one tenth of the rows (20 to 2000) held out, and keeps the parameters that predict these rows
-    best. Pairs of an output are switched off unless the gain in held-out log density over the RBF
-    kernel exceeds two standard errors; that kernel is then trained on all rows.
+    best. An output keeps its pairs if their gain in held-out log density over the RBF kernel
+    exceeds two standard errors. Otherwise the RBF kernel is trained on all rows.
 
     Ctrl-C and the budget end the training with the best parameters so far. Parameters of input
     transforms are not trained. If all inputs are equal, the model keeps its start values.

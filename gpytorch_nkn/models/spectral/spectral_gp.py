@@ -48,8 +48,8 @@ class SpectralGP(ExactBaseGP):
     r"""GP with a :class:`.NonStationarySpectralKernel` added to an RBF kernel.
 
     Up to 2000 rows the GP is exact and has one pair of frequencies per 20 rows (5 to 50 pairs). For
-    more rows the RBF kernel uses m inducing points (VFE), and the number R of pairs is a fifth of
-    the rows per column (50 to 300). Training and prediction then take :math:`O(n (m + R)^2)` time,
+    more rows the RBF kernel uses m inducing points (VFE). The number R of pairs is a fifth of the
+    rows per column (50 to 300). Training and prediction then take :math:`O(n (m + R)^2)` time,
     without n x n matrices. Pairs start from the spectral density of the RBF kernel.
     :func:`fit_spectral_gp` keeps them if they improve predictions of held-out rows. Several outputs
     are independent, each with its own kernel.
