@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 from scipy.special import expit, ndtr, ndtri
-from scipy.stats import nbinom
 
 __all__ = ["TRANSFORMS", "OrderedProbit", "Transform", "as_bounds", "candidate_transforms"]
 
@@ -332,6 +331,8 @@ def _cuts(counts: np.ndarray) -> tuple[float, ...]:
     A hurdle model (zeros, and one plus a negative binomial variable) smooths the empirical
     distribution.
     """
+    from scipy.stats import nbinom  # a slow import that few series need
+
     positive, n = counts[counts > 0] - 1, len(counts)
     share = (positive.size + 0.5) / (n + 1)
     mean = positive.mean() + 0.5 / (positive.size + 1)
