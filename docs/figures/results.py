@@ -205,8 +205,8 @@ def textures(figure: Any, cases: Table) -> None:
     axes.set_xscale("log")
     axes.set_xticks([0.1, 0.2, 0.5, 1.0], ["0.1", "0.2", "0.5", "1"])
     axes.minorticks_off()
-    axes.set_xlabel("squared error relative to the variance in the hole;\nleft is better")
-    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.33, 1.2), columnspacing=0.8)
+    axes.set_xlabel("squared error relative to the\nvariance in the hole; left is better")
+    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.25, 1.2), columnspacing=0.8)
 
 
 def photographs(figure: Any, seen: Table, unseen: Table) -> None:
