@@ -1,23 +1,8 @@
 """Models and kernels of this package in Ax; needs ax-platform.
 
-Importing this module registers them with Ax. A search with Ax's client::
+Importing this module registers them with Ax. A generation strategy selects the models::
 
-    from ax.api.client import Client
-    from ax.api.configs import RangeParameterConfig
-    from gpytorch_nkn.ax import make_generation_strategy
-
-    client = Client()
-    client.configure_experiment(
-        parameters=[
-            RangeParameterConfig(name=name, parameter_type="float", bounds=(-4, 4))
-            for name in ("x", "y")
-        ]
-    )
-    client.configure_optimization(objective="-loss")  # minimise
     client.set_generation_strategy(make_generation_strategy(seed=0))
-    for _ in range(20):
-        for trial, point in client.get_next_trials(max_trials=1).items():
-            client.complete_trial(trial, {"loss": (point["x"] - 1) ** 2 + point["y"] ** 4})
 
 :func:`report_client` describes the search.
 

@@ -40,13 +40,7 @@ def coordinate_sweep_initial_conditions(
     In ten dimensions random points miss the small region of expected improvement. If the function
     is a sum over groups of few columns, a good value of one column is good for all values of the
     others. A sweep starts at one of the best points and moves one column after another to the best
-    of 16 values. Pass the function to ``optimize_acqf`` as ``ic_generator``::
-
-        optimize_acqf(
-            LogExpectedImprovement(model, best_f=train_Y.max()),
-            bounds, q=1, num_restarts=8, raw_samples=256,
-            ic_generator=coordinate_sweep_initial_conditions, incumbent=train_X[best],
-        )
+    of 16 values. Pass the function to ``optimize_acqf`` as ``ic_generator``, with ``incumbent=``.
 
     Args:
         acq_function: Acquisition function to maximise. NaN counts as the worst value.

@@ -46,23 +46,9 @@ class ChangePointKernel(BatchKernel):
             is not positive. ``switch_dim`` is not the index of a column.
 
     Example:
-        >>> import gpytorch
-        >>> from gpytorch.kernels import RBFKernel, ScaleKernel
-        >>> class Regimes(gpytorch.models.ExactGP):
-        ...     def __init__(self, x, y, likelihood):
-        ...         super().__init__(x, y, likelihood)
-        ...         self.mean_module = gpytorch.means.ConstantMean()
-        ...         calm, rough = ScaleKernel(RBFKernel()), ScaleKernel(RBFKernel())
-        ...         self.covar_module = ChangePointKernel(calm, rough, location=4.0, width=0.1)
-        ...
-        ...     def forward(self, x):
-        ...         return gpytorch.distributions.MultivariateNormal(
-        ...             self.mean_module(x), self.covar_module(x)
-        ...         )
-        >>> x = torch.linspace(0, 10, 50)
-        >>> y = torch.where(x < 4, torch.sin(x), torch.sin(6 * x))
-        >>> model = Regimes(x, y, gpytorch.likelihoods.GaussianLikelihood())
-        >>> model.covar_module.location.shape
+        >>> from gpytorch.kernels import MaternKernel, RBFKernel
+        >>> kernel = ChangePointKernel(RBFKernel(), MaternKernel(), location=4.0, width=0.1)
+        >>> kernel.location.shape
         torch.Size([1, 1])
 
     Reference: Saatci, Turner and Rasmussen (2010), Gaussian Process Change Point Models; Lloyd et

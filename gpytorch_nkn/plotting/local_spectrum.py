@@ -66,9 +66,6 @@ def plot_local_spectrum(
         x_label: Label of the horizontal axis, with its unit.
         unit: The unit of ``x`` in the singular, such as ``year``.
 
-    Returns:
-        The same axes.
-
     Raises:
         TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
         ValueError: The kernel has a batch shape, or not exactly one column of ``x`` varies. An

@@ -118,9 +118,6 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             X: Rows ``N x D``, an array or a data frame.
             y: Labels ``N``, numbers or strings.
 
-        Returns:
-            The fitted estimator.
-
         Raises:
             ValueError: Labels are missing or of one class only, values are infinite or not numbers,
                 or lengths differ. There are fewer than 3 rows, all columns are constant, or an

@@ -216,9 +216,6 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             exposure: Time, area or population ``N`` in which each count was observed; ``None`` for
                 1. The mean count is exposure times rate.
 
-        Returns:
-            The fitted estimator.
-
         Raises:
             ValueError: Targets are missing or constant, values are infinite or not numbers, or
                 lengths differ. There are fewer than 3 rows, all columns are constant, or an option

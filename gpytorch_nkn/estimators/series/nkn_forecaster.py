@@ -183,9 +183,6 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 The columns of a data frame may be in any order, and so may its rows if both indices
                 contain dates. Constant columns are not used, with a warning.
 
-        Returns:
-            The fitted estimator.
-
         Raises:
             ValueError: Values are NaN or infinite, lengths differ, or an option is invalid. The
                 data have fewer than 3 points or 2 distinct times, or constant targets. A target
@@ -333,9 +330,6 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         Args:
             x, y: New part of the series, as in :meth:`fit`.
             covariates: Covariates at the new times, if :meth:`fit` had covariates.
-
-        Returns:
-            The estimator.
 
         Raises:
             ValueError: Targets exceed the bounds, no member's transform is defined for them, or

@@ -182,9 +182,6 @@ class SeriesPredictions(MixturePredictions, OnCPU):
                 if a season is at most ten forecasts long.
             covariates: As in :meth:`forecast`.
             ax: Axes to draw on; ``None`` for a new figure of pyplot.
-
-        Returns:
-            The axes.
         """
         check_is_fitted(self, "members_")
         ends = list(forecast_columns(level))[1:]
