@@ -67,6 +67,7 @@ class Member:
     weight: float = 0.0
     is_sum: bool = False  # whether the kernel is one of the built-in sums
     shifts: tuple[float, ...] = ()  # times at which the level shifts
+    _shifting: float = 0.0  # variance of later level shifts per horizon, on the transform's scale
     _conditioned: ConditionedGP | None = field(default=None, repr=False)
     _limits: _Limits | None = field(default=None, repr=False)
 
@@ -98,7 +99,9 @@ class Member:
         stds = self.calibration * stds
         if self._limits is None:
             return means, stds
-        return self._limits.applied(means, stds, self._leads(rows))
+        leads = self._leads(rows)
+        stds = np.sqrt(stds**2 + self._shifting * np.maximum(leads, 0.0))
+        return self._limits.applied(means, stds, leads)
 
     def _leads(self, rows: np.ndarray) -> np.ndarray:
         """Return lead times ``M`` after the last observation, in horizons."""
@@ -154,8 +157,12 @@ class Member:
             bounds = (-np.inf, np.inf)
         is_log = self.transform in ("log", "log1p")
         after = np.searchsorted(time, [at for at in self.shifts if time[0] < at < time[-1]])
-        shift = np.abs(scaled[after] - scaled[after - 1]).max(initial=0.0)
-        self._limits = _Limits.of(time, scaled, bounds, self.horizon, float(shift), is_log=is_log)
+        sizes = np.abs(scaled[after] - scaled[after - 1])
+        shift = float(sizes.max(initial=0.0))
+        self._limits = _Limits.of(time, scaled, bounds, self.horizon, shift, is_log=is_log)
+        # One shift or shock (two shifts) does not determine the rate of later shifts.
+        number = max(len(sizes) - 2, 0) * self.span / float(np.ptp(time))
+        self._shifting = number * float(np.square(sizes).mean()) if number else 0.0
 
     @torch.no_grad()
     def errors(self) -> np.ndarray:
@@ -228,7 +235,9 @@ class _Limits:
         times = np.maximum(leads, 1.0)
         low, high = self.lowest - times * self.fall, self.highest + times * self.rise
         low, high = np.clip(low, *self.bounds), np.clip(high, *self.bounds)
-        means = np.where(leads > 0, np.clip(means, low, high), means)
+        limited = np.where(leads > 0, np.clip(means, low, high), means)
+        # A mean beyond a limit was wrong: an interval is at least as wide as the distance.
+        means, stds = limited, np.maximum(stds, np.abs(limited - means) / _UPPER)
         room = np.maximum(high - means, times * self.rise)
         if not self.is_log:
             room = np.maximum(room, np.maximum(means - low, times * self.fall))

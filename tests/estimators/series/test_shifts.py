@@ -47,6 +47,13 @@ def test_other_series_have_no_shift(values):
     assert not len(fitted(values).shifts_)
 
 
+def test_intervals_expect_further_shifts_after_several():
+    values = np.repeat(10 * noise()[:7], 12) + 0.2 * noise(1)
+    table = fitted(values).forecast(12, level=95)
+    width = (table["hi-95"] - table["lo-95"]).to_numpy()
+    assert width[-1] > 2.5 * width[0] and width[-1] > 10
+
+
 def test_few_different_times_have_no_shift():
     x = np.repeat([1.0, 2.0, 3.0, 4.0], 8)
     model = NKNForecaster(quality="fast", random_state=0, progress=False)
