@@ -63,9 +63,11 @@ SMALL = {
     "bo_batches": {"range(2)": "range(1)"},
     "bo_objectives": {"range(2)": "range(1)", "q=2, sequential=True": "q=1"},
     "botorch": {"range(8)": "range(1)"},
-    "classes": {"size=(100, 5)": "size=(40, 5)"},
+    "classes": {"size=(100, 5)": "size=(40, 5)", "90)": "30)"},
     "grid": {"hole, restarts=1": "hole, restarts=1, budget=0.5"},
     "networks": {"(60": "(9", "=100": "=2", "(100": "(2", "depth=4": "depth=1"},
+    "many_rows": {"budget=1": "budget=0.2", "(500": "(100", "block_size=100": "block_size=50"},
+    "several_outputs": {"(30, 1": "(9, 1", "max_terms=2": "max_terms=1, max_candidates=1"},
     "model": {"0, 6, 90": "0, 6, 50", "randn(90)": "randn(50)"},
 }
 

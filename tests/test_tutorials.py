@@ -48,7 +48,12 @@ SMALL = {
         '"maxiter": 200': '"maxiter": 5',
         "range(100)": "range(5)",
     },
-    "03_bayesian_optimization": {"6, 10, 50, 3": "6, 4, 5, 1", "range(30)": "range(6)"},
+    "03_bayesian_optimization": {
+        "6, 10, 50, 3": "6, 4, 5, 1",
+        "range(30)": "range(6)",
+        "num_restarts=8, raw_samples=256": "num_restarts=2, raw_samples=32",
+        "effects(model, columns=columns)": "effects(model, columns=columns, samples=64)",
+    },
     "04_reading_a_learned_kernel": {
         "dates, co2, past = series.x, series.y, ~series.test": "dates, co2, past = "
         "series.x[240::4], series.y[240::4], ~series.test[240::4]",
@@ -76,10 +81,11 @@ SMALL = {
         "SEED, FOLDS = 0, 5": "SEED, FOLDS = 0, 2",
         "clowns(200,": "clowns(20,",
         "rows = 200": "rows = 30",
+        "setting, random_state=SEED)": "setting, relevance=None)",
     },
     "08_regression_on_a_table": {
         "SEED, ROWS = 0, 150": "SEED, ROWS = 0, 30",
-        "NKNRegressor(random_state=SEED": "NKNRegressor(random_state=SEED, **FAST",
+        "NKNRegressor(random_state=SEED": 'NKNRegressor("tabular", random_state=SEED, **FAST',
         "NKNRegressor(kernel, random_state=SEED": "NKNRegressor(kernel, **FAST",
         "n_iter=30": "n_iter=2",
         "effects(network)": "effects(network, samples=64)",
