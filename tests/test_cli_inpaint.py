@@ -88,11 +88,7 @@ def run(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("pixels", "mode"),
-    [
-        (draw(20, 16), "L"),
-        (draw(20, 16, 4), "RGBA"),
-        (draw(20, 16, top=65536, dtype=np.uint16), "I;16"),
-    ],
+    [(draw(20, 16), "L"), (draw(20, 16, 4), "RGBA"), (draw(20, 16, top=2**16, dtype="u2"), "I;16")],
     ids=["gray", "colour with opacity", "16 bits"],
 )
 def test_only_missing_pixels_change(run, save, inpaint, mask_file, pixels, mode):

@@ -108,14 +108,8 @@ def test_first_start_is_that_of_the_last_model(make, fits):
 
 OTHERS = {
     "structure": (lambda x, y: NKNSingleTaskGP(x, y, structure="additive"), "raw_outputscale"),
-    "columns": (
-        lambda x, y: NKNSingleTaskGP(x[:, :1], y),
-        r"2.raw_lengthscale is \(1, 2\) in the new",
-    ),
-    "outputs": (
-        lambda x, y: NKNSingleTaskGP(x, y.repeat(1, 2)),
-        r"\(1,\) in the new model and \(2, 1\)",
-    ),
+    "columns": (lambda x, y: NKNSingleTaskGP(x[:, :1], y), r"raw_lengthscale is \(1, 2\) in the"),
+    "outputs": (lambda x, y: NKNSingleTaskGP(x, y.repeat(1, 2)), r"\(1,\) in the new .* \(2, 1\)"),
     "class": (lambda x, y: SingleTaskGP(x, y), "more"),
     "list": (lambda x, y: ModelListGP(NKNSingleTaskGP(x, y)), "missing in the old one"),
 }
@@ -311,10 +305,7 @@ def test_a_state_dict_starts_as_its_model_does():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            StructureEnsembleGP,
-            "not be an ensemble, got StructureEnsembleGP, which fit_gpytorch_mll",
-        ),
+        (StructureEnsembleGP, "not be an ensemble, got StructureEnsembleGP, which fit_gpytorch"),
         (EnsembleMapSaasSingleTaskGP, "got EnsembleMapSaasSingleTaskGP, which fit_gpytorch_mll"),
         (HigherOrderGP, "an exact GP .* a covar_module, got HigherOrderGP"),
     ],

@@ -170,11 +170,7 @@ def test_columns_without_numbers_are_named_with_an_example(name, kind):
         (lambda: (X[[]], Y), ValueError, "at least one column"),
         (lambda: (sparse.csr_matrix(X), Y), TypeError, "[Ss]parse"),
         (lambda: (np.ma.masked_greater(X.to_numpy(), 1), Y), ValueError, "no masked values, got"),
-        (
-            lambda: (X, np.ma.masked_greater(Y.to_numpy(), 1)),
-            ValueError,
-            "y contains NaN, first in row 1",
-        ),
+        (lambda: (X, np.ma.masked_greater(Y.to_numpy(), 1)), ValueError, "NaN, first in row 1"),
         (lambda: (X, Y.where(Y < 1)), ValueError, "y contains NaN"),
         (lambda: (X, Y[:9]), ValueError, "inconsistent numbers"),
     ],

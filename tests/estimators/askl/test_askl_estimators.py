@@ -8,6 +8,7 @@ from sklearn.linear_model import Ridge
 
 from gpytorch_nkn.estimators import ASKLClassifier, ASKLRegressor
 
+METHODS = ("SK", "NSK", "SKL", "NSKL", "ASKL")
 SHORT = {"n_components": 60, "gamma": 0.5, "early_stopping": False, "max_iter": 5}
 
 
@@ -50,11 +51,7 @@ def test_defaults_learn_classes_and_a_function():
 
 @pytest.mark.parametrize(
     ("method", "loss"),
-    [
-        *product(("SK", "NSK", "SKL", "NSKL", "ASKL"), ("log_loss", None)),
-        ("SK", "hinge"),
-        ("ASKL", "hinge"),
-    ],
+    [*product(METHODS, ("log_loss", None)), ("SK", "hinge"), ("ASKL", "hinge")],
 )
 def test_every_method_learns_and_is_what_it_is_called(method, loss):
     if loss:

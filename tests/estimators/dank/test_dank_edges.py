@@ -47,11 +47,7 @@ def test_options_and_targets_that_do_not_suit_the_data_are_rejected(estimator, o
         (lambda a, b: rbf_kernel(a, b) * np.nan, ValueError, "NaN or infinite"),
         (lambda a, b: a[:, :1] - b[:, 0], ValueError, "must be symmetric"),
         (lambda a, b: -rbf_kernel(a, b), ValueError, "positive semi-definite"),
-        (
-            gpytorch.kernels.RBFKernel(batch_shape=torch.Size([2])),
-            ValueError,
-            "no batch dimensions",
-        ),
+        (gpytorch.kernels.RBFKernel(batch_shape=torch.Size([2])), ValueError, "no batch dim"),
     ],
 )
 def test_kernels_that_are_none_are_rejected(estimator, kernel, error, match):

@@ -120,14 +120,3 @@ def test_inducing_points_are_rows_with_their_categories(monkeypatch):
             points = model._ensemble.predictors[0]._points
             rows = model.standardised_inputs(X)
             assert all((np.abs(rows - point).max(1) < 1e-12).any() for point in points.numpy())
-
-
-def test_tables_that_do_not_fit(fitted):
-    X, y = table()
-    with pytest.raises(TypeError, match=r"'town'.*data frame as in fit, got ndarray"):
-        fitted.predict(np.zeros((2, 4)))
-    with pytest.raises(ValueError, match="town"):
-        fitted.predict(X.drop(columns="town"))
-    mixed = X.assign(a=[1.0, "x"] * 30)
-    with pytest.raises(ValueError, match="'a'"):
-        regressor().fit(mixed, y)

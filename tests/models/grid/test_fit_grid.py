@@ -168,11 +168,7 @@ def test_every_start_fails(monkeypatch):
             ValueError,
             r"shape \('B', 12, 12\), got torch\.bool of shape \(12, 12\)",
         ),
-        (
-            {"blocks": torch.ones(1, 12, 12, dtype=torch.bool)},
-            ValueError,
-            "must have an observed cell",
-        ),
+        ({"blocks": torch.ones(1, 12, 12, dtype=torch.bool)}, ValueError, "have an observed cell"),
     ],
 )
 def test_bad_options_are_rejected(options, error, match):
