@@ -6,7 +6,10 @@ The most common names can be imported from this package. They are loaded on firs
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gpytorch_nkn import settings
@@ -94,3 +97,40 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+_REGISTRY = "botorch.sampling.pathwise.features.generators"
+
+
+class _AfterImport:
+    """Finder that registers random features as soon as BoTorch's registry is imported."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name == _REGISTRY else None
+        loader: Any = spec and spec.loader
+        if loader is not None:
+            execute = loader.exec_module
+
+            def execute_and_register(module: ModuleType) -> None:
+                execute(module)
+                _register(module)
+
+            loader.exec_module = execute_and_register
+        return spec
+
+
+def _register(registry: Any) -> None:
+    """Draw features of kernels that BoTorch does not support by this package's models."""
+
+    def features(kernel: Any, **options: Any) -> Any:
+        import_module(f"{__name__}.models")  # replaces this function in the registry
+        return registry.gen_kernel_features(kernel, **options)
+
+    registry.GenKernelFeatures.register(registry.Kernel)(features)
+
+
+if _REGISTRY in sys.modules:
+    _register(sys.modules[_REGISTRY])
+else:
+    sys.meta_path.insert(0, _AfterImport)

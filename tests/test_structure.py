@@ -274,8 +274,13 @@ def effects(load):
 
 torch.manual_seed(0)
 kernels = effects(lambda: top.NeuralKernelNetwork)
-rest = [f"{PACKAGE}.{{part}}" for part in ("models", "plotting")]
-later = effects(lambda: [importlib.import_module(name) for name in rest])
+
+def draw():  # BoTorch's draws load the models
+    from botorch.sampling.pathwise.features import gen_kernel_features
+    with torch.random.fork_rng():
+        gen_kernel_features(top.NeuralKernelNetwork.pairs(2), num_inputs=2, num_outputs=8)
+
+later = effects(lambda: (draw(), importlib.import_module("{PACKAGE}.plotting")))
 try:
     top.NoSuchName
 except AttributeError as error:

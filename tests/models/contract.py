@@ -198,6 +198,12 @@ def check_paths(case: Case):
     torch.testing.assert_close(draws.var(0), variance, rtol=0.2, atol=0.0)
     for copied in (copy.deepcopy(paths), pickle.loads(pickle.dumps(paths))):
         torch.testing.assert_close(copied(points), draws)
+    single, first = (
+        draw_matheron_paths(model, torch.Size(shape))
+        for shape in ((), (1,))
+        if torch.manual_seed(1)
+    )
+    torch.testing.assert_close(single(points), first(points)[0])
     thompson = PathwiseThompsonSampling(model)
     batches = case.points(3, 2).requires_grad_()
     both = thompson(batches)

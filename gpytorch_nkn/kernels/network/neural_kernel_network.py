@@ -38,8 +38,8 @@ class NeuralKernelNetwork(BatchKernel):
 
     Networks whose primitives have a formula are evaluated tile by tile, by compiled code if a
     compiler was available at installation. PyTorch evaluates other networks.
-    :class:`gpytorch_nkn.settings.kernel_evaluation` selects the evaluation path. ``import
-    gpytorch_nkn.models`` registers random features for BoTorch's pathwise draws.
+    :class:`gpytorch_nkn.settings.kernel_evaluation` selects the evaluation path. BoTorch's
+    pathwise draws use random features of networks.
 
     All paths are twice differentiable, even at equal inputs, so that derivatives of a Gaussian
     process have covariances. These are infinite for primitives whose functions have no derivative:

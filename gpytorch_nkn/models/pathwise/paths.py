@@ -94,7 +94,7 @@ class SharedMapPath(SamplePath):
             rows = rows.expand(*lead, *whole, *x.shape[-2:])
         rows = rows.reshape(lead.numel(), -1, *x.shape[-2:])  # L x (1 or E) x N x D
         numbers = self.number.expand(whole).flatten()
-        weights = self.weight.expand(*whole, -1).flatten(0, -2)
+        weights = self.weight.expand(*whole, -1).reshape(-1, self.weight.size(-1))
         values, order = [], []
         for number, feature_map in enumerate(self.maps):
             entries = (numbers == number).nonzero()[:, 0]

@@ -15,7 +15,6 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_nkn.kernels import (
-    BatchKernel,
     ComplexKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
@@ -98,10 +97,10 @@ class SpectralFeatureMap(FeatureMap):
 def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> SpectralFeatureMap:
     r"""Draw a feature map with :math:`k(x, x') \approx \phi(x)^\top \phi(x')`.
 
-    Once ``gpytorch_nkn.models`` is imported, BoTorch's ``draw_matheron_paths`` and
-    ``PathwiseThompsonSampling`` call this function for networks, sums and products of kernels, and
-    ScaleKernels of these. It draws from the exact spectral measure of the kernel, using PyTorch's
-    global random state. Each batch element has its own frequencies.
+    BoTorch's ``draw_matheron_paths`` and ``PathwiseThompsonSampling`` call this function for
+    kernels without features in BoTorch, such as networks and sums of kernels. It draws from the
+    exact spectral measure of the kernel, using PyTorch's global random state. Each batch element
+    has its own frequencies.
 
     The features are unbiased, but the posterior variance of a single map has an error. Consider
     1,024 features (BoTorch's default), 40 points in the unit cube of 2 to 6 dimensions and a noise
@@ -431,24 +430,20 @@ class _RealPart(Measure):
 
 
 _botorch_scale_features = GenKernelFeatures.dispatch(ScaleKernel)
-_sums_and_products = tuple(
-    cls for cls in (AdditiveKernel, ProductKernel) if GenKernelFeatures.dispatch(cls) is None
-)
 
 
 def _scale_features(kernel: ScaleKernel, *, num_inputs: int, num_outputs: int) -> FeatureMap:
-    """Return features of a ScaleKernel: BoTorch's, unless its base kernel is of this package.
+    """Return BoTorch's features of a ScaleKernel if BoTorch supports its base kernel.
 
-    For kernels of this package, BoTorch's map would select columns twice on a GPU.
+    For other kernels, BoTorch's map would select columns twice on a GPU.
     """
     base = kernel.base_kernel
     while isinstance(base, ScaleKernel):
         base = base.base_kernel
-    if isinstance(base, (BatchKernel, *_sums_and_products)):
-        return spectral_features(kernel, num_inputs=num_inputs, num_outputs=num_outputs)
-    return _botorch_scale_features(kernel, num_inputs=num_inputs, num_outputs=num_outputs)
+    own = GenKernelFeatures.dispatch(type(base)) is spectral_features
+    draw = spectral_features if own else _botorch_scale_features
+    return draw(kernel, num_inputs=num_inputs, num_outputs=num_outputs)
 
 
-for _cls in (BatchKernel, *_sums_and_products):
-    GenKernelFeatures.register(_cls)(spectral_features)
+GenKernelFeatures.register(Kernel)(spectral_features)
 GenKernelFeatures.register(ScaleKernel)(_scale_features)
