@@ -283,6 +283,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         own_values = whole[code] + (gradient * (tables - middle)).sum(1)
         slopes = tables * (gradient - (gradient * tables).sum(1, keepdims=True))
         normal = ndtri(qmc.Sobol(len(whole), rng=0).random(_DRAWS)).T[..., None]  # K x S x 1
+        # A row has one label: deviations sum to zero over the classes.
+        normal = (normal - normal.mean(0)) * (len(normal) / (len(normal) - 1)) ** 0.5
         for slope, (mean, variance), power in zip(slopes, latent, self._powers, strict=True):
             slope *= _shrinkage(variance).cpu().numpy()
             std = variance.clamp_min(0).sqrt().cpu().numpy()

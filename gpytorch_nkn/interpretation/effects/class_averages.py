@@ -19,7 +19,7 @@ class ClassAverages(Averages):
     .. math:: p(x) \approx \hat p(x) + \sum_k c_k(x) (f_k(x) - \mu_k(x)), \qquad
         c_k(x) \propto \frac{\partial \hat p(x)}{\partial \mu_k(x)}
 
-    Intervals of averages over many rows, as for a category with few levels, are too narrow.
+    A row has one label, so the deviations sum to zero over the classes.
 
     Args:
         estimator: A fitted classifier.

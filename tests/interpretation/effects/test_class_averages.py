@@ -59,12 +59,13 @@ def test_standard_deviations_match_drawn_latent_values(model):
     with torch.no_grad():
         _, std = ClassAverages(model, 1).contrast(points, X)
     x = torch.as_tensor((np.concatenate([*points, X]) - model.x_offset_) / model.x_scale_)
-    generator, drawn = torch.Generator().manual_seed(0), []
-    for process in gp.by_class():
+    generator, drawn, number = torch.Generator().manual_seed(0), [], len(model.classes_)
+    noises = torch.randn(number, len(x), 1000, generator=generator, dtype=x.dtype)
+    noises = (noises - noises.mean(0)) * (number / (number - 1)) ** 0.5  # one label for each row
+    for process, noise in zip(gp.by_class(), noises, strict=True):
         with torch.no_grad():
             normal = process(x)
             root = torch.linalg.cholesky(normal.covariance_matrix + 1e-8 * torch.eye(len(x)))
-            noise = torch.randn(len(x), 1000, generator=generator, dtype=x.dtype)
             drawn.append(model._powers[0] * normal.mean[:, None] + root @ noise)
     table = torch.softmax(torch.stack(drawn), 0).numpy()
     share = model.weights_.sum()
