@@ -116,14 +116,18 @@ def check_counted(likelihood: str, y: np.ndarray) -> None:
         )
 
 
-def log_exposures(exposure: Any, count: int) -> np.ndarray:
+def log_exposures(likelihood: str, exposure: Any, count: int) -> np.ndarray:
     """Logarithms ``N`` of exposures, 0 for ``None``.
 
     Raises:
-        ValueError: They are not ``N`` positive numbers.
+        ValueError: They are not ``N`` positive numbers, or the likelihood is not of counts.
     """
     if exposure is None:
         return np.zeros(count)
+    if likelihood not in COUNTS:
+        raise ValueError(
+            f"exposure needs likelihood='poisson' or 'negative_binomial', got {likelihood!r}."
+        )
     values = np.asarray(exposure, dtype=float)
     values = np.broadcast_to(values, count) if values.ndim == 0 else values
     if values.shape != (count,):

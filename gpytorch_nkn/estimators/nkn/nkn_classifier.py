@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -23,11 +22,7 @@ from gpytorch_nkn.averaging import share_weights, stacking_weights
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.ensemble import release_some
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
-from gpytorch_nkn.estimators.nkn.table_models import (
-    ClassGP,
-    named_structures,
-    train_structures,
-)
+from gpytorch_nkn.estimators.nkn.table_models import ClassGP, named_structures, train_structures
 from gpytorch_nkn.estimators.table_input import encode_classes
 from gpytorch_nkn.fit import FitResult, Recipe, Session, warn_of_size
 
@@ -101,7 +96,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         structure: str | Kernel | Sequence[str | Kernel] = "auto",
         *,
         restarts: int = 2,
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         recipe: Recipe | None = None,
         budget: float | None = None,
         n_jobs: int = 1,
@@ -163,25 +158,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
 
     def _factors_of_classes(self, labels: np.ndarray) -> np.ndarray:
         """Factors ``K`` of the probabilities."""
-        if not (
-            self.class_weight is None
-            or isinstance(self.class_weight, Mapping)
-            or (isinstance(self.class_weight, str) and self.class_weight == "balanced")
-        ):
-            raise ValueError(
-                f"class_weight must be 'balanced', a dict or None, got {self.class_weight!r}."
-            )
-        if isinstance(self.class_weight, Mapping):
-            unknown = [label for label in self.class_weight if label not in self.classes_.tolist()]
-            values = list(self.class_weight.values())
-            if unknown or not all(isinstance(value, Real) for value in values):
-                raise ValueError(
-                    f"class_weight must map labels among {self.classes_.tolist()} to numbers, got "
-                    f"{dict(self.class_weight)}."
-                )
-        factors = compute_class_weight(
-            self.class_weight, classes=self.classes_, y=self.classes_[labels]
-        )
+        y = self.classes_[labels]
+        factors = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
         if not (np.isfinite(factors).all() and (factors >= 0).all() and factors.sum() > 0):
             raise ValueError(
                 "class_weight must be finite, not negative and positive for some class, got "

@@ -41,17 +41,8 @@ from gpytorch_nkn.estimators.nkn.table_models import (
 )
 from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, TableRows, row_source
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
-from gpytorch_nkn.estimators.table_input import (
-    check_varies,
-    warn_of_copies,
-)
-from gpytorch_nkn.fit import (
-    Recipe,
-    Session,
-    check_counts,
-    check_dense,
-    warn_of_size,
-)
+from gpytorch_nkn.estimators.table_input import check_varies, warn_of_copies
+from gpytorch_nkn.fit import Recipe, Session, check_counts, check_dense, warn_of_size
 
 __all__ = ["NKNRegressor"]
 
@@ -239,7 +230,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                 X, y = drawn.X, drawn.y
         table, target, codes = self._read(X, y, y_numeric=True)
         target = target.astype(np.float64)
-        offset = self._log_exposures(exposure, len(target))
+        offset = log_exposures(self.likelihood, exposure, len(target))
         is_counts = self.likelihood in COUNTS
         if is_counts:
             check_counted(self.likelihood, target)
@@ -350,15 +341,6 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
         """Standardised inputs ``N x d`` and targets ``N``."""
         return self._tensor(self.standardisation_(X)), self._tensor(self._targets.standardised(y))
-
-    def _log_exposures(self, exposure: ArrayLike | None, count: int) -> np.ndarray:
-        """Logarithms ``N`` of exposures, which only counts have."""
-        if exposure is not None and self.likelihood not in COUNTS:
-            raise ValueError(
-                f"exposure needs likelihood='poisson' or 'negative_binomial', got "
-                f"{self.likelihood!r}."
-            )
-        return log_exposures(exposure, count)
 
     def _choose_method(self, num_rows: int) -> None:
         """Choose the method of prediction; raise an error or warn if it is too expensive."""
@@ -487,7 +469,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows and mask as :meth:`_drawn` returns them, and logarithms ``M`` of exposures."""
         drawn, gaps = self._drawn(X)
-        return drawn, gaps, self._log_exposures(exposure, len(gaps))
+        return drawn, gaps, log_exposures(self.likelihood, exposure, len(gaps))
 
     def _mean_and_covariance(
         self, drawn: np.ndarray, gaps: np.ndarray, noise: bool

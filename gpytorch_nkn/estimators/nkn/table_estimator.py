@@ -16,9 +16,7 @@ from gpytorch_nkn.estimators.estimator import Estimator
 from gpytorch_nkn.estimators.nkn.table_columns import TableColumns
 from gpytorch_nkn.estimators.nkn.table_gaps import Gaps
 from gpytorch_nkn.estimators.nkn.table_models import check_structures
-from gpytorch_nkn.estimators.table_input import (
-    Standardisation,
-)
+from gpytorch_nkn.estimators.table_input import Standardisation
 from gpytorch_nkn.fit import Recipe
 
 __all__ = ["TableEstimator"]

@@ -58,20 +58,28 @@ _CLASS_TARGET = float((np.log(_SHAPES) - _LOG_VARIANCES / 2) @ [0.5, -0.5])
 _LEAST_NOISE = 1e-6  # least noise, for well-conditioned covariances of noise-free data
 
 
-class TableGP(ExactGP):
+class _Process(ExactGP):
+    """Exact GP with the given prior mean and covariance."""
+
+    def __init__(self, x: Tensor, y: Tensor, likelihood: Any, mean: Mean, kernel: Kernel):
+        super().__init__(x, y, likelihood)
+        self.mean_module, self.covar_module = mean, kernel
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """Prior at rows ``... x N x D``."""
+        mean = self.mean_module(x)
+        rows = x.expand(*mean.shape[:-1], *x.shape[-2:])
+        return MultivariateNormal(mean, self.covar_module(rows))
+
+
+class TableGP(_Process):
     """Exact GP of standardised data with a constant mean and a weak prior on the noise."""
 
     def __init__(self, x: Tensor, y: Tensor, kernel: Kernel):
         likelihood = GaussianLikelihood(
             noise_prior=log_normal_prior(_NOISE, 2.0), noise_constraint=GreaterThan(_LEAST_NOISE)
         )
-        super().__init__(x, y, likelihood)
-        self.mean_module = ConstantMean()
-        self.covar_module = kernel
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Prior at rows ``... x N x D``."""
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+        super().__init__(x, y, likelihood, ConstantMean(), kernel)
 
 
 def robust_model(x: Tensor, y: Tensor, kernel: Kernel) -> Any:
@@ -97,7 +105,7 @@ def _value(module: Likelihood, name: str) -> Tensor:
     return getattr(module, name)
 
 
-class LatentGP(ExactGP):
+class LatentGP(_Process):
     """Exact GP of latent values with a noise variance for each target.
 
     Args:
@@ -117,8 +125,8 @@ class LatentGP(ExactGP):
         kernel: Kernel,
         observations: Likelihood | None = None,
     ):
-        super().__init__(x, y, FixedNoiseGaussianLikelihood(noise))
-        self.mean_module, self.covar_module, self.observations = mean, kernel, observations
+        super().__init__(x, y, FixedNoiseGaussianLikelihood(noise), mean, kernel)
+        self.observations = observations
         self.eval()
 
     @classmethod
@@ -128,12 +136,8 @@ class LatentGP(ExactGP):
         prior = model.mean_module, model.covar_module
         return cls(model.train_inputs[0], targets, noise, *prior, model.likelihood)
 
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Prior at rows ``... x N x D``."""
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
-
-class ClassGP(ExactGP):
+class ClassGP(_Process):
     r"""Exact GPs of the classes of standardised rows with a shared kernel.
 
     Their values are logarithms of gamma variables, which have a Dirichlet distribution when
@@ -153,10 +157,8 @@ class ClassGP(ExactGP):
 
     def __init__(self, x: Tensor, y: Tensor, kernel: Kernel):
         likelihood = FixedNoiseGaussianLikelihood(_class_noise(y), batch_shape=y.shape[:-1])
-        super().__init__(x, y, likelihood)
-        self.mean_module = ConstantMean(batch_shape=y.shape[:-1])
-        self.mean_module.initialize(constant=y.mean(-1))
-        self.covar_module = kernel
+        mean = ConstantMean(batch_shape=y.shape[:-1]).initialize(constant=y.mean(-1))
+        super().__init__(x, y, likelihood, mean, kernel)
 
     @staticmethod
     def targets_of(labels: np.ndarray, num_classes: int) -> np.ndarray:
@@ -172,20 +174,12 @@ class ClassGP(ExactGP):
         if targets is not None:
             self.likelihood.noise_covar.noise = _class_noise(targets)
 
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """Prior at rows ``N x D``."""
-        mean = self.mean_module(x)
-        return MultivariateNormal(
-            mean, self.covar_module(x.expand(*mean.shape[:-1], *x.shape[-2:]))
-        )
-
     def by_class(self) -> list[LatentGP]:
         """A process for each class."""
         found = []
         parts = self.train_targets, self.likelihood.noise, self.mean_module.constant.detach()
         for y, noise, constant in zip(*parts, strict=True):
-            mean = ConstantMean().to(y)
-            mean.initialize(constant=constant)
+            mean = ConstantMean().to(y).initialize(constant=constant)
             found.append(LatentGP(self.train_inputs[0], y, noise, mean, self.covar_module))
         return found
 
