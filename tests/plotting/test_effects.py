@@ -59,6 +59,8 @@ def test_two_columns_are_a_surface_around_zero_with_a_colour_bar(ax):
     assert corners[-1, -1].tolist() == [1, 4] and mesh.get_clim() == (-4, 4)
     bar = mesh.colorbar.ax
     assert bar.get_ylabel() == "quality" and bar.figure is ax.figure
+    bar.figure.canvas.draw()  # the bar is within the place of the axes
+    assert bar.get_position().x1 < ax.get_position(original=True).x1
     np.testing.assert_allclose(mesh.cmap(0.5)[:3], [0.97] * 3, atol=0.03)  # zero is white
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("alcohol (%)", "sulphates (g/l)")
 

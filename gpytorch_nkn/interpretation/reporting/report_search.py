@@ -1,4 +1,4 @@
-"""A report on a Bayesian optimisation: progress, beliefs of the model, next points."""
+"""A report on a Bayesian optimisation: progress, posterior, next points."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def report_search(
     title: str = "Report on the search",
     seed: int = 0,
 ) -> SearchReport:
-    """Describe the state of a Bayesian optimisation: best value, beliefs, next points, checks.
+    """Describe the state of a Bayesian optimisation: best value, posterior, next points, checks.
 
     Args:
         model: A fitted BoTorch model with one output, an exact GP with a Gaussian likelihood:

@@ -13,7 +13,7 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Standardize
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from scipy import stats
 from sklearn.metrics import brier_score_loss, log_loss
 from statsmodels.stats.diagnostic import acorr_ljungbox
@@ -330,7 +330,7 @@ def test_sentences_on_series(kind, seed):
     kernel = {
         "cycle": cycle, "fading": scaled(PeriodicKernel(period_length=1) * RBFKernel()),
         "trend": long,
-        "variation": scaled(RBFKernel(), size**2, lengthscale=c.length),
+        "variation": scaled(MaternKernel(nu=1.5), size**2, lengthscale=c.length),
         "points": scaled(RBFKernel(), size**2, lengthscale=0.2 * step) + long,
         "step": scaled(StepKernel(location=0.5 * span), size**2),
     }.get(kind, scaled(RBFKernel(), lengthscale=5 * step))  # fmt: skip
