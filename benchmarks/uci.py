@@ -165,7 +165,7 @@ def _both(rows: list[dict]) -> Cell:
 
     def cell(runs: list[dict]) -> str:
         own = [row for row in rows if row["set"] == runs[0]["set"]]
-        return ", ".join(mean_and_error([row[name] for row in own]) for name in ("rmse", "density"))
+        return ", ".join(mean_and_error([r[n] for r in own]) for n in ("rmse", "density") if own)
 
     return cell
 

@@ -86,13 +86,8 @@ def test_forecast_scores_the_held_out_tail_next_to_the_naive_rule(run, monthly, 
     assert list(summary["results"]) == ["NKN", "seasonal naive"]
     errors = [float(row["median"]) - float(row["observed"]) for row in rows]
     assert summary["results"]["NKN"]["rmse"] == pytest.approx(np.sqrt(np.mean(np.square(errors))))
-    assert set(summary["results"]["seasonal naive"]) == {
-        "rmse",
-        "mae",
-        "mean_log_density",
-        "coverage",
-        "seconds",
-    }
+    scores = {"rmse", "mae", "mean_log_density", "coverage", "seconds"}
+    assert set(summary["results"]["seasonal naive"]) == scores
     assert summary["seed"] == summary["settings"]["seed"] == 3
     assert summary["rows"] == {"total": 39, "train": 35, "forecast": 4}
     assert {"gpytorch_nkn", "python", "torch", "gpytorch"} <= set(summary["versions"])
