@@ -85,12 +85,20 @@ def check_gradients_of_points(case: Case):
 
 
 def check_gradients_of_parameters(case: Case):
-    """With ``propagate_grads``, gradients through the training data, by finite differences."""
-    if case.on_grid:  # a grid's solutions are always detached
-        return
+    """With ``propagate_grads``, gradients of parameters and data, by finite differences."""
     model, points = case.model(), case.points(2)
+    if case.on_grid:
+        with propagate_grads(True), pytest.raises(NotImplementedError, match="X only"):
+            model.posterior(points)
+        return
     parameters = [p for p in model.parameters() if p.requires_grad]
+    if case.exact:
+        model.train_inputs = tuple(x.clone() for x in model.train_inputs)
+        data = (*model.train_inputs, model.train_targets)
+        parameters = [*(part.requires_grad_() for part in data), *parameters]
     directions = [torch.arange(1.0, p.numel() + 1).cos().view(p.shape) for p in parameters]
+    if case.members:  # members share the data
+        directions[:2] = [d[:1].expand_as(d) for d in directions[:2]]
 
     def value(step=0.0):
         model.train()

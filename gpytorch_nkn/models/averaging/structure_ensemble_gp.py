@@ -344,7 +344,6 @@ class StructureEnsembleGP(ExactBaseGP):
         """Weight of each structure, before rounding to members."""
         return dict(zip(self.structures, self.weights.tolist(), strict=True))
 
-    @torch.no_grad()
     def set_weights(self, weights: Tensor) -> None:
         """Set the weights ``K`` of the structures and assign members in proportion.
 
@@ -358,7 +357,7 @@ class StructureEnsembleGP(ExactBaseGP):
                 f"{weights.tolist()}."
             )
         _, y, noise = self.common_data()
-        self.weights.copy_(weights / weights.sum())
+        self.weights.copy_((weights / weights.sum()).detach())
         counts = _apportion(self.weights, self.num_members)
         members = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
         self.covar_module.members.copy_(members)

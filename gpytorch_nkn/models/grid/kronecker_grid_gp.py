@@ -18,6 +18,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, Mean, ZeroMean
 from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models.gp import GP
+from gpytorch.settings import detach_test_caches
 from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
@@ -402,7 +403,15 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
         Args:
             X: Points ``... x q x D``, the coordinates of all dimensions concatenated.
+
+        Raises:
+            NotImplementedError: ``propagate_grads`` requests gradients through the training data.
         """
+        if not self.training and detach_test_caches.off() and torch.is_grad_enabled():
+            raise NotImplementedError(
+                "Posteriors of a KroneckerGridGP have gradients with respect to X only, but "
+                "propagate_grads requests gradients with respect to parameters and data."
+            )
         return self._joint(self._check_points(X), posterior=not self.training)
 
     @_in_double

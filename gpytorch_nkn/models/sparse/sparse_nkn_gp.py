@@ -130,8 +130,8 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         """Return the model with its inducing values integrated out."""
 
         def inputs() -> Tensor:
-            x = self.train_inputs[0].detach()
-            return self.transform_inputs(x) if self.training else x
+            x = self.train_inputs[0]
+            return self.transform_inputs(x.detach()) if self.training else x
 
         return CollapsedGP(
             kernel=self.covar_module.base_kernel,
