@@ -22,7 +22,8 @@ __all__ = [
 ]
 
 MISSING = (
-    r"(?i:[-\u2013\u2014\u2026.:?*]*|n/?a|n/e|nan|none|null|nil|nat|#n/a.*|<na>|: ?[a-z]{1,3}"
+    r"(?i:[-\u2013\u2014\u2026.:?*]*|n[/.]?a\.?|n/e|nan|none|\(?null\)?|nil|nat|#n/a.*|<na>"
+    r"|#[a-z]+(?:/0)?[!?]|: ?[a-z]{1,3}"  # errors of Excel, flags of Eurostat
     "|m13)"  # the mean of a year of the Bureau of Labor Statistics
 )
 _NUMBER = (  # sign, mark, digits, closing sign, mark: -5, EUR 5, (1,234.5), 3-, 12.4*, 5 %, 15(b)

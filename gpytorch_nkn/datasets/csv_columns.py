@@ -44,7 +44,7 @@ _PARTS = {  # of times: names of columns, and largest numbers that identify unna
     "day": ("day|dd", [28, 29, 30, 31]),
     "doy": ("doy|yday|day", [365, 366]),
     "hour": ("hours?|hr|hh(?:mm)?|he|periods?", [23, 24, 25, 46, 48, 50, 92, 96, 100, *_HHMM]),
-    "minute": ("minutes?|min", [30, 45, 50, 55, 59]),
+    "minute": ("minutes?|min|mm", [30, 45, 50, 55, 59]),
 }
 _MARKED = {"month": "M", "quarter": "Q", "week": "W"}  # marks before numbers, such as M01
 _CHAINS = [  # parts that make up a time, the preferred first
@@ -83,38 +83,39 @@ def melted(
     """
     names = frame.columns.drop(list(named), errors="ignore").to_series().astype(object)
     is_number = np.array([main_kind(frame[name]) == "number" for name in names], bool)
-    plain = names.str.replace(
-        r"(?<=\d)[^\x00-\x7f]$", "", regex=True
-    )  # such as a month in Japanese
+    plain = names.str.replace(r"(?<=\d)[^\x00-\x7f]$", "", regex=True)  # a month in Japanese
+    words = [*plain.str.lower()]
+    for i in range(len(words) - 11):
+        if months := _months(words[i : i + 12], range(1)):
+            plain.iloc[i : i + 12] = [*months.values()]
     for part, (pattern, least) in _MELTED.items():
         fits = plain.str.fullmatch(pattern) if pattern else kinds(names) == "date"
         found = [*names[is_number & fits]]
         if len(found) < least:
             continue
-        numbers, first = [str(i) for i in range(1, 13)], names.index.get_loc(found[0])
-        if is_abroad := part == "month" and 3 < len(found) < 12 <= is_number[first:].sum():
-            found = [*names[first : first + 12]]  # in another language
-        is_month = is_abroad or (part == "hour" and [*plain[found]] == numbers)
-        part = "month" if is_month else part
+        if part == "hour" and [*plain[found]] == [str(i) for i in range(1, 13)]:
+            part = "month"
         others = [name for name in frame if name not in found]
         is_total = frame[others].apply(lambda column: column.str.fullmatch(_TOTAL)).any(axis=1)
         frame = frame[~is_total | is_total.all()]
         long = frame.melt(others, found, part, f"value by {part}", ignore_index=False)
-        if is_month:
-            long[part] = long[part].map(dict(zip(found, numbers, strict=True)))
+        long[part] = long[part].map(plain)
         return long.sort_index(kind="stable"), part, [f"Columns of {part}s are turned into rows."]
     return frame, None, []
 
 
-def with_months(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Translate names of months into English; also return notices."""
+def with_months(frame: pd.DataFrame, where: str = "") -> tuple[pd.DataFrame, list[str]]:
+    """Translate names of months in cells with a pattern into English; also return notices."""
     notices = []
-    for name in (name for name in frame if main_kind(frame[name]) == "text"):
-        words = once(lambda c: c.str.lower().str.extract(rf"({_WORD}{{3,}})")[0], frame[name])
+    for name in frame:
+        if not frame[name].head(1000).str.contains(rf"{_WORD}{{3}}").any():
+            continue
+        cells = frame[name][frame[name].str.contains(where)].astype(object)
+        words = once(lambda c: c.str.lower().str.extract(rf"({_WORD}{{3,}})")[0], cells)
         if months := _months([*words.dropna().unique()]):
-            cells = once(partial(_translated, months=months), frame[name])
-            frame = frame.assign(**{name: cells})
-            notices.append(f"Words of {name!r} are read as months, {next(iter(months))!r} first.")
+            frame = frame.copy()
+            frame.loc[cells.index, name] = once(partial(_translated, months=months), cells)
+            notices.append(f"Words are read as months, {next(iter(months))!r} first.")
     return frame, notices
 
 
@@ -125,14 +126,14 @@ def _translated(cells: pd.Series, months: Mapping[str, str]) -> pd.Series:
     )
 
 
-def _months(words: list[str]) -> dict[str, str]:
+def _months(words: list[str], starts: Iterable[int] = range(12)) -> dict[str, str]:
     """Map twelve words to months, by their order and those that begin as in English.
 
     Without at least three such words, or if their order differs, the result is empty.
     """
     alike = [word for word in words if word[:3] in MONTHS]
     if len(words) == 12 and 3 <= len(alike) < 12:
-        for first, step in product(range(12), (1, -1)):
+        for first, step in product(starts, (1, -1)):
             months = dict(zip((words[first:] + words[:first])[::step], MONTHS, strict=True))
             if all(months[word] == word[:3] for word in alike):
                 return months

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from gpytorch_nkn.datasets.csv_cells import counted, is_missing, once, quoted
-from gpytorch_nkn.datasets.csv_columns import TIME_NAMES
+from gpytorch_nkn.datasets.csv_columns import TIME_NAMES, with_months
 from gpytorch_nkn.datasets.csv_times import MONTHS, kinds, main_kind
 
 __all__ = ["check_columns", "read_table"]
@@ -87,6 +87,7 @@ def read_table(
     cells = cells.fillna("").apply(lambda column: once(lambda cells: cells.str.strip(), column))
     cells.index += 1
     cells = cells[(cells != "").any(axis=1)]
+    cells, month_notices = with_months(cells, r"\d")
     begin, names = _header(path, cells, header)
     frame, more_notices = _body(path, cells, begin, names, sep)
     check_columns(frame, where=where)
@@ -96,7 +97,7 @@ def read_table(
             raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
         frame = frame[frame[name] == value]
     missing = frame.apply(lambda column: once(partial(is_missing, na_values=na_values), column))
-    return frame.mask(missing, ""), sep, notices + more_notices
+    return frame.mask(missing, ""), sep, notices + month_notices + more_notices
 
 
 def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:

@@ -49,8 +49,8 @@ _TOKENS = {  # replacements that turn dates into numbers and names of months wit
     rf"\b{_MONTH}[a-z]* ?- ?(?={_MONTH})": "",  # Dec-Feb 1993 ends in 1993
     rf"({_MONTH})[a-z]*": r"-\1-",
     r"^fy(?=[ '\d])": "",
-    r"\b(?:quart|qtr|kvart|kwart|trim)[a-z]*": "q",
-    r"\bkw\b": "w",
+    r"(?<![a-z])(?:quart|qtr|kvart|kwart|trim)[a-z]*": "q",
+    r"\b(?:kw|week)\b": "w",
     r"(?<=\d)(?:st|nd|rd|th)\b|(?<=\d)(?=[a-z])|(?<=[a-z])(?=\d)": "-",
     r"[\s./,'\u2019_-]+": "-",
     "^-|-$": "",
@@ -252,9 +252,10 @@ def _to_datetime(cells: pd.Series, form: str) -> pd.Series:
     if form in _SHAPES:
         cells = cells.where(cells.str.fullmatch(_SHAPES[form], case=False), "")
     if form in (_ISO_WEEKS, _WEEKS):  # the fourth day of a week is in its year
-        year, week, day = cells.str.extract(r"(\d+)-w-(\d+)-(\d)").astype(float).T.to_numpy()
+        found = cells.str.extract(r"(\d+)-w-(\d+)-(\d)").fillna("0")  # no NaN: pandas overflows
+        year, week, day = found.astype(int).T.to_numpy()
         fourth = pd.to_datetime(pd.DataFrame({"year": year, "month": 1, "day": 4}), errors="coerce")
-        back = (fourth.dt.weekday + (form == _WEEKS)) % 7
+        back = (fourth.dt.weekday.fillna(0).astype(int) + (form == _WEEKS)) % 7
         first = fourth + pd.to_timedelta(7 * (week - 1) - back, unit="D")
         is_valid = (first + pd.Timedelta(days=3)).dt.year == year
         return (first + pd.to_timedelta(day - 1, unit="D")).where(is_valid)
