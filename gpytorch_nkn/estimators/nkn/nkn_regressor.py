@@ -86,11 +86,10 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     Missing categories are drawn by their frequencies; ``fillna("missing")`` makes them a category.
     Networks learn from complete rows if these are half of all rows, or three for each column plus
     three. Otherwise they learn from all rows, with expected values. Exact predictions use
-    incomplete rows
-    with additional noise: the variance of the function over the missing values. The prediction
-    of an incomplete row is a mixture over 8 draws. Values must be missing at random given the
-    observed values; otherwise add columns of scikit-learn's ``MissingIndicator``. Infinite values
-    raise an error, as do missing values in files and memory maps.
+    incomplete rows with additional noise: the variance of the function over the missing values. The
+    prediction of an incomplete row is a mixture over 8 draws. Values must be missing at random
+    given the observed values; otherwise add columns of scikit-learn's ``MissingIndicator``.
+    Infinite values raise an error, as do missing values in files and memory maps.
 
     The noise is a mixture of Gaussians whose standard deviation is half to eight times the
     predicted one, with weights from held-out rows. From 100 rows on, a log-linear function of the
