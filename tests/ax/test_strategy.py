@@ -1,6 +1,5 @@
 """Loops with our strategy, and their storage."""
 
-import textwrap
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,6 @@ from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from gpytorch.kernels import RBFKernel
 
-import gpytorch_nkn.ax as nkn_ax
 from gpytorch_nkn.ax import (
     EnsembleAcquisition,
     acquisition as acquisition_module,
@@ -141,14 +139,3 @@ def test_structures_are_averaged_on_request_with_choices_too(few_steps, tmp_path
 def test_wrong_options_fail_before_the_first_trial(options, error, message):
     with pytest.raises(error, match=message):
         make_generation_strategy(**options)
-
-
-def test_example_of_the_module_runs():
-    _, text = nkn_ax.__doc__.split("client::\n", 1)
-    example, count = textwrap.dedent(text.split("\n\n:func:")[0]), "range(20)"
-    assert example.count(count) == 1
-    namespace = {}
-    exec(example.replace(count, "range(6)"), namespace)
-    client = namespace["client"]
-    assert len(client._experiment.trials) == 6
-    assert type(generator(client).surrogate.model) is NKNSingleTaskGP

@@ -106,6 +106,8 @@ def test_a_benchmark_runs_and_makes_its_tables(name, data):
     if name == "bbob":  # packages of the extra, which are not needed elsewhere
         pytest.importorskip("ioh")
         pytest.importorskip("cma")
+    if name == "forecast_panel":
+        pytest.importorskip("statsforecast")
     module = import_module(f"benchmarks.{name}")
     benchmark = module.BENCHMARK
     assert isinstance(benchmark, Benchmark)

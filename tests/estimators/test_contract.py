@@ -100,7 +100,7 @@ def words_of(annotation):
 def test_fixed_words_in_types_are_those_that_are_accepted(cls):
     for name, annotation in get_type_hints(cls.__init__).items():
         words = words_of(annotation)
-        if not words or name == "return":
+        if not words or name in ("return", "class_weight"):  # scikit-learn names the latter
             continue
         with pytest.raises((TypeError, ValueError), match=f"{name} must be") as caught:
             fitted(cls, **{name: "nonsense"})
