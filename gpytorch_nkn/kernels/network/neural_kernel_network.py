@@ -170,8 +170,8 @@ class NeuralKernelNetwork(BatchKernel):
         Each of the ``cycles`` adds ``"cycle"``, a quasi-periodic wave, and each of the ``shifts`` a
         level shift.
 
-        These terms depend on time, the first column. Each covariate adds a linear effect, and the
-        same times a random walk and times the shortest season. Covariates in ``curves`` add a
+        These terms depend on time, the first column. Each covariate adds a linear effect, and this
+        effect times a random walk and times the shortest season. Covariates in ``curves`` add a
         smooth effect (RBF). The priors shrink effects without evidence.
 
         The priors assume standardised targets and covariates, and time in units of the shortest

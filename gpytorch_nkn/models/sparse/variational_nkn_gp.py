@@ -75,8 +75,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
     Raises:
         TypeError: ``structure`` is neither a name nor a kernel, or ``likelihood`` is not a
             likelihood of single rows.
-        ValueError: ``structure`` is an unknown name or, like inducing points or numbers of rows,
-            does not fit the data. An outcome is outside of the likelihood's support.
+        ValueError: ``structure`` is an unknown name. Structure, inducing points or numbers of rows
+            do not fit the data. An outcome is outside of the likelihood's support.
         NotImplementedError: There are several Gaussian outputs or a batch of data sets, or the
             input transform has trainable parameters.
 
