@@ -26,6 +26,7 @@ __all__ = [
     "PartsGP",
     "check_codes_kept",
     "check_likelihood",
+    "check_support",
     "check_training_data",
     "frozen",
     "load_parts",
@@ -123,6 +124,21 @@ def check_likelihood(
     if likelihood is not None and type(likelihood) is not GaussianLikelihood:
         raise TypeError(
             f"likelihood must be a GaussianLikelihood, got {type(likelihood).__name__}."
+        )
+
+
+def check_support(name: str, targets: Tensor, likelihood: Likelihood, shape: torch.Size) -> None:
+    """Raise a ValueError unless targets have finite densities at latent values 0 of a shape."""
+    try:
+        with torch.no_grad():
+            density = likelihood(targets.new_zeros(shape)).log_prob(targets)
+        reason = "" if density.isfinite().all() else "a density is not finite"
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).partition(", but found")[0]  # PyTorch appends all values
+    if reason:
+        raise ValueError(
+            f"{name} must hold outcomes that the likelihood allows, got values from "
+            f"{targets.min():.4g} to {targets.max():.4g} for {type(likelihood).__name__}: {reason}."
         )
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd import grad
 
 from gpytorch_nkn.linalg import DelayedMatrix, check_finite, check_tensors, with_gradients
+from gpytorch_nkn.models.common import check_support
 
 __all__ = ["LaplaceGP"]
 
@@ -57,7 +58,8 @@ class LaplaceGP(GP):
 
     Raises:
         TypeError: The data are not floating-point tensors.
-        ValueError: The data are not finite, or their numbers of rows differ.
+        ValueError: The data are not finite, their numbers of rows differ, or a target is outside of
+            the likelihood's support.
         NotImplementedError: An observation depends on several latent functions (softmax).
 
     Reference: Rasmussen and Williams (2006), algorithms 3.1, 3.2 and 5.1.
@@ -92,7 +94,8 @@ class LaplaceGP(GP):
         """Replace the data: inputs ``N x D``, targets ``... x N``.
 
         Raises:
-            ValueError: The numbers of rows differ, or a value is not finite.
+            ValueError: The numbers of rows differ, a value is not finite, or a target is outside of
+                the likelihood's support.
         """
         given = inputs[0] if isinstance(inputs, tuple | list) else inputs
         x = self.train_inputs[0] if given is None else given
@@ -104,6 +107,7 @@ class LaplaceGP(GP):
                 f"{tuple(x.shape)} and {tuple(y.shape)}."
             )
         check_finite(train_inputs=x, train_targets=y)
+        check_support("train_targets", y, self.likelihood, y.shape[-1:])
         self.train_inputs, self.train_targets = (x,), y
         _forget(self)
 
@@ -217,8 +221,7 @@ class LaplaceGP(GP):
         """Return the log densities of the targets as a function of latent values."""
         targets, likelihood = self.train_targets, self.likelihood
         if isinstance(likelihood, BernoulliLikelihood):
-            signs = torch.where(targets > 0, 1.0, -1.0).to(targets)
-            return lambda latent: torch.special.log_ndtr(signs * latent)
+            return lambda latent: torch.special.log_ndtr((2 * targets - 1) * latent)
         return lambda latent: likelihood(latent).log_prob(targets)
 
     def train(self, mode: bool = True) -> LaplaceGP:
@@ -258,9 +261,11 @@ class _Mode:
     def solve_moved(self, covariance: Tensor, right: Tensor) -> Tensor:
         r"""Solve :math:`(I - \nabla\nabla \log p\, K) u = r` for vectors ``... x N``."""
         if bool((self.second > 0).any()):  # W was clipped at 0
-            eye = torch.eye(right.size(-1)).to(right)
-            system = eye - self.second.unsqueeze(-1) * covariance
-            return torch.linalg.solve(system, right.unsqueeze(-1))[..., 0]
+            n = right.size(-1)
+            system = torch.eye(n).to(right) - self.second.unsqueeze(-1) * covariance
+            # one matrix at a time, because batched LU in PyTorch hangs with several threads (MKL)
+            pairs = zip(system.reshape(-1, n, n), right.reshape(-1, n), strict=True)
+            return torch.stack([torch.linalg.solve(*pair) for pair in pairs]).view_as(right)
         root = self.curvature.sqrt()
         moved = root * (covariance @ right.unsqueeze(-1))[..., 0]
         solved = torch.cholesky_solve(moved.unsqueeze(-1), self.factor)[..., 0]

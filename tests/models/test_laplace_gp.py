@@ -41,7 +41,7 @@ CASES = {
     "several": (BernoulliLikelihood, torch.stack([(NOISY > 0), X[:, 0] > 0.5]).double()),
     "logistic": (Logistic, (NOISY > 0).double()),
     "poisson": (Poisson, torch.poisson(SIGNAL.exp())),
-    "student_t": (lambda: StudentTLikelihood().double().initialize(noise=0.05), WILD),
+    "student_t": (lambda: StudentTLikelihood().double().initialize(noise=0.05), torch.stack([WILD, -WILD])),
     "beta": (BetaLikelihood, torch.sigmoid(NOISY)),
     "gaussian": (GaussianLikelihood, NOISY),
 }
@@ -158,6 +158,8 @@ def test_wrong_data_and_likelihoods_are_rejected():
         model.set_train_data(X[:5])
     with pytest.raises(ValueError, match="must be finite"):
         model.set_train_data(targets=torch.full((30,), torch.nan, dtype=torch.float64))
+    with pytest.raises(ValueError, match="likelihood allows, got values from 1 to 2 for Bernoulli"):
+        make("bernoulli").set_train_data(targets=1 + CASES["bernoulli"][1])
     with pytest.raises(NotImplementedError, match="one latent function, got a SoftmaxLikelihood"):
         softmax = SoftmaxLikelihood(num_features=2, num_classes=2)
         LaplaceGP(X, SIGNAL, softmax, ConstantMean(), RBFKernel())

@@ -31,6 +31,7 @@ from gpytorch_nkn.linalg import check_tensors, factorize_inducing
 from gpytorch_nkn.models.base_gp import BaseGP
 from gpytorch_nkn.models.common import (
     check_likelihood,
+    check_support,
     check_training_data,
     make_likelihood,
     outcome_transform_for,
@@ -162,7 +163,9 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
             inducing_points=points,
         )
         self.model.train_targets = outcomes.squeeze(-1)  # n or n x t
-        self._check_outcomes()
+        targets = self.model.train_targets
+        shape = (*targets.shape, num_latents) if targets.dim() == 1 < num_latents else targets.shape
+        check_support("train_Y", targets, self.likelihood, shape)
         # fit_gpytorch_mll looks for custom_fit in the objective's model, which is the inner one
         self.model.custom_fit = self.custom_fit
         # start from N(0, I); the base class would draw from the global random state
@@ -218,23 +221,6 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
             if hasattr(self, name):
                 getattr(self, name).eval()
         return self
-
-    def _check_outcomes(self) -> None:
-        """Raise a ValueError unless every outcome has a finite log density."""
-        targets, latents = self.model.train_targets, self._num_outputs
-        shape = (*targets.shape, latents) if targets.dim() == 1 < latents else targets.shape
-        try:
-            with torch.no_grad():
-                density = self.likelihood(targets.new_zeros(shape)).log_prob(targets)
-            reason = "" if density.isfinite().all() else "a density is not finite"
-        except (ValueError, RuntimeError) as error:
-            reason = str(error)
-        if reason:
-            raise ValueError(
-                "train_Y must hold outcomes that the likelihood allows, got values from "
-                f"{targets.min():.4g} to {targets.max():.4g} for {type(self.likelihood).__name__}: "
-                f"{reason}."
-            )
 
     @property
     def strategy(self) -> VariationalStrategy:
