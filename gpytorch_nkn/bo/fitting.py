@@ -69,15 +69,15 @@ def fit_bo_model(
         KeyboardInterrupt: Ctrl-C was pressed before the first step. A later Ctrl-C ends the
             training with the best parameters so far.
     """
-    check_counts(0, fresh_starts=fresh_starts, seed=seed)
+    check_counts(0, fresh_starts=fresh_starts)
     check_counts(1, max_iterations=max_iterations)
     for whole in _members(model):
         _check(whole)
     _check_apart(_members(model))
+    session = Session(budget=budget, seed=seed, progress=progress)
     if previous is not None:
         warm_start(model, previous)
     units = [(whole, part) for whole in _members(model) for part in enumerate(_outputs(whole))]
-    session = Session(budget=budget, seed=seed, progress=progress)
     for position, (whole, (number, part)) in enumerate(units):
         with torch.enable_grad(), session.interruptible(lambda position=position: position):  # type: ignore[misc]
             result = fit_best_of(

@@ -114,7 +114,7 @@ def fit_best_of(
     check_recipe(recipe)
     recipe = Recipe() if recipe is None else recipe
     n_jobs = effective_n_jobs(None) if n_jobs is None else n_jobs
-    _check_options(restarts, criterion, initialize)
+    _check_options(restarts, criterion, initialize, n_jobs)
     session = Session(budget=budget, seed=seed, progress=progress)
     given = model if isinstance(model, nn.Module) else None
     if given is not None:
@@ -162,11 +162,13 @@ def fit_best_of(
     return FitResult(chosen, records, best, criterion, members, interrupted=session.interrupted)
 
 
-def _check_options(restarts: int, criterion: str, initialize: object) -> None:
+def _check_options(restarts: int, criterion: str, initialize: object, n_jobs: int) -> None:
     check_counts(1, restarts=restarts)
+    check_counts(None, n_jobs=n_jobs)
     if criterion not in CRITERIA:
         raise ValueError(f"criterion must be one of {CRITERIA}, got {criterion!r}.")
-    if isinstance(initialize, str) and initialize != "data":
+    is_data = isinstance(initialize, str) and initialize == "data"
+    if not (initialize is None or is_data or callable(initialize)):
         raise ValueError(f"initialize must be 'data', None or a function, got {initialize!r}.")
 
 

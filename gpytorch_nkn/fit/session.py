@@ -52,16 +52,16 @@ class Session:
         interrupted: Whether Ctrl-C ended an :meth:`interruptible` block or a part of the training.
 
     Raises:
-        TypeError: ``seed`` is not an integer.
-        ValueError: ``budget`` is not positive, or ``seed`` exceeds 43 bits.
+        TypeError: ``seed`` is not an integer, or ``budget`` not a number.
+        ValueError: ``budget`` is not positive, or ``seed`` is negative or exceeds 43 bits.
     """
 
     def __init__(self, *, budget: float | None = None, seed: int = 0, progress: bool = True):
-        if budget is not None and not budget > 0:
-            raise ValueError(f"budget must be a positive number of seconds, got {budget}.")
-        check_counts(None, seed=seed)
-        if not abs(seed) < _SEEDS:
-            raise ValueError(f"seed must lie between -2 ** 43 and 2 ** 43, got {seed}.")
+        if budget is not None:
+            check_number("budget", budget, positive=True, infinite=True)
+        check_counts(0, seed=seed)
+        if seed >= _SEEDS:
+            raise ValueError(f"seed must be below 2 ** 43, got {seed}.")
         self.budget, self.seed, self.progress = budget, seed, progress
         self.end = math.inf if budget is None else time.monotonic() + budget
         self.interrupted = False

@@ -23,6 +23,7 @@ from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.kernels import NeuralKernelNetwork, SpectralComponentKernel, spec_of
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.layers import Linear
+from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["initialize_grid_kernels", "rescale_kernel"]
 
@@ -70,6 +71,7 @@ def initialize_grid_kernels(
             state.
         restart: Number of the restart.
     """
+    check_counts(0, seed=seed, restart=restart)
     num_dims = len(coordinates)
     sizes = values.shape[values.dim() - num_dims :]
     array = values.detach().reshape(-1, *sizes)[0].double().cpu().numpy()

@@ -32,7 +32,7 @@ from gpytorch_nkn.kernels import (
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.kernels.network import OUTPUT_WEIGHTS, convex_weights
 from gpytorch_nkn.layers import Layer, Linear
-from gpytorch_nkn.linalg import check_tensors
+from gpytorch_nkn.linalg import check_counts, check_tensors
 
 __all__ = ["initialize_from_data", "initialize_model"]
 
@@ -90,6 +90,7 @@ def initialize_from_data(
     Raises:
         ValueError: ``x`` or ``y`` has a wrong shape or is not finite.
     """
+    check_counts(0, seed=seed, restart=restart)
     check_tensors(x=x, y=y)
     if x.dim() != 2 or y.shape[:1] != x.shape[:1]:
         raise ValueError(

@@ -178,8 +178,8 @@ def _kmeans_anchors(x: Tensor, num_anchors: int, seed: int) -> Tensor:
     """Return at most ``num_anchors`` cluster centres or all distinct rows, ``M x D``."""
     if x.dim() != 2 or 0 in x.shape or not bool(x.isfinite().all()):
         raise ValueError(f"train_X must be a finite matrix N x D, got shape {tuple(x.shape)}.")
-    if num_anchors < 1:
-        raise ValueError(f"num_anchors must be at least 1, got num_anchors={num_anchors}.")
+    check_counts(1, num_anchors=num_anchors)
+    check_counts(0, seed=seed)
     rows, counts = np.unique(x.detach().double().cpu().numpy(), axis=0, return_counts=True)
     if len(rows) > num_anchors:
         limit = max(_MAX_ROWS, num_anchors)

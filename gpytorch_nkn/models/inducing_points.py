@@ -46,6 +46,7 @@ def select_inducing_points(
     in Gaussian Processes Regression.
     """
     check_counts(1, num_points=num_points)
+    check_counts(0, seed=seed)
     if x.dim() < 2 or x.numel() == 0:
         raise ValueError(f"x must be ... x n x d and not empty, got shape {tuple(x.shape)}.")
     check_finite(x=x)

@@ -26,7 +26,7 @@ from torch import Tensor
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import check_dense
 from gpytorch_nkn.kernels import BatchPredictionStrategy
-from gpytorch_nkn.linalg import DelayedMatrix
+from gpytorch_nkn.linalg import DelayedMatrix, check_counts
 from gpytorch_nkn.models.base_gp import FEW_POINTS, TRAINERS, ExactModel, transform_inputs_again
 from gpytorch_nkn.models.common import check_training_data
 from gpytorch_nkn.models.structure import check_columns, check_scale, make_kernel
@@ -135,6 +135,8 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
                 "train_X must be n x (d + 1) and train_Y n x 1 with n > 0, got shapes "
                 f"{tuple(train_X.shape)} and {tuple(train_Y.shape)}."
             )
+        if rank is not None:
+            check_counts(1, rank=rank)
         check_dense("NKNMultiTaskGP", train_X.size(-2), train_X)
         tasks = _tasks(train_X, task_feature, all_tasks)
         num_columns = train_X.size(-1) - 1

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
+from gpytorch_nkn.linalg import check_counts
 from gpytorch_nkn.plotting.style import (
     BLUE,
     DASHES,
@@ -44,6 +45,7 @@ def plot_autocorrelation(ax: Axes, values: ArrayLike, num_points: int) -> Axes:
         ValueError: ``values`` is empty or not finite, or ``num_points`` does not exceed the lags.
     """
     observed = as_array("values", values)
+    check_counts(1, num_points=num_points)
     lags = np.arange(1.0, observed.size + 1)
     if num_points <= observed.size:
         raise ValueError(f"num_points must exceed the {observed.size} lags, got {num_points}.")
@@ -86,8 +88,7 @@ def plot_calibration(
             raise ValueError(
                 f"{name} must lie between 0 and 1, got {values.min():g} to {values.max():g}."
             )
-    if num_points < 1:
-        raise ValueError(f"num_points must be at least 1, got {num_points}.")
+    check_counts(1, num_points=num_points)
     tail = (1 - _LEVEL) / (2 * x.size)
 
     def ends(levels: np.ndarray) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 
 from gpytorch_nkn._devices import normal
-from gpytorch_nkn.linalg import psd_root
+from gpytorch_nkn.linalg import check_counts, psd_root
 from gpytorch_nkn.plotting.inputs import InputLine, kernel_values, line_of_inputs
 from gpytorch_nkn.plotting.style import GRAY, PALETTE, as_array, finish, put_legend_above
 
@@ -65,8 +65,7 @@ def plot_kernel(
         finish(ax, x_label, r"$k(x, x_0)$")
         put_legend_above(ax)
     else:
-        if samples < 1:
-            raise ValueError(f"samples must be at least 1, got {samples}.")
+        check_counts(1, samples=samples)
         inputs = line.at(line.x)
         noise = normal((len(inputs), samples), torch.Generator().manual_seed(seed))
         draws = (psd_root(kernel_values(kernel, inputs, inputs)) @ noise).numpy()

@@ -253,7 +253,6 @@ def test_odd_data(kind, make, fits):
     [
         ({"fresh_starts": -1}, "fresh_starts must be at least 0, got -1"),
         ({"max_iterations": 0}, "max_iterations must be at least 1, got 0"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
     ],
 )
 def test_options_without_meaning(options, message):

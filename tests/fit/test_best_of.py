@@ -185,7 +185,7 @@ def test_the_criterion_chooses(criterion):
 
 @pytest.mark.parametrize(
     ("options", "match"),
-    [({"restarts": 0}, "got 0"), ({"criterion": "aic"}, "'aic'"), ({"initialize": "x"}, "'x'")],
+    [({"restarts": 0}, "got 0"), ({"criterion": "aic"}, "'aic'"), ({"initialize": 0}, "got 0")],
 )
 def test_bad_options_are_named(options, match):
     with pytest.raises(ValueError, match=match):

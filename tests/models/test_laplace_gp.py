@@ -35,13 +35,13 @@ torch.manual_seed(0)
 X = torch.randn(30, 2, dtype=torch.float64)
 SIGNAL = torch.sin(2 * X[:, 0]) + X[:, 1]
 NOISY = SIGNAL + 0.3 * torch.randn(30, dtype=torch.float64)
-WILD = torch.where(torch.arange(30) % 9 == 0, NOISY + 4, NOISY)
+WILD = torch.stack([NOISY, -NOISY]) + 4.0 * (torch.arange(30) % 9 == 0)
 CASES = {
     "bernoulli": (BernoulliLikelihood, (NOISY > 0).double()),
     "several": (BernoulliLikelihood, torch.stack([(NOISY > 0), X[:, 0] > 0.5]).double()),
     "logistic": (Logistic, (NOISY > 0).double()),
     "poisson": (Poisson, torch.poisson(SIGNAL.exp())),
-    "student_t": (lambda: StudentTLikelihood().double().initialize(noise=0.05), torch.stack([WILD, -WILD])),
+    "student_t": (lambda: StudentTLikelihood().double().initialize(noise=0.05), WILD),
     "beta": (BetaLikelihood, torch.sigmoid(NOISY)),
     "gaussian": (GaussianLikelihood, NOISY),
 }
@@ -159,9 +159,8 @@ def test_wrong_data_and_likelihoods_are_rejected():
     with pytest.raises(ValueError, match="must be finite"):
         model.set_train_data(targets=torch.full((30,), torch.nan, dtype=torch.float64))
     with pytest.raises(ValueError, match="likelihood allows, got values from 1 to 2 for Bernoulli"):
-        make("bernoulli").set_train_data(targets=1 + CASES["bernoulli"][1])
+        model.set_train_data(targets=1 + model.train_targets)
     with pytest.raises(NotImplementedError, match="one latent function, got a SoftmaxLikelihood"):
-        softmax = SoftmaxLikelihood(num_features=2, num_classes=2)
-        LaplaceGP(X, SIGNAL, softmax, ConstantMean(), RBFKernel())
+        LaplaceGP(X, SIGNAL, SoftmaxLikelihood(2, 2), ConstantMean(), RBFKernel())
     with pytest.raises(ValueError, match="'marginal_likelihood' for LaplaceGP, got 'loo'"):
         fit_best_of(model, criterion="loo")

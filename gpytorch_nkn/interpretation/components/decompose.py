@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_nkn.fit import check_counts
 from gpytorch_nkn.interpretation.components.behaviour import Geometry, Role, roles_of
 from gpytorch_nkn.interpretation.expansion import (
     Expansion,
@@ -297,8 +298,7 @@ def decompose_gp(
         by = "role" if gp.is_series else "columns"
     if max_components is None:
         max_components = 8 if by != "columns" else min(max(8, input_dim + 4), 24)
-    if max_components < 2:
-        raise ValueError(f"max_components must be at least 2, got {max_components}.")
+    check_counts(2, max_components=max_components)
     if by == "role" and not gp.is_series:
         raise ValueError(f"by='role' is for one input column, got {input_dim}, or a forecaster.")
     if max_terms is None:

@@ -163,6 +163,7 @@ def effects(
     """
     check_counts(1, max_effects=max_effects)
     check_counts(2, samples=samples)
+    check_counts(0, seed=seed)
     _check_model(model)
     units, code = class_units(model, label)
     if units is not None:

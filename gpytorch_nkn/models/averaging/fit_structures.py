@@ -66,7 +66,7 @@ def fit_structure_ensemble_gp(
         KeyboardInterrupt: Ctrl-C was pressed before the first step. A later Ctrl-C ends the
             training with the best parameters so far.
     """
-    check_counts(0, seed=seed)
+    session = Session(budget=budget, seed=seed, progress=False)
     if max_iterations is not None:
         check_counts(1, max_iterations=max_iterations)
     if model.train_targets.dim() != 2:
@@ -77,7 +77,6 @@ def fit_structure_ensemble_gp(
     model.eval()  # transforms the training inputs
     model.check_members()
     model.part_values = model.structure_values()
-    session = Session(budget=budget, seed=seed, progress=False)
     data = model.common_data()
     model.warps[model.is_warped] = fit_warp(data[1], model.maximize)
     parts = [_part(model, number, *data) for number in range(len(model.structures))]

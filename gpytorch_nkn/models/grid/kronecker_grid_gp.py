@@ -25,7 +25,13 @@ from torch import Tensor, nn
 
 from gpytorch_nkn._devices import normal
 from gpytorch_nkn.kernels.network import kernel_values
-from gpytorch_nkn.linalg import GridLikelihood, HeldOutBlocks, PartialGrid, PartialKronecker
+from gpytorch_nkn.linalg import (
+    GridLikelihood,
+    HeldOutBlocks,
+    PartialGrid,
+    PartialKronecker,
+    check_counts,
+)
 from gpytorch_nkn.linalg.grid import put_slices, take_slices
 from gpytorch_nkn.models.base_gp import BaseGP
 from gpytorch_nkn.models.common import check_likelihood, make_likelihood
@@ -139,6 +145,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         super().__init__()
         if tolerance is not None and not 0 < tolerance < 1:
             raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
+        check_counts(1, max_iterations=max_iterations)
         self.tolerance, self.max_iterations = tolerance, max_iterations
         self._clear_cache()
         data = check_grid(coordinates, targets, missing)
@@ -360,8 +367,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         Returns:
             Samples ``S x ... x m_1 x ... x m_P``.
         """
-        if num_samples < 1:
-            raise ValueError(f"num_samples must be at least 1, got {num_samples}.")
+        check_counts(1, num_samples=num_samples)
         with torch.no_grad():
             points = self._other_coordinates(coordinates)
             kept = self.kept

@@ -10,7 +10,7 @@ from gpytorch import settings
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gpytorch_nkn.linalg import broadcasts
+from gpytorch_nkn.linalg import broadcasts, check_counts
 from gpytorch_nkn.models.inducing_points import select_inducing_points
 from gpytorch_nkn.models.structure import check_columns, check_scale
 
@@ -37,7 +37,8 @@ class InducingPointGP:
         check_scale(kernel, inputs)
         if isinstance(given, Tensor):
             return _checked_points(given, inputs)
-        return select_inducing_points(inputs, int(given), seed=seed).clone()
+        check_counts(1, inducing_points=given)
+        return select_inducing_points(inputs, given, seed=seed).clone()
 
     def condition_on_observations(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error: an observation changes the distribution of all inducing values."""

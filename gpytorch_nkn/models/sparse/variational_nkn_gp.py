@@ -164,8 +164,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         )
         self.model.train_targets = outcomes.squeeze(-1)  # n or n x t
         targets = self.model.train_targets
-        shape = (*targets.shape, num_latents) if targets.dim() == 1 < num_latents else targets.shape
-        check_support("train_Y", targets, self.likelihood, shape)
+        several = [num_latents] if targets.dim() == 1 < num_latents else []
+        check_support("train_Y", targets, self.likelihood, torch.Size([*targets.shape, *several]))
         # fit_gpytorch_mll looks for custom_fit in the objective's model, which is the inner one
         self.model.custom_fit = self.custom_fit
         # start from N(0, I); the base class would draw from the global random state

@@ -24,6 +24,7 @@ from gpytorch_nkn.kernels import (
     NonStationarySpectralKernel,
 )
 from gpytorch_nkn.kernels.network import kernel_values
+from gpytorch_nkn.linalg import check_counts
 from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP
 from gpytorch_nkn.models.common import reject_loo_cv
 from gpytorch_nkn.models.inducing_points import (
@@ -103,6 +104,7 @@ class SpectralGP(ExactBaseGP):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ) -> None:
+        check_counts(1, inducing_points=inducing_points)
         super().__init__(
             train_X,
             train_Y,

@@ -26,7 +26,7 @@ def fit(model):
         ({"structure": "deep"}, ValueError, "got 'deep'"),
         ({"structure": torch.nn.Linear(2, 2)}, TypeError, "got Linear"),
         ({"structure": RBFKernel(ard_num_dims=3)}, ValueError, "does not fit 2 input columns"),
-        ({"inducing_points": 0}, ValueError, "got 0"),
+        ({"inducing_points": 1.5}, TypeError, r"integer, got 1\.5"),
         ({"inducing_points": torch.rand(4, 3)}, ValueError, r"\('m', 2\), got shape \(4, 3\)"),
         ({"inducing_points": torch.rand(2, 4, 2)}, ValueError, r"got shape \(2, 4, 2\)"),
         (
