@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import cholesky, solve_triangular
 
 from gpytorch_nkn.initialization.periods import finite_vectors
+from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["ChangePoint", "change_points"]
 
@@ -55,9 +56,11 @@ def change_points(x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1) -> lis
         Changes; an empty list for fewer than 9 distinct inputs or constant targets.
 
     Raises:
-        ValueError: ``x`` and ``y`` are not finite vectors of one length.
+        ValueError: ``x`` and ``y`` are not finite vectors of one length, or ``num_candidates`` is
+            below 1.
     """
     x, y = finite_vectors(x, y)
+    check_counts(1, num_candidates=num_candidates)
     times, place = np.unique(x, return_inverse=True)
     values = np.bincount(place, y) / np.bincount(place)
     if times.size > _MAX_POINTS:

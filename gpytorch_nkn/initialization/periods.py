@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gpytorch_nkn.linalg import check_counts
+
 __all__ = ["candidate_periods", "finite_vectors", "periodogram_peaks"]
 
 _OVERSAMPLING = 10  # number of frequencies per resolution element 1 / span
@@ -46,6 +48,7 @@ def periodogram_peaks(
         ValueError: ``x`` and ``y`` are not finite vectors of one length, or ``trend`` is unknown.
     """
     x, y = finite_vectors(x, y)
+    check_counts(1, num_candidates=num_candidates)
     if trend not in ("cubic", "smooth"):
         raise ValueError(f"trend must be 'cubic' or 'smooth', got {trend!r}.")
     if x.size > _MAX_POINTS:  # use a contiguous part, which resolves short periods

@@ -13,6 +13,7 @@ from gpytorch_nkn.plotting.style import (
     DASHES,
     GRAY,
     ORANGE,
+    as_array,
     as_vectors,
     draw_band,
     draw_points,
@@ -58,11 +59,18 @@ def plot_forecast(
         title: Title, above the legend.
 
     Raises:
-        ValueError: Lengths differ, or the training data are empty or not finite.
+        TypeError: An argument holds neither numbers nor dates.
+        ValueError: Lengths differ, ``x`` or the training data are empty or not finite, or a level
+            is not between 0 and 1.
     """
-    x, mean = np.asarray(x), np.asarray(mean)
-    lower, upper = np.atleast_2d(lower), np.atleast_2d(upper)
+    x, mean = as_array("x", x), as_array("mean", mean, finite=False)
+    lower, upper = (
+        np.atleast_2d(as_array(name, ends, ndim=np.ndim(ends), finite=False))
+        for name, ends in (("lower", lower), ("upper", upper))
+    )
     levels = np.ravel(level).tolist()
+    if not all(0 < probability < 1 for probability in levels):
+        raise ValueError(f"level must hold probabilities between 0 and 1, got {level}.")
     train_x, train_y = as_vectors(train_times=train[0], train_values=train[1])
     if x.shape != mean.shape or not (len(levels), *x.shape) == lower.shape == upper.shape:
         raise ValueError(

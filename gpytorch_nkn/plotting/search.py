@@ -133,8 +133,8 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
     Raises:
         ValueError: ``z_scores`` is empty or NaN, or ``num_initial`` exceeds its length.
     """
-    z = np.clip(np.asarray(z_scores, dtype=float), -2 * _MOST, 2 * _MOST)  # some are infinite
-    (z,) = as_vectors(z_scores=z)
+    z = as_array("z_scores", z_scores, finite=False)  # some are infinite
+    (z,) = as_vectors(z_scores=np.clip(z, -2 * _MOST, 2 * _MOST))
     check_progress(z, True, None, num_initial, None)
     numbers = np.arange(1, z.size + 1)
     ends = np.array([0.5, z.size + 0.5])

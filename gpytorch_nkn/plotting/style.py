@@ -45,8 +45,10 @@ _NAMES, _LETTER = 12, 8.0  # largest number of category names, and width of a le
 _FEW_POINTS = 250  # largest number of distinguishable markers
 
 
-def as_array(name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = ()) -> np.ndarray:
-    """Convert an array, a tensor or a list to an array of finite numbers or of dates.
+def as_array(
+    name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = (), finite: bool = True
+) -> np.ndarray:
+    """Convert an array, a tensor or a list to an array of numbers or of dates, by default finite.
 
     An empty ``shape`` permits any shape with ``ndim`` dimensions.
     """
@@ -61,7 +63,7 @@ def as_array(name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = 
         what = "a vector" if ndim == 1 else f"an array of {ndim} dimensions"
         raise ValueError(f"{name} must be {what} with at least one entry, got shape {array.shape}.")
     bad = np.isnat(array) if array.dtype.kind == "M" else ~np.isfinite(array)
-    if bad.any():
+    if finite and bad.any():
         raise ValueError(f"{name} must be finite, got {int(bad.sum())} values that are not.")
     return array if array.dtype.kind in "fM" else array.astype(float)
 

@@ -106,7 +106,6 @@ WITHOUT_ARRAYS = {
     fit.fit_in_stages,
     initialization.initialize_grid_kernels,
     initialization.initialize_model,
-    initialization.rescale_kernel,
     interpretation.decompose,
     interpretation.effects,
     interpretation.report,

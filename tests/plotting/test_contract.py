@@ -199,6 +199,7 @@ FAULTS = [
     ("plot_effects", (first_effect(mean=np.zeros(3)),), {}, r"mean \(3,\)"),
     ("plot_effects", (second_effect(mean=np.zeros((3, 4))),), {}, r"\(4, 3\), got \(3, 4\)"),
     ("plot_effects", (second_effect(grid=(X, [1.0])),), {}, "at least two .* of 30 and 1"),
+    ("plot_forecast", (), {"level": 95}, "between 0 and 1, got 95"),
     ("plot_forecast", (X, X, X[:2], X), {}, r"shapes \(30,\), \(30,\), \(1, 2\) and \(1, 30\)"),
     ("plot_inpainting", (MOVIE,), {}, r"H x W x 3 is needed, got shape \(5, 12, 16\)"),
     ("plot_inpainting", (filled(std=X),), {}, r"std must have the shape \(12, 16\), got \(30,\)"),
@@ -223,6 +224,7 @@ def test_faults_are_named(make_axes, name, changed, options, match):
     [
         ("plot_inpainting", filled(missing=1.0 * HOLES), "must hold booleans, got float64"),
         ("plot_network", ScaleKernel(RBFKernel()), "NeuralKernelNetwork, got RBFKernel"),
+        ("plot_forecast", ["a", "b"], "x must hold real numbers or dates"),
     ],
 )
 def test_arguments_of_a_wrong_type_are_named(make_axes, name, changed, match):

@@ -163,7 +163,6 @@ def effects(
     """
     check_counts(1, max_effects=max_effects)
     check_counts(2, samples=samples)
-    check_counts(0, seed=seed)
     _check_model(model)
     units, code = class_units(model, label)
     if units is not None:
@@ -207,6 +206,7 @@ def effects_of(
     seed: int = 0,
 ) -> Effects:
     """Effects on predictions with training inputs ``N x D`` in the user's units."""
+    check_counts(0, seed=seed)
     rng = np.random.default_rng(seed)
     rows = draw_rows(inputs, _ROWS, rng)
     first, total, variance = _indices(average, inputs, samples, rng)
@@ -241,7 +241,7 @@ def _indices(
         values.append(average.within_tasks(x.T))
         return values[-1]
 
-    number = 1 << (samples - 1).bit_length()
+    number = 1 << (int(samples) - 1).bit_length()
     dists = [Empirical(column) for column in inputs.T]
     first = total = np.ones(1)
     if dim > 1:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpytorch_nkn import plotting
 from gpytorch_nkn._devices import normal
-from gpytorch_nkn.fit import progress_bar, warn_of_size
+from gpytorch_nkn.fit import check_counts, progress_bar, warn_of_size
 from gpytorch_nkn.interpretation.checks import held_out
 from gpytorch_nkn.interpretation.components import (
     ComponentCurve,
@@ -249,6 +249,7 @@ def report(
                 "out."
             )
         return report_on_class(model, of_class.named(columns), code, title, _EFFECTS, seed)
+    check_counts(0, seed=seed)
     gp = fitted_gp(model)
     check_one_output(gp, "report")
     number, dim = gp.inputs.shape

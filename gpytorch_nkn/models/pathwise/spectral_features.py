@@ -23,6 +23,7 @@ from gpytorch_nkn.kernels import (
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.kernels.measures import Draws, Measure, RandomFeatures, allocated, flat, uniforms
 from gpytorch_nkn.layers import Operation, operation_of
+from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["SpectralFeatureMap", "spectral_features"]
 
@@ -122,6 +123,7 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
     References: Rahimi and Recht (2007), Random Features for Large-Scale Kernel Machines; Wilson et
     al. (2020), Efficiently Sampling Functions from Gaussian Process Posteriors.
     """
+    check_counts(1, num_inputs=num_inputs)
     if num_outputs < 2 or num_outputs % 2:
         raise UnsupportedError(f"num_outputs must be even and positive, got {num_outputs}.")
     num_columns = num_inputs if kernel.active_dims is None else len(kernel.active_dims)
