@@ -157,7 +157,7 @@ class BaseGP:
     def _check_points(
         self: Any, X: Tensor, added: bool = False, width: int | None = None
     ) -> Tensor:
-        """Check points for prediction (or ``added`` data), and convert integers to floats.
+        """Check points for prediction (or ``added`` data), and convert them to the model's dtype.
 
         ``width`` is the number of columns of transformed points; ``None`` for other points.
 
@@ -174,7 +174,7 @@ class BaseGP:
             expected = columns[0] if columns else "d"
             raise ValueError(f"X must be ... x q x {expected}, got shape {tuple(X.shape)}.")
         check_finite(X=X)
-        return X if X.is_floating_point() else X.to(next(self.parameters()).dtype)
+        return X.to(next(self.parameters()).dtype)
 
     def _are_appended(self: Any, X: Tensor) -> bool:
         """Whether the input transform appends missing columns (``AppendFeatures``)."""

@@ -609,8 +609,9 @@ def check_dtypes(case: Case):
     assert {value.dtype for value in floating} == {torch.float64}
     double = case.model()
     whole = torch.arange(2 * case.columns).view(2, -1)
-    integers, numbers = (moments(copy.deepcopy(double), x) for x in (whole, whole.double()))
-    torch.testing.assert_close(integers, numbers)
+    dtypes = torch.long, torch.float32, torch.float64
+    integers, *numbers = (moments(copy.deepcopy(double), whole.to(dtype)) for dtype in dtypes)
+    torch.testing.assert_close([integers, integers], numbers)
     exact = moments(copy.deepcopy(double), points)
     moments(double, points)
     kept = getattr(double, "prediction_strategy", None)

@@ -567,7 +567,8 @@ class StructureEnsembleGP(ExactBaseGP):
         (train,), (test,) = train_inputs, test_inputs
         members, one = self.covar_module.members, train[..., :1, :, :]
         few = test.size(-2) <= FEW_POINTS
-        if few and test.size(-3) == 1 and torch.equal(train, one.expand_as(train)):
+        few = few and test.shape[-3:-2] in ((), (1,))
+        if few and torch.equal(train, one.expand_as(train)):
             train = one
             first = getattr(self.prediction_strategy, "first", None)
             members = members if first is None else members[first]

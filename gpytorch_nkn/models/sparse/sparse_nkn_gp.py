@@ -179,7 +179,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
     def _checked(self, chunks: Iterable[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...]]:
         names = ("targets", "variances")[: 1 + len(self.collapsed().known_noise())]
         for number, (x, *own) in enumerate(chunks):
-            self._check_points(x, width=self.inducing_points.size(-1))
+            x = self._check_points(x, width=self.inducing_points.size(-1))
             shapes = [tuple(one.shape) for one in own]
             if shapes != [tuple(x.shape[:-1])] * len(names):
                 raise ValueError(
