@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -59,13 +58,12 @@ class TableEstimator(NetworkEstimator, Protocol):
 
 @runtime_checkable
 class ClassEstimator(TableEstimator, Protocol):
-    """A classifier with Gaussian processes of its classes in ``results_``."""
+    """A classifier with Gaussian processes of its classes for each member."""
 
     classes_: np.ndarray
     model_: Any
-    members_: list[tuple[str, int]]
     weights_: np.ndarray
-    results_: Mapping[str, Any]
+    processes: list[ExactGP]
     x_offset_: np.ndarray
     x_scale_: np.ndarray
 

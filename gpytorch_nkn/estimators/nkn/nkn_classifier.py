@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from gpytorch.models import ExactGP
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtri, softmax
@@ -22,7 +23,15 @@ from gpytorch_nkn.averaging import share_weights, stacking_weights
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.ensemble import release_some
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
-from gpytorch_nkn.estimators.nkn.table_models import ClassGP, named_structures, train_structures
+from gpytorch_nkn.estimators.nkn.table_models import (
+    ClassGP,
+    LatentGP,
+    by_class,
+    labelled,
+    labelled_model,
+    named_structures,
+    train_structures,
+)
 from gpytorch_nkn.estimators.table_input import encode_classes
 from gpytorch_nkn.fit import FitResult, Recipe, Session, warn_of_size
 
@@ -30,6 +39,8 @@ __all__ = ["NKNClassifier"]
 
 _MAX_ROWS = 4000  # largest number of rows that predictions are conditioned on
 _TRAINING_WORK = 3e9  # classes times the cube of the rows of the training
+_LABELLED_WORK = 1.5e9  # the same for models of the labels; two classes have one process
+_LABELLED = ", labels"  # suffix of the names of models of the labels
 _LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
 _LEAST = 1e-9  # least probability of a class
 _DRAWS = 64  # quasi-random latent values for the variance of a probability
@@ -45,14 +56,16 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     Both are fitted to held-out rows. No option needs tuning.
 
     Each class has a Gaussian process of the logarithm of a gamma variable; normalised, the gamma
-    variables are probabilities with a Dirichlet distribution. The processes share the kernel. The
-    cost is cubic in the number of rows for each class. Networks learn from a random subset of many
-    rows (1,400 rows of two classes, 650 of ten). Predictions use at most 4,000 rows, with a
-    warning.
+    variables are probabilities with a Dirichlet distribution. The processes share the kernel. Where
+    it takes little time (two classes, or few rows), each network is also trained with a Bernoulli
+    likelihood of each class against the others, which is better for noisy labels and sums over
+    columns. The cost is cubic in the number of rows for each class. Networks learn from a random
+    subset of many rows (1,100 rows of two classes, 650 of ten). Predictions use at most 4,000 rows,
+    with a warning.
 
     Args:
-        structure: The networks, as in :class:`.NKNRegressor`; ``"auto"`` omits ``"rbf"`` and
-            ``"matern"``.
+        structure: The networks, as in :class:`.NKNRegressor`; ``"auto"`` has ``"isotropic"``
+            in place of ``"rbf"`` and ``"matern"``.
         restarts: Starts of every network.
         class_weight: Factors of the class probabilities by label, or ``"balanced"`` for the inverse
             class frequencies: predictions are for a population with these class frequencies.
@@ -137,9 +150,11 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         learned = _stratified(labels, int((_TRAINING_WORK / len(marks)) ** (1 / 3)), seed)
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
             x, y = self._tensor(rows), self._tensor(marks)
+            is_cheap = len(labelled(y)) * len(learned) ** 3 <= _LABELLED_WORK
             named = named_structures(structures, len(learned), x.size(-1))
             if list(structures) == ["auto"]:
-                named = {name: one for name, one in named.items() if name not in ("rbf", "matern")}
+                isotropic = dict.fromkeys(("rbf", "matern"), "isotropic")
+                named = {isotropic.get(name, name): isotropic.get(name, name) for name in named}
             results = train_structures(
                 named,
                 x[learned],
@@ -149,10 +164,12 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 cat_dims=cat_dims,
                 **self._training,
                 make_model=ClassGP,
+                others={_LABELLED: labelled_model} if is_cheap else {},
             )
-        self._mix(results, labels[learned], np.bincount(labels))
+        best = self._mix(results, labels[learned], np.bincount(labels))
         for predictor in self._predictors:
             predictor.condition(x, y)
+        self.model_ = best.model
         self.results_ = results
         return self
 
@@ -169,22 +186,29 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
 
     def _mix(
         self, results: Mapping[str, FitResult], labels: np.ndarray, counts: np.ndarray
-    ) -> None:
+    ) -> _Predictor:
         """Learn weights of the members and the calibrating power from held-out probabilities.
 
         Args:
             results: Training records by network.
             labels: Codes of the rows that the networks have learned from.
             counts: Number of rows of each class ``K``.
+
+        Returns:
+            The member of the largest weight.
         """
         members, tables = [], []
         honest = all(result.held_out for result in results.values())
         for name, result in results.items():
             table = np.full((len(counts), len(labels)), np.nan)
             for held in result.held_out.values():  # each start held out other rows
-                noise = result.model.likelihood.noise.mean(-1, keepdim=True)
-                latent = _probabilities(held.mean, held.variance - noise)
-                table[:, held.rows.cpu().numpy()] = latent
+                model, moments = result.model, (held.mean, held.variance)
+                if isinstance(model, ClassGP):
+                    noise = model.likelihood.noise.mean(-1, keepdim=True)
+                    moments = held.mean, held.variance - noise
+                elif len(counts) == 2:
+                    moments = torch.cat([-held.mean, held.mean]), held.variance
+                table[:, held.rows.cpu().numpy()] = _probabilities(*moments)
             for number, member in result.members.items():
                 predictor = _Predictor(member)
                 own = table if honest else predictor.leave_one_out()
@@ -213,8 +237,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         self.weights_ = weights[used]
         self._predictors = [members[index][2] for index in used]
         self._powers = [powers[index] for index in used]
-        best = int(weights[:-1].argmax())
-        self.model_ = members[best][2].model
+        return members[int(weights[:-1].argmax())][2]
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities of the classes.
@@ -236,6 +259,11 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     def class_probabilities(self, rows: np.ndarray) -> np.ndarray:
         """Probabilities ``K x M`` of the classes at standardised rows ``M x d`` without gaps."""
         return self._weighted(self._mixed(self._tensor(rows)))
+
+    @property
+    def processes(self) -> list[ExactGP]:
+        """Gaussian processes of the classes, for each member."""
+        return [one.model for one in self._predictors]
 
     def linearised(self, rows: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
         r"""Linear approximation of the probability of a class for each member.
@@ -306,14 +334,25 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
 class _Predictor:
     """Class probabilities of a trained model, from a process for each class."""
 
-    def __init__(self, model: ClassGP):
-        self.model = model
-        self._classes = [ConditionedGP(one) for one in model.by_class()]
+    def __init__(self, trained: Any):
+        self._trained = trained
+        self._prepare()
+
+    def _prepare(self) -> None:
+        trained = self._trained.eval()
+        self.model: ClassGP | LatentGP = trained
+        if not isinstance(trained, ClassGP):
+            self.model = LatentGP.of_classes(trained)
+        self._classes = [ConditionedGP(one) for one in by_class(self.model)]
 
     def condition(self, x: Tensor, y: Tensor) -> None:
         """Condition on rows ``N x d`` and targets ``K x N``."""
-        self.model.train().set_train_data(x, y, strict=False)
-        self._classes = [ConditionedGP(one) for one in self.model.eval().by_class()]
+        if not isinstance(self._trained, ClassGP):
+            labels, y = y.argmax(0).cpu().numpy(), labelled(y)
+            rows = _stratified(labels, int(_MAX_ROWS / len(y) ** (1 / 3)), 0)
+            x, y = x[rows], y[:, rows]
+        self._trained.train().set_train_data(x, y, strict=False)
+        self._prepare()
 
     def leave_one_out(self) -> np.ndarray:
         """Leave-one-out probabilities ``K x N`` of the rows."""

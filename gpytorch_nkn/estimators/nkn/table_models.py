@@ -13,6 +13,7 @@ from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import (
+    BernoulliLikelihood,
     FixedNoiseGaussianLikelihood,
     GaussianLikelihood,
     Likelihood,
@@ -34,7 +35,10 @@ __all__ = [
     "LatentGP",
     "TableGP",
     "add_prior",
+    "by_class",
     "check_structures",
+    "labelled",
+    "labelled_model",
     "named_structures",
     "robust_model",
     "train_structures",
@@ -116,6 +120,8 @@ class LatentGP(_Process):
         observations: Likelihood of observations given the latent values.
     """
 
+    likelihood: FixedNoiseGaussianLikelihood
+
     def __init__(
         self,
         x: Tensor,
@@ -125,7 +131,8 @@ class LatentGP(_Process):
         kernel: Kernel,
         observations: Likelihood | None = None,
     ):
-        super().__init__(x, y, FixedNoiseGaussianLikelihood(noise), mean, kernel)
+        likelihood = FixedNoiseGaussianLikelihood(noise, batch_shape=y.shape[:-1])
+        super().__init__(x, y, likelihood, mean, kernel)
         self.observations = observations
         self.eval()
 
@@ -135,6 +142,18 @@ class LatentGP(_Process):
         targets, noise = model.eval().pseudo_targets
         prior = model.mean_module, model.covar_module
         return cls(model.train_inputs[0], targets, noise, *prior, model.likelihood)
+
+    @classmethod
+    def of_classes(cls, model: Any) -> LatentGP:
+        """Exact GPs of the classes, with the posterior of a :func:`labelled_model`."""
+        one = cls.of(model)
+        if len(one.train_targets) > 1:
+            return one
+        parts = one.train_targets, one.mean_module.constant.detach()
+        y, constant = (torch.cat([-part, part]) for part in parts)
+        mean = ConstantMean(batch_shape=y.shape[:1]).to(y).initialize(constant=constant)
+        noise = one.likelihood.noise.expand(2, -1)
+        return cls(one.train_inputs[0], y, noise, mean, one.covar_module)
 
 
 class ClassGP(_Process):
@@ -174,14 +193,33 @@ class ClassGP(_Process):
         if targets is not None:
             self.likelihood.noise_covar.noise = _class_noise(targets)
 
-    def by_class(self) -> list[LatentGP]:
-        """A process for each class."""
-        found = []
-        parts = self.train_targets, self.likelihood.noise, self.mean_module.constant.detach()
-        for y, noise, constant in zip(*parts, strict=True):
-            mean = ConstantMean().to(y).initialize(constant=constant)
-            found.append(LatentGP(self.train_inputs[0], y, noise, mean, self.covar_module))
-        return found
+
+def labelled_model(x: Tensor, y: Tensor, kernel: Kernel) -> Any:
+    """Make Bernoulli GPs of each class against the others, from the targets of a ``ClassGP``.
+
+    They share the kernel. Two classes need one process, of the second class.
+    """
+    from gpytorch_nkn.models import LaplaceGP
+
+    y = labelled(y)
+    levels = torch.special.ndtri(y.mean(-1))
+    mean = ConstantMean(batch_shape=levels.shape).to(y).initialize(constant=levels)
+    return LaplaceGP(x, y, BernoulliLikelihood(), mean.requires_grad_(False), kernel)
+
+
+def labelled(y: Tensor) -> Tensor:
+    """Targets of a :func:`labelled_model`, from the targets ``K x N`` of a ``ClassGP``."""
+    return (y[1:] if len(y) == 2 else y).gt(0).to(y)
+
+
+def by_class(model: ClassGP | LatentGP) -> list[LatentGP]:
+    """A process for each class."""
+    found = []
+    parts = model.train_targets, model.likelihood.noise, model.mean_module.constant.detach()
+    for y, noise, constant in zip(*parts, strict=True):
+        mean = ConstantMean().to(y).initialize(constant=constant)
+        found.append(LatentGP(model.train_inputs[0], y, noise, mean, model.covar_module))
+    return found
 
 
 def _class_noise(y: Tensor) -> Tensor:
@@ -247,12 +285,14 @@ def train_structures(
     budget: float | None,
     seed: int,
     cat_dims: Sequence[int] = (),
-    make_model: Callable[[Tensor, Tensor, Kernel], ExactGP] = TableGP,
+    make_model: Callable[[Tensor, Tensor, Kernel], Any] = TableGP,
+    others: Mapping[str, Callable[[Tensor, Tensor, Kernel], Any]] | None = None,
     **options: Any,
 ) -> dict[str, FitResult]:
     """Train a model of each structure on rows ``N x D``; ``options`` are of ``fit_in_stages``.
 
-    Columns ``cat_dims`` are codes of categories; a given kernel receives them, too.
+    Columns ``cat_dims`` are codes of categories; a given kernel receives them, too. Other models of
+    each structure have a suffix of its name.
 
     Returns:
         Training records by name, without structures that failed or had no time left.
@@ -262,14 +302,17 @@ def train_structures(
         RuntimeError: All of them failed.
         KeyboardInterrupt: Ctrl-C came before the first step.
     """
-    kernels = {name: _make_kernel(structure, inputs, cat_dims) for name, structure in named.items()}
+    models = {
+        name + suffix: make(inputs, targets, _make_kernel(structure, inputs, cat_dims)).to(inputs)
+        for suffix, make in {"": make_model, **(others or {})}.items()
+        for name, structure in named.items()
+    }
 
     def train(_: None, name: str, seconds: float | None) -> FitResult:
-        model = make_model(inputs, targets, kernels[name]).to(inputs)
-        return fit_in_stages(model, budget=seconds, seed=seed, **options)
+        return fit_in_stages(models[name], budget=seconds, seed=seed, **options)
 
     session = Session(budget=budget, seed=seed, progress=False)
-    trained = train_candidates(train, list(named), session)
+    trained = train_candidates(train, list(models), session)
     failures = [f"{one.key}: {one.status}" for one in trained if one.candidate is None]
     if len(failures) == len(trained):
         raise RuntimeError(f"No network could be trained ({'; '.join(failures)}).")

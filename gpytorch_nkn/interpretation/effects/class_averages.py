@@ -30,8 +30,7 @@ class ClassAverages(Averages):
 
     def __init__(self, estimator: ClassEstimator, code: int):
         self._estimator, self._code = estimator, code
-        models = [estimator.results_[name].members[start] for name, start in estimator.members_]
-        self._processes = [fitted_gp(model) for model in models]
+        self._processes = [fitted_gp(model) for model in estimator.processes]
 
     def mean(self, x: np.ndarray) -> np.ndarray:
         """Predicted probability ``...`` at inputs ``... x D``."""

@@ -23,7 +23,7 @@ def drawn(n, seed=0):
 
 
 def test_probabilities_are_near_the_true_ones():
-    X, y, _ = drawn(150)
+    X, y, _ = drawn(300)
     new, _, truth = drawn(300, seed=1)
     model = NKNClassifier("tabular", **OPTIONS).fit(X, y)
     found = model.predict_proba(new)
@@ -38,7 +38,8 @@ def test_probabilities_are_near_the_true_ones():
 def test_posterior_is_that_of_the_paper_written_out():
     X, y, _ = drawn(30)
     model = NKNClassifier("rbf", **OPTIONS).fit(X, y)
-    gp, predictor = model.model_, model._predictors[int(model.weights_.argmax())]
+    predictor = model._predictors[0]
+    gp = predictor.model
     x = gp.train_inputs[0]
     new = x[:4] + 0.1
     with torch.no_grad():
@@ -67,6 +68,21 @@ def test_held_out_probabilities_match_models_without_the_row():
     predictor.condition(x[rest], targets[:, rest])
     again = module._probabilities(*predictor.latent(x[5:6]))[:, 0]
     np.testing.assert_allclose(again, found, rtol=1e-8)
+
+
+@pytest.mark.parametrize("classes", ["abc", "ab"])
+def test_processes_of_labels_have_the_posterior_of_laplace(classes):
+    X, y, _ = drawn(40)
+    model = NKNClassifier("rbf", **OPTIONS).fit(X, np.where(np.isin(y, [*classes]), y, "a"))
+    predictor = model._predictors[1]
+    laplace, new = predictor._trained, predictor.model.train_inputs[0][:4] + 0.1
+    with torch.no_grad():
+        expected = laplace(new)
+    for found, other in zip(predictor.latent(new), (expected.mean, expected.variance), strict=True):
+        np.testing.assert_allclose(found[-len(other) :], other, rtol=1e-5)
+    labels = [model.classes_ == label for label in y[y != "c"]]
+    first = laplace.train_targets.T[y != "c"]
+    np.testing.assert_array_equal(first, np.array(labels)[:, -first.size(1) :])
 
 
 def test_class_weights_change_the_frequencies_of_the_population():
@@ -136,7 +152,7 @@ def test_wrong_weights_are_named(weights, message):
 def test_without_a_useful_network_every_row_has_the_class_frequencies():
     X, y, _ = drawn(40)
     model = NKNClassifier("rbf", **OPTIONS).fit(X, y)
-    model.weights_, model.members_, model._predictors, model._powers = np.zeros(0), [], [], []
+    model.weights_, model._predictors, model._powers = np.zeros(0), [], []
     found = model.predict_proba(X)
     assert found.shape == (40, 3) and np.ptp(found, axis=0).max() == 0
     np.testing.assert_allclose(model.linearised(X, 1)[1], np.zeros((0, 3, 1)))

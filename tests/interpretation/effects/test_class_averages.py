@@ -6,6 +6,7 @@ import torch
 from sklearn.inspection import partial_dependence
 
 from gpytorch_nkn.estimators import NKNClassifier, NKNRegressor
+from gpytorch_nkn.estimators.nkn.table_models import by_class
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import decompose, effects, expand, report
 from gpytorch_nkn.interpretation.effects.class_averages import ClassAverages
@@ -51,8 +52,8 @@ def test_effects_are_the_partial_dependence_of_predict_proba(model):
 
 def test_standard_deviations_match_drawn_latent_values(model):
     gp, member = model.model_, int(model.weights_.argmax())
-    known = model._predictors, model.weights_, model._powers, model.members_
-    model._predictors, model.members_ = [known[0][member]], [known[3][member]]
+    known = model._predictors, model.weights_, model._powers
+    model._predictors = [known[0][member]]
     model.weights_, model._powers = known[1][[member]], [known[2][member]]
     X = model.x_offset_ + model.x_scale_ * gp.train_inputs[0].numpy()
     points = np.stack([np.column_stack([np.full(len(X), v), X[:, 1]]) for v in (-2, 0, 0.5, 2)])
@@ -62,7 +63,7 @@ def test_standard_deviations_match_drawn_latent_values(model):
     generator, drawn, number = torch.Generator().manual_seed(0), [], len(model.classes_)
     noises = torch.randn(number, len(x), 1000, generator=generator, dtype=x.dtype)
     noises = (noises - noises.mean(0)) * (number / (number - 1)) ** 0.5  # one label for each row
-    for process, noise in zip(gp.by_class(), noises, strict=True):
+    for process, noise in zip(by_class(gp), noises, strict=True):
         with torch.no_grad():
             normal = process(x)
             root = torch.linalg.cholesky(normal.covariance_matrix + 1e-8 * torch.eye(len(x)))
@@ -73,7 +74,7 @@ def test_standard_deviations_match_drawn_latent_values(model):
     mixed = mixed * model._class_factors[:, None, None]
     averages = (mixed / mixed.sum(0))[1].reshape(5, len(X), -1).mean(1)
     expected = (averages[:-1] - averages[-1]).std(1)
-    model._predictors, model.weights_, model._powers, model.members_ = known
+    model._predictors, model.weights_, model._powers = known
     np.testing.assert_allclose(std, expected, rtol=0.4)
     np.testing.assert_allclose(std.mean(), expected.mean(), rtol=0.2)
 
