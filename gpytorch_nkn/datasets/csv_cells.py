@@ -15,6 +15,7 @@ __all__ = [
     "drop_advice",
     "find_sentinels",
     "is_missing",
+    "listed",
     "number_parts",
     "once",
     "quoted",
@@ -45,6 +46,11 @@ def quoted(texts: Iterable[object]) -> str:
     full = list(map(str, texts))
     short = [repr(text if len(text) <= 40 else f"{text[:37]}...") for text in full[:10]]
     return ", ".join(short) + (", ..." if len(full) > 10 else "")
+
+
+def listed(names: Iterable[str]) -> str:
+    """List names in full, so that they can be copied."""
+    return ", ".join(map(repr, names))
 
 
 def counted(count: int, what: str = "row") -> str:
@@ -85,9 +91,9 @@ def number_parts(cells: pd.Series) -> pd.DataFrame:
 
 
 def read_numbers(
-    cells: pd.Series, *, decimal: str | None = None, sep: str = ","
-) -> tuple[np.ndarray, list[str]]:
-    """Convert a column of strings to numbers ``N``; also return notices.
+    cells: pd.Series, notices: list[str], *, decimal: str | None = None, sep: str = ","
+) -> np.ndarray:
+    """Convert a column of strings to numbers ``N``.
 
     A comma before three digits separates thousands if other cells have no comma. It is ambiguous
     if all cells have this form. In files with semicolons, the same holds for points.
@@ -97,10 +103,10 @@ def read_numbers(
     """
     if decimal not in (None, ".", ","):
         raise ValueError(f"decimal must be '.' or ',', got {decimal!r}.")
-    name, unique, notices = cells.name, pd.Series(cells.unique(), dtype=object), list[str]()
+    name, unique = cells.name, pd.Series(cells.unique(), dtype=object)
     plain = unique.mask(unique.str.contains("_", regex=False) | (decimal == ",") | (sep == ";"))
     if np.isfinite(pd.to_numeric(plain, errors="coerce")).all():  # long files without patterns
-        return cells.to_numpy().astype(float), notices
+        return cells.to_numpy().astype(float)
     parts = number_parts(unique)
     digits, mark = parts["digits"], parts["mark"]
     if decimal is None:
@@ -139,33 +145,33 @@ def read_numbers(
         )
     elif mark.any():
         notices.append(f"Values of {name!r} are in {mark[0]}.")
-    return cells.map(dict(zip(unique, values, strict=True))).to_numpy(float), notices
+    return cells.map(dict(zip(unique, values, strict=True))).to_numpy(float)
 
 
-def find_sentinels(values: np.ndarray, name: str) -> list[str]:
-    """Return a notice on sentinel values for missing ones, if there are any.
+def find_sentinels(values: np.ndarray, name: str, notices: list[str]) -> None:
+    """Add a notice on sentinel values for missing ones, if there are any.
 
     A sentinel is a usual code (-99, 9999, ...) or a repeated minimum or maximum. Its distance from
     the other values exceeds their range, or it is the only negative whole number.
     """
-    unique, counts = np.unique(values, return_counts=True)
-    positions = np.unique(np.arange(-50, 50).clip(-unique.size, unique.size - 1) % unique.size)
-    value, count = unique[positions], counts[positions]  # at both ends of the range
-    codes = pd.Series([f"{number:.12g}" for number in value], dtype=object)
-    suspect = codes.str.fullmatch(_CODE) | np.isin(value, unique[[0, -1]])
-    suspect &= (count > 1) | codes.str.fullmatch(r"-?99+(\.9+)?")
-    others = np.delete(unique, positions[suspect])
-    if others.size < 2:
-        return []
+    counts = pd.Series(values).value_counts().sort_index()
+    rank = np.arange(len(counts))
+    ends = counts[(rank < 50) | (rank >= len(counts) - 50)]
+    value, code = ends.index.to_numpy(), pd.Series([f"{v:.12g}" for v in ends.index], dtype=object)
+    suspect = code.str.fullmatch(_CODE) | np.isin(value, counts.index[[0, -1]])
+    suspect &= (ends.to_numpy() > 1) | code.str.fullmatch(r"-?99+(\.9+)?")
+    others = counts.index.drop(value[suspect])
+    if len(others) < 2:
+        return
     low, high = others[[0, -1]]
     is_far = np.maximum(low - value, value - high) > high - low
     is_only_negative = (low >= 0) & (value < 0) & (value == np.round(value))
-    codes = codes[suspect & (is_far | is_only_negative)]
-    if codes.empty or 2 * count[codes.index].sum() >= values.size:
-        return []
-    found = [f"{counted(count[i])} with {code}" for i, code in codes.items()]
-    options = " ".join(f"--na-values={code}" for code in codes)
-    return [
-        f"{name!r} has {', '.join(found)}, far from all other values; if this stands for missing "
-        f"values, set na_values={codes.tolist()} ({options})."
-    ]
+    found = ends[(suspect & (is_far | is_only_negative)).to_numpy()]
+    if len(found) and 2 * found.sum() < values.size:
+        codes = [f"{value:.12g}" for value in found.index]
+        rows = ", ".join(f"{counted(n)} with {c}" for n, c in zip(found, codes, strict=True))
+        options = " ".join(f"--na-values={code}" for code in codes)
+        notices.append(
+            f"{name!r} has {rows}, far from all other values; if this stands for missing values, "
+            f"set na_values={codes} ({options})."
+        )

@@ -80,32 +80,34 @@ def read_time_series(
         raise ImportError(
             f"Series from files need pandas: pip install 'gpytorch_nkn[estimators]' ({error})."
         ) from error
-    path, where = Path(path), where or {}
+    path, where, notices = Path(path), where or {}, list[str]()
     times = [time] if isinstance(time, str) else list(time or ())
     layout = (na_values, sep, encoding, header, skiprows)
-    frame, found_sep, notices = csv_table.read_table(path, where, *layout)
-    part, (frame, more_notices) = None, csv_columns.with_months(frame)
-    notices += more_notices
+    frame, found_sep = csv_table.read_table(path, where, *layout, notices)
+    part = None
     if target is None:
-        frame, part, more_notices = csv_columns.melted(frame, [*times, *covariates])
-        notices += more_notices
+        frame, part = csv_columns.melted(frame, [*times, *covariates], notices)
     if part is not None:
         times, target = [*times, *[part] * bool(times)], frame.columns[-1]
     if frame.shape[1] == 1 and not times:
         times = [_ROWS]
     if times == [_ROWS] and _ROWS not in frame:
-        frame, notice = csv_columns.with_rows(frame, _ROWS)
-        notices.append(notice)
-    frame = frame.astype(object)  # strings of Python, also in pandas 3
+        falling, numbers = csv_times.falling_dates(frame), np.arange(len(frame)).astype(str)
+        frame[_ROWS] = (numbers[::-1] if falling else numbers).astype(object)
+        order = (
+            f"last to the first row, as {falling!r} falls" if falling else "first to the last row"
+        )
+        notices.append(f"Rows are counted from the {order}.")
     csv_table.check_columns(frame, time=times, target=[target or ""], covariates=covariates)
-    columns = csv_columns.find_times(frame, times, target)
-    if part == "day" and part not in columns:
+    columns = csv_columns.Columns(frame)
+    parts = columns.times(times, target)
+    if part == "day" and part not in parts:
         raise ValueError(
             "Columns look like days of a month, and none holds the month and the year: write these "
             "into one column such as 2001-09, or name a column by target (--target)."
         )
-    times = list(columns.values())
-    target = target or csv_columns.find_target(frame, [*times, *covariates])
+    times = list(parts.values())
+    target = target or columns.target([*times, *covariates])
     taken = [*times, target, *covariates]
     if len(set(taken)) < len(taken):
         raise ValueError(
@@ -114,7 +116,7 @@ def read_time_series(
     if future is not None:
         if not covariates:
             raise ValueError("future needs covariates: name them (--covariates), too.")
-        more = csv_table.read_table(Path(future), {}, *layout)[0]
+        more = csv_table.read_table(Path(future), {}, *layout, [])[0]
         csv_table.check_columns(more, future=[*times, *covariates])
         for name in where.keys() & set(more):
             more = more[more[name] == where[name]]
@@ -135,18 +137,19 @@ def read_time_series(
         notices.append(f"{counted(len(lost))} without a time dropped ({text}).")
     is_future = bool(covariates) and (frame[[*covariates]] != "").all(axis=1)
     frame = frame[~untimed & (known | is_future)]
-    cells, time_notices = csv_columns.joined(frame, columns)
+    if len(times) > 1 and time is None:
+        notices.append(f"Times are read from the columns {quoted(times)}.")
+    cells = csv_columns.joined(frame, parts, notices)
     is_kept = ~cells.isin([*na_values])  # of several columns, such as 2001-02-30
     frame, cells = frame[is_kept], cells[is_kept]
     known = (frame[target] != "").to_numpy()
-    if len(times) > 1 and time is None:
-        time_notices.insert(0, f"Times are read from the columns {quoted(times)}.")
-    x, zone, x_notices = csv_times.read_times(
-        cells, dayfirst=dayfirst, date_format=date_format, decimal=decimal
+    x, zone = csv_times.read_times(
+        cells, notices, dayfirst=dayfirst, date_format=date_format, decimal=decimal
     )
     read_numbers = partial(csv_cells.read_numbers, decimal=decimal, sep=found_sep)
     y = np.full(len(x), np.nan)
-    y[known], y_notices = read_numbers(frame[target][known])
+    y[known] = read_numbers(frame[target][known], notices)
+    csv_cells.find_sentinels(y[known], target, notices)
     beside = pd.DataFrame(index=range(len(x)))
     for column in covariates:
         empty = frame[column] == ""
@@ -155,28 +158,28 @@ def read_time_series(
                 f"Line {empty.idxmax()}: the covariate {column!r} has no value; fill it in, or "
                 "leave the column out of covariates (--covariates)."
             )
-        beside[column] = read_numbers(frame[column])[0]
+        beside[column] = read_numbers(frame[column], [])
     order = np.argsort(x, kind="stable")
     now, ahead = order[known[order]], order[~known[order]]
     ahead = ahead[x[ahead] > x[now[-1]]]
     if missing > len(ahead):
         rows = counted(missing - len(ahead))
         notices.append(f"{rows} without a value of {target!r} dropped.")
-    notices += [*y_notices, *csv_cells.find_sentinels(y[now], target), *time_notices, *x_notices]
     if (np.diff(now) < 0).any():
         notices.append("Rows are sorted by time.")
     if repeated := len(now) - np.unique(x[now]).size:
         csv_columns.check_one_series(frame[known], x[known], times, target, named=time is not None)
         notices.append(f"{counted(repeated)} at the time of an earlier row; all rows are used.")
+    columns.unused(frame[known], taken, notices)
     return TimeSeries(
         name=Path(path.name.removesuffix(".gz").removesuffix(".zip")).stem,
         x=x[now],
         y=y[now],
         test=np.zeros(len(now), dtype=bool),
         x_label=str(cells.name) or "time",
-        y_label=target or "value",
+        y_label=target,
         zone=zone,
-        notices=(*notices, *csv_columns.unused(frame[known], taken)),
+        notices=tuple(notices),
         covariates=beside.iloc[now].reset_index(drop=True) if covariates else None,
         future_x=x[ahead] if covariates else None,
         future_covariates=beside.iloc[ahead].reset_index(drop=True) if covariates else None,

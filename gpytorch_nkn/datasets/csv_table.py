@@ -10,13 +10,15 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import product
+from os.path import commonprefix
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from gpytorch_nkn.datasets.csv_cells import counted, is_missing, once, quoted
-from gpytorch_nkn.datasets.csv_columns import TIME_NAMES, with_months
+from gpytorch_nkn.datasets.csv_cells import counted, is_missing, listed, once, quoted
+from gpytorch_nkn.datasets.csv_columns import TIME_NAMES
 from gpytorch_nkn.datasets.csv_times import MONTHS, kinds, main_kind
 
 __all__ = ["check_columns", "read_table"]
@@ -24,6 +26,7 @@ __all__ = ["check_columns", "read_table"]
 _SEPARATORS = ("\t", ";", "|", ",", r"\s+")  # spaces also occur within cells
 _SAMPLE = 1000  # rows that determine the layout of a table
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-", 0x2019: "'"}
+_WORD = r"[^\W\d_]{3,}"
 
 
 def read_table(
@@ -34,8 +37,9 @@ def read_table(
     encoding: str | None,
     header: int | str | None,
     skiprows: int,
-) -> tuple[pd.DataFrame, str, list[str]]:
-    """Read the rows of one table; also return the separator and notices.
+    notices: list[str],
+) -> tuple[pd.DataFrame, str]:
+    """Read the rows of one table; also return the separator.
 
     The index is the line numbers. The header is the longest line in the block above the first row
     of data. Lines without numbers are dropped. Cells without a value are empty strings.
@@ -44,52 +48,11 @@ def read_table(
         OSError: The file cannot be read.
         ValueError: It holds no table with numbers.
     """
-    text, notices = _text(path, encoding)
-    lines = [line.strip(" ") for line in re.split("\r\n|\r|\n", text.translate(_SPACES))]
-    lines[:skiprows] = [""] * min(skiprows, len(lines))
-    is_comment = [line[:1] == "#" and line[:4].lower() != "#n/a" for line in lines]
-    used = [i for i, line in enumerate(lines) if line and not is_comment[i]][:_SAMPLE]
-    if not used:
-        raise ValueError(f"{path} is empty.")
-
-    def usual(sep: str) -> tuple[int, int]:
-        """Return the most frequent number of cells, after the number of lines that have it."""
-        pattern = re.escape(sep) if len(sep) == 1 else sep
-        widths = [len(re.split(pattern, re.sub('"[^"]*"', "", lines[i]))) for i in used]
-        width = max(set(widths), key=lambda width: (widths.count(width), width))
-        return widths.count(width) if width > 1 else 0, width
-
-    sep = {r"\t": "\t"}.get(sep or "", sep)
-    try:
-        sep = sep or max(_SEPARATORS, key=lambda sep: usual(sep)[0] * (0.9 if len(sep) > 1 else 1))
-
-        def count(line: str) -> int:
-            return line.count(sep) + 1 if len(sep) == 1 else len(re.split(sep, line))
-
-        width = usual(sep)[1]
-        first = next((i for i in used if count(lines[i]) == width), used[0])
-        for i in np.flatnonzero(is_comment):  # the header may be a comment
-            text = lines[i].lstrip("# ")
-            is_header = i < first and count(text) == width and re.search(r"\d", lines[first])
-            lines[i] = text if is_header else ""
-        cells = pd.read_csv(
-            io.StringIO("\n".join(lines)),
-            sep=sep,
-            names=range(max(map(count, lines))),
-            skipinitialspace=True,
-            engine="python" if len(sep) > 1 and sep != r"\s+" else "c",
-            dtype=object,  # with Python's regular expressions; pandas 3 would take RE2
-            na_filter=False,
-            skip_blank_lines=False,
-        )
-    except (pd.errors.ParserError, re.error) as error:
-        raise ValueError(f"{path} cannot be split at {sep!r} (sep, --sep): {error}.") from None
-    cells = cells.fillna("").apply(lambda column: once(lambda cells: cells.str.strip(), column))
-    cells.index += 1
-    cells = cells[(cells != "").any(axis=1)]
-    cells, month_notices = with_months(cells, r"\d")
+    text = _text(path, encoding, notices).translate(_SPACES)
+    cells, sep = _split(path, text, {r"\t": "\t"}.get(sep or "", sep), skiprows)
+    cells = _in_english(cells, notices)
     begin, names = _header(path, cells, header)
-    frame, more_notices = _body(path, cells, begin, names, sep)
+    frame = _body(path, cells, begin, names, sep, notices)
     check_columns(frame, where=where)
     for name, value in where.items():
         if not (frame[name] == value).any():
@@ -97,7 +60,7 @@ def read_table(
             raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
         frame = frame[frame[name] == value]
     missing = frame.apply(lambda column: once(partial(is_missing, na_values=na_values), column))
-    return frame.mask(missing, ""), sep, notices + month_notices + more_notices
+    return frame.mask(missing, "").astype(object), sep  # strings of Python, also in pandas 3
 
 
 def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
@@ -105,12 +68,13 @@ def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
     for option, names in named.items():
         for name in filter(None, names):
             if name not in frame:
-                known = ", ".join(map(repr, frame))
-                raise ValueError(f"There is no {option} column {name!r}; the columns are {known}.")
+                raise ValueError(
+                    f"There is no {option} column {name!r}; the columns are {listed(frame)}."
+                )
 
 
-def _text(path: Path, encoding: str | None) -> tuple[str, list[str]]:
-    """Read a text file, also from gzip or zip; also return a notice on its encoding."""
+def _text(path: Path, encoding: str | None, notices: list[str]) -> str:
+    """Read a text file, also from gzip or zip."""
     data = path.read_bytes()
     try:
         if data[:2] == b"\x1f\x8b":
@@ -123,11 +87,98 @@ def _text(path: Path, encoding: str | None) -> tuple[str, list[str]]:
     if data[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0"):
         raise ValueError(f"{path} is no text but a workbook or an archive; save it as CSV first.")
     guess = "utf-16" if b"\0" in data[:4] else "utf-8-sig"
-    notice = "The text is read in {}; another encoding is named by encoding (--encoding)."
     for name in [encoding] if encoding else [guess, "cp1252", "latin-1"]:
         with suppress(UnicodeError, LookupError):
-            return data.decode(name), [notice.format(name)] * (name not in (encoding, guess))
+            text = data.decode(name)
+            if name not in (encoding, guess):
+                notices.append(
+                    f"The text is read in {name}; another encoding is named by encoding "
+                    "(--encoding)."
+                )
+            return text
     raise ValueError(f"{path} is not text in {encoding!r}; leave encoding (--encoding) out.")
+
+
+def _split(path: Path, text: str, sep: str | None, skiprows: int) -> tuple[pd.DataFrame, str]:
+    """Split lines into stripped cells; the index is the line numbers. Also return the separator."""
+    lines = [line.strip(" ") for line in re.split("\r\n|\r|\n", text)]
+    lines[:skiprows] = [""] * min(skiprows, len(lines))
+    is_comment = [line[:1] == "#" and line[:4].lower() != "#n/a" for line in lines]
+    used = [i for i, line in enumerate(lines) if line and not is_comment[i]][:_SAMPLE]
+    if not used:
+        raise ValueError(f"{path} is empty.")
+
+    def count(line: str, sep: str) -> int:
+        return line.count(sep) + 1 if len(sep) == 1 else len(re.split(sep, line))
+
+    def usual(sep: str) -> tuple[int, int]:
+        """Return the most frequent number of cells, after the number of lines that have it."""
+        widths = [count(re.sub('"[^"]*"', "", lines[i]), sep) for i in used]
+        width = max(set(widths), key=lambda width: (widths.count(width), width))
+        return widths.count(width) if width > 1 else 0, width
+
+    try:
+        sep = sep or max(_SEPARATORS, key=lambda sep: usual(sep)[0] * (0.9 if len(sep) > 1 else 1))
+        width = usual(sep)[1]
+        first = next((i for i in used if count(lines[i], sep) == width), used[0])
+        for i in np.flatnonzero(is_comment):  # the header may be a comment
+            text = lines[i].lstrip("# ")
+            is_header = i < first and count(text, sep) == width and re.search(r"\d", lines[first])
+            lines[i] = text if is_header else ""
+        cells = pd.read_csv(
+            io.StringIO("\n".join(lines)),
+            sep=sep,
+            names=range(max(count(line, sep) for line in lines)),
+            skipinitialspace=True,
+            engine="python" if len(sep) > 1 and sep != r"\s+" else "c",
+            dtype=object,  # with Python's regular expressions; pandas 3 would take RE2
+            na_filter=False,
+            skip_blank_lines=False,
+        )
+    except (pd.errors.ParserError, re.error) as error:
+        raise ValueError(f"{path} cannot be split at {sep!r} (sep, --sep): {error}.") from None
+    cells = cells.fillna("").apply(lambda column: once(lambda cells: cells.str.strip(), column))
+    cells.index += 1
+    return cells[(cells != "").any(axis=1)], sep
+
+
+def _in_english(cells: pd.DataFrame, notices: list[str]) -> pd.DataFrame:
+    """Translate names of months in any language, given all twelve in a row or in a column."""
+    lists = [column[column.str.contains(_WORD)].unique() for _, column in cells.items()]
+    lists += [*cells.head(20).to_numpy()] if cells.shape[1] >= 12 else []
+    words = [
+        [word.lower() for text in texts for word in re.findall(_WORD, text)] for texts in lists
+    ]
+    months: dict[str, str] = {}
+    for distinct in words:
+        months |= _months([*dict.fromkeys(distinct)])
+    if not months:
+        return cells
+    notices.append(f"Words are read as months, {next(iter(months))!r} first.")
+
+    def translated(text: str) -> str:
+        if months.keys().isdisjoint(re.findall(_WORD, text.lower())):
+            return text
+        word = r"[^\W\d_]+\.?"  # other words, such as "de", are dropped
+        return re.sub(word, lambda m: months.get(m[0].lower().strip("."), " "), text).strip()
+
+    return cells.apply(lambda column: once(lambda texts: texts.map(translated), column))
+
+
+def _months(words: list[str]) -> dict[str, str]:
+    """Map twelve consecutive words to months, by their order and common beginnings in English.
+
+    Without three words that begin as in English, or if all do, the result is empty.
+    """
+    best, most = dict[str, str](), 0
+    for i, first, step in product(range(len(words) - 11), range(12), (1, -1)):
+        some = words[i : i + 12]
+        found = dict(zip((some[first:] + some[:first])[::step], MONTHS, strict=True))
+        alike = [word for word in some if word[:3] in MONTHS]
+        same = sum(len(commonprefix(pair)) for pair in found.items())
+        if len(alike) >= 3 and same > most and all(found[word] == word[:3] for word in alike):
+            best, most = found, same
+    return best if most < 36 else {}
 
 
 def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[int, pd.DataFrame]:
@@ -141,9 +192,7 @@ def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[i
             f"{path} has no column of numbers, got {quoted(rows.iloc[-1][rows.iloc[-1] != ''])}; "
             "if cells are separated by an unusual character, name it by sep (--sep)."
         )
-    cells = rows[data].head(_SAMPLE)
-    found = once(kinds, pd.Series(cells.to_numpy().ravel())).to_numpy().reshape(cells.shape)
-    found = pd.DataFrame(found, cells.index, cells.columns)
+    found = rows[data].head(_SAMPLE).apply(partial(once, kinds))
     fits = found == main[data]
     filled = fits.sum(axis=1)
     is_data = (fits | found.isin(["missing", "text"])).all(axis=1) & (found[data[0]] != "text")
@@ -164,13 +213,12 @@ def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[i
 
 
 def _body(
-    path: Path, rows: pd.DataFrame, begin: int, names: pd.DataFrame, sep: str
-) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows of data with unique column names, without empty columns, and notices."""
-    data = [column for column in rows if main_kind(rows[column]) != "text"]
+    path: Path, rows: pd.DataFrame, begin: int, names: pd.DataFrame, sep: str, notices: list[str]
+) -> pd.DataFrame:
+    """Return the rows of data with unique column names, without empty columns."""
     valued = np.full(len(rows), rows.shape[1] == 1)
-    for column in data:
-        valued[~valued] = rows.loc[~valued, column].str.contains(r"\d")
+    data = [column for column in rows if main_kind(rows[column]) != "text"]
+    valued |= rows[data].apply(lambda column: column.str.contains(r"\d")).any(axis=1)
     if data[:1] == [0]:  # notes below a wide table: a number alone, or words and numbers
         rest = rows.iloc[:, 1:] != ""
         is_alone = ~rest.any(axis=1)
@@ -178,11 +226,10 @@ def _body(
             is_alone |= rows[0].str.match(r"[^\W\d]")
         valued &= ~(is_alone & (rest.sum(axis=1) < rows.shape[1] // 3))
     valued[:begin] = False
-    body = rows[valued]
+    body, left = rows[valued], rows[~valued].drop(names.index)
     if body.empty:
         raise ValueError(f"{path} has a header and no rows.")
-    notices = []
-    if len(left := rows[~valued].drop(names.index)):
+    if len(left):
         text = quoted([", ".join(filter(None, left.iloc[0]))])
         notices.append(f"{counted(len(left), 'line')} beside the data dropped ({text}).")
     used = (body != "").any()
@@ -191,8 +238,8 @@ def _body(
         years = pd.to_numeric(body.iloc[:, 0], errors="coerce")
         if len(labels) == 13 and years.iloc[0] > 1500 and (years.diff().iloc[1:] == 1).all():
             labels = ["Year", *MONTHS]
-        body = body.loc[:, used].set_axis(labels, axis=1)
-        return body, [*notices, f"No header; the columns are called {quoted(labels)}."]
+        notices.append(f"No header; the columns are called {quoted(labels)}.")
+        return body.loc[:, used].set_axis(labels, axis=1)
     name = names.iloc[0]
     beyond = used[name[name != ""].index[-1] + 1 :]
     if beyond.sum() == 1 and sep != "," and (body[beyond.idxmax()] != "").all():
@@ -210,4 +257,4 @@ def _body(
     counts = list(map(str, range(len(body) + 1)))
     is_index = body.shape[1] > 2 and body.columns[0].lower() in ("", "#", "unnamed: 0")
     is_index = is_index and list(body.iloc[:, 0]) in (counts[:-1], counts[1:])
-    return body.iloc[:, int(is_index) :], notices
+    return body.iloc[:, int(is_index) :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import lru_cache
 
 import numpy as np
@@ -10,7 +11,15 @@ import pandas as pd
 
 from gpytorch_nkn.datasets.csv_cells import MISSING, drop_advice, number_parts, read_numbers
 
-__all__ = ["INTERVAL_END", "MONTHS", "is_compact", "kinds", "main_kind", "read_times"]
+__all__ = [
+    "INTERVAL_END",
+    "MONTHS",
+    "falling_dates",
+    "is_compact",
+    "kinds",
+    "main_kind",
+    "read_times",
+]
 
 MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _MONTH = f"(?:{'|'.join(MONTHS)})"
@@ -92,7 +101,7 @@ def kinds(cells: pd.Series) -> pd.Series:
         "missing": cells.str.fullmatch(MISSING),
         "number": parts["is_number"] & (parts["mark"] == ""),
         "clock": lower.str.fullmatch(_CLOCK) & lower.str.match(_CLOCK_ALONE),
-        "date": cells.str.contains(r"\d") & _split_each(cells)["date"].str.fullmatch(_DATE),
+        "date": cells.str.contains(r"\d") & _split(cells)["date"].str.fullmatch(_DATE),
         "number with a mark": parts["is_number"],
     }
     found = np.select([mask.to_numpy(bool) for mask in masks.values()], list(masks), "text")
@@ -110,14 +119,10 @@ def _main_kind(cells: tuple[str, ...]) -> str:
         return "number"
     found = kinds(pd.Series(cells, dtype=object))
     found = found[found.isin(["number", "date", "clock"]).cummax() & (found != "missing")]
+    if [*found[:2]] == ["date", "number"]:  # the name of a column of numbers
+        found = found[1:]
     counts = found.value_counts(normalize=True)
     return str(counts.index[0]) if len(counts) and counts.iloc[0] > 0.5 else "text"
-
-
-def _all_match(cells: pd.Series, pattern: str) -> bool:
-    """Whether a pattern matches all cells; the first cells exclude most patterns."""
-    few = cells.head(_SAMPLE).str.fullmatch(pattern).all()
-    return bool(few and cells.iloc[_SAMPLE:].str.fullmatch(pattern).all())
 
 
 def is_compact(cells: pd.Series) -> bool:
@@ -125,30 +130,19 @@ def is_compact(cells: pd.Series) -> bool:
 
     So are 2001.1 to 2001.4 and 2001.01 to 2001.12, if all quarters or months occur.
     """
-    unique = pd.Series(cells.unique(), dtype=object)
+    some = pd.Series(cells.unique(), dtype=object)
     month = r"(?:1[6-9]|2[01])\d\d(?:0[1-9]|1[0-2])"
     week = r"|\d{6}" if "week" in str(cells.name).lower() else ""
     pattern = rf"{month}(?:(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){{0,2}})?)?{week}"
-    if _all_match(unique, pattern):
-        return len(unique) > 1 and unique.str.len().nunique() == 1
-    if not _all_match(unique, r"\d{4}\.\d\d?"):
-        return _all_match(unique, r"(?:0[1-9]|1[0-2])\.(?:1[6-9]|2[01])\d\d")
-    return set(unique.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
+    if some.str.fullmatch(pattern).all():
+        return len(some) > 1 and some.str.len().nunique() == 1
+    if not some.str.fullmatch(r"\d{4}\.\d\d?").all():
+        return bool(some.str.fullmatch(r"(?:0[1-9]|1[0-2])\.(?:1[6-9]|2[01])\d\d").all())
+    return set(some.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
 
 
 def _split(cells: pd.Series) -> pd.DataFrame:
     """Split times into tokens of the date, time of day and offset from UTC."""
-    parts = cells.str.partition(" " if " " in cells.iloc[0] else "T")
-    if len(cells) <= _SAMPLE or not _all_match(parts[2], r"\d\d?[:.]\d.*"):
-        return _split_each(cells)
-    days, clocks = (parts[column].drop_duplicates() for column in (0, 2))  # each of them once
-    split = _split_each(cells[days.index.union(clocks.index)])
-    clock = split.loc[clocks.index, ["clock", "offset"]].set_axis(clocks).reindex(parts[2])
-    date = parts[0].map(split.loc[days.index, "date"].set_axis(days))
-    return clock.set_axis(cells.index).assign(date=date)
-
-
-def _split_each(cells: pd.Series) -> pd.DataFrame:
     lower = cells.str.lower().str.replace(INTERVAL_END, "", regex=True)
     found = lower.str.extract(_DATE_AND_CLOCK)
     date, zone = found["date"].fillna(lower), found["zone"]
@@ -163,10 +157,26 @@ def _split_each(cells: pd.Series) -> pd.DataFrame:
     return pd.DataFrame({"date": date, "clock": clock, "offset": offset})
 
 
+def falling_dates(frame: pd.DataFrame) -> str | None:
+    """Return the name of a column of dates that fall from row to row, if there is one."""
+    for column in [column for column in frame if main_kind(frame[column]) == "date"]:
+        with suppress(ValueError):
+            cells = frame[column][frame[column] != ""]
+            times = read_times(cells, [], dayfirst=None, date_format=None, decimal=None)[0]
+            if len(times) > 1 and (np.diff(times) <= np.timedelta64(0)).all():
+                return str(column)
+    return None
+
+
 def read_times(
-    cells: pd.Series, *, dayfirst: bool | None, date_format: str | None, decimal: str | None
-) -> tuple[np.ndarray, str, list[str]]:
-    """Convert a column of strings to numbers or ``datetime64`` ``N``, with their zone and notices.
+    cells: pd.Series,
+    notices: list[str],
+    *,
+    dayfirst: bool | None,
+    date_format: str | None,
+    decimal: str | None,
+) -> tuple[np.ndarray, str]:
+    """Convert a column of strings to numbers or ``datetime64`` ``N``, with their zone.
 
     All cells have one format. If several formats fit, the only one that gives times with few gaps
     is used. Days come first in 01.02.2001. Months and quarters are ``datetime64[M]``. The zone of
@@ -178,20 +188,21 @@ def read_times(
     """
     codes, found = pd.factorize(cells)
     name, unique = str(cells.name), pd.Series(found, dtype=object)
-    is_float = _all_match(unique, r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?")
+    is_float = unique.str.fullmatch(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?").all()
     if date_format is not None:
         dates = _to_datetime(unique, date_format)
         if dates.isna().any():
             raise ValueError(_not_a_time(cells, dates.notna()))
-        return _coarsest(dates.to_numpy("datetime64[us]")[codes], date_format), "", []
+        return _coarsest(dates.to_numpy("datetime64[us]")[codes], date_format), ""
     if is_float and not is_compact(cells):
-        values, notices = read_numbers(cells, decimal=decimal, sep=".")
+        values = read_numbers(cells, notices, decimal=decimal, sep=".")
         unit = next((unit for unit, now in _EPOCHS.items() if abs(values).max() < 10 * now), "ns")
         if abs(values).min() < 0.3 * _EPOCHS[unit]:
-            return values, "", notices
+            return values, ""
+        notices.append(f"Times are read as {unit} since 1970.")
         dates = pd.to_datetime(values, unit=unit).round("ms").to_numpy()
-        return _coarsest(dates, "%d"), "", [f"Times are read as {unit} since 1970."]
-    if dayfirst is None and _all_match(unique, r"\d\d?\.\d\d?\..*"):
+        return _coarsest(dates, "%d"), ""
+    if dayfirst is None and unique.str.fullmatch(r"\d\d?\.\d\d?\..*").all():
         dayfirst = True
     forms = [f for f in _FORMATS if f not in _ORDERED or dayfirst in (None, f[1] == "d")]
     if re.search("epi|mmwr|cdc", name.lower()):
@@ -230,8 +241,8 @@ def read_times(
         "Times are local: offsets from UTC are dropped.": not zone and offset.notna().any(),
         "Intervals are dated to their starts.": unique.head().str.contains(INTERVAL_END).any(),
     }
-    found = dates.to_numpy("datetime64[us]")[codes]
-    return _coarsest(found, form), zone, [notice for notice, is_so in inferred.items() if is_so]
+    notices += [notice for notice, is_so in inferred.items() if is_so]
+    return _coarsest(dates.to_numpy("datetime64[us]")[codes], form), zone
 
 
 def _marked(tokens: pd.Series, name: str) -> pd.Series:
