@@ -94,10 +94,10 @@ def read_time_series(
     if times == [_ROWS] and _ROWS not in frame:
         falling, numbers = csv_times.falling_dates(frame), np.arange(len(frame)).astype(str)
         frame[_ROWS] = (numbers[::-1] if falling else numbers).astype(object)
-        order = (
+        counted_from = (
             f"last to the first row, as {falling!r} falls" if falling else "first to the last row"
         )
-        notices.append(f"Rows are counted from the {order}.")
+        notices.append(f"Rows are counted from the {counted_from}.")
     csv_table.check_columns(frame, time=times, target=[target or ""], covariates=covariates)
     columns = csv_columns.Columns(frame)
     parts = columns.times(times, target)

@@ -18,6 +18,11 @@ _DAY = pd.Timedelta(days=1)
 _MOST = 0.8  # fraction of a column's strings, above which a warning describes them
 _FEW = 10  # strings that may all differ without a warning
 _LOOKED_AT = 200  # distinct strings that are checked for dates
+_KINDS = {
+    "categorical": "categories",
+    **dict.fromkeys(("date", "datetime", "datetime64", "period"), "dates"),
+    **dict.fromkeys(("timedelta", "timedelta64"), "durations"),
+}
 _DATE = r"\d[-/. ]\w+[-/. ]\d"
 
 
@@ -41,9 +46,9 @@ class TableColumns:
         categories = {}
         for label, column in _columns(X) if isinstance(X, pd.DataFrame) else ():
             kind = _kind(column)
-            if kind:
+            if kind in ("dates", "durations"):
                 first[label] = _dates(column).min() if kind == "dates" else None
-            elif _is_categorical(column):
+            elif kind:
                 found = _plain(column.dropna()).unique()
                 ordered = sorted(found, key=lambda v: (str(v), repr(v)))
                 categories[label] = pd.Index(ordered, dtype=object)
@@ -134,17 +139,17 @@ def _warn_of_strings(label: Any, found: pd.Series) -> None:
 
 
 def _kind(values: pd.Series) -> str:
-    """``"dates"``, ``"durations"`` or, for other values, an empty string."""
-    kind = values.dtype
-    if pd.api.types.is_datetime64_any_dtype(kind) or isinstance(kind, pd.PeriodDtype):
-        return "dates"
-    if pd.api.types.is_timedelta64_dtype(kind):
-        return "durations"
-    if not pd.api.types.is_object_dtype(kind):
-        return ""
+    """``"dates"``, ``"durations"``, ``"categories"`` or, for numbers, an empty string."""
     found = pd.api.types.infer_dtype(values, skipna=True)
-    names = {"dates": ("date", "datetime", "datetime64", "period"), "durations": ("timedelta",)}
-    return next((name for name, words in names.items() if found in words), "")
+    if found not in ("string", "boolean", "mixed") or pd.api.types.is_bool_dtype(values.dtype):
+        return _KINDS.get(found, "")
+    if not all(isinstance(value, str | bool | np.bool_) for value in values.dropna()):
+        return ""
+    try:
+        numbers_of(values)
+    except ValueError:
+        return "categories"
+    return ""
 
 
 def _dates(values: pd.Series) -> pd.Series:
@@ -152,21 +157,6 @@ def _dates(values: pd.Series) -> pd.Series:
     if pd.api.types.infer_dtype(values, skipna=True) == "period":
         values = pd.Series(pd.PeriodIndex(values).to_timestamp(), index=values.index)
     return pd.to_datetime(values, utc=True)
-
-
-def _is_categorical(values: pd.Series) -> bool:
-    kind = values.dtype
-    if isinstance(kind, pd.CategoricalDtype):
-        return True
-    if not (pd.api.types.is_object_dtype(kind) or pd.api.types.is_string_dtype(kind)):
-        return False
-    if not all(isinstance(value, str | bool | np.bool_) for value in values.dropna()):
-        return False
-    try:
-        numbers_of(values)
-    except ValueError:
-        return True
-    return False
 
 
 def _plain(column: pd.Series) -> pd.Index:
