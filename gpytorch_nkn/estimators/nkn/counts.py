@@ -14,7 +14,7 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean
 from gpytorch.priors import NormalPrior
 from numpy.polynomial.hermite_e import hermegauss
-from scipy.special import betainc, digamma, expit, gammaln, logsumexp, ndtr, pdtr, polygamma
+from scipy.special import betainc, digamma, expit, logsumexp, ndtr, pdtr, polygamma
 from torch import Tensor
 
 from gpytorch_nkn.averaging import Transform, share_weights, stacking_weights
@@ -29,8 +29,8 @@ __all__ = [
     "CountEnsemble",
     "CountMixture",
     "check_counted",
+    "count_model",
     "log_exposures",
-    "make_count_model",
 ]
 
 _DISPERSION = 0.3  # mode of the prior on the dispersion of negative binomial counts
@@ -91,18 +91,15 @@ class _CountLikelihood(Likelihood):
         return _Counts(function_samples, self.dispersion if self._dispersed else None)
 
 
-def make_count_model(dispersed: bool) -> Callable[[Tensor, Tensor, Kernel], Any]:
-    """A function that makes a model of counts and log exposures ``2 x N`` at rows ``N x D``."""
+def count_model(x: Tensor, y: Tensor, kernel: Kernel, *, dispersed: bool) -> Any:
+    """Make a model of counts and log exposures ``2 x N`` at rows ``N x D``."""
     from gpytorch_nkn.models import LaplaceGP
 
-    def make(x: Tensor, y: Tensor, kernel: Kernel) -> LaplaceGP:
-        counts, offset = y
-        level = float((counts.sum() + 0.5).log() - offset.logsumexp(-1))
-        mean = ConstantMean(constant_prior=NormalPrior(level, 1.0))
-        mean.initialize(constant=level)
-        return LaplaceGP(x, y, _CountLikelihood(dispersed), mean, kernel)
-
-    return make
+    counts, offset = y
+    level = float((counts.sum() + 0.5).log() - offset.logsumexp(-1))
+    mean = ConstantMean(constant_prior=NormalPrior(level, 1.0))
+    mean.initialize(constant=level)
+    return LaplaceGP(x, y, _CountLikelihood(dispersed), mean, kernel)
 
 
 def check_counted(likelihood: str, y: np.ndarray) -> None:
@@ -147,8 +144,8 @@ def log_exposures(likelihood: str, exposure: Any, count: int) -> np.ndarray:
 class CountMixture:
     """Distributions of ``M`` counts: mixtures over normal logarithms of their rates.
 
-    Given its rate, a count has a Poisson distribution (``dispersions`` of 0) or a negative binomial
-    one.
+    Given its rate, a count has a Poisson distribution (all ``dispersions`` are 0) or a negative
+    binomial one (all are positive).
     """
 
     weights: np.ndarray  # weights R of the components, of sum 1
@@ -187,38 +184,31 @@ class CountMixture:
         nodes, weights = hermegauss(_NODES_AROUND_MODE)
         latent = mode + width * nodes[:, None, None]
         scores = (latent - self.means) * np.sqrt(precision)
-        logs = self._log_given(counts, latent) - scores**2 / 2 + nodes[:, None, None] ** 2 / 2
+        given = _Counts(torch.as_tensor(latent), torch.as_tensor(excess) if excess.any() else None)
+        logs = given.log_prob(torch.as_tensor(np.stack([counts, 0 * counts]))).numpy()
+        logs += -(scores**2) / 2 + nodes[:, None, None] ** 2 / 2
         logs = logsumexp(logs, axis=0, b=weights[:, None, None])
         return logs + np.log(width * np.sqrt(precision)) - np.log(2 * np.pi) / 2
-
-    def _log_given(self, counts: np.ndarray, latent: np.ndarray) -> np.ndarray:
-        """Log probabilities of counts ``M`` given logarithms ``Q x R x M`` of rates."""
-        plain = counts * latent - np.exp(latent)
-        size = 1 / np.where(self.dispersions > 0, self.dispersions, 1.0)
-        scaled = latent - np.log(size)
-        binomial = counts * latent - (size + counts) * np.logaddexp(0, scaled)
-        binomial += gammaln(size + counts) - gammaln(size) - counts * np.log(size)
-        return np.where(self.dispersions > 0, binomial, plain) - gammaln(counts + 1)
 
     @np.errstate(all="ignore")
     def below(self, values: np.ndarray) -> np.ndarray:
         """Probabilities ``M`` of at most values ``M``."""
         counts = np.maximum(np.floor(values), 0.0)
-        poisson = self.dispersions == 0
-        size = 1 / np.where(poisson, 1.0, self.dispersions)
         # P(Y <= k) = P(f < T) for a log-gamma variable T, or a difference of two
-        centre = digamma(counts + 1) + np.where(poisson, 0.0, np.log(size) - digamma(size))
-        variance = polygamma(1, counts + 1) + np.where(poisson, 0.0, polygamma(1, size))
+        centre, variance = digamma(counts + 1), polygamma(1, counts + 1)
+        size = 1 / self.dispersions  # infinite for Poisson counts
+        if self.dispersions.any():
+            centre, variance = centre + np.log(size) - digamma(size), variance + polygamma(1, size)
         found = ndtr((centre - self.means) / np.sqrt(self.stds**2 + variance))
         narrow = np.broadcast_to(variance > (_NARROW * self.stds) ** 2, found.shape)
         if narrow.any():
             nodes, weights = hermegauss(_NODES)
             latent = self.means[narrow] + self.stds[narrow] * nodes[:, None]
-            k = np.broadcast_to(counts, found.shape)[narrow]
-            size, poisson = (np.broadcast_to(v, found.shape)[narrow] for v in (size, poisson))
-            given = np.where(
-                poisson, pdtr(k, np.exp(latent)), betainc(size, k + 1, expit(np.log(size) - latent))
-            )
+            k, size = (np.broadcast_to(v, found.shape)[narrow] for v in (counts, size))
+            if self.dispersions.any():
+                given = betainc(size, k + 1, expit(np.log(size) - latent))
+            else:
+                given = pdtr(k, np.exp(latent))
             found[narrow] = weights @ given / weights.sum()
         return np.where(values < 0, 0.0, self.weights @ found)
 

@@ -25,8 +25,8 @@ from gpytorch_nkn.estimators.nkn.counts import (
     CountEnsemble,
     CountMixture,
     check_counted,
+    count_model,
     log_exposures,
-    make_count_model,
 )
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble, cubic_seconds
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
@@ -50,8 +50,14 @@ _SHARE = 0.5  # largest fraction of a budget for the preparation of predictions
 _USUAL_ROWS = 100_000  # above which a warning gives the expected time
 _MIXED = 2  # members for which that fraction must suffice
 _PASSES, _LEAST_POINTS = 4, 50  # sparse predictions: passes over the rows, least inducing points
+_LIKELIHOODS: dict[str, tuple[Any, type[Ensemble]]] = {  # their model and their mixture
+    "gaussian": (TableGP, Ensemble),
+    "poisson": (partial(count_model, dispersed=False), CountEnsemble),
+    "negative_binomial": (partial(count_model, dispersed=True), CountEnsemble),
+    "student_t": (robust_model, Ensemble),
+}
 _CHOICES = {
-    "likelihood": ("gaussian", *COUNTS, "student_t"),
+    "likelihood": tuple(_LIKELIHOODS),
     "method": ("auto", "exact", "sparse"),
     "y_transform": ("auto", *TRANSFORMS),
 }
@@ -291,9 +297,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             if self.budget is not None and is_gaussian:
                 model = untrained_model(named, inputs, targets, cat_dims)
                 later = self._plan_predictions(model, num_rows + gappy.size, len(named))
-            make_model: Any = TableGP if is_gaussian else robust_model
-            if is_counts:
-                make_model = make_count_model(self.likelihood == "negative_binomial")
+            make_model, mixture_of = _LIKELIHOODS[self.likelihood]
             results = train_structures(
                 named,
                 inputs[few],
@@ -316,7 +320,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             )
             sparse = sparse_predictors(inputs, self._num_points, known, seed, cat_dims)
         mix = partial(
-            CountEnsemble if is_counts else Ensemble,
+            mixture_of,
             results,
             cat_dims=cat_dims,
             sparse=sparse,

@@ -43,7 +43,7 @@ def test_mixture_is_the_sum_over_latent_values(mean, std, excess):
     counts = np.array([0.0, 1.0, 2.0, 7.0, 40.0, 200.0])
     scores = np.linspace(-9, 9, 4001)[:, None]
     masses, below, moments = np.zeros(6), np.zeros(6), np.zeros(2)
-    for weight, own, width, a in zip(weights, means, stds, (excess, 0.0), strict=True):
+    for weight, own, width, a in zip(weights, means, stds, (excess, 2 * excess), strict=True):
         rates = np.exp(own + width * scores)
         given = nbinom(1 / a, 1 / (1 + a * rates)) if a else poisson(rates)
         share = weight * norm.pdf(scores[:, 0]) * (scores[1] - scores[0])
@@ -52,7 +52,7 @@ def test_mixture_is_the_sum_over_latent_values(mean, std, excess):
     mixture = CountMixture(
         weights,
         *(np.outer(value, np.ones(6)) for value in (means, stds)),
-        np.array([[excess], [0.0]]),
+        np.array([[excess], [2 * excess]]),
     )
     np.testing.assert_allclose(np.exp(mixture.log_density(counts)), masses, rtol=1e-3, atol=1e-9)
     np.testing.assert_allclose(mixture.below(counts + 0.5), below, atol=2e-3)
