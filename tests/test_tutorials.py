@@ -157,12 +157,3 @@ def test_figures_have_alternative_descriptions(script):
         if any("image/png" in out.get("data", {}) for out in cell.get("outputs", [])):
             image = cell.metadata.get("mystnb", {}).get("image", {})
             assert len(image.get("alt", "")) > 20, f"see how others do it: {cell.source[:80]}"
-
-
-def test_cells_of_a_script_and_its_notebook_compare(tmp_path):
-    script, notebook = tmp_path / "a.py", tmp_path / "a.ipynb"
-    script.write_text("# %% [markdown]\n# # Title\n\n# %%\nx = 1\n")
-    jupytext.write(jupytext.read(script), notebook, fmt="ipynb")
-    assert cells(script) == cells(notebook) == [("markdown", "# Title"), ("code", "x = 1")]
-    script.write_text(script.read_text().replace("x = 1", "x = 2"))
-    assert cells(script) != cells(notebook)

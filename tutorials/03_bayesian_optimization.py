@@ -164,10 +164,10 @@ plt.show()
 
 # %% [markdown]
 # The next figure shows the effect of one variable beside the true effect (dotted, aligned at its
-# maximum). The model is accurate where the search has evaluated the function. It has few
-# evaluations near the second local optimum, and the percentages describe the evaluated region only.
+# maximum). The model is accurate where the search has evaluated the function, and the percentages
+# describe the evaluated region only.
 
-# %% mystnb={"image": {"alt": "Learned effects match the true curves near the maximum only"}}
+# %% mystnb={"image": {"alt": "Learned effects match the true curves where evaluations are"}}
 influence = effects(model, columns=columns)
 shown = influence.main[:3]
 figure, panels = plt.subplots(1, 3, figsize=(10, 3), layout="constrained")
@@ -187,16 +187,15 @@ plt.show()
 # constraints, several objectives and parallel trials are configured in Ax as usual.
 
 # %%
+logging.disable(logging.INFO)  # Ax logs a line for each trial
 try:
     from ax.api.client import Client
     from ax.api.configs import RangeParameterConfig
-    from ax.utils.common.logger import set_ax_logger_levels
 
     from gpytorch_nkn.ax import make_generation_strategy
 except ImportError as error:
     print(error)
 else:
-    set_ax_logger_levels(logging.WARNING)  # one line per trial otherwise
     client = Client()
     client.configure_experiment(
         name="styblinski_tang",

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Reading a learned kernel
-# A network that forecasts well has learned something about the series. This tutorial shows five
-# ways to read it: the kernel as a sum, the fit split into components, a report in plain words, a
-# shorter kernel that predicts as well, and the effect of each of several inputs.
+# A network that forecasts well has learned something about the series. This tutorial reads it as a
+# sum of kernels, as components of the fit, and as a report in plain words. Then it finds a shorter
+# kernel that predicts as well, and the effect of each of several inputs.
 #
 # The series is the monthly CO2 concentration at Mauna Loa up to 1991.
 
@@ -154,8 +154,8 @@ simple = simplify(forecaster)
 print(simple)
 
 # %% [markdown]
-# Rasmussen and Williams (2006, section 5.4.3) designed a similar kernel for this series by hand: a
-# slow trend, a yearly cycle whose shape may change, and irregularities over about a year.
+# Rasmussen and Williams (2006, section 5.4.3) designed a similar kernel for this series by hand.
+# It has a slow trend, a yearly cycle whose shape may change, and irregularities over about a year.
 
 # %%
 print(simple.kernel)

@@ -72,7 +72,7 @@ accuracies.map("{:.1%}".format)
 
 # %% mystnb={"image": {"alt": "Boundaries of four SVMs, with a bad and with a tuned width"}}
 figure, axes = plt.subplots(1, 2, figsize=(12, 4.8), layout="constrained")
-boundary = {"response_method": "predict", "plot_method": "contour", "levels": [0.5]}
+boundary = {"response_method": "predict", "plot_method": "contour", "levels": [0.5], "eps": 0.4}
 for ax, (name, fitted) in zip(axes, machines.items(), strict=True):
     ax.scatter(*X.T, c=y == "blob", cmap="Greys", vmin=-1, s=14)
     for color, (label, machine) in zip(
@@ -87,9 +87,8 @@ plt.show()
 
 # %% [markdown]
 # If the width is far too large, $F$ compensates for most of the error, provided that $\eta$ is
-# small enough. If the width is tuned, $F$ gains nothing. At the paper's $\eta$ the decision
-# boundary is almost that of the ordinary SVM, whatever the width. Tuning the width works better and
-# is faster.
+# small enough. If the width is tuned, $F$ gains nothing. At the paper's $\eta$ the accuracy is
+# almost that of the ordinary SVM, whatever the width. Tuning the width works better and is faster.
 #
 # ## The entries of F
 # For fixed $\alpha$ the optimal $F$ has a closed form,
@@ -134,7 +133,7 @@ ranges.round(3)
 #
 # ## A factor that learns relevances
 # The second factor is not in the paper: $F_w(x, x') = \exp(-\frac{1}{2} \sum_d w_d |x_d - x'_d|)$,
-# with relevances $w \ge 0$ that are learned in the same max-min problem (`DANKRegressor` uses
+# with relevances $w \ge 0$. They are learned in the same max-min problem (`DANKRegressor` uses
 # squared distances). For $w = 0$ the factor is one. A penalty keeps the relevance of useless
 # columns at zero. The factor is a function of the inputs, so it needs no extension to new rows.
 # Cross-validation chooses among several penalties and widths. One example has classes given by the

@@ -426,7 +426,10 @@ def _units_of(estimator: Any, model: ExactGP) -> Units:
         known, names = getattr(estimator, "categories_", {}), estimator.columns_
         codes = {n: dict(enumerate(known[c])) for n, c in enumerate(names) if c in known}
         x_offset, x_scale = estimator.x_offset_, estimator.x_scale_
-        return Units(x_offset, x_scale, y_offset, y_scale, names, link=link, categories=codes)
+        first = getattr(estimator, "first_dates_", {})
+        first = {n: first[c] for n, c in enumerate(names) if c in first}
+        named: dict[str, Any] = {"categories": codes, "first_dates": first}
+        return Units(x_offset, x_scale, y_offset, y_scale, names, link=link, **named)
     unit, days = "", 1.0  # dates are counted in days
     beside, dated = estimator.covariates_, bool(getattr(estimator, "time_is_date_", False))
     if dated:

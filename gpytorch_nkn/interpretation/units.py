@@ -60,6 +60,8 @@ class Units:
     affine: bool = True  # else lengths are in units of the transformed inputs
     # names of the codes of categories, by column
     categories: Mapping[int, Mapping[float, str]] = field(default_factory=dict)
+    # first dates by column, for columns in days since then
+    first_dates: Mapping[int, np.datetime64] = field(default_factory=dict)
     # maps values M of the first column in the model to dates; None for numbers
     to_dates: Callable[[np.ndarray], np.ndarray] | None = None
 
@@ -130,6 +132,12 @@ class Units:
                 )
             known[number] = named
         return replace(self, categories=known)
+
+    def dates(self, column: int, values: np.ndarray) -> np.ndarray:
+        """Return values ``A`` of a column of dates as dates, and other values unchanged."""
+        if column not in self.first_dates:
+            return values
+        return self.first_dates[column] + np.rint(86_400 * values).astype("timedelta64[s]")
 
     def levels(self, column: int, codes: np.ndarray) -> tuple[str, ...] | None:
         """Return names of codes ``A`` of a column of categories; None for numbers."""

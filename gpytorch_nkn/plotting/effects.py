@@ -14,6 +14,7 @@ from gpytorch_nkn.plotting.style import (
     as_list_of_axes,
     draw_curve,
     finish,
+    label_dates,
     label_levels,
     put_title,
 )
@@ -97,6 +98,7 @@ def _draw_surface(ax: Axes, effect: Any, levels: Sequence[Any], y_label: str) ->
     shading: Any = "gouraud" if tuple(levels) == (None, None) else "nearest"
     limits: Any = {"vmin": -largest, "vmax": largest, "cmap": _COLORS, "rasterized": True}
     drawn = ax.pcolormesh(x, y, mean.T, shading=shading, **limits)
+    label_dates(ax, x)
     for axis, names in zip((ax.xaxis, ax.yaxis), levels, strict=True):
         if names is not None:
             label_levels(axis, names)

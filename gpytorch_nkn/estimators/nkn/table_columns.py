@@ -56,6 +56,12 @@ class TableColumns:
                     _warn_of_strings(label, column.dropna().astype(str))
         return cls(first, categories)
 
+    @property
+    def first_dates(self) -> dict[str, np.datetime64]:
+        """First dates in UTC by column, for columns of dates."""
+        dates = {c: first for c, first in self.first.items() if first is not None}
+        return {str(c): first.tz_convert(None).to_datetime64() for c, first in dates.items()}
+
     def mask(self, X: Any) -> np.ndarray:
         """Mask ``D`` of the columns of categories, empty if the table has none."""
         if not self.categories:

@@ -35,6 +35,7 @@ results_: Training records, :class:`gpytorch_nkn.fit.FitResult`, by name of the 
 members_: Members of the mixture, as pairs of the name of a network and the number of its start.
 x_offset_, x_scale_: Standardisation of the columns in use.
 categories_: Categories by column.
+first_dates_: First dates in UTC by column, for columns of dates.
 missing_fractions_: Fractions of missing values in the columns ``D`` of the fit.
 columns_: Names of the columns in use: without constant columns, unless ``structure`` contains a
     kernel, which needs all columns.
@@ -68,6 +69,7 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
             str(column): tuple(map(str, known))
             for column, known in self._columns.categories.items()
         }
+        self.first_dates_ = self._columns.first_dates
         codes = self._columns.mask(X)
         checks |= {"ensure_min_samples": 3, "ensure_all_finite": "allow-nan"}
         table, target = self._checked_table(self._columns(X), y, **checks)

@@ -51,7 +51,7 @@ class Effect:
     label: str  #: name of the column, or both names
     columns: tuple[int, ...]
     names: tuple[str, ...]
-    #: positions ``A``, or ``A`` and ``B``, in the user's units; codes of categories
+    #: positions ``A``, or ``A`` and ``B``, in the user's units; codes of categories, and dates
     grid: tuple[np.ndarray, ...]
     levels: tuple[tuple[str, ...] | None, ...]  #: names of the codes of each column, or None
     mean: np.ndarray  #: posterior mean A, or A x B, in units of the targets
@@ -285,10 +285,10 @@ def _main_effect(
     )
     data = None
     if average.residuals is not None:
-        data = x, np.interp(x, grid, mean) + average.residuals
+        data = units.dates(column, x), np.interp(x, grid, mean) + average.residuals
     bounds = mean - Z95 * std, mean + Z95 * std
-    levels = (units.levels(column, grid),)
-    return Effect(names[0], (column,), names, (grid,), levels, mean, *bounds, data, share)
+    levels, shown = (units.levels(column, grid),), (units.dates(column, grid),)
+    return Effect(names[0], (column,), names, shown, levels, mean, *bounds, data, share)
 
 
 def _pair_effect(
@@ -320,6 +320,7 @@ def _pair_effect(
     )
     share = _interaction_variance(table) / variance
     names, codes = tuple(units.names[k] for k in columns), tuple(map(units.levels, columns, grids))
+    grids = tuple(map(units.dates, columns, grids))
     return Effect(", ".join(names), columns, names, grids, codes, mean, None, None, None, share)
 
 

@@ -37,6 +37,7 @@ _STEEPER = 1.5  # ratio of the changes in the halves of a trend that gets steepe
 _FLAT = 0.02  # range in standard deviations of the targets below which a trend is a level
 _EXACT = 2.0  # correlation length in spans above which a cycle keeps its shape
 _WALK = 0.05  # relative standard deviation above which a random walk is named
+_DAYS = np.timedelta64(2, "D")  # range of dates above which hours are not shown
 _ALONE = 0.25  # correlation length in steps below which neighbours are uncorrelated
 
 
@@ -178,14 +179,22 @@ def _main_effect(effect: Effect, units: Units, lowest_first: bool) -> dict[str, 
         step = _step(change if lowest_first else -change, units)
         facts |= {"kind": "levels", "lowest": lowest_first}
         return facts | {"best": best, "worst": worst, "step": step}
-    span = float(grid[-1] - grid[0])
-    whole = bool((grid[[0, -1]] % 1 == 0).all()) and abs(grid).max() < 1e6
-    low, high = (f"{end:g}" if whole else rounded(end, span) for end in grid[[0, -1]])
+    low, high, most, least = _positions(grid, [0, -1, mean.argmax(), mean.argmin()])
     facts |= {"low": low, "high": high, "rises": bool(mean[-1] > mean[0])}
     if _turns(mean, _TURN * change):
-        most, least = (rounded(grid[i], 0.1 * span) for i in (mean.argmax(), mean.argmin()))
+        facts["at"] = "on" if grid.dtype.kind == "M" else "at"
         return facts | {"kind": "wave", "step": _step(change, units), "most": most, "least": least}
     return facts | {"kind": "slope", "step": _step(mean[-1] - mean[0], units)}
+
+
+def _positions(grid: np.ndarray, shown: list[Any]) -> list[str]:
+    """Text for the ends of a grid and for other positions on it."""
+    span = grid[-1] - grid[0]
+    if grid.dtype.kind == "M":
+        return np.datetime_as_string(grid[shown], "D" if span > _DAYS else "m").tolist()
+    whole = bool((grid[[0, -1]] % 1 == 0).all()) and abs(grid).max() < 1e6
+    ends = [f"{end:g}" if whole else rounded(end, span) for end in grid[shown[:2]]]
+    return ends + [rounded(position, 0.1 * span) for position in grid[shown[2:]]]
 
 
 def describe_checks(loo: LeaveOneOut, ahead: LeaveOneOut | None = None) -> list[str]:

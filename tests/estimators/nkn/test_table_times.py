@@ -8,6 +8,7 @@ import pytest
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn.table_columns import TableColumns
 from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.interpretation import effects, report
 
 DAYS = np.random.default_rng(0).permutation(40) * 7.0
 DATES = pd.Series(pd.Timestamp("2020-01-01 06:00") + pd.to_timedelta(DAYS, unit="D"))
@@ -40,12 +41,20 @@ def test_dates_and_durations_are_days(column):
     there = ~np.isnan(days)
     # an hour of summer time, where dates have such a zone
     np.testing.assert_allclose(days[there] - days[0], DAYS[there] - DAYS[0], atol=0.05)
-    if not str(column.iloc[0]).startswith(tuple("0123456789")) or "-" not in str(column.iloc[0]):
-        np.testing.assert_allclose(days[there], DAYS[there])  # of durations
-    else:
-        assert np.nanmin(days) == 0
+    assert np.nanmin(days) == 0
     later = times(X.tail(5))["when"].to_numpy()  # counted from the first of training
     np.testing.assert_allclose(later, days[-5:])
+
+
+def test_effects_and_reports_show_dates(tmp_path):
+    X = pd.DataFrame({"when": DATES, "a": np.cos(DAYS)})
+    model = regressor().fit(X, np.sin(DAYS / 40) * X["a"])
+    when = next(effect for effect in effects(model, samples=64).main if effect.label == "when")
+    assert (np.sort(when.data[0]) == np.sort(DATES)).all()
+    assert when.grid[0][0] == DATES.min() and when.grid[0][-1] == DATES.max()
+    found = report(model)
+    assert "As when goes from 2020-01-01 to 2020-09-30" in str(found)
+    found.save(tmp_path / "report.html")  # the figures accept dates, also of the pair
 
 
 def test_times_that_changed_are_rejected():
