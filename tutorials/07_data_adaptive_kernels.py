@@ -82,7 +82,7 @@ for ax, (name, fitted) in zip(axes, machines.items(), strict=True):
         DecisionBoundaryDisplay.from_estimator(machine, X, ax=ax, colors=colors, **boundary)
         ax.plot([], [], color=colors, label=label)
     ax.set(xlabel=name, ylabel="")
-axes[0].legend()
+axes[0].legend(loc="lower left")
 plt.show()
 
 # %% [markdown]

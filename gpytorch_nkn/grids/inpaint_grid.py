@@ -142,8 +142,8 @@ def inpaint(
         Mean, standard deviation and filled image as float64 arrays of the image's shape, with the
         model. Constant channels are filled with their value, with a standard deviation of zero.
 
-    Warns if nothing is missing, if a grid of more than 300,000 cells has no budget, or if the
-    budget is too short for a kernel.
+    Warns if nothing is missing, or if the budget is too short for a kernel. Also warns if a grid
+    of more than 300,000 cells has no budget.
 
     Raises:
         TypeError: The image does not hold real numbers.

@@ -47,8 +47,8 @@ def affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarra
 def affine_outcome(model: Any, X: Tensor | None = None) -> tuple[Any, Any]:
     """Return offset and scale of the targets: numbers, or arrays for several outputs.
 
-    For a model of tasks in long form, ``X`` has raw inputs ``T x d``, one point per task; offset
-    and scale have one value per task.
+    For a model of tasks in long form, ``X`` has raw inputs ``T x d``, one point per task. Offset
+    and scale then have one value per task.
     """
     transform = getattr(model, "outcome_transform", None)
     transform = getattr(model, "common_transform", transform)  # that all members share

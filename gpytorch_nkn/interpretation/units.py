@@ -60,7 +60,7 @@ class Units:
     affine: bool = True  # else lengths are in units of the transformed inputs
     # names of the codes of categories, by column
     categories: Mapping[int, Mapping[float, str]] = field(default_factory=dict)
-    # first dates by column, for columns in days since then
+    # first dates by column, for columns in days since the first
     first_dates: Mapping[int, np.datetime64] = field(default_factory=dict)
     # maps values M of the first column in the model to dates; None for numbers
     to_dates: Callable[[np.ndarray], np.ndarray] | None = None

@@ -34,7 +34,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         g(x) = A^\top L^{-1} k_g(Z, x), \qquad L L^\top = k_g(Z, Z)
 
     for ``M`` anchors ``Z``, weights ``A`` of rank ``R``, and an RBF kernel :math:`k_g` (attribute
-    ``factor_kernel``) with fixed lengthscales of :math:`\sqrt{D}` standard deviations of the
+    ``factor_kernel``). Its lengthscales are fixed at :math:`\sqrt{D}` standard deviations of the
     anchors; shorter ones overfit small data sets. The second factor is one plus an inner
     product, so the kernel is valid by Schur's theorem. With :math:`A = 0` it equals the base
     kernel. It is the covariance of

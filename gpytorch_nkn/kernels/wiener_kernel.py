@@ -28,8 +28,8 @@ class WienerKernel(WalkKernel):
     The variance is one after the time unit :math:`u`. Origin and unit are not trained, because an
     output scale and a constant kernel, or the weights of a network, have the same effect.
     ``fit_best_of``, the estimators and :func:`gpytorch_nkn.initialization.initialize_from_data`
-    set them if they are ``None``: the origin one median step before the first input, and the unit
-    for unit variance at the last input. With other trainers, pass both.
+    set them if they are ``None``. The origin is then one median step before the first input, and
+    the variance is one at the last input. With other trainers, pass both.
 
     Args:
         origin: :math:`o`, a number or ``... x 1 x 1``, in units of the input; ``None`` for 0 until

@@ -26,7 +26,7 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
 
     The gradient :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})` is computed with the value; the
     result is differentiable once. The value is infinity and the gradient zero if a matrix is not
-    finite, or not positive definite with a jitter of 1e-6 of its mean diagonal.
+    finite. They are also if it is not positive definite with a jitter of 1e-6 of its mean diagonal.
 
     Args:
         covariance: Symmetric matrices ``... x N x N``, noise included.

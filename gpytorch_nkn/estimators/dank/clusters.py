@@ -88,8 +88,8 @@ def fit_clusters(
 ) -> tuple[ClusteredKernel, FittedSVMs, np.ndarray]:
     """Learn factors inside clusters, then the SVMs.
 
-    The SVMs use as many rows as fit into memory: first the support vectors of the clusters' SVMs
-    (Hsieh, Si and Dhillon, 2014), then other rows. (Theorem 7 of the paper, an exact screening of
+    The SVMs use as many rows as fit into memory, the support vectors of the clusters' SVMs first
+    (Hsieh, Si and Dhillon, 2014). (Theorem 7 of the paper, an exact screening of
     rows, does not hold as printed: for large ``eta`` no row can satisfy (21).)
 
     Args:

@@ -67,9 +67,10 @@ def forecast_many(
             series.
 
     Returns:
-        Forecasts with ``horizon`` rows per series, in the order in which series first appear: name,
-        time, the median ``NKN`` and intervals ``NKN-lo-80``, ``NKN-hi-80``, ...; and the table of
-        failures: name and reason. After Ctrl-C, the latter lists series that were not reached.
+        Forecasts with ``horizon`` rows per series, in the order in which series first appear. The
+        columns are name, time, the median ``NKN`` and intervals ``NKN-lo-80``, ``NKN-hi-80``, ...
+        A second table has names and reasons of failures. After Ctrl-C it also lists series that
+        were not reached.
 
     Raises:
         TypeError: ``frame`` is not a data frame of times and numbers, or an option has the wrong

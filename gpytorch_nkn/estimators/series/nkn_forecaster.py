@@ -48,8 +48,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     it has more than two values. An additional candidate ignores the covariates.
 
     Times may be irregular and repeat, with gaps. Gaussian processes are exact. For a long series
-    they use a subset of points, dense before the forecast origin and thinned farther back: 900
-    points for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast. The
+    they use a subset of points, dense before the forecast origin and thinned farther back:
+    900 for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast. The
     points are from the last 24 horizons or four of the longest season.
 
     Args:

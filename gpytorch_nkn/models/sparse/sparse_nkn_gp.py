@@ -36,7 +36,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
     r"""Sparse GP with inducing points (SGPR), for thousands to tens of thousands of rows.
 
     Titsias' approximation uses the distribution of the values at m inducing points that is closest
-    to the exact posterior, in :math:`O(n m^2)` time and without n x n matrices. With all rows as
+    to the exact posterior. It takes :math:`O(n m^2)` time and no n x n matrices. With all rows as
     inducing points it is the exact GP. Several outputs are independent, each with its own kernel,
     at the same inducing points.
 
