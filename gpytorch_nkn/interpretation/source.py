@@ -197,7 +197,7 @@ def source_of(model: Any, x: Any = None) -> Source:
     estimator, model = _unwrap(model)
     with evaluating(model), torch.no_grad():
         kernel, inputs = _kernel_of(model), model.train_inputs[0].detach()
-        units = _units_of(estimator, model)
+        units = _units_of(estimator, model, with_outcomes=False)
         if x is not None:
             inputs = _kernel_inputs(model, estimator, x, inputs, units)
         return Source(kernel, inputs, units)
@@ -401,14 +401,14 @@ def _is_series(estimator: Any) -> bool:
     return estimator is not None and not isinstance(estimator, TableEstimator)
 
 
-def _units_of(estimator: Any, model: ExactGP) -> Units:
+def _units_of(estimator: Any, model: ExactGP, *, with_outcomes: bool = True) -> Units:
     if isinstance(model, LongFormGP):
         return model.units
     assert model.train_inputs is not None
     if estimator is None:
         input_dim = model.train_inputs[0].size(-1)
         x_offset, x_scale, affine = affine_inputs(model, input_dim)
-        y_offset, y_scale = affine_outcome(model)
+        y_offset, y_scale = affine_outcome(model) if with_outcomes else (0.0, 1.0)
         # the model knows the codes of its categories, not their names
         codes = {
             column: {c: f"{c:.10g}" for c in raw_inputs(model)[..., column].unique().tolist()}

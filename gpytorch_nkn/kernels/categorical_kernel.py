@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -50,25 +51,30 @@ class CategoricalKernel(FormulaKernel):
     formula = Formula(_values, code=15)
 
 
-def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tuple[int, ...]:
-    """Return the sorted, non-negative indices of categorical columns.
+def categorical_columns(
+    cat_dims: Iterable[int] | None, num_columns: int, name: str = "cat_dims"
+) -> tuple[int, ...]:
+    """Return the sorted, non-negative indices of categorical or other columns.
 
     Args:
         cat_dims: Indices; negative indices count from the last column. ``None`` for no column.
         num_columns: Number of all columns.
+        name: Name of the argument, for errors.
 
     Raises:
         TypeError: An index is not an integer.
         ValueError: An index is out of range or given twice.
     """
-    given = () if cat_dims is None else tuple(cat_dims)
-    if not all(isinstance(d, int) and not isinstance(d, bool) for d in given):
-        raise TypeError(f"cat_dims must be integers, got {given}.")
+    given: Any = () if cat_dims is None else cat_dims
+    if isinstance(given, Iterable):  # a kernel, which supports indexing, would not end
+        given = tuple(given)
+    if not isinstance(given, tuple) or not all(type(d) is int for d in given):
+        raise TypeError(f"{name} must be integers, got {given}.")
     if any(not -num_columns <= d < num_columns for d in given):
-        raise ValueError(f"cat_dims must be indices of {num_columns} columns, got {given}.")
+        raise ValueError(f"{name} must be indices of {num_columns} columns, got {given}.")
     found = tuple(sorted({d % num_columns for d in given}))
     if len(found) < len(given):
-        raise ValueError(f"cat_dims must be distinct, got {given} for {num_columns} columns.")
+        raise ValueError(f"{name} must be distinct, got {given} for {num_columns} columns.")
     return found
 
 

@@ -11,8 +11,10 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from gpytorch_nkn.kernels.batch_kernel import BatchKernel, constrained
+from gpytorch_nkn.kernels.categorical_kernel import categorical_columns
 from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.network import kernel_values
+from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["InputWarpKernel", "kumaraswamy"]
 
@@ -58,7 +60,8 @@ class InputWarpKernel(BatchKernel):
 
     Raises:
         TypeError: ``base_kernel`` is not a kernel, or ``columns`` are not integers.
-        ValueError: A column does not exist, or a start value is not positive or has a wrong shape.
+        ValueError: A column does not exist or is given twice, or a start value is not positive or
+            has a wrong shape.
         NotImplementedError: The base kernel has several outputs per input.
 
     Example:
@@ -90,18 +93,13 @@ class InputWarpKernel(BatchKernel):
     ):
         if not isinstance(base_kernel, Kernel):
             raise TypeError(f"base_kernel must be a gpytorch.kernels.Kernel, got {base_kernel!r}.")
+        check_counts(1, ard_num_dims=ard_num_dims)
         given = range(ard_num_dims) if columns is None else columns
-        if not isinstance(given, Sequence) or not all(type(column) is int for column in given):
-            raise TypeError(f"columns must be a sequence of integers, got {given!r}.")
-        if not all(-ard_num_dims <= column < ard_num_dims for column in given):
-            raise ValueError(
-                f"columns must be indices of {ard_num_dims} columns, got {list(given)}."
-            )
         batch_shape = base_kernel.batch_shape if batch_shape is None else batch_shape
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.base_kernel = base_kernel
         self.num_columns = ard_num_dims
-        self.columns = sorted({column % ard_num_dims for column in given})
+        self.columns = list(categorical_columns(given, ard_num_dims, "columns"))
         shape = (*batch_shape, 1, len(self.columns))
         for name, value, prior in (
             ("concentration1", concentration1, concentration1_prior),

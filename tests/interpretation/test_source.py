@@ -77,8 +77,10 @@ def test_several_outputs_have_a_scale_each():
 
 
 def test_a_transform_that_is_not_affine_has_no_components():
+    model = SingleTaskGP(X, Y, outcome_transform=Log())
     with pytest.raises(ValueError, match="outcome transform Log is not affine"):
-        fitted_gp(SingleTaskGP(X, Y, outcome_transform=Log()))
+        fitted_gp(model)
+    assert source_of(model).kernel is model.covar_module  # its terms have no unit of the outcomes
 
 
 @pytest.fixture(scope="module")

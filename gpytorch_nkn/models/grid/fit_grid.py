@@ -64,15 +64,15 @@ class GridRestart(Start):
         block_error: Smallest mean squared error of held-out blocks of transformed targets, by
             default in units of their variance; NaN without blocks.
         seconds: Wall time.
-        status: ``"done"``, ``"budget"``, ``"interrupted"``, ``"failed: ..."``, or
-            ``"stopped: ..."`` after an error in the steps on blocks.
+        status: ``"ok"``, ``"budget"``, ``"interrupted"``, ``"failed: ..."``, or ``"stopped: ..."``
+            after an error in the steps on blocks.
     """
 
     number: int
     likelihood: float = math.nan
     block_error: float = math.nan
     seconds: float = 0.0
-    status: str = "done"
+    status: str = "ok"
 
 
 @dataclass

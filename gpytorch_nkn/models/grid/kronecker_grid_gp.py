@@ -438,8 +438,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             covariance = covariance * kernel_values(kernel, part, part)
         mean = self.mean_module(X)
         if posterior:
-            parts = zip(self.kernels, points, self.train_coordinates, strict=True)
-            rows = [kernel_values(kernel, part, x) for kernel, part, x in parts]
+            rows = self._crosses(points)
             mean = mean + known.point_means(rows)
             covariance = covariance - known.explained(rows)
         covariance = covariance.expand(*mean.shape[:-1], *covariance.shape[-2:])

@@ -95,7 +95,7 @@ def test_the_start_with_the_smallest_block_error_wins():
     only = fit_grid_gp(alone, likelihood_steps=8, block_steps=0)
     assert only.restarts[0].block_error == errors[0]
     assert str(fit).splitlines()[1 + fit.best].split()[0] == f"{fit.best}*"
-    assert [record.status for record in fit.restarts] == ["done"] * 3
+    assert [record.status for record in fit.restarts] == ["ok"] * 3
 
 
 def test_without_blocks_the_likelihood_decides_and_is_what_is_reported():
@@ -144,7 +144,7 @@ def test_a_start_that_fails_and_one_that_does_not(monkeypatch):
     model = small()
     raise_at(monkeypatch, GridLikelihood, 1, RuntimeError("no luck"))
     fit = fit_grid_gp(model, restarts=2, **SHORT)
-    assert [r.status for r in fit.restarts] == ["failed: no luck", "done"] and fit.best == 1
+    assert [r.status for r in fit.restarts] == ["failed: no luck", "ok"] and fit.best == 1
 
 
 def test_every_start_fails(monkeypatch):
@@ -262,7 +262,7 @@ def test_a_batch_of_grids(own, same_holes):
     x = torch.arange(16.0)
     model = KroneckerGridGP([x, x], images, kernels)
     fit = fit_grid_gp(model, likelihood_steps=15, block_steps=2, blocks=2)
-    assert fit.restarts[0].status == "done"
+    assert fit.restarts[0].status == "ok"
     for number in range(2):
         hole = model.missing[number]
         error = (model.grid_mean() - cleans)[number][hole].square().mean()
