@@ -160,13 +160,14 @@ def find_sentinels(values: np.ndarray, name: str, notices: list[str]) -> None:
     value, code = ends.index.to_numpy(), pd.Series([f"{v:.12g}" for v in ends.index], dtype=object)
     suspect = code.str.fullmatch(_CODE) | np.isin(value, counts.index[[0, -1]])
     suspect &= (ends.to_numpy() > 1) | code.str.fullmatch(r"-?99+(\.9+)?")
-    others = counts.index.drop(value[suspect])
-    if len(others) < 2:
-        return
-    low, high = others[[0, -1]]
-    is_far = np.maximum(low - value, value - high) > high - low
-    is_only_negative = (low >= 0) & (value < 0) & (value == np.round(value))
-    found = ends[(suspect & (is_far | is_only_negative)).to_numpy()]
+    for _ in range(2):  # the second time, with the suspects that are not far as other values
+        others = counts.index.drop(value[suspect])
+        if len(others) < 2:
+            return
+        low, high = others[[0, -1]]
+        is_far = np.maximum(low - value, value - high) > high - low
+        suspect &= is_far | ((low >= 0) & (value < 0) & (value == np.round(value)))
+    found = ends[suspect.to_numpy()]
     if len(found) and 2 * found.sum() < values.size:
         codes = [f"{value:.12g}" for value in found.index]
         rows = ", ".join(f"{counted(n)} with {c}" for n, c in zip(found, codes, strict=True))

@@ -77,7 +77,7 @@ _ZONES = {  # replacements that turn zones into +02:00:00
 _FORMATS = (
     "%Y-%m-%d %d-%m-%Y %m-%d-%Y %d-%m-%y %m-%d-%y %y-%m-%d %d-%b-%Y %d-%b-%y %b-%d-%Y %Y-%b-%d "
     "%Y-%m %b-%Y %b-%y %Y-%b %Y-q-%m %Y%m %Y%m%d %Y%m%d%H %Y%m%d%H%M %Y%m%d%H%M%S "
-    "%Y-%j %G-w-%V-%u %Y-w-%U-%w"
+    "%Y %Y-%j %G-w-%V-%u %Y-w-%U-%w"
 ).split()
 _ORDERED, (_ISO_WEEKS, _WEEKS) = _FORMATS[1:6], _FORMATS[-2:]  # day, month or year may come first
 _WIDTHS = {"Y": r"\d{4}", "G": r"\d{4}", "y": r"\d\d", "j": r"\d{3}", "b": _MONTH}
@@ -326,7 +326,7 @@ def _not_a_time(cells: pd.Series, good: pd.Series) -> str:
 
 def _coarsest(dates: np.ndarray, form: str) -> np.ndarray:
     """Convert dates to the coarsest of months, days, s and ms that represents them."""
-    has_months = "%d" not in form and re.search("%[mbB]", form) is not None
+    has_months = "%d" not in form and re.search("%[mbB]|^%Y$", form) is not None
     for unit in ("M",) * has_months + ("D", "s", "ms"):
         coarse = dates.astype(f"datetime64[{unit}]")
         if (coarse == dates).all():

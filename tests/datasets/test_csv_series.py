@@ -45,7 +45,7 @@ DATES = {
     ("2000-S2", "2001-S1"): ["2000-07", "2001-01"],
     ("1st quarter 1990", "2nd quarter 1990"): ["1990-01", "1990-04"],
     ("4. Quartal 1990", "1. Quartal 1991"): ["1990-10", "1991-01"],
-    ("FY01 Q4", "FY02 Q1"): ["2001-10", "2002-01"],
+    ("FY01 Q4", "FY02 Q1"): ["2001-10", "2002-01"], ("FY2000", "FY2001"): ["2000-01", "2001-01"],
     ("Nov-Jan 1993", "Dec-Feb 1993"): ["1993-01", "1993-02"],
     ("1949m1", "1949m2"): ["1949-01", "1949-02"],
     ("1949/9", "1949/10"): ["1949-09", "1949-10"],
@@ -237,7 +237,7 @@ def test_values_that_may_stand_for_missing_ones_get_a_notice_that_works(read, se
 
 
 @pytest.mark.parametrize(
-    "values", [[*VALUES, 23.5], [*VALUES, -3, -3.5], [0, 0, 0, 5, 7, 0, 300]], ids=str
+    "values", [[*VALUES, 23.5], [*VALUES, -3, -3.5], [0, 0, 5, 7, 0, 300], 2 * [*range(5)]], ids=str
 )
 def test_other_values_get_no_notice(read, values):
     assert not read(column(values)).notices
@@ -358,6 +358,7 @@ FILES = {  # text, options, first and last time, number, first and last value
     "years as columns": ("Country,2001,2002,2003\nFrance,1,2,3\n", {}, 2001, 2003, 3, 1, 3),
     "dates as columns": ("Country,Lat,1/22/20,1/23/20,1/24/20\nFrance,46.2,1,2,3\n", {},
         "2020-01-22", "2020-01-24", 3, 1, 3),
+    "a row of quarters": ("geo,2001-Q1,2001-Q2\nDE,1,2\n", {}, "2001-01", "2001-04", 2, 1, 2),
     "hours as columns": (WIDE_HOURS, {}, "2019-03-01T00:00:00", "2019-03-02T23:00:00", 48, 5, 5),
     "years as columns beside months": ("Month,2019,2020\nJan,1,4\nFeb,2,5\nMar,3,6\n", {},
         "2019-01", "2020-03", 6, 1, 6),
@@ -412,8 +413,8 @@ def test_files_of_many_forms(read, name):
     text, options, first, last, size, *values = FILES[name]
     series = read(text, **options)
     found = series.x.astype(str) if series.has_dates else series.x
-    assert [found[0], found[-1], series.y.size] == [first, last, size]
-    assert [series.y[0], series.y[-1]] == values
+    ends = [found[0], found[-1], series.y.size, series.y[0], series.y[-1]]
+    assert ends == [first, last, size, *values]
     steps = np.diff(series.x.astype(series.x.dtype if not series.has_dates else int))
     assert np.unique(steps).size <= 2
 
