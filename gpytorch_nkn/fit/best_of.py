@@ -116,7 +116,7 @@ def fit_best_of(
     n_jobs = effective_n_jobs(None) if n_jobs is None else n_jobs
     _check_options(restarts, criterion, initialize, n_jobs)
     session = Session(budget=budget, seed=seed, progress=progress)
-    given = model if isinstance(model, nn.Module) else None
+    given = model if isinstance(model, nn.Module) or not callable(model) else None
     if given is not None:
         check_model(given)
         _check_size(given)

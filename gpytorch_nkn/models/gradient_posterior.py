@@ -43,7 +43,7 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
 
     Raises:
         TypeError: ``X`` is not a floating-point tensor.
-        ValueError: ``X`` is not ``... x q x d`` or not finite, or the kernel is not twice
+        ValueError: ``X`` is not ``... x q x d``, empty or not finite, or the kernel is not twice
             differentiable.
         NotImplementedError: The model has several outputs, or its posterior is not Gaussian.
 
@@ -55,8 +55,8 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
     """
     check_tensors(X=X)
     check_finite(X=X)
-    if X.dim() < 2:
-        raise ValueError(f"X must be ... x q x d, got shape {tuple(X.shape)}.")
+    if X.dim() < 2 or not X.numel():
+        raise ValueError(f"X must be non-empty points ... x q x d, got shape {tuple(X.shape)}.")
     if getattr(model, "num_outputs", 1) != 1:
         raise NotImplementedError(
             f"The model must have one output, got {model.num_outputs}: take "

@@ -57,7 +57,7 @@ class LaplaceGP(GP):
         mean_module, covar_module: Prior mean and covariance.
 
     Raises:
-        TypeError: The data are not floating-point tensors.
+        TypeError: The data are not floating-point tensors, or a module is of another kind.
         ValueError: The data are not finite, their numbers of rows differ, or a target is outside of
             the likelihood's support.
         NotImplementedError: An observation depends on several latent functions (softmax).
@@ -79,6 +79,12 @@ class LaplaceGP(GP):
         covar_module: Kernel,
     ):
         super().__init__()
+        for part, kind in ((likelihood, Likelihood), (mean_module, Mean), (covar_module, Kernel)):
+            if not isinstance(part, kind):
+                raise TypeError(
+                    "LaplaceGP needs a likelihood, a mean and a kernel of GPyTorch, in this order, "
+                    f"got {type(part).__name__} as {kind.__name__.lower()}."
+                )
         if isinstance(likelihood, SoftmaxLikelihood):
             raise NotImplementedError(
                 "LaplaceGP needs a likelihood of one latent function, got a SoftmaxLikelihood: use "

@@ -190,6 +190,8 @@ def test_the_criterion_chooses(criterion):
 def test_bad_options_are_named(options, match):
     with pytest.raises(ValueError, match=match):
         fit_best_of(rbf_model(), **options)
+    with pytest.raises(TypeError, match="must be a gpytorch ExactGP, got int"):
+        fit_best_of(3)
 
 
 def test_a_learned_input_transform_acts_on_the_inputs_of_the_fitted_model():

@@ -160,6 +160,8 @@ def test_wrong_data_and_likelihoods_are_rejected():
         model.set_train_data(targets=torch.full((30,), torch.nan, dtype=torch.float64))
     with pytest.raises(ValueError, match="likelihood allows, got values from 1 to 2 for Bernoulli"):
         model.set_train_data(targets=1 + model.train_targets)
+    with pytest.raises(TypeError, match="in this order, got RBFKernel as mean"):
+        LaplaceGP(X, SIGNAL, model.likelihood, RBFKernel(), ConstantMean())
     with pytest.raises(NotImplementedError, match="one latent function, got a SoftmaxLikelihood"):
         LaplaceGP(X, SIGNAL, SoftmaxLikelihood(2, 2), ConstantMean(), RBFKernel())
     with pytest.raises(ValueError, match="'marginal_likelihood' for LaplaceGP, got 'loo'"):
