@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from botorch.fit import _fit_fallback
-from botorch.models import SingleTaskGP
+from botorch.models import MultiTaskGP, SingleTaskGP
 from botorch.models.model import Model
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -252,6 +252,30 @@ class ExactModel(BaseGP):
             if transformed:
                 self._set_transformed_inputs()
 
+    def condition_on_observations(
+        self: Any, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
+    ) -> Any:
+        """Add observations as in BoTorch: inputs ``... x q x d``, outcomes ``... x q x m``.
+
+        With tasks, a row has the outcome of one task.
+
+        Raises:
+            TypeError: An argument is not a floating-point tensor.
+            ValueError: Shapes do not match, or a value is not finite.
+        """
+        X = self._check_points(X, added=True)
+        check_tensors(Y=Y)
+        num_outcomes = 1 if isinstance(self, MultiTaskGP) else self._num_outputs
+        if Y.dim() < X.dim() or Y.shape[-2:] != (X.size(-2), num_outcomes):
+            raise ValueError(
+                f"Y must be ... x {X.size(-2)} x {num_outcomes} for X of shape "
+                f"{tuple(X.shape)}, got {tuple(Y.shape)}."
+            )
+        check_finite(Y=Y)
+        if noise is not None:
+            kwargs["noise"] = noise
+        return super().condition_on_observations(X, Y, **kwargs)  # type: ignore[misc]
+
     def _prior_mean(self: Any, x: Tensor) -> Tensor:
         """Return the prior mean ``... x N`` at transformed inputs ``... x N x D``."""
         mean = self.mean_module(x)
@@ -357,27 +381,6 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         if categorical_features is not None:
             options["cat_dims"] = categorical_features
         return {**super().construct_inputs(training_data), **options}
-
-    def condition_on_observations(
-        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
-    ) -> Any:
-        """Add observations as in BoTorch: inputs ``... x q x d``, outcomes ``... x q x m``.
-
-        Raises:
-            TypeError: An argument is not a floating-point tensor.
-            ValueError: Shapes do not match, or a value is not finite.
-        """
-        X = self._check_points(X, added=True)
-        check_tensors(Y=Y)
-        if Y.dim() < X.dim() or Y.shape[-2:] != (X.size(-2), self._num_outputs):
-            raise ValueError(
-                f"Y must be ... x {X.size(-2)} x {self._num_outputs} for X of shape "
-                f"{tuple(X.shape)}, got {tuple(Y.shape)}."
-            )
-        check_finite(Y=Y)
-        if noise is not None:
-            kwargs["noise"] = noise
-        return super().condition_on_observations(X, Y, **kwargs)
 
     def set_train_data(
         self,

@@ -61,7 +61,7 @@ class _TaskProduct(ProductKernel):
         return BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
 
-class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
+class NKNMultiTaskGP(ExactModel, MultiTaskGP):
     r"""Exact GP of correlated tasks with a network as the kernel of the inputs.
 
     .. math::
@@ -229,10 +229,14 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):  # type: ignore[misc]
         return self._test_prior(train, test, self._values)
 
     def _check_points(self, X: Tensor, added: bool = False, width: int | None = None) -> Tensor:
-        has_task = isinstance(X, Tensor) and X.shape[-1:] == (self.num_non_task_features + 1,)
-        X = super()._check_points(X, added, self.num_non_task_features + has_task)
+        width = self.num_non_task_features + 1
+        has_task = added or (isinstance(X, Tensor) and X.shape[-1:] == (width,))
+        X = super()._check_points(X, added, width if has_task else width - 1)
         if not X.numel():
             raise ValueError(f"X must have at least one point, got shape {tuple(X.shape)}.")
+        tasks = self._expected_task_values
+        if has_task and (unknown := set(X[..., self._task_feature].unique().tolist()) - tasks):
+            raise ValueError(f"Tasks must be among {sorted(tasks)}, got {sorted(unknown)[:5]}.")
         return X
 
 

@@ -183,12 +183,8 @@ def methods(cls):
             continue
         if of_a_library and name not in ("score", "predict"):
             continue
-        given = list(inspect.signature(method).parameters.values())[1:]
-        taken = [
-            p.name
-            for p in given
-            if p.kind in (0, 1) and (p.default is p.empty or p.name in DATA_NAMES)
-        ]
+        given = [p for p in inspect.signature(method).parameters.values() if p.kind in (0, 1)][1:]
+        taken = [p.name for p in given if p.default is p.empty or p.name in DATA_NAMES]
         if taken:
             yield name, taken
 
@@ -219,7 +215,9 @@ def entries():
             lambda *data, make=make, at=points: _moments(make(*data).eval(), at),
             data,
         )
-        arrays = METHOD_ARRAYS | {"X": points, "x": points, "Y": points[:, :1]}
+        tasks = cls is models.NKNMultiTaskGP
+        rows = torch.nn.functional.pad(points, (0, 1), value=3.0) if tasks else points
+        arrays = METHOD_ARRAYS | {"X": rows, "x": points, "Y": points[:, :1]}
         if case.on_grid:
             blocks = torch.zeros(2, 4, 5, dtype=torch.bool)
             blocks[0, 0, :2] = blocks[1, 3, 3:] = True

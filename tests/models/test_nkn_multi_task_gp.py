@@ -12,6 +12,7 @@ from botorch.optim import optimize_acqf
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.kernels import RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch.nn.functional import pad
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.interpretation import decompose
@@ -23,10 +24,7 @@ def data(codes=(0, 1), offset=50.0):
     """Task one at 24 points, task two at the first 8, ten times as large and shifted."""
     x = torch.rand(24, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     wave = torch.sin(7 * x)
-    rows = [
-        torch.cat([x[:n], torch.full((n, 1), code)], -1)
-        for n, code in zip((24, 8), codes, strict=True)
-    ]
+    rows = [pad(x[:n], (0, 1), value=code) for n, code in zip((24, 8), codes, strict=True)]
     return torch.cat(rows).double(), torch.cat([wave, offset + 10 * wave[:8]])
 
 
@@ -50,9 +48,7 @@ def test_values_of_tasks_are_only_names():
     plain, coded = trained(), trained((3, 7))
     one, two = (model.posterior(GRID).mean for model in (plain, coded))
     torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
-    noisy, exact = (
-        coded.posterior(GRID, observation_noise=noise).variance for noise in (True, False)
-    )
+    noisy, exact = (coded.posterior(GRID, observation_noise=n).variance for n in (True, False))
     assert bool((noisy > exact).all())  # BoTorch's model has no noise here
 
 
@@ -131,10 +127,14 @@ def test_bad_tasks_are_rejected(change, options, message):
 
 
 def test_points_are_checked():
-    model = NKNMultiTaskGP(*data(), -1)
-    with pytest.raises(ValueError, match="finite"):
-        model.posterior(torch.full((2, 1), torch.nan, dtype=torch.float64))
-    with pytest.raises(ValueError, match="expected|Expected"):
-        model.posterior(torch.tensor([[0.1, 5.0]], dtype=torch.float64))
-    with pytest.raises(ValueError, match=r"\(2, 3\)"):
-        model.posterior(torch.zeros(2, 3, dtype=torch.float64))
+    model, row = NKNMultiTaskGP(*data(), -1), torch.tensor([[0.1, 0.0]])
+    add = model.eval().condition_on_observations
+    model.posterior(row)
+    messages = "finite", r"among \[0, 1\], got \[0.5\]", r"\(2, 3\)"
+    for x, message in zip((row * torch.nan, row + 0.5, torch.zeros(2, 3)), messages, strict=True):
+        for call in (model.posterior, lambda x: add(x, x[:, :1])):
+            with pytest.raises(ValueError, match=message):
+                call(x)
+    for x, y in ((row[:, :1], row[:, :1]), (row, row), (row, row[:, :1] * torch.nan)):
+        with pytest.raises(ValueError, match="must be"):
+            add(x, y)
