@@ -23,7 +23,6 @@ from gpytorch_nkn.kernels import (
     FeatureKernel,
     NonStationarySpectralKernel,
 )
-from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import check_counts
 from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP
 from gpytorch_nkn.models.common import reject_loo_cv
@@ -179,9 +178,9 @@ class SpectralGP(ExactBaseGP):
         """Return the prior at inputs ``... x n x d``, whose density uses the low rank."""
         if isinstance(self.covar_module, FeatureSumKernel):
             reject_loo_cv(self)
-        dense = isinstance(self.covar_module, AdditiveKernel) and x.requires_grad
-        if dense and x.size(-2) <= FEW_POINTS:
-            covariance = to_linear_operator(kernel_values(self.covar_module, x, x))
+        dense = isinstance(self.covar_module, AdditiveKernel)
+        if dense and (self.training or (x.requires_grad and x.size(-2) <= FEW_POINTS)):
+            covariance = to_linear_operator(self._values(x, x))
             return LowRankNormal(self.mean_module(x), covariance)
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)

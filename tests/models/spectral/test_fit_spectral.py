@@ -5,6 +5,7 @@ import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
+from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
@@ -96,8 +97,7 @@ def test_without_steps_it_is_an_rbf_kernel_of_highest_likelihood(two_outputs):
     _, plain, _, _ = two_outputs
     assert (plain.spectral_kernel.outputscale < OFF).all()
     x, y = plain.train_inputs[0][0], plain.train_targets[1]
-    shape = torch.Size()
-    kernel = ScaleKernel(RBFKernel(ard_num_dims=4), batch_shape=shape)
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=4))
     stock = SingleTaskGP(x, y.unsqueeze(-1), covar_module=kernel, outcome_transform=None)
     mll = ExactMarginalLogLikelihood(stock.likelihood, stock)
     fit_gpytorch_mll(mll)
@@ -108,6 +108,15 @@ def test_without_steps_it_is_an_rbf_kernel_of_highest_likelihood(two_outputs):
     stock.likelihood.noise = plain.likelihood.noise[1]
     stock.mean_module.constant.data = plain.mean_module.constant[1].detach()
     assert mll(stock(*stock.train_inputs), stock.train_targets).item() > best - 1e-3
+
+
+def test_a_long_step_does_not_end_the_training_by_botorch():
+    draw = torch.Generator().manual_seed(0)
+    x, noise = torch.rand(12, 2, generator=draw), torch.randn(12, 2, generator=draw)
+    y = 3 * ((5 * x[:, :1]).sin() + x.prod(-1, keepdim=True)) + 0.1 * noise[:, :1]
+    model = SpectralGP(x, y, num_features=4)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    assert fit_gpytorch_mll_scipy(mll, options={"maxiter": 10}).fval < 4.7
 
 
 @pytest.mark.usefixtures("shorter")
