@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from gpytorch.models import ExactGP
+from scipy.stats import norm, t
 from torch import Tensor
 
 from gpytorch_nkn.averaging import PredictiveMixture, rolling_forecasts
@@ -23,6 +24,7 @@ _ORIGINS = 48  # rolling forecasts of a short series
 # Long series: rolling forecasts, rows before each origin, and rows of its horizon.
 _VIEWS, _SEEN, _AHEAD = 24, 500, 60
 _WINDOWS = 2.0  # prior weight of a calibration factor of 1, in windows of the horizon
+_END = 0.975  # level of the upper end of a 95 % interval
 
 
 def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]:
@@ -30,7 +32,9 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
 
     The factor multiplies standard deviations. It is the mean absolute standardised error relative
     to a standard normal variable. The factor is shrunk towards one with the weight of two windows
-    of the horizon. Hyperparameters were learned from all targets.
+    of the horizon. Hyperparameters were learned from all targets. Because their variance is an
+    estimate from ``N`` targets, the factor widens 95 % intervals to those of Student's t with
+    ``N - 1`` degrees of freedom.
     """
     recent = series.last(series.reach)
     horizon, steps = recent.horizon, recent.steps
@@ -52,6 +56,7 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
     errors = ((values - mean).abs() / variance.sqrt()).cpu().numpy() * math.sqrt(math.pi / 2)
     windows = (num_steps - first) / horizon
     calibration = float((_WINDOWS + windows * errors.mean()) / (_WINDOWS + windows))
+    calibration *= float(t.ppf(_END, len(series.values) - 1) / norm.ppf(_END))
     means, stds = scales.moments(mean, variance)
     mixture = PredictiveMixture(
         np.ones(1), means[None], calibration * stds[None], (scales.transform,)
