@@ -120,6 +120,9 @@ progress: Show a progress bar on a terminal.
         """Raise an error if a training option is invalid."""
         options = self.get_params(deep=False)
         recipe, budget, n_jobs = options["recipe"], options["budget"], options["n_jobs"]
+        for name in ("priors", "progress"):
+            if not isinstance(options.get(name, True), bool | np.bool_):
+                raise TypeError(f"{name} must be True or False, got {options[name]!r}.")
         if not (recipe is None or isinstance(recipe, Recipe)):
             raise TypeError(f"recipe must be a Recipe or None, got {recipe!r}.")
         if budget is not None:

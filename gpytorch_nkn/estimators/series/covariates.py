@@ -116,38 +116,29 @@ def covariate_frame(values: Any, times: pd.Index) -> pd.DataFrame:
     Rows of a pandas object with dates are selected by date; other rows must be in order of time.
 
     Raises:
-        TypeError: Values are not numbers.
-        ValueError: The shape is wrong, or a data frame has no rows for some dates.
+        TypeError: Values are not a table.
+        ValueError: Values are not numbers, the shape is wrong, or a data frame has no rows for
+            some dates.
     """
     if values is None:
         return pd.DataFrame(index=times)
-    labels: Any = None
     if isinstance(values, pd.Series):
         values = values.to_frame("covariate 1" if values.name is None else values.name)
+    if not isinstance(values, pd.DataFrame):
+        values = values.detach().cpu() if isinstance(values, Tensor) else values
+        table = np.asarray(as_numbers("covariates", values))
+        table = table[:, None] if table.ndim == 1 else table
+        if table.ndim == 2:
+            values = pd.DataFrame(table)
+            values.columns = [f"covariate {number}" for number in range(1, table.shape[1] + 1)]
     if isinstance(values, pd.DataFrame):
-        labels = values.columns
-        values = _at_times(as_numbers("covariates", values), times).to_numpy()
-    values = values.detach().cpu() if isinstance(values, Tensor) else values
-    as_numbers("covariates", values)
-    try:
-        table = np.asarray(values)
-        if np.iscomplexobj(table):
-            raise TypeError
-        table = table.astype(float)
-    except (TypeError, ValueError):
-        raise TypeError(
-            "covariates must be columns of numbers, as an array or a data frame (encode categories "
-            f"first, e.g. by pandas.get_dummies), got {type(values).__name__}."
-        ) from None
-    table = table[:, None] if table.ndim == 1 else table
-    if table.ndim != 2 or len(table) != len(times):
+        values = _at_times(as_numbers("covariates", values), times)
+    if np.ndim(values) != 2 or len(values) != len(times):
         raise ValueError(
             f"covariates must have a row for each of the {len(times)} times, got shape "
-            f"{table.shape}."
+            f"{np.shape(values)}."
         )
-    if labels is None:
-        labels = [f"covariate {number}" for number in range(1, table.shape[1] + 1)]
-    return pd.DataFrame(table, times, labels)
+    return values.set_axis(times)
 
 
 def _at_times(frame: pd.DataFrame, times: pd.Index) -> pd.DataFrame:

@@ -340,10 +340,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         frame = None if covariates is None else observed.covariates
         outliers = self.outliers_[~self.outliers_.isin(observed.fresh)]
         used = ~observed.target.index.isin(outliers)
-        rows, values = (
-            self._rows(observed.target.index, frame)[used],
-            observed.target.to_numpy()[used],
-        )
+        rows = self._rows(observed.target.index, frame)[used]
+        values = observed.target.to_numpy()[used]
         if any(member.scales.transform.whole for member in self.members_) and (values % 1).any():
             raise ValueError(
                 "Targets must be whole numbers as in the fit, got "

@@ -69,8 +69,7 @@ class TimeAxis:
             ValueError: Times are missing or infinite.
         """
         times = as_times(x)
-        if not _has_dates(times):
-            numbers = as_time(times)  # raises an error for strings
+        numbers = as_time(times)  # raises an error for strings and missing times
         if _has_dates(times) != self.has_dates:
             kinds = {True: "dates", False: "numbers"}
             raise TypeError(
@@ -89,9 +88,6 @@ class TimeAxis:
         times = local(times)
         if self.monthly is None:
             return as_time(times)
-        missing = times.isna()
-        if missing.any():
-            raise ValueError(f"x contains {int(missing.sum())} missing dates (NaT).")
         dates = times.to_numpy()
         months = self.monthly.months(dates)
         begin, end = (self.monthly.dates(months + k) for k in (0, 1))

@@ -48,8 +48,8 @@ def test_rolling_forecasts_match_processes_that_know_the_past_only(
         parts.append(moments)
     mean, std, own, slopes = (np.concatenate(part) for part in zip(*parts, strict=True))
     errors = np.abs(own - mean) / std / np.sqrt(2 / np.pi)
-    windows = 20 / 6
-    spread = (2 + windows * errors.mean()) / (2 + windows)  # two windows for the process
+    spread = (2 + 20 / 6 * errors.mean()) / (2 + 20 / 6)  # two windows for the process
+    spread *= 2.0452296 / 1.9599640  # tables of Student's t (29 degrees of freedom) and normal
     assert got_spread == pytest.approx(spread, rel=1e-6)
     std = spread * std
     expected = norm.logpdf(own, mean, std) + np.log(slopes)

@@ -71,7 +71,7 @@ def test_columns_are_found_by_name_and_rows_by_date():
         (np.where(TABLE == 4, np.nan, TABLE), ValueError, "covariate 2 has 1 NaN.*position 4"),
         (pd.DataFrame({"day": list("abcdef")}), ValueError, "'day'.*encode them first"),
         ({"a": 3}, TypeError, "covariates must be an array or a data frame, got dict"),
-        (TABLE + 1j, TypeError, "columns of numbers"),
+        (TABLE + 1j, ValueError, "must hold numbers, got 'covariate 1' .complex"),
         (TIMES.to_numpy().astype("datetime64[D]"), TypeError, "datetime64"),
         (1e200 * TABLE, ValueError, "covariate 1, covariate 2.*too large"),
         (pd.DataFrame(TABLE, columns=["a", "b", "a"]), ValueError, "several columns.*name a"),

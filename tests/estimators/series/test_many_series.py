@@ -188,7 +188,6 @@ def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):
     [
         (None, {"qualty": "fast"}, TypeError, "no option 'qualty'.*quality"),
         (None, {"quality": "slow"}, ValueError, "quality must be one of"),
-        (None, {"structure": 3}, TypeError, "structure must be a name"),
         (None, {"level": 0.8}, ValueError, "level must be per cent"),
         (None, {"horizon": 0}, ValueError, "horizon must be at least 1, got 0"),
         (None, {"random_state": -1}, ValueError, "Seed must be"),
