@@ -96,21 +96,9 @@ class SktimeNKNForecaster(BaseForecaster):
         random_state: int | np.random.RandomState | None = None,
         progress: bool = True,
     ):
-        self.structure = structure
-        self.seasons = seasons
-        self.transform = transform
-        self.bounds = bounds
-        self.horizon = horizon
-        self.quality = quality
-        self.outliers = outliers
-        self.priors = priors
-        self.restarts = restarts
-        self.recipe = recipe
-        self.budget = budget
-        self.n_jobs = n_jobs
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
+        given = locals()
+        for name in self.get_param_names():
+            setattr(self, name, given[name])
         super().__init__()
 
     def _fit(

@@ -91,7 +91,6 @@ def stack_predictions(
     means: ArrayLike,
     variances: ArrayLike,
     *,
-    concentration: float = 0.05,
     weights: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Return the weights of models and calibration factors that predict held-out targets best.
@@ -106,7 +105,6 @@ def stack_predictions(
         targets: Targets ``N``.
         means: Held-out means ``M x N`` of the models.
         variances: Held-out variances ``M x N``, noise included.
-        concentration: See :func:`stacking_weights`.
         weights: Fixed weights ``M`` of the models; ``None`` to learn them.
 
     Returns:
@@ -132,7 +130,7 @@ def stack_predictions(
         with np.errstate(divide="ignore"):
             if learned:
                 by_model = logsumexp(logs, axis=1, b=of_widths[:, None])
-                found = stacking_weights(by_model, concentration=concentration)
+                found = stacking_weights(by_model)
             by_width = logsumexp(logs[found > 0], axis=0, b=found[found > 0, None, None])
         of_widths = _maximise(by_width[:, np.isfinite(by_width).any(0)], even, prior)
         if not learned or np.abs(of_widths - before).max() < 1e-6:

@@ -36,6 +36,10 @@ progress: Show a progress bar on a terminal.
     }
     _advice: ClassVar[dict[str, bool]] = {}  # options of as_numbers
     _names: pd.Index | None  # names of the columns in the fit
+    budget: float | None
+    device: str | None
+    random_state: Any
+    progress: bool
     _private_state: ClassVar[tuple[str, ...]] = ()  # private attributes that a fit sets
 
     def __init_subclass__(cls, **options: Any) -> None:

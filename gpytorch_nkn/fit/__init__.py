@@ -36,7 +36,6 @@ from gpytorch_nkn.fit.session import (
 from gpytorch_nkn.fit.sizes import (
     SizeWarning,
     check_dense as check_dense,
-    check_memory as check_memory,
     free_bytes as free_bytes,
     warn_of_size as warn_of_size,
 )

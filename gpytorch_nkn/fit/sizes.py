@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit.session import warn_user
 
-__all__ = ["SizeWarning", "check_dense", "check_memory", "free_bytes", "warn_of_size"]
+__all__ = ["SizeWarning", "check_dense", "free_bytes", "warn_of_size"]
 
 _CGROUPS = (
     ("memory.max", "memory.current"),
@@ -38,29 +38,6 @@ def free_bytes(device: torch.device | str | None = None) -> float:
     return min(_free_on_the_machine(), *(_free_in_group(*names) for names in _CGROUPS))
 
 
-def check_memory(
-    name: str, needed: float, size: str, instead: str, device: torch.device | str | None = None
-) -> None:
-    """Check that an allocation fits into free memory.
-
-    Args:
-        name: Name of the class or function.
-        needed: Size of the allocation in bytes.
-        size: Description of the data's size, such as ``"1,000,000 rows"``.
-        instead: Models to use instead.
-        device: Device of the memory.
-
-    Raises:
-        MemoryError: The allocation does not fit.
-    """
-    free = free_bytes(device)
-    if needed > free:
-        raise MemoryError(
-            f"{name} of {size} needs some {needed / 1e9:,.1f} GB of memory, and "
-            f"{free / 1e9:,.1f} GB are free. For so many take {instead}."
-        )
-
-
 def check_dense(name: str, num_rows: int, like: Tensor, instead: str = _MANY_ROWS) -> None:
     """Check that covariance matrices with the dtype and device of ``like`` fit into memory.
 
@@ -68,7 +45,12 @@ def check_dense(name: str, num_rows: int, like: Tensor, instead: str = _MANY_ROW
         MemoryError: The matrices do not fit.
     """
     needed = _MATRICES * float(num_rows) ** 2 * like.element_size()
-    check_memory(name, needed, f"{num_rows:,} rows", instead, like.device)
+    free = free_bytes(like.device)
+    if needed > free:
+        raise MemoryError(
+            f"{name} of {num_rows:,} rows needs some {needed / 1e9:,.1f} GB of memory, and "
+            f"{free / 1e9:,.1f} GB are free. For so many take {instead}."
+        )
 
 
 def warn_of_size(name: str, count: int, most: int, what: str, unit: str = "rows") -> None:

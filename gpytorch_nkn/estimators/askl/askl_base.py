@@ -93,10 +93,6 @@ gamma_: Parameter of the RBF kernel from which start frequencies were drawn.
     feature_penalty: float
     max_iter: int
     early_stopping: bool
-    budget: float | None
-    device: str | None
-    random_state: int | np.random.RandomState | None
-    progress: bool
     n_features_in_: int
     input_map_: InputMap
     coef_: np.ndarray

@@ -94,7 +94,6 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
     eta: float | str
     relevance: str | None
     n_clusters: int | str
-    random_state: Any
     n_features_in_: int
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:

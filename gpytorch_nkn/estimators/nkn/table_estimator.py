@@ -46,11 +46,7 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
     structure: Any
     restarts: int
     recipe: Recipe | None
-    budget: float | None
     n_jobs: int
-    device: str | None
-    random_state: int | np.random.RandomState | None
-    progress: bool
     model_: Any
 
     @property

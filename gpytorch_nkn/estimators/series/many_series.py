@@ -152,13 +152,6 @@ def _forecaster(
     options: dict[str, Any], horizon: int, random_state: int | np.random.RandomState | None
 ) -> NKNForecaster:
     """Return a forecaster with checked options and a seed."""
-    possible = NKNForecaster().get_params().keys() - {"horizon", "n_jobs", "progress"}
-    unknown = sorted(options.keys() - possible)
-    if unknown:
-        raise TypeError(
-            f"forecast_many has no option {unknown[0]!r}; the options of NKNForecaster are "
-            f"{', '.join(sorted(possible - {'random_state'}))}."
-        )
     seed = random_state
     if not isinstance(seed, int | np.integer):
         seed = int(check_random_state(random_state).randint(2**31 - 1))

@@ -145,21 +145,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         random_state: int | np.random.RandomState | None = None,
         progress: bool = True,
     ):
-        self.structure = structure
-        self.seasons = seasons
-        self.transform = transform
-        self.bounds = bounds
-        self.horizon = horizon
-        self.quality = quality
-        self.outliers = outliers
-        self.priors = priors
-        self.restarts = restarts
-        self.recipe = recipe
-        self.budget = budget
-        self.n_jobs = n_jobs
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
+        self._set_options(locals())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
