@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gpytorch_nkn.datasets.csv_cells import MISSING, drop_advice, number_parts, read_numbers
+from gpytorch_nkn.datasets.csv_cells import MISSING, drop_advice, number_parts, once, read_numbers
 
 __all__ = [
     "INTERVAL_END",
@@ -145,16 +147,21 @@ def _split(cells: pd.Series) -> pd.DataFrame:
     """Split times into tokens of the date, time of day and offset from UTC."""
     lower = cells.str.lower().str.replace(INTERVAL_END, "", regex=True)
     found = lower.str.extract(_DATE_AND_CLOCK)
-    date, zone = found["date"].fillna(lower), found["zone"]
-    for pattern, token in _TOKENS.items():
-        date = date.str.replace(pattern, token, regex=True)
-    for pattern, text in _ZONES.items():
-        zone = zone.str.replace(pattern, text, regex=True)
+    date = once(partial(_replaced, texts=_TOKENS), found["date"].fillna(lower))
+    zone = once(partial(_replaced, texts=_ZONES), found["zone"].fillna(""))
     parts = found[["hour", "minute", "second"]].fillna("0")
-    clock = parts.apply(lambda part: part.str.replace(",", ".").astype(float)) @ [3600, 60, 1]
+    seconds = partial(once, lambda part: part.str.replace(",", ".").astype(float))
+    clock = parts.apply(seconds) @ [3600, 60, 1]
     clock = clock.mask(found["half"].notna(), clock % 43200 + 43200 * (found["half"] == "p"))
     clock, offset = pd.to_timedelta(clock, unit="s"), pd.to_timedelta(zone, errors="coerce")
     return pd.DataFrame({"date": date, "clock": clock, "offset": offset})
+
+
+def _replaced(cells: pd.Series, texts: Mapping[str, Any]) -> pd.Series:
+    """Replace patterns in cells, in the order of the patterns."""
+    for pattern, text in texts.items():
+        cells = cells.str.replace(pattern, text, regex=True)
+    return cells
 
 
 def falling_dates(frame: pd.DataFrame) -> str | None:
