@@ -20,20 +20,12 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
     """Prediction strategy for batches of GPs that computes equal entries once.
 
     Attributes:
-        frozen: Cached copies of the model's kernels with fixed parameter values.
         first: Indices ``K`` of the distinct batch entries; None if all are distinct.
         inverse: Index in ``first`` of each batch entry ``B``.
     """
 
     first: Tensor | None = None
     inverse: Tensor | None = None
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.frozen: dict[int, Any] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "frozen": {}}  # formulas cannot be pickled
 
     def find_duplicates(self, members: Tensor) -> None:
         """Find batch entries with equal data and equal kernel numbers ``members`` ``B``."""

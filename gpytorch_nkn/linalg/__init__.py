@@ -8,7 +8,6 @@ from gpytorch_nkn.linalg.entrywise import (
     EntrywiseMatrix,
     broadcast_batch_shapes,
     broadcasts,
-    stack,
     to_dense,
 )
 from gpytorch_nkn.linalg.exact_posterior import ExactPosterior
@@ -67,7 +66,6 @@ __all__ = [
     "psd_root",
     "singular_value_threshold",
     "solve_in_place",
-    "stack",
     "symmetric_strips",
     "to_dense",
     "with_gradients",

@@ -18,7 +18,6 @@ __all__ = [
     "broadcasts",
     "elements",
     "gathered",
-    "stack",
     "to_dense",
 ]
 
@@ -74,48 +73,6 @@ def to_dense(matrix: EntrywiseMatrix) -> Tensor:
     Memory does not depend on the number of operations per entry. The gradient is differentiable.
     """
     return _Dense.apply(matrix, *matrix.tensors)
-
-
-def stack(matrices: Sequence[EntrywiseMatrix]) -> Tensor:
-    """Evaluate ``whole`` matrices of the same inputs, ``... x K x N x M``.
-
-    Only the inputs have gradients.
-    """
-    return _Stack.apply(matrices, *matrices[0].tensors[:-1])
-
-
-class _Stack(Function):
-    @staticmethod
-    def forward(ctx, matrices: Sequence[EntrywiseMatrix], *inputs: Tensor) -> Tensor:
-        *batch_shape, num_rows, num_columns = matrices[0].shape
-        out = inputs[0].new_empty(*batch_shape, len(matrices), num_rows, num_columns)
-        needed = [*ctx.needs_input_grad[1:], False]
-        evaluators = [matrix.bind((*inputs, matrix.tensors[-1]), needed) for matrix in matrices]
-        for part, evaluator in zip(out.unbind(-3), evaluators, strict=True):
-            evaluator.fill(part)
-            if evaluator.symmetric:
-                mirror(part)
-        ctx.save_for_backward(*inputs)
-        ctx.matrices, ctx.evaluators = matrices, evaluators if any(needed) else None
-        return out
-
-    @staticmethod
-    def backward(ctx, *outer: Tensor):
-        inputs, needed, (weights,) = ctx.saved_tensors, ctx.needs_input_grad[1:], outer
-        parts = weights.unbind(-3)
-        if torch.is_grad_enabled() or _is_batched(weights):
-            found = [
-                _differentiable_gradients(
-                    matrix, (*inputs, matrix.tensors[-1]), part, [*needed, False]
-                )
-                for matrix, part in zip(ctx.matrices, parts, strict=True)
-            ]
-        else:
-            found = [e.vjp(part) for e, part in zip(ctx.evaluators, parts, strict=True)]
-        gradients = zip(*(one[:-1] for one in found), strict=True)
-        return None, *(
-            sum(each) if need else None for need, each in zip(needed, gradients, strict=True)
-        )
 
 
 class _Dense(Function):

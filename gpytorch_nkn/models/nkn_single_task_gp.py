@@ -14,7 +14,6 @@ from torch import Tensor
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import check_dense
-from gpytorch_nkn.kernels.network import frozen_matrices
 from gpytorch_nkn.models.base_gp import TRAINERS, ExactBaseGP
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
@@ -110,10 +109,6 @@ class NKNSingleTaskGP(ExactBaseGP):
         )
         self.to(self.train_targets)
         check_columns(self.covar_module, num_columns, self.train_targets)
-
-    def _values(self, one: Tensor, two: Tensor) -> Tensor:
-        found = frozen_matrices(self.prediction_strategy, [self.covar_module], [0], one, two)
-        return super()._values(one, two) if found is None else found.squeeze(-3)
 
 
 TRAINERS[NKNSingleTaskGP] = fit_bo_model

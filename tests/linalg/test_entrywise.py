@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from gpytorch_nkn.linalg import TileEvaluator, stack, to_dense
+from gpytorch_nkn.linalg import TileEvaluator, to_dense
 
 
 class CauchyEvaluator(TileEvaluator):
@@ -169,33 +169,3 @@ def test_inputs_changed_between_the_passes_are_noticed():
         matrix.scale += 1
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         total.backward()
-
-
-def stacked_pair(*shapes):
-    """Two matrices of the same inputs, the second of three times the scale."""
-    matrix = random_matrix(*shapes, whole=True)
-    scale = matrix.scale.detach()
-    return [Cauchy(matrix.inputs, factor * scale, True) for factor in (1, 3)]
-
-
-@pytest.mark.parametrize("shapes", SHAPES[:2] + SHAPES[6:])
-def test_matrices_in_one_go_are_those_one_by_one(shapes):
-    pair = stacked_pair(*shapes)
-    values, expected = stack(pair), torch.stack([one.dense() for one in pair], -3)
-    torch.testing.assert_close(values, expected)
-    weights = torch.randn(values.shape)
-    torch.testing.assert_close(
-        torch.autograd.grad((values * weights).sum(), pair[0].inputs),
-        torch.autograd.grad((expected * weights).sum(), pair[0].inputs),
-    )
-
-
-@pytest.mark.parametrize("shapes", [((3,), None, (1,)), ((2, 3), (2,), (1,))])
-def test_gradients_of_both_orders_of_matrices_in_one_go(shapes):
-    pair = stacked_pair(*shapes)
-
-    def values(*inputs):
-        return stack([Cauchy(inputs, one.scale, True) for one in pair])
-
-    assert gradcheck(values, pair[0].inputs, check_batched_grad=True)
-    assert gradgradcheck(values, pair[0].inputs, fast_mode=True)

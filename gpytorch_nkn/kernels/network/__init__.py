@@ -1,7 +1,6 @@
 """Neural Kernel Networks and their presets."""
 
 from gpytorch_nkn.kernels.network.convex_weights import OUTPUT_WEIGHTS, convex_weights
-from gpytorch_nkn.kernels.network.frozen_kernel import frozen_matrices
 from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network.parts import kernel_values
 from gpytorch_nkn.kernels.network.presets import mixed_parts, with_outputscale
@@ -18,7 +17,6 @@ __all__ = [
     "NeuralKernelNetwork",
     "check_word",
     "convex_weights",
-    "frozen_matrices",
     "kernel_values",
     "mixed_parts",
     "named_kernel",

@@ -572,9 +572,7 @@ class StructureEnsembleGP(ExactBaseGP):
             train = one
             first = getattr(self.prediction_strategy, "first", None)
             members = members if first is None else members[first]
-        strategy = self.prediction_strategy
-        values = partial(self.covar_module.matrices, members, strategy=strategy)
-        return self._test_prior(train, test, values)
+        return self._test_prior(train, test, partial(self.covar_module.matrices, members))
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         raise NotImplementedError(

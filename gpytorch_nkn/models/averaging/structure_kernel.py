@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from gpytorch_nkn.kernels import BatchKernel, BatchPredictionStrategy
-from gpytorch_nkn.kernels.network import frozen_matrices, kernel_values
+from gpytorch_nkn.kernels.network import kernel_values
 
 __all__ = ["StructureKernel"]
 
@@ -62,19 +62,8 @@ class StructureKernel(BatchKernel):
         """Return values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
         return self.matrices(self.members, x1, x2, diag=diag)
 
-    def matrices(
-        self,
-        members: Tensor,
-        x1: Tensor,
-        x2: Tensor,
-        *,
-        diag: bool = False,
-        strategy: Any = None,
-    ) -> Tensor:
-        """Return the values of ``forward`` for entries with kernel indices ``members``.
-
-        The model's prediction strategy ``strategy`` may cache parameter values.
-        """
+    def matrices(self, members: Tensor, x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
+        """Return the values of ``forward`` for entries with kernel indices ``members``."""
 
         def values(number: int, one: Tensor, two: Tensor) -> Tensor:
             return kernel_values(self.kernels[number], one, two, diag)
@@ -85,11 +74,7 @@ class StructureKernel(BatchKernel):
         if members.dim() == 1 and _is_shared(x1) and _is_shared(x2):
             x1, x2 = (x if x.dim() == 2 else x.squeeze(-3) for x in (x1, x2))
             numbers, inverse = members.unique(return_inverse=True)
-            found = None
-            if strategy is not None and not diag:
-                found = frozen_matrices(strategy, self.kernels, numbers.tolist(), x1, x2)  # type: ignore[arg-type]
-            if found is None:
-                found = torch.stack([values(n, x1, x2) for n in numbers.tolist()], where)
+            found = torch.stack([values(n, x1, x2) for n in numbers.tolist()], where)
             return found.index_select(where, inverse)
         shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], members.shape)
         x1, x2 = (x.expand(*shape, *x.shape[-2:]).flatten(0, -3) for x in (x1, x2))
