@@ -150,8 +150,9 @@ class DataAdaptiveHadamardKernel(BatchKernel):
                 f"Inputs must have {self.anchors.size(-1)} columns like the anchors, got shape "
                 f"{tuple(x.shape)}."
             )
-        values = kernel_values(self.factor_kernel, x, self.anchors)
-        return values @ self._coefficients()
+        x = x.to(torch.promote_types(x.dtype, self.anchors.dtype))
+        values = kernel_values(self.factor_kernel, x, self.anchors.to(x))
+        return values @ self._coefficients().to(x)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return values ``... x N x M`` (``... x N`` with ``diag``)."""

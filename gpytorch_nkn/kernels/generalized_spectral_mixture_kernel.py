@@ -126,9 +126,10 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
             raise RuntimeError(
                 f"Inputs must have input_dim={input_dim} columns, got shape {tuple(x.shape)}."
             )
+        x = x.to(torch.promote_types(x.dtype, self.dtype))
         for layer in range(self.num_layers):
             weight, bias = getattr(self, f"weight_{layer}"), getattr(self, f"bias_{layer}")
-            x = (x.tanh() if layer else x) @ weight.mT + bias.unsqueeze(-2)
+            x = (x.tanh() if layer else x) @ weight.mT.to(x) + bias.unsqueeze(-2)
         return x.unflatten(-1, (self.num_mixtures, input_dim + 2))
 
 

@@ -187,9 +187,9 @@ class NonStationarySpectralKernel(FeatureKernel):
             )
         z = (x - self.center) / self.lengthscale
         amplitude = (self.outputscale / self.num_features).sqrt().view(*self.batch_shape, 1, 1)
-        angle = z @ self.mean_frequencies.mT
+        angle = z @ self.mean_frequencies.mT.to(z)
         if not self.stationary:
-            envelope = z @ self.half_differences.mT + self.envelope_phases.unsqueeze(-2)
+            envelope = z @ self.half_differences.mT.to(z) + self.envelope_phases.unsqueeze(-2)
             amplitude = amplitude * envelope.cos()
         if self.feature_map == "phi":
             return math.sqrt(2) * amplitude * (angle + self.phases.unsqueeze(-2)).cos()

@@ -273,8 +273,10 @@ class ExactModel(BaseGP):
             )
         check_finite(Y=Y)
         if noise is not None:
-            kwargs["noise"] = noise
-        return super().condition_on_observations(X, Y, **kwargs)  # type: ignore[misc]
+            check_tensors(noise=noise)
+            check_finite(noise=noise)
+            kwargs["noise"] = noise.to(X)
+        return super().condition_on_observations(X, Y.to(X), **kwargs)  # type: ignore[misc]
 
     def _prior_mean(self: Any, x: Tensor) -> Tensor:
         """Return the prior mean ``... x N`` at transformed inputs ``... x N x D``."""

@@ -138,7 +138,8 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         if rank is not None:
             check_counts(1, rank=rank)
         check_dense("NKNMultiTaskGP", train_X.size(-2), train_X)
-        tasks = _tasks(train_X, task_feature, all_tasks)
+        output_tasks = _listed("output_tasks", output_tasks)
+        tasks = _tasks(train_X, task_feature, _listed("all_tasks", all_tasks))
         num_columns = train_X.size(-1) - 1
         task_feature %= num_columns + 1
         if isinstance(outcome_transform, _DefaultType):
@@ -192,7 +193,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         X = self._check_points(X)
         if X.size(-1) == self.num_non_task_features + 1:
             return super().posterior(X, output_indices, observation_noise, posterior_transform)
-        tasks = self._output_tasks if output_indices is None else output_indices
+        tasks = _listed("output_indices", output_indices) or self._output_tasks
         column, shape = self._task_feature, (*X.shape[:-1], 1)
         rows = [
             torch.cat([X[..., :column], X.new_full(shape, task), X[..., column:]], -1)
@@ -263,12 +264,20 @@ def _tasks(train_X: Tensor, task_feature: int, all_tasks: list[int] | None) -> l
     observed = [int(task) for task in found]
     if all_tasks is None:
         return observed
-    if not set(observed) <= set(all_tasks) or min(all_tasks) < 0:
-        raise ValueError(
-            f"all_tasks must be non-negative and contain all observed tasks {observed}, got "
-            f"{all_tasks}."
-        )
-    return sorted(all_tasks)
+    if not set(observed) <= set(all_tasks):
+        raise ValueError(f"all_tasks must contain all observed tasks {observed}, got {all_tasks}.")
+    return sorted(set(all_tasks))
+
+
+def _listed(name: str, tasks: Any) -> list[int] | None:
+    """Return an option as a list of at least one task, or ``None``."""
+    if tasks is None:
+        return None
+    found = list(tasks) if isinstance(tasks, Iterable) else []
+    if not found:
+        raise ValueError(f"{name} must be a list of at least one task, got {tasks!r}.")
+    check_counts(0, **{f"{name}[{number}]": task for number, task in enumerate(found)})
+    return [int(task) for task in found]
 
 
 TRAINERS[NKNMultiTaskGP] = fit_bo_model

@@ -740,7 +740,7 @@ def check_conditioning(case: Case):
     new_x, new_y = case.points(2), torch.linspace(-1, 2, 2 * outputs).view(2, outputs)
     at = case.points(5)
     moments(model, at)
-    found = moments(model.condition_on_observations(new_x, new_y), at)
+    found = moments(model.condition_on_observations(new_x.double(), new_y.double()), at)
     data = torch.cat([inputs, new_x]), torch.cat([y, new_y])
     whole = case.make(*data, outcome_transform=None)
     whole.load_state_dict(model.state_dict())

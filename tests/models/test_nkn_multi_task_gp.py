@@ -105,7 +105,7 @@ def test_fit_gpytorch_mll_trains_and_readers_read_it():
 
 
 def test_a_task_without_data_has_a_prediction():
-    model = NKNMultiTaskGP(*data(), -1, all_tasks=[0, 1, 2])
+    model = NKNMultiTaskGP(*data(), -1, all_tasks=torch.tensor([2, 1, 0, 2]))
     assert bool(model.posterior(GRID).mean.isfinite().all())
 
 
@@ -115,6 +115,8 @@ def test_a_task_without_data_has_a_prediction():
         (lambda x: x + 0.5, {}, r"Tasks must be non-negative integers, got \[0.5, 1.5\]"),
         (lambda x: x - 1, {}, "Tasks must be non-negative integers"),
         (lambda x: x, {"all_tasks": [0]}, r"observed tasks \[0, 1\], got \[0\]"),
+        (lambda x: x, {"all_tasks": RBFKernel()}, "all_tasks must be a list .* got RBFKernel"),
+        (lambda x: x, {"output_tasks": []}, r"output_tasks must be a list .* got \[\]"),
         (lambda x: x, {"task_feature": 2}, "task_feature must be the index .* got 2 for 2"),
         (lambda x: x, {"structure": RBFKernel()}, "structure must be a name"),
     ],
