@@ -194,7 +194,7 @@ def test_wrong_arguments(options, error, message):
 def test_wrong_data():
     with pytest.raises(ValueError, match=r"N x D, got shape \(3,\)"):
         DataAdaptiveHadamardKernel.from_data(RBFKernel(), torch.zeros(3))
-    with pytest.raises(ValueError, match="num_anchors=0"):
+    with pytest.raises(ValueError, match="num_anchors must be at least 1, got 0"):
         DataAdaptiveHadamardKernel.from_data(RBFKernel(), torch.zeros(3, 2), 0)
 
 
