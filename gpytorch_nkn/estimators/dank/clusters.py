@@ -61,7 +61,7 @@ class ClusteredKernel(LearnedKernel):
         self.parts = [
             (cluster, rows[clusters.rows[cluster]], extension.coefficients_)
             for cluster, extension in enumerate(extensions)
-            if extension is not None and not extension.is_trivial
+            if extension is not None
         ]
 
     def features(self, inputs: np.ndarray) -> np.ndarray:

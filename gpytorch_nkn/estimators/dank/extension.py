@@ -47,11 +47,6 @@ class SmoothExtension:
         self.coefficients_ = smooth / (2.0 * math.sqrt(eta))
         self.features_ = gram @ self.coefficients_
 
-    @property
-    def is_trivial(self) -> bool:
-        """Whether ``F`` is one everywhere."""
-        return math.isinf(self.ridge_)
-
     def features(self, cross: np.ndarray) -> np.ndarray:
         """Return features ``M x P``, given ``k`` with training rows ``M x n``."""
         return cross @ self.coefficients_
@@ -67,7 +62,7 @@ class LearnedKernel:
     def __init__(self, base: Function, rows: np.ndarray, extension: SmoothExtension | None = None):
         self.base, self.rows = base, rows
         self.coefficients = np.zeros((len(rows), 0))
-        if extension is not None and not extension.is_trivial:
+        if extension is not None:
             self.coefficients = extension.coefficients_
 
     def features(self, inputs: np.ndarray) -> np.ndarray:

@@ -72,7 +72,7 @@ class FittedSVMs:
     intercepts: np.ndarray
     learned: np.ndarray | None = None  # coefficients from which F was learned; None for F = 1
     steps: int = 1  # number of steps of the maximisation
-    extension: SmoothExtension | None = None
+    extension: SmoothExtension | None = None  # None if F is one everywhere
 
     @property
     def norm(self) -> float:
@@ -81,7 +81,7 @@ class FittedSVMs:
 
     def outputs(self, cross: np.ndarray) -> np.ndarray:
         """Return decision values ``M x P``, given base kernel values ``M x n``."""
-        if self.extension is not None and not self.extension.is_trivial:
+        if self.extension is not None:
             features = self.extension.features(cross)
             cross = cross * self.extension.factor(cross, features, self.extension.features_)
         return cross @ self.signed + self.intercepts
@@ -117,4 +117,5 @@ def learn_svms(
     learned = gram * smooth.factor(gram, smooth.features_, smooth.features_)
     variables, intercepts = solve_svms(learned, blocks, quick=quick)
     signed = problem.signed(variables)
-    return FittedSVMs(variables, signed, intercepts, point.signed, count, smooth)
+    extension = smooth if np.isfinite(smooth.ridge_) else None
+    return FittedSVMs(variables, signed, intercepts, point.signed, count, extension)

@@ -6,7 +6,6 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from functools import partial
 from typing import Any, Self, cast
 
 import torch
@@ -565,14 +564,10 @@ class StructureEnsembleGP(ExactBaseGP):
         if kwargs:
             return super()._get_test_prior_mean_and_covariances(train_inputs, test_inputs, **kwargs)
         (train,), (test,) = train_inputs, test_inputs
-        members, one = self.covar_module.members, train[..., :1, :, :]
-        few = test.size(-2) <= FEW_POINTS
-        few = few and test.shape[-3:-2] in ((), (1,))
-        if few and torch.equal(train, one.expand_as(train)):
+        one, few = train[..., :1, :, :], test.size(-2) <= FEW_POINTS
+        if few and test.shape[-3:-2] in ((), (1,)) and torch.equal(train, one.expand_as(train)):
             train = one
-            first = getattr(self.prediction_strategy, "first", None)
-            members = members if first is None else members[first]
-        return self._test_prior(train, test, partial(self.covar_module.matrices, members))
+        return self._test_prior(train, test, self.covar_module.forward)
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         raise NotImplementedError(

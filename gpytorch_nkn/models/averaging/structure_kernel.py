@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels import BatchKernel, BatchPredictionStrategy
+from gpytorch_nkn.kernels import BatchKernel
 from gpytorch_nkn.kernels.network import kernel_values
 
 __all__ = ["StructureKernel"]
@@ -29,14 +29,6 @@ class StructureKernel(BatchKernel):
         super().__init__(batch_shape=members.shape)
         self.kernels = nn.ModuleList(kernels)
         self.register_buffer("members", members)
-
-    def prediction_strategy(
-        self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
-    ) -> BatchPredictionStrategy:
-        """Return a strategy that predicts equal entries of the batch once."""
-        made = BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
-        made.find_duplicates(self.members)
-        return made
 
     @property
     def is_stationary(self) -> bool:
@@ -60,10 +52,7 @@ class StructureKernel(BatchKernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return values ``... x N x M`` (``... x N`` with ``diag``) for inputs ``... x N x D``."""
-        return self.matrices(self.members, x1, x2, diag=diag)
-
-    def matrices(self, members: Tensor, x1: Tensor, x2: Tensor, *, diag: bool = False) -> Tensor:
-        """Return the values of ``forward`` for entries with kernel indices ``members``."""
+        members = self.members
 
         def values(number: int, one: Tensor, two: Tensor) -> Tensor:
             return kernel_values(self.kernels[number], one, two, diag)
