@@ -570,9 +570,11 @@ class StructureEnsembleGP(ExactBaseGP):
         return self._test_prior(train, test, self.covar_module.forward)
 
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
+        given = [name for name, value in options.items() if value is not None]
         raise NotImplementedError(
-            "StructureEnsembleGP does not support closure, closure_kwargs and optimizer_kwargs; "
-            "use the options of fit_structure_ensemble_gp."
+            "StructureEnsembleGP needs an ExactMarginalLogLikelihood and none of BoTorch's options, "
+            f"got {type(mll).__name__} and {given}: use the options of "
+            "fit_structure_ensemble_gp."
         )
 
 
