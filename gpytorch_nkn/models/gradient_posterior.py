@@ -63,6 +63,7 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
             "model.subset_output([0]), or one of the models of a list."
         )
     model.eval()
+    X = X.to(next(model.parameters()).dtype)
     own = () if is_ensemble(model) else getattr(model, "batch_shape", ())
     shape = torch.broadcast_shapes(X.shape[:-2], own)
     with torch.enable_grad(), _smooth(model, X):

@@ -125,7 +125,7 @@ class LaplaceGP(GP):
         """Return the prior (training mode) or the latent posterior (eval mode) at ``M x D``."""
         if self.training:
             return super().__call__(x)
-        mode = self._mode_found()
+        mode, x = self._mode_found(), x.to(self.train_inputs[0].dtype)
         cross = self.covar_module(x, self.train_inputs[0]).to_dense()  # ... x M x N
         mean = self.mean_module(x) + (cross @ mode.alpha.unsqueeze(-1))[..., 0]
         white = mode.whiten(cross)  # ... x N x M

@@ -147,9 +147,7 @@ def test_fit_best_of_trains_it_and_copies_predict_alike(case):
         other(X[:3])  # a state that is loaded replaces the posterior
         other.load_state_dict(model.state_dict())
         torch.testing.assert_close(other(X[:3]).mean, expected)
-    torch.testing.assert_close(
-        model.float()(X[:3].float()).mean, expected.float(), rtol=1e-3, atol=1e-3
-    )
+    torch.testing.assert_close(model.float()(X[:3]).mean, expected.float(), rtol=1e-3, atol=1e-3)
 
 
 def test_wrong_data_and_likelihoods_are_rejected():

@@ -572,9 +572,8 @@ class StructureEnsembleGP(ExactBaseGP):
     def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         given = [name for name, value in options.items() if value is not None]
         raise NotImplementedError(
-            "StructureEnsembleGP needs an ExactMarginalLogLikelihood and none of BoTorch's options, "
-            f"got {type(mll).__name__} and {given}: use the options of "
-            "fit_structure_ensemble_gp."
+            "StructureEnsembleGP needs an ExactMarginalLogLikelihood and no option of BoTorch, got "
+            f"{type(mll).__name__} and {given}: use the options of fit_structure_ensemble_gp."
         )
 
 
