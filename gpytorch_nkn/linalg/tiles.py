@@ -20,7 +20,6 @@ __all__ = [
 ]
 
 _CPU_ENTRIES = 40_000  # entries of a tile; fewer need more calls, more exceed the cache
-_KEPT_ENTRIES = 150_000  # entries whose values are cached for gradients, about 100 MB
 _CUDA_ENTRIES = 1_048_576  # entries of a tile that occupy a GPU fully
 _THREADED_ENTRIES = 131_072  # entries of a tile in threads, larger because threads wait for the GIL
 _ALIGNMENT = 8  # multiple of a tile's edges, in entries
@@ -101,9 +100,9 @@ class TileEvaluator:
         """Write the matrix (if symmetric, its lower triangle) into ``out``."""
 
         def work(tiles: list[Tile]) -> None:
-            first_kept = _first_kept(tiles)
-            for number, (rows, columns) in enumerate(tiles):
-                out[rows, columns] = self.tile_values(rows, columns, number >= first_kept)
+            for rows, columns in tiles:
+                keep = (rows, columns) == tiles[-1]  # gradients start with the last tile
+                out[rows, columns] = self.tile_values(rows, columns, keep)
 
         in_threads(work, self._shares)
 
@@ -148,15 +147,6 @@ class _TileWeights:
 def _shape(tile: Tile) -> tuple[int, int]:
     rows, columns = tile
     return rows.stop - rows.start, columns.stop - columns.start
-
-
-def _first_kept(tiles: Sequence[Tile]) -> int:
-    """Return the index of the first tile that may cache values; the last tile always may."""
-    number, entries = len(tiles), 0
-    while number and (number == len(tiles) or entries < _KEPT_ENTRIES):
-        number -= 1
-        entries += math.prod(_shape(tiles[number]))
-    return number
 
 
 def _lower_tiles(size: int, side: int) -> list[Tile]:

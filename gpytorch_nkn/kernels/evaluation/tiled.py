@@ -156,7 +156,7 @@ class TiledEvaluator(TileEvaluator):
     """Evaluates one network on inputs ``N x D`` and ``M x D``.
 
     Gradients are ``[x1, x2, theta]``, or ``[x1, theta]`` for a symmetric matrix. Gradients of the
-    inputs are None unless ``with_inputs``. The backward pass recomputes most tiles.
+    inputs are None unless ``with_inputs``. The backward pass recomputes all tiles but one.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
