@@ -6,7 +6,6 @@ from gpytorch_nkn.linalg.cholesky import factorize_inducing, psd_root
 from gpytorch_nkn.linalg.delayed_matrix import DelayedMatrix
 from gpytorch_nkn.linalg.entrywise import (
     EntrywiseMatrix,
-    broadcast_batch_shapes,
     broadcasts,
     to_dense,
 )
@@ -51,7 +50,6 @@ __all__ = [
     "PartialKronecker",
     "TileEvaluator",
     "add_all",
-    "broadcast_batch_shapes",
     "broadcasts",
     "check_counts",
     "check_finite",

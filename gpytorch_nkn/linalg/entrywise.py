@@ -14,7 +14,6 @@ from gpytorch_nkn.linalg.tiles import Evaluator, Gradients, mirror
 
 __all__ = [
     "EntrywiseMatrix",
-    "broadcast_batch_shapes",
     "broadcasts",
     "elements",
     "gathered",
@@ -47,18 +46,6 @@ class EntrywiseMatrix(Protocol):
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
         """Evaluate one batch element by differentiable operations."""
-
-
-def broadcast_batch_shapes(*shapes: torch.Size) -> torch.Size:
-    """Broadcast shapes, faster than ``torch.broadcast_shapes``.
-
-    Raises:
-        RuntimeError: The shapes do not broadcast.
-    """
-    distinct = set(filter(None, shapes))
-    if not distinct:
-        return torch.Size()
-    return distinct.pop() if len(distinct) == 1 else torch.broadcast_shapes(*distinct)
 
 
 def broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:

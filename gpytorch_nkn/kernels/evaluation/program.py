@@ -13,7 +13,6 @@ from gpytorch_nkn.kernels.evaluation.parameter_vector import ParameterVector, Sl
 from gpytorch_nkn.kernels.formula import Formula
 from gpytorch_nkn.kernels.kernel_spec import own_spec
 from gpytorch_nkn.layers import Operation, operation_of
-from gpytorch_nkn.linalg import broadcast_batch_shapes
 
 __all__ = ["LayerKind", "LayerStep", "Primitive", "Program", "describe", "is_hooked"]
 
@@ -80,7 +79,7 @@ def describe(
     fit together.
     """
     batch_shapes = [network.batch_shape, *(scale.batch_shape for scale in scales)]
-    vector = ParameterVector(broadcast_batch_shapes(*batch_shapes))
+    vector = ParameterVector(torch.broadcast_shapes(*batch_shapes))
     columns = tuple(range(input_dim))
     try:
         primitives = [_describe_primitive(k, columns, vector) for k in network.primitives]

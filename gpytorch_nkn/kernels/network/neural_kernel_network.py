@@ -17,11 +17,10 @@ from gpytorch_nkn.kernels.network import forecast, presets
 from gpytorch_nkn.kernels.network.parts import (
     check_parts,
     kernel_values,
-    part_batch_shape,
     select_columns,
 )
 from gpytorch_nkn.layers import PAPER_WIRING, Layer
-from gpytorch_nkn.linalg import broadcast_batch_shapes, to_dense as to_dense_matrix
+from gpytorch_nkn.linalg import to_dense as to_dense_matrix
 
 __all__ = ["NeuralKernelNetwork"]
 
@@ -408,8 +407,8 @@ class NeuralKernelNetwork(BatchKernel):
         """Broadcast batch shapes of the primitives and layers."""
         if not hasattr(self, "layers"):  # the base class's constructor reads this property
             return self._batch_shape
-        shapes = [part_batch_shape(part) for part in (*self.primitives, *self.layers)]
-        return broadcast_batch_shapes(self._batch_shape, *shapes)
+        shapes = [part.batch_shape for part in (*self.primitives, *self.layers)]
+        return torch.broadcast_shapes(self._batch_shape, *shapes)
 
     @batch_shape.setter
     def batch_shape(self, value: torch.Size) -> None:

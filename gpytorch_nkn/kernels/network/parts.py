@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from gpytorch.constraints import Interval
 from gpytorch.kernels import (
     AdditiveKernel,
     Kernel,
@@ -16,7 +14,6 @@ from gpytorch.kernels import (
     RBFKernelGradGrad,
     ScaleKernel,
 )
-from gpytorch.priors import Prior
 from linear_operator import to_dense
 from torch import Tensor
 
@@ -25,21 +22,13 @@ from gpytorch_nkn.kernels.formula_kernel import formula_values
 from gpytorch_nkn.kernels.kernel_spec import own_spec
 from gpytorch_nkn.layers import Layer
 
-__all__ = ["check_parts", "kernel_values", "part_batch_shape", "select_columns"]
+__all__ = ["check_parts", "kernel_values", "select_columns"]
 
 _DERIVATIVE_KERNELS = (Matern52KernelGrad, PolynomialKernelGrad, RBFKernelGrad, RBFKernelGradGrad)
 
 
 def select_columns(kernel: Kernel, x: Tensor) -> Tensor:
     return x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
-
-
-def part_batch_shape(part: Any) -> torch.Size:
-    """Return the batch shape of a kernel or a layer; fast for kernels without sub-kernels."""
-    is_single = getattr(type(part), "batch_shape", None) is Kernel.batch_shape and all(
-        isinstance(child, (Interval, Prior)) for child in part._modules.values()
-    )
-    return part._batch_shape if is_single else part.batch_shape
 
 
 def kernel_values(
