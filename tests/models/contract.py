@@ -166,7 +166,7 @@ def check_gradient_posterior(case: Case):
     scale = covariance.abs().max()
     torch.testing.assert_close(found.covariance_matrix, covariance, rtol=0, atol=5e-3 * scale)
     assert scale > 1e-3 and found.rsample().shape == found.mean.shape == points.shape
-    batch = gradient_posterior(model, points.unsqueeze(-2))
+    batch = gradient_posterior(model, points.double().unsqueeze(-2))
     assert batch.mean.shape == (2, 1, case.columns)
     torch.testing.assert_close(batch.mean.squeeze(-2), found.mean)
 
