@@ -128,7 +128,8 @@ class InducingFeatureKernel(FeatureKernel):
         return DelayedMatrix(omitted, dense)
 
     def _features(self, x: Tensor) -> Tensor:
-        points = self.inducing_points
+        dtype = torch.promote_types(x.dtype, self.inducing_points.dtype)
+        x, points = x.to(dtype), self.inducing_points.to(dtype)
         shape = torch.broadcast_shapes(x.shape[:-2], points.shape[:-2])
         both = points.expand(*shape, -1, -1), x.expand(*shape, -1, -1)
         between = kernel_values(self.base_kernel, *both)
