@@ -14,11 +14,7 @@ from gpytorch_nkn.kernels.batch_kernel import BatchKernel
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
 from gpytorch_nkn.kernels.evaluation import network_matrix
 from gpytorch_nkn.kernels.network import forecast, presets
-from gpytorch_nkn.kernels.network.parts import (
-    check_parts,
-    kernel_values,
-    select_columns,
-)
+from gpytorch_nkn.kernels.network.parts import check_parts, kernel_values, select_columns
 from gpytorch_nkn.layers import PAPER_WIRING, Layer
 from gpytorch_nkn.linalg import to_dense as to_dense_matrix
 
