@@ -14,6 +14,7 @@ from gpytorch.kernels import (
     RBFKernelGradGrad,
     ScaleKernel,
 )
+from gpytorch.settings import lazily_evaluate_kernels
 from linear_operator import to_dense
 from torch import Tensor
 
@@ -53,7 +54,8 @@ def kernel_values(
             return values * scale
     if type(inner) not in (AdditiveKernel, ProductKernel):
         other = None if x1 is x2 else x2  # GPyTorch's convention for equal inputs
-        return to_dense(kernel(x1, other, diag=diag, **params))
+        with lazily_evaluate_kernels(False):
+            return to_dense(kernel(x1, other, diag=diag, **params))
     x1, x2 = _select_both(kernel, x1, x2)
     total, *others = [kernel_values(part, x1, x2, diag, **params) for part in inner.kernels]
     for part in others:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
-from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.transforms.outcome import ChainedOutcomeTransform, OutcomeTransform
 from botorch.posteriors import GPyTorchPosterior, Posterior
 from botorch.posteriors.fully_bayesian import GaussianMixturePosterior
 from gpytorch.distributions import MultivariateNormal
+from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
+
+from gpytorch_nkn.models.base_gp import FEW_POINTS
 
 __all__ = [
     "IDENTITY",
@@ -92,27 +95,32 @@ def fit_warp(y: Tensor, maximize: bool = True) -> Tensor:
 
 
 class MemberWarp(OutcomeTransform):
-    r"""Outcome transform with one warp for each of S members, ``S x 7``.
+    r"""Outcome transform with one warp for each of S members, ``S x 7``, after a shared transform.
 
     The posterior of a warped outcome is not Gaussian. It is replaced by the Gaussian with the same
     median, correlations and probability of exceeding the best training target.
+
+    Args:
+        warps: Warps ``S x 7`` from :func:`fit_warp`.
+        shared: Linear transform that comes first; ``None`` for no transform.
     """
 
     warps: Tensor
     _is_linear = True  # as BoTorch defines it: posteriors remain Gaussian
 
-    def __init__(self, warps: Tensor):
+    def __init__(self, warps: Tensor, shared: OutcomeTransform | None = None):
         super().__init__()
         self.register_buffer("warps", warps)
+        self.shared = ChainedOutcomeTransform() if shared is None else shared
 
     def forward(
         self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Warp outcomes ``... x S x q x 1``, and variances by the squared slope."""
-        warps = self._warps()
+        """Transform outcomes ``... x S x q x 1``, and variances by the squared slope."""
+        Y, Yvar = self.shared(Y, Yvar=Yvar, X=X)
         if Yvar is not None:
-            Yvar = Yvar * warp_slope(Y, warps).square()
-        return warped(Y, warps), Yvar
+            Yvar = Yvar * warp_slope(Y, self._warps()).square()
+        return warped(Y, self._warps()), Yvar
 
     def untransform(
         self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
@@ -122,23 +130,32 @@ class MemberWarp(OutcomeTransform):
         Y = unwarped(Y, warps)
         if Yvar is not None:
             Yvar = Yvar / warp_slope(Y, warps).square()
-        return Y, Yvar
+        return self.shared.untransform(Y, Yvar=Yvar, X=X)
 
     def untransform_posterior(self, posterior: Posterior, X: Tensor | None = None) -> Posterior:
         """Return the Gaussian posterior of the outcomes ``... x S x q x 1``."""
         kind: Any = type(posterior)
         if kind not in (GPyTorchPosterior, GaussianMixturePosterior):
             raise NotImplementedError(f"posterior must be Gaussian, got {kind.__name__}.")
-        if not (self.warps[..., 0] != 0).any():
-            return posterior
+        is_warped = self.warps[:, :1] != 0
+        if not is_warped.any():
+            return self.shared.untransform_posterior(posterior, X=X)
         given = cast(GPyTorchPosterior, posterior).distribution
-        warps = self.warps.unsqueeze(-2)
-        mean, ratio = secant(given.mean, warps)
+        center, ratio = secant(given.mean, self.warps.unsqueeze(-2))
+        own = center.unsqueeze(-1), ratio.square().unsqueeze(-1)
+        mean, factors = (
+            cast(Tensor, one).squeeze(-1) for one in self.shared.untransform(*own, X=X)
+        )
         # Add jitter before the change of scale; GPyTorch would add it afterwards.
-        jitter = cholesky_jitter.value(mean.dtype) * (warps[..., 0] != 0).to(mean)
-        scale = DiagLinearOperator(ratio)
-        covariance = scale @ given.lazy_covariance_matrix @ scale
-        covariance = covariance + DiagLinearOperator(jitter * ratio.square())
+        jitter = cholesky_jitter.value(mean.dtype) * is_warped.to(mean)
+        added = DiagLinearOperator(jitter.expand_as(mean))
+        scale, covariance = factors.sqrt(), given.lazy_covariance_matrix
+        if mean.size(-1) > FEW_POINTS:
+            diagonal = DiagLinearOperator(scale)
+            covariance = diagonal @ (covariance + added) @ diagonal
+        else:
+            dense = covariance.to_dense() + added.to_dense()
+            covariance = to_linear_operator(scale.unsqueeze(-1) * dense * scale.unsqueeze(-2))
         return kind(MultivariateNormal(mean, covariance))
 
     def _warps(self) -> Tensor:

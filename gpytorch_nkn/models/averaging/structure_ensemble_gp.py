@@ -41,6 +41,7 @@ from gpytorch_nkn.models.averaging.member_warp import (
     secant,
     unwarped,
     warp_slope,
+    warped,
 )
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
 from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP, event_dims
@@ -238,9 +239,7 @@ class StructureEnsembleGP(ExactBaseGP):
         self.register_buffer("is_trained", torch.tensor(False))
         transform = getattr(self, "outcome_transform", None)
         if any(is_warped):
-            warp = MemberWarp(self.warps[members])
-            given = transform
-            transform = warp if given is None else ChainedOutcomeTransform(given=given, warp=warp)
+            transform = MemberWarp(self.warps[members], transform)
         elif transform is None and train_Yvar is not None:
             transform = ChainedOutcomeTransform()  # identity with a hook
         if transform is not None:
@@ -363,10 +362,10 @@ class StructureEnsembleGP(ExactBaseGP):
         self.set_member_values(self.part_values[members])
         if (warp := self._member_warp) is not None:
             warp.warps.copy_(self.warps[members])
-            y, noise = warp(y.view(1, -1, 1), None if noise is None else noise.view(1, -1, 1))
-            ExactGP.set_train_data(self, targets=y.squeeze(-1), strict=False)
+            warps = warp.warps.unsqueeze(-2)
+            ExactGP.set_train_data(self, targets=warped(y, warps), strict=False)
             if noise is not None:
-                self.likelihood.noise_covar.noise = noise.squeeze(-1)
+                self.likelihood.noise_covar.noise = noise * warp_slope(y, warps).square()
         mode = self.training
         self.train().train(mode)  # clears caches of the previous members
 
@@ -500,10 +499,7 @@ class StructureEnsembleGP(ExactBaseGP):
         _check_caller()
         warp, noise = self._member_warp, self.common_data()[2]
         if observation_noise is None and X.numel() and warp is not None and noise is not None:
-            y = self.posterior(X).mean
-            if (given := self.common_transform) is not None:
-                y, _ = given(y)
-            means = warp(y)[0].squeeze(-1)
+            means = warp(self.posterior(X).mean)[0].squeeze(-1)
             observation_noise = self._warped_noise(means).unsqueeze(-1)
             kwargs["typical_noise"] = noise.mean()  # one variance for all draws
         model = super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
@@ -537,25 +533,19 @@ class StructureEnsembleGP(ExactBaseGP):
         noise = noise.expand(Y.shape)
         if (warp := self._member_warp) is None:
             return noise
-        given = self.common_transform
-        return warp(Y if given is None else given(Y)[0], noise)[1]
+        shared, _ = warp.shared(Y)
+        return noise * warp_slope(shared, warp.warps[:, None, None]).square()
 
     @property
     def common_transform(self) -> OutcomeTransform | None:
         """Return the shared outcome transform, to the scale of ``common_data``."""
-        transform = self._transform("given")
-        return None if isinstance(transform, MemberWarp) else transform
+        warp = self._member_warp
+        return getattr(self, "outcome_transform", None) if warp is None else warp.shared
 
     @property
     def _member_warp(self) -> MemberWarp | None:
-        transform = self._transform("warp")
+        transform = getattr(self, "outcome_transform", None)
         return transform if isinstance(transform, MemberWarp) else None
-
-    def _transform(self, name: str) -> Any:
-        """Return the outcome transform, or one of the two in its chain."""
-        transform: Any = getattr(self, "outcome_transform", None)
-        chained = isinstance(transform, ChainedOutcomeTransform) and "warp" in transform
-        return transform[name] if chained else transform
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any

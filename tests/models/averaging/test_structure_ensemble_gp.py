@@ -254,7 +254,7 @@ def test_a_warped_posterior_has_median_and_probability_of_improvement_of_the_sca
         inner = model(points.unsqueeze(-3))
         posterior = model.posterior(points)
         torch.testing.assert_close(model(points[0]).mean, inner.mean[0])  # without a batch
-    standardize = model.outcome_transform["given"]
+    standardize = model.common_transform
     scale, shift = standardize.stdvs.item(), standardize.means.item()
 
     def back(z):
