@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -122,6 +123,11 @@ def fit_in_stages(
     held_out: dict[int, HeldOut] = {}
     for number, member in result.members.items() if is_few else ():
         held_out[number] = _held_out(member, folds[number], inputs)
+    first_stage = {
+        number: (rows[~torch.isin(rows, seen[number])], deepcopy(member.state_dict()))
+        for number, member in result.members.items()
+        if not is_many
+    }
     least = _FEWEST_STEPS * _seconds_of_a_step(result)
     num_blocks = max_blocks
     if is_many:
@@ -160,6 +166,7 @@ def fit_in_stages(
         data.give(member.train())
         member.eval()
     result.held_out = {number: held_out[number] for number in result.members if is_few}
+    result.first_stage = first_stage
     model.load_state_dict(result.members[result.best].state_dict())
     result.model = model.eval()
     return result

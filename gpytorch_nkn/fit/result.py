@@ -119,6 +119,8 @@ class FitResult(Fit[RestartRecord]):
         members: Trained copies of the model for successful restarts, by number.
         held_out: Predictions of held-out rows by number of the member; empty without held-out
             rows.
+        first_stage: Rows that the first stage of ``fit_in_stages`` has held out, and the parameters
+            that it has learned, by number of the member.
         interrupted: Whether Ctrl-C ended the training.
     """
 
@@ -128,6 +130,7 @@ class FitResult(Fit[RestartRecord]):
     criterion: str
     members: dict[int, ExactGP]
     held_out: dict[int, HeldOut] = field(default_factory=dict)
+    first_stage: dict[int, tuple[Tensor, dict[str, Tensor]]] = field(default_factory=dict)
     interrupted: bool = False
 
     _columns: ClassVar = (

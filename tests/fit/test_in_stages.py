@@ -71,9 +71,11 @@ def test_few_rows_are_predicted_by_starts_that_have_not_seen_them():
     changed = targets.clone()
     changed[first] += 100
     other.set_train_data(inputs, changed, strict=False)
-    again = fit_in_stages(other, recipe=SHORT, restarts=1, seed=3).held_out[0]
-    torch.testing.assert_close(again.mean, result.held_out[0].mean)
-    torch.testing.assert_close(again.variance, result.held_out[0].variance)
+    again = fit_in_stages(other, recipe=SHORT, restarts=1, seed=3)
+    torch.testing.assert_close(again.held_out[0].mean, result.held_out[0].mean)
+    torch.testing.assert_close(again.held_out[0].variance, result.held_out[0].variance)
+    torch.testing.assert_close(again.first_stage[0], result.first_stage[0])
+    assert set(result.first_stage[0][0].tolist()) == set(first.tolist())
     trained = fit_in_stages(rbf_over(60), restarts=1, seed=3).held_out[0]
     scores = (targets[first] - trained.mean) / trained.variance.sqrt()
     assert (targets[first] - trained.mean).abs().mean() < 0.3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any, Literal
 
@@ -11,15 +12,14 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.models import ExactGP
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize_scalar
-from scipy.special import ndtri, softmax
+from scipy.optimize import minimize
+from scipy.special import log_softmax, ndtri, softmax
 from scipy.stats import qmc
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
-from gpytorch_nkn.averaging import share_weights, stacking_weights
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.ensemble import release_some
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
@@ -41,19 +41,22 @@ _MAX_ROWS = 4000  # largest number of rows that predictions are conditioned on
 _TRAINING_WORK = 3e9  # classes times the cube of the rows of the training
 _LABELLED_WORK = 1.5e9  # the same for models of the labels; two classes have one process
 _LABELLED = ", labels"  # suffix of the names of models of the labels
+_PRIOR_SCALE = 3.0  # standard deviation of the weights
 _LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
-_LEAST = 1e-9  # least probability of a class
+_LEAST_POWER = 1e-100  # least weight; all members with it predict the class frequencies
+_LEAST = 1e-9  # least standard deviation of a probability
 _DRAWS = 64  # quasi-random latent values for the variance of a probability
-_POWERS = -2.0, 2.0  # range of the logarithm of the calibrating power
 _Moments = tuple[Tensor, Tensor]  # means and variances K x M
 
 
 class NKNClassifier(ClassifierMixin, TableEstimator):
-    """Gaussian process classification on tabular data, with kernels that learn their structure.
+    r"""Gaussian process classification on tabular data, with kernels that learn their structure.
 
-    Tables are read and networks trained as in :class:`.NKNRegressor`. Stacking weights mix the
-    probabilities of the networks and the class frequencies, and a power calibrates the mixture.
-    Both are fitted to held-out rows. No option needs tuning.
+    Tables are read and networks trained as in :class:`.NKNRegressor`. A logarithmic opinion pool
+    combines the probabilities of the networks and the class frequencies. Its weights are learned
+    from rows that the hyperparameters have not seen. No option needs tuning.
+
+    .. math:: \log p_k(x) = \log \pi_k + \sum_m w_m (\log p_{mk}(x) - \log \pi_k) + \text{const}
 
     Each class has a Gaussian process of the logarithm of a gamma variable; normalised, the gamma
     variables are probabilities with a Dirichlet distribution. The processes share the kernel. Where
@@ -77,13 +80,12 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     Attributes:
         classes_: The labels, sorted.
         <shared attributes>
-        weights_: Weights of the members; the weight of the class frequencies is the rest to 1.
-        power_: Calibrating power of the probabilities of the mixture.
+        weights_: Weights of the members, which may sum to more than 1: the sum is a calibrating
+            power.
         model_: The member of the largest weight, over standardised columns. It has a Gaussian
             process for each class, whose targets are positive for rows of the class.
-        held_out_log_loss_: Mean log loss of held-out rows of the fit. Below 500 rows these are
-            thirds of the rows, with hyperparameters learned without them. From 500 rows on it is
-            leave-one-out, which is slightly optimistic.
+        held_out_log_loss_: Mean log loss of held-out rows of the fit, given all other rows. The
+            hyperparameters are learned without the held-out rows, if there are at least 15 rows.
         held_out_: Codes ``N`` of the labels of these rows, and their probabilities ``N x K``,
             without ``class_weight``.
 
@@ -98,7 +100,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         ['same', 'other']
 
     Reference: Milios, Camoriano, Michiardi, Rosasco and Filippone (2018), Dirichlet-based Gaussian
-    processes for large-scale calibrated classification; Yao et al. (2018) for the mixture.
+    processes for large-scale calibrated classification; Genest and Zidek (1986), Combining
+    probability distributions, for the pool.
     """
 
     class_weight: Any
@@ -166,7 +169,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 make_model=ClassGP,
                 others={_LABELLED: labelled_model} if is_cheap else {},
             )
-        best = self._mix(results, labels[learned], np.bincount(labels))
+        best = self._pool(results, labels[learned], np.bincount(labels))
         for predictor in self._predictors:
             predictor.condition(x, y)
         self.model_ = best.model
@@ -184,10 +187,10 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             )
         return factors
 
-    def _mix(
+    def _pool(
         self, results: Mapping[str, FitResult], labels: np.ndarray, counts: np.ndarray
     ) -> _Predictor:
-        """Learn weights of the members and the calibrating power from held-out probabilities.
+        """Learn the weights of the members from held-out rows.
 
         Args:
             results: Training records by network.
@@ -198,46 +201,34 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             The member of the largest weight.
         """
         members, tables = [], []
-        honest = all(result.held_out for result in results.values())
         for name, result in results.items():
-            table = np.full((len(counts), len(labels)), np.nan)
-            for held in result.held_out.values():  # each start held out other rows
-                model, moments = result.model, (held.mean, held.variance)
-                if isinstance(model, ClassGP):
-                    noise = model.likelihood.noise.mean(-1, keepdim=True)
-                    moments = held.mean, held.variance - noise
-                elif len(counts) == 2:
-                    moments = torch.cat([-held.mean, held.mean]), held.variance
-                table[:, held.rows.cpu().numpy()] = _probabilities(*moments)
+            shared = np.full((len(counts), len(labels)), np.nan)
+            parts = {}
             for number, member in result.members.items():
-                predictor = _Predictor(member)
-                own = table if honest else predictor.leave_one_out()
-                members.append((name, number, predictor))
-                tables.append(own)
-        stacked = np.stack(tables)  # M x K x N
-        seen = np.isfinite(stacked).all((0, 1))
-        stacked, labels = stacked[..., seen], labels[seen]
-        self._frequencies = (counts + 0.5) / (counts + 0.5).sum()
-        constant = np.broadcast_to(self._frequencies[:, None], stacked[0].shape)
-        powers = [_calibrated(table, labels) for table in stacked]
-        powered = [_powered(table, power) for table, power in zip(stacked, powers, strict=True)]
-        stacked = np.stack([*powered, constant])
-        rows = np.arange(len(labels))
-        densities = np.log(stacked[:, labels, rows])
-        weights = share_weights(densities, lambda first: stacking_weights(densities[first]))
-        weights[:-1][weights[:-1] < _LEAST_WEIGHT * weights.max()] = 0
-        weights /= weights.sum()
-        mixed = np.tensordot(weights, stacked, 1)
-        self.power_ = _calibrated(mixed, labels)
-        whole = _powered(mixed, self.power_).T
-        self.held_out_ = labels, whole
-        self.held_out_log_loss_ = float(-np.log(whole[rows, labels]).mean())
-        used = np.flatnonzero(weights[:-1])
+                rows, start = np.arange(len(labels)), deepcopy(member)
+                if number in result.first_stage:
+                    held_out, parameters = result.first_stage[number]
+                    start.load_state_dict(parameters)
+                    rows = held_out.cpu().numpy()
+                parts[number] = rows, _Predictor(start).leave_one_out()[:, rows]
+                shared[:, rows] = parts[number][1]
+            for number, (rows, part) in parts.items():
+                members.append((name, number, _Predictor(result.members[number])))
+                tables.append(shared.copy())  # other rows are predicted by another start
+                tables[-1][:, rows] = part
+        scores = np.stack(tables)  # M x K x N
+        seen = np.isfinite(scores).all((0, 1))
+        scores, labels = scores[..., seen], labels[seen]
+        self._base = np.log((counts + 0.5) / (counts + 0.5).sum())[:, None]
+        weights = _pooling_weights(scores - self._base, self._base, labels)
+        used = np.flatnonzero(weights >= _LEAST_WEIGHT * weights.max())
         self.members_ = [members[index][:2] for index in used]
         self.weights_ = weights[used]
         self._predictors = [members[index][2] for index in used]
-        self._powers = [powers[index] for index in used]
-        return members[int(weights[:-1].argmax())][2]
+        whole = self._pooled(scores[used])
+        self.held_out_ = labels, whole.T
+        self.held_out_log_loss_ = float(-np.log(whole[labels, np.arange(len(labels))]).mean())
+        return members[int(weights.argmax())][2]
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities of the classes.
@@ -276,54 +267,41 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             code: Index of the class in ``classes_``.
 
         Returns:
-            Values ``R x M``, whose mean with ``weights_`` is the predicted probability, and slopes
-            ``R x K x M`` with respect to the latent values.
+            Probabilities ``R x M`` of the members, and slopes ``R x K x M`` with respect to the
+            latent values.
         """
-        latent = [one.latent(self._tensor(rows)) for one in self._predictors]
-        tables = self._tables(latent)
-        share, mixed = self.weights_.sum(), self._with_frequencies(self.weights_, tables)
-        whole = self._weighted(_powered(mixed, self.power_))
-        own = np.eye(len(whole))[code][:, None]
-        gradient = share * self.power_ * whole[code] * (own - whole) / mixed
-        middle = np.tensordot(self.weights_ / share, tables, 1)
-        own_values = whole[code] + (gradient * (tables - middle)).sum(1)
-        slopes = tables * (gradient - (gradient * tables).sum(1, keepdims=True))
-        normal = ndtri(qmc.Sobol(len(whole), rng=0).random(_DRAWS)).T[..., None]  # K x S x 1
+        normal = ndtri(qmc.Sobol(len(self._base), rng=0).random(_DRAWS)).T[..., None]  # K x S x 1
         # A row has one label: deviations sum to zero over the classes.
         normal = (normal - normal.mean(0)) * (len(normal) / (len(normal) - 1)) ** 0.5
-        for slope, (mean, variance), power in zip(slopes, latent, self._powers, strict=True):
-            slope *= _shrinkage(variance).cpu().numpy()
+        own, power = np.eye(len(normal))[code][:, None], self.weights_.sum()
+        values, slopes = [], []
+        for one in self._predictors:
+            mean, variance = one.latent(self._tensor(rows))
+            rest = (1 - power) * self._base
+            table = self._weighted(softmax(power * _scores(mean, variance) + rest, axis=0))
             std = variance.clamp_min(0).sqrt().cpu().numpy()
-            # The power calibrates the means; the deviations from them keep their size.
-            values = power * mean.cpu().numpy()[:, None] + std[:, None] * normal  # K x S x M
-            drawn = softmax(values, axis=0)
-            drawn = self._with_frequencies(share, drawn.reshape(len(drawn), -1))
-            drawn = self._weighted(_powered(drawn, self.power_))[code]
+            # The power calibrates the means; it does not increase the deviations from them.
+            drawn = (power * mean.cpu().numpy() + rest)[:, None]
+            drawn = drawn + min(power, 1.0) * std[:, None] * normal  # K x S x M
+            drawn = self._weighted(softmax(drawn, axis=0))[code]
+            slope = table[code] * (own - table)
             linear = np.sqrt(((slope * std) ** 2).sum(0))
-            slope *= drawn.reshape(_DRAWS, -1).std(0) / np.maximum(linear, _LEAST)
-        return own_values, slopes
+            values.append(table[code])
+            slopes.append(slope * drawn.std(0) / np.maximum(linear, _LEAST))
+        return np.stack(values), np.stack(slopes)
 
     def _weighted(self, whole: np.ndarray) -> np.ndarray:
-        """Probabilities ``K x M`` in the population of ``class_weight``."""
-        weighted = self._class_factors[:, None] * whole
+        """Probabilities ``K x ...`` in the population of ``class_weight``."""
+        weighted = (whole.T * self._class_factors).T
         return weighted / weighted.sum(0)
 
     def _mixed(self, x: Tensor) -> np.ndarray:
         """Calibrated probabilities ``K x M`` at standardised rows ``M x d``."""
-        tables = self._tables([one.latent(x) for one in self._predictors])
-        mixed = self._with_frequencies(self.weights_, tables)
-        return _powered(np.broadcast_to(mixed, (len(mixed), len(x))), self.power_)
+        return self._pooled(np.stack([_scores(*one.latent(x)) for one in self._predictors]))
 
-    def _tables(self, latent: Sequence[_Moments]) -> np.ndarray:
-        """Calibrated probabilities ``R x K x M`` of the members."""
-        pairs = zip(latent, self._powers, strict=True)
-        tables = [_powered(_probabilities(*one), power) for one, power in pairs]
-        return np.stack(tables) if tables else np.zeros((0, len(self._frequencies), 1))
-
-    def _with_frequencies(self, weights: np.ndarray, tables: np.ndarray) -> np.ndarray:
-        """Mixture ``K x M`` of tables ``... x K x M`` and the class frequencies."""
-        rest = 1 - self.weights_.sum()
-        return np.tensordot(weights, tables, np.ndim(weights)) + rest * self._frequencies[:, None]
+    def _pooled(self, scores: np.ndarray) -> np.ndarray:
+        """Probabilities ``K x M`` from scores ``R x K x M`` of the members."""
+        return softmax(self._base + np.tensordot(self.weights_, scores - self._base, 1), axis=0)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Labels ``M`` of the most probable classes of rows ``M x D``."""
@@ -355,8 +333,8 @@ class _Predictor:
         self._prepare()
 
     def leave_one_out(self) -> np.ndarray:
-        """Leave-one-out probabilities ``K x N`` of the rows."""
-        return _probabilities(*self._stacked(lambda one: one.leave_one_out()))
+        """Leave-one-out scores ``K x N`` of the rows."""
+        return _scores(*self._stacked(lambda one: one.leave_one_out()))
 
     def latent(self, x: Tensor) -> _Moments:
         """Means and variances ``K x M`` of the latent values at rows ``M x d``."""
@@ -375,38 +353,31 @@ class _Predictor:
         return torch.stack(means), torch.stack(variances)
 
 
-@np.errstate(under="ignore")
-def _probabilities(mean: Tensor, variance: Tensor) -> np.ndarray:
-    r"""Expected softmax ``K x N`` of the latent values, approximately.
+def _scores(mean: Tensor, variance: Tensor) -> np.ndarray:
+    r"""Logarithms ``K x N`` of the expected softmax of latent values, up to a constant.
 
-    .. math:: p_k \propto \exp\bigl(\mu_k / \sqrt{1 + \pi v_k / 8}\bigr)
+    .. math:: \log p_k \approx \mu_k / \sqrt{1 + \pi v_k / 8} + \text{const}
 
     Reference: MacKay (1992), The evidence framework applied to classification networks.
     """
-    return softmax((mean * _shrinkage(variance)).cpu().numpy(), axis=0)
+    return (mean / (1 + torch.pi / 8 * variance.clamp_min(0)).sqrt()).cpu().numpy()
 
 
-def _shrinkage(variance: Tensor) -> Tensor:
-    """Factors ``K x N`` of the latent means in the expected softmax."""
-    return (1 + torch.pi / 8 * variance.clamp_min(0)).rsqrt()
+def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Weights ``R`` of scores ``R x K x N``, added to base scores ``K x 1``.
 
+    They minimise the log loss and have a weak normal prior around ``1 / R``.
+    """
+    own, even = np.eye(len(base))[labels].T, 1 / len(scores)
 
-@np.errstate(under="ignore")
-def _powered(probabilities: np.ndarray, power: float) -> np.ndarray:
-    """A power of probabilities ``K x N``, normalised."""
-    values = probabilities.clip(_LEAST) ** power
-    return values / values.sum(0)
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        logs = log_softmax(base + np.tensordot(weights, scores, 1), axis=0)
+        away = (weights - even) / _PRIOR_SCALE
+        slope = np.tensordot(scores, np.exp(logs) - own, 2)
+        return away @ away / 2 - (own * logs).sum(), away / _PRIOR_SCALE + slope
 
-
-def _calibrated(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Power of probabilities ``K x N`` with the least log loss, shrunk to 1 for few rows."""
-    rows = np.arange(len(labels))
-
-    def loss(logarithm: float) -> float:
-        powered = _powered(probabilities, np.exp(logarithm))
-        return -np.log(powered[labels, rows]).sum() + logarithm**2 / 2
-
-    return float(np.exp(minimize_scalar(loss, bounds=_POWERS, method="bounded").x))
+    start, bounds = np.full(len(scores), even), [(_LEAST_POWER, None)] * len(scores)
+    return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
 
 
 def _stratified(labels: np.ndarray, most: int, seed: int) -> np.ndarray:

@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 
 from gpytorch_nkn import fit
 from gpytorch_nkn.estimators import NKNClassifier
@@ -38,35 +39,57 @@ def test_probabilities_are_near_the_true_ones():
 def test_posterior_is_that_of_the_paper_written_out():
     X, y, _ = drawn(30)
     model = NKNClassifier("rbf", **OPTIONS).fit(X, y)
-    predictor = model._predictors[0]
+    predictor = module._Predictor(model.results_["rbf"].model)
     gp = predictor.model
     x = gp.train_inputs[0]
     new = x[:4] + 0.1
     with torch.no_grad():
         covariance, cross = gp.covar_module(x).to_dense(), gp.covar_module(new, x).to_dense()
-        values = []
+        prior, scores = gp.covar_module(new, diag=True), []
         for place, label in enumerate("abc"):
             shape = np.where(y == label, 1.01, 0.01)
             noise = np.log(1 / shape + 1)
             target = torch.as_tensor(np.log(shape) - noise / 2)
-            noisy = covariance + torch.as_tensor(noise).diag()
             middle = (np.log(1.01 * 0.01) - np.log((1 / 1.01 + 1) * (1 / 0.01 + 1)) / 2) / 2
             level = gp.mean_module.constant[place] + middle
-            mean = level + cross @ torch.linalg.solve(noisy, target - level)
-            reduced = (cross * torch.linalg.solve(noisy, cross.mT).mT).sum(-1)
-            variance = gp.covar_module(new, diag=True) - reduced
-            values.append((mean - middle) / (1 + torch.pi / 8 * variance).sqrt())
-    expected = torch.softmax(torch.stack(values), 0)
-    np.testing.assert_allclose(module._probabilities(*predictor.latent(new)), expected, rtol=1e-6)
+            gain = cross @ torch.linalg.inv(covariance + torch.as_tensor(noise).diag())
+            mean = level + gain @ (target - level)
+            variance = prior - (cross * gain).sum(-1)
+            scores.append((mean - middle) / (1 + torch.pi / 8 * variance).sqrt())
+    scores, weight = torch.stack(scores).numpy(), 1.2
+    np.testing.assert_allclose(module._scores(*predictor.latent(new)), scores, rtol=1e-6)
+    model.weights_, model._predictors = np.array([weight]), [predictor]
+    frequencies = np.array([[(y == label).sum() + 0.5] for label in "abc"]) / 31.5
+    expected = frequencies ** (1 - weight) * np.exp(weight * scores)
+    found = model.predict_proba(model.x_offset_ + model.x_scale_ * new.numpy())
+    np.testing.assert_allclose(found, (expected / expected.sum(0)).T)
+
+
+def test_pooling_weights_are_the_maximum_a_posteriori():
+    rng, rows = np.random.default_rng(0), np.arange(40)
+    base, labels = np.log([[0.5], [0.3], [0.2]]), rng.integers(3, size=40)
+    scores = rng.normal(size=(4, 3, 40))
+    scores[:, labels, rows] += np.array([[2], [1], [0], [-1]])
+    found = module._pooling_weights(scores, base, labels)
+
+    def log_posterior(weights):
+        logs = base + np.einsum("m,mkn->kn", weights, scores)
+        own = logs[labels, rows] - np.log(np.exp(logs).sum(0))
+        return own.sum() + stats.norm.logpdf(weights, 0.25, 3).sum()
+
+    assert (found[:3] > 0.05).all() and found[3] < 1e-9
+    for step in 0.01 * rng.normal(size=(50, 4)):
+        assert log_posterior(np.maximum(found + step, 0)) < log_posterior(found)
 
 
 def test_held_out_probabilities_match_models_without_the_row():
     X, y, _ = drawn(30)
-    predictor = NKNClassifier("rbf", **OPTIONS).fit(X, y)._predictors[0]
+    results = NKNClassifier("rbf", **OPTIONS).fit(X, y).results_
+    predictor = module._Predictor(results["rbf"].model)
     x, targets = predictor.model.train_inputs[0], predictor.model.train_targets
     found, rest = predictor.leave_one_out()[:, 5], torch.arange(30) != 5
     predictor.condition(x[rest], targets[:, rest])
-    again = module._probabilities(*predictor.latent(x[5:6]))[:, 0]
+    again = module._scores(*predictor.latent(x[5:6]))[:, 0]
     np.testing.assert_allclose(again, found, rtol=1e-8)
 
 
@@ -74,7 +97,7 @@ def test_held_out_probabilities_match_models_without_the_row():
 def test_processes_of_labels_have_the_posterior_of_laplace(classes):
     X, y, _ = drawn(40)
     model = NKNClassifier("rbf", **OPTIONS).fit(X, np.where(np.isin(y, [*classes]), y, "a"))
-    predictor = model._predictors[1]
+    predictor = module._Predictor(model.results_["rbf, labels"].model)
     laplace, new = predictor._trained, predictor.model.train_inputs[0][:4] + 0.1
     with torch.no_grad():
         expected = laplace(new)
@@ -88,15 +111,12 @@ def test_processes_of_labels_have_the_posterior_of_laplace(classes):
 def test_class_weights_change_the_frequencies_of_the_population():
     X, y, _ = drawn(60)
     plain = NKNClassifier("rbf", **OPTIONS).fit(X, y).predict_proba(X)
-    weighted = NKNClassifier("rbf", class_weight={"a": 3, "c": 0}, **OPTIONS).fit(X, y)
-    expected = plain * [3, 1, 0]
-    expected /= expected.sum(1, keepdims=True)
-    np.testing.assert_allclose(weighted.predict_proba(X), expected)
-    balanced = NKNClassifier("rbf", class_weight="balanced", **OPTIONS).fit(X, y)
-    counts = np.array([(y == label).sum() for label in "abc"])
-    expected = plain / counts
-    expected /= expected.sum(1, keepdims=True)
-    np.testing.assert_allclose(balanced.predict_proba(X), expected)
+    even = 1 / np.array([(y == label).sum() for label in "abc"])
+    for weights, factors in (({"a": 3, "c": 0}, [3, 1, 0]), ("balanced", even)):
+        model = NKNClassifier("rbf", class_weight=weights, **OPTIONS).fit(X, y)
+        expected = plain * factors
+        expected /= expected.sum(1, keepdims=True)
+        np.testing.assert_allclose(model.predict_proba(X), expected)
 
 
 def test_tables_with_categories_dates_and_missing_cells():
@@ -152,8 +172,8 @@ def test_wrong_weights_are_named(weights, message):
 def test_without_a_useful_network_every_row_has_the_class_frequencies():
     X, y, _ = drawn(40)
     model = NKNClassifier("rbf", **OPTIONS).fit(X, y)
-    model.weights_, model._predictors, model._powers = np.zeros(0), [], []
-    found = model.predict_proba(X)
-    assert found.shape == (40, 3) and np.ptp(found, axis=0).max() == 0
-    np.testing.assert_allclose(model.linearised(X, 1)[1], np.zeros((0, 3, 1)))
+    model.weights_ = np.full_like(model.weights_, 1e-100)
+    frequencies = [((y == label).sum() + 0.5) / 41.5 for label in "abc"]
+    np.testing.assert_allclose(model.predict_proba(X), [frequencies] * 40, rtol=1e-6)
+    np.testing.assert_allclose(model.linearised(X, 1)[1], 0, atol=1e-6)
     assert "does not change with any column" in str(report(model, label="a"))

@@ -52,9 +52,9 @@ def test_effects_are_the_partial_dependence_of_predict_proba(model):
 
 def test_standard_deviations_match_drawn_latent_values(model):
     gp, member = model.model_, int(model.weights_.argmax())
-    known = model._predictors, model.weights_, model._powers
-    model._predictors = [known[0][member]]
-    model.weights_, model._powers = known[1][[member]], [known[2][member]]
+    known = model._predictors, model.weights_
+    power = known[1].sum()
+    model._predictors, model.weights_ = [known[0][member]], np.array([power])
     X = model.x_offset_ + model.x_scale_ * gp.train_inputs[0].numpy()
     points = np.stack([np.column_stack([np.full(len(X), v), X[:, 1]]) for v in (-2, 0, 0.5, 2)])
     with torch.no_grad():
@@ -67,14 +67,13 @@ def test_standard_deviations_match_drawn_latent_values(model):
         with torch.no_grad():
             normal = process(x)
             root = torch.linalg.cholesky(normal.covariance_matrix + 1e-8 * torch.eye(len(x)))
-            drawn.append(model._powers[0] * normal.mean[:, None] + root @ noise)
-    table = torch.softmax(torch.stack(drawn), 0).numpy()
-    share = model.weights_.sum()
-    mixed = (share * table + (1 - share) * model._frequencies[:, None, None]) ** model.power_
-    mixed = mixed * model._class_factors[:, None, None]
+            drawn.append(power * normal.mean[:, None] + min(power, 1) * (root @ noise))
+    base = ((1 - power) * model._base)[..., None]
+    table = torch.softmax(torch.stack(drawn) + torch.as_tensor(base), 0).numpy()
+    mixed = table * model._class_factors[:, None, None]
     averages = (mixed / mixed.sum(0))[1].reshape(5, len(X), -1).mean(1)
     expected = (averages[:-1] - averages[-1]).std(1)
-    model._predictors, model.weights_, model._powers = known
+    model._predictors, model.weights_ = known
     np.testing.assert_allclose(std, expected, rtol=0.4)
     np.testing.assert_allclose(std.mean(), expected.mean(), rtol=0.2)
 
