@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpytorch.distributions import MultivariateNormal
 from linear_operator.operators import (
     LinearOperator,
     LowRankRootLinearOperator,
@@ -63,6 +64,11 @@ class FeatureKernel(BatchKernel):
 
     def prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood):
         """Return a strategy that predicts in feature space."""
+        if self.leaves_rest and type(train_prior_dist) is MultivariateNormal:
+            raise NotImplementedError(  # BoTorch's SingleTaskGP of noiseless fantasies
+                "LogNoisyExpectedImprovement and NoisyExpectedImprovement do not support models "
+                "with inducing points: use qLogNoisyExpectedImprovement (qLogNEI)."
+            )
         return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def _features(self, x: Tensor) -> Tensor:

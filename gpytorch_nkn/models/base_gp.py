@@ -34,6 +34,7 @@ from gpytorch_nkn.layers import apply_to_base
 from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix, check_finite, check_tensors
 from gpytorch_nkn.models.common import (
     check_codes_kept,
+    check_noise,
     check_training_data,
     outcome_transform_for,
 )
@@ -261,7 +262,7 @@ class ExactModel(BaseGP):
 
         Raises:
             TypeError: An argument is not a floating-point tensor.
-            ValueError: Shapes do not match, or a value is not finite.
+            ValueError: Shapes do not match, a value is not finite, or ``noise`` is negative.
         """
         X = self._check_points(X, added=True)
         check_tensors(Y=Y)
@@ -273,8 +274,7 @@ class ExactModel(BaseGP):
             )
         check_finite(Y=Y)
         if noise is not None:
-            check_tensors(noise=noise)
-            check_finite(noise=noise)
+            check_noise(noise, Y.shape)
             kwargs["noise"] = noise.to(X)
         return super().condition_on_observations(X, Y.to(X), **kwargs)  # type: ignore[misc]
 

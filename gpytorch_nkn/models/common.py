@@ -26,6 +26,7 @@ __all__ = [
     "PartsGP",
     "check_codes_kept",
     "check_likelihood",
+    "check_noise",
     "check_support",
     "check_training_data",
     "frozen",
@@ -61,6 +62,22 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
         if len({values.size(-2) for values in present.values()}) > 1:
             shapes = ", ".join(f"{name} {tuple(v.shape)}" for name, v in present.items())
             raise ValueError(f"Data must have the same number of rows, got shapes {shapes}.")
+
+
+def check_noise(noise: Tensor, shape: torch.Size) -> None:
+    """Check noise variances of new outcomes with a shape ``... x q x m``.
+
+    Raises:
+        TypeError: The variances are not a floating-point tensor.
+        ValueError: Shapes do not match, or a variance is negative or not finite.
+    """
+    check_tensors(noise=noise)
+    check_finite(noise=noise)
+    if noise.dim() < 2 or noise.shape != shape[-noise.dim() :] or not (noise >= 0).all():
+        raise ValueError(
+            f"noise must be non-negative variances of shape {tuple(shape)} like Y, got shape "
+            f"{tuple(noise.shape)} and a minimum of {noise.min():.3g}."
+        )
 
 
 def check_codes_kept(model: Any, train_X: Tensor) -> None:

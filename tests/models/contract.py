@@ -747,6 +747,8 @@ def check_conditioning(case: Case):
     for one, two in zip(found, moments(whole.eval(), at), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
     assert (found[0] - moments(model, at)[0]).abs().max() > 1e-3
+    with pytest.raises(ValueError, match="noise must be non-negative variances of shape"):
+        model.condition_on_observations(new_x, new_y, noise=-new_y.abs())
     batch = model.fantasize(case.points(4, 2), SobolQMCNormalSampler(torch.Size([3]), seed=0))
     mean, variance = moments(batch, at)
     members = () if case.members is None else (case.members,)

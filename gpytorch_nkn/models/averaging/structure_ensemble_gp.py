@@ -45,6 +45,7 @@ from gpytorch_nkn.models.averaging.member_warp import (
 )
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
 from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP, event_dims
+from gpytorch_nkn.models.common import check_noise
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
 __all__ = ["StructureEnsembleGP"]
@@ -468,12 +469,7 @@ class StructureEnsembleGP(ExactBaseGP):
             X = X.expand(num_members, *X.shape)
             Y = Y.expand(num_members, *Y.shape)
             if noise is not None:
-                check_tensors(noise=noise)
-                if noise.shape != Y.shape[1:] or not (noise >= 0).all():
-                    raise ValueError(
-                        f"noise must be non-negative variances of shape {tuple(Y.shape[1:])} like "
-                        f"Y, got shape {tuple(noise.shape)} and a minimum of {noise.min():.3g}."
-                    )
+                check_noise(noise, Y.shape[1:])
                 noise = self._member_noise(Y, noise)
         elif X.dim() < Y.dim():
             X = X.unsqueeze(MCMC_DIM).expand(*Y.shape[:-2], *X.shape[-2:])
