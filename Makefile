@@ -61,7 +61,7 @@ linkcheck: $(VENV)/.installed-docs ## Ask the network whether the site's externa
 
 tutorials: $(VENV)/.installed-dev ## Bring the notebooks in step with their scripts, run them in full
 	set -e; for script in tutorials/*.py; do $(BIN)/jupytext --to ipynb --set-kernel python3 --update "$$script"; done
-	$(BIN)/python -m pytest --nbmake --overwrite tutorials
+	$(BIN)/python -m pytest -p nbmake.pytest_plugin --nbmake --overwrite tutorials
 
 benchmarks: $(VENV)/.installed-benchmarks ## Run the benchmarks (hours); tables go to benchmarks/results
 	set -e; for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name --write; done; $(BIN)/python -m benchmarks.report

@@ -21,11 +21,12 @@ import gc  # noqa: E402
 import random  # noqa: E402
 import sys  # noqa: E402
 from contextlib import nullcontext  # noqa: E402
-from functools import cache  # noqa: E402
+from functools import cache, wraps  # noqa: E402
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from scipy import optimize  # noqa: E402
 
 from gpytorch_nkn.settings import kernel_evaluation  # noqa: E402
 from tests import devices  # noqa: E402
@@ -175,6 +176,28 @@ def device(request, _seed):
 def bare_device(request):
     """The device of ``--device``, where nothing is made that does not ask for it."""
     return request.config.stash[DEVICE]
+
+
+@pytest.fixture
+def few_iterations(monkeypatch):
+    """Few iterations of optimisers and samples of effects, where their results do not matter."""
+    from gpytorch_nkn.fit import minimize
+    from gpytorch_nkn.interpretation.effects.effects import sobol_indices
+
+    scipy_minimize, adam = optimize.minimize, minimize.adam
+
+    @wraps(scipy_minimize)
+    def few(*args, options=None, **others):
+        options = options or {}
+        return scipy_minimize(*args, options={**options, "maxiter": 3}, **others)
+
+    monkeypatch.setattr(optimize, "minimize", few)
+    monkeypatch.setattr(minimize, "adam", lambda flat, n, *more: adam(flat, min(n, 3), *more))
+    monkeypatch.setattr(
+        sys.modules["gpytorch_nkn.interpretation.effects.effects"],
+        "sobol_indices",
+        lambda n, **others: sobol_indices(n=64, **others),
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks.report import RESULTS, check_quotes, render
-from gpytorch_nkn import bo, fit, interpretation, models
+from gpytorch_nkn import bo, interpretation
 from gpytorch_nkn.cli import command
 
 ROOT = Path(__file__).parents[1]
@@ -53,17 +53,16 @@ def calls(code, command):
 
 # What makes the code of pages fast: options of functions, and replaced text of a page.
 FEWER = [
-    (fit, "fit_best_of", {"recipe": fit.Recipe(adam_steps=0, lbfgs_iterations=5)}),
-    (bo, "fit_bo_model", {"max_iterations": 5, "fresh_starts": 1}),
-    (models, "fit_structure_ensemble_gp", {"max_iterations": 5}),
-    (interpretation, "simplify", {"max_candidates": 3}),
+    (bo, "fit_bo_model", {"fresh_starts": 1}),
+    (interpretation, "simplify", {"max_candidates": 1}),
 ]
+BRIEF = {"num_restarts": 1, "raw_samples": 4, "options": {"maxiter": 2}}
 SMALL = {
-    "ax": {"range(10)": "range(6)"},
+    "ax": {"range(10)": "range(6)", "(seed=0)": "(seed=0, optimizer_options=BRIEF)"},
     "bo_batches": {"range(2)": "range(1)"},
     "bo_objectives": {"range(2)": "range(1)", "q=2, sequential=True": "q=1"},
     "botorch": {"range(8)": "range(1)"},
-    "classes": {"size=(100, 5)": "size=(40, 5)", "90)": "30)"},
+    "classes": {"size=(100, 5)": "size=(40, 3)", "90)": "30)", "fier(ran": 'fier("tabular", ran'},
     "grid": {"hole, restarts=1": "hole, restarts=1, budget=0.5"},
     "networks": {"(60": "(9", "=100": "=2", "(100": "(2", "depth=4": "depth=1"},
     "many_rows": {"budget=1": "budget=0.2", "(500": "(100", "block_size=100": "block_size=50"},
@@ -73,6 +72,7 @@ SMALL = {
 
 
 @pages_with("python")
+@pytest.mark.usefixtures("few_iterations")
 def test_python_blocks_run_in_order_in_one_namespace(path, blocks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for module, name, options in FEWER:
@@ -82,7 +82,7 @@ def test_python_blocks_run_in_order_in_one_namespace(path, blocks, tmp_path, mon
         assert any(full in code for _, code in blocks), full
         replaced[re.escape(full)] = short
     torch.set_default_dtype(torch.float32)  # as where a reader starts
-    namespace = {"__name__": "__main__"}
+    namespace = {"__name__": "__main__", "BRIEF": BRIEF}
     with matplotlib.rc_context():
         for line, code in blocks:  # with its line number, so that a traceback points into the page
             for full, short in replaced.items():

@@ -8,8 +8,6 @@ import matplotlib
 import pytest
 import torch
 
-from gpytorch_nkn.fit import Recipe
-
 TUTORIALS = Path(__file__).parents[1] / "tutorials"
 SCRIPTS = sorted(TUTORIALS.glob("*.py"))
 
@@ -33,7 +31,7 @@ def test_every_tutorial_is_a_script_and_a_notebook():
     assert [path.stem for path in SCRIPTS] == [path.stem for path in notebooks]
 
 
-FAST = {"restarts": 1, "recipe": Recipe(adam_steps=0, lbfgs_iterations=5)}
+FAST = {"restarts": 1}
 # What makes a tutorial small: text of its code, and what stands for it. Readers see neither.
 SMALL = {
     "01_time_series": {
@@ -45,14 +43,13 @@ SMALL = {
     "02_plug_into_your_model": {
         "range(150)": "range(5)",
         "restarts=6,": "**FAST,",
-        '"maxiter": 200': '"maxiter": 5',
         "range(100)": "range(5)",
     },
     "03_bayesian_optimization": {
         "6, 10, 50, 3": "6, 4, 5, 1",
         "range(30)": "range(6)",
-        "num_restarts=8, raw_samples=256": "num_restarts=2, raw_samples=32",
-        "effects(model, columns=columns)": "effects(model, columns=columns, samples=64)",
+        "num_restarts=8, raw_samples=256": "num_restarts=1, raw_samples=8",
+        "raw_samples=128": "raw_samples=8",
     },
     "04_reading_a_learned_kernel": {
         "dates, co2, past = series.x, series.y, ~series.test": "dates, co2, past = "
@@ -60,7 +57,6 @@ SMALL = {
         "restarts=3": "restarts=1",
         "simplify(forecaster)": "simplify(forecaster, max_terms=1, max_candidates=2)",
         "restarts=4": "restarts=1",
-        "columns=columns)\nprint(influence)": "columns=columns, samples=64)\nprint(influence)",
     },
     "05_grids_with_holes": {
         "seed=SEED)": "seed=SEED, budget=0.5)",
@@ -75,7 +71,6 @@ SMALL = {
     "06_spectral_kernels": {
         "0, 3, 60": "0, 1, 15",
         "restarts=STARTS,\n            seed=SEED": "seed=SEED, **FAST",
-        "max_iterations=60": "max_iterations=2",
     },
     "07_data_adaptive_kernels": {
         "SEED, FOLDS = 0, 5": "SEED, FOLDS = 0, 2",
@@ -88,14 +83,13 @@ SMALL = {
         "NKNRegressor(random_state=SEED": 'NKNRegressor("tabular", random_state=SEED, **FAST',
         "NKNRegressor(kernel, random_state=SEED": "NKNRegressor(kernel, **FAST",
         "n_iter=30": "n_iter=2",
-        "effects(network)": "effects(network, samples=64)",
         "0.05, 1, 0.05": "0.05, 1, 0.3",
         "size = 2500": "size = 300",
     },
 }
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("few_iterations")
 @each_tutorial
 def test_tutorial_runs_in_smoke_mode(script, tmp_path, monkeypatch):
     """All cells but those that hold the claims of the page, which `make tutorials` runs."""

@@ -99,14 +99,18 @@ def kinds(cells: pd.Series) -> pd.Series:
     """Return the kind of each cell: missing, number, date, clock or text."""
     cells = cells.astype(object)  # Python's regular expressions; pandas 3 would take RE2
     lower, parts = cells.str.lower().str.replace(INTERVAL_END, "", regex=True), number_parts(cells)
+    is_number = parts["is_number"] & (parts["mark"] == "")
+    is_date = (cells.str.contains(r"\d") & ~is_number).to_numpy(bool, copy=True)
+    if is_date.any():
+        is_date[is_date] = _split(cells[is_date])["date"].str.fullmatch(_DATE)
     masks = {
         "missing": cells.str.fullmatch(MISSING),
-        "number": parts["is_number"] & (parts["mark"] == ""),
+        "number": is_number,
         "clock": lower.str.fullmatch(_CLOCK) & lower.str.match(_CLOCK_ALONE),
-        "date": cells.str.contains(r"\d") & _split(cells)["date"].str.fullmatch(_DATE),
+        "date": is_date,
         "number with a mark": parts["is_number"],
     }
-    found = np.select([mask.to_numpy(bool) for mask in masks.values()], list(masks), "text")
+    found = np.select([np.asarray(mask, bool) for mask in masks.values()], list(masks), "text")
     return pd.Series(found, cells.index).str.removesuffix(" with a mark")
 
 
@@ -159,9 +163,10 @@ def _split(cells: pd.Series) -> pd.DataFrame:
 
 def _replaced(cells: pd.Series, texts: Mapping[str, Any]) -> pd.Series:
     """Replace patterns in cells, in the order of the patterns."""
+    found = list(cells)
     for pattern, text in texts.items():
-        cells = cells.str.replace(pattern, text, regex=True)
-    return cells
+        found = [re.sub(pattern, text, cell) for cell in found]
+    return pd.Series(found, cells.index, object)
 
 
 def falling_dates(frame: pd.DataFrame) -> str | None:
@@ -268,7 +273,10 @@ def _marked(tokens: pd.Series, name: str) -> pd.Series:
 def _to_datetime(cells: pd.Series, form: str) -> pd.Series:
     """Parse dates of one format, without zones; NaT for other formats."""
     if form in _SHAPES:
-        cells = cells.where(cells.str.fullmatch(_SHAPES[form], case=False), "")
+        fits = cells.str.fullmatch(_SHAPES[form], case=False).astype(bool)
+        if not fits.any():  # most formats of a column
+            return pd.Series(pd.NaT, cells.index)
+        cells = cells.where(fits, "")
     if form in (_ISO_WEEKS, _WEEKS):  # the fourth day of a week is in its year
         found = cells.str.extract(r"(\d+)-w-(\d+)-(\d)").fillna("0")  # no NaN: pandas overflows
         year, week, day = found.astype(int).T.to_numpy()
@@ -281,8 +289,10 @@ def _to_datetime(cells: pd.Series, form: str) -> pd.Series:
         dates = pd.to_datetime(cells, format=form, errors="coerce", utc="%z" in form)
     except ValueError as error:
         raise ValueError(f"date_format={form!r} (--date-format): {error}") from None
-    late = ("%y" in form) & (dates.dt.year >= _CENTURY + 100)
-    return dates.mask(late, dates - pd.DateOffset(years=100)).dt.tz_localize(None)
+    if "%y" in form:
+        late = dates.dt.year >= _CENTURY + 100
+        dates = dates.mask(late, dates - pd.DateOffset(years=100))
+    return dates.dt.tz_localize(None)
 
 
 def _choice(readings: dict[str, pd.Series], cells: pd.Series, name: str, *, is_chosen: bool) -> str:

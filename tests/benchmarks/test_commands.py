@@ -101,6 +101,7 @@ JOBS = {
 }
 
 
+@pytest.mark.usefixtures("few_iterations")
 @pytest.mark.parametrize("name", JOBS)
 def test_a_benchmark_runs_and_makes_its_tables(name, data):
     if name == "bbob":  # packages of the extra, which are not needed elsewhere

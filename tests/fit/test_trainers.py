@@ -35,7 +35,8 @@ def short_starts():
     with pytest.MonkeyPatch.context() as patch:
         for module in (fit_sparse, fit_spectral):
             patch.setattr(module, "Recipe", lambda **_: Recipe(adam_steps=0, lbfgs_iterations=4))
-        patch.setattr(fit_spectral, "_INDUCING", 3)
+        for name in ("_INDUCING", "_REFIT"):
+            patch.setattr(fit_spectral, name, 3)
         patch.setattr(fit_variational, "_SUBSET_ITERATIONS", 3)
         yield
 
