@@ -77,7 +77,7 @@ def _warm_up(method: str) -> None:
 def _fill(method: str, image: np.ndarray, mask: np.ndarray, seed: int, restarts: int) -> tuple:
     """The filled image, and the standard deviation of each pixel, if there is one."""
     if method in _STRUCTURES:
-        options = {"structure": _STRUCTURES[method], "fills": "kernel", "restarts": restarts}
+        options = {"structure": _STRUCTURES[method], "interpolants": "kernel", "restarts": restarts}
         result = inpaint(image, seed=seed, progress=False, **options)
         return result.filled, result.std
     if method == "harmonic":

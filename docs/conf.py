@@ -15,7 +15,11 @@ DOCS = ROOT / "docs"
 sys.path[:0] = [str(ROOT)]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy.typing  # noqa: E402
 import sphinx.ext.autosummary  # noqa: E402
+
+# Signatures show the name instead of the union of types that it abbreviates.
+numpy.typing.ArrayLike = type("ArrayLike", (), {"__module__": "numpy.typing"})
 
 import gpytorch_nkn  # noqa: E402
 
@@ -67,7 +71,12 @@ html_css_files = ["custom.css"]
 pygments_dark_style = "a11y-high-contrast-dark"  # as the light one, which is Furo's
 autosummary_generate = True
 autosummary_ignore_module_all = False
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_display_short_literal_types = True
+maximum_signature_line_length = 80
 autodoc_inherit_docstrings = False
 copybutton_exclude = ".linenos, .gp, .go"
 myst_enable_extensions = ["dollarmath", "colon_fence"]
@@ -84,7 +93,7 @@ napoleon_custom_sections = [("Attributes", "params_style")]
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!gpytorch_nkn\.).*"),
-    (r"py:class", r"gpytorch_nkn\.\w+\.(\w+\.)*_?[A-Z]\w+"),
+    (r"py:class", r"gpytorch_nkn\.\w+\.(\w+\.)*_?[A-Z]\w*"),
 ]
 
 CONTENTS = {

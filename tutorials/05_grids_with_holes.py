@@ -88,7 +88,7 @@ def error(filled, truth, hole):
 
 def compare(result, image, hole):
     """Errors of the network, of RBF kernels and of the harmonic fill."""
-    rbf = inpaint(image, hole, structure="rbf", fills="kernel", seed=SEED)
+    rbf = inpaint(image, hole, structure="rbf", interpolants="kernel", seed=SEED)
     fills = {"network": result.filled, "RBF": rbf.filled, "harmonic": harmonic(image, hole)}
     return {name: error(filled, image, hole) for name, filled in fills.items()}
 

@@ -20,7 +20,7 @@ __all__ = ["MixturePredictions", "PredictiveMixture"]
 _HALVINGS = 64  # bisection steps, one per bit of a float
 _NODES = 80  # nodes of Gauss-Hermite quadrature
 _COUNTED = 256  # largest number of integers whose probabilities are summed exactly
-_NARROW = 1e-5  # largest width, in standard deviations, over which a density is taken as constant
+_NARROW = 1e-5  # largest width of an interval with constant density, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class PredictiveMixture:
     @np.errstate(under="ignore")  # of small densities
     def quantile(self, probability: float) -> np.ndarray:
         """Return quantiles ``M``."""
-        # Components may be hundreds of decades apart: bisect ranks of floats instead of values.
+        # bisect ranks of floats, because components may differ by hundreds of decades
         largest = np.full(self.means.shape[1], np.finfo(float).max)
         lower, upper = _order(-largest), _order(largest)
         for _ in range(_HALVINGS):
@@ -125,7 +125,7 @@ class PredictiveMixture:
     def _moments(
         self, component: int, limits: tuple[np.ndarray, np.ndarray] | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance ``M`` of one component."""
+        """Return mean and variance ``M`` of one component."""
         kind, mean, std = self.transforms[component], self.means[component], self._widths[component]
         if kind.is_linear:
             return mean, std**2
@@ -152,7 +152,7 @@ class PredictiveMixture:
     def _between(
         self, component: int, low: np.ndarray, high: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance ``M`` of one component between scores ``M``."""
+        """Return mean and variance ``M`` of one component between scores ``M``."""
         kind, mean, std = self.transforms[component], self.means[component], self._widths[component]
         if kind.power or kind.end < np.inf or kind.whole:
             return self._quadrature(component, low, high)
@@ -186,7 +186,7 @@ class PredictiveMixture:
         high: np.ndarray,
         limits: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Values ``S x M`` of one component, truncated at scores ``M``."""
+        """Return values ``S x M`` of one component, truncated at scores ``M``."""
         if np.isfinite(low).any() or np.isfinite(high).any():
             with np.errstate(invalid="ignore"):
                 sign = np.where(low + high > 0, -1.0, 1.0)  # use the tail with accurate logs

@@ -33,8 +33,8 @@ class Transform:
 
     .. math:: z = (y - a)^\lambda, \qquad z = \log(y - a), \qquad z = \log\frac{y - a}{b - y}
 
-    The probability of an integer target is that of the interval of width 1 around it; its bounds
-    are closed.
+    An integer target has the probability of the interval of width 1 around it; its bounds are
+    closed.
     """
 
     name: str = "identity"  # one of TRANSFORMS
@@ -76,7 +76,7 @@ class Transform:
         lower, upper = self.forward(np.array([self.lower, self.upper])).tolist()
         return lower, upper
 
-    def holds(self, values: np.ndarray) -> bool:
+    def accepts(self, values: np.ndarray) -> bool:
         """Whether targets ``N`` are within the bounds and have finite transforms."""
         inside = values.min() >= self.lower and values.max() <= self.upper
         return bool(inside and np.isfinite(self.log_slope(values)).all())

@@ -36,8 +36,8 @@ CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 _DENSE = (NeuralKernelNetwork, MaternKernel, PeriodicKernel, RBFKernel, RQKernel)
 
 _NUM_BLOCKS = 8  # number of blocks of "blocked_cv"
-_QUICK = 0.05  # evaluations that take fewer seconds than this may run after the end of the budget
-_PREPARING = 0.3  # fraction of the remaining time for start values, and its minimum in seconds
+_QUICK = 0.05  # seconds of an evaluation that may exceed the budget
+_PREPARING = 0.3  # fraction of the remaining time, and least seconds, for start values
 
 
 @dataclass
@@ -75,8 +75,8 @@ def fit_best_of(
     """Train an exact GP from several starts, and select the best by a criterion.
 
     Each restart maximises the log marginal likelihood plus the log prior density by Adam and then
-    L-BFGS. If a restart fails (an error in the model, a loss that is not finite), the others
-    continue. Ctrl-C or the end of the budget stops the training with the best parameters so far.
+    L-BFGS. If a restart fails (an error in the model, or an infinite loss), the others continue.
+    Ctrl-C or the end of the budget stops the training with the best parameters so far.
 
     Args:
         model: An exact GP with a Gaussian likelihood for one or several tasks (including
@@ -106,8 +106,8 @@ def fit_best_of(
     Raises:
         TypeError: The model is not one of the supported GPs.
         MemoryError: The covariance matrices do not fit into free memory.
-        ValueError: An option is invalid, the data are not finite, all restarts would start alike,
-            or ``criterion`` is not the marginal likelihood for a LaplaceGP.
+        ValueError: An option is invalid, the data are not finite, all restarts have equal start
+            values, or ``criterion`` is not the marginal likelihood for a LaplaceGP.
         RuntimeError: Every restart failed; the message lists why.
         KeyboardInterrupt: Ctrl-C was pressed before any restart had taken a step.
     """
@@ -121,7 +121,7 @@ def fit_best_of(
         check_model(given)
         _check_size(given)
     runs = _prepare(model, restarts, initialize, session, criterion)
-    if initialize is None and restarts > 1 and _start_alike(runs):
+    if initialize is None and restarts > 1 and _have_equal_starts(runs):
         raise ValueError(
             f"{restarts} restarts would all start alike: take restarts=1, initialize='data' or a "
             "function that draws start values."
@@ -186,12 +186,12 @@ def _prepare(
     session: Session,
     criterion: str,
 ) -> list[_Run]:
-    """Create each restart's model with start values; fewer restarts if time runs out."""
+    """Create each restart's model with start values; fewer models at the end of the time."""
     runs: list[_Run] = []
     seed = session.seed
     end = time.monotonic() + max(_PREPARING * session.seconds_left, _PREPARING)
     for number in range(restarts):
-        if number > 1 and time.monotonic() > end:  # two restarts show whether all start alike
+        if number > 1 and time.monotonic() > end:  # two restarts show whether all are equal
             status = "failed: interrupted by the budget before its start values"
             runs.append(_Run(number, runs[0].origin, runs[0].model, status=status))
             continue
@@ -204,7 +204,7 @@ def _prepare(
                 f"criterion must be 'marginal_likelihood' for {type(made).__name__}, got "
                 f"{criterion!r}."
             )
-        # models with a shared kernel would train it jointly
+        # models must not share a kernel
         run = _Run(number, "given" if made is model else "make_model", copy_model(made))
         run.model.train()
         try:
@@ -222,7 +222,7 @@ def _prepare(
     return runs
 
 
-def _start_alike(runs: Sequence[_Run]) -> bool:
+def _have_equal_starts(runs: Sequence[_Run]) -> bool:
     first = list(runs[0].model.parameters())
     return all(
         all(torch.equal(a, b) for a, b in zip(first, run.model.parameters(), strict=False))

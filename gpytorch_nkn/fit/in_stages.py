@@ -25,12 +25,12 @@ from gpytorch_nkn.linalg import check_counts
 __all__ = ["Rows", "fit_in_stages"]
 
 _START_ROWS = 350
-_WORTH_IT = 0.7  # largest fraction of the rows with which a subset saves time
-_SHARE_OF_STARTS = 2 / 3  # fraction of the iterations spent on a subset
+_MAX_SUBSET = 0.7  # largest fraction of the rows for which a subset saves time
+_ON_SUBSET = 2 / 3  # fraction of the iterations on the subset
 _FOLDS = 3  # number of folds; each start holds one out
 _FEW_ROWS = 15
 _FEW_ROWS_TIME = 0.5  # fraction of the budget for starts that hold out a fold
-_FEWEST_STEPS = 10  # minimum steps for which a last stage is worth its set-up
+_MIN_STEPS = 10  # least number of steps of the last stage
 
 
 @torch.enable_grad()
@@ -103,7 +103,7 @@ def fit_in_stages(
     num_rows = targets.size(-1)
     if num_rows < _FEW_ROWS:
         return fit_best_of(model, restarts=restarts, recipe=recipe, budget=budget, **options)
-    is_few, is_many = _WORTH_IT * num_rows < _START_ROWS, num_rows > 2 * block_size
+    is_few, is_many = _MAX_SUBSET * num_rows < _START_ROWS, num_rows > 2 * block_size
     rows = permutation(num_rows, session.generator()).to(inputs.device)
     folds = [rows.tensor_split(_FOLDS)[number % _FOLDS] for number in range(restarts)]
     seen = [rows[~torch.isin(rows, fold)] if is_few else rows[:_START_ROWS] for fold in folds]
@@ -113,12 +113,12 @@ def fit_in_stages(
             _one_by_one((model, data[rows]) for rows in seen),
             restarts=restarts,
             initialize="data",
-            recipe=_part_of(recipe, _SHARE_OF_STARTS),
+            recipe=_part_of(recipe, _ON_SUBSET),
             budget=session.part(_FEW_ROWS_TIME if is_few else 1.0),
             **options,
         )
     finally:
-        data.give(model)
+        data.set_on(model)
     session.interrupted = result.interrupted
     held_out: dict[int, HeldOut] = {}
     for number, member in result.members.items() if is_few else ():
@@ -128,7 +128,7 @@ def fit_in_stages(
         for number, member in result.members.items()
         if not is_many
     }
-    least = _FEWEST_STEPS * _seconds_of_a_step(result)
+    least = _MIN_STEPS * _seconds_of_a_step(result)
     num_blocks = max_blocks
     if is_many:
         least = least * (block_size / _START_ROWS) ** 2
@@ -148,7 +148,7 @@ def fit_in_stages(
                 _one_by_one((start, last) for start in starts.values()),
                 restarts=len(starts),
                 initialize=None,
-                recipe=_part_of(recipe, 1 - _SHARE_OF_STARTS),
+                recipe=_part_of(recipe, 1 - _ON_SUBSET),
                 budget=session.part(),
                 **options,
             )
@@ -163,7 +163,7 @@ def fit_in_stages(
         records = [r if r.failed else replace(r, status="interrupted") for r in result.restarts]
         result.restarts, result.interrupted = records, True
     for member in result.members.values():
-        data.give(member.train())
+        data.set_on(member.train())
         member.eval()
     result.held_out = {number: held_out[number] for number in result.members if is_few}
     result.first_stage = first_stage
@@ -227,7 +227,7 @@ class Rows:
         made.second_noise_covar = getattr(given, "second_noise_covar", None)
         return made
 
-    def give(self, model: ExactGP) -> None:
+    def set_on(self, model: ExactGP) -> None:
         """Set the data of a model, and the noise if it is known."""
         model.set_train_data(self.x, self.y, strict=False)
         if self.noise is not None:
@@ -238,7 +238,7 @@ def _best_on(models: list[ExactGP], data: Rows) -> ExactGP:
     """Return the model with the highest posterior density on blocks of mostly unseen rows."""
     losses = []
     for model in models:
-        data.give(model.train())
+        data.set_on(model.train())
         with torch.no_grad():
             losses.append(Objective(model)().item())
     finite = [loss if math.isfinite(loss) else math.inf for loss in losses]
@@ -250,7 +250,7 @@ def _one_by_one(models: Iterable[tuple[ExactGP, Rows]]) -> Callable[[], ExactGP]
 
     def with_data() -> Iterator[ExactGP]:
         for model, data in models:
-            data.give(model.train())
+            data.set_on(model.train())
             yield model
 
     return with_data().__next__

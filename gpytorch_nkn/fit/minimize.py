@@ -131,8 +131,8 @@ class FlatParameters:
     def evaluate(self) -> float:
         """Return the loss at the current point; infinity if the loss or gradient is not finite.
 
-        An error in the model (for example, a matrix that is not positive definite) counts as an
-        infinite loss, from which the optimisers step back. At the first point it is raised.
+        An error in the model (such as a matrix that is not positive definite) counts as an infinite
+        loss, so that the optimisers step back. At the first point the error is raised.
         """
         begin = time.monotonic()
         try:
@@ -173,8 +173,8 @@ class FlatParameters:
     def _find_closed_form(self, loss: float) -> TrainingLoss | None:
         """Return the closed-form loss if the model has one that agrees with autograd.
 
-        Both are compared at the current point and at a perturbed point, where parameters of zero
-        cannot hide a difference.
+        Both are compared at the current and a perturbed point, because parameters of zero can hide
+        a difference.
         """
         if self._objective is None or self._objective.adds_loss:
             return None
@@ -196,7 +196,7 @@ class FlatParameters:
     def _confirm(self) -> None:
         """Compare with autograd at the best point, and switch to autograd if the losses differ.
 
-        A model's ``forward`` may depend on parameters in other ways, for example by a clamped mean.
+        The ``forward`` of a model may depend on parameters in other ways, such as a clamped mean.
         The state then reverts to the last confirmed point, unless autograd's loss is lower here.
         """
         if self.closed_form is None or self._confirmed[1] is self.best_values:

@@ -44,10 +44,10 @@ def as_finished(
 ) -> Generator[tuple[int, Any]]:
     """Yield each task's number and ``function(*task)``, in the order in which tasks finish.
 
-    Parallel tasks use one thread each, and this process's default dtype and kernel evaluation, so
-    that results do not depend on where a task runs. If a worker is lost (killed, out of memory,
-    machine switched off), its tasks start again on another worker. Backends that return lists only
-    (Ray, multiprocessing) run rounds of a few tasks.
+    Parallel tasks use one thread each, and the default dtype and kernel evaluation of this process,
+    so that results do not depend on the worker. Tasks of a lost worker (killed, out of memory,
+    machine switched off) restart on another worker. Backends that only return lists (Ray,
+    multiprocessing) run rounds of a few tasks.
 
     Args:
         function: Function of an importable module.
@@ -86,8 +86,7 @@ def as_finished(
                 if not _is_lost(error) or attempts >= _ATTEMPTS:
                     raise
                 warn_user(
-                    f"A worker was lost ({type(error).__name__}); its tasks begin anew, those that "
-                    "ended are kept."
+                    f"A worker was lost ({type(error).__name__}); its unfinished tasks restart."
                 )
     finally:
         torch.set_num_threads(threads)  # threading backends share this setting
@@ -132,7 +131,7 @@ def _call(
             first = () if payload is None else (payload.open(),)
             return number, function(*first, *task)
     finally:
-        if is_elsewhere:  # a worker may be somebody else's, too
+        if is_elsewhere:  # other clients may use the worker
             torch.set_default_dtype(before)
 
 

@@ -111,8 +111,8 @@ class FitResult(Fit[RestartRecord]):
     """Best model of a fit, and records of all restarts.
 
     Attributes:
-        model: The given model (or the best one of ``make_model``) in eval mode, with the parameters
-            of the best restart.
+        model: Trained model (or the best model of a function) in eval mode, with the parameters of
+            the best restart.
         restarts: One record per restart, in order.
         best: Number of the best restart.
         criterion: Name of the criterion by which the best restart was selected.

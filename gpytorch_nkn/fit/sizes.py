@@ -60,7 +60,7 @@ def warn_of_size(name: str, count: int, most: int, what: str, unit: str = "rows"
         name: Name of the class or function.
         count: Number of rows.
         most: Largest intended number of rows.
-        what: Sentence on the consequence and the alternative.
+        what: Consequence and alternative.
         unit: Unit of the count.
     """
     if count > most:

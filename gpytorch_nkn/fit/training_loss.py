@@ -41,15 +41,14 @@ _MOVES = (0.05, 2.0)
 class TrainingLoss:
     """Negative log posterior of an exact GP and its gradient, without autograd.
 
-    At a few hundred points, autograd and GPyTorch's modules take many times as long as evaluating
-    a network. In this class one operation transforms all raw parameters, the likelihood uses the
-    memory of one matrix, and all gradients are explicit. The loss of a batch of outputs is the sum
-    over its elements.
+    At a few hundred points, autograd and GPyTorch's modules take many times as long as the network.
+    This class transforms all raw parameters in one operation, computes the likelihood in the memory
+    of one matrix, and has explicit gradients. The loss of a batch is the sum over its elements.
 
     It supports networks whose primitives and layers all have formulas, also in an InputWarpKernel.
     Means are zero, constant or linear. Noise is homoskedastic or fixed. Priors are normal,
-    log-normal or gamma. The caller compares results with autograd, which reveals other dependences
-    in the model's ``forward``.
+    log-normal or gamma. The caller compares results with autograd, because the model's ``forward``
+    may depend on other parts.
 
     Args:
         model: An exact GP in training mode.

@@ -1,4 +1,4 @@
-"""One-call uses of Gaussian processes on grids."""
+"""Inpainting of grids by Gaussian processes."""
 
 from gpytorch_nkn.grids.inpaint_grid import STRUCTURES, InpaintResult, inpaint
 

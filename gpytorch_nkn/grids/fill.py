@@ -10,20 +10,20 @@ from scipy import sparse
 from scipy.ndimage import distance_transform_edt, uniform_filter
 from scipy.sparse.linalg import cg, splu
 
-__all__ = ["SmoothFills", "activity", "distances"]
+__all__ = ["SmoothInterpolants", "activity", "distances"]
 
-_FACTORISED = {1: 10**6, 2: 300_000}  # missing cells up to which LU is fast, by dimensions
-_FACTORISED_DEEP = 5_000  # missing cells up to which LU is fast in more dimensions
+_FACTORISED = {1: 10**6, 2: 300_000}  # missing cells up to which LU is fast, by dimension
+_FACTORISED_DEEP = 5_000  # the same for more dimensions
 _TOLERANCE, _ITERATIONS = 1e-4, 300  # conjugate gradients, for more missing cells
 
 
-class SmoothFills:
+class SmoothInterpolants:
     r"""Interpolate the missing cells of grids of one shape.
 
     L is the Laplacian of the grid with a slope of zero at its edges. The harmonic interpolant u
     minimises :math:`u^\top L u`: every cell is the mean of its neighbours. The biharmonic
-    interpolant minimises :math:`u^\top L^2 u` and also continues slopes. It is clipped to the range
-    of the known cells.
+    interpolant minimises :math:`u^\top L^2 u` and also continues slopes, clipped to the range of
+    the known cells.
 
     Args:
         shape: Sizes ``n_1 x ... x n_P``.
@@ -44,7 +44,7 @@ class SmoothFills:
         return self._fill(self.laplacian, values, missing)
 
     def biharmonic(self, values: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        """As :meth:`harmonic`, but biharmonic unless too many cells are missing."""
+        """Return the biharmonic interpolant, or the harmonic one if many cells are missing."""
         if not self._is_quick(missing):
             return self.harmonic(values, missing)
         filled = self._fill(self.squared, values, missing)

@@ -1,4 +1,4 @@
-"""Filling the holes of an image, a video or any other grid of numbers."""
+"""Inpainting of an image, a video or any other regular grid."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from numpy.typing import ArrayLike
 
 from gpytorch_nkn._devices import on_cpu
 from gpytorch_nkn.fit import Session, SizeWarning, warn_of_size, warn_user
-from gpytorch_nkn.grids.fill import SmoothFills, distances
+from gpytorch_nkn.grids.fill import SmoothInterpolants, distances
 from gpytorch_nkn.grids.mixture import Mixture
 from gpytorch_nkn.kernels.network import check_word, named_kernel
 from gpytorch_nkn.linalg import kronecker_multiply
 from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp, hole_blocks
 
-__all__ = ["FILLS", "STRUCTURES", "InpaintResult", "inpaint"]
+__all__ = ["INTERPOLANTS", "STRUCTURES", "InpaintResult", "inpaint"]
 
 #: Names of the interpolants that :func:`inpaint` may mix.
-FILLS = ("kernel", "harmonic", "biharmonic")
+INTERPOLANTS = ("kernel", "harmonic", "biharmonic")
 
 #: Names of the kernels of a dimension that :func:`inpaint` may learn.
 STRUCTURES = ("texture", "spectral_mixture", "periodic", "rbf")
 
 _THIN = 4.0  # distance to known cells up to which holes are thin, such as scratches and text
 _LEAST_THIN = 0.05  # fraction of the missing cells below which thin parts count as wide
-_SMALL = 0.02  # fraction of the grid up to which a kernel may learn from a filled wide hole
-_PLAIN = 0.5  # mean squared error up to which a kernel may learn from smooth interpolants
+_SMALL = 0.02  # largest fraction of the grid in wide holes that are interpolated for training
+_PLAIN = 0.5  # largest mean squared error of interpolants that are used for training
 _BLOCKS, _THIN_BLOCKS = 12, 3  # numbers of held-out blocks
 _RESTARTS = 3  # starts for a texture with holes
 _TRAINED = torch.float32  # training in float64 finds the same kernels, but takes longer
 _USUAL_CELLS = 300_000  # largest grid without a warning
-_COARSE = 0.2  # fraction of the budget for smooth interpolants
+_COARSE = 0.2  # fraction of the budget for the smooth interpolants
 _TRAINING = 0.5  # fraction of the remaining time for training
 _SOLVING = 0.3  # fraction of the remaining time for each kind of solve
-_PRODUCTS = 6  # time of an iteration, in products with the covariance
-_LEAST_ITERATIONS = 40  # iterations that half the remaining time must permit
+_PRODUCTS = 6  # time of an iteration, relative to a product with the covariance
+_LEAST_ITERATIONS = 40  # least number of iterations in half of the remaining time
 _FEWEST = 3  # smallest number of conjugate gradient iterations
 _SCORED_ITERATIONS, _SCORED_TOLERANCE = 200, 1e-3  # conjugate gradients for a block
 
@@ -55,16 +55,16 @@ class InpaintResult:
     """Result of :func:`inpaint`.
 
     Attributes:
-        mean: Mean of the underlying function, of the image's shape: the mixture at missing cells,
-            the kernel's posterior mean at others (without a kernel, the image).
-        std: Standard deviation of an observation at missing cells; zero at the others.
-        filled: The image, with the mean at missing cells.
-        missing: Which cells were missing.
-        model: The trained model, in float64; cell i of n is at ``(2 * i - n + 1) / (L - 1)``, with
-            L cells along the longest dimension. None without a kernel.
-        fit: The record of the training; None without a kernel. Block errors are NaN without
-            blocks: the hole is too large, or scratches are the only holes.
-        weights: Mean weight of each interpolant in the mixture; empty if nothing is missing.
+        mean: Mean of the function, of the image's shape: the mixture at missing cells, and the
+            posterior mean at others (without a kernel, the image).
+        std: Standard deviation of an observation at missing cells; zero at others.
+        filled: Image with the mean at missing cells.
+        missing: Mask of the missing cells.
+        model: Trained model in float64, with cell i of n at ``(2 * i - n + 1) / (L - 1)`` for L
+            cells along the longest dimension. None without a kernel.
+        fit: Result of the training; None without a kernel. Block errors are NaN if the hole is too
+            large for blocks, or if all holes are thin.
+        weights: Mean weight of each interpolant; empty if nothing is missing.
     """
 
     mean: np.ndarray
@@ -94,7 +94,7 @@ def inpaint(
     mask: ArrayLike | None = None,
     *,
     structure: str | Sequence[Kernel] = "texture",
-    fills: Sequence[str] = FILLS,
+    interpolants: Sequence[str] = INTERPOLANTS,
     channel_axis: int | None = None,
     restarts: int | None = None,
     budget: float | None = None,
@@ -104,51 +104,49 @@ def inpaint(
 ) -> InpaintResult:
     """Fill the missing cells of an image, a video or any other regular grid.
 
-    The fill is a mixture of up to three interpolants. A Gaussian process with a learned kernel for
-    each dimension (:class:`gpytorch_nkn.models.KroneckerGridGP`) continues patterns that repeat. A
-    harmonic and a biharmonic interpolant continue levels and slopes from the rim of a hole. Each
-    interpolant predicts held-out blocks of known cells that have the hole's shape. The weights
-    minimise the errors in these blocks. The standard deviations are fitted to the errors too. They
-    depend on the distance to known cells, the contrast around the hole and the disagreement of the
-    interpolants. Thin parts of the holes (within 4 cells of a known one) and wide parts have
-    separate weights.
+    The result is a mixture of up to three interpolants. A Gaussian process with a learned kernel
+    for each dimension (:class:`gpytorch_nkn.models.KroneckerGridGP`) continues repeated patterns. A
+    harmonic and a biharmonic interpolant continue levels and slopes from the edge of a hole. Each
+    interpolant predicts held-out blocks of known cells with the hole's shape. The errors determine
+    the weights and the standard deviations. The latter depend on the distance to known cells, the
+    contrast around the hole and the disagreement of the interpolants. Thin parts of the holes
+    (within 4 cells of a known cell) and wide parts have separate weights.
 
     Use it for scratches, text, gaps in scans and sensors, and holes in textures. The content of a
     large hole in a photograph cannot be inferred. A grid of 256 x 256 cells takes 2 to 10 seconds
     on one core. The cost of a training step is cubic in the sides. Values are not clipped.
 
     Args:
-        image: Numbers, ``n_1 x ... x n_P`` with P of 2 (image), 3 (video) or more; NaN, or
-            masked in a masked array, where missing.
-        mask: True (or not zero) where missing, as in scikit-image and OpenCV; of the image's
-            shape, or without the channels. None if NaN marks all missing cells.
-        structure: The kernel of each dimension: ``"texture"``, ``"spectral_mixture"`` (ten
-            components), ``"periodic"`` or ``"rbf"``. A texture is a Neural Kernel Network of
-            linear, RBF, rational quadratic and periodic kernels. Or one kernel per dimension; the
-            function trains copies, on coordinates from -1 to 1 along the longest dimension.
-        fills: Interpolants in the mixture, of ``"kernel"``, ``"harmonic"`` and ``"biharmonic"``.
-        channel_axis: Dimension of channels, such as colours; None without channels. They share
-            their kernels and noise, learned from the first principal component if all channels
-            lack the same cells.
-        restarts: Starts of the training; default: 3 for a texture with holes, else 1. A texture
-            takes 1, and learns from an image with a coarse fill, if wide holes cover at most 2 %.
-        budget: Wall time of the call in seconds. Smooth interpolants come first; half of the
-            remaining time goes to training, the rest to solves.
-        device: Where to compute; ``None`` is the CPU, whatever PyTorch's default device is.
-        seed: Determines everything random; the global random state does not change.
-        progress: Show a progress bar, if standard error is a terminal.
+        image: Numbers ``n_1 x ... x n_P`` with P of 2 (image), 3 (video) or more. Missing cells are
+            NaN, or masked in a masked array.
+        mask: True (or not zero) where missing, as in scikit-image and OpenCV, with the image's
+            shape or without the channels. None if NaN marks all missing cells.
+        structure: Kernel of each dimension: ``"texture"``, ``"spectral_mixture"`` (ten components),
+            ``"periodic"`` or ``"rbf"``. A texture is a network of linear, RBF, rational quadratic
+            and periodic kernels. Or one kernel per dimension, which is copied; coordinates are
+            from -1 to 1 along the longest dimension.
+        interpolants: Parts of the mixture, of ``"kernel"``, ``"harmonic"`` and ``"biharmonic"``.
+        channel_axis: Dimension of channels, such as colours; None without channels. Channels share
+            kernels and noise. If all lack the same cells, training uses their first principal
+            component.
+        restarts: Number of starts; default: 3 for a texture with wide holes in more than 2 % of the
+            cells, otherwise 1.
+        budget: Wall time of the call in seconds.
+        device: Torch device; ``None`` for the CPU, independent of PyTorch's default device.
+        seed: Determines all random draws; the global random state does not change.
+        progress: Show a progress bar if standard error is a terminal.
 
     Returns:
-        Mean, standard deviation and filled image as float64 arrays of the image's shape, with the
-        model. Constant channels are filled with their value, with a standard deviation of zero.
+        Mean, standard deviation and filled image as float64 arrays of the image's shape, and the
+        model. Constant channels are filled with their value and a standard deviation of zero.
 
-    Warns if nothing is missing, or if the budget is too short for a kernel. Also warns if a grid
-    of more than 300,000 cells has no budget.
+    A warning is issued if nothing is missing, if the budget is too short for a kernel, or if more
+    than 300,000 cells have no budget.
 
     Raises:
         TypeError: The image does not hold real numbers.
-        ValueError: Shapes do not fit, ``structure`` or ``fills`` are unknown, numbers are infinite,
-            or fewer than two cells of a channel are observed.
+        ValueError: Shapes do not fit, an option is unknown, numbers are infinite, or a channel has
+            fewer than two observed cells.
 
     Reference: Sun et al. (2018), section 5.4; Damelin and Hoang (2018) for biharmonic functions.
 
@@ -181,9 +179,9 @@ def inpaint(
     kernels = _kernels(structure, values.ndim - 1)
     if restarts is None and structure != "texture":
         restarts = 1
-    fills = tuple(dict.fromkeys([fills] if isinstance(fills, str) else fills))
-    if not fills or not set(fills) <= set(FILLS):
-        raise ValueError(f"fills must be some of {FILLS}, got {fills}.")
+    names = [interpolants] if isinstance(interpolants, str) else interpolants
+    if not names or not set(names) <= set(INTERPOLANTS):
+        raise ValueError(f"interpolants must be some of {INTERPOLANTS}, got {interpolants}.")
     center, scale = _location(values, axes)
     mean, std = np.broadcast_to(center, values.shape).copy(), np.zeros(values.shape)
     learned = scale.ravel() > 0  # other channels are constant
@@ -191,7 +189,7 @@ def inpaint(
     if learned.any():
         grid = _Grid(values[learned], missing[learned], center[learned], scale[learned], session)
         where = torch.device("cpu" if device is None else device)
-        _fill(grid, fills, partial(_learn, grid, kernels, restarts, channel_axis is None, where))
+        _fill(grid, names, partial(_learn, grid, kernels, restarts, channel_axis is None, where))
         mean[learned], std[learned] = grid.mean, grid.std
         model, fit, weights = grid.model, grid.fit, grid.weights
 
@@ -230,7 +228,7 @@ class _Grid:
         self.weights: dict[str, float] = {}
 
     def iteration_seconds(self) -> float:
-        """Measure about how many seconds an iteration of a solve in float64 takes."""
+        """Estimate the time of one iteration of a solve in float64."""
         array = torch.ones(self.values.shape[1:], dtype=torch.float64)
         factors = [torch.ones(n, n, dtype=torch.float64) for n in array.shape]
         times = []
@@ -241,17 +239,17 @@ class _Grid:
         return _PRODUCTS * len(self.values) * min(times)
 
 
-def _fill(grid: _Grid, fills: Sequence[str], learn: Callable[[np.ndarray, float], None]) -> None:
-    """Compute the smooth interpolants, that of the kernel, and the mixture."""
+def _fill(grid: _Grid, names: Sequence[str], learn: Callable[[np.ndarray, float], None]) -> None:
+    """Compute the interpolants and the mixture."""
     session, shape = grid.session, grid.anywhere.shape
-    maker = SmoothFills(shape)
-    smooth = {name: getattr(maker, name) for name in fills if name != "kernel"}
-    if "kernel" in fills and session.budget is None:
+    maker = SmoothInterpolants(shape)
+    smooth = {name: getattr(maker, name) for name in names if name != "kernel"}
+    if "kernel" in names and session.budget is None:
         warn_of_size(
             "inpaint",
             grid.anywhere.size,
             _USUAL_CELLS,
-            'each training step takes seconds; pass fills=("harmonic", "biharmonic") to do '
+            'each training step takes seconds; pass interpolants=("harmonic", "biharmonic") to do '
             "without a kernel, or a budget.",
             unit="cells",
         )
@@ -268,7 +266,7 @@ def _fill(grid: _Grid, fills: Sequence[str], learn: Callable[[np.ndarray, float]
         fillable |= wide
     if smooth and thin.any() and grid.mixtures[0].least_error() < _PLAIN:
         fillable |= thin
-    if "kernel" in fills:
+    if "kernel" in names:
         iteration = grid.iteration_seconds()
         if smooth and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
             warn_user(
@@ -288,12 +286,12 @@ def _fill(grid: _Grid, fills: Sequence[str], learn: Callable[[np.ndarray, float]
 
 
 def _parts(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split holes into thin parts, such as scratches and text, and wide parts with their rim."""
+    """Split holes into thin parts, such as scratches and text, and wide parts with their edges."""
     core = distances(missing) > _THIN
     if not core.any():
         return missing, core
     wide = missing & (distances(~core) <= math.sqrt(missing.ndim) * _THIN + 1)
-    scattered = 2 * missing.sum() > missing.size  # known cells are islands in one hole
+    scattered = 2 * missing.sum() > missing.size  # known cells lie scattered in one hole
     thin = missing & ~wide
     if scattered or thin.sum() < _LEAST_THIN * missing.sum():
         return np.zeros_like(missing), missing
@@ -312,18 +310,18 @@ def _learn(
     """Train a kernel, and predict the holes and the blocks of the mixtures with it.
 
     Args:
-        grid: The channels; gets the model.
+        grid: Channels, and where to store the model.
         kernels: Kernels to train.
         restarts: Number of starts; None depends on the holes.
         is_plain: Whether the image has no channels, so that the model has no batch.
-        device: Where to compute.
+        device: Torch device.
         fillable: Missing cells that are interpolated before the training.
-        iteration: Seconds of an iteration of a solve.
+        iteration: Time of one iteration of a solve in seconds.
     """
     session, learned = grid.session, grid.standard
     coordinates = _coordinates(grid.anywhere.shape, device)
     if fillable.any():
-        maker = SmoothFills(grid.anywhere.shape)
+        maker = SmoothInterpolants(grid.anywhere.shape)
         pairs = zip(learned, grid.missing, strict=True)
         smooth = np.stack([maker.biharmonic(one, gone) for one, gone in pairs])
         learned = np.where(fillable, smooth, learned)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from scipy.optimize import minimize, nnls
 
-from gpytorch_nkn.grids.fill import SmoothFills, activity, distances
+from gpytorch_nkn.grids.fill import SmoothInterpolants, activity, distances
 
 __all__ = ["Mixture"]
 
@@ -19,7 +19,7 @@ _SHRINKAGE = 0.003  # ridge penalty towards equal weights, in mean squared error
 _PURE = 0.8  # weight above which the mixture is a single interpolant
 _SMALL = 3  # radius of the box of the local variance, in cells
 _CELLS = 20_000  # largest number of held-out cells in the fit of the variance
-_COVERED = 0.8  # fraction of blocks whose 95 % intervals must cover 95 % of the cells
+_COVERED = 0.8  # fraction of blocks in which 95 % intervals must cover 95 % of the cells
 _NARROWEST = 0.5  # smallest calibration factor of variances
 _LEAST = 1e-4  # smallest standard deviation
 
@@ -33,22 +33,22 @@ class Mixture:
 
     The non-negative weights u and v sum to one each and minimise the squared errors in held-out
     blocks. The variance is a positive combination of features: local variances around a cell, their
-    products with t, and the disagreement of the interpolants. It is fitted by likelihood and
-    widened until 95 % intervals cover 95 % of the cells in four blocks of five. With m patches of
-    independent errors (of side :math:`2 d_{\max}`) it is multiplied by :math:`1 + 2 / m`, about the
-    variance of a t distribution with m degrees of freedom.
+    products with t, and the disagreement of the interpolants. Its coefficients maximise the
+    likelihood. A factor then makes 95 % intervals cover 95 % of the cells in four blocks of five.
+    Another factor is :math:`1 + 2 / m` for m patches of independent errors (of side
+    :math:`2 d_{\max}`), about the variance of a t distribution with m degrees of freedom.
 
     Args:
         values: Standardised values ``C x n_1 x ... x n_P`` of C channels.
-        missing: Which of them are missing, of that shape.
-        blocks: Cells to hold out ``B x n_1 x ... x n_P``. Cells farther from known cells than any
+        missing: Mask of missing values, of the same shape.
+        blocks: Held-out cells ``B x n_1 x ... x n_P``. Cells farther from known cells than any
             missing cell are not scored.
         interpolants: Functions, by name, that fill values ``... x n_1 x ... x n_P`` at given cells.
-        cells: The missing cells to fill, ``n_1 x ... x n_P``.
-        end: Time of the monotonic clock after which only the first block is filled.
+        cells: Missing cells to fill, ``n_1 x ... x n_P``.
+        end: Time of the monotonic clock after which only the first block is predicted.
 
     Attributes:
-        blocks: The blocks that were filled.
+        blocks: The predicted blocks.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Mixture:
         self.missing = missing
         self.cells = missing & cells
         self.names = list(interpolants)
-        maker = SmoothFills(values.shape[1:])
+        maker = SmoothInterpolants(values.shape[1:])
         away = np.stack([distances(gone) for gone in missing])
         self._longest = longest = float(away[self.cells].max())
         self._cases: list[_Case] = []
@@ -87,7 +87,7 @@ class Mixture:
         return float(together.mean(1).min()) if together.size else math.inf
 
     def fill(self) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
-        """Return means, variances ``C x n_1 x ...`` (0 at other cells), and mean weights."""
+        """Return means and variances ``C x n_1 x ...`` (0 at other cells), and mean weights."""
         hole, parts = self._cases[0], self._scored()
         weights = self._weights(parts)  # 2 x K
         inside = self.cells[hole.missing]
@@ -159,7 +159,7 @@ class _Case:
         self,
         values: np.ndarray,
         missing: np.ndarray,
-        maker: SmoothFills,
+        maker: SmoothInterpolants,
         interpolants: Mapping[str, Interpolant],
         longest: float,
     ):

@@ -1,4 +1,4 @@
-"""What a kernel has learned: its terms, the components of its posterior, and words for them."""
+"""Terms of a learned kernel, components and effects of its posterior, and reports."""
 
 from gpytorch_nkn.interpretation.components import (
     Component,

@@ -14,7 +14,7 @@ __all__ = ["affine_inputs", "affine_outcome", "raw_inputs"]
 
 
 def raw_inputs(model: ExactGP) -> Tensor:
-    """Return untransformed training inputs in float64; the model is left in eval mode."""
+    """Return untransformed training inputs in float64, and set the model to eval mode."""
     model.train()  # BoTorch's models hold untransformed inputs in train mode
     assert model.train_inputs is not None
     inputs = model.train_inputs[0].detach().double().clone()
@@ -45,16 +45,15 @@ def affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarra
 
 
 def affine_outcome(model: Any, X: Tensor | None = None) -> tuple[Any, Any]:
-    """Return offset and scale of the targets: numbers, or arrays for several outputs.
+    """Return offset and scale of the targets, as numbers or arrays with one entry per output.
 
-    For a model of tasks in long form, ``X`` has raw inputs ``T x d``, one point per task. Offset
-    and scale then have one value per task.
+    For a multitask model in long form, ``X`` has raw inputs ``T x d``, one point per task.
     """
     transform = getattr(model, "outcome_transform", None)
-    transform = getattr(model, "common_transform", transform)  # that all members share
+    transform = getattr(model, "common_transform", transform)  # shared by all members
     if transform is None:
         return (0.0, 1.0) if X is None else (np.zeros(len(X)), np.ones(len(X)))
-    # in double precision, because a large offset would hide the scale
+    # float64, because a large offset would hide the scale
     points = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64, device=model.train_targets.device)
     if X is None:
         outputs = model.num_outputs

@@ -82,7 +82,7 @@ def held_out(
     .. math:: \mu_n = r_n - L_{nn} e_n, \qquad \sigma_n = L_{nn}, \qquad L e = r
 
     Args:
-        processes: Processes of a mixture, with weights of sum one.
+        processes: Weights, with sum one, and processes of a mixture.
 
     Returns:
         Observations ``N`` in units of the data, one-step-ahead predictions, and leave-one-out
@@ -114,10 +114,9 @@ def held_out(
 
 
 def autocorrelation(errors: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return autocorrelations of errors ``N`` at lags from 1, and the p-value of their joint test.
+    """Return autocorrelations of errors ``N`` at up to 20 lags, and the p-value of a joint test.
 
-    If the model is correct, standardised one-step-ahead errors are independent, and the p-value of
-    the Ljung-Box test (Ljung and Box, 1978) is uniform. Up to 20 lags are tested.
+    The Ljung-Box test (1978) assumes independent standardised one-step-ahead errors.
     """
     n = errors.size
     centered = errors - errors.mean()

@@ -1,4 +1,4 @@
-"""Models of correlated tasks as models of one output with the task as an input."""
+"""Multitask models as models of one output with the task as an input."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ __all__ = ["LongFormGP", "long_form"]
 
 
 class LongFormGP(GPyTorchModel, ExactGP):
-    """An exact GP over inputs ``N x (D + 1)`` with a column of the task.
+    """Exact GP over inputs ``N x (D + 1)`` with a task column.
 
-    ``units`` names columns and tasks, and has one offset and scale for the targets of all tasks.
+    ``units`` has the names of columns and tasks, and one offset and scale for all targets.
     """
 
     _num_outputs = 1
@@ -80,16 +80,15 @@ class LongFormGP(GPyTorchModel, ExactGP):
 
 @torch.no_grad()
 def long_form(model: ExactGP) -> ExactGP:
-    """Return a model of correlated tasks in long form; other models are returned unchanged.
+    """Return a multitask model in long form, and other models unchanged.
 
-    The long form has the same posterior and a kernel of products with GPyTorch's IndexKernel.
-    Models of correlated tasks are BoTorch's MultiTaskGP and KroneckerMultiTaskGP, and models with a
-    MultitaskGaussianLikelihood. A model whose second input is the integer task index is one, too,
-    if its kernel is ``covar_module`` times an IndexKernel of the model.
+    The long form has the same posterior; its kernel consists of products with GPyTorch's
+    IndexKernel. Supported are BoTorch's MultiTaskGP and KroneckerMultiTaskGP, and models with a
+    MultitaskGaussianLikelihood. The second input may also be the task index, if the kernel is
+    ``covar_module`` times an IndexKernel.
 
     Raises:
-        NotImplementedError: The model is a batch, or its prior is not that of such a kernel with
-            independent noise.
+        NotImplementedError: The model is a batch, or has another prior or dependent noise.
     """
     assert model.train_inputs is not None
     index = model.train_inputs[1:]
@@ -102,7 +101,7 @@ def long_form(model: ExactGP) -> ExactGP:
             "Expected one data set N x D of correlated tasks, got a batch of the shape "
             f"{tuple(model.train_inputs[0].shape)}."
         )
-    model = copy_model(model).train()  # BoTorch's models hold untransformed inputs in train mode
+    model = copy_model(model).train()  # BoTorch's models have untransformed inputs in train mode
     assert model.train_inputs is not None
     rows, kernel = model.train_inputs[0], model.covar_module
     column = rows.size(-1)
@@ -128,7 +127,7 @@ def long_form(model: ExactGP) -> ExactGP:
     noise = _noise(model.likelihood, values)
     if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
         likelihood: Likelihood = FixedNoiseGaussianLikelihood(noise * factors[tasks].square())
-    else:  # its index is the value of the task
+    else:  # the index is the task value
         likelihood = HadamardGaussianLikelihood(
             values[-1] + 1, noise_constraint=Positive(), task_feature_index=column
         ).to(rows)
@@ -162,7 +161,7 @@ def _task_kernel(model: ExactGP) -> IndexKernel:
 
 
 def _noise(likelihood: Likelihood, values: list[int]) -> Tensor:
-    """Noise variances per task, or per row if they are fixed."""
+    """Return noise variances per task, or per row if they are fixed."""
     if isinstance(likelihood, HadamardGaussianLikelihood):
         if not 0 <= values[0] <= values[-1] < likelihood.num_tasks:
             raise NotImplementedError(
@@ -195,7 +194,7 @@ def _units(model: ExactGP, column: int, values: list[int], offset: float, scale:
 
 
 def _converted(kernel: Kernel, beside: Tensor, column: int, factors: Tensor) -> Kernel:
-    """Kernel over inputs with a column of the task, whose outputs are scaled by factors ``T``."""
+    """Return the kernel over inputs with a task column, scaled by factors ``T`` of the tasks."""
     if isinstance(kernel, LCMKernel):
         kernel = AdditiveKernel(*kernel.covar_module_list)
     if isinstance(kernel, MultitaskKernel):
@@ -245,13 +244,13 @@ def _check_same_prior(model: ExactGP, long: LongFormGP, factors: Tensor) -> None
     same = torch.allclose(own, expected, rtol=1e-4, atol=1e-5 * float(size))
     if not same or float(shifted.abs().max()) > 1e-4 * float(size) ** 0.5:
         raise NotImplementedError(
-            "Expected a forward whose prior has the model's mean_module and its kernels of inputs "
-            "and tasks, got another prior."
+            "The prior must have the model's mean_module and a product of its input and task "
+            "kernels, got another prior. Independent outputs need one model each."
         )
 
 
 class _TaskInputs(InputTransform):
-    """The input transform of a model, with indices for the values of tasks."""
+    """Input transform of a model, which replaces task values by indices."""
 
     transform_on_train = transform_on_eval = transform_on_fantasize = True
     values: Tensor
@@ -280,7 +279,7 @@ class _TaskInputs(InputTransform):
 
 
 class TaskMean(Mean):
-    """The mean function of a model of tasks, at inputs with a column of the task."""
+    """Mean function of a multitask model, at inputs with a task column."""
 
     factors: Tensor
     shifts: Tensor

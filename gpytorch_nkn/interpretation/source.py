@@ -1,4 +1,4 @@
-"""The kernel, data and units of a kernel, a model or an estimator."""
+"""Kernel, data and units of a kernel, a model or an estimator."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _GAUSSIAN = (GaussianLikelihood, FixedNoiseGaussianLikelihood, HadamardGaussianL
 
 @runtime_checkable
 class NetworkEstimator(Protocol):
-    """An estimator with a Gaussian process in ``model_``."""
+    """Estimator with a Gaussian process in ``model_``."""
 
     structure: Any
 
@@ -51,14 +51,14 @@ class NetworkEstimator(Protocol):
 
 @runtime_checkable
 class TableEstimator(NetworkEstimator, Protocol):
-    """An estimator of a table, whose input columns are named in ``columns_``."""
+    """Estimator for tables, with names of input columns in ``columns_``."""
 
     def standardised_inputs(self, X: Any, /) -> Any: ...
 
 
 @runtime_checkable
 class ClassEstimator(TableEstimator, Protocol):
-    """A classifier with Gaussian processes of its classes for each member."""
+    """Classifier whose members have a Gaussian process for each class."""
 
     classes_: np.ndarray
     model_: Any
@@ -74,7 +74,7 @@ class ClassEstimator(TableEstimator, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A kernel, its inputs ``... x N x D`` and their units, if they are known."""
+    """Kernel, and its inputs ``... x N x D`` and their units if known."""
 
     kernel: Kernel
     inputs: Tensor | None
@@ -83,7 +83,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class FittedGP:
-    """Tensors of an exact Gaussian process, in the units of its kernel."""
+    """Tensors of an exact Gaussian process, in units of its kernel."""
 
     model: ExactGP
     kernel: Kernel
@@ -98,12 +98,12 @@ class FittedGP:
 
     @property
     def task_column(self) -> int | None:
-        """Input column of the task of a model of correlated tasks."""
+        """Task column of a multitask model."""
         return self.model.task_column if isinstance(self.model, LongFormGP) else None
 
     @property
     def task_means(self) -> dict[str, float]:
-        """Means of the targets of the tasks, in units of the data; empty without tasks."""
+        """Means of the targets of each task, in units of the data; empty without tasks."""
         if self.task_column is None:
             return {}
         names = list(self.units.categories[self.task_column].values())
@@ -112,7 +112,7 @@ class FittedGP:
         return {names[task]: float(y[tasks == task].mean()) for task in tasks.unique().tolist()}
 
     def by_task(self, values: Tensor) -> Tensor:
-        """Means of values ``... x N`` over the rows of the same task, ``... x N``."""
+        """Return means of values ``... x N`` over the rows of the same task, ``... x N``."""
         if self.task_column is None:
             return values.mean(-1, keepdim=True).expand_as(values)
         tasks = self.inputs[:, self.task_column].long()
@@ -121,20 +121,20 @@ class FittedGP:
 
     @cached_property
     def posterior(self) -> ExactPosterior:
-        """Posterior of the process less its prior mean."""
+        """Posterior of the process minus its prior mean."""
         noisy = self.covariance + torch.diag_embed(self.noise)
         return ExactPosterior(noisy, self.targets - self.mean)
 
     def to_inputs(self, x: Any) -> Tensor:
-        """Inputs ``... x M x D`` of the kernel for inputs in the user's units.
+        """Return inputs ``... x M x D`` of the kernel for inputs in the user's units.
 
-        A series with covariates takes a pair (time, covariates), or an array of both.
+        Inputs of a series with covariates are a pair (time, covariates), or an array of both.
         """
         return _kernel_inputs(self.model, self.estimator, x, self.inputs, self.units)
 
     @property
     def is_series(self) -> bool:
-        """Whether the first column is time; the others are covariates."""
+        """Whether the first column is time, and the others are covariates."""
         return self.inputs.size(-1) == 1 or _is_series(self.estimator)
 
     @property
@@ -149,7 +149,7 @@ class FittedGP:
         return float(self.estimator.x_scale_ if days else self.units.x_scale[0])
 
     def time_span(self, horizon: Any) -> float:
-        """A length of time in units of the kernel: a number, or a duration for dates."""
+        """Convert a duration, or a number in the user's units of time, to units of the kernel."""
         if isinstance(horizon, np.timedelta64 | timedelta):  # pandas' Timedelta is one, too
             horizon = np.timedelta64(horizon) / np.timedelta64(1, "D")
         if not 0 <= float(horizon) < np.inf:
@@ -157,12 +157,12 @@ class FittedGP:
         return float(horizon) / self.time_scale
 
     def to_times(self, values: np.ndarray) -> np.ndarray:
-        """The user's times ``M`` (dates for a series of dates) of values of the first column."""
+        """Return times or dates ``M`` in the user's units for values of the first column."""
         units = self.units
         if not units.affine:
             raise ValueError(
-                "The input transform is not affine, so inputs of the kernel have no unique units: "
-                "pass x to posterior() instead."
+                "The input transform must be affine for inputs in the user's units, got another "
+                "transform: pass x to posterior() instead."
             )
         if units.to_dates is not None:
             return units.to_dates(values)
@@ -175,14 +175,14 @@ class FittedGP:
         return mean if self._member is None else mean[self._member]
 
     def on_common_scale(self, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """Means ``...`` of a member on the scale that all share, and factors of its deviations."""
+        """Return means ``...`` and factors of standard deviations on the members' common scale."""
         own = getattr(self.model, "on_common_scale", None)
         if self._member is None or own is None:
             return mean, torch.ones_like(mean)
         return own(self._member, mean)
 
     def in_data_units(self, mean: Tensor, std: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations of targets ``N`` less their prior mean, as data."""
+        """Return means (without the prior mean) and standard deviations ``N`` in data units."""
         mean, factor = self.on_common_scale(self.mean + mean.to(self.mean))
         offset, scale = float(self.units.y_offset), float(self.units.y_scale)
         mean, std = mean.double().cpu(), factor.double().cpu() * std.double().cpu()
@@ -190,7 +190,7 @@ class FittedGP:
 
 
 def source_of(model: Any, x: Any = None) -> Source:
-    """Return the kernel of a kernel, model or estimator, and inputs to average over."""
+    """Return the kernel of a model or estimator, and inputs to average over."""
     if isinstance(model, Kernel):
         like = next(model.parameters(), torch.zeros(1, dtype=torch.float64))
         return Source(model, None if x is None else _as_inputs(x, like), None)
@@ -207,7 +207,7 @@ def fitted_gp(model: Any) -> FittedGP:
     """Return the tensors of a fitted exact Gaussian process with a Gaussian likelihood."""
     if isinstance(model, Kernel):
         raise TypeError(
-            "A kernel alone has no posterior: expected an ExactGP, the record of a fit, or an "
+            "A kernel alone has no posterior: expected an ExactGP, the result of a trainer, or an "
             f"estimator, got {type(model).__name__}."
         )
     estimator, model = _unwrap(model)
@@ -217,20 +217,20 @@ def fitted_gp(model: Any) -> FittedGP:
         )
     if not isinstance(model.likelihood, _GAUSSIAN):
         raise TypeError(
-            "A posterior has components only under a Gaussian likelihood, got "
+            "The likelihood must be Gaussian, because components add up only then, got "
             f"{type(model.likelihood).__name__}."
         )
     if getattr(getattr(model, "covar_module", None), "leaves_rest", False):
         raise TypeError(
-            f"Components need the exact prior, got {type(model).__name__} with inducing points: "
+            f"The model must be an exact GP, got {type(model).__name__} with inducing points: "
             "fit an NKNSingleTaskGP to a part of the rows."
         )
     transform = getattr(model, "outcome_transform", None)
     if getattr(model, "common_transform", transform) is not transform:
         raise NotImplementedError(
-            f"The members of this {type(model).__name__} have outcome scales of their own, so "
-            "their components do not add up; use effects(model) or report_search(model), which "
-            "read the mixture."
+            f"The members of this {type(model).__name__} have different outcome scales, so their "
+            "components do not add up; use effects(model) or report_search(model), which describe "
+            "the mixture."
         )
     with evaluating(model), torch.no_grad():
         kernel, inputs, targets = _kernel_of(model), model.train_inputs[0], model.train_targets
@@ -238,14 +238,14 @@ def fitted_gp(model: Any) -> FittedGP:
             raise ValueError("The training targets contain NaN or infinite values.")
         inputs, targets = inputs.detach(), targets.detach()
         prior = model.forward(inputs)
-        # views of parameters ask for gradients even here
+        # views of parameters require gradients even here
         mean, covariance = prior.mean.detach(), prior.lazy_covariance_matrix.to_dense()
         own = kernel(inputs).to_dense()
         scale = covariance.diagonal(dim1=-1, dim2=-2).mean()
         if not torch.allclose(own, covariance, rtol=1e-4, atol=1e-5 * float(scale)):
             raise ValueError(
-                "The covariance of the model's forward is not that of its covar_module, and only "
-                "the covar_module can be expanded."
+                "The covariance of the model's forward must be that of its covar_module, which is "
+                "expanded, got another covariance."
             )
         noise = (model if isinstance(model, LongFormGP) else model.likelihood).noise.detach()
         units = _units_of(estimator, model)
@@ -254,7 +254,7 @@ def fitted_gp(model: Any) -> FittedGP:
 
 
 def class_units(model: Any, label: Any) -> tuple[Units | None, int]:
-    """Units of a fitted classifier and the index of a class; None for regression.
+    """Return units of a fitted classifier and the index of a class; None for regression.
 
     Raises:
         ValueError: ``label`` is not a class, or the model is not a classifier.
@@ -276,11 +276,11 @@ def class_units(model: Any, label: Any) -> tuple[Units | None, int]:
 
 
 def fitted_processes(model: Any) -> list[tuple[float, FittedGP]]:
-    """Return the processes that predict together, with weights of sum one.
+    """Return the processes of a mixture, with weights of sum one.
 
-    There are several for BoTorch's ensembles, whose equal members become one process.
+    For BoTorch's ensembles, equal members become one process.
     """
-    given = getattr(model, "model", model)  # the record of a fit
+    given = getattr(model, "model", model)  # a trainer's result has the attribute
     if not is_ensemble(given):
         return [(1.0, fitted_gp(model))]
     _, model = _unwrap(given)
@@ -293,7 +293,7 @@ def fitted_processes(model: Any) -> list[tuple[float, FittedGP]]:
                 f"{tuple(targets.shape)} and inputs of shape {tuple(inputs.shape)}."
             )
         number = len(targets)
-        # BoTorch repeats the scale of the targets for each member
+        # BoTorch repeats the outcome scale for each member
         scale, offset = (float(np.ravel(v)[0]) for v in (units.y_scale, units.y_offset))
         units = replace(units, y_scale=scale, y_offset=offset)
         inputs = inputs.expand(number, *inputs.shape[-2:])
@@ -316,8 +316,8 @@ def check_one_output(gp: FittedGP, name: str) -> None:
     shape = tuple(gp.targets.shape)
     if len(shape) > 1 and is_ensemble(gp.model):
         raise NotImplementedError(
-            f"{name} reads one process, got an ensemble of {shape[0]}: use "
-            "report_search or effects."
+            f"{name} needs a single process, got an ensemble of {shape[0]}: use report_search or "
+            "effects."
         )
     if len(shape) > 1 or gp.inputs.dim() > 2 or gp.kernel.batch_shape:
         raise NotImplementedError(
@@ -332,16 +332,16 @@ def is_ensemble(model: Any) -> bool:
 
 
 def _unwrap(model: Any) -> tuple[Any, ExactGP]:
-    """The estimator, if there is one, and its model, in long form for correlated tasks."""
+    """Return the estimator, if any, and its model, in long form for multitask models."""
     given, estimator = model, None
-    model = getattr(model, "model", model)  # the record of a fit
+    model = getattr(model, "model", model)  # a trainer's result has the attribute
     if isinstance(given, NetworkEstimator):
         estimator, model = given, getattr(given, "model_", None)
         if model is None:
             raise ValueError(f"This {type(given).__name__} is not fitted yet.")
     if not isinstance(model, ExactGP):
         raise TypeError(
-            "Expected a gpytorch kernel, an ExactGP, the record of a fit, or an estimator, got "
+            "Expected a kernel, an ExactGP, the result of a trainer, or an estimator, got "
             f"{type(given).__name__}."
         )
     if model.train_inputs is None or model.train_targets is None:
@@ -374,14 +374,14 @@ def _as_inputs(x: Any, like: Tensor, width: int | None = None) -> Tensor:
 
 
 def _kernel_inputs(model: ExactGP, estimator: Any, x: Any, like: Tensor, units: Units) -> Tensor:
-    """Inputs ``... x M x D`` of the kernel, with dtype and device of ``like``."""
+    """Return inputs ``... x M x D`` of the kernel, with dtype and device of ``like``."""
     columns = like.size(-1)
     if estimator is None:
         with evaluating(model):
             transform = getattr(model, "transform_inputs", None)
             inputs = _as_inputs(x, like, columns)
             return inputs if transform is None else transform(inputs)
-    # an estimator's array of the columns in use, as effects vary them
+    # the array of used columns, which effects vary
     if columns > 1 and isinstance(x, np.ndarray | Tensor) and x.shape[-1] == columns:
         rows = _as_inputs(x, like.double(), columns)
         offset, scale = (torch.as_tensor(v).to(rows) for v in (units.x_offset, units.x_scale))
@@ -409,7 +409,7 @@ def _units_of(estimator: Any, model: ExactGP, *, with_outcomes: bool = True) -> 
         input_dim = model.train_inputs[0].size(-1)
         x_offset, x_scale, affine = affine_inputs(model, input_dim)
         y_offset, y_scale = affine_outcome(model) if with_outcomes else (0.0, 1.0)
-        # the model knows the codes of its categories, not their names
+        # the model has the codes of its categories, not their names
         codes = {
             column: {c: f"{c:.10g}" for c in raw_inputs(model)[..., column].unique().tolist()}
             for column in getattr(model, "cat_dims", ())
@@ -430,7 +430,7 @@ def _units_of(estimator: Any, model: ExactGP, *, with_outcomes: bool = True) -> 
         first = {n: first[c] for n, c in enumerate(names) if c in first}
         named: dict[str, Any] = {"categories": codes, "first_dates": first}
         return Units(x_offset, x_scale, y_offset, y_scale, names, link=link, **named)
-    unit, days = "", 1.0  # dates are counted in days
+    unit, days = "", 1.0  # the unit of dates is a day
     beside, dated = estimator.covariates_, bool(getattr(estimator, "time_is_date_", False))
     if dated:
         span = float(np.ptp(model.train_inputs[0][:, 0].cpu().numpy())) * estimator.x_scale_

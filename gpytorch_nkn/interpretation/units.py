@@ -57,7 +57,7 @@ class Units:
     y_unit: str = ""
     link: Any = None  # transform of the targets: name, noun, forward, inverse, log_slope
     label: str = ""  # class whose predicted probability replaces the targets
-    affine: bool = True  # else lengths are in units of the transformed inputs
+    affine: bool = True  # otherwise lengths are in units of the transformed inputs
     # names of the codes of categories, by column
     categories: Mapping[int, Mapping[float, str]] = field(default_factory=dict)
     # first dates by column, for columns in days since the first
@@ -77,13 +77,13 @@ class Units:
         return self.link is not None and self.link.name == "log"
 
     def of_model(self, what: str) -> str:
-        """Name the transform of ``what``, such as "the logarithm of the targets"."""
+        """Describe a transform, such as "the logarithm of the targets"."""
         if self.label:
             return f"the probability of class {self.label}"
         return what if self.link is None else f"the {self.link.noun} of {what}"
 
     def original(self, values: np.ndarray) -> np.ndarray:
-        """Invert the transform of targets of any shape, and clip them so that they can be drawn."""
+        """Invert the transform of targets of any shape, clipped to finite values for figures."""
         if self.link is None:
             return values
         return np.clip(self.link.inverse(values), -_LARGEST, _LARGEST)
@@ -102,10 +102,10 @@ class Units:
     def with_categories(
         self, categories: Mapping[str, Sequence[str] | Mapping[float, str]] | None, x: np.ndarray
     ) -> Units:
-        """Return units with names of codes by the name of the column; None keeps them.
+        """Return units with names of category codes, by column name; None keeps them.
 
-        Names are a sequence for codes 0, 1, ..., or a mapping from codes. Each code in the data
-        ``x`` (``N x D``) needs a name.
+        Names are a sequence for codes 0, 1, ..., or a mapping from codes, with a name for each code
+        in the data ``x``, ``N x D``.
         """
         if not (categories is None or isinstance(categories, Mapping)):
             raise TypeError(
@@ -115,13 +115,13 @@ class Units:
         for column, given in (categories or {}).items():
             if column not in self.names:
                 raise ValueError(
-                    f"categories must be of columns among {listed(self.names)}, got {column!r}."
+                    f"categories must name columns among {listed(self.names)}, got {column!r}."
                 )
             pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
             named = {float(code): str(name) for code, name in pairs}
             if isinstance(given, str) or not named or len({*named.values()}) < len(named):
                 raise ValueError(
-                    f"categories of {column!r} must be different names, got {given!r}."
+                    f"categories of {column!r} must have distinct names, got {given!r}."
                 )
             number = self.names.index(column)
             unknown = sorted(set(x[:, number].tolist()) - set(named))
@@ -134,20 +134,20 @@ class Units:
         return replace(self, categories=known)
 
     def dates(self, column: int, values: np.ndarray) -> np.ndarray:
-        """Return values ``A`` of a column of dates as dates, and other values unchanged."""
+        """Convert values ``A`` of a column of dates to dates; other values do not change."""
         if column not in self.first_dates:
             return values
         return self.first_dates[column] + np.rint(86_400 * values).astype("timedelta64[s]")
 
     def levels(self, column: int, codes: np.ndarray) -> tuple[str, ...] | None:
-        """Return names of codes ``A`` of a column of categories; None for numbers."""
+        """Return names of category codes ``A`` of a column; None for numbers."""
         known = self.categories.get(column)
         if known is None:
             return None
         return tuple(known.get(code, f"{code:.10g}") for code in codes.tolist())
 
     def length(self, values: Tensor, column: int = 0) -> str:
-        """Write a length along a column, or the range of several."""
+        """Write a length along a column, or the range of several lengths."""
         lengths = values.detach().double().cpu().numpy() * self.x_scale[column]
         unit = self.x_unit if column == 0 else ""
         ends = [length_text(float(end), unit) for end in (lengths.min(), lengths.max())]
@@ -170,7 +170,7 @@ def period_name(period: float, unit: str) -> str:
 
 
 def length_text(value: float, unit: str) -> str:
-    """Write a length with its unit, for a time in the unit that gives a readable number."""
+    """Write a length with its unit; of time in a unit that gives a readable number."""
     years = YEARS.get(unit)
     if years is not None and math.isfinite(value) and not _LEAST <= value < _MOST:
         for other in _LADDER:
@@ -188,7 +188,7 @@ def singular(unit: str) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Write a number with three significant digits, without exponent if that is short."""
+    """Write a number with three significant digits, without an exponent if possible."""
     value = float(value)
     if not math.isfinite(value):
         return f"{value}"
@@ -213,7 +213,7 @@ def rounded(value: float, change: float) -> str:
 
 
 def expectation(mean: float, std: float) -> str:
-    """Write mean and standard deviation, with two digits of the latter unless it is tiny."""
+    """Write mean and standard deviation, with two digits of the latter."""
     return f"{rounded(mean, max(std, 1e-4 * abs(mean)))} ± {rounded(std, std)}"
 
 
@@ -224,7 +224,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def percent(value: float) -> str:
-    """Write a share with one decimal, or a bound if that would round to 0 or 100 %."""
+    """Write a fraction as a percentage with one decimal, or a bound near 0 and 100 %."""
     if 0 < abs(value) < 0.0005:
         return "less than 0.1 %"
     if 0.9995 < value < 1:
@@ -233,7 +233,7 @@ def percent(value: float) -> str:
 
 
 def means_text(means: Mapping[str, float]) -> str:
-    """State the mean of each task, which shares exclude; empty without tasks."""
+    """Write the mean of each task, which shares exclude; empty without tasks."""
     if not means:
         return ""
     found = ", ".join(f"{mean:.4g} (task {name})" for name, mean in means.items())

@@ -1,4 +1,4 @@
-"""Covariance functions."""
+"""Kernels, and networks of kernels."""
 
 from gpytorch_nkn.kernels.algebra import same_columns as same_columns
 from gpytorch_nkn.kernels.batch_kernel import (

@@ -22,7 +22,7 @@ _TINY = 1e-12  # smallest correlation, so that its square root has a finite grad
 
 
 class BivariateSpectralMixtureKernel(BatchKernel):
-    r"""Sum of :math:`Q` pairs of waves, each with a Gaussian envelope.
+    r"""Sum of :math:`Q` pairs of sinusoids with Gaussian envelopes.
 
     .. math::
         k(x, x') &= \sum_{q=1}^{Q} w_q \exp\Bigl(-\frac{1}{2} \sum_d s_{qd}^2
@@ -38,9 +38,9 @@ class BivariateSpectralMixtureKernel(BatchKernel):
     :math:`w \ge 0`, it is a valid kernel in any dimension.
 
     The kernel is the Fourier transform
-    :math:`\int\!\int e^{i (u^\top \bar x - v^\top \bar x')} S(u, v)` of Gaussians around the four
-    pairs of :math:`\pm\omega_q` and :math:`\pm\omega_q'`. Both frequencies have the standard
-    deviation :math:`s_{qd}` and correlation :math:`\rho_{qd}`. The published form has two different
+    :math:`\int\!\int e^{i (u^\top \bar x - v^\top \bar x')} S(u, v)` of Gaussians. Their centres
+    are the four pairs of :math:`\pm\omega_q` and :math:`\pm\omega_q'`. Both frequencies have the
+    standard deviation :math:`s_{qd}` and correlation :math:`\rho_{qd}`. The published form has two
     standard deviations, is therefore not symmetric in :math:`x` and :math:`x'`, and is not valid.
     With :math:`\rho = 1` and :math:`\omega = \omega'` a component is a
     :class:`SpectralComponentKernel` of lengthscale :math:`1 / s`. With smaller correlations,
@@ -60,7 +60,7 @@ class BivariateSpectralMixtureKernel(BatchKernel):
             of the input. The frequencies of a pair start slightly apart, because equal frequencies
             would stay equal during training.
         center: :math:`c`, ``... x 1 x D``, in units of the input; starts at 0 and is not trained.
-            All waves are in phase there.
+            All sinusoids are in phase there.
 
     Raises:
         ValueError: ``num_mixtures`` is below 1.
@@ -120,7 +120,7 @@ class BivariateSpectralMixtureKernel(BatchKernel):
     def _features(self, x: Tensor) -> Tensor:
         """Return the envelope times psi, ``... x Q x N x 2``.
 
-        The sum of two waves is a wave of their mean frequency with a sinusoidal envelope.
+        The sum of two sinusoids has their mean frequency and a sinusoidal envelope.
         """
         first, second = self.frequencies.split(1, dim=-2)  # each ... x Q x 1 x D
         rate = self.mixture_scales.square() * (1 - self.correlations) / 2

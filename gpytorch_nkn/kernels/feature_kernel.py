@@ -28,7 +28,7 @@ class FeatureKernel(BatchKernel):
 
     Attributes:
         feature_dim: Number of features.
-        leaves_rest: Whether the features approximate a kernel, with remainder :meth:`rest`.
+        leaves_rest: Whether the features approximate a kernel, with residual :meth:`rest`.
     """
 
     feature_dim: int
@@ -44,7 +44,7 @@ class FeatureKernel(BatchKernel):
         return self._features(x)
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor:
-        """Return the part of the prior covariance (``diag``: variances) outside the features."""
+        """Return the residual of the prior covariance (``diag``: variances)."""
         raise NotImplementedError
 
     def forward(

@@ -43,7 +43,7 @@ def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
 
 
 def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] | None:
-    """Return a function of the covariance (``diag``: variances) outside the features, if any."""
+    """Return a function of the residual covariance (``diag``: variances), if any."""
     inner, scales = unwrap_scales(kernel)
     if not inner.leaves_rest:
         return None
@@ -81,7 +81,7 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
     ) -> tuple[Tensor, LinearOperator]:
-        """Return mean and covariance, including the prior covariance outside the features."""
+        """Return mean and covariance, including the residual covariance."""
         mean, covariance = super().exact_prediction(test_mean, test_test_covar, test_train_covar)
         if isinstance(test_test_covar, LazyEvaluatedKernelTensor):
             rest = rest_function(test_test_covar.kernel, diag=False)

@@ -23,7 +23,7 @@ _MIN_LENGTHSCALE = 1e-6  # softplus can underflow to zero
 
 
 class GeneralizedSpectralMixtureKernel(BatchKernel):
-    r"""Sum of :math:`Q` waves with input-dependent amplitude, lengthscale and phase.
+    r"""Sum of :math:`Q` quasi-periodic components with input-dependent parameters.
 
     .. math::
         k(x, x') = \sum_{q=1}^{Q} w_q(x)\, w_q(x')

@@ -39,11 +39,10 @@ class NonStationarySpectralKernel(FeatureKernel):
         k(x, x') = \frac{s}{R} \sum_j \cos(\delta_j^\top z) \cos(\delta_j^\top z')
             \cos\bigl(m_j^\top (z - z')\bigr),
 
-    a sum of waves with input-dependent envelopes. The variance
+    a sum of sinusoids with input-dependent envelopes. The variance
     :math:`s\, \mathrm{mean}_j \cos^2(\delta_j^\top z)` is ``s`` at the centre and about ``s / 2``
-    far from it. Envelopes are symmetric about the centre, unless ``learn_envelopes`` gives
-    them phases, :math:`\cos(\delta_j^\top z + \beta_j)`: then functions can be smooth on one side
-    and rough on the other.
+    far from it. Envelopes are symmetric about the centre; with ``learn_envelopes`` they have phases
+    :math:`\cos(\delta_j^\top z + \beta_j)`, and functions can be smoother on one side.
 
     Training, prediction and sampling of an exact GP take :math:`O(N R^2)` time and
     :math:`O(N R)` memory. Use the kernel for large data sets with input-dependent frequencies. On

@@ -23,7 +23,7 @@ def _values(x1: Tensor, x2: Tensor, lengthscale: Tensor, frequency: Tensor) -> T
 
 
 class SpectralComponentKernel(FormulaKernel):
-    r"""Quasi-periodic kernel of waves in one direction.
+    r"""Quasi-periodic kernel with a frequency vector.
 
     .. math::
         k(x, x') = \exp\Bigl(-\frac{1}{2} \sum_d \frac{(x_d - x'_d)^2}{\ell_d^2}\Bigr)
@@ -31,7 +31,7 @@ class SpectralComponentKernel(FormulaKernel):
 
     Its spectral density is the mean of two Gaussians around :math:`\mu` and :math:`-\mu` with
     standard deviations :math:`1 / \ell_d`. The density is positive, hence the kernel is valid in
-    any dimension. The waves have a direction, for example along :math:`x_1 + x_2`. In contrast,
+    any dimension. Periodicity has a direction, for example :math:`x_1 + x_2`. In contrast,
     :class:`gpytorch.kernels.SpectralMixtureKernel`, a product of one-dimensional mixtures, cannot
     distinguish :math:`(\mu_1, \mu_2)` from :math:`(\mu_1, -\mu_2)`.
 

@@ -37,9 +37,9 @@ class Linear(Layer):
 
     With ``weights="softplus"``, as in the paper, weights and biases are the softplus of the raw
     values. With ``weights="simplex"``, the weights and the bias of a unit are the softmax of the
-    raw values. Such a convex combination preserves unit variance, and layers cannot exchange
-    scale. Setting the weights then sets the bias to one minus their sum; setting the bias
-    rescales the weights.
+    raw values. Such a convex combination preserves unit variance, and the scale of the kernel is
+    not split between layers. Setting the weights then sets the bias to one minus their sum; setting
+    the bias rescales the weights.
 
     Args:
         in_features: Number of input units, ``C``.

@@ -38,7 +38,7 @@ class LogNormalPrior(gpytorch.priors.LogNormalPrior):
         return self
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Return the log density, in half of PyTorch's time for scalar parameters."""
+        """Return the log density; twice as fast as PyTorch for scalar parameters."""
         loc, scale = self.base_dist.loc, self.base_dist.scale
         if self.validate_args or loc.dim() or scale.dim():
             return super().log_prob(x)
@@ -60,9 +60,9 @@ class LogNormalPrior(gpytorch.priors.LogNormalPrior):
 def log_normal_prior(mode: float, scale: float) -> LogNormalPrior:
     """Return a log-normal prior with this mode and standard deviation of the logarithm.
 
-    The mode exp(location - scale^2) of a wide log-normal is far below its median. A prior with
-    the right mode does not shrink maximum a posteriori estimates: up to a constant its log density
-    is -(log value - log mode)^2 / (2 scale^2).
+    The mode exp(location - scale^2) of a wide log-normal is far below its median. Up to a constant
+    the log density is -(log value - log mode)^2 / (2 scale^2). Maximum a posteriori estimates
+    therefore shrink towards the mode.
     """
     return LogNormalPrior(math.log(mode) + scale**2, scale)
 

@@ -1,4 +1,4 @@
-"""Gaussian process models for BoTorch."""
+"""Gaussian process models for GPyTorch and BoTorch, and their trainers."""
 
 from gpytorch_nkn.models.averaging import StructureEnsembleGP, fit_structure_ensemble_gp
 from gpytorch_nkn.models.base_gp import TRAINERS as TRAINERS

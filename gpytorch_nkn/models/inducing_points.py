@@ -116,7 +116,7 @@ class InducingFeatureKernel(FeatureKernel):
         return False
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor | LinearOperator:
-        """Return the prior covariance outside the features; see :class:`FeatureKernel`."""
+        """Return the residual covariance; see :class:`FeatureKernel`."""
         features = self._features(x)
         omitted = kernel_values(self.base_kernel, x, x, diag=True) - features.square().sum(-1)
         if diag:

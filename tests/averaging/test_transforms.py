@@ -19,8 +19,8 @@ def test_inverse_and_slope_match_the_map(option, values):
     if option == "log" and values.min() == 0:
         pytest.skip("has no value")
     transform = only(option, values, bounds)
-    assert transform.name == option and transform.holds(values)
-    assert not transform.holds(np.array([-0.1])) and not transform.holds(np.array([1.1]))
+    assert transform.name == option and transform.accepts(values)
+    assert not transform.accepts(np.array([-0.1])) and not transform.accepts(np.array([1.1]))
     scaled = transform.forward(values)
     np.testing.assert_allclose(transform.inverse(scaled), values, atol=1e-12)
     assert (np.diff(transform.forward(np.linspace(0, 1, 50))) > 0).all()

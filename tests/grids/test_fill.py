@@ -3,7 +3,7 @@ import pytest
 from scipy.ndimage import convolve
 
 from gpytorch_nkn.grids import fill
-from gpytorch_nkn.grids.fill import SmoothFills, activity
+from gpytorch_nkn.grids.fill import SmoothInterpolants, activity
 
 
 def hole(shape, *slices):
@@ -19,7 +19,7 @@ def test_harmonic_cells_are_the_mean_of_their_neighbours(monkeypatch, quick):
         monkeypatch.setattr(fill, "_TOLERANCE", 1e-12)
     missing = hole((12, 9), slice(3, 8), slice(0, 4))  # at an edge, whose slope is zero
     values = np.random.default_rng(0).normal(size=(2, 12, 9))
-    filled = SmoothFills(missing.shape).harmonic(np.where(missing, np.nan, values), missing)
+    filled = SmoothInterpolants(missing.shape).harmonic(np.where(missing, np.nan, values), missing)
     cross = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     count = convolve(np.ones(missing.shape), cross, mode="constant")
     for one, truth in zip(filled, values, strict=True):
@@ -34,7 +34,7 @@ def test_a_plate_continues_polynomials_of_the_second_degree(dims):
     image = (3.0 + rows - 2 * columns + rows * columns - rows**2)[..., None]
     image = image + 2 * np.arange(9.0) ** 2 if dims == 3 else image[..., 0]
     missing = hole(image.shape, *[slice(4, 7)] * dims)
-    makers = SmoothFills(image.shape)
+    makers = SmoothInterpolants(image.shape)
     filled = makers.biharmonic(np.where(missing, np.nan, image), missing)
     np.testing.assert_allclose(filled, image, rtol=1e-9)
     assert np.abs(makers.harmonic(image, missing) - image).max() > 0.1
@@ -43,7 +43,7 @@ def test_a_plate_continues_polynomials_of_the_second_degree(dims):
 def test_a_plate_is_cut_off_at_the_range_of_the_known_cells():
     image = np.tile(np.arange(10.0), (10, 1))
     missing = hole(image.shape, slice(None), slice(7, None))
-    filled = SmoothFills(image.shape).biharmonic(image, missing)
+    filled = SmoothInterpolants(image.shape).biharmonic(image, missing)
     assert filled.max() == 6.0 and filled.min() == 0.0
 
 

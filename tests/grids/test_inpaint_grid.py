@@ -5,7 +5,7 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 from gpytorch_nkn.grids import inpaint
-from gpytorch_nkn.grids.inpaint_grid import FILLS
+from gpytorch_nkn.grids.inpaint_grid import INTERPOLANTS
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_scratches_and_colours():
 def test_each_fill_alone(quick):
     image, mask = ramp()
     results = {
-        name: inpaint(image, mask, fills=[name], restarts=1, progress=False)
+        name: inpaint(image, mask, interpolants=[name], restarts=1, progress=False)
         for name in ("kernel", "harmonic", "biharmonic")
     }
     alone = {name: result.filled for name, result in results.items()}
@@ -76,7 +76,7 @@ def test_each_fill_alone(quick):
     assert len({float(f[mask].sum()) for f in alone.values()}) == 3
     mean = results["kernel"].model.grid_mean().numpy()
     np.testing.assert_array_equal(results["kernel"].mean, mean)
-    named = inpaint(image, mask, fills="harmonic", progress=False)
+    named = inpaint(image, mask, interpolants="harmonic", progress=False)
     np.testing.assert_array_equal(named.filled, alone["harmonic"])
 
 
@@ -89,17 +89,17 @@ def test_a_budget_too_short_for_a_kernel_leaves_the_smooth_fills():
     assert np.isfinite(result.filled).all() and (result.std[mask] > 0).all()
 
 
-@pytest.mark.parametrize("fills", [(), ("plate",), ("kernel", 3)])
-def test_unknown_fills_are_named(fills):
-    with pytest.raises(ValueError, match="fills must be some of .*harmonic"):
-        inpaint(*ramp(), fills=fills)
+@pytest.mark.parametrize("interpolants", [(), ("plate",), ("kernel", 3)])
+def test_unknown_interpolants_are_named(interpolants):
+    with pytest.raises(ValueError, match="interpolants must be some of .*harmonic"):
+        inpaint(*ramp(), interpolants=interpolants)
 
 
 @pytest.mark.parametrize("mask", [None, np.zeros((8, 9), dtype=bool)])
 def test_a_warning_says_that_nothing_is_missing(mask):
     image = np.random.default_rng(0).random((8, 9))
     with pytest.warns(UserWarning, match="Nothing is missing: image has no NaN"):
-        result = inpaint(image, mask, fills="harmonic")
+        result = inpaint(image, mask, interpolants="harmonic")
     np.testing.assert_array_equal(result.filled, image)
 
 
@@ -112,10 +112,9 @@ def kinds_of_holes(*shape):
 
 
 @pytest.mark.parametrize(
-    ("fills", "shape", "seeds"),
-    [(FILLS[1:], (32, 32), 2), (FILLS[1:], (10, 10, 10), 2), (FILLS, (30, 30), 2)],
+    ("first", "shape", "seeds"), [(1, (32, 32), 2), (1, (10, 10, 10), 2), (0, (30, 30), 2)]
 )
-def test_intervals_cover_what_is_extrapolated(quick, fills, shape, seeds):
+def test_intervals_cover_what_is_extrapolated(quick, first, shape, seeds):
     covered = {}
     for kind, mask in kinds_of_holes(*shape).items():
         inside = []
@@ -123,7 +122,8 @@ def test_intervals_cover_what_is_extrapolated(quick, fills, shape, seeds):
             rng = np.random.default_rng(seed)
             image = gaussian_filter(rng.normal(size=shape), 3 if len(shape) == 2 else 2)
             image = image / image.std() + 0.05 * rng.normal(size=shape)
-            result = inpaint(np.where(mask, np.nan, image), fills=fills, restarts=1, progress=False)
+            given, names = np.where(mask, np.nan, image), INTERPOLANTS[first:]
+            result = inpaint(given, interpolants=names, restarts=1, progress=False)
             error = np.abs(result.mean - image)[mask]
             inside.append((error < 1.96 * result.std[mask]).mean())
             assert result.std[mask].mean() < 2 * image.std()  # not covered by width alone

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gpytorch_nkn.grids.fill import SmoothFills
+from gpytorch_nkn.grids.fill import SmoothInterpolants
 from gpytorch_nkn.grids.mixture import Mixture
 
 
@@ -20,7 +20,7 @@ def case(seed=0, channels=1):
 
 
 def mixture_of(values, missing, blocks):
-    maker = SmoothFills(values.shape[1:])
+    maker = SmoothInterpolants(values.shape[1:])
     interpolants = {"harmonic": maker.harmonic, "biharmonic": maker.biharmonic}
     return Mixture(values, missing, blocks, interpolants, cells=missing[0])
 

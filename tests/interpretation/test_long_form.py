@@ -65,7 +65,7 @@ def test_models_without_a_long_form_are_rejected():
         def forward(self, x):
             return super().forward(2 * x)
 
-    with pytest.raises(NotImplementedError, match="whose prior has the model's mean"):
+    with pytest.raises(NotImplementedError, match="prior must have the model's mean"):
         decompose(Shifted(MultitaskKernel(RBFKernel(), num_tasks=2)).double().eval())
 
 

@@ -182,7 +182,7 @@ class WithoutKernel(GP):
 @pytest.mark.parametrize("function", [source_of, fitted_gp])
 def test_unknown_objects(function):
     for thing in ("model", Variational(), 3):
-        with pytest.raises(TypeError, match=f"Expected a gpytorch.*got {type(thing).__name__}"):
+        with pytest.raises(TypeError, match=f"Expected a kernel.*got {type(thing).__name__}"):
             function(thing)
     with pytest.raises(ValueError, match="NKNForecaster is not fitted"):
         function(NKNForecaster())
@@ -198,7 +198,7 @@ def test_unknown_objects(function):
 def test_processes_that_do_not_split():
     with pytest.raises(TypeError, match="A kernel alone has no posterior.*got RBFKernel"):
         fitted_gp(RBFKernel())
-    with pytest.raises(ValueError, match="covariance of the model's forward is not that of its"):
+    with pytest.raises(ValueError, match="covariance of the model's forward must be that of its"):
         fitted_gp(Doubled(X, Y[:, 0], RBFKernel()))
     missing = torch.where(Y[:, 0] > 200, torch.nan, Y[:, 0])
     model = GP(X, missing, RBFKernel(), GaussianLikelihoodWithMissingObs())
@@ -206,7 +206,7 @@ def test_processes_that_do_not_split():
         fitted_gp(model)
     for model in (SparseNKNGP(X, Y, inducing_points=4), long_spectral()):
         name = type(model).__name__
-        with pytest.raises(TypeError, match=f"exact prior, got {name} with inducing points: fit"):
+        with pytest.raises(TypeError, match=f"exact GP, got {name} with inducing points: fit"):
             fitted_gp(model)
     fitted_gp(NKNSingleTaskGP(X[:10], Y[:10]))  # as advised
 

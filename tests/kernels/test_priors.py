@@ -97,7 +97,7 @@ def with_priors():
     found |= {entry.name: entry.make() for entry in REGISTRY}
     network = kernels.NeuralKernelNetwork
     found["forecast"] = network.forecast(
-        origin=0.0, cycles=[3.0], shifts=[0.5], covariates=[1, 2], curves=[2]
+        origin=0.0, cycles=[3.0], shifts=[0.5], covariates=[1, 2], nonlinear=[2]
     )
     found["categories"] = network.tabular(3, cat_dims=[1])
     found["time_series l1"] = network.time_series(sparsity="l1")

@@ -75,7 +75,7 @@ class Targets:
 
 
 def _forward(transform: Transform, y: np.ndarray) -> np.ndarray:
-    if not transform.holds(y):
+    if not transform.accepts(y):
         raise ValueError(
             f"y_transform={transform.name!r} must be defined for all targets, got targets from "
             f"{y.min():g} to {y.max():g}."

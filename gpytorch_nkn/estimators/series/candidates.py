@@ -127,7 +127,7 @@ def candidate_keys(
     if isinstance(structure, str):
         known = _OF_LONG if series.is_long else QUALITIES
         names = known[quality] if structure == "auto" else (structure,)
-    if not series.is_long and series.far == 1:
+    if not series.is_long and series.time_scale == 1:
         names = tuple(name for name in names if name != _LEVEL)
     if series.shifts:
         names = (*names, SHIFTED)
@@ -225,13 +225,13 @@ def _sum(
     return NeuralKernelNetwork.forecast(
         origin=float(scales.inputs(series.last(series.reach).rows)[0, 0])
         - series.step / scales.x_scale,
-        far=series.far,
+        time_scale=series.time_scale,
         seasons=[period / scales.x_scale for period in series.seasons],
         cycles=[period / scales.x_scale for period in cycles],
         shifts=[(time - scales.x_offset) / scales.x_scale for time in shifts],
         terms=_TERMS[scout(series) if name == SHIFTED else name],
         covariates=range(1, columns),
-        curves=series.curves if columns > 1 else (),
+        nonlinear=series.curves if columns > 1 else (),
         priors=priors,
         active_dims=_TIME if columns < x.size(-1) else None,
     )

@@ -126,9 +126,9 @@ class Member:
         Unless ``strict``, the identity drops bounds that targets exceed.
         """
         transform = self.scales.transform
-        if not strict and transform.is_identity and not transform.holds(values):
+        if not strict and transform.is_identity and not transform.accepts(values):
             self.scales = replace(self.scales, transform=Transform())
-        return self.scales.transform.holds(values)
+        return self.scales.transform.accepts(values)
 
     def condition(self, rows: np.ndarray, values: np.ndarray) -> None:
         """Condition on new observations ``N`` in order of time, without training.

@@ -75,7 +75,7 @@ class Series:
         return long[0] if long else _STEPS * self.step
 
     @property
-    def far(self) -> float:
+    def time_scale(self) -> float:
         """Time scale of the priors of levels, trends and lines, in units of :attr:`unit`."""
         return max(1.0, self.horizon * self.step / self.unit / _UNITS)
 

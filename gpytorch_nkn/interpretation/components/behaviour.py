@@ -1,4 +1,4 @@
-"""Roles of a kernel's terms over time: trend, cycle, variation."""
+"""Classification of a kernel's terms over time as trend, cycle or variation."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["Behaviour", "Geometry", "Role", "behaviours_of", "roles_of"]
 _DISTANCES = 401  # number of distances at which correlations are evaluated
 _NEAR = (0.125, 0.25, 0.5, 1.0)  # additional short distances, in steps
 _STILL = 1e-6  # decrease of the correlation over the data below which a term is constant
-_SLOW = 0.25  # correlation length in spans from which smooth variation is part of the trend
-_DRIFT = 0.5  # largest phase difference, in cycles over the data, of periods that count as equal
+_SLOW = 0.25  # correlation length, relative to the span, above which a term is a trend
+_DRIFT = 0.5  # largest difference of equal periods, in cycles over the data
 _HARMONICS = 3  # highest harmonic that belongs to a cycle
-_TAKES_OVER = 0.25  # smallest importance of a fundamental period, relative to its harmonics
+_TAKES_OVER = 0.25  # least importance of a fundamental period, relative to its harmonics
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Span and median step of the inputs, in units of the kernel."""
+    """Span and median step of the inputs of the kernel."""
 
     span: float
     step: float
@@ -52,11 +52,11 @@ class Behaviour:
     """Periods and correlation lengths of one term, in units of the kernel."""
 
     periods: tuple[float, ...]  # between two steps and the span, shortest first
-    length: float  # distance at which smooth and slow factors decrease to exp(-1/2), or infinity
-    relative_length: float  # distance of 39 % of their decrease over the data
+    length: float  # distance at which smooth and slow factors equal exp(-1/2), or infinity
+    relative_length: float  # distance of 39 % of their total decrease over the data
     degree: int  # number of linear factors
     walks: bool  # whether a factor is a random walk
-    others: tuple[str, ...]  # names of factors of other families
+    others: tuple[str, ...]  # names of other factors
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _correlation(kernel: Kernel, distances: Tensor) -> Tensor:
 
 
 def _fall(curve: Tensor, distances: Tensor) -> tuple[float, float]:
-    """Distances at which a curve decreases to exp(-1/2), and to that part of its whole decrease."""
+    """Return distances of a decrease to exp(-1/2), and of 39 % of the total decrease."""
     level = math.exp(-0.5)
     (low,) = torch.nonzero(curve <= level, as_tuple=True)
     length = float(distances[low[0]]) if low.numel() else math.inf
@@ -134,10 +134,7 @@ def roles_of(
     geometry: Geometry,
     importance: Callable[[list[list[Term]]], list[float]] | None = None,
 ) -> list[Role]:
-    """Return the role of each term over time.
-
-    Fundamental periods depend on the importance of groups of terms, by default their shares.
-    """
+    """Return the role of each term, given the importance of groups (default: their shares)."""
     behaviours = behaviours_of(terms, geometry)
     periods = _fundamental_periods(terms, behaviours, geometry, importance or _total_shares)
     return [_role(behaviour, geometry, periods) for behaviour in behaviours]
@@ -177,7 +174,7 @@ def _fundamental_periods(
     if not members:
         return {}
     sizes = dict(zip(members, _total_shares(list(members.values())), strict=True))
-    # the largest share leads periods that are equal up to a drift
+    # among equal periods, the term with the largest share counts
     leaders: dict[float, list[Term]] = {}
     for period in sorted(members, key=lambda p: -sizes[p]):
         leader = next((p for p in leaders if _same(p, period, geometry, harmonics=1)), period)

@@ -35,10 +35,10 @@ By = Literal["auto", "role", "columns"]
 _BY: tuple[By, ...] = get_args(By)
 _FOLDS = 10
 _TERMS, _COLUMN_TERMS = 10_000, 1000
-_EXACT = 1e-10  # dropped share below which the terms are the whole kernel
-_SURE = 3.0  # standard errors by which a component must lower the error to be significant
-_GRID = 400  # number of points of a curve in addition to the data
-_PAST = 200  # number of points of a curve after the data
+_EXACT = 1e-10  # dropped share below which the expansion is exact
+_SURE = 3.0  # standard errors of a significant decrease of the error
+_GRID = 400  # points of a curve in addition to the data
+_PAST = 200  # points of a curve after the data
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,14 +92,14 @@ class Decomposition:
             - k_i(x, X)\, (K + \Sigma)^{-1} k_j(X, x')
 
     Attributes:
-        components: Ordered so that each lowers the cross-validated error most.
+        components: Components in the order that decreases the cross-validated error fastest.
         explained: Share of the targets' variance that the first j components explain, ``J``.
         errors: Cross-validated mean absolute error of the first j components, ``J``, in units of
             the targets (averaged over outputs).
         shares: Covariance of each component with the posterior mean at the training inputs, divided
-            by the variance of the posterior mean, ``J``; they sum to one.
-        negligible: Components ``J`` that do not significantly improve predictions of held-out
-            blocks and points: they may be noise.
+            by the variance of the posterior mean, ``J``; sums to one.
+        negligible: Whether each component ``J`` may be noise, because it does not significantly
+            improve predictions of held-out blocks and points.
         expansion: The kernel as a sum of products.
 
     Reference: Duvenaud (2014), Automatic Model Construction with Gaussian Processes, section
@@ -129,9 +129,9 @@ class Decomposition:
 
         Args:
             x: Inputs ``... x M x D`` in the units that the model or estimator takes.
-            centered: Move each component's average over the training inputs to the component with
-                the mean function. The data do not determine how the level splits, which widens
-                the intervals of components that are not centred.
+            centered: Subtract each component's average over the training inputs, and add it to the
+                component with the mean function. Without centring, intervals are wider, because
+                the data do not identify the levels of single components.
         """
         return self.posterior_at(self.gp.to_inputs(x), centered=centered)
 
@@ -170,12 +170,12 @@ class Decomposition:
         """Return every centred component of a series as a curve, for ``plot_components``.
 
         Args:
-            horizon: Length of the curves after the data, in units of time (for dates days, or a
+            horizon: Length of the curves after the data, in units of time (for dates: days, or a
                 duration).
 
         Raises:
-            ValueError: There are several outputs, several input columns that are not covariates,
-                or the horizon is negative, or positive beside covariates.
+            ValueError: There are several outputs, or several input columns that are not covariates.
+                The horizon is negative, or positive for a series with covariates.
         """
         last, length = float(self.gp.time.max()), self.gp.time_span(horizon)
         past = last + np.linspace(0, length, _PAST + 1)[1:]
@@ -185,10 +185,7 @@ class Decomposition:
     def curves_at(
         self, past: np.ndarray, *, labels: bool = False
     ) -> tuple[list[ComponentCurve], ComponentCurve]:
-        """Return curves with values ``M`` of the kernel's input past the data, and their sum.
-
-        The sum ends with the data.
-        """
+        """Return curves that continue to inputs ``M`` after the data, and their sum at the data."""
         gp = self.gp
         if not gp.is_series or gp.targets.dim() > 1:
             raise ValueError(
@@ -228,11 +225,7 @@ class Decomposition:
         return list(map(curve, names, means, halves)), total
 
     def _shifts(self, groups: Sequence[Any]) -> Tensor:
-        """Return what centring adds to cross covariances, ``J x ... x 1 x N``.
-
-        Components lose their average over the training inputs; the component with the mean function
-        gets the averages of all others.
-        """
+        """Return changes of the cross covariances by centring, ``J x ... x 1 x N``."""
         x = self.gp.inputs
         averages = evaluate_groups(
             groups, x, x, then=lambda _, __, k: k.mean(-1, keepdim=True), whole=self.gp.kernel
@@ -252,12 +245,12 @@ def decompose(
     """Split the posterior of a fitted Gaussian process into additive components.
 
     The kernel is a sum of terms (:func:`gpytorch_nkn.interpretation.expand`). Related terms form a
-    component, and the posterior is exactly the sum of the components' posteriors. Periodic kernels
-    are split into a constant and a zero-mean part, which keeps the level out of cycles.
+    component, and the posterior is the sum of the components. Periodic kernels are split into a
+    constant and a zero-mean part, so that cycles do not contain the level.
 
     Args:
-        model: A fitted ExactGP with a Gaussian likelihood (SingleTaskGP too), the record of a fit,
-            or an estimator of this package.
+        model: A fitted ExactGP with a Gaussian likelihood (including SingleTaskGP), the result of a
+            trainer, or an estimator of this package.
         by: Property that the terms of a component share: ``"columns"`` for the input columns, or
             ``"role"`` in a series (trend, cycle by period, smooth variation, effect of covariates).
             ``"auto"`` is ``"role"`` for one input column or a forecaster, otherwise ``"columns"``.
@@ -266,19 +259,18 @@ def decompose(
         max_terms: As for ``expand``; default 10,000, and with ``"columns"`` 1,000.
         columns: Names of the input columns, for labels.
 
-    For models of correlated tasks, shares refer to the variation about the mean of each task,
-    relative to its variance; ``print`` shows these means.
+    For multitask models, shares refer to the variation about the mean of each task. ``print`` shows
+    these means.
 
     Returns:
-        Components with explained variances and errors, and their posterior at any inputs. They are
-        ordered to decrease the error of 10-fold cross-validation (contiguous blocks for a series)
-        with fixed hyperparameters as fast as possible. Sets of columns are ordered by their share
-        in the variance of the posterior mean.
+        Components with explained variances and errors. Each in turn decreases the error of 10-fold
+        cross-validation most (contiguous blocks for a series, fixed hyperparameters). Components
+        of columns are ordered by their share of the variance of the posterior mean.
 
     Raises:
         TypeError: The model is of another class, or its likelihood is not Gaussian.
-        ValueError: An option is out of range, the model has no training data, or its outcome
-            transform is not affine. The covariance must be the kernel ``covar_module``.
+        ValueError: An option is out of range, the model has no training data, its outcome transform
+            is not affine, or its covariance differs from its ``covar_module``.
     """
     gp = fitted_gp(model)
     return decompose_gp(replace(gp, units=gp.units.named(columns)), by, max_components, max_terms)
@@ -379,7 +371,7 @@ def _ordered(
     ratio = (solver.alpha / solver.precision.diagonal(dim1=-1, dim2=-2)).unsqueeze(-1)
 
     def fits(_: int, rows: slice, matrix: Tensor) -> Tensor:
-        """Return the posterior mean, that without each block, and that without each point."""
+        """Return posterior means with all data, without each block, and without each point."""
         means = matrix @ weights
         own = (matrix * solver.precision[..., rows, :]).sum(-1, keepdim=True)
         return torch.cat([means, means[..., :1] - own * ratio[..., rows, :]], dim=-1)
@@ -392,7 +384,7 @@ def _ordered(
         if part.has_mean:
             values[k] += mean
     spread = values[..., 0].var(-1, correction=0).reshape(len(parts), -1).mean(-1)
-    # components with the mean function or pruned terms are not merged
+    # do not merge components with the mean function or pruned terms
     small = [
         int(k) for k in spread.argsort(descending=True)
         if not (parts[k].has_mean or parts[k].is_rest)
@@ -415,7 +407,7 @@ def _ordered(
     targets = gp.targets - gp.by_task(gp.targets)
     scale = targets.new_tensor(gp.units.y_scale).unsqueeze(-1)
 
-    # add the level of the fit, so that all components together have the model's errors
+    # with the level, all components together have the model's errors
     leveled = gp.targets - level.sum(0)
 
     def misses(order: list[int]) -> Tensor:
@@ -424,14 +416,14 @@ def _ordered(
 
     variances = gp.by_task(targets.square())
     least = gp.by_task(gp.targets.square()) * torch.finfo(targets.dtype).eps ** 2
-    # tasks are weighted by their numbers of rows, independently of their units
+    # weights of tasks: numbers of rows, independent of their units
     weights = torch.where(variances > least, 1 / variances, 0.0)
     whole = centered.sum(0)
     size = (whole.square() * weights).mean(-1).clamp_min(torch.finfo(whole.dtype).tiny)
     each = (centered * whole * weights).mean(-1) / size  # covariance with the whole
     shares = each.reshape(len(parts), -1).mean(-1).cpu().numpy()
     order: list[int] = []
-    if by_share:  # rests and the level come last
+    if by_share:  # remainders and the level come last
         order = sorted(range(len(parts)), key=lambda k: (not parts[k].columns, -shares[k]))
     while len(order) < len(parts):
         waiting = [k for k in range(len(parts)) if k not in order]
@@ -452,7 +444,7 @@ def _ordered(
 
 
 def _is_positive(drops: Tensor) -> bool:
-    """Whether errors of the same points are significantly smaller, given their differences."""
+    """Whether the mean difference of paired errors is significantly positive."""
     spread = float(drops.std()) / drops.numel() ** 0.5 if drops.numel() > 1 else 0.0
     return float(drops.mean()) > _SURE * spread
 

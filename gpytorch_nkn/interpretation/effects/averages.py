@@ -1,4 +1,4 @@
-"""Averages of the posterior over rows of the data with columns set to values."""
+"""Averages of the posterior over rows of the data with given values of some columns."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _ENTRIES = 2**20  # covariance entries held in memory
 class Averages:
     """Means and variances of averages of a mixture of processes, in units of the targets.
 
-    Weights sum to one. ``residuals`` ``N`` are training targets less their posterior mean;
-    ``largest`` is the largest absolute target.
+    ``residuals`` ``N`` are training targets minus their posterior mean; ``largest`` is the largest
+    absolute target.
     """
 
     residuals: np.ndarray | None
@@ -42,8 +42,8 @@ class Averages:
         _, gp = members[0]
         if gp.inputs.size(-1) != inputs.shape[1]:
             raise NotImplementedError(
-                f"The input transform makes {gp.inputs.size(-1)} columns of {inputs.shape[1]}: "
-                "effects needs one that keeps the columns."
+                f"The input transform must keep the {inputs.shape[1]} input columns, got "
+                f"{gp.inputs.size(-1)} transformed columns."
             )
         self.is_series, self.task_means = gp.is_series, gp.task_means
         self._scale, self._offset = float(gp.units.y_scale), float(gp.units.y_offset)
@@ -71,14 +71,14 @@ class Averages:
         return self._levels[np.searchsorted(self._tasks, x[..., self._task_column])]
 
     def within_tasks(self, x: np.ndarray) -> np.ndarray:
-        """Posterior mean ``...`` less the main effect of the task at inputs ``... x D``."""
+        """Posterior mean ``...`` minus the main effect of the task at inputs ``... x D``."""
         return self.mean(x) - self.levels(x)
 
     def contrast(self, points: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Averages over points ``A x n x D`` less that over points ``m x D``.
+        """Return means and standard deviations ``A`` of differences of averages.
 
-        Returns their means and standard deviations ``A``. The variance of a mixture is by the law
-        of total variance.
+        Averages over points ``A x n x D``, minus the average over points ``m x D``. Mixtures use
+        the law of total variance.
         """
         found = [(weight, *contrast(gp, points, base)) for weight, gp in self._members]
         mean = torch.stack([w * own for w, own, _ in found]).sum(0)
@@ -93,10 +93,10 @@ def contrast(
     base: np.ndarray,
     slopes: Sequence[np.ndarray | None] = (None, None),
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance ``A`` of :meth:`Averages.contrast` for one process.
+    """Return mean and variance ``A`` of :meth:`Averages.contrast` for one process.
 
-    A process of ``K`` classes has variances ``K x A`` and ``slopes`` ``K x A x n`` and ``K x 1 x
-    m``, which multiply latent values.
+    For ``K`` classes the variances are ``K x A``. ``slopes`` ``K x A x n`` and ``K x 1 x m`` then
+    multiply the latent values.
     """
     n = points.shape[1]
     mean, cross, weights = _moments(gp, points, slopes=slopes[0])
@@ -118,11 +118,11 @@ def contrast(
 def _moments(
     gp: FittedGP, points: np.ndarray, with_cross: bool = True, slopes: np.ndarray | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean ``A`` of averages over points ``A x n x D``, and their covariance with the data.
+    """Return means, covariances with the data, and point weights of averages.
 
-    The covariance is ``... x A x N``. Means are on the scale that all members share; the weights
-    ``... x A x n`` of the points, which are returned, have the factors of standard deviations
-    there, or the given slopes.
+    Averages are over points ``A x n x D``, on the common scale of all members. Covariances are
+    ``... x A x N``. Weights ``... x A x n`` contain the factors of standard deviations on that
+    scale, or the given slopes.
     """
     count, n, dim = points.shape
     means, crosses, weights = [], [], []
@@ -155,13 +155,13 @@ def _chunks(count: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 class Empirical:
-    """Empirical distribution of values ``N``, as SciPy's Sobol indices take it."""
+    """Empirical distribution of values ``N``, for SciPy's Sobol indices."""
 
     def __init__(self, values: np.ndarray):
         self._values = np.sort(values)
 
     def ppf(self, q: np.ndarray) -> np.ndarray:
-        """Quantiles, which are values of the data because columns may be discrete."""
+        """Return quantiles that are values of the data, because columns may be discrete."""
         indices = np.floor(np.asarray(q) * self._values.size).astype(int)
         return self._values[indices.clip(0, self._values.size - 1)]
 
@@ -169,8 +169,8 @@ class Empirical:
 def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
     """Draw up to ``number`` rows of inputs ``N x D`` without replacement.
 
-    Exchanges balance the columns' means and variances with all rows: averages over unbalanced rows
-    would turn interactions into main effects.
+    Exchanges of rows match the columns' means and variances to all rows. Otherwise averages would
+    turn interactions into main effects.
     """
     if len(inputs) <= number:
         return inputs
@@ -192,9 +192,9 @@ def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.n
 def independent_copies(
     rows: np.ndarray, columns: Sequence[int], rng: np.random.Generator
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return rows ``m x D``, and values ``m`` of columns that vary independently of them.
+    """Return rows ``m x D``, and independent values ``m`` of columns.
 
-    Uses all combinations if they are few, else balanced quasi-random ones.
+    These are all combinations if they are few, otherwise balanced quasi-random ones.
     """
     n, k = len(rows), len(columns)
     if n ** (1 + k) <= _COPIES:
@@ -208,7 +208,7 @@ def independent_copies(
 
 
 def set_columns(rows: np.ndarray, values: dict[int, np.ndarray]) -> np.ndarray:
-    """Rows ``n x D`` with columns set to values ``... x n`` or ``... x 1``."""
+    """Return rows ``n x D`` with columns set to values ``... x n`` or ``... x 1``."""
     shape = np.broadcast_shapes(*(value.shape for value in values.values()), rows.shape[:1])
     points = np.broadcast_to(rows, (*shape, rows.shape[1])).copy()
     for column, value in values.items():

@@ -13,13 +13,13 @@ __all__ = ["ClassAverages"]
 class ClassAverages(Averages):
     r"""Means and variances of averages of the predicted probability of a class.
 
-    The probability :math:`p(x)` is taken as linear in the latent values :math:`f_k(x)` of the
-    classes, with the right variance at each :math:`x`:
+    The probability :math:`p(x)` is approximated by a linear function of the latent values
+    :math:`f_k(x)` of the classes, with the correct variance at each :math:`x`:
 
     .. math:: p(x) \approx \hat p(x) + \sum_k c_k(x) (f_k(x) - \mu_k(x)), \qquad
         c_k(x) \propto \frac{\partial \hat p(x)}{\partial \mu_k(x)}
 
-    A row has one label, so the deviations sum to zero over the classes.
+    Deviations sum to zero over the classes, because a row has one label.
 
     Args:
         estimator: A fitted classifier.
@@ -38,10 +38,7 @@ class ClassAverages(Averages):
         return self._estimator.class_probabilities(rows)[self._code].reshape(x.shape[:-1])
 
     def contrast(self, points: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Averages over points ``A x n x D`` less that over points ``m x D``.
-
-        Returns their means and standard deviations ``A``, by the law of total variance.
-        """
+        """Return means and standard deviations ``A`` as the base class does."""
         mean = self.mean(points).mean(-1) - self.mean(base).mean()
         points, base = self._rows(points), self._rows(base)
         values, slopes = self._linearised(points)

@@ -36,7 +36,7 @@ __all__ = ["Effect", "Effects", "effects", "effects_of", "positions"]
 _ROWS, _PAIR_ROWS = 100, 50  # rows over which the other columns are averaged
 _POINTS, _PAIR_POINTS = 60, 19  # positions of a main effect, and per column of a pair
 _SHARE_POINTS = 100  # quantiles per column for the share of a pair
-# rows and quantiles per column for rough shares of pairs, and still rougher ones of this many
+# Rows and quantiles per column for approximate shares of pairs, and coarser ones of this many
 _SCREEN, _ROUGH_SCREEN, _SCREENED = (30, 6), (10, 4), 100
 _VISIBLE = 5e-3  # least share of a pair
 _COVER = 200  # points over which the uncertain share is averaged
@@ -108,53 +108,50 @@ def effects(
 ) -> Effects:
     r"""Compute effects of the input columns on the predictions of a fitted model.
 
-    The effect of a column :math:`i` is its partial dependence: the average of :math:`f` over
-    rows of the training data in which the column is set to :math:`a`,
+    The effect of a column :math:`i` is its partial dependence: the average of :math:`f` over rows
+    of the training data, with the column set to :math:`a`,
 
     .. math:: p_i(a) = \frac{1}{n} \sum_{r=1}^{n} f(a, x_{r, \setminus i}), \qquad
         g_i(a) = p_i(a) - \overline{p_i}, \qquad
         g_{ij}(a, b) = p_{ij}(a, b) - p_i(a) - p_j(b) - \overline{(p_{ij} - p_i - p_j)}
 
-    for up to 100 rows (50 for pairs), drawn without replacement so that the columns have nearly the
-    means and variances of all rows. The bars average over the columns' values in these rows, taken
-    independently of the other columns. All of these are linear in :math:`f`, so posterior means
-    and the variances of main effects are exact. For a classifier, :math:`f` is the predicted
-    probability of a class, as of ``predict_proba``, and variances are by the delta method.
+    for up to 100 rows (50 for pairs), drawn without replacement with nearly the means and variances
+    of all rows. The bars denote averages over the columns' values in these rows, independently of
+    the other columns. Effects are linear in :math:`f`, so posterior means and the variances of
+    main effects are exact. For a classifier, :math:`f` is the probability of a class
+    (``predict_proba``), and variances use the delta method.
 
     Shares are Sobol indices of the posterior mean, for columns that vary independently over their
     training values. They are the fractions of variance due to a column (first order), a column with
     all its interactions (total), and the interaction of a pair. Estimation errors decrease with
-    ``samples`` and are about 0.01 by default. For models of correlated tasks, shares refer to the
+    ``samples`` and are about 0.01 by default. For multitask models, shares refer to the
     variation about the main effect of the task.
 
     Args:
-        model: A fitted ExactGP with one output and a Gaussian likelihood (also SingleTaskGP with
-            transforms), an ensemble of these (StructureEnsembleGP, EnsembleMapSaasSingleTaskGP) as
-            the mixture of its members, the record of a fit, a fitted NKNRegressor (its member of
-            the largest weight), an NKNForecaster with covariates (likewise; only the covariates
-            have main effects), or a fitted NKNClassifier. Where an estimator transforms its
+        model: A fitted ExactGP with one output and a Gaussian likelihood (including SingleTaskGP),
+            or the result of a trainer. For an ensemble (StructureEnsembleGP,
+            EnsembleMapSaasSingleTaskGP), effects average over the mixture. Or a fitted
+            NKNClassifier, an NKNRegressor (its member with the largest weight), or an NKNForecaster
+            with covariates (likewise; effects of the covariates). If an estimator transforms its
             targets, effects are on the transformed scale (``scale``).
-        max_effects: Largest number of main effects, by total index, and of pairs, by share; the
-            share of a pair is at least 0.5 %.
-        samples: Samples for the indices, rounded up to a power of two; there are
+        max_effects: Largest number of main effects, by total index, and of pairs with a share of at
+            least 0.5 %.
+        samples: Samples for the indices, rounded up to a power of two. The indices need
             ``samples * (D + 2)`` predictions.
         seed: Seed of all random draws; the global random state does not change.
         columns: Names of the input columns ``D``; default: the columns of a table, or x0, x1, ...
-        categories: Names of the codes of columns that hold categories: by column name a sequence
-            for the codes 0, 1, ..., or a mapping from codes. Other ``cat_dims`` of a model are
-            labelled by their codes.
-        label: The class of a classifier whose probability is described; default: the second of two
-            classes.
+        categories: Names of category codes, by column name: a sequence for the codes 0, 1, ..., or
+            a mapping from codes. Other ``cat_dims`` of a model are labelled by their codes.
+        label: Class of a classifier; default: the second of two classes.
 
     Returns:
         Main effects, pairs and indices.
 
     Raises:
-        TypeError: The model is none of these, or an option has the wrong type; a forecaster without
-            covariates, for which use :func:`gpytorch_nkn.interpretation.decompose`.
-        ValueError: An option is out of range, or the model has no training data. Its outcome
-            transform is not affine, or its covariance is not that of its ``covar_module``. There
-            are more than two classes and no ``label``, or it is not a class.
+        TypeError: The model has another type (for a forecaster without covariates use
+            :func:`gpytorch_nkn.interpretation.decompose`), or an option has the wrong type.
+        ValueError: As in :func:`gpytorch_nkn.interpretation.decompose`, or ``label`` is not a class
+            or is missing for more than two classes.
         NotImplementedError: The model has several outputs or is a batch, or its input transform
             changes the number of columns.
 
@@ -205,7 +202,7 @@ def effects_of(
     samples: int = 2048,
     seed: int = 0,
 ) -> Effects:
-    """Effects on predictions with training inputs ``N x D`` in the user's units."""
+    """Return effects on predictions, given training inputs ``N x D`` in the user's units."""
     check_counts(0, seed=seed)
     rng = np.random.default_rng(seed)
     rows = draw_rows(inputs, _ROWS, rng)
@@ -233,7 +230,7 @@ def effects_of(
 def _indices(
     average: Averages, inputs: np.ndarray, samples: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """First-order and total indices ``D`` and the variance of the posterior mean."""
+    """Return first-order and total indices ``D``, and the variance of the posterior mean."""
     dim = inputs.shape[1]
     values: list[np.ndarray] = []
 
@@ -257,7 +254,7 @@ def _indices(
 
 
 def _uncertain(average: Averages, inputs: np.ndarray, seed: int) -> float:
-    """The posterior variance of the function about its average, as a share of its variance."""
+    """Return the posterior variance of the centred function, as a share of its variance."""
     uniform = qmc.Halton(inputs.shape[1], rng=np.random.default_rng(seed)).random(_COVER)
     points = np.stack(
         [Empirical(column).ppf(u) for column, u in zip(inputs.T, uniform.T, strict=True)], axis=-1
@@ -276,7 +273,7 @@ def _main_effect(
     rng: np.random.Generator,
     share: float,
 ) -> Effect:
-    """Effect of one column with its interval and partial residuals."""
+    """Return the effect of a column with its interval and partial residuals."""
     x, names = inputs[:, column].copy(), (units.names[column],)
     grid = positions(x, 0 if column in units.categories else _POINTS)
     base, (values,) = independent_copies(rows, [column], rng)
@@ -300,7 +297,7 @@ def _pair_effect(
     rng: np.random.Generator,
     variance: float,
 ) -> Effect:
-    """Interaction of two columns, by inclusion and exclusion, with its share of the variance."""
+    """Return the interaction of two columns with its share of the variance."""
     grids = tuple(
         positions(inputs[:, k], 0 if k in units.categories else _PAIR_POINTS) for k in columns
     )
@@ -333,9 +330,9 @@ def _largest_pairs(
     number: int,
     rng: np.random.Generator,
 ) -> list[tuple[int, int]]:
-    """Pairs by falling share, from coarse grids; a share is at most total less first order."""
+    """Return pairs by falling approximate share, which total minus first-order indices bound."""
     gaps = total_order - first_order
-    # total indices are means of squares, and hence nearly exact where they are small
+    # total indices are means of squares, and therefore accurate if small
     varying = np.flatnonzero(total_order >= _VISIBLE / 2).tolist()
     pairs = sorted(combinations(varying, 2), key=lambda p: -min(gaps[p[0]], gaps[p[1]]))[:_SCREENED]
     for (num_rows, points), kept in ((_ROUGH_SCREEN, 3 * number), (_SCREEN, number)):
@@ -352,17 +349,14 @@ def _largest_pairs(
 
 
 def _interaction_variance(table: np.ndarray) -> float:
-    """Mean square of a table ``A x B`` less its row and column means."""
+    """Return the mean square of a table ``A x B`` minus its row and column means."""
     table = table - table.mean(0)
     table = table - table.mean(1, keepdims=True)
     return float(np.square(table).mean())
 
 
 def positions(values: np.ndarray, points: int, ends: Any = None) -> np.ndarray:
-    """Return even points between the ends of a column, or its values if it is discrete.
-
-    With ``points=0``, as for categories, return the different values.
-    """
+    """Return evenly spaced points of a column; its values if it is discrete or ``points`` is 0."""
     different = np.unique(values)
     if not points or len(different) <= min(points, _DISCRETE) < len(values):
         return different

@@ -45,12 +45,12 @@ __all__ = [
 
 _SAMPLE = 200  # inputs over which variation is measured
 _GROUPS = 60  # largest groups of terms that are considered
-_PERIOD_STEP = math.log(1.1)  # periods closer than this are equal
+_PERIOD_STEP = math.log(1.1)  # largest log ratio of equal periods
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A weight times a product of GPyTorch's kernels, or of none for a constant."""
+    """A weight times a product of GPyTorch's kernels; a constant has no factors."""
 
     weight: float  # positive
     factors: tuple[Kernel, ...]  # without priors; a linear one of one column has variance one
@@ -74,9 +74,9 @@ class Part:
 
 
 def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel | None:
-    """Return GPyTorch's kernel of the same hyperparameters without priors, or None.
+    """Return the equivalent GPyTorch kernel without priors, or None.
 
-    ``zero_mean`` keeps periodic kernels without a constant part.
+    With ``zero_mean``, periodic kernels have no constant part.
     """
     columns, spec = columns_of(kernel), spec_of(kernel)
     stock: Kernel | None
@@ -99,7 +99,7 @@ def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel 
 
 
 def stock_sum(parts: Sequence[Part], like: Tensor) -> Kernel:
-    """Return a copy of the sum in GPyTorch's classes, with dtype and device of ``like``."""
+    """Return the sum as a GPyTorch kernel, with dtype and device of ``like``."""
     kernels = [_stock_product(part).to(like) for part in parts]
     return kernels[0] if len(kernels) == 1 else AdditiveKernel(*kernels)
 
@@ -120,10 +120,7 @@ def _stock_product(part: Part) -> Kernel:
 
 
 def as_network(parts: Sequence[Part], like: Tensor) -> NeuralKernelNetwork:
-    """Return a network of the same value, to train the weights and the factors.
-
-    Networks are several times as fast as GPyTorch's sums and products.
-    """
+    """Return an equivalent network, which trains several times as fast as GPyTorch's kernels."""
     one: Any = constant_kernel(1.0).to(like)
     one.raw_constant.requires_grad_(False)
     groups = [part.factors or (one,) for part in parts]
@@ -149,7 +146,7 @@ def fitted_parts(network: NeuralKernelNetwork, parts: Sequence[Part]) -> tuple[P
 
 
 def shorter(part: Part) -> Iterator[Part]:
-    """Yield products that are simpler by one factor, one input column or one exponent."""
+    """Yield products with one factor, input column or exponent less."""
     for i, factor in enumerate(part.factors):
         others = part.factors[:i] + part.factors[i + 1 :]
         if others:
@@ -162,7 +159,7 @@ def shorter(part: Part) -> Iterator[Part]:
 
 
 def _narrower(kernel: Kernel) -> Iterator[Kernel]:
-    """The kernel without each of its columns, if it has a parameter per column."""
+    """Yield the kernel without each of its columns, if it has a parameter per column."""
     width = kernel.ard_num_dims or 1
     if width == 1 or role_of(kernel) is None:
         return
@@ -186,8 +183,8 @@ def _narrower(kernel: Kernel) -> Iterator[Kernel]:
 def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ...]:
     """Return at most ``count`` products of GPyTorch's kernels for the largest groups of terms.
 
-    First come single factors, then the groups, then products of fewer factors, each by falling
-    variation.
+    Single factors come first, then the groups, then products of fewer factors, each by falling
+    variance over the data.
     """
     expansion = expand_source(gp, split=zero_mean)
     terms = expansion.terms
@@ -202,8 +199,8 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
             leading.append(_part(known, float(diagonals[i]), sample))
     if not leading:
         raise ValueError(
-            "None of the terms has a counterpart among GPyTorch's kernels; the largest is "
-            f"{terms[0].label}."
+            "The kernel must have a term that GPyTorch's kernels can represent, got "
+            f"{terms[0].label} as its largest term."
         )
     smaller = [list(_sub_products(part, sample)) for part in leading]
     found: dict[object, Part] = {}
@@ -218,10 +215,10 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
 
 
 def _variations(groups: Sequence[Sequence[Term]], sample: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean diagonals of the groups, and their shares of the expected variance over the inputs.
+    """Return mean diagonals of groups, and their shares of the expected variance.
 
-    Shares in the variance, and in the variance about a trend, are averaged because slow terms would
-    hide visible cycles.
+    The shares of the variance and of the variance about a trend are averaged. Otherwise slow terms
+    would hide cycles.
     """
     matrices = evaluate_groups(groups, sample, sample)
     diagonals = matrices.diagonal(dim1=-1, dim2=-2).mean(-1)
@@ -252,19 +249,19 @@ def _factor_key(kernel: Kernel) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
 
 @torch.no_grad()
 def _size(factors: Sequence[Kernel], sample: Tensor) -> float:
-    """Mean diagonal of a product."""
+    """Return the mean diagonal of a product."""
     diagonals = (to_dense(factor(sample, diag=True)) for factor in factors)
     return float(math.prod(diagonals, start=sample.new_ones(sample.size(0))).mean())
 
 
 def _part(factors: Sequence[Kernel], size: float, sample: Tensor) -> Part:
-    """The product of the factors with a mean diagonal of ``size``."""
+    """Return the product of the factors with a mean diagonal of ``size``."""
     weight = size / max(_size(factors, sample), 1e-12)
     return Part(max(weight, 1e-6), tuple(factors))
 
 
 def _sub_products(part: Part, sample: Tensor) -> Iterator[Part]:
-    """Products of fewer of the factors, longest first."""
+    """Yield products of fewer factors, longest first."""
     size = part.weight * _size(part.factors, sample)
     level = [part.factors]
     while level and len(level[0]) > 1:

@@ -60,31 +60,30 @@ def expand(
 
     Networks are polynomials of their primitives with non-negative coefficients (theorem 3 of the
     paper), and so are sums, products and scaled kernels. The coefficients are computed layer by
-    layer. They are exact except for pruned terms: those below a share of 1e-12 in every unit, those
-    beyond ``max_terms``, and the tails of exponentials.
+    layer. They are exact except for dropped terms: shares below 1e-12 in every unit, terms beyond
+    ``max_terms``, and the tails of exponentials.
 
     Args:
-        kernel: A kernel, or a fitted model that has one: an ExactGP (SingleTaskGP too), or an
-            estimator of this package.
-        x: Inputs ``... x N x D`` over which shares are averaged, in the units that the model
-            takes; default: the training inputs of a model. A kernel with a constant diagonal needs
-            none.
+        kernel: A kernel, a fitted ExactGP (including SingleTaskGP), or an estimator of this
+            package.
+        x: Untransformed inputs ``... x N x D`` over which shares are averaged; default: the
+            training inputs of a model. Not needed for a constant diagonal.
         max_terms: Largest number of terms, also of intermediate polynomials.
-        merge: Merge products of kernels of one family where that is exact: products of RBF kernels,
-            or of periodic ones with the same period.
-        split: Split periodic kernels over one column into a constant and a zero-mean part. Split a
-            linear kernel over several columns into one per column, if it is the only factor.
+        merge: Merge products of kernels of one class where that is exact, such as RBF kernels, or
+            periodic kernels with equal periods.
+        split: Split periodic kernels over one column into a constant and a zero-mean part, and a
+            linear kernel that is the only factor into one per column.
         columns: Names of the input columns, for labels.
 
     Returns:
-        The terms by falling share, and the share of dropped ones.
+        Terms by falling share, and the share of dropped terms.
 
     Raises:
         TypeError: ``kernel`` is neither a kernel nor a model with one, or ``max_terms`` is not an
             integer.
-        ValueError: The diagonal of a kernel varies and ``x`` is missing, or ``x`` has a wrong
-            shape. The kernel has several outputs per input, or an option is out of range.
-        NotImplementedError: A network has a layer of an unknown kind.
+        ValueError: ``x`` has a wrong shape, or is missing although the diagonal varies. The kernel
+            has several outputs per input, or an option is out of range.
+        NotImplementedError: A network has an unregistered layer class.
 
     Reference: Sun et al. (2018), theorem 3 and appendix I.4.
 
@@ -115,7 +114,7 @@ def expand_source(
 
 
 class _Builder:
-    """Polynomials over elementary kernels, which are collected in ``atoms``."""
+    """Builder of polynomials over elementary kernels, which ``atoms`` collects."""
 
     def __init__(self, source: Source | FittedGP, max_terms: int):
         self.source = source
@@ -134,13 +133,13 @@ class _Builder:
         self.bounds = Bounds(self._sizes, max_terms, _TOLERANCE)
 
     def of(self, kernel: Kernel, columns: Columns) -> Polynomials:
-        """Polynomial of a kernel that selects its columns among ``columns``."""
+        """Return the polynomial of a kernel with ``active_dims`` among ``columns``."""
         return self._of_base(kernel, _pick(columns, kernel))
 
     def _of_base(self, kernel: Kernel, columns: Columns) -> Polynomials:
-        """Polynomial of a kernel that sees these columns."""
+        """Return the polynomial of a kernel over these columns."""
         if type(kernel) is ScaleKernel:
-            # the scale has already selected the columns of its base kernel
+            # a ScaleKernel has selected the columns of its base kernel
             return self._of_base(kernel.base_kernel, columns).scale(kernel.outputscale)
         if type(kernel) is ConstantKernel:
             return constant(kernel.constant)
@@ -153,12 +152,12 @@ class _Builder:
         spec = own_spec(kernel)
         if spec is None or spec.products is None:
             return self._atom(kernel, columns, is_complex=False)
-        if kernel not in self._products:  # kept, because kernels differ by their identity
+        if kernel not in self._products:  # cached, because kernels are compared by identity
             self._products[kernel] = spec.products(kernel)
         return self._of_products(self._products[kernel], columns)
 
     def _of_products(self, products: list[list[Kernel]], columns: Columns) -> Polynomials:
-        """Polynomial of a sum of products."""
+        """Return the polynomial of a sum of products."""
         parts = []
         for product in products:
             first, *others = [self.of(factor, columns) for factor in product]
@@ -225,8 +224,8 @@ class _Builder:
     def _add(self, kernel: Kernel, is_complex: bool) -> int:
         if self.source.inputs is None and not kernel.is_stationary:
             raise ValueError(
-                f"The diagonal of a {type(kernel).__name__} differs from input to input: pass x, "
-                "the inputs over which shares are averaged."
+                f"The diagonal of a {type(kernel).__name__} depends on the input: pass x, the "
+                "inputs over which shares are averaged."
             )
         self.atoms.append(kernel)
         self.is_complex.append(is_complex)
@@ -234,7 +233,7 @@ class _Builder:
         return len(self.atoms) - 1
 
     def _sizes(self, exponents: np.ndarray) -> Tensor:
-        """Mean diagonal of monomials ``... x M``."""
+        """Return mean diagonals of monomials ``... x M``."""
         batch = torch.broadcast_shapes(*[d.shape[:-1] for d in self._diagonals], torch.Size())
         seen = np.flatnonzero(exponents.any(0)).tolist()
         used = [i for i in seen if bool((self._diagonals[i] != 1).any())]
@@ -249,7 +248,7 @@ class _Builder:
     def products(
         self, polynomial: Polynomials, merge: bool, split: bool
     ) -> dict[tuple[int, ...], tuple[list[Kernel], Tensor]]:
-        """Factors and weight ``...`` of every different product."""
+        """Return factors and weight ``...`` of every distinct product."""
         algebra = ProductRules(merge, split)
         result: dict[tuple[int, ...], tuple[list[Kernel], Tensor]] = {}
         weights = polynomial.weights[..., 0, :]
@@ -297,7 +296,7 @@ def _check_fit(kernel: Kernel, inputs: Tensor) -> None:
 
 
 def _pick(columns: Columns, kernel: Kernel) -> Columns:
-    """Columns of the input that a kernel selects among ``columns``."""
+    """Return the input columns that a kernel selects among ``columns``."""
     if kernel.active_dims is None:
         return columns
     picked = tuple(kernel.active_dims.tolist())
@@ -310,7 +309,7 @@ def _sample_inputs(source: Source | FittedGP) -> Tensor:
         if rows <= _SAMPLE:
             return source.inputs
         chosen = permutation(rows, torch.Generator().manual_seed(0))[:_SAMPLE]
-        # the ends of every column, because a column may rarely vary
+        # include the ends of every column, because a column may rarely vary
         columns = source.inputs.reshape(-1, rows, source.inputs.size(-1))
         ends = torch.cat([columns.argmin(1), columns.argmax(1)]).flatten().cpu()
         return source.inputs[..., torch.cat([chosen, ends]).unique().to(columns.device), :]
@@ -324,13 +323,13 @@ def _sample_inputs(source: Source | FittedGP) -> Tensor:
 
 
 def with_posterior_shares(expansion: Expansion, gp: FittedGP) -> Expansion:
-    r"""The expansion with the share of each term in the variance of the posterior mean.
+    r"""Return the expansion with the share of each term in the variance of the posterior mean.
 
     .. math:: \mathrm{cov}(m_t, m) / \mathrm{var}(m), \qquad m_t = w_t K_t\, \alpha
 
-    over the training inputs, where m is the posterior mean less the mean function, averaged over
-    outputs. Shares sum to one but for dropped terms; a term that moves against the others has a
-    negative share.
+    over the training inputs, where m is the posterior mean minus the mean function, averaged over
+    outputs. Without dropped terms, shares sum to one. The share is negative if a term is
+    negatively correlated with the sum.
     """
     alpha = gp.posterior.alpha.unsqueeze(-1)
     groups = [[term] for term in expansion.terms]

@@ -39,11 +39,11 @@ __all__ = [
 
 Columns = tuple[int, ...] | None
 
-_FEW = 4  # columns that are named one by one
+_FEW = 4  # largest number of columns in a label
 
 
 def on_columns(kernel: Kernel, columns: Columns) -> Kernel:
-    """Return a copy of a kernel that sees these columns of the input; None means all."""
+    """Return a copy of a kernel over these input columns; None for all."""
     copy = deepcopy(kernel)
     device = kernel.device if any(True for _ in kernel.parameters()) else None
     copy.active_dims = None if columns is None else torch.tensor(columns, device=device)
@@ -51,7 +51,7 @@ def on_columns(kernel: Kernel, columns: Columns) -> Kernel:
 
 
 def columns_of(kernel: Kernel) -> Columns:
-    """Return the columns that a kernel sees, None for all."""
+    """Return the input columns of a kernel, None for all."""
     if kernel.active_dims is not None:
         return tuple(kernel.active_dims.tolist())
     if not isinstance(kernel, NeuralKernelNetwork):
@@ -75,7 +75,7 @@ def real_part(kernels: Sequence[Kernel]) -> Kernel:
 
 
 def name_of(kernel: Kernel) -> str:
-    """Return the short name of a kernel's family."""
+    """Return the short name of a kernel."""
     if isinstance(kernel, NeuralKernelNetwork) and len(kernel.layers) == 1:  # see real_part
         return f"Re({'*'.join(name_of(part) for part in kernel.primitives)})"
     return short_name(kernel)
@@ -115,10 +115,7 @@ def label_of(kernel: Kernel, units: Units) -> str:
 
 
 class ProductRules:
-    """Merges and splits products as :func:`gpytorch_nkn.interpretation.expand` describes.
-
-    Equal products share their kernels.
-    """
+    """Rules that merge and split products; equal products share their kernels."""
 
     def __init__(self, merge: bool, split: bool):
         self.merge, self.split = merge, split
@@ -127,7 +124,7 @@ class ProductRules:
         self._power = cache(self._product)
 
     def parts(self, powers: list[tuple[Kernel, int]]) -> list[tuple[list[Kernel], Tensor | float]]:
-        """Products with their shares of the weight, whose sum is the product of the powers."""
+        """Return products and weights whose sum is the product of the powers."""
         factors: list[Kernel] = []
         scale: Tensor | float = 1.0
         for kernel, power in powers:
@@ -160,7 +157,7 @@ class ProductRules:
         return parts
 
     def _unit(self, kernel: Kernel) -> tuple[Tensor | float, Kernel]:
-        """Variance of a kernel, and one kernel for all that are equal but for the variance."""
+        """Return the variance, and a kernel that all equal kernels of other variances share."""
         made = self._rewrite(kernel, "unit")
         if made is None:
             return 1.0, kernel
@@ -176,7 +173,7 @@ class ProductRules:
         return factors
 
     def _include(self, factors: list[Kernel], new: Kernel) -> None:
-        """Multiply one more kernel into a product."""
+        """Multiply a product by a kernel."""
         for i, old in enumerate(factors if self.merge else ()):
             merged = self._combine(old, new)
             if merged is not None:
@@ -186,7 +183,7 @@ class ProductRules:
 
 
 def combine(kernel: Kernel, other: Kernel) -> Kernel | None:
-    """Return the product of two kernels if it is exactly one kernel of their family, else None."""
+    """Return the product of two kernels as one kernel of their class, else None."""
     spec = own_spec(kernel)
     known = spec is not None and spec.multiply is not None and type(kernel) is type(other)
     return spec.multiply(kernel, other) if known else None  # type: ignore[union-attr,misc]

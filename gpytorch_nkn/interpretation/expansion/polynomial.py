@@ -23,7 +23,7 @@ class Bounds:
 
     size: Callable[[np.ndarray], Tensor]  # mean diagonals ... x M of monomials M x A
     max_terms: int
-    tolerance: float  # share of every unit below which monomials are dropped
+    tolerance: float  # share of a unit below which monomials are dropped
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,20 @@ class Polynomials:
     weights: Tensor  # ... x U x M, not negative
 
     def linear(self, weight: Tensor, bias: Tensor | None) -> Polynomials:
-        """Linear combinations with weights ``... x O x U``, plus constants ``... x O``."""
+        """Return linear combinations with weights ``... x O x U`` and constants ``... x O``."""
         mixed = Polynomials(self.exponents, weight @ self.weights)
         return mixed if bias is None else stack_sum(mixed, constant(bias))
 
     def scale(self, factor: Tensor) -> Polynomials:
-        """Multiply all by a factor ``...``."""
+        """Multiply all polynomials by a factor ``...``."""
         return Polynomials(self.exponents, self.weights * factor[..., None, None])
 
     def total(self) -> Polynomials:
-        """Sum of all, as one polynomial."""
+        """Return the sum of all polynomials."""
         return Polynomials(self.exponents, self.weights.sum(-2, keepdim=True))
 
     def product(self, groups: Sequence[int], bounds: Bounds) -> Polynomials:
-        """Products of neighbouring groups of these sizes."""
+        """Return products of adjacent groups of these sizes."""
         sizes = torch.tensor(groups, device=self.weights.device)
         starts = sizes.cumsum(0) - sizes
         parts, order = [], []
@@ -63,7 +63,7 @@ class Polynomials:
         return Polynomials(whole.exponents, whole.weights[..., torch.cat(order).argsort(), :])
 
     def times(self, other: Polynomials, bounds: Bounds) -> Polynomials:
-        """Elementwise products."""
+        """Return elementwise products."""
         left, right = _to_width(self, other)
         if len(left.exponents) * len(right.exponents) > _MAX_PAIRS:
             half = math.isqrt(_MAX_PAIRS)
@@ -73,17 +73,14 @@ class Polynomials:
         return _merge(exponents, weights).prune(bounds)
 
     def power_series(self, coefficients: tuple[float, ...], bounds: Bounds) -> Polynomials:
-        """Polynomial of each, by Horner's scheme."""
+        """Apply a polynomial to each, by Horner's scheme."""
         *others, result = [constant(torch.full_like(self.weights[..., 0], c)) for c in coefficients]
         for added in reversed(others):
             result = stack_sum(result.times(self, bounds), added)
         return result
 
     def exponential(self, bounds: Bounds) -> Polynomials:
-        r"""Power series of :math:`e^p = e^{p_0} \sum_m (p - p_0)^m / m!` about the constant part.
-
-        It ends when a term is below the tolerance relative to the sum.
-        """
+        r"""Return :math:`e^p = e^{p_0} \sum_m (p - p_0)^m / m!`, up to the relative tolerance."""
         is_constant = torch.as_tensor(~self.exponents.any(axis=1))
         start = (self.weights * is_constant.to(self.weights)).sum(-1).exp()
         rest = Polynomials(self.exponents, self.weights * (~is_constant).to(self.weights))
@@ -97,7 +94,7 @@ class Polynomials:
         return total.prune(bounds)
 
     def mass(self, bounds: Bounds) -> Tensor:
-        """Size of each polynomial, ``... x U``."""
+        """Return the size of each polynomial, ``... x U``."""
         return (self.weights * bounds.size(self.exponents).unsqueeze(-2)).sum(-1)
 
     def prune(self, bounds: Bounds) -> Polynomials:
@@ -118,12 +115,12 @@ class Polynomials:
 
 
 def constant(weights: Tensor) -> Polynomials:
-    """Constants ``... x U``."""
+    """Return constant polynomials ``... x U``."""
     return Polynomials(np.zeros((1, 1), dtype=np.uint16), weights.unsqueeze(-1))
 
 
 def monomial(variable: int, like: Tensor) -> Polynomials:
-    """One variable, with dtype and device of ``like``."""
+    """Return one variable, with dtype and device of ``like``."""
     exponents = np.zeros((1, variable + 1), dtype=np.uint16)
     exponents[0, variable] = 1
     return Polynomials(exponents, torch.ones(1, 1, dtype=like.dtype, device=like.device))
@@ -145,7 +142,7 @@ def stack(parts: list[Polynomials]) -> Polynomials:
 
 
 def stack_sum(left: Polynomials, right: Polynomials) -> Polynomials:
-    """Elementwise sums."""
+    """Return elementwise sums."""
     left, right = _to_width(left, right)
     exponents = np.concatenate([left.exponents, right.exponents])
     shape = torch.broadcast_shapes(left.weights.shape[:-1], right.weights.shape[:-1])

@@ -1,4 +1,4 @@
-"""The most important terms of a kernel, refitted as a kernel of GPyTorch's own classes."""
+"""Approximation of a kernel by a short sum of products of GPyTorch kernels."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ from gpytorch_nkn.linalg import gaussian_negative_log_likelihood
 
 __all__ = ["Simplification", "simplify", "words_of"]
 
-_BLOCKS = 8  # of cross-validation
+_BLOCKS = 8  # number of cross-validation blocks
 _SHORT, _LONG, _LAST = 12, 60, 300  # iterations of L-BFGS: all trials, finalists, final refit
-_FINALISTS = 3  # short fits that are continued
+_FINALISTS = 3  # number of short fits that are continued
 _GAIN = 1e-3  # smallest improvement in nats
 
 
@@ -64,32 +64,30 @@ def simplify(
     r"""Replace the kernel of a fitted model by a sum of few products of GPyTorch kernels.
 
     Candidates are groups of terms in the expansion (:func:`expand`) with large variance over the
-    data, and products of fewer factors. They start with the hyperparameters of their leading terms.
-    Each step adds the candidate that improves BIC most after a refit of all hyperparameters. It
-    then drops terms, factors, input columns and exponents while BIC improves. BIC is the log
-    marginal likelihood minus :math:`\tfrac p2 \log n` for p free hyperparameters.
-
-    The new kernel has no priors; priors on the model's mean and noise stay.
+    data, and products of fewer factors. Start values are the hyperparameters of the leading terms.
+    Each step adds the candidate that improves BIC most after a refit of all hyperparameters. The
+    step then drops terms, factors, input columns and exponents while BIC improves. BIC is the log
+    marginal likelihood minus :math:`\tfrac p2 \log n` for p free hyperparameters. The new kernel
+    has no priors; mean and noise keep theirs.
 
     Args:
-        model: A fitted ExactGP with a Gaussian likelihood (SingleTaskGP too), the record of a fit,
-            or an estimator of this package. It does not change; transforms and likelihood are kept.
+        model: A fitted ExactGP with a Gaussian likelihood (including SingleTaskGP), the result of a
+            trainer, or an estimator of this package. It does not change.
         max_terms: Largest number of terms.
         max_candidates: Largest number of candidate products.
-        zero_mean: Keep periodic kernels without their constant part
-            (:class:`gpytorch_nkn.kernels.ZeroMeanPeriodicKernel`). Terms separate better, as
-            GPyTorch's PER times RBF contains an RBF, but the kernel then needs this package.
-        progress: Show a progress bar, if standard error is a terminal.
+        zero_mean: Use :class:`gpytorch_nkn.kernels.ZeroMeanPeriodicKernel` for periodic terms.
+            GPyTorch's periodic kernel times an RBF contains an RBF; zero-mean terms separate
+            better, but the kernel then needs this package.
+        progress: Show a progress bar if standard error is a terminal.
 
     Returns:
-        The kernel, the refitted model, terms and losses. Ctrl-C ends the search with the best
-        kernel so far.
+        Kernel, refitted model, terms and scores. Ctrl-C ends the search with the best kernel so
+        far.
 
     Raises:
         TypeError: The model has another type, its likelihood is not Gaussian, or a number is not
             an integer.
-        ValueError: An option is out of range, no term has a counterpart in GPyTorch, or as for
-            :func:`decompose`.
+        ValueError: As in :func:`decompose`, or GPyTorch's kernels cannot represent any term.
         NotImplementedError: The model is a batch or has several outputs.
 
     Reference: Duvenaud et al. (2013), Structure Discovery in Nonparametric Regression through
@@ -111,29 +109,29 @@ def simplify(
 class Simplification:
     """Result of :func:`gpytorch_nkn.interpretation.simplify`."""
 
-    #: Fitted sum of products of GPyTorch's own classes without priors, over inputs as the model's
-    #: kernel sees them. It works and pickles without this package.
+    #: Fitted sum of products of GPyTorch kernels without priors, over transformed inputs. It works
+    #: and pickles without this package.
     kernel: Kernel
-    model: ExactGP  #: a refitted copy of the given model with this kernel, in eval mode
+    model: ExactGP  #: a refitted copy of the original model with this kernel, in eval mode
     terms: tuple[Term, ...]  #: terms by falling share, with labels in units of the data
     parts: tuple[Term, ...]  #: with separate constants of periodic kernels, and posterior shares
-    bic: float  #: log marginal likelihood less p / 2 log n
-    #: Held-out log density in nats per point with fixed hyperparameters: of 8 blocks for one input
-    #: column, else leave-one-out.
+    bic: float  #: log marginal likelihood minus p / 2 log n
+    #: Held-out log density in nats per point with fixed hyperparameters, of 8 blocks for one input
+    #: column, otherwise leave-one-out
     log_density: float
-    network_log_density: float  #: likewise, of the given model
-    interrupted: bool  #: by Ctrl-C
+    network_log_density: float  #: likewise, of the original model
+    interrupted: bool  #: whether Ctrl-C ended the search
     noise: float  #: standard deviation in units of the targets
     units: Units  #: of the labels
 
     @property
     def loss(self) -> float:
-        """Log density of the given model minus that of the simple one, in nats per point."""
+        """Held-out log density of the original minus the simple model, in nats per point."""
         return self.network_log_density - self.log_density
 
     @property
     def expression(self) -> str:
-        """The kernel on one line, with hyperparameters in units of the data."""
+        """Kernel on one line, with hyperparameters in units of the data."""
         return " + ".join(term.label for term in self.terms)
 
     def __str__(self) -> str:
@@ -158,7 +156,7 @@ class Simplification:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """Fitted parts, and the model whose kernel is their network."""
+    """Fitted parts, and the model with these parts as its kernel."""
 
     parts: tuple[Part, ...]
     model: ExactGP
@@ -166,7 +164,7 @@ class _State:
 
 
 class _Search:
-    """Forward and backward steps."""
+    """Search by forward and backward steps."""
 
     def __init__(self, gp: FittedGP, candidates: Sequence[Part], bar: tqdm):
         self.candidates, self.bar = candidates, bar
@@ -174,14 +172,14 @@ class _Search:
         others = [p for name, p in base.named_parameters() if not name.startswith("covar_module.")]
         self.num_others = sum(p.numel() for p in others if p.requires_grad)
         if type(base.likelihood) is GaussianLikelihood:
-            # The first kernels explain less than the network: with its noise they would overfit.
+            # the first kernels explain less than the network, and with its noise would overfit
             noise = base.likelihood.noise.detach()
             raw = base.likelihood.noise_covar.raw_noise
             if raw.requires_grad and gp.targets.numel() > 1:
                 with suppress(RuntimeError):  # bounds may forbid it
                     base.likelihood.noise = noise.clamp_min(0.1 * float(gp.targets.var()))
         transform = getattr(base, "input_transform", None)
-        if transform is not None:  # terms are over the inputs as they are transformed now
+        if transform is not None:  # terms refer to the current transformed inputs
             transform.requires_grad_(False)
         self.start = _State((), base)
         self.best: _State | None = None
@@ -208,7 +206,7 @@ class _Search:
         return True
 
     def _add_one(self, max_terms: int) -> bool:
-        """Add the best candidate with no more factors than it needs; False if none improves."""
+        """Add the best candidate without superfluous factors; False if none improves BIC."""
         state = self.start if self.best is None else self.best
         if len(state.parts) >= max_terms:
             return False
@@ -230,7 +228,7 @@ class _Search:
             found = less
 
     def _drop(self) -> None:
-        """Drop terms, factors, columns and exponents while that improves the criterion."""
+        """Drop terms, factors, columns and exponents while BIC improves."""
         better = True
         while better and self.best is not None:
             state, trials = self.best, []
@@ -241,7 +239,7 @@ class _Search:
             better = self._accept(self._best_of(trials))
 
     def _best_of(self, trials: Iterable[tuple[_State, Sequence[Part]]]) -> _State | None:
-        """Return the best after a short fit of all and a long one of the finalists."""
+        """Return the best trial after short fits of all and long fits of the finalists."""
         short = sorted(self._fit_all(trials, _SHORT), key=lambda state: -state.value)
         finalists = [(state, state.parts) for state in short[:_FINALISTS]]
         return max(self._fit_all(finalists, _LONG), key=lambda state: state.value, default=None)
@@ -287,7 +285,7 @@ def _finish(found: _State | None, gp: FittedGP, interrupted: bool) -> Simplifica
     model.covar_module = stock_sum(found.parts, gp.targets)
     refitted = replace(fitted_gp(model.eval()), units=gp.units)
     return Simplification(
-        kernel=stock_sum(found.parts, gp.targets),  # a copy that the model does not share
+        kernel=stock_sum(found.parts, gp.targets),  # a copy, not shared with the model
         model=model,
         terms=expand_source(refitted, split=False).terms,
         parts=with_posterior_shares(expand_source(refitted), refitted).terms,
@@ -301,7 +299,7 @@ def _finish(found: _State | None, gp: FittedGP, interrupted: bool) -> Simplifica
 
 
 def _log_density(model: ExactGP, gp: FittedGP) -> float:
-    """Cross-validated log density per unit of the targets, in nats per point."""
+    """Return the cross-validated log density in nats per point, in units of the targets."""
     kind = "blocked_cv" if gp.inputs.size(-1) == 1 else "loo"
     value = evaluate_criterion(copy_model(model).train(), kind, math.nan, _BLOCKS)
     value -= math.log(float(gp.units.y_scale))
@@ -364,7 +362,7 @@ def _scale(kernels: list[Any], units: Units) -> str:
 
 
 def _columns(kernels: list[Any], units: Units) -> str:
-    """Names of the columns, if the data have several."""
+    """Return the names of the columns, if the data have several."""
     if len(units.names) == 1 or not kernels:
         return ""
     seen = {c for k in kernels for c in columns_of(k) or range(len(units.names))}

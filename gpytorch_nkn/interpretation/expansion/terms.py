@@ -24,7 +24,7 @@ _SHOWN = 8  # printed terms
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A weight times a product of kernels."""
+    """Weight times a product of kernels."""
 
     weight: float | Tensor  #: non-negative; a tensor of the batch shape for a batch of kernels
     #: Kernels of the product on columns of the input (``active_dims``), with repeated powers; none
@@ -38,7 +38,7 @@ class Term:
 
     @property
     def kernel(self) -> Kernel:
-        """A copy of the product without the weight, as a kernel."""
+        """Product without the weight, as a new kernel."""
         if not self.factors:
             return constant_kernel(1.0)
         factors = deepcopy(self.factors)
@@ -46,7 +46,7 @@ class Term:
 
     @property
     def signature(self) -> tuple[str, ...]:
-        """Sorted families of the factors with their columns."""
+        """Sorted short names of the factors with their columns."""
         parts = [(name_of(factor), columns_of(factor)) for factor in self.factors]
         return tuple(sorted(n if seen is None else f"{n}{list(seen)}" for n, seen in parts))
 
@@ -59,13 +59,13 @@ class Term:
         return frozenset(column for columns in seen for column in columns or ())
 
     def mean_share(self) -> float:
-        """The share, averaged over a batch."""
+        """Share, averaged over a batch."""
         return float(_tensor(self.share).mean())
 
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """A kernel as a weighted sum of products, see :func:`gpytorch_nkn.interpretation.expand`."""
+    """Kernel as a weighted sum of products, see :func:`gpytorch_nkn.interpretation.expand`."""
 
     terms: tuple[Term, ...]  #: by falling share
     dropped: float  #: share of the pruned terms in the mean diagonal
@@ -86,7 +86,7 @@ class Expansion:
 
 
 def group_terms(terms: Sequence[Term], keys: Sequence[object]) -> list[tuple[Term, ...]]:
-    """Group terms by their keys; groups, and the terms of each, are sorted by falling share."""
+    """Group terms by their keys; sort the groups, and the terms of each, by falling share."""
     members: dict[object, list[Term]] = {}
     for term, key in zip(terms, keys, strict=True):
         members.setdefault(key, []).append(term)
@@ -106,17 +106,16 @@ def evaluate_groups(
 ) -> Tensor:
     """Return the matrices of up to thousands of groups, ``J x ... x N x M``.
 
-    Strips of rows bound the memory. In each strip a factor is evaluated once, and kept while
-    groups need it.
+    Strips of rows limit the memory. In each strip a factor is evaluated once.
 
     Args:
-        groups: The terms of each group; None for the rest of the kernel ``whole``.
+        groups: Terms of each group; None for the remainder of the kernel ``whole``.
         x1: Inputs ``... x N x D``.
         x2: Inputs ``... x M x D``.
         diag: Return diagonals ``J x ... x N``.
         then: Maps the number of a group, the rows, and their matrix ``... x n x M`` to the result
             ``... x n x R``.
-        whole: The kernel.
+        whole: Kernel.
     """
     has_rest = None in groups
     order = sorted(range(len(groups)), key=lambda number: groups[number] is None)
@@ -150,7 +149,7 @@ def evaluate_groups(
 def _rows_in_memory(
     groups: Sequence[Sequence[Term]], last: dict[Kernel, int], x1: Tensor, x2: Tensor, diag: bool
 ) -> int:
-    """Rows of ``x1`` for which the factors in use and three more matrices fit into memory."""
+    """Return the number of rows for which used factors and three more matrices fit into memory."""
     alive: set[Kernel] = set()
     most = 0
     for number, group in enumerate(groups):
@@ -164,7 +163,7 @@ def _rows_in_memory(
 
 
 def labels_of(factors: Iterable[Kernel], units: Units) -> dict[Kernel, str]:
-    """Return labels of the factors; equal labels are numbered, as ``LIN#2``."""
+    """Return labels of the factors; equal labels are numbered, such as ``LIN#2``."""
     labels = {factor: label_of(factor, units) for factor in factors}
     alike, seen = Counter(labels.values()), Counter[str]()
     for factor, label in labels.items():
@@ -196,5 +195,5 @@ def constant_kernel(value: float) -> Kernel:
 
 
 def _tensor(value: float | Tensor) -> Tensor:
-    """The value as a float64 tensor."""
+    """Convert to a float64 tensor."""
     return torch.as_tensor(value, dtype=torch.float64)

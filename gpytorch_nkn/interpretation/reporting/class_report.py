@@ -1,4 +1,4 @@
-"""A report on the predicted probability of a class."""
+"""Report on the predicted probability of a class."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpytorch_nkn.interpretation.units import Units, percent
 
 __all__ = ["ClassReport", "report_on_class"]
 
-_BINS, _BIN_ROWS = 10, 10  # most points of the calibration curve, least rows for each
+_BINS, _BIN_ROWS = 10, 10  # largest number of calibration points, least rows for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class HeldOutClass:
 
     @property
     def p_value(self) -> float:
-        """Of the two-sided test of calibration."""
+        """P-value of the two-sided test of calibration."""
         return float(2 * stats.norm.sf(abs(self.z_score)))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""A report as text and as a page: blocks of sentences, tables and figures."""
+"""Reports as text and as HTML: blocks of sentences, tables and figures."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ __all__ = [
     "say_all",
 ]
 
-MATTERS = 5e-3  # total Sobol index from which on a column is named
-SIZE = (5.2, 2.8)  # inches; ten-point letters are readable on a phone, too
+MATTERS = 5e-3  # least total Sobol index of a column that is named
+SIZE = (5.2, 2.8)  # inches, such that ten-point letters are readable on a phone
 _DPI = 160
-_HIGH, _PANEL = 30, 18  # characters of a label along an axis, and in a panel
+_HIGH, _PANEL = 30, 18  # characters per line of a label of an axis, and of a panel
 _PANELS = 3  # panels in a row of a figure
 _ROWS = 8  # least number of columns in the table of effects
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """A figure that is drawn when a page needs it."""
+    """Figure that is drawn on demand."""
 
     text: str  # alternative text
     paint: Callable[[Any], object]  # draws on one Axes, or on an array of several panels
@@ -52,7 +52,7 @@ class Sketch:
     panels: int = 0  # number of Axes if there are several; their size is fixed
 
     def source(self) -> str:
-        """The figure as a PNG in a data URI."""
+        """Return the figure as a PNG in a data URI."""
         from matplotlib import style
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -73,20 +73,20 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a report."""
+    """Part of a report."""
 
     title: str
     sentences: Sequence[str] = ()
     note: str = ""  # explanation, on the page only
-    table: Sequence[Sequence[str]] = ()  # rows of strings, the head first
+    table: Sequence[Sequence[str]] = ()  # rows of strings, the header first
     figures: Sequence[Sketch] = ()  # on the page only
     parts: Sequence[Block] = ()
     layout: str = ""  # CSS class of the figures
-    is_folded: bool = False  # closed until it is clicked
+    is_folded: bool = False  # whether a click is needed to show it
 
     @property
     def text(self) -> str:
-        """Everything but notes and figures."""
+        """Text without notes and figures."""
         widths = [max(map(len, column)) for column in zip(*self.table, strict=True)]
         rows = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -98,7 +98,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Findings:
-    """What all reports hold, and their text and page from the blocks of a subclass."""
+    """Base class of reports, whose text and page consist of the blocks of a subclass."""
 
     title: str
     summary: tuple[str, ...]  #: sentences on what was found
@@ -135,14 +135,14 @@ class Findings:
 
     @property
     def text(self) -> str:
-        """The report as text."""
+        """Report as text."""
         blocks = (
             block.text for block in self.blocks() if block.sentences or block.table or block.parts
         )
         return "\n".join([self.title, "=" * len(self.title), "", *blocks]).rstrip()
 
     def to_html(self) -> str:
-        """Return one self-contained page, figures included. Needs matplotlib."""
+        """Return a self-contained HTML page with figures. Requires matplotlib."""
         template = _environment(autoescape=True).get_template("page.html.jinja")
         return template.render(title=self.title, blocks=self.blocks(), version=__version__)
 
@@ -150,7 +150,7 @@ class Findings:
         """Write the page of :meth:`to_html` to a file, and return its path."""
         path = Path(path)
         if path.suffix.lower() not in ("", ".html", ".htm"):
-            raise ValueError(f"A page is HTML, got {path.name!r}; its suffix must be .html.")
+            raise ValueError(f"path must end in .html, got {path.name!r}.")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.to_html(), encoding="utf-8")
         return path
@@ -163,14 +163,14 @@ class Findings:
 
 
 def say_all(phrase: str, **facts: Any) -> list[str]:
-    """Return the sentences of a macro in ``phrases.jinja``, which blank lines separate."""
+    """Return the sentences of a macro in ``phrases.jinja``, separated by blank lines."""
     made = getattr(_environment(autoescape=False).get_template("phrases.jinja").module, phrase)
     parts = re.split(r"\n\s*\n", str(made(**facts)))
     return [" ".join(part.split()) for part in parts if part.strip()]
 
 
 def say(phrase: str, **facts: Any) -> str:
-    """Return a phrase of ``phrases.jinja`` with its facts."""
+    """Return the text of a macro in ``phrases.jinja``."""
     return " ".join(say_all(phrase, **facts))
 
 
@@ -189,14 +189,14 @@ def _environment(autoescape: bool) -> Environment:
 
 
 def literal(text: str, characters: int = _HIGH) -> str:
-    """Return a label in at most two lines, whose dollars are no mathematics."""
+    """Return a label in at most two lines, with dollar signs escaped."""
     options: Any = {"max_lines": 2, "placeholder": " ...", "break_on_hyphens": False}
     text = textwrap.fill(text, characters, **options)
     return text.replace("$", r"\$")
 
 
 def effects_block(effects: Effects, y_label: str, sentences: Sequence[str] = ()) -> Block:
-    """Sobol indices by falling total index, and figures of the effects that matter."""
+    """Return Sobol indices by falling total index, and figures of important effects."""
     total = effects.total_order
     order = np.argsort(-total, kind="stable")
     table = [("Column", "Alone (first order)", "With interactions (total)")] + [

@@ -1,4 +1,4 @@
-"""A report on the findings of a fitted Gaussian process."""
+"""Report on a fitted Gaussian process."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ from gpytorch_nkn.linalg import psd_root
 
 __all__ = ["Forecast", "Report", "Section", "report"]
 
-_PAST, _MOST_PAST = 200, 1000  # least and largest number of points of a continuation
+_PAST, _MOST_PAST = 200, 1000  # least and largest number of forecast points
 _MOST_SPANS = 100  # largest horizon in spans of the data
 _USUAL_POINTS = 2500
 _ADVICE = (
     "its time grows with the cube of the points, to minutes for 4,500. Faster: effects alone, or a "
     "report on a model of some of the points."
 )
-_SAMPLES = 5  # draws of the continuation
-_EFFECTS = 6  # drawn effects of columns, and of pairs
+_SAMPLES = 5  # draws of the forecast
+_EFFECTS = 6  # largest number of figures of main effects, and of pairs
 _HISTORY, _SHOWN_POINTS = 4, 30  # horizons, and least number of points, shown before a forecast
 _WIDE = 60  # characters of a label along the horizontal axis
 
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """One component of a series in a report."""
+    """Component of a series in a report."""
 
     title: str
     sentences: tuple[str, ...]
@@ -76,7 +76,7 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """The continuation of a series, in units of the data."""
+    """Forecast of a series, in units of the data."""
 
     x: np.ndarray  #: times M after the data
     mean: np.ndarray  #: M; the median under a transform of the targets
@@ -105,7 +105,7 @@ class Report(Findings):
         figures = () if self.fit is None else (self._whole(self.fit), self._explained())
         blocks = [Block("Summary", self.summary, figures=figures)]
         if self.effects is not None:
-            # the summary of a table has the sentences
+            # the summary of a table contains the sentences
             sentences = () if self.fit is None else describe_effects(self.effects, self.units)
             blocks.append(
                 effects_block(self.effects, f"effect on {self._scale_label()}", sentences)
@@ -184,7 +184,7 @@ class Report(Findings):
         return literal(_with_unit(self.units.y_name, self.units.y_unit))
 
     def _scale_label(self) -> str:
-        """Label of the scale on which components add up."""
+        """Return the label of the scale on which components add up."""
         units = self.units
         return self._y_label() if units.link is None else literal(units.of_model(units.y_name))
 
@@ -207,35 +207,33 @@ def report(
     seed: int = 0,
     progress: bool = True,
 ) -> Report | ClassReport:
-    """Describe the findings of a fitted Gaussian process: components, forecast, effects, checks.
+    """Describe a fitted Gaussian process: components, forecast, effects, checks.
 
-    For a classifier: effects on the predicted probability of a class, and its calibration.
+    The report on a classifier has effects on the probability of a class, and its calibration.
 
     Args:
-        model: A fitted estimator of this package, an ExactGP with a Gaussian likelihood
-            (SingleTaskGP too) with one output, or the record of a fit.
-        horizon: Length of the forecast in units of time (for dates days, or a duration), at most a
-            hundred spans of the data. The default is a tenth of the span.
-        future: For a series with covariates: a pair of times after the data and covariates at these
-            times, as in the forecaster's ``predict``.
+        model: A fitted estimator of this package, an ExactGP with one output and a Gaussian
+            likelihood (including SingleTaskGP), or the result of a trainer.
+        horizon: Length of the forecast in units of time (for dates: days, or a duration), at most
+            100 times the span of the data; default: a tenth of the span.
+        future: Times after the data and covariates at these times, as a pair.
         title: Title of the report.
-        x_unit: Unit of time, such as ``"yr"``, which gives names to periods such as a year or a
-            week. The default for dates is ``"yr"`` from two years on, and ``"days"`` below.
+        x_unit: Unit of time, such as ``"yr"``, by which yearly or weekly periods are recognised.
+            Default for dates: ``"yr"`` from two years on, otherwise ``"days"``.
         y_name: Name of the targets.
         y_unit: Unit of the targets, such as ``"ppm"``.
         columns: Names of the input columns; for a series, of time and the covariates.
-        label: The class of a classifier whose probability is described; default: the second of two
-            classes.
+        label: Class of a classifier; default: the second of two classes.
         seed: Seed of all random draws; the global random state does not change.
         progress: Show a progress bar on a terminal.
 
     Returns:
-        The report; ``print`` it for text, ``save("report.html")`` for a page with figures.
+        Report; ``print`` shows its text, and ``save("report.html")`` writes a page with figures.
 
     Raises:
         TypeError: The model has another type, or its likelihood is not Gaussian.
-        ValueError: An option is out of range or does not apply, ``label`` is not a class, there are
-            fewer than 3 points, or as in :func:`gpytorch_nkn.interpretation.decompose`.
+        ValueError: As in :func:`gpytorch_nkn.interpretation.decompose`, an option does not apply,
+            ``label`` is not a class, or there are fewer than 3 points.
         NotImplementedError: The model has several outputs.
     """
     of_class, code = class_units(model, label)
@@ -258,7 +256,7 @@ def report(
     warn_of_size("report", number, _USUAL_POINTS, _ADVICE, "points")
     if gp.is_series:
         if bool((gp.time == gp.time[:1]).all()):
-            raise ValueError("A report on a series needs different times, got one for all points.")
+            raise ValueError("A report on a series needs distinct times, got one for all points.")
         order = gp.inputs[:, 0].argsort(stable=True)
         vectors = {n: getattr(gp, n)[order] for n in ("inputs", "targets", "mean", "noise")}
         gp = replace(gp, covariance=gp.covariance[order][:, order], **vectors)
@@ -296,7 +294,7 @@ def report(
 
 
 def _continuation(gp: FittedGP, horizon: Any, future: Any) -> tuple[float, Tensor | None]:
-    """Length of the forecast in units of the kernel, and its inputs for a series of covariates."""
+    """Return the forecast's length in units of the kernel, and its inputs if it has covariates."""
     last, span = float(gp.time.max()), float(gp.time.max() - gp.time.min())
     has_covariates = gp.is_series and gp.inputs.size(-1) > 1
     if has_covariates and horizon is not None:
@@ -325,7 +323,7 @@ def _continuation(gp: FittedGP, horizon: Any, future: Any) -> tuple[float, Tenso
 
 
 def _units(units: Units, x_unit: str | None) -> Units:
-    """Units with another unit of time."""
+    """Return units with another unit of time."""
     if x_unit is not None and units.to_dates is not None:
         if x_unit not in YEARS:
             raise ValueError(
@@ -344,7 +342,7 @@ def _series(
     train = gp.inputs[:, 0].double().cpu().numpy()
     points = int(np.clip(2 * length / geometry.step, _PAST, _MOST_PAST))
     past = train[-1] + np.linspace(0, length, points)[1:]
-    near = past[past <= train[-1] + geometry.span]  # a longer curve would hide the data
+    near = past[past <= train[-1] + geometry.span]  # longer curves would hide the data
     curves, total = split.curves_at(near[:0] if has_covariates else near)
     times, y = total.data
     numbers = units.x_offset[0] + units.x_scale[0] * train
@@ -388,7 +386,7 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
 
 def _summary(split: Decomposition, sections: list[Section], influence: Effects | None) -> list[str]:
     gp, units = split.gp, split.gp.units
-    observed = getattr(gp.estimator, "observed_", ())  # a model may have only the last of these
+    observed = getattr(gp.estimator, "observed_", ())  # a model may use only the last ones
     return say_all(
         "model",
         number=gp.targets.numel(),

@@ -1,4 +1,4 @@
-"""A report on a Bayesian optimisation: progress, posterior, next points."""
+"""Report on a Bayesian optimisation: progress, posterior, next points."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ __all__ = ["SearchReport", "SearchSlice", "report_search"]
 
 _GRID = 101  # points of a slice
 _SLICES = 6
-_NAMED = 6  # columns of a point that are written out
-_CANDIDATES = 4  # next points that are written out
+_NAMED = 6  # largest number of written columns of a point
+_CANDIDATES = 4  # largest number of written next points
 _PANEL = 18  # characters of a label in a panel
-_TINY = 1e-8  # least digit of a value, relative to the differences of values
+_TINY = 1e-8  # last digit of a value, relative to differences of values
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,33 +132,31 @@ def report_search(
         model: A fitted BoTorch model with one output, an exact GP with a Gaussian likelihood:
             NKNSingleTaskGP, SingleTaskGP, or an ensemble such as StructureEnsembleGP. Its training
             data are the evaluations in their order. For several outcomes, pass one of the models.
-        maximize: Large values (see ``y_scale``) are good.
-        acquisition: A function of BoTorch that takes points ``A x 1 x D``, to be drawn; logarithms
-            (``LogExpectedImprovement``) are drawn as fractions of the largest value.
-        candidates: The next points ``Q x D``.
-        bounds: Lower and upper ends ``2 x D`` of the space; default: the range of the points.
-        optimum: The best possible value, if it is known: the figure then shows the regret. Omit it
-            if observations are noisy, because a noisy value can be better than the optimum.
-        num_initial: Evaluations at the beginning that the model did not choose.
-        feasible: Booleans ``N``: whether an evaluation satisfies the constraints. Default: all.
+        maximize: Whether large values (see ``y_scale``) are better.
+        acquisition: Acquisition function of points ``A x 1 x D`` for a figure, in which logarithms
+            (``LogExpectedImprovement``) become fractions of the largest value.
+        candidates: Next points ``Q x D``.
+        bounds: Lower and upper bounds ``2 x D``; default: the range of the points.
+        optimum: Known best possible value, for a figure of the regret. Omit it for noisy
+            observations, which can be better than the optimum.
+        num_initial: Number of initial evaluations that the model did not choose.
+        feasible: Whether each evaluation satisfies the constraints, ``N``. Default: all.
         outcome: Name of the values, such as ``"loss"``.
         columns: Names of the input columns ``D``; default: x0, x1, ...
-        categories: Names of the codes of columns that hold categories: by column name a sequence
-            for the codes 0, 1, ..., such as ``{"kernel": ["linear", "rbf"]}``, or a mapping from
-            codes, such as ``{"size": {1.5: "32", 1.8: "64"}}``.
-        y_offset: Offset of the values, see ``y_scale``.
-        y_scale: For outcomes ``y`` that were standardised outside the model, values are
+        categories: Names of category codes, by column name: a sequence for the codes 0, 1, ...
+            (``{"kernel": ["linear", "rbf"]}``), or a mapping (``{"size": {1.5: "32", 1.8: "64"}}``)
+        y_offset, y_scale: For outcomes ``y`` that were standardised outside the model, values are
             ``y_offset + y_scale * y``.
         title: Title of the report.
         seed: Seed of all random draws; the global random state does not change.
 
     Returns:
-        The report; ``print`` shows its ``text``, ``save("search.html")`` writes a page.
+        Report; ``print`` shows its text, and ``save("search.html")`` writes a page.
 
     Raises:
         TypeError: The model has another type, its likelihood is not Gaussian, or ``acquisition`` is
             not a function.
-        ValueError: A shape is wrong, a value is not finite, or an option is out of range. There are
+        ValueError: A shape is wrong, a value is not finite, an option is out of range, there are
             fewer than 3 evaluations, or one is better than the optimum.
         NotImplementedError: The model has several outputs or a batch of data sets.
     """
@@ -173,7 +171,7 @@ def report_search(
     y_offset, y_scale = float(y_offset), float(y_scale)
     if not (math.isfinite(y_offset) and math.isfinite(y_scale) and y_scale != 0):
         raise ValueError(
-            "y_offset and y_scale must be finite, the second not zero, got "
+            "y_offset and y_scale must be finite, and y_scale not zero, got "
             f"{y_offset} and {y_scale}."
         )
     sign = 1 if maximize else -1
@@ -198,7 +196,7 @@ def report_search(
         if bounds is not None:
             ends = _points("bounds", bounds, dim)
         if len(ends) != 2 or not (ends[0] <= ends[1]).all():
-            raise ValueError(f"bounds must be lower and upper ends 2 x D, got {ends.tolist()}.")
+            raise ValueError(f"bounds must be lower and upper bounds 2 x D, got {ends.tolist()}.")
         influence = (
             effects_of(Averages(processes, x), x, units, _SLICES, seed=seed) if dim > 1 else None
         )
@@ -243,10 +241,10 @@ def report_search(
     }
     skill = _skill(values, loo.mean)
     order = [*shown, *(k for k in range(dim) if k not in shown)]
-    # a single outlier does not hide the differences of the others
+    # an outlier must not hide the differences of other values
     change = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
     first = None
-    if 0 < num_initial <= best:  # else the best initial value is the best
+    if 0 < num_initial <= best:  # otherwise the best value is an initial one
         value = so_far[num_initial - 1]
         first = "" if np.isnan(value) else _value_text(value, change)
     expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
@@ -284,7 +282,7 @@ def report_search(
 
 
 def _points(name: str, given: Any, dim: int) -> np.ndarray:
-    """Finite points ``Q x D``, none for None."""
+    """Return finite points ``Q x D``; no points for None."""
     if given is None:
         return np.empty((0, dim))
     points = torch.as_tensor(given).detach().double().cpu().numpy()
@@ -296,7 +294,7 @@ def _points(name: str, given: Any, dim: int) -> np.ndarray:
 def _beliefs(
     model: Any, points: np.ndarray, offset: float, scale: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation ``A`` of the function at points ``A x D``, as values."""
+    """Return mean and standard deviation ``A`` of the function at points ``A x D``."""
     posterior = model.posterior(torch.as_tensor(points).to(model.train_targets).unsqueeze(-2))
     mean = getattr(posterior, "mixture_mean", posterior.mean)
     variance = getattr(posterior, "mixture_variance", posterior.variance)
@@ -305,7 +303,7 @@ def _beliefs(
 
 
 def _heights(model: Any, acquisition: Any, lines: list[np.ndarray]) -> list[Any]:
-    """Values ``A`` of the acquisition function on lines ``A x D``; None without a function."""
+    """Return the acquisition function ``A`` on lines ``A x D``; None without a function."""
     if acquisition is None:
         return [None] * len(lines)
     heights = []
@@ -326,7 +324,7 @@ def _heights(model: Any, acquisition: Any, lines: list[np.ndarray]) -> list[Any]
 
 
 def _point_text(point: np.ndarray, order: Sequence[int], units: Units) -> str:
-    """A point's coordinates in some order, whole numbers as such."""
+    """Return a point's coordinates in the given order."""
     parts = []
     for k in order:
         value, levels = float(point[k]), units.levels(k, point[k : k + 1])
@@ -337,7 +335,7 @@ def _point_text(point: np.ndarray, order: Sequence[int], units: Units) -> str:
 
 
 def _checks(z: np.ndarray, skill: float) -> list[str]:
-    """Sentences on one-step-ahead errors of evaluations that the model chose, and on its skill."""
+    """Return sentences on one-step-ahead errors of chosen evaluations, and on the skill."""
     bias = float(z.mean()) if len(z) else 0.0
     leans = len(z) > 0 and abs(bias) > Z95 / np.sqrt(len(z))
     return say_all(
@@ -357,5 +355,5 @@ def _skill(values: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def _value_text(value: float, change: float) -> str:
-    """A value with two digits of its own, even if it is small beside the differences."""
+    """Write a value with at least two significant digits."""
     return rounded(value, max(min(change, abs(value)), _TINY * change))

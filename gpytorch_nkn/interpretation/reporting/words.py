@@ -1,7 +1,4 @@
-"""Facts on components, effects and checks, by rules with thresholds relative to the data.
-
-``phrases.jinja`` turns these facts into sentences.
-"""
+"""Facts on components, effects and checks, which ``phrases.jinja`` turns into sentences."""
 
 from __future__ import annotations
 
@@ -30,15 +27,15 @@ from gpytorch_nkn.kernels import role_of, spec_of
 
 __all__ = ["describe_checks", "describe_component", "describe_effects", "spread_text"]
 
-_PAIRS = 3  # largest number of pairs that are named
-_STRAIGHT = 0.99  # R squared of a straight line above which a trend is one
+_PAIRS = 3  # largest number of named pairs
+_STRAIGHT = 0.99  # R squared above which a trend is a straight line
 _TURN = 0.05  # reversal, relative to the range of a curve, that counts as a turn
-_STEEPER = 1.5  # ratio of the changes in the halves of a trend that gets steeper or flatter
-_FLAT = 0.02  # range in standard deviations of the targets below which a trend is a level
-_EXACT = 2.0  # correlation length in spans above which a cycle keeps its shape
+_STEEPER = 1.5  # ratio of changes in both halves of a trend that gets steeper or flatter
+_FLAT = 0.02  # range of a constant level, in standard deviations of the targets
+_EXACT = 2.0  # correlation length of an exact cycle, relative to the span
 _WALK = 0.05  # relative standard deviation above which a random walk is named
-_DAYS = np.timedelta64(2, "D")  # range of dates above which hours are not shown
-_ALONE = 0.25  # correlation length in steps below which neighbours are uncorrelated
+_DAYS = np.timedelta64(2, "D")  # range of dates above which hours are omitted
+_ALONE = 0.25  # correlation length of uncorrelated neighbours, in steps
 
 
 def describe_component(
@@ -49,10 +46,10 @@ def describe_component(
     geometry: Geometry,
     units: Units,
 ) -> tuple[str, ...]:
-    """Return the title of a component of a series, such as "A yearly cycle", and sentences on it.
+    """Return a title of a component, such as "A yearly cycle", and sentences on it.
 
-    ``mean`` is its posterior mean ``N`` at sorted times ``x``, both in units of the data (under a
-    ``link`` on its scale). The geometry is in units of the kernel.
+    ``mean`` is the posterior mean ``N`` at sorted times ``x``, in units of the data or on the scale
+    of a ``link``. The geometry is in units of the kernel.
     """
     kind = "" if component.role is None else component.role.kind
     facts: dict[str, Any] = {"size": spread_text(mean.std(), units)}
@@ -96,7 +93,7 @@ def _course(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) -
 
 
 def _random_walks(component: Component, units: Units) -> str:
-    """Words for random walks and level shifts that are part of a trend."""
+    """Return words for random walks and level shifts in a trend."""
     moving = [term for term in component.terms if term.factors]
     least = _WALK**2 * sum(term.mean_share() for term in moving)
     roles = [{role_of(factor) for factor in term.factors} for term in moving]
@@ -132,21 +129,21 @@ def _recurrence(component: Component, geometry: Geometry, units: Units) -> dict[
     return {
         "alone": relative <= _ALONE * geometry.step,
         "length": length_text(_weighted_median(lengths, shares) * scale, unit),
-        "fades": np.dot(fading, shares) > 0.5 * shares.sum(),  # a long period would come back
+        "fades": np.dot(fading, shares) > 0.5 * shares.sum(),  # long periods repeat
     }
 
 
 def _stated_length(term: Term, otherwise: float) -> float:
-    """The lengthscale of a term's only factor, which is in its label."""
+    """Return the lengthscale of a term's only factor, as in its label."""
     spec = spec_of(term.factors[0]) if len(term.factors) == 1 else None
     value = spec.first(term.factors[0], "lengthscale") if spec is not None else None
     return otherwise if value is None else float(value.mean())
 
 
 def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = False) -> list[str]:
-    """Describe the effects of columns and of the largest pairs, each in a sentence.
+    """Describe each effect of a column or a large pair in a sentence.
 
-    The best of several categories is the highest, or the lowest with ``lowest_first``.
+    With ``lowest_first``, the best category is the lowest.
     """
     total = dict(zip(effects.names, effects.total_order, strict=True))
     main = [e for e in effects.main if total[e.names[0]] >= MATTERS] or effects.main[:1]
@@ -158,7 +155,7 @@ def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = Fal
         nothing=len(total) > 1 and not effects.total_order.any(),
         main=[_main_effect(effect, units, lowest_first) for effect in main],
         pairs=[pair for pair in effects.pairs if pair.share >= MATTERS][:_PAIRS],
-        others=others,  # such as time, which is not drawn
+        others=others,  # such as time
         most=max((total[name] for name in others), default=0.0),
         hardly=hardly if len(hardly) < len(total) else [],
         uncertain=effects.uncertain,
@@ -188,7 +185,7 @@ def _main_effect(effect: Effect, units: Units, lowest_first: bool) -> dict[str, 
 
 
 def _positions(grid: np.ndarray, shown: list[Any]) -> list[str]:
-    """Text for the ends of a grid and for other positions on it."""
+    """Write the ends of a grid and other positions on it."""
     span = grid[-1] - grid[0]
     if grid.dtype.kind == "M":
         return np.datetime_as_string(grid[shown], "D" if span > _DAYS else "m").tolist()
@@ -200,7 +197,7 @@ def _positions(grid: np.ndarray, shown: list[Any]) -> list[str]:
 def describe_checks(loo: LeaveOneOut, ahead: LeaveOneOut | None = None) -> list[str]:
     """Describe held-out predictions, and the order of one-step-ahead errors of a series.
 
-    The p-value of the intervals is the smallest of all levels after Bonferroni's correction.
+    The p-value of the intervals is the smallest one of all levels, with Bonferroni correction.
     """
     worst = min(loo.coverage, key=lambda coverage: coverage.p_value)
     values, p_value = (None, None) if ahead is None else autocorrelation(ahead.z_scores)
@@ -223,7 +220,7 @@ def _turns(values: np.ndarray, tolerance: float) -> bool:
 
 
 def _weighted_median(values: Sequence[float], weights: np.ndarray) -> float:
-    """Median of values by weight; infinite if all weights are zero."""
+    """Return the weighted median of values; infinite if all weights are zero."""
     order = np.argsort(values)
     total = np.cumsum(weights[order])
     if not total[-1] > 0:
@@ -232,7 +229,7 @@ def _weighted_median(values: Sequence[float], weights: np.ndarray) -> float:
 
 
 def _level(value: float, values: np.ndarray, change: float, units: Units) -> str:
-    """A value of a curve, with the digits that a change of that size needs."""
+    """Write a value of a curve, with the digits that resolve ``change``."""
     if units.link is not None:
         low, high = units.original(np.array([values.min(), values.max()]))
         own, near = units.original(np.array([value, value + change]))
@@ -241,14 +238,14 @@ def _level(value: float, values: np.ndarray, change: float, units: Units) -> str
 
 
 def spread_text(std: float, units: Units) -> str:
-    """Return a standard deviation on the model's scale; of logarithms relative to the level."""
+    """Write a standard deviation of the targets; of logarithms as a fraction of the level."""
     if units.log_targets:
         return f"{percent(math.expm1(float(std)))} of the level"
     return _step(std, units) + ("" if units.link is None else f" in the {units.link.noun}")
 
 
 def _step(change: float, units: Units) -> str:
-    """The size of a difference on the model's scale; of logarithms relative to the level."""
+    """Write a difference of the targets; of logarithms as a fraction of the level."""
     if units.log_targets:
         return percent(abs(math.expm1(change)))
     text = three_digits(abs(change))

@@ -269,7 +269,7 @@ class Linear(Measure):
 
 
 class Pairs(Measure):
-    """Uniform measure over frequency pairs, each a wave with a sinusoidal envelope."""
+    """Uniform measure over frequency pairs, each a sinusoid with a sinusoidal envelope."""
 
     def __init__(self, kernel: Any, columns: Tensor, shape: torch.Size):
         if len(columns) != kernel.input_dim:
@@ -300,7 +300,7 @@ class Pairs(Measure):
             index = (draws.row.unsqueeze(-1), self._columns)
             frequency = draws.sign.unsqueeze(-1) * mean
             features.frequency.index_put_(index, frequency, accumulate=True)
-        else:  # a product of waves in x and in x', instead of a wave in x - x'
+        else:  # a product of sinusoids in x and in x', instead of a sinusoid in x - x'
             self._add_wave(draws, mean, self._phases[element, choice], features)
             twice = torch.full_like(mean[:, 0], math.log(2.0))
             features.log_amplitude.index_add_(0, draws.row, twice)

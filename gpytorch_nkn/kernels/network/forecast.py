@@ -34,7 +34,7 @@ _SINE = 10.0  # lengthscale at which the periodic kernel is nearly a cosine
 MODES: dict[str, tuple[float, float]] = {
     "smooth": (3.0, 1.0),  # lengthscale
     "damped": (2.7, 0.7),
-    "level": (4.0, 1.5),  # lengthscale, in units of ``far``
+    "level": (4.0, 1.5),  # lengthscale, in units of ``time_scale``
     "rough": (0.45, 1.0),
     "shape": (1.5, 1.4),  # dimensionless lengthscale within a season
     "shifting_shape": (1.0, 1.4),
@@ -51,7 +51,7 @@ class _Start(NamedTuple):
 
     origin: float
     period: float
-    far: float  # time scale of the priors of walks, trends, lines and levels
+    scale: float  # time scale of the priors of walks, trends, lines and levels
     priors: bool
 
 
@@ -69,11 +69,11 @@ def _fixed(kernel: Kernel, name: str, value: float) -> Kernel:
 
 
 def _walk(start: _Start) -> list[Kernel]:
-    return [WienerKernel(origin=start.origin, unit=start.far)]
+    return [WienerKernel(origin=start.origin, unit=start.scale)]
 
 
 def _line(start: _Start) -> list[Kernel]:
-    return [_fixed(LinearKernel(), "variance", start.far**-2)]
+    return [_fixed(LinearKernel(), "variance", start.scale**-2)]
 
 
 def _with_lengthscale(kernel: Kernel, name: str, start: _Start, unit: float = 1.0) -> list[Kernel]:
@@ -109,7 +109,7 @@ class _Term(NamedTuple):
 
 TERMS = {
     "walk": _Term(_walk, (0.06, 1.5)),
-    "trend": _Term(lambda s: [IntegratedWienerKernel(origin=s.origin, unit=s.far)], (0.0016, 2.0)),
+    "trend": _Term(lambda s: [IntegratedWienerKernel(origin=s.origin, unit=s.scale)], (1.6e-3, 2)),
     "damped": _Term(
         lambda s: _with_lengthscale(DampedTrendKernel(origin=s.origin, unit=1.0), "damped", s),
         (0.02, 1.5),
@@ -123,7 +123,7 @@ TERMS = {
     "steady_season": _Term(lambda s: _season(s, "steady_drift"), (0.044, 1.8)),
     "shifting_season": _Term(lambda s: [_periodic(s, "shifting_shape"), *_walk(s)], (0.0036, 2.2)),
     "level": _Term(
-        lambda s: _with_lengthscale(MaternKernel(nu=0.5), "level", s, s.far), (0.135, 1.5)
+        lambda s: _with_lengthscale(MaternKernel(nu=0.5), "level", s, s.scale), (0.135, 1.5)
     ),
     "fixed_season": _Term(lambda s: [_periodic(s, "shape")], (0.135, 1.8)),
     "cycle": _Term(_cycle, (0.135, 1.5)),
@@ -144,9 +144,9 @@ def forecast(
     cycles: Sequence[float],
     terms: Sequence[str],
     covariates: Sequence[int],
-    curves: Sequence[int],
+    nonlinear: Sequence[int],
     priors: bool,
-    far: float = 1.0,
+    time_scale: float = 1.0,
     shifts: Sequence[float] = (),
 ) -> tuple[list[Kernel], list[Layer]]:
     """Create the primitives and layers of the preset, one product per term and period."""
@@ -161,11 +161,12 @@ def forecast(
     for name in terms:
         periods = seasons if name.endswith("season") else cycles if name == "cycle" else (1.0,)
         for period in periods:
-            groups.append(TERMS[name].make(_Start(float(origin), float(period), far, priors)))
+            start = _Start(float(origin), float(period), time_scale, priors)
+            groups.append(TERMS[name].make(start))
             weights.append(TERMS[name].weight)
         if name == "fixed_season" and len(seasons) > 1:
             # the shape of the shortest season varies with the longest
-            ends = (_Start(float(origin), float(seasons[n]), far, priors) for n in (0, -1))
+            ends = (_Start(float(origin), float(seasons[n]), time_scale, priors) for n in (0, -1))
             groups.append([_periodic(end, "shape") for end in ends])
             weights.append(TERMS[name].weight)
     for time in shifts:
@@ -177,11 +178,11 @@ def forecast(
     if covariates:
         for kernel in (kernel for group in groups for kernel in group):
             kernel.active_dims = torch.tensor([0])  # time
-    _check_columns(covariates, curves)
+    _check_columns(covariates, nonlinear)
     start = _Start(float(origin), float(min(seasons, default=1.0)), 1.0, priors)
     for column in covariates:
         seasonal = [_SEASONAL_LINE] if seasons else []
-        smooth = [_CURVE] if column in curves else []
+        smooth = [_CURVE] if column in nonlinear else []
         for term in (_LINE, _DRIFTING_LINE, *seasonal, *smooth):
             effect, *over_time = term.make(start)
             effect.active_dims = torch.tensor([column])
@@ -201,14 +202,14 @@ def forecast(
     return primitives, [Product(len(primitives), len(groups), groups=sizes), total]
 
 
-def _check_columns(covariates: Sequence[int], curves: Sequence[int]) -> None:
-    """Raise a ValueError unless covariates are distinct columns after time and include curves."""
+def _check_columns(covariates: Sequence[int], nonlinear: Sequence[int]) -> None:
+    """Check that covariates are distinct columns after time and include the nonlinear ones."""
     if any(not isinstance(column, int) or column < 1 for column in covariates):
         raise ValueError(
             f"covariates must be indices of input columns from 1 on (0 is time), got {covariates}."
         )
-    if len(set(covariates)) < len(covariates) or not set(curves) <= set(covariates):
+    if len(set(covariates)) < len(covariates) or not set(nonlinear) <= set(covariates):
         raise ValueError(
-            "covariates must be distinct and include curves, got covariates="
-            f"{tuple(covariates)} and curves={tuple(curves)}."
+            "covariates must be distinct and include nonlinear, got covariates="
+            f"{tuple(covariates)} and nonlinear={tuple(nonlinear)}."
         )

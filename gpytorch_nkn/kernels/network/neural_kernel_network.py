@@ -41,8 +41,9 @@ class NeuralKernelNetwork(BatchKernel):
     :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5`` and
     :class:`gpytorch_nkn.kernels.WienerKernel`.
 
-    Batch shapes of primitives and layers broadcast. Values are ``... x N x M`` for inputs
-    ``... x N x D`` and ``... x M x D``, or ``... x (N O) x (M O)`` with ``O`` outputs per input.
+    Batch shapes of primitives and layers broadcast. Inputs ``... x N x D`` and
+    ``... x M x D`` give values ``... x N x M``, or ``... x (N O) x (M O)`` with ``O`` outputs per
+    input.
 
     Args:
         primitives: One or more kernels of any kind, including networks; each may have
@@ -144,8 +145,8 @@ class NeuralKernelNetwork(BatchKernel):
             "shifting_season",
         ),
         covariates: Sequence[int] = (),
-        curves: Sequence[int] = (),
-        far: float = 1.0,
+        nonlinear: Sequence[int] = (),
+        time_scale: float = 1.0,
         shifts: Sequence[float] = (),
         priors: bool = True,
         active_dims: tuple[int, ...] | None = None,
@@ -162,12 +163,12 @@ class NeuralKernelNetwork(BatchKernel):
         - ``"fixed_season"``: periodic, and for the shortest season also periodic times the
           longest season.
 
-        Each of the ``cycles`` adds ``"cycle"``, a quasi-periodic wave, and each of the ``shifts`` a
-        level shift.
+        Each of the ``cycles`` adds ``"cycle"``, a quasi-periodic component, and each of the
+        ``shifts`` a level shift.
 
         These terms depend on time, the first column. Each covariate adds a linear effect, and this
-        effect times a random walk and times the shortest season. Covariates in ``curves`` add a
-        smooth effect (RBF). The priors shrink effects without evidence.
+        effect times a random walk and times the shortest season. Columns in
+        ``nonlinear`` add a smooth effect (RBF). The priors shrink effects without evidence.
 
         The priors assume standardised targets and covariates, and time in units of the shortest
         season (or of four steps without a season). They were chosen by forecast errors on other
@@ -179,8 +180,8 @@ class NeuralKernelNetwork(BatchKernel):
             cycles: Start values of trained periods.
             terms: Names of the terms; terms of seasons or cycles need periods.
             covariates: Input columns of covariates, at least 1 (counted within ``active_dims``).
-            curves: Covariates with smooth effects.
-            far: Time scale of the priors on walks, trends, lines and levels, in units of the
+            nonlinear: Covariates with an additional smooth effect.
+            time_scale: Time scale of the priors on walks, trends, lines and levels, in units of the
                 inputs.
             shifts: Times of level shifts, which are not trained.
             priors: Use log-normal priors.
@@ -194,7 +195,7 @@ class NeuralKernelNetwork(BatchKernel):
         Processes Needs Priors, for a sum with priors, without random walks and shifting seasons.
         """
         parts = forecast.forecast(
-            origin, seasons, cycles, terms, covariates, curves, priors, far, shifts
+            origin, seasons, cycles, terms, covariates, nonlinear, priors, time_scale, shifts
         )
         # the input may have columns besides the covariates
         return cls._preset(parts, None if covariates else 1, active_dims)

@@ -16,8 +16,8 @@ __all__ = ["factor_diagonal", "factor_matrix"]
 def factor_matrix(kernel: Kernel, x: Tensor) -> Tensor:
     """Compute the covariance ``... x n x n`` of coordinates ``n x c``, differentiable.
 
-    For a stationary kernel and one column of equal steps the matrix is built from its first row.
-    The middle row checks this, because GPyTorch calls every kernel with a lengthscale stationary.
+    For a stationary kernel and one column of equal steps, the first row determines the matrix. The
+    middle row is compared, because GPyTorch treats every kernel with a lengthscale as stationary.
     """
     n, eps, steps = x.size(0), torch.finfo(x.dtype).eps, x.diff(dim=0)
     regular = x.size(-1) == 1 and n > 2
@@ -38,13 +38,13 @@ def _is_small(difference: Tensor, scale: Tensor) -> bool:
 
 def factor_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     """Compute the variances ``... x n`` of coordinates ``n x c``."""
-    # GPyTorch mistakes B x n variances for a matrix where B is n, unless x has the batch, too.
+    # GPyTorch takes B x n variances for a matrix if B = n, unless x has the batch dimension
     shape: torch.Size = kernel.batch_shape
     return kernel(x[(None,) * len(shape)], diag=True)
 
 
 def _compiled_matrix(kernel: Kernel, x: Tensor) -> Tensor | None:
-    """Compute a network's float32 matrix in float64 by compiled code; None if that cannot."""
+    """Compute a network's float32 matrix in float64 by compiled code; None if unsupported."""
     network, scales = unwrap_scales(kernel)
     ordinary = type(network) is NeuralKernelNetwork and x.device.type == "cpu" and is_compiled()
     if not ordinary or x.dtype != torch.float32:

@@ -1,4 +1,4 @@
-"""Training of a Gaussian process on a grid: marginal likelihood, then held-out blocks."""
+"""Training of a GP on a grid by marginal likelihood and held-out blocks."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ __all__ = ["GridFit", "GridRestart", "fit_grid_gp"]
 _BLOCK_STEPS = 40  # default number of steps on held-out blocks
 _USUAL_CELLS = 300_000  # largest grid without a warning
 _FEW = 8  # number of blocks below which training and calibration use the same blocks
-_NOISE = 0.1  # variance of the noise at the start, of standardised targets
-_RATE = 0.05  # learning rate of Adam, in the logarithms of positive parameters
-_TOLERANCE = 1e-2  # relative residual of solves; smaller ones change the third digit of results
+_NOISE = 0.1  # start value of the noise variance of standardised targets
+_RATE = 0.05  # learning rate of Adam, for logarithms of positive parameters
+_TOLERANCE = 1e-2  # relative residual of solves; smaller residuals change the third digit
 _TOLERATED = 10.0  # largest residual without a warning, in tolerances
-_MAX_ITERATIONS = 200  # conjugate gradients; the next step continues from their solution
+_MAX_ITERATIONS = 200  # conjugate gradient iterations; the next step starts from the solution
 _BLOCKS_PER_STEP = 2
 _LATE_BLOCKS = 2  # number of blocks for calibration after the end of the budget
-_WARM_UP = 5  # steps over which the learning rate on held-out blocks rises
+_WARM_UP = 5  # steps of increasing learning rate on held-out blocks
 _LAST_RATE = 0.1  # fraction of the learning rate in the last step
 _CHECK_EVERY = 10  # steps between evaluations of all blocks
-_LEAST_GAIN = 0.01  # smallest relative decrease of the block error between evaluations
+_LEAST_GAIN = 0.01  # least relative decrease of the block error between evaluations
 
 
 @dataclass
@@ -59,10 +59,10 @@ class GridRestart(Start):
 
     Attributes:
         number: Number of the restart.
-        likelihood: Log marginal likelihood per observed cell in the last step that maximised it
-            (biased if cells are missing), NaN without such steps.
-        block_error: Smallest mean squared error of held-out blocks of transformed targets, by
-            default in units of their variance; NaN without blocks.
+        likelihood: Last log marginal likelihood per observed cell (biased if cells are missing);
+            NaN without likelihood steps.
+        block_error: Smallest mean squared error of held-out blocks, of transformed targets; NaN
+            without blocks.
         seconds: Wall time.
         status: ``"ok"``, ``"budget"``, ``"interrupted"``, ``"failed: ..."``, or ``"stopped: ..."``
             after an error in the steps on blocks.
@@ -77,12 +77,12 @@ class GridRestart(Start):
 
 @dataclass
 class GridFit(Fit[GridRestart]):
-    """The record of :func:`fit_grid_gp`.
+    """Result of :func:`fit_grid_gp`.
 
     Attributes:
-        model: The trained model, in eval mode, with the best parameters.
+        model: Trained model in eval mode.
         restarts: One record per start.
-        best: Number of the best start: the smallest block error or, without blocks, the highest
+        best: Number of the start with the smallest block error or, without blocks, the highest
             likelihood.
         scale: Calibration factor of all variances.
     """
@@ -114,42 +114,41 @@ def fit_grid_gp(
 ) -> GridFit:
     """Train a Gaussian process on a grid in place.
 
-    From each start, steps of Adam maximise the marginal likelihood, which is a poor measure of how
-    a model predicts a hole. Blocks of observed cells with the shape of the holes are therefore held
-    out. From the start with the smallest errors in these blocks, further steps minimise the errors.
-    The parameters with the smallest errors are kept. Finally the variances are calibrated to the
-    errors of additional blocks, half as many. With fewer than 8 blocks, or given blocks, the same
-    blocks are used.
+    From each start, Adam maximises the marginal likelihood, which poorly predicts errors in a hole.
+    Blocks of observed cells with the shape of the holes are therefore held out. Adam then minimises
+    the errors in these blocks, from the start with the smallest errors, and keeps the best
+    parameters. Finally the variances are calibrated to the errors of half as many additional
+    blocks. With fewer than 8 blocks, or given blocks, the calibration uses the same blocks.
 
     Ctrl-C or the end of the budget stops the training with the best parameters so far.
 
     Args:
-        model: The model.
+        model: Model to train.
         start: ``"spectrum"`` for start values from the data (see
             :func:`gpytorch_nkn.initialization.initialize_grid_kernels`), ``None`` for the model's
             parameters.
         restarts: Number of starts.
         likelihood_steps: Largest number of steps on the marginal likelihood. The second half ends
-            early when the block error stops falling.
-        block_steps: Steps on held-out blocks; ``None`` for 40, or for 0 if the missing cells are
-            scattered, which the marginal likelihood suits.
+            early if the block error stops decreasing.
+        block_steps: Steps on held-out blocks; ``None`` for 40, or 0 if the missing cells are
+            scattered.
         blocks: Number of blocks, or the blocks ``B x n_1 x ... x n_P``. With 0, or if the holes
-            are too large, training uses the marginal likelihood alone.
+            are too large, training only uses the marginal likelihood.
         budget: Wall time of the steps in seconds, without the calibration.
-        seed: Determines every draw; the global random state does not change.
-        progress: Show a progress bar, if standard error is a terminal.
+        seed: Determines all random draws; the global random state does not change.
+        progress: Show a progress bar if standard error is a terminal.
 
     Returns:
-        The record, with the model in eval mode.
+        Result with the model in eval mode.
 
-    A :class:`NumericalWarning` says that conjugate gradients, of at most 200 iterations per solve
-    in training, were too inaccurate for the gradients.
+    A :class:`NumericalWarning` means that 200 iterations of conjugate gradients per solve were too
+    few for accurate gradients.
 
     Raises:
         TypeError: The model is not a KroneckerGridGP.
         ValueError: An option is invalid.
         RuntimeError: Every start failed.
-        KeyboardInterrupt: Ctrl-C came before the first step.
+        KeyboardInterrupt: Ctrl-C was pressed before the first step.
     """
     if start not in ("spectrum", None):
         raise ValueError(f"start must be 'spectrum' or None, got {start!r}.")
@@ -242,7 +241,7 @@ def _blocks(
 
 
 def _missing(model: KroneckerGridGP) -> np.ndarray:
-    """Return the cells that are missing in any grid of the batch."""
+    """Return the cells that are missing in a grid of the batch."""
     missing = model.missing
     return missing.reshape(-1, *missing.shape[-model.num_dims :]).any(0).cpu().numpy()
 
@@ -262,7 +261,7 @@ class _Training:
         self._best: Best[Tensor] = Best()
         self.best_number = 0  # number of the best restart
         self._current: tuple[GridRestart, LogParameters] | None = None
-        self._unsolved: list[float] = []  # residuals of solves that missed the tolerance by far
+        self._unsolved: list[float] = []  # residuals far above the tolerance
         options: dict[str, Any] = {
             "tolerance": _TOLERANCE,
             "max_iterations": min(model.max_iterations, _MAX_ITERATIONS),
@@ -314,7 +313,7 @@ class _Training:
     def _steps(
         self, record: GridRestart, loss: Callable[[], Tensor], word: str
     ) -> Iterator[LogParameters]:
-        """Give the parameters to optimise; record time and errors of the steps."""
+        """Yield the parameters to optimise, and record time and errors of the steps."""
         begin, model = time.monotonic(), self.model
         cycles = period_counts(model.kernels, model.train_coordinates)
         flat = LogParameters(model, loss, cycles, end=self.session.end)
@@ -339,11 +338,11 @@ class _Training:
             self._unsolved.append(solution.residual)
 
     def has_best(self) -> bool:
-        """Whether a step has kept parameters."""
+        """Whether there are best parameters."""
         return self._best.state is not None
 
     def reached(self) -> bool:
-        """Keep the parameters of an interrupted first start; whether there are any."""
+        """Keep the parameters of an interrupted first start, and return whether there are any."""
         if self._current is not None and not self.has_best():
             record, flat = self._current
             if not math.isnan(record.likelihood):
@@ -351,7 +350,7 @@ class _Training:
         return self.has_best()
 
     def warn_of_residuals(self) -> None:
-        """Warn once of all solves that missed the tolerance by far."""
+        """Warn once about all solves with residuals far above the tolerance."""
         if self._unsolved:
             warn_user(
                 f"{len(self._unsolved)} solves in training ended with relative residuals of up to "
@@ -369,7 +368,7 @@ class _Training:
             parameter.data.copy_(part.view(parameter.shape))
 
     def calibrate(self) -> float:
-        """Calibrate all variances to the errors of blocks; returns the factor."""
+        """Calibrate all variances to the errors of blocks, and return the factor."""
         model, noise_covar = self.model, self.model.likelihood.noise_covar
         if self.further is None or not noise_covar.raw_noise.requires_grad:
             return 1.0
@@ -411,7 +410,7 @@ class _Training:
         return error if math.isfinite(error) else math.inf
 
     def _order(self, steps: int) -> list[list[int]]:
-        """Blocks of each step, from random permutations of all blocks."""
+        """Return the blocks of each step, from random permutations of all blocks."""
         if self.blocks is None or not steps:
             return []
         generator, count = self.session.generator(), len(self.blocks.parts)
@@ -422,5 +421,5 @@ class _Training:
 
 
 def _rate(steps: int, step: int) -> float:
-    """Learning rate of a step on blocks: a short warm-up, then a linear decay to a tenth."""
+    """Return the learning rate of a step: a short warm-up, then a linear decay to a tenth."""
     return _RATE * min(1.0, (step + 1) / _WARM_UP) * (1 - (1 - _LAST_RATE) * step / steps)

@@ -1,4 +1,4 @@
-"""Blocks of observed cells that have the shape of the missing ones."""
+"""Held-out blocks of observed cells with the shape of the holes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FEW = 3  # sufficient number of blocks
 
 
 class _Moved(NamedTuple):
-    """Cells to hold out, the part in the moved pattern, and the pattern's position."""
+    """Held-out cells, those in the moved pattern, and the pattern's position."""
 
     block: np.ndarray
     own: np.ndarray
@@ -38,27 +38,25 @@ def hole_blocks(
     near: bool = False,
     seed: int = 0,
 ) -> np.ndarray:
-    """Return blocks of observed cells to hold out, of the shape of the holes.
+    """Return held-out blocks of observed cells with the shape of the holes.
 
     Each block is the pattern of missing cells at another position, with at most 30 % of the pattern
-    on missing cells. A pattern at an edge of the grid is also mirrored to the opposite edge. The
-    cells between the edge and the moved pattern are held out too, because a model extrapolates to a
-    missing side. A large pattern is moved only as far as half of the observed cells remain. For
-    scattered missing cells, blocks are balls around observed cells; their radii are distances of
-    missing cells to the nearest observed cell. The blocks of a complete grid are boxes with a
-    quarter of its sides.
+    on missing cells. A pattern at an edge of the grid is also mirrored to the opposite edge. Cells
+    between the edge and the moved pattern are held out too, because a missing side requires
+    extrapolation. At least half of the observed cells remain. For scattered missing cells, blocks
+    are balls around observed cells, with the missing cells' distances to the nearest observed cell
+    as radii. The blocks of a complete grid are boxes with a quarter of its sides.
 
     Args:
-        missing: Which cells are missing, ``n_1 x ... x n_P``.
+        missing: Mask of missing cells, ``n_1 x ... x n_P``.
         num_blocks: Largest number B of blocks.
-        pattern: The missing cells to move; ``None`` for all of them.
-        near: Take the positions nearest to the hole, at least half its sides from each other,
-            instead of positions across the grid.
+        pattern: Missing cells to move; ``None`` for all.
+        near: Use positions near the hole, at least half of its sides apart, instead of positions
+            across the grid.
         seed: Determines the positions.
 
     Returns:
-        Blocks ``B x n_1 x ... x n_P`` of observed cells; B is 0 if every block would hold out too
-        many cells.
+        Blocks ``B x n_1 x ... x n_P`` of observed cells; B is 0 if all blocks are too large.
     """
     generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
     pattern = missing if pattern is None else pattern
@@ -94,18 +92,17 @@ def is_scattered(missing: np.ndarray) -> bool:
         first, second = np.moveaxis(missing, dim, 0)[:-1], np.moveaxis(missing, dim, 0)[1:]
         alike += 2 * (first & second).sum()
         seen += first.sum() + second.sum()
-    # The fraction of missing neighbours is that of the grid for random cells, and near 1 in holes.
+    # missing neighbours: the grid's fraction for random cells, near 1 in holes
     return bool(alike < 0.5 * (1 + missing.mean()) * seen)
 
 
 def _moved(
     pattern: np.ndarray, missing: np.ndarray, sizes: tuple[float, float], inside: bool, steps: int
 ) -> list[_Moved]:
-    """Return distinct blocks with at least and at most so many cells.
+    """Return distinct blocks with a number of cells in the range ``sizes``.
 
-    The pattern stays ``inside`` the grid, or is moved by up to half of the grid's sides. It has at
-    most ``steps`` positions in each dimension. In dimensions where it touches one edge, its
-    reflection is moved too.
+    The pattern stays ``inside`` the grid, or moves by up to half of the grid's sides, to at most
+    ``steps`` positions in each dimension. Where it touches one edge, its reflection moves too.
     """
     shape = np.array(pattern.shape)
     first, last = _corners(pattern)
@@ -155,7 +152,7 @@ def _nearest(blocks: list[_Moved], count: int) -> list[np.ndarray]:
 
 
 def _farthest(blocks: list[_Moved], count: int) -> list[np.ndarray]:
-    """Return blocks by farthest-point sampling of their positions, from the first one on."""
+    """Return blocks by farthest-point sampling of their positions, starting at the first."""
     chosen, distances = blocks[:1], np.full(len(blocks), np.inf)
     while len(chosen) < min(count, len(blocks)):
         away = [np.linalg.norm(block.position - chosen[-1].position) for block in blocks]

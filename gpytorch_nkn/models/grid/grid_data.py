@@ -1,4 +1,4 @@
-"""Coordinates and values of a grid with missing cells, checked."""
+"""Checks of the data of a grid with missing cells."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["GridData", "check_coordinates", "check_grid", "check_kernels", "tran
 
 
 class GridData(NamedTuple):
-    """A checked grid without slices that have no observed cell."""
+    """Checked data of the slices with an observed cell."""
 
     coordinates: list[Tensor]  # of all slices, n_p x c_p for each dimension
     kept: list[Tensor]  # indices of the slices with an observed cell
@@ -27,7 +27,7 @@ class GridData(NamedTuple):
 
 
 def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor | None) -> GridData:
-    """Check coordinates, values and mask of a grid; see :class:`KroneckerGridGP`."""
+    """Check coordinates, values and mask of a :class:`KroneckerGridGP`."""
     check_tensors(targets=targets)
     coordinates = check_coordinates(coordinates, targets)
     sizes = tuple(part.size(0) for part in coordinates)
@@ -63,7 +63,7 @@ def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor |
 
 
 def check_coordinates(coordinates: Sequence[Tensor], like: Tensor) -> list[Tensor]:
-    """Return ``n_p x c_p`` of each dimension, copies with the dtype and device of the targets."""
+    """Return copies ``n_p x c_p`` with the dtype and device of the targets."""
     if isinstance(coordinates, Tensor) or len(coordinates) == 0:
         got = tuple(coordinates.shape) if isinstance(coordinates, Tensor) else coordinates
         raise ValueError(f"coordinates must be one tensor per dimension of the grid, got {got}.")

@@ -1,4 +1,4 @@
-"""Predictions of a Gaussian process on a grid with missing cells, at fixed hyperparameters."""
+"""Predictions of a GP on a grid with missing cells, for fixed hyperparameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK_ELEMENTS = 2**23  # elements of a temporary array
 
 
 class GridPosterior:
-    r"""Mean, covariance and samples of the function, given the observed cells of a grid.
+    r"""Mean, covariance and samples of the function given the observed cells of a grid.
 
     Cross-covariances are products over the dimensions. With the coefficients c of a point's
     cross-covariance in the eigenbasis, :math:`k_*^\top A_{oo}^{-1} k_*` is
@@ -28,7 +28,7 @@ class GridPosterior:
 
     Args:
         system: Covariance and observed cells.
-        residual: Targets minus their mean ``... x n_1 x ... x n_P``, zero at missing cells.
+        residual: Targets minus prior mean ``... x n_1 x ... x n_P``, zero at missing cells.
     """
 
     def __init__(self, system: PartialKronecker, residual: Tensor):
@@ -36,12 +36,12 @@ class GridPosterior:
         self.residual = residual
         self.num_dims = system.num_dims
         self.coefficients = system.weights(residual).coefficients
-        # Variances need a matrix of the missing or of the observed cells.
+        # variances need a matrix of the missing or of the observed cells
         self._of_holes = bool(2 * system.grid.observed.sum() >= system.grid.observed.numel())
         self._factors: list[Tensor] | None = None
 
     def mean(self, crosses: Sequence[Tensor]) -> Tensor:
-        """Posterior minus prior mean ``... x m_1 x ... x m_P`` on another grid.
+        """Return posterior minus prior mean ``... x m_1 x ... x m_P`` on another grid.
 
         ``crosses`` are its covariances with the training grid, ``... x m_p x n_p``.
         """
@@ -49,7 +49,7 @@ class GridPosterior:
         return kronecker_multiply([cross @ q for cross, q in pairs], self.coefficients)
 
     def point_means(self, rows: Sequence[Tensor]) -> Tensor:
-        """Posterior minus prior mean ``... x q`` at points.
+        """Return posterior minus prior mean ``... x q`` at points.
 
         ``rows`` are the points' cross-covariances ``... x q x n_p``, one per dimension.
         """
@@ -60,7 +60,7 @@ class GridPosterior:
         return (cells * self.coefficients).sum(axes).movedim(0, -1)
 
     def explained(self, rows: Sequence[Tensor], *, diag: bool = False) -> Tensor:
-        """Prior minus posterior covariance of points, ``... x q x q``, or its diagonal."""
+        """Return prior minus posterior covariance of points, ``... x q x q``, or its diagonal."""
         if not diag:
             return self._explained(rows, diag)
         size = max(1, _CHUNK_ELEMENTS // self.system.inverse.numel())
@@ -70,7 +70,7 @@ class GridPosterior:
     def missing_variance(self) -> Tensor | None:
         """Variances ``... x T`` of the missing cells, from one inverse.
 
-        None if the grid is complete, too many cells are missing, or grids of a batch miss others.
+        None for a complete grid, many missing cells, or different missing cells in a batch.
         """
         grid = self.system.grid
         if grid.is_complete or grid.batch_shape or not self._of_holes:
@@ -92,14 +92,14 @@ class GridPosterior:
     ) -> Tensor:
         """Draw joint samples ``S x ... x m_1 x ... x m_P`` of the function, minus its mean.
 
-        A prior sample is drawn on a grid that contains the training grid. Its difference to the
-        observations determines a correction, with one solve per sample.
+        A prior sample on a grid that contains the training grid is corrected by its difference to
+        the observations, with one solve per sample.
 
         Args:
             num_samples: Number S of samples.
             factors: Covariances ``... x m_p x m_p`` of the larger grid.
             kept: Indices of the training grid in the larger one.
-            generator: Source of the draws.
+            generator: Random number generator.
 
         Reference: Wilson et al. (2021), Pathwise Conditioning of Gaussian Processes.
         """
@@ -126,7 +126,7 @@ class GridPosterior:
         return torch.stack(samples)
 
     def _cells(self, rows: Sequence[Tensor]) -> Tensor:
-        """Coefficients ``q x ... x n_1 x ... x n_P`` of cross-covariances ``... x q x n_p``."""
+        """Return coefficients ``q x ... x n_P`` of cross-covariances ``... x q x n_p``."""
         product = rows[0] @ self.system.eigen.vectors[0]  # ... x q x n_1
         for dim in range(1, self.num_dims):
             part = rows[dim] @ self.system.eigen.vectors[dim]
@@ -149,7 +149,7 @@ class GridPosterior:
         return first - self._inverse_form(space, diag)
 
     def _inverse_form(self, space: Tensor, diag: bool) -> Tensor:
-        """Bilinear forms of vectors ``q x ...`` with the inverse of the system; see _products."""
+        """Return bilinear forms of vectors ``q x ...`` with the inverse; see :func:`_products`."""
         half = self._whitened(space)
         if half is not None:
             half = half.movedim(0, -2)
@@ -157,13 +157,13 @@ class GridPosterior:
         with torch.no_grad():
             solved = self.system.solve(space.detach())
         if space.requires_grad:
-            # The error is of second order in the residual; differentiable in the points.
+            # differentiable in the points; the error is of second order in the residual
             space = 2 * space - self.system.multiply(solved)
         part = _products(space, solved, self.num_dims, diag)
         return part if diag else 0.5 * (part + part.mT)
 
     def _whitened(self, space: Tensor) -> Tensor | None:
-        """Solve with a Cholesky factor for vectors ``q x ... x u``; None if there is no factor."""
+        """Solve with a Cholesky factor for vectors ``q x ... x u``; None without a factor."""
         factors = self._dense_factors()
         if factors is None:
             return None
@@ -180,7 +180,7 @@ class GridPosterior:
         return torch.stack(parts, 1).reshape(*lead, largest)
 
     def _dense_factors(self) -> list[Tensor] | None:
-        """Lower Cholesky factors ``u x u`` for each entry of the batch; None if too large."""
+        """Lower Cholesky factors ``u x u`` of the batch elements; None if too large."""
         if self._factors is None:
             sizes = self.system.cells(self._of_holes).sum(-1).tolist()
             total = sum(size**2 for size in sizes)
@@ -197,7 +197,7 @@ class GridPosterior:
 
 
 def _products(left: Tensor, right: Tensor, num_dims: int, diag: bool) -> Tensor:
-    """Inner products ``... x q x q`` (``... x q`` with ``diag``) of arrays ``q x ... x n_P``."""
+    """Return inner products ``... x q x q`` (``diag``: ``... x q``) of ``q x ... x n_P``."""
     if diag:
         return (left * right).sum(tuple(range(-num_dims, 0))).movedim(0, -1)
     left, right = torch.broadcast_tensors(left, right)

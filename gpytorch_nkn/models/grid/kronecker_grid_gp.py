@@ -47,14 +47,14 @@ from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
 __all__ = ["KroneckerGridGP"]
 
 _CACHES = ("_grid", "_state", "_posterior", "_double")
-_LEAST = 1e-9  # smallest variance that GPyTorch does not warn of
+_LEAST = 1e-9  # smallest variance without a warning of GPyTorch
 _MAX_ELEMENTS = 2**27  # largest number of tensor elements of a joint posterior
 
 
 def _in_double(method: Callable) -> Callable:
-    """Run a method of a float32 model on a float64 copy, which is cached until parameters change.
+    """Run a method of a float32 model on a cached float64 copy.
 
-    Variances are small differences of large numbers, which float32 rounds away.
+    Variances are small differences of large numbers, which float32 cannot represent.
     """
 
     @wraps(method)
@@ -75,7 +75,7 @@ def _in_double(method: Callable) -> Callable:
 
 
 class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
-    r"""Exact Gaussian process on a grid with any cells missing.
+    r"""Exact Gaussian process on a grid with missing cells.
 
     .. math::
         y(x_1, \dots, x_P) = m + f(x_1, \dots, x_P) + \varepsilon, \qquad
@@ -83,29 +83,29 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     Use it for images, videos and sensor arrays of ten thousand to millions of cells. The Kronecker
     product is never formed; one evaluation takes :math:`O(\sum_p n_p^3 + i N \sum_p n_p)` time for
-    N cells and a few iterations i. The model conditions on the observed cells alone, without the
-    paper's imaginary observations at missing cells. It drops slices without an observed cell.
+    N cells and i iterations. The model conditions on the observed cells only, without the paper's
+    imaginary observations. It drops slices without an observed cell.
 
     Args:
         coordinates: One tensor ``n_p`` or ``n_p x c_p`` per dimension, in any order and spacing.
-        targets: Values ``... x n_1 x ... x n_P``, NaN where missing. The batch dimensions are
-            several grids, such as the channels of an image.
-        kernels: One kernel per dimension, on the columns of its coordinates. Their batch shapes
-            must broadcast to that of the targets.
-        missing: Further missing cells, True where missing; must broadcast to the targets' shape.
-        likelihood: Default: Gaussian, with a weak log-normal prior on the noise.
-        mean_module: Default: a constant.
-        outcome_transform: Default: standardise; ``None`` for none.
-        tolerance: Relative residual of the solves of predictions; default: 1e-6, in float32 1e-4.
-        max_iterations: Largest number of conjugate gradient iterations. A
-            :class:`NumericalWarning` says if they do not reach the tolerance.
+        targets: Values ``... x n_1 x ... x n_P``, NaN where missing. Batch elements are grids, such
+            as the channels of an image.
+        kernels: One kernel per dimension, on its columns. Their batch shapes must broadcast to the
+            batch shape of the targets.
+        missing: Mask of further missing cells, which must broadcast to the targets' shape.
+        likelihood: ``None`` for a Gaussian likelihood with a weak log-normal prior on the noise.
+        mean_module: ``None`` for a constant.
+        outcome_transform: By default, standardise; ``None`` for no transform.
+        tolerance: Relative residual of solves in predictions; ``None`` for 1e-6 (float32: 1e-4).
+        max_iterations: Largest number of conjugate gradient iterations. If they do not reach the
+            tolerance, a :class:`NumericalWarning` is issued.
 
-    ``fit_gpytorch_mll`` trains it by :func:`fit_grid_gp` and takes that function's options. A
-    custom loop minimises ``-model.log_marginal_likelihood()``. The model has no ``train_inputs``.
+    ``fit_gpytorch_mll`` trains the model by :func:`fit_grid_gp` and accepts its options. A custom
+    loop minimises ``-model.log_marginal_likelihood()``. The model has no ``train_inputs``.
 
     Raises:
-        TypeError: Targets are not floating-point numbers, or the class of a kernel or of the
-            likelihood is wrong.
+        TypeError: Targets are not floating-point numbers, or a kernel or the likelihood has a wrong
+            type.
         ValueError: Shapes do not fit, coordinates are not finite, or a grid has fewer than two
             observed cells.
 
@@ -187,17 +187,17 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     @property
     def kept(self) -> list[Tensor]:
-        """Indices of the slices in which a cell is observed."""
+        """Indices of the slices with an observed cell."""
         return [self.get_buffer(f"_kept_{dim}") for dim in range(self.num_dims)]
 
     @property
     def train_coordinates(self) -> list[Tensor]:
-        """Coordinates of the slices in which a cell is observed."""
+        """Coordinates of the slices with an observed cell."""
         return [x[rows] for x, rows in zip(self.coordinates, self.kept, strict=True)]
 
     @property
     def grid(self) -> PartialGrid:
-        """The observed cells of these slices, without a batch if all grids have the same ones."""
+        """Observed cells of these slices, without a batch if they are equal in all grids."""
         if self._grid is None:
             observed = self.get_buffer("_observed")
             first = observed.reshape(-1, *observed.shape[-self.num_dims :])[0]
@@ -207,26 +207,26 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     @property
     def missing(self) -> Tensor:
-        """Which cells of the grid are missing, ``... x n_1 x ... x n_P``."""
+        """Mask of the missing cells, ``... x n_1 x ... x n_P``."""
         return ~put_slices(self.get_buffer("_observed"), self.kept, self._sizes)
 
     def factor_matrices(self) -> list[Tensor]:
-        """Covariances ``... x k_p x k_p`` of the slices in which a cell is observed."""
+        """Return covariances ``... x k_p x k_p`` of the slices with an observed cell."""
         return self._matrices(self.train_coordinates)
 
     def _matrices(self, coordinates: Sequence[Tensor]) -> list[Tensor]:
         return [factor_matrix(k, x) for k, x in zip(self.kernels, coordinates, strict=True)]
 
     def residual(self) -> Tensor:
-        """Targets minus their prior mean on the slices in which a cell is observed."""
+        """Return targets minus prior mean on the slices with an observed cell."""
         return self.get_buffer("_targets") - self._mean_on(self.train_coordinates)
 
     def noise_variance(self) -> Tensor:
-        """Variance of the noise, of the batch shape of the likelihood."""
+        """Return the noise variance, with the batch shape of the likelihood."""
         return self.likelihood.noise.squeeze(-1)
 
     def trimmed(self, array: Tensor) -> Tensor:
-        """Select the slices with an observed cell of a tensor ``... x n_1 x ... x n_P``."""
+        """Select the slices with an observed cell from a tensor ``... x n_1 x ... x n_P``."""
         shape = tuple(getattr(array, "shape", ()))
         if shape[-self.num_dims :] != self._sizes:
             raise ValueError(
@@ -241,14 +241,14 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return {"tolerance": tolerance, "max_iterations": self.max_iterations}
 
     def loss_inputs(self) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Residual, noise variance and factor matrices, as for :class:`.GridLikelihood`."""
+        """Return residual, noise variance and factor matrices for :class:`.GridLikelihood`."""
         return self.residual(), self.noise_variance(), self.factor_matrices()
 
     def log_marginal_likelihood(self) -> Tensor:
-        """Log marginal likelihood ``...`` of the transformed targets, differentiable.
+        """Return the log marginal likelihood ``...`` of the transformed targets, differentiable.
 
-        Each call starts its solve from the solution of the last call. If cells are missing, the
-        log-determinant is the paper's approximation, see :class:`.GridLikelihood`.
+        Each solve starts from the last solution. If cells are missing, the log-determinant is the
+        paper's approximation, see :class:`.GridLikelihood`.
         """
         loss = GridLikelihood(self.grid, **self._options())
         loss.state = self._state
@@ -257,12 +257,12 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return -value
 
     def block_means(self, blocks: Tensor) -> Iterator[Tensor]:
-        """Predict all cells ``... x n_1 x ... x n_P`` with each block held out in turn.
+        """Yield predictions of all cells ``... x n_1 x ... x n_P`` without each block.
 
         Predictions are transformed targets, and 0 in slices without an observed cell.
 
         Args:
-            blocks: Cells to hold out together, ``B x n_1 x ... x n_P``. Missing ones are ignored.
+            blocks: Masks of blocks ``B x n_1 x ... x n_P``; missing cells are ignored.
         """
         loss = HeldOutBlocks(self.grid, self.trimmed(blocks), **self._options())
         with torch.no_grad():
@@ -281,11 +281,11 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
 
     @_in_double
     def grid_mean(self, coordinates: Sequence[Tensor] | None = None) -> Tensor:
-        """Posterior mean at all cells, in the units of the targets, without gradients.
+        """Return the posterior mean at all cells, in units of the targets, without gradients.
 
         Args:
             coordinates: Coordinates of another grid, one tensor ``m_p`` or ``m_p x c_p`` per
-                dimension; ``None`` for the model's own grid.
+                dimension; ``None`` for the model's grid.
 
         Returns:
             Means ``... x m_1 x ... x m_P``, or medians if the outcome transform is not affine.
@@ -300,19 +300,18 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
     def predict(
         self, cells: Tensor | None = None, *, observation_noise: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Predict means and variances at chosen cells of the grid, without gradients.
+        """Predict means and variances at selected cells, without gradients.
 
-        Each variance takes a solve if too many cells are missing for a dense matrix (6,000).
-        :meth:`sample` then estimates many variances. The relative standard error of S samples is
-        ``sqrt(2 / S)``.
+        If more than 6,000 cells are missing, each variance takes a solve. Many variances can then
+        be estimated from S draws of :meth:`sample`, with relative standard error ``sqrt(2 / S)``.
 
         Args:
-            cells: Mask ``n_1 x ... x n_P`` of T cells; ``None`` for the cells that are missing in
-                any grid of the batch.
-            observation_noise: Add the variance of the noise.
+            cells: Mask ``n_1 x ... x n_P`` of T cells; ``None`` for the cells that are missing in a
+                grid of the batch.
+            observation_noise: Include the noise in the variances.
 
         Returns:
-            Mean and variance ``... x T`` in the units of the targets, in the order of the mask.
+            Mean and variance ``... x T`` in units of the targets, in the order of the mask.
 
         Raises:
             ValueError: ``cells`` is not a mask of the grid.
@@ -356,11 +355,11 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         observation_noise: bool = False,
         seed: int = 0,
     ) -> Tensor:
-        """Draw joint samples of the posterior at all cells, in the units of the targets.
+        """Draw joint samples of the posterior at all cells, in units of the targets.
 
         Args:
             num_samples: Number S of samples.
-            coordinates: Coordinates of another grid, as of :meth:`grid_mean`.
+            coordinates: As in :meth:`grid_mean`.
             observation_noise: Add noise.
             seed: Determines the samples; the global random state does not change.
 
@@ -373,7 +372,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             kept = self.kept
             if coordinates is None:
                 whole = self.coordinates
-            else:  # a grid of the observed slices, then the new ones
+            else:  # a grid of the observed slices, then the new slices
                 own = self.train_coordinates
                 whole = [torch.cat(pair) for pair in zip(own, points, strict=True)]
                 kept = [torch.arange(x.size(0), device=x.device) for x in own]
@@ -395,7 +394,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             return samples
 
     def _untransformed(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and variances ``... x T`` in the units of the targets."""
+        """Return means and variances ``... x T`` in units of the targets."""
         if not hasattr(self, "outcome_transform"):
             return mean, variance
         normal = GPyTorchPosterior(
@@ -405,7 +404,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
 
     def __call__(self, X: Tensor, **kwargs: Any) -> MultivariateNormal:
-        """Joint prior, in training mode, or posterior of the function at points.
+        """Return the joint prior (training mode) or posterior of the function at points.
 
         Args:
             X: Points ``... x q x D``, the coordinates of all dimensions concatenated.
@@ -429,7 +428,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
             size = X.shape[:-1].numel() * max(known.system.inverse.numel(), X.size(-2))
             if size > _MAX_ELEMENTS:
                 raise ValueError(
-                    f"X must hold few enough points for {_MAX_ELEMENTS} tensor elements, got "
+                    f"X must have few enough points for {_MAX_ELEMENTS} tensor elements, got "
                     f"{X.size(-2)} points that need {size}; pass fewer at a time, or use predict "
                     "or sample for cells of the grid."
                 )
@@ -459,10 +458,10 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         """Load the parameters and transforms of another model.
 
         Args:
-            state_dict, strict, assign: As in torch.
+            state_dict, strict, assign: As in PyTorch.
             keep_transforms: Transform this model's targets by the loaded transform.
         """
-        # BoTorch's method needs training inputs of N rows.
+        # BoTorch's method needs training inputs with N rows
         values = self.get_buffer("_targets")
         flat = values.flatten(-self.num_dims).unsqueeze(-1)
         transform = getattr(self, "outcome_transform", None) if keep_transforms else None
@@ -477,14 +476,14 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return keys
 
     def condition_on_observations(self, X: Tensor, Y: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Not available, because single points do not form a grid."""
+        """Raise an error, because single points do not form a grid."""
         raise NotImplementedError(
             "KroneckerGridGP cannot condition on points: make a model of the grid with the new "
             "cells and load this model's state_dict."
         )
 
     def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Not available, as :meth:`condition_on_observations`."""
+        """Raise an error, see :meth:`condition_on_observations`."""
         return self.condition_on_observations(X, X)
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Any:
@@ -495,12 +494,12 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return {**self.__dict__, **dict.fromkeys(_CACHES)}
 
     def _clear_cache(self) -> None:
-        """Drop cached results; GPyTorch calls this when parameters change."""
+        """Clear cached results; GPyTorch calls this if parameters change."""
         for name in _CACHES:
             setattr(self, name, None)
 
     def _grid_posterior(self) -> GridPosterior:
-        # Compare values: GPyTorch's setters write to .data, which does not change versions.
+        # compare values, because GPyTorch's setters write to .data without a new version
         options = self._options()
         numbers = [torch.tensor(list(options.values())), *self.parameters()]
         key = torch.cat([number.detach().reshape(-1).double().cpu() for number in numbers])
@@ -542,7 +541,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
         return points
 
     def _mean_on(self, coordinates: Sequence[Tensor]) -> Tensor:
-        """Prior mean on a grid, ``... x n_1 x ... x n_P``; a constant has sizes of 1."""
+        """Return the prior mean ``... x n_1 x ... x n_P``; a constant has sizes of 1."""
         sizes = [x.size(0) for x in coordinates]
         if isinstance(self.mean_module, ConstantMean | ZeroMean):
             coordinates, sizes = [x[:1] for x in coordinates], [1] * self.num_dims

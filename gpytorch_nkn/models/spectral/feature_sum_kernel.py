@@ -42,7 +42,7 @@ class FeatureSumKernel(FeatureKernel):
         return all(kernel.is_stationary for kernel in self.kernels)
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor:
-        """Return the sum of covariances outside the features; see :class:`FeatureKernel`."""
+        """Return the sum of residual covariances; see :class:`FeatureKernel`."""
         rests = [kernel.rest(x, diag=diag) for kernel in self.kernels if kernel.leaves_rest]
         return sum(rests[1:], rests[0])
 

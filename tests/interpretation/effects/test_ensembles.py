@@ -74,7 +74,7 @@ def test_effects_of_an_ensemble_follow_the_function_and_leave_it_alone():
 
 
 def test_components_and_reports_of_an_ensemble_say_what_to_take():
-    with pytest.raises(NotImplementedError, match=r"scales of their own.*effects\(model\)"):
+    with pytest.raises(NotImplementedError, match=r"different outcome scales.*effects\(model\)"):
         decompose(averaged())
     with pytest.raises(NotImplementedError, match="use report_search or effects"):
         report(MODELS["without warps"]())

@@ -129,7 +129,7 @@ def test_transforms_that_are_not_affine_give_no_locations_and_no_lengths(top):
     np.testing.assert_allclose(
         split.posterior(x).total_mean.numpy(), model.posterior(x).mean[:, 0].detach(), atol=1e-6
     )
-    with pytest.raises(ValueError, match="not affine"):
+    with pytest.raises(ValueError, match="must be affine"):
         split.curves()
     assert expand(model).terms[0].label == "RBF(0.300)"  # of the transformed input
 

@@ -167,7 +167,7 @@ class Plain(ExactGP):
         (lambda: SingleTaskGP(X[:2], Y[:2]), {}, ValueError, "at least 3"),
         (MODELS["single"], {"num_initial": 15}, ValueError, "num_initial must be from 0 to 14"),
         (MODELS["single"], {"candidates": X[0]}, ValueError, "candidates must be finite points"),
-        (MODELS["single"], {"bounds": torch.eye(2, 3) * -1}, ValueError, "lower and upper ends"),
+        (MODELS["single"], {"bounds": torch.eye(2, 3) * -1}, ValueError, "lower and upper bounds"),
         (MODELS["single"], {"acquisition": lambda x: x.sum()}, ValueError, "one value for each"),
         (MODELS["single"], {"acquisition": "ei"}, TypeError, "function of points A x 1 x D"),
         (MODELS["single"], {"optimum": float("nan")}, ValueError, "optimum must be finite"),
