@@ -280,10 +280,9 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             rest = (1 - power) * self._base
             table = self._weighted(softmax(power * _scores(mean, variance) + rest, axis=0))
             std = variance.clamp_min(0).sqrt().cpu().numpy()
-            # The power calibrates the means; it does not increase the deviations from them.
-            drawn = (power * mean.cpu().numpy() + rest)[:, None]
-            drawn = drawn + min(power, 1.0) * std[:, None] * normal  # K x S x M
-            drawn = self._weighted(softmax(drawn, axis=0))[code]
+            # The power calibrates the means; the deviations from them keep their size.
+            drawn = (power * mean.cpu().numpy() + rest)[:, None] + std[:, None] * normal
+            drawn = self._weighted(softmax(drawn, axis=0))[code]  # S x M
             slope = table[code] * (own - table)
             linear = np.sqrt(((slope * std) ** 2).sum(0))
             values.append(table[code])

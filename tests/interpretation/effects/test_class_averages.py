@@ -67,7 +67,7 @@ def test_standard_deviations_match_drawn_latent_values(model):
         with torch.no_grad():
             normal = process(x)
             root = torch.linalg.cholesky(normal.covariance_matrix + 1e-8 * torch.eye(len(x)))
-            drawn.append(power * normal.mean[:, None] + min(power, 1) * (root @ noise))
+            drawn.append(power * normal.mean[:, None] + root @ noise)
     base = ((1 - power) * model._base)[..., None]
     table = torch.softmax(torch.stack(drawn) + torch.as_tensor(base), 0).numpy()
     mixed = table * model._class_factors[:, None, None]
