@@ -73,7 +73,6 @@ autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_display_short_literal_types = True
 maximum_signature_line_length = 80
@@ -218,8 +217,15 @@ def describe_constants(app, what, name, obj, options, lines):
         lines[:] = [re.search(rf"\n#: (.+)\n{constant}\b", text)[1], ""]
 
 
+def name_default(app, what, name, value, options, signature, returned):
+    """Write BoTorch's class DEFAULT as a name, because Sphinx parses signatures as code."""
+    sentinel = "<class 'botorch.utils.types.DEFAULT'>"
+    return signature and signature.replace(sentinel, "DEFAULT"), returned
+
+
 def setup(app):
     app.add_lexer("floors", TextLexer)  # a block of ARCHITECTURE.md
     app.connect("source-read", plain_markdown)
     app.connect("autodoc-skip-member", skip_scikit_learn_requests)
     app.connect("autodoc-process-docstring", describe_constants)
+    app.connect("autodoc-process-signature", name_default)

@@ -6,7 +6,7 @@ Importing this module registers them with Ax. A generation strategy selects the 
 
 :func:`report_client` describes the search.
 
-A strategy of your own names the surrogate in a ``ModelConfig``. Input dimensions and batch shapes
+A custom strategy specifies the surrogate by a ``ModelConfig``. Input dimensions and batch shapes
 come from the data; options are plain values that Ax can store::
 
     ModelConfig(botorch_model_class=NKNSingleTaskGP, model_options={"structure": "regression"})
@@ -17,11 +17,11 @@ come from the data; options are plain values that Ax can store::
     )
 
 :func:`gpytorch_nkn.bo.fit_bo_model` trains the first, BoTorch the second. ``structure`` is a name
-as for :class:`.NKNSingleTaskGP` (default: ``"optimization"`` with a variance of one, as BoTorch's
-own default kernel), beside options of the preset. :class:`.StructureEnsembleGP`,
-:class:`.SparseNKNGP` and :class:`.SpectralGP` are registered, too.
+as in :class:`.NKNSingleTaskGP` (default: ``"optimization"`` with unit variance); other options are
+options of the preset. :class:`.StructureEnsembleGP`, :class:`.SparseNKNGP` and :class:`.SpectralGP`
+are also registered.
 
-Import this module also before a stored experiment is loaded: Ax finds classes by name.
+Import this module before you load a stored experiment, because Ax finds classes by name.
 """
 
 try:

@@ -46,20 +46,20 @@ def report_client(
     Args:
         client: A client with at least 3 evaluations and a strategy of
             :func:`make_generation_strategy`, or one of your own with a ``surrogate_spec``.
-        outcome: Name of the objective of the report, if there are several.
-        optimum: The best possible value of this objective, if it is known.
+        outcome: Name of one of several objectives.
+        optimum: Best possible value of the objective, if known.
         title: Title of the report.
         seed: Seed of all random draws; the global random state does not change.
 
     Returns:
-        The report, with winsorised values where Ax winsorises.
+        Report, with winsorised values if Ax winsorises the outcome.
 
     Raises:
         TypeError: ``client`` is not a client of Ax.
-        ValueError: ``outcome`` is not one of the objectives, or missing among several; the strategy
-            has no surrogate, or there are too few evaluations.
-        NotImplementedError: Ax applies other transforms than winsorising and standardising to the
-            outcome, for example because it is also bounded.
+        ValueError: ``outcome`` is not an objective or is missing, the strategy has no surrogate, or
+            there are too few evaluations.
+        NotImplementedError: Ax transforms the outcome by more than winsorising and standardising,
+            for example because of bounds.
     """
     if not isinstance(client, Client):
         raise TypeError(f"client must be an ax.api.client.Client, got {type(client).__name__}.")

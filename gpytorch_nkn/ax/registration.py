@@ -50,7 +50,7 @@ __all__ = ["register"]
 
 _WITH_CATEGORIES = (NKNSingleTaskGP, StructureEnsembleGP)
 _MODELS = (*_WITH_CATEGORIES, SparseNKNGP, SpectralGP)
-# Trained by another likelihood than Ax makes, or on other data.
+# Models with another likelihood or other data than Ax provides.
 _OTHERS = (KroneckerGridGP, LaplaceGP, VariationalNKNGP)
 
 
@@ -60,9 +60,9 @@ def _model_arguments(
     search_space_digest: SearchSpaceDigest,
     **context: Any,
 ) -> dict[str, Any]:
-    """Arguments of the constructor: a SingleTaskGP's and the model options.
+    """Return the constructor's arguments: SingleTaskGP's and the model options.
 
-    Ax finds transforms only among positional arguments, as a SingleTaskGP has them.
+    Ax finds transforms only among positional arguments, as in SingleTaskGP.
     """
     if model_config.covar_module_class is not None:
         raise UserInputError(
@@ -114,10 +114,10 @@ def _network_arguments(
     remove_task_features: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Arguments of the constructor, from the name and the options of a preset."""
+    """Return the constructor's arguments, given the name and the options of a preset."""
     if "primitives" in options:  # arguments of the constructor
         return {**options, "active_dims": active_dims}
-    # Ax's own defaults, as for a kernel with one lengthscale per column
+    # Ax's defaults, as for a kernel with one lengthscale per column
     found = covar_module_argparse(
         LinearKernel,
         botorch_model_class=botorch_model_class,

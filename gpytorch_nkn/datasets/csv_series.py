@@ -158,6 +158,12 @@ def read_time_series(
                 f"Line {empty.idxmax()}: the covariate {column!r} has no value; fill it in, or "
                 "leave the column out of covariates (--covariates)."
             )
+        words = frame[column][~frame[column].str.contains(r"\d")]
+        if len(words):
+            raise ValueError(
+                f"Line {words.index[0]}: the covariate {column!r} must hold numbers, such as 0 and "
+                f"1, got {quoted(words.unique())}."
+            )
         beside[column] = read_numbers(frame[column], [])
     order = np.argsort(x, kind="stable")
     now, ahead = order[known[order]], order[~known[order]]

@@ -140,8 +140,8 @@ def inpaint(
         Mean, standard deviation and filled image as float64 arrays of the image's shape, and the
         model. Constant channels are filled with their value and a standard deviation of zero.
 
-    A warning is issued if nothing is missing, if the budget is too short for a kernel, or if more
-    than 300,000 cells have no budget.
+    A warning is issued if nothing is missing, the budget is too short for a kernel, or more than
+    300,000 cells have no budget.
 
     Raises:
         TypeError: The image does not hold real numbers.

@@ -35,8 +35,8 @@ class Mixture:
     blocks. The variance is a positive combination of features: local variances around a cell, their
     products with t, and the disagreement of the interpolants. Its coefficients maximise the
     likelihood. A factor then makes 95 % intervals cover 95 % of the cells in four blocks of five.
-    Another factor is :math:`1 + 2 / m` for m patches of independent errors (of side
-    :math:`2 d_{\max}`), about the variance of a t distribution with m degrees of freedom.
+    Another factor is :math:`1 + 2 / m`, about the variance of a t distribution with m degrees of
+    freedom. Here m is the number of independent patches, with sides :math:`2 d_{\max}`.
 
     Args:
         values: Standardised values ``C x n_1 x ... x n_P`` of C channels.

@@ -66,7 +66,7 @@ def initialize_from_data(
       draw peaks with probability proportional to their power.
     - *Steps and change points*: in restart 0 the strongest of :func:`change_points`, later also
       random locations.
-    - *Origins*: one step before the first input for random walks, the mean input for waves.
+    - *Origins*: one step before the first input for random walks; the mean input otherwise.
     - *Weights* of Linear layers: drawn. Variances, output scales and input warps: 1. Exponents and
       Hadamard factors: near 1.
 

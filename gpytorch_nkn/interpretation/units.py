@@ -104,8 +104,8 @@ class Units:
     ) -> Units:
         """Return units with names of category codes, by column name; None keeps them.
 
-        Names are a sequence for codes 0, 1, ..., or a mapping from codes, with a name for each code
-        in the data ``x``, ``N x D``.
+        Names are a sequence for codes 0, 1, ..., or a mapping from codes. Each code in the data
+        ``x``, ``N x D``, needs a name.
         """
         if not (categories is None or isinstance(categories, Mapping)):
             raise TypeError(

@@ -49,7 +49,7 @@ def plot_cumulative(
     explained = as_array("explained", explained)
     if len(labels) != explained.size:
         raise ValueError(
-            f"One label per share is needed, got {len(labels)} labels and {explained.size} shares."
+            f"labels and explained must have one length, got {len(labels)} and {explained.size}."
         )
     if explained.max() > _MOST:
         raise ValueError(f"explained must hold fractions of 1, got {explained.max():g}.")

@@ -48,10 +48,11 @@ def plot_local_spectrum(
             = 2 \int e^{-2 \pi i f t} e^{-t^2 / 8 \tau^2}
               \int \mathcal{N}(u; x, \tau^2)\, k(u + t/2, u - t/2)\, du\, dt
 
-    for functions :math:`h` with the covariance :math:`k`: its Wigner-Ville transform, smoothed over
-    positions by :math:`\tau`, the standard deviation of :math:`g^2`, and over frequencies by
-    :math:`1 / 4 \pi \tau`. The integral of :math:`P` over the frequencies from 0 is the local
-    variance. For a stationary kernel :math:`P` is its spectral density at every position.
+    for functions :math:`h` with the covariance :math:`k`. This is the Wigner-Ville transform of the
+    kernel, smoothed over positions by :math:`\tau` and over frequencies by :math:`1 / 4 \pi \tau`.
+    The standard deviation of :math:`g^2` is :math:`\tau`. The integral of :math:`P` over the
+    frequencies from 0 is the local variance. For a stationary kernel :math:`P` is its spectral
+    density at every position.
 
     Args:
         ax: Axes to draw on; a colour bar is added beside them.
@@ -69,8 +70,7 @@ def plot_local_spectrum(
     Raises:
         TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
         ValueError: The kernel has a batch shape, or not exactly one column of ``x`` varies. An
-            option is not positive or not finite, or the kernel would be evaluated at more than
-            4,800 points.
+            option is not positive or not finite, or more than 4,800 points would be needed.
 
     Reference: Martin and Flandrin (1985), Wigner-Ville spectral analysis of nonstationary
     processes.
@@ -110,7 +110,9 @@ def _expected_spectrogram(
     step = grid[1] - grid[0]
     covariance = kernel_values(kernel, line.at(grid), line.at(grid)).numpy()
     lags = min(count, math.ceil(2 * _REACH * window / step))
-    smoothed = np.empty((lags, len(positions)))  # covariance at a lag, averaged around each place
+    smoothed = np.empty(
+        (lags, len(positions))
+    )  # covariance at a lag, averaged around each position
     # midpoints of pairs are on the grid for even lags, halfway between for odd ones
     offsets = [(grid + shift - positions[:, None]) / window for shift in (0.0, step / 2)]
     norm = step / (window * math.sqrt(2 * math.pi))
@@ -129,7 +131,7 @@ def _expected_spectrogram(
 
 
 def _largest_frequency(smoothed: np.ndarray, step: float) -> float:
-    """Frequency below which nearly all power lies that the grid resolves."""
+    """Return a frequency that exceeds nearly all of the resolved power."""
     frequencies = np.linspace(0, 0.5 / step, 4 * len(smoothed))
     waves = np.cos(2 * math.pi * step * np.outer(frequencies, np.arange(len(smoothed))))
     power = (waves @ smoothed.sum(1)).clip(0)

@@ -152,8 +152,8 @@ class _Stage:
     """Units of one layer, with their importance and positions in the figure."""
 
     head: str
-    # indices of the incoming stages (two with a skip connection), and relative contributions U x C
-    # of their units, or which units are factors of a product
+    # Indices of the incoming stages (two with a skip connection). Relative contributions U x C of
+    # their units, or which units are factors of a product.
     inputs: list[tuple[int, np.ndarray]]
     importance: np.ndarray  # importance U, as fractions of the output
     is_product: bool = False

@@ -646,6 +646,8 @@ BAD = {
     "PK\x03\x04": ({}, "save it as CSV"),
     "t,y,z\n1,2,\n2,3,1\n": ({"target": "y", "covariates": ["z"]},
         "Line 2: the covariate 'z' has no value; fill it in"),
+    "t,y,z\n1,2,yes\n2,3,no\n": ({"target": "y", "covariates": ["z"]},
+        "the covariate 'z' must hold numbers, such as 0 and 1, got 'yes', 'no'."),
 }  # fmt: skip
 
 

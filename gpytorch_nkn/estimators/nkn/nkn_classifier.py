@@ -59,12 +59,11 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     .. math:: \log p_k(x) = \log \pi_k + \sum_m w_m (\log p_{mk}(x) - \log \pi_k) + \text{const}
 
     Each class has a Gaussian process of the logarithm of a gamma variable; normalised, the gamma
-    variables are probabilities with a Dirichlet distribution. The processes share the kernel. Where
-    it takes little time (two classes, or few rows), each network is also trained with a Bernoulli
-    likelihood of each class against the others, which is better for noisy labels and sums over
-    columns. The cost is cubic in the number of rows for each class. Networks learn from a random
-    subset of many rows (1,100 rows of two classes, 650 of ten). Predictions use at most 4,000 rows,
-    with a warning.
+    variables are probabilities with a Dirichlet distribution. The processes share the kernel. For
+    two classes or few rows, each network is also trained with a Bernoulli likelihood of each class
+    against the others. This likelihood suits noisy labels and sums over columns. The cost is cubic
+    in the number of rows for each class. Networks learn from a random subset of many rows (1,100
+    rows of two classes, 650 of ten). Predictions use at most 4,000 rows, with a warning.
 
     Args:
         structure: The networks, as in :class:`.NKNRegressor`; ``"auto"`` has ``"isotropic"``

@@ -48,9 +48,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     it has more than two values. An additional candidate ignores the covariates.
 
     Times may be irregular and repeat, with gaps. Gaussian processes are exact. For a long series
-    they use a subset of points, dense before the forecast origin and thinned farther back:
-    900 for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast. The
-    points are from the last 24 horizons or four of the longest season.
+    they use a subset of points, dense before the forecast origin and thinned farther back. It has
+    900 points for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast,
+    from the last 24 horizons or four of the longest season.
 
     Args:
         structure: ``"auto"`` for the candidates of ``quality``. ``"time_series"`` for the paper's
@@ -255,8 +255,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             covariates: As in :meth:`fit`; forecasts use the values inside their window.
 
         Returns:
-            Rows ``windows * horizon``: ``cutoff`` (the last known time), ``time``, ``y`` and the
-            columns of :meth:`forecast`.
+            Data frame of ``windows * horizon`` rows, with the columns ``cutoff`` (last known time),
+            ``time``, ``y`` and the columns of :meth:`forecast`.
 
         Raises:
             ValueError: Fewer than 3 observations come before the first window.

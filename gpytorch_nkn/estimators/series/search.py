@@ -37,8 +37,8 @@ _SMALL, _MOST = 10.0, 10_000.0
 _LIGHT = 1e-3  # weight of a member, below which it does not forecast a long series
 _LEARNING = 0.6  # of the budget of a long series; conditioning on all observations has the rest
 _SCOUTING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
-# Outliers: least number of targets, ratio to the RMS of the smaller errors, standardised error;
-# largest fraction; least ratio to a neighbour's error, for two in a row.
+# Outliers: least number of targets, ratio to the RMS of the smaller errors, and standardised error.
+# Largest fraction; least ratio of two outliers in a row.
 _FEWEST, _OUTLYING, _LEAST, _SHARE, _NEAR = 20, 12.0, 3.0, 0.02, 0.8
 _GAIN = 0.5  # least gain in mean log density of rolling forecasts from level shifts
 

@@ -71,8 +71,8 @@ def expand(
         max_terms: Largest number of terms, also of intermediate polynomials.
         merge: Merge products of kernels of one class where that is exact, such as RBF kernels, or
             periodic kernels with equal periods.
-        split: Split periodic kernels over one column into a constant and a zero-mean part, and a
-            linear kernel that is the only factor into one per column.
+        split: Split periodic kernels over one column into a constant and a zero-mean part. Split a
+            linear kernel, if it is the only factor, into one per column.
         columns: Names of the input columns, for labels.
 
     Returns:

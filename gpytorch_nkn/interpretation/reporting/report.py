@@ -214,8 +214,8 @@ def report(
     Args:
         model: A fitted estimator of this package, an ExactGP with one output and a Gaussian
             likelihood (including SingleTaskGP), or the result of a trainer.
-        horizon: Length of the forecast in units of time (for dates: days, or a duration), at most
-            100 times the span of the data; default: a tenth of the span.
+        horizon: Length of the forecast in units of time (for dates: days, or a duration). The
+            default is a tenth of the span of the data, the maximum 100 spans.
         future: Times after the data and covariates at these times, as a pair.
         title: Title of the report.
         x_unit: Unit of time, such as ``"yr"``, by which yearly or weekly periods are recognised.

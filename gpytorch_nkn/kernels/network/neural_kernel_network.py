@@ -41,9 +41,8 @@ class NeuralKernelNetwork(BatchKernel):
     :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5`` and
     :class:`gpytorch_nkn.kernels.WienerKernel`.
 
-    Batch shapes of primitives and layers broadcast. Inputs ``... x N x D`` and
-    ``... x M x D`` give values ``... x N x M``, or ``... x (N O) x (M O)`` with ``O`` outputs per
-    input.
+    Batch shapes of primitives and layers broadcast. Values are ``... x N x M`` at
+    ``N`` and ``M`` inputs, or ``... x (N O) x (M O)`` with ``O`` outputs per input.
 
     Args:
         primitives: One or more kernels of any kind, including networks; each may have

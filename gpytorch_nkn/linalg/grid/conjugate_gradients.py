@@ -17,7 +17,7 @@ class Solution(NamedTuple):
     """Result of :func:`conjugate_gradients`.
 
     Attributes:
-        value: The solution, of the shape of the right-hand side.
+        value: Solution, with the shape of the right-hand side.
         iterations: Number of products with the matrix.
         residual: Largest norm of a residual, relative to its right-hand side.
     """
@@ -43,8 +43,8 @@ def conjugate_gradients(
 ) -> Solution:
     """Solve ``matrix(x) = target`` for symmetric positive definite matrices.
 
-    ``linear_operator.utils.linear_cg`` returns no residual and makes at least ten iterations, where
-    a warm start often needs three: a training step takes 1.3 to 1.5 times as long with it.
+    ``linear_operator.utils.linear_cg`` returns no residual and makes at least ten iterations, often
+    more than a warm start needs. With it, a training step takes 1.3 to 1.5 times as long.
 
     Args:
         matrix: Multiplies arrays ``... x n_1 x ... x n_P``.
@@ -95,7 +95,7 @@ def conjugate_gradients(
 
 
 def warn_of_residual(solution: Solution, tolerance: float, what: str) -> None:
-    """Warn if a solve missed its tolerance."""
+    """Warn if the residual of a solve exceeds its tolerance."""
     if not solution.residual <= tolerance:
         warnings.warn(
             f"{what}: after {solution.iterations} conjugate gradient iterations the relative "

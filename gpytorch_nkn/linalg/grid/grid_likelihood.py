@@ -28,15 +28,14 @@ class GridLikelihood:
         \tfrac12 y_o^\top A_{oo}^{-1} y_o + \tfrac12 \log|A_{oo}| + \tfrac M2 \log 2\pi,
         \qquad A = K_1 \otimes \dots \otimes K_P + \sigma^2 I
 
-    Equation 39 of the paper replaces the eigenvalues of the M observed cells. It takes the M
-    largest of the N eigenvalues of the full grid's covariance, times M / N, which is exact on a
-    complete grid. With missing cells, training overestimates the noise, by a factor of two on one
-    image.
+    The eigenvalues of :math:`A_{oo}` are approximated by the M largest of the N eigenvalues of A,
+    times M / N (equation 39 of the paper). This is exact on a complete grid. With missing cells,
+    training overestimates the noise, by a factor of two on one image.
 
     Derivatives are computed in the eigenbasis of the grid; the result is differentiable once.
 
     Args:
-        grid: Which cells are observed.
+        grid: Grid with the observed cells.
         options: ``tolerance``, ``max_iterations`` and ``report`` of :class:`PartialKronecker`.
 
     Attributes:
@@ -55,7 +54,7 @@ class GridLikelihood:
         Args:
             residual: Targets minus their mean ``... x n_1 x ... x n_P``; values at missing cells
                 are ignored.
-            noise: Variance of the noise ``...``.
+            noise: Noise variance ``...``.
             factors: Symmetric matrices ``... x n_p x n_p``.
 
         Raises:
@@ -89,20 +88,21 @@ class GridLikelihood:
 class HeldOutBlocks:
     r"""Squared errors of blocks of observed cells, each predicted from all other observed cells.
 
-    The derivatives need a second solve: with g the derivatives of the loss with respect to the
-    prediction :math:`f = K_{bo} A_{oo}^{-1} y_o` of a block b from the other observed cells o,
+    The prediction of a block b from the other observed cells o is
+    :math:`f = K_{bo} A_{oo}^{-1} y_o`. Let g be the derivative of the loss with respect to f. The
+    gradient needs a second solve:
 
     .. math:: g^\top df = \gamma^\top (dA)\, \alpha, \qquad
         \alpha = A_{oo}^{-1} y_o, \quad \gamma_b = g, \quad \gamma_o = -A_{oo}^{-1} K_{ob}\, g.
 
     Args:
-        grid: Which cells are observed.
-        blocks: Cells to hold out ``B x n_1 x ... x n_P`` (``B x ... x n_1 x ... x n_P`` for a
+        grid: Grid with the observed cells.
+        blocks: Held-out cells ``B x n_1 x ... x n_P`` (``B x ... x n_1 x ... x n_P`` for a
             batch); missing cells are ignored.
-        options: As of :class:`GridLikelihood`.
+        options: As in :class:`GridLikelihood`.
 
     Raises:
-        ValueError: A block has no observed cell, or leaves none.
+        ValueError: A block contains no observed cell, or all of them.
     """
 
     def __init__(self, grid: PartialGrid, blocks: Tensor, **options: Any):
@@ -119,7 +119,7 @@ class HeldOutBlocks:
         """Return the mean squared error of each block ``B x ...``.
 
         Args:
-            residual, noise, factors: As of :class:`GridLikelihood`.
+            residual, noise, factors: As in :class:`GridLikelihood`.
             chosen: Indices of the blocks; ``None`` for all.
         """
         inputs = (residual, noise, *factors)
@@ -138,7 +138,7 @@ class HeldOutBlocks:
     def _error(
         self, part: _Block, inputs: Sequence[Tensor], eigen: KroneckerEigen, differentiate: bool
     ) -> tuple[Tensor, list[Tensor | None]]:
-        """Mean squared error ``...`` of a block, and its gradients (of factors in eigenbases)."""
+        """Return the mean squared error ``...`` of a block, and gradients in the eigenbases."""
         (residual, noise, *factors), axes = inputs, tuple(range(-self.num_dims, 0))
         system = PartialKronecker(part.grid, factors, noise, eigen=eigen, **self.options)
         alpha, prediction = part.predict(system, residual, system.tolerance)
@@ -163,7 +163,7 @@ class HeldOutBlocks:
     def predictions(
         self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor]
     ) -> Iterator[Tensor]:
-        """Predict all cells ``... x n_1 x ... x n_P`` with each block held out in turn."""
+        """Yield predictions of all cells ``... x n_1 x ... x n_P`` without each block."""
         eigen = KroneckerEigen(factors)
         for part in self.parts:
             system = PartialKronecker(part.grid, factors, noise, eigen=eigen, **self.options)
@@ -210,7 +210,7 @@ def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, T
     spectrum = system.spectrum.expand(shape)
     flat = spectrum.flatten(-grid.num_dims).reshape(-1, grid.shape.numel())
     counts = grid.num_observed.expand(system.batch_shape).reshape(-1).tolist()
-    # The M-th largest eigenvalue; equal ones share the remaining weight.
+    # the M-th largest eigenvalue; equal eigenvalues share the remaining weight
     lowest = torch.stack(
         [v.kthvalue(grid.shape.numel() - m + 1).values for v, m in zip(flat, counts, strict=True)]
     ).unsqueeze(-1)
@@ -230,7 +230,7 @@ def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, T
 
 
 class _Block:
-    """A block of cells, the grid without the block, and the last solutions on it."""
+    """Block of cells, the grid without the block, and the last solutions on this grid."""
 
     def __init__(self, grid: PartialGrid, block: Tensor):
         self.cells = block & grid.observed
@@ -243,7 +243,7 @@ class _Block:
     def predict(
         self, system: PartialKronecker, residual: Tensor, tolerance: float
     ) -> tuple[Tensor, Tensor]:
-        """Weights of the cells outside of the block, in the eigenbasis, and predictions."""
+        """Return weights of the cells outside the block, in the eigenbasis, and predictions."""
         targets = torch.where(self.grid.observed, residual, 0.0)
         weights = system.weights(targets, self.states[0], tolerance=tolerance)
         self.states[0] = weights.state

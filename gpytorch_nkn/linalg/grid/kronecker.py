@@ -28,7 +28,7 @@ def kronecker_multiply(factors: Sequence[Tensor], array: Tensor) -> Tensor:
         ``... x m_1 x ... x m_P``.
     """
     num_dims = len(factors)
-    # Start with dimensions that shrink most, so that later products are smaller.
+    # start with dimensions that shrink most, so that later products are smaller
     for dim in sorted(range(num_dims), key=lambda d: factors[d].size(-2) / factors[d].size(-1)):
         factor = factors[dim]
         batch, shape = array.shape[:-num_dims], array.shape[-num_dims:]
@@ -47,8 +47,8 @@ def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return unordered eigenvalues and orthonormal eigenvectors of symmetric matrices.
 
     A centrosymmetric matrix, such as that of a stationary kernel on a regular grid, has even and
-    odd eigenvectors. Two problems of half the size are faster: a training step on 1024 x 1024 cells
-    takes 1.4 times as long without them.
+    odd eigenvectors. It is split into two problems of half the size; without this, a training step
+    on 1024 x 1024 cells takes 1.4 times as long.
 
     Args:
         matrix: Symmetric matrices ``... x n x n``.
@@ -121,14 +121,14 @@ class KroneckerEigen:
         self.products = self.others(None)
 
     def others(self, dim: int | None) -> Tensor:
-        """Products of the eigenvalues of all factors but one, whose dimension has size 1."""
+        """Return products of the eigenvalues of all factors but one, whose size is 1."""
         parts = [values for d, values in enumerate(self._along) if d != dim]
         return reduce(torch.mul, parts, self.values[0].new_ones(()))
 
     def to_basis(self, array: Tensor) -> Tensor:
-        """Coefficients of an array ``... x n_1 x ... x n_P`` in the eigenbasis."""
+        """Return coefficients of an array ``... x n_1 x ... x n_P`` in the eigenbasis."""
         return kronecker_multiply(self.transposed, array)
 
     def from_basis(self, array: Tensor) -> Tensor:
-        """The array with given coefficients in the eigenbasis."""
+        """Return the array with the given coefficients in the eigenbasis."""
         return kronecker_multiply(self.vectors, array)

@@ -20,11 +20,11 @@ from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multipl
 __all__ = ["PartialGrid", "PartialKronecker", "put_slices", "take_slices"]
 
 _CHUNK_ELEMENTS = 2**23  # elements of a temporary array
-_SPARE = 1.5  # largest box, in missing cells, whose matrix is computed as a whole
+_SPARE = 1.5  # largest size of a box computed as a whole, relative to its missing cells
 
 
 class PartialGrid:
-    """A grid with missing cells, and the smallest sub-grid that contains the missing cells.
+    """Grid with missing cells, and the smallest sub-grid that contains them.
 
     Args:
         observed: Whether a cell is observed, ``... x n_1 x ... x n_P``.
@@ -33,7 +33,7 @@ class PartialGrid:
     Attributes:
         shape: Sizes ``n_1 x ... x n_P``.
         num_observed: Numbers of observed cells ``...``.
-        rows: Indices of the sub-grid in each dimension, where any batch entry misses a cell.
+        rows: Indices of the sub-grid in each dimension, for all grids of the batch.
         missing: Missing cells of the sub-grid, ``... x h_1 x ... x h_P``.
 
     Raises:
@@ -76,11 +76,11 @@ def put_slices(array: Tensor, rows: Sequence[Tensor], sizes: Sequence[int]) -> T
 
 
 class Weights(NamedTuple):
-    r"""The solution :math:`\alpha = A_{oo}^{-1} y_o` of :meth:`PartialKronecker.weights`.
+    r"""Solution :math:`\alpha = A_{oo}^{-1} y_o` of :meth:`PartialKronecker.weights`.
 
     Attributes:
         coefficients: :math:`\alpha`, zero at missing cells, in the eigenbasis of the grid.
-        state: A start for the next solve.
+        state: Start of the next solve.
         quadratic: :math:`y_o^\top \alpha`, ``...``.
     """
 
@@ -99,20 +99,20 @@ class PartialKronecker:
     cells, and f is the posterior mean.
 
     Args:
-        grid: Which cells are observed.
+        grid: Grid with the observed cells.
         factors: Symmetric positive semi-definite matrices ``... x n_p x n_p``.
-        noise: Variance of the noise ``...``.
+        noise: Noise variance ``...``.
         tolerance: Residual, relative to the right-hand side, at which a solve stops.
         max_iterations: Largest number of conjugate gradient iterations.
         eigen: Eigendecomposition of the factors, if known.
-        report: Called after each solve with the solution, the tolerance and a description; the
-            default warns if the solve missed the tolerance.
+        report: Called after each solve with the solution, the tolerance and a description; by
+            default, warns if the residual exceeds the tolerance.
 
     Attributes:
         batch_shape: Batch shape of the systems.
         expand: Rows of the eigenvectors on the sub-grid of the missing cells.
 
-    Reference: Sun et al. (2018), appendix J.4, whose model this is.
+    Reference: Sun et al. (2018), appendix J.4.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class PartialKronecker:
 
         Args:
             targets: ``... x n_1 x ... x n_P``, zero at missing cells.
-            start: The state of an earlier solve with similar hyperparameters.
+            start: State of an earlier solve with similar hyperparameters.
             tolerance: Replaces the tolerance of the system.
         """
         basis, state = self.eigen.to_basis(targets), None
@@ -202,7 +202,7 @@ class PartialKronecker:
             )
             basis = basis + kronecker_multiply(self._contract, state)
         coefficients = basis * self.inverse
-        # The minimum over f of the quadratic form: the error is of second order in f.
+        # minimum over f of the quadratic form, so that the error is of second order in f
         quadratic = (basis * coefficients).sum(tuple(range(-self.num_dims, 0)))
         return Weights(coefficients, state, quadratic)
 
@@ -213,7 +213,7 @@ class PartialKronecker:
 
         Args:
             array: ``... x n_1 x ... x n_P``, zero at the observed cells.
-            start: The state of an earlier call.
+            start: State of an earlier call.
             tolerance: Replaces the tolerance of the system.
 
         Returns:

@@ -85,12 +85,6 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
 
 _KERNELS: dict[str, Callable[[int, Sequence[int]], Kernel]] = {"matern": _matern, "rbf": _rbf}
 _INPUTS, _OUTCOMES = "input-warped ", "outcome-warped "
-_STRUCTURES = (
-    "optimization",
-    "matern",
-    "rbf",
-    "outcome-warped matern",
-)
 _WARP_SCALE = 0.75  # scale of the log-normal prior (mode 1) on exponents of input warps
 _PARTS = ("mean_module", "likelihood")
 
@@ -177,7 +171,12 @@ class StructureEnsembleGP(ExactBaseGP):
         train_Yvar: Tensor | None = None,
         *,
         cat_dims: Sequence[int] | None = None,
-        structures: Sequence[str | Kernel] = _STRUCTURES,
+        structures: Sequence[str | Kernel] = (
+            "optimization",
+            "matern",
+            "rbf",
+            "outcome-warped matern",
+        ),
         num_members: int = 8,
         maximize: bool = True,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
