@@ -226,8 +226,9 @@ def entries():
     for cls, make in MAKE.items():
         x, y = table_of(cls, 30)
         later = METHOD_ARRAYS | {"x": x + 30, "X": x, "Y": x, "y": y}
-        nkn = cls in (estimators.NKNForecaster, estimators.NKNRegressor)
-        short = {"recipe": fit.Recipe(adam_steps=0, lbfgs_iterations=1)} if nkn else {}
+        short = {}
+        if "recipe" in inspect.signature(cls).parameters:
+            short = {"recipe": fit.Recipe(adam_steps=0, lbfgs_iterations=1)}
         fitted = make(random_state=0, **short).fit(x, y)
         reset = {"fit", "partial_fit", "update"}
         yield from method_calls(cls, fitted, later, reset)

@@ -100,7 +100,7 @@ def test_assigned_frequencies_are_ridge_regression():
     ]  # fmt: skip
     assert min(gaps) < 1e-3 * y.std() < max(gaps)
     X, y = rings(200)
-    trained = regressor("SK", n_components=20, weight_penalty=1e-3, max_iter=1500).fit(X, y)
+    trained = regressor("SK", n_components=20, weight_penalty=1e-3, max_iter=700).fit(X, y)
     scaled = (y - y.mean()) / y.std()
     exact = Ridge(alpha=200 * 1e-3).fit(trained.features(X), scaled)
     expected = y.mean() + y.std() * exact.predict(trained.features(X))

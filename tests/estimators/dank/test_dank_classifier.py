@@ -154,7 +154,7 @@ def test_eta_of_the_paper_is_the_squared_norm_of_the_machine():
 
 
 def test_defaults_find_a_product_of_two_columns():
-    X, y = rows(150, columns=5)
+    X, y = rows(110, columns=5)
     new, truth = rows(1000, seed=1, columns=5)
     model = DANKClassifier(C=10.0, random_state=0).fit(X, y)
     plain = SVC(C=10.0).fit(X, y)

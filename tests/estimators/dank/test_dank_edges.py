@@ -93,13 +93,11 @@ def test_few_rows(count, options):
 @pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("estimator", BOTH)
 def test_columns_that_are_constant_and_a_shift_change_nothing(estimator):
-    wide = np.c_[X, np.full(60, 1e3)]
+    wide = np.c_[X + 1e8, np.full(60, 1e3)]
     options = {"gamma": 0.3, "C": 3.0}
     model, plain = fitted(estimator, wide, **options), fitted(estimator, X, **options)
-    np.testing.assert_allclose(model.predict(wide), plain.predict(X), atol=5e-3)
+    np.testing.assert_allclose(model.predict(wide), plain.predict(X), atol=0.02)
     assert model.relevances_[3] == 0.0
-    model = fitted(estimator, X + 1e8, **options)
-    np.testing.assert_allclose(model.predict(X + 1e8), plain.predict(X), atol=0.02)
 
 
 @pytest.mark.parametrize(("C", "eta"), [(1e-6, 1e-3), (1e6, "norm"), (1.0, 1e-8), (1.0, 1e300)])

@@ -18,9 +18,9 @@ OPTIONS = {"restarts": 1, "recipe": Recipe(adam_steps=0, lbfgs_iterations=20), "
 @pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(80, 2))
-    scores = np.stack([np.zeros(80), 2 * X[:, 0], X[:, 1] - 0.5])
-    return X, np.array(["a", "b", "c"])[(scores + rng.gumbel(size=(3, 80))).argmax(0)]
+    X = rng.normal(size=(64, 2))
+    scores = np.stack([np.zeros(64), 2 * X[:, 0], X[:, 1] - 0.5])
+    return X, np.array(["a", "b", "c"])[(scores + rng.gumbel(size=(3, 64))).argmax(0)]
 
 
 @pytest.fixture(scope="module", params=[2, 3])

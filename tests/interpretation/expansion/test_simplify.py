@@ -86,7 +86,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def simple(forecaster):
-    return simplify(forecaster, max_candidates=3)
+    return simplify(forecaster, max_candidates=2)
 
 
 def families(result):
@@ -174,7 +174,7 @@ def test_single_task_gp_keeps_its_transforms_and_finds_the_columns():
     )  # fmt: skip
     recipe = Recipe(adam_steps=50, lbfgs_iterations=20)
     fit_best_of(model, restarts=1, recipe=recipe, progress=False)
-    result = simplify(model, max_candidates=3)
+    result = simplify(model, max_candidates=2)
     assert isinstance(result.model.outcome_transform, Standardize)
     mean = result.model.posterior(x[50:]).mean
     assert (mean - y[50:]).square().mean() < 0.05 * y[50:].var()
@@ -190,7 +190,7 @@ def test_a_kernel_over_all_columns_loses_those_that_are_not_needed():
     network.layers[-1].weight = torch.tensor([[0.01, 0.01, 0.02, 0.02, 0.02, 0.02, 0.85]])
     model = SingleTaskGP(x, y, covar_module=ScaleKernel(network))
     model.likelihood.noise = 0.01
-    result = simplify(model, max_terms=1, max_candidates=2)
+    result = simplify(model, max_terms=1, max_candidates=1)
     assert [term.columns for term in result.terms] == [frozenset({1, 3})]
     assert result.terms[0].label.startswith("MATERN5/2[x1, x3](")
 
