@@ -23,7 +23,7 @@ from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.sktime import SktimeNKNForecaster
 
-QUICK = {"quality": "fast", "recipe": Recipe(adam_steps=0, lbfgs_iterations=8), "random_state": 0}
+QUICK = {"quality": "fast", "recipe": Recipe(adam_steps=0, lbfgs_iterations=2), "random_state": 0}
 QUICK |= {"transform": "identity", "outliers": "keep"}
 MONTHS = pd.period_range("2018-01", periods=48, freq="M")
 # Checks of sktime with many variants for indices, horizons, panels and processes: minutes.

@@ -171,7 +171,7 @@ def test_any_likelihood_reaches_the_highest_elbo_of_gpytorch(name):
 def test_any_likelihood_is_trained_and_predicts_outcomes(name, short_start):
     model = of_likelihood(name)
     start = elbo(model.eval())
-    fit(model, epochs=6, start="blocks", restarts=1)
+    fit(model, epochs=3, start="blocks", restarts=1)
     assert elbo(model) > start
     (x,), y = model.model.train_inputs, model.model.train_targets
     outcomes = model.predictive(x)
