@@ -62,8 +62,7 @@ _OF_LONG: dict[str, tuple[str, ...]] = {
     "fast": (_DRIFTING,),
     "default": (_DRIFTING, "damped", "cycle", _LEVEL, _NO_COVARIATES),
 }
-# Log prior weight of a candidate whose structure is learned from the scored values: a network, or a
-# cycle with fewer than this many periods.
+# Log prior weight of a cycle, which is learned from the scored values, with at most six periods.
 _PICKED, _FEW_CYCLES = -3.0, 6.0
 _SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # recipe of the single start at prior modes
 _TIME = (0,)  # column of time in the inputs
@@ -127,18 +126,15 @@ def candidate_keys(
     if isinstance(structure, str):
         known = _OF_LONG if series.is_long else QUALITIES
         names = known[quality] if structure == "auto" else (structure,)
-    if not series.is_long and series.time_scale == 1:
-        names = tuple(name for name in names if name != _LEVEL)
-    if series.shifts:
-        names = (*names, SHIFTED)
-    if series.covariates is None:
-        names = tuple(name for name in names if name != _NO_COVARIATES)
+    is_needed = {
+        _LEVEL: series.is_long or series.time_scale > 1,
+        _NO_COVARIATES: series.covariates is not None,
+        SHIFTED: bool(series.shifts),
+    }
+    names = tuple(name for name in (*names, SHIFTED) if is_needed.get(name, True))
     ends = list(dict.fromkeys((transforms[0], transforms[-1])))
     middle = transforms[len(transforms) // 2]
-    keys: list[Key] = []
-    for name in names:
-        keys += [(name, transform) for transform in ([middle] if name == "cycle" else ends)]
-    return keys
+    return [(name, one) for name in names for one in ([middle] if name == "cycle" else ends)]
 
 
 def train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member:
@@ -168,7 +164,7 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
         transform.forward(whole.select(view(len(whole.time), whole.reach, CONDITIONED)).values)
     )
     scales = Scales(x_offset, x_scale, *y_scales, transform)
-    log_prior, cycles = 0.0 if is_sum else _PICKED, []
+    log_prior, cycles = 0.0, []
     if name == "cycle":
         found = whole.cycle()
         if found is None:

@@ -214,19 +214,12 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         after = np.searchsorted(observed.time, found.shifts)
         self.shifts_ = self.observed_.index[after]
         self._set_members(found.members)
-        self.scores_ = pd.DataFrame(
-            [
-                {
-                    "structure": one.key[0],
-                    "transform": one.key[1].name,
-                    "log_density": getattr(one.candidate, "log_density", np.nan),
-                    "weight": getattr(one.candidate, "weight", 0.0),
-                    "seconds": one.seconds,
-                    "status": one.status,
-                }
-                for one in found.trained
-            ]
-        )
+        keys = [(name, transform.name) for name, transform in (one.key for one in found.trained)]
+        table = self.scores_ = pd.DataFrame(keys, columns=["structure", "transform"])
+        for name, default in (("log_density", np.nan), ("weight", 0.0)):
+            table[name] = [getattr(one.candidate, name, default) for one in found.trained]
+        for name in ("seconds", "status"):
+            table[name] = [getattr(one, name) for one in found.trained]
         return self
 
     def cross_validation(

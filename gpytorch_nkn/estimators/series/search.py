@@ -31,7 +31,7 @@ __all__ = ["Found", "search"]
 
 # Errors within a window of the horizon are correlated. In the weights of the candidates, each
 # window counts as one observation, and the number of windows is at least this.
-_WINDOWS = 3.0
+_WINDOWS = 6.0
 # Counts have an ordered probit if their mean or median is below the first and all below the second.
 _SMALL, _MOST = 10.0, 10_000.0
 _LIGHT = 1e-3  # weight of a member, below which it does not forecast a long series
@@ -78,7 +78,6 @@ def search(forecaster: Any, series: Series) -> Found:
         members.sort(key=lambda member: -member.weight)
         if series.is_long:
             members = _condition(members, series, whole)
-            members.sort(key=lambda member: -member.weight)
     return Found(trained, members, outliers, series.shifts, session.interrupted)
 
 
