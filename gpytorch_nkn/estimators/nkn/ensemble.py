@@ -183,10 +183,8 @@ class Ensemble:
     def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
         """Keep a scale of variances if it is better; return its factors ``N`` of held-out rows."""
         first, (targets, means, variances) = self.predictors[0], table
-        inputs = first.held_out_inputs() if isinstance(first, SparsePredictor) else None
-        if inputs is None:
-            assert first.model.train_inputs is not None
-            inputs = first.model.train_inputs[0][: targets.shape[1]].cpu().numpy()
+        known: Any = getattr(first, "rows_held_out", None) or first.model.train_inputs
+        inputs = known[0][: targets.shape[1]].cpu().numpy()
         mean = self.weights @ means
         variance = self.widening * (self.weights @ variances) + self.weights @ (means - mean) ** 2
         numbers = ~np.isin(np.arange(inputs.shape[1]), cat_dims)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.models import ExactGP
@@ -381,10 +382,6 @@ def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -
 def _stratified(labels: np.ndarray, most: int, seed: int) -> np.ndarray:
     """Indices of at most ``most`` random rows with the class frequencies of all rows."""
     order = np.random.default_rng(seed).permutation(len(labels))
-    if len(labels) <= most:
-        return np.arange(len(labels))
-    share = np.empty(len(labels))  # fraction of the class before a row
-    for label in np.unique(labels):
-        own = order[labels[order] == label]
-        share[own] = np.arange(len(own)) / len(own)
-    return np.sort(order[np.argsort(share[order], kind="stable")[:most]])
+    rows = pd.Series(order).groupby(labels[order])
+    share = rows.cumcount() / rows.transform("size")  # fraction of the class before a row
+    return np.sort(order[np.argsort(share, kind="stable")[:most]])

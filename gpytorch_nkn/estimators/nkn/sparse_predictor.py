@@ -43,7 +43,7 @@ class SparsePredictor:
         self.model = model.eval()
         self._points, self._seed, self._cat_dims = points, seed, tuple(cat_dims)
         self._rows: TableRows | None = rows  # until predictions are prepared
-        self._held_out = rows.held_out
+        self.rows_held_out = rows.held_out  # inputs H x D and targets H, if any
         self._sparse: Any = None
         self._local: LocalResiduals | None = None
         self._found: np.ndarray | None = None  # predictions of held-out rows
@@ -74,18 +74,14 @@ class SparsePredictor:
 
     def held_out(self) -> np.ndarray | None:
         """Targets, means and variances ``3 x H`` of held-out rows, if any."""
-        if self._held_out is None:
+        if self.rows_held_out is None:
             return None
         if self._found is None:
-            x, y = self._held_out
+            x, y = self.rows_held_out
             mean, variance = self.moments(x)
             assert variance is not None
             self._found = torch.stack([y, mean, variance + self.noise]).cpu().numpy()
         return self._found
-
-    def held_out_inputs(self) -> np.ndarray | None:
-        """Held-out rows ``H x D``, if any."""
-        return None if self._held_out is None else self._held_out[0].cpu().numpy()
 
     def prepare(self, end: float = math.inf) -> None:
         """Compute the posterior in one or two passes over the rows.
@@ -116,7 +112,7 @@ class SparsePredictor:
         many = rows.num_rows >= ROWS_PER_POINT * len(self._points)
         many &= self._points.size(-1) > len(self._cat_dims)  # distances need numbers
         left = end - time.monotonic() - seconds  # time after a second pass
-        if many and self._held_out is not None and left > seconds:
+        if many and self.rows_held_out is not None and left > seconds:
             self._take_local(rows, None if math.isinf(left) else _LOCAL_SHARE * left)
 
     def _take_local(self, rows: TableRows, budget: float | None) -> None:
@@ -167,12 +163,12 @@ def sparse_predictors(
     """
     from gpytorch_nkn.models import select_inducing_points
 
-    if not cat_dims:
-        points = select_inducing_points(inputs, count, seed=seed)
-        return lambda model: SparsePredictor(model, points, rows, seed)
+    points = None if cat_dims else select_inducing_points(inputs, count, seed=seed)
 
     def predictor(model: ExactGP) -> SparsePredictor:
-        chosen = select_inducing_points(inputs, count, kernel=model.covar_module, seed=seed)
-        return SparsePredictor(model, chosen, rows, seed, cat_dims)
+        own = points
+        if own is None:
+            own = select_inducing_points(inputs, count, kernel=model.covar_module, seed=seed)
+        return SparsePredictor(model, own, rows, seed, cat_dims)
 
     return predictor
