@@ -13,9 +13,8 @@ __all__ = [
     "MISSING",
     "counted",
     "drop_advice",
-    "find_sentinels",
     "is_missing",
-    "listed",
+    "notice_sentinels",
     "number_parts",
     "once",
     "quoted",
@@ -31,26 +30,19 @@ _NUMBER = (  # sign, mark, digits, closing sign, mark: -5, EUR 5, (1,234.5), 3-,
     r"^(?P<sign>[(+-]?) ?"
     r"(?P<before>[A-Za-z]{0,3}[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|Rs\.?|[<>~*]|) ?"
     r"(?P<digits>[+-]?(?:\d[\d., ']*|[.,]\d+)(?:[eE][+-]?\d+)?)(?P<end>[-)]?) ?"
-    r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)$"
+    r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|(?![kKMB]$)[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)$"
 )
 _STYLES = {  # by the decimal mark; the other mark may separate thousands
     mark: rf"[+-]?(?:[1-9]\d?\d?(?:{other}\d\d\d?)*{other}\d{{3}}|\d*)(?:{own}\d*)?(?:[eE].+)?"
     for mark, own, other in ((".", r"\.", ","), (",", ",", r"\."))
 }
-_SCALES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9}
 _CODE = re.compile(r"-?(?:9{2,}(?:\.9+)?|8{3,}|[1-9]0{2,}|32768|1)")  # usual for missing values
 
 
 def quoted(texts: Iterable[object]) -> str:
-    """Quote the first ten strings, each shortened to 40 characters."""
+    """Quote up to twenty strings in full, so that they can be copied."""
     full = list(map(str, texts))
-    short = [repr(text if len(text) <= 40 else f"{text[:37]}...") for text in full[:10]]
-    return ", ".join(short) + (", ..." if len(full) > 10 else "")
-
-
-def listed(names: Iterable[str]) -> str:
-    """List names in full, so that they can be copied."""
-    return ", ".join(map(repr, names))
+    return ", ".join(map(repr, full[:20])) + (", ..." if len(full) > 20 else "")
 
 
 def counted(count: int, what: str = "row") -> str:
@@ -60,8 +52,8 @@ def counted(count: int, what: str = "row") -> str:
 
 def is_missing(cells: pd.Series, na_values: Collection[str] = ()) -> pd.Series:
     """Mask of the cells without a value: empty, NA, NaN, null, -, ., ?, or as given."""
-    missing = cells.str.fullmatch(MISSING) | cells.isin(list(na_values))
-    codes = pd.to_numeric(pd.Series(list(na_values), dtype=object), errors="coerce").dropna()
+    missing = cells.str.fullmatch(MISSING) | cells.isin([*na_values])
+    codes = pd.to_numeric(pd.Series([*na_values], dtype=object), errors="coerce").dropna()
     return missing | pd.to_numeric(cells, errors="coerce").isin(codes) if len(codes) else missing
 
 
@@ -81,13 +73,15 @@ def drop_advice(bad: pd.Series) -> str:
     return f"drop such rows by na_values={cells} ({options})"
 
 
-def number_parts(cells: pd.Series) -> pd.DataFrame:
-    """Split numbers into signs, digits and marks, with a mask for each decimal mark."""
-    found = cells.str.extract(_NUMBER).fillna("")
-    digits = found["digits"].str.replace(r"(?<=\d)[ '](?=\d{3})", "", regex=True).str.strip()
-    fits = {mark: (digits != "") & digits.str.fullmatch(style) for mark, style in _STYLES.items()}
-    parts = found.assign(digits=digits, mark=found["before"] + found["after"], **fits)
-    return parts.assign(is_number=parts["."] | parts[","])
+def number_parts(cell: str) -> tuple[str, str, bool, bool, bool]:
+    """Digits and mark of a number, whether it is negative, and whether each decimal mark fits."""
+    found = re.match(_NUMBER, cell)
+    if found is None:
+        return "", "", False, False, False
+    digits = re.sub(r"(?<=\d)[ '](?=\d{3})", "", found["digits"]).strip()
+    point, comma = (re.fullmatch(style, digits) is not None for style in _STYLES.values())
+    is_negative = found["sign"] + found["end"] in ("()", "-")
+    return digits, found["before"] + found["after"], is_negative, point, comma
 
 
 def read_numbers(
@@ -107,8 +101,9 @@ def read_numbers(
     plain = unique.mask(unique.str.contains("_", regex=False) | (decimal == ",") | (sep == ";"))
     if np.isfinite(pd.to_numeric(plain, errors="coerce")).all():  # long files without patterns
         return cells.to_numpy().astype(float)
-    parts = number_parts(unique)
-    digits, mark = parts["digits"], parts["mark"]
+    columns = ["digits", "mark", "negative", ".", ","]
+    parts = pd.DataFrame([number_parts(cell) for cell in unique], columns=columns)
+    digits, mark = parts["digits"].astype(object), parts["mark"]
     if decimal is None:
         decimal = "," if parts[","].sum() > parts["."].sum() else "."
         seen = next((mark for mark in ",." if digits.str.contains(mark, regex=False).any()), "")
@@ -131,13 +126,8 @@ def read_numbers(
         )
     if decimal == "," and digits.str.contains(",").any():
         notices.append(f"Numbers of {name!r} have decimal commas.")
-    values *= np.where((parts["sign"] + parts["end"]).isin(["()", "-"]), -1.0, 1.0)
-    scales = parts["after"].map(_SCALES)
-    sizes = np.log(values.abs()[values != 0])
-    if scales.nunique() > 1 or (sizes + np.log(scales.fillna(1.0))).std() < sizes.std():
-        values *= scales.fillna(1.0)
-        notices.append(f"K, M and B in {name!r} are thousands, millions and billions.")
-    elif mark.nunique() > 1:
+    values *= np.where(parts["negative"], -1.0, 1.0)
+    if mark.nunique() > 1:
         marked = cells[cells.isin(unique[mark != ""])]
         notices.append(
             f"{counted(len(marked), 'value')} of {name!r} with a mark, such as "
@@ -148,18 +138,18 @@ def read_numbers(
     return cells.map(dict(zip(unique, values, strict=True))).to_numpy(float)
 
 
-def find_sentinels(values: np.ndarray, name: str, notices: list[str]) -> None:
+def notice_sentinels(values: np.ndarray, name: str, notices: list[str]) -> None:
     """Add a notice on sentinel values for missing ones, if there are any.
 
     A sentinel is a usual code (-99, 9999, ...) or a repeated minimum or maximum. Its distance from
     the other values exceeds their range, or it is the only negative whole number.
     """
     counts = pd.Series(values).value_counts().sort_index()
-    rank = np.arange(len(counts))
-    ends = counts[(rank < 50) | (rank >= len(counts) - 50)]
-    value, code = ends.index.to_numpy(), pd.Series([f"{v:.12g}" for v in ends.index], dtype=object)
-    suspect = code.str.fullmatch(_CODE) | np.isin(value, counts.index[[0, -1]])
-    suspect &= (ends.to_numpy() > 1) | code.str.fullmatch(r"-?99+(\.9+)?")
+    ends = pd.concat([counts.iloc[:50], counts.iloc[50:].tail(50)])
+    value, codes = ends.index.to_numpy(), np.array([f"{v:.12g}" for v in ends.index])
+    suspect = np.array([bool(_CODE.fullmatch(code)) for code in codes])
+    suspect |= np.isin(value, counts.index[[0, -1]])
+    suspect &= (ends.to_numpy() > 1) | np.char.startswith(np.char.lstrip(codes, "-"), "99")
     for _ in range(2):  # the second time, with the suspects that are not far as other values
         others = counts.index.drop(value[suspect])
         if len(others) < 2:
@@ -167,12 +157,12 @@ def find_sentinels(values: np.ndarray, name: str, notices: list[str]) -> None:
         low, high = others[[0, -1]]
         is_far = np.maximum(low - value, value - high) > high - low
         suspect &= is_far | ((low >= 0) & (value < 0) & (value == np.round(value)))
-    found = ends[suspect.to_numpy()]
+    found = ends[suspect]
     if len(found) and 2 * found.sum() < values.size:
-        codes = [f"{value:.12g}" for value in found.index]
-        rows = ", ".join(f"{counted(n)} with {c}" for n, c in zip(found, codes, strict=True))
-        options = " ".join(f"--na-values={code}" for code in codes)
+        names = codes[suspect].tolist()
+        rows = ", ".join(f"{counted(n)} with {c}" for n, c in zip(found, names, strict=True))
+        options = " ".join(f"--na-values={code}" for code in names)
         notices.append(
             f"{name!r} has {rows}, far from all other values; if this stands for missing values, "
-            f"set na_values={codes} ({options})."
+            f"set na_values={names} ({options})."
         )

@@ -5,46 +5,53 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from itertools import combinations
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gpytorch_nkn.datasets.csv_cells import counted, listed, once, quoted
-from gpytorch_nkn.datasets.csv_times import INTERVAL_END, MONTHS, is_compact, kinds, main_kind
+from gpytorch_nkn.datasets.csv_cells import counted, once, quoted
+from gpytorch_nkn.datasets.csv_times import (
+    INTERVAL_END,
+    MONTHS,
+    is_compact,
+    kind,
+    main_kind,
+    read_times,
+)
 
-__all__ = ["TIME_NAMES", "Columns", "check_one_series", "joined", "melted"]
+__all__ = ["TIME_NAMES", "Columns", "check_one_series", "falling_dates", "joined", "melted"]
 
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
-_HHMM = (2300, 2330, 2345, 2350, 2355, 2359, 2400)  # the last times of a day as numbers
 _MONTH_NAME = rf"(?i:(?:{'|'.join(MONTHS)})[a-z]*\.?)"
-_PARTS = {  # of times: names of columns, and largest numbers that identify unnamed columns
-    "year": ("year|yr|yyyy", range(1500, 2200)),
-    "month": ("month|mon|mm", [12]),
-    "quarter": ("quarter|qtr", [4]),
-    "week": ("(?:epi|iso|mmwr)?week|wk", [52, 53]),
-    "day": ("day|dd", [28, 29, 30, 31]),
-    "doy": ("doy|yday|day", [365, 366]),
-    "hour": ("hours?|hr|hh(?:mm)?|he|periods?", [23, 24, 25, 46, 48, 50, 92, 96, 100, *_HHMM]),
-    "minute": ("minutes?|min|mm", [30, 45, 50, 55, 59]),
+_PARTS = {  # of times: names of columns, and the largest number
+    "year": ("year|yr|yy(?:yy)?", 2199),
+    "month": ("month|mon|mm", 12),
+    "quarter": ("quarter|qtr", 4),
+    "week": ("(?:epi|iso|mmwr)?week|wk", 53),
+    "day": ("day|dd", 31),
+    "doy": ("doy|yday", 366),
+    "hour": ("hours?|hr|hh(?:mm)?|he|periods?", 2400),
+    "minute": ("minutes?|min|mm", 59),
 }
 _MARKED = {"month": "M", "quarter": "Q", "week": "W"}  # marks before numbers, such as M01
 _CHAINS = [  # parts that make up a time, the preferred first
     (*days, *hours)
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
     for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
-] + [("date", "day"), ("year", "month"), ("year", "quarter"), ("year", "week"), ("year",)]
+] + [("year", "month"), ("year", "quarter"), ("year", "week"), ("year",)]
 _WIDE = {  # names of columns that become rows, and how many there must be
-    "month": (_MONTH_NAME, 2),
-    "year": (r"(?:1[5-9]|2[01])\d\d", 2),
-    "quarter": ("(?i:q ?[1-4]|[1-4]q)", 2),
-    "day": (r"(?i:day|d)?[ _]?(?:[12]?\d|3[01])", 28),
-    "hour": (r"(?i:hour|he|h)?[ _]?\d\d?|\d\d?:\d\d(?::00)?(?:-\d\d:\d\d)?", 12),
-    "date": ("", 2),
+    "month": (_MONTH_NAME, range(12, 13)),
+    "year": (r"(?:1[5-9]|2[01])\d\d", range(2, 700)),
+    "quarter": ("(?i:q ?[1-4]|[1-4]q)", range(4, 5)),
+    "hour": (r"(?i:hour|he|h)?[ _]?\d\d?|\d\d?:\d\d(?::00)?(?:-\d\d:\d\d)?", range(23, 26)),
+    "date": ("", range(2, 10**6)),
 }
-_TOTAL = r"(?i:(?:grand )?(?:total|sum|mean|average|all)s?)"
+_TOTAL = "(?i:(?:grand )?(?:total|sum|mean|average|all)s?)"
 TIME_NAMES = (
-    "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour)"
+    "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
+    "|yyyy)"
 )
 
 
@@ -57,52 +64,41 @@ def melted(
     """
     names = frame.columns.drop(list(named), errors="ignore").to_series().astype(object)
     is_number = np.array([main_kind(frame[name]) == "number" for name in names], bool)
-    plain = names.str.replace(r"(?<=\d)[^\x00-\x7f]$", "", regex=True)  # a month in Japanese
-    for part, (pattern, least) in _WIDE.items():
-        fits = plain.str.fullmatch(pattern) if pattern else kinds(names) == "date"
+    for part, (pattern, counts) in _WIDE.items():
+        fits = names.str.fullmatch(pattern) if pattern else names.map(kind) == "date"
         found = [*names[is_number & fits]]
-        if len(found) < least:
-            continue
-        if part == "hour" and [*plain[found]] == [str(i) for i in range(1, 13)]:
-            part = "month"
-        others = [name for name in frame if name not in found]
-        is_total = frame[others].apply(lambda column: column.str.fullmatch(_TOTAL)).any(axis=1)
-        long = frame[~is_total | is_total.all()].melt(
-            others, found, part, f"value by {part}", ignore_index=False
-        )
-        long[part] = long[part].map(plain)
-        notices.append(f"Columns of {part}s are turned into rows.")
-        return long.sort_index(kind="stable"), part
+        if len(found) in counts:
+            others = frame.columns.drop(found)
+            is_total = frame[others].apply(lambda cells: cells.str.fullmatch(_TOTAL)).any(axis=1)
+            long = frame[~is_total | is_total.all()].melt(
+                others, found, part, f"value by {part}", ignore_index=False
+            )
+            notices.append(f"Columns of {part}s are turned into rows.")
+            return long.sort_index(kind="stable"), part
     return frame, None
 
 
-def _part(cells: pd.Series) -> tuple[str, bool]:
-    """Return the part of a time in a column ("" for none), and whether its name says so."""
+def _part(cells: pd.Series) -> str:
+    """Return the part of a time in a column, "" for none."""
     cells = cells[cells != ""]
-    kind, cells = main_kind(cells), cells.drop_duplicates().head(1000)
+    main, cells = main_kind(cells), cells.drop_duplicates().head(1000)
     words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
-    if kind in ("date", "clock") or cells.empty:
-        return kind.replace("text", ""), True
+    if main in ("date", "clock") or cells.empty:
+        return main.replace("text", "")
     if cells.str.fullmatch(_MONTH_NAME).all():
-        return "month", True
+        return "month"
     parts = cells.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
     if parts[1].isna().any():
-        if "time" in words and cells.str.fullmatch(r"\d{6}").all():
-            return "clock", True
-        rises = kind == "number" and pd.to_numeric(cells, errors="coerce").is_monotonic_increasing
+        rises = main == "number" and pd.to_numeric(cells, errors="coerce").is_monotonic_increasing
         is_time = rises or re.search("dat|time|day|week|month|period", words)
         is_time = is_time or cells.iloc[0][2:3] == "."  # 09.2001
-        return ("date" if is_time and is_compact(cells) else ""), True
+        return "date" if is_time and is_compact(cells) else ""
     n, mark = parts[1].astype(int), parts[0].iloc[0].upper()
-    by_size = ""
     for part, (names, largest) in _PARTS.items():
         is_named = re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words) or mark == _MARKED.get(part)
-        starts = n.min() >= 1500 if part == "year" else n.min() < 2
-        if is_named and (part != "year" or starts) and n.max() <= max(largest):
-            return part, True
-        if starts and n.max() in largest and (part != "year" or n.is_monotonic_increasing):
-            by_size = by_size or part
-    return by_size, False
+        if is_named and n.max() <= largest and (part != "year" or n.min() >= 1500):
+            return part
+    return ""
 
 
 class Columns:
@@ -116,29 +112,27 @@ class Columns:
     def times(self, times: Sequence[str], target: str | None) -> dict[str, str]:
         """Find the columns of the time; keys are their parts of the time."""
         if times:
-            keys = [self._parts[name][0] or str(i) for i, name in enumerate(times)]
+            keys = [self._parts[name] or str(i) for i, name in enumerate(times)]
             if not 1 < len(times) == len(set(keys)):
                 keys = [str(i) for i in range(len(times))]
             order = ["date", *_PARTS, "clock", *keys]
             pairs = zip(keys, times, strict=True)
             return dict(sorted(pairs, key=lambda pair: order.index(pair[0])))
-        frame = self._frame
-        found = {name: part for name, part in self._parts.items() if name != target}
+        repeated = {name: self._frame.duplicated(name).sum() for name in self._frame}
         columns: dict[str, str] = {}
-        for name in sorted(found, key=lambda name: not found[name][1]):  # first those with names
-            columns.setdefault(found[name][0], name)
-        if dates := [name for name, (part, _) in found.items() if part == "date"]:
-            columns["date"] = min(dates, key=lambda name: frame.duplicated(name).sum())
-        ranks = {}  # by rows at repeated times, and whether names say what columns hold
-        for chain in (chain for chain in _CHAINS if {*chain} <= {*columns}):
-            excess = frame.duplicated([columns[p] for p in chain]).sum() - _REPEATED * len(frame)
-            is_named = all(found[columns[part]][1] for part in chain)
-            if excess <= 0 or is_named:
-                ranks[chain] = max(excess, 0), not is_named
-        best = min(ranks, key=ranks.__getitem__, default=())
-        if best and best != ("year",):
-            return {part: columns[part] for part in best}
-        return {"0": self._rising(target)}
+        for name, part in self._parts.items():
+            if name != target:
+                is_better = part == "date" and repeated[name] < repeated[columns.get(part, name)]
+                columns[part] = name if is_better else columns.get(part, name)
+        excess = {
+            chain: max(self._frame.duplicated([columns[p] for p in chain]).mean(), _REPEATED)
+            for chain in _CHAINS
+            if {*chain} <= {*columns}
+        }
+        best = min(excess, key=excess.__getitem__, default=("year",))
+        if best == ("year",):
+            return {"0": self._rising(target)}
+        return {part: columns[part] for part in best}
 
     def _rising(self, target: str | None) -> str:
         """Find the column of the time by its name, else by equal steps, else by rising values."""
@@ -153,7 +147,7 @@ class Columns:
         best = max(ranks, key=ranks.__getitem__)  # the first of these
         if not any(ranks[best]):
             raise ValueError(
-                f"Which column holds the time? None holds dates, and none of {listed(ranks)} rises "
+                f"Which column holds the time? None holds dates, and none of {quoted(ranks)} rises "
                 "from row to row: name it by time (--time), or set time='rows' (--time rows) to "
                 "count the rows."
             )
@@ -163,19 +157,18 @@ class Columns:
         """Find the only other column of numbers that does not look like a time."""
         others = [name for name in self._frame if name not in known]
         if len(others) != 1:
-            others = [name for name in others if name in self._numbers and name]
+            others = [name for name in others if name in self._numbers]
             others = [name for name in others if self._frame[name].nunique() > 1] or others
             others = [name for name in others if not self._has_time_name(name)] or others
         if len(others) != 1:
             raise ValueError(
-                f"Which column is the target? The columns are {listed(self._frame)}; name it by "
+                f"Which column is the target? The columns are {quoted(self._frame)}; name it by "
                 "target (--target)."
             )
         return others[0]
 
     def _has_time_name(self, name: str) -> bool:
-        part, is_named = self._parts[name]
-        return (part != "" and is_named) or bool(re.fullmatch(TIME_NAMES, name))
+        return bool(self._parts[name] or re.fullmatch(TIME_NAMES, name))
 
     def unused(self, rows: pd.DataFrame, taken: Sequence[str], notices: list[str]) -> None:
         """Add a notice on columns that may be covariates, if there are any."""
@@ -193,6 +186,16 @@ class Columns:
             )
 
 
+def falling_dates(frame: pd.DataFrame, reading: Mapping[str, Any]) -> str | None:
+    """Return the name of a column of dates that fall from row to row, if there is one."""
+    for name in (name for name in frame if main_kind(frame[name]) == "date"):
+        with suppress(ValueError):
+            times = read_times(frame[name][frame[name] != ""], [], **reading)[0]
+            if (np.diff(times).astype(int) <= 0).all():
+                return str(name)
+    return None
+
+
 def joined(frame: pd.DataFrame, columns: Mapping[str, str], notices: list[str]) -> pd.Series:
     """Join columns of years, months, hours, ... into one column of times."""
     if len(columns) == 1:
@@ -201,9 +204,7 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str], notices: list[str]) 
     for part, name in columns.items():
         cells = once(lambda c: c.str.replace(r"\.0$|" + INTERVAL_END, "", regex=True), frame[name])
         digits = once(lambda c: c.str.extract(r"(\d+)")[0], cells)
-        if part == "day" and "date" in columns:  # of a month of a year
-            text = (text + "-" + digits).mask(text.str.match(r".*\D\d{4}$"), digits + "-" + text)
-        elif part in _MARKED and "day" not in columns:
+        if part in _MARKED and "day" not in columns:
             text += "-" + (_MARKED[part] + digits).fillna(cells)
         elif part in ("month", "day", "doy"):
             text += "-" + (cells if part == "month" else digits.str.zfill(1 + 2 * (part == "doy")))
@@ -243,28 +244,16 @@ def _minutes(n: pd.Series, days: pd.Series, name: str, notices: list[str]) -> pd
     return minutes
 
 
-def check_one_series(
-    frame: pd.DataFrame, x: np.ndarray, times: Sequence[str], target: str, *, named: bool
-) -> None:
-    """Raise an error for a file of several series that one or two columns identify."""
+def check_one_series(frame: pd.DataFrame, x: np.ndarray, times: Sequence[str], target: str) -> None:
+    """Raise an error if many rows are at the time of another row, as in files of several series."""
     count = pd.Series(x).value_counts()
-    repeated = len(x) - len(count)
     ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
-    ids *= repeated >= _REPEATED * len(x)
-    for group in [*combinations(ids, 1), *combinations(ids, 2)]:
-        keys = frame[[*group]]
-        if keys.assign(**{"the time": x}).duplicated().sum() <= 0.2 * repeated:
-            where = keys.iloc[0].to_dict()
-            options = " ".join(f"--where {shlex.quote('='.join(pair))}" for pair in where.items())
-            raise ValueError(
-                f"The file seems to hold {len(keys.drop_duplicates())} series, identified by "
-                f"{quoted(group)}: choose one by where={where} ({options})."
-            )
-    is_date = x.dtype.kind == "M" or 1500 <= x.min() <= x.max() < 2200
-    if is_date and not named and 2 * len(count) <= x.size:
-        again = " ".join(f"--time {shlex.quote(name)}" for name in times)
-        raise ValueError(
-            f"{count.iloc[0]} rows have the time {count.index[0]}: name all columns of the "
-            f"time (such as {again} --time COL), choose the rows of one series by where (--where "
-            f"COL=VALUE), or name {quoted(times)} by time ({again}) to use all rows."
-        )
+    if len(x) - len(count) < (_REPEATED if ids else 0.5) * len(x):
+        return
+    pair = [[name, frame[name].iloc[0]] for name in ids[:1]] or [["COL", "VALUE"]]
+    again = " ".join(f"--time {shlex.quote(name)}" for name in times)
+    raise ValueError(
+        f"{count.iloc[0]} rows have the time {count.index[0]}: choose the rows of one series by "
+        f"where={dict(pair)} (--where {shlex.quote('='.join(pair[0]))}), name all columns of the "
+        f"time (such as {again} --time COL), or only {quoted(times)} ({again}) to use all rows."
+    )

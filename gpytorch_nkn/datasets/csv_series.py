@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,18 +36,15 @@ def read_time_series(
 ) -> TimeSeries:
     """Read a series from a text file; nothing is held out.
 
-    The options have pandas' names. Options that are not given are inferred from the file, and
-    notices state the result. If a choice is ambiguous, the error names the option. Rows are sorted
-    by time; rows without a value are dropped.
+    Options that are not given are inferred from the file, and notices state the result. If a choice
+    is ambiguous, the error names the option. Rows are sorted by time; rows without a value are
+    dropped.
 
     - Times are numbers or dates of one format (``30/09/2001 18:00``, ``Sep 2001``, ``2001Q3``,
-      ``2001-W36``, ``20010930``). They may be in several columns: year and month, or date and hour
-      or period of the day. Columns of months, years, days or hours become rows. Intervals are dated
-      to their starts.
-    - Numbers may have decimal commas, thousands separators, units and marks (``12.4*``); K, M and B
-      beside plain numbers are thousands, millions and billions.
-    - Text is in UTF-8, UTF-16 or cp1252, may be packed by gzip or zip, and is split at tabs,
-      semicolons, bars, commas or spaces. Lines without numbers are dropped.
+      ``2001-W36``, ``20010930``). Year and month, or date and hour or period of the day, may be in
+      several columns. Columns of months or years become rows. Intervals are dated to their starts.
+    - Numbers may have decimal commas, thousands separators, units and marks (``12.4*``).
+    - Text may be packed, and has any separator. Lines without numbers are dropped.
 
     Args:
         path: The file.
@@ -84,28 +82,24 @@ def read_time_series(
     times = [time] if isinstance(time, str) else list(time or ())
     layout = (na_values, sep, encoding, header, skiprows)
     frame, found_sep = csv_table.read_table(path, where, *layout, notices)
-    part = None
+    reading: dict[str, Any] = {"dayfirst": dayfirst, "date_format": date_format, "decimal": decimal}
     if target is None:
         frame, part = csv_columns.melted(frame, [*times, *covariates], notices)
-    if part is not None:
-        times, target = [*times, *[part] * bool(times)], frame.columns[-1]
+        if part is not None:
+            times, target = [*times, *[part] * bool(times)], frame.columns[-1]
     if frame.shape[1] == 1 and not times:
         times = [_ROWS]
     if times == [_ROWS] and _ROWS not in frame:
-        falling, numbers = csv_times.falling_dates(frame), np.arange(len(frame)).astype(str)
-        frame[_ROWS] = (numbers[::-1] if falling else numbers).astype(object)
-        counted_from = (
-            f"last to the first row, as {falling!r} falls" if falling else "first to the last row"
+        falling = csv_columns.falling_dates(frame, reading)
+        numbers = np.arange(len(frame)).astype(str).astype(object)
+        frame[_ROWS] = numbers[::-1] if falling else numbers
+        counted_from = f"last to the first row, as {falling!r} falls"
+        notices.append(
+            f"Rows are counted from the {counted_from if falling else 'first to the last row'}."
         )
-        notices.append(f"Rows are counted from the {counted_from}.")
     csv_table.check_columns(frame, time=times, target=[target or ""], covariates=covariates)
     columns = csv_columns.Columns(frame)
     parts = columns.times(times, target)
-    if part == "day" and part not in parts:
-        raise ValueError(
-            "Columns look like days of a month, and none holds the month and the year: write these "
-            "into one column such as 2001-09, or name a column by target (--target)."
-        )
     times = list(parts.values())
     target = target or columns.target([*times, *covariates])
     taken = [*times, target, *covariates]
@@ -121,14 +115,12 @@ def read_time_series(
         for name in where.keys() & set(more):
             more = more[more[name] == where[name]]
         frame = pd.concat([frame, more.reindex(columns=frame.columns, fill_value="")])
-    if (frame[target] == "").all():
-        raise ValueError(f"{path} has no values in the column {target!r}.")
     if len(times) > 1 and (frame[times[0]] == "").any():  # merged cells
         frame[times[0]] = frame[times[0]].replace("", None).ffill().fillna("")
         notices.append(f"Empty cells of {times[0]!r} take the value above.")
     untimed = (frame[times] == "").any(axis=1)
     if date_format is None:  # words below the data
-        is_time = csv_times.kinds(frame[times[0]].iloc[-100:]) != "text"
+        is_time = frame[times[0]].iloc[-100:].map(csv_times.kind) != "text"
         untimed.iloc[len(frame) - int(is_time[::-1].argmax()) :] = True
     known, missing = frame[target] != "", int((frame[target] == "").sum())
     lost = frame[untimed & known]
@@ -137,19 +129,22 @@ def read_time_series(
         notices.append(f"{counted(len(lost))} without a time dropped ({text}).")
     is_future = bool(covariates) and (frame[[*covariates]] != "").all(axis=1)
     frame = frame[~untimed & (known | is_future)]
+    if (frame[target] == "").all():
+        raise ValueError(
+            f"{path} has no values in the column {target!r} beside times in {quoted(times)}: name "
+            "another column (--time or --target)."
+        )
     if len(times) > 1 and time is None:
         notices.append(f"Times are read from the columns {quoted(times)}.")
     cells = csv_columns.joined(frame, parts, notices)
     is_kept = ~cells.isin([*na_values])  # of several columns, such as 2001-02-30
     frame, cells = frame[is_kept], cells[is_kept]
     known = (frame[target] != "").to_numpy()
-    x, zone = csv_times.read_times(
-        cells, notices, dayfirst=dayfirst, date_format=date_format, decimal=decimal
-    )
+    x, zone = csv_times.read_times(cells, notices, **reading)
     read_numbers = partial(csv_cells.read_numbers, decimal=decimal, sep=found_sep)
     y = np.full(len(x), np.nan)
     y[known] = read_numbers(frame[target][known], notices)
-    csv_cells.find_sentinels(y[known], target, notices)
+    csv_cells.notice_sentinels(y[known], target, notices)
     beside = pd.DataFrame(index=range(len(x)))
     for column in covariates:
         empty = frame[column] == ""
@@ -174,7 +169,8 @@ def read_time_series(
     if (np.diff(now) < 0).any():
         notices.append("Rows are sorted by time.")
     if repeated := len(now) - np.unique(x[now]).size:
-        csv_columns.check_one_series(frame[known], x[known], times, target, named=time is not None)
+        if time is None:
+            csv_columns.check_one_series(frame[known], x[known], times, target)
         notices.append(f"{counted(repeated)} at the time of an earlier row; all rows are used.")
     columns.unused(frame[known], taken, notices)
     return TimeSeries(

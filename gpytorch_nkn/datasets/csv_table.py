@@ -10,23 +10,20 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import product
-from os.path import commonprefix
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from gpytorch_nkn.datasets.csv_cells import counted, is_missing, listed, once, quoted
+from gpytorch_nkn.datasets.csv_cells import counted, is_missing, once, quoted
 from gpytorch_nkn.datasets.csv_columns import TIME_NAMES
-from gpytorch_nkn.datasets.csv_times import MONTHS, kinds, main_kind
+from gpytorch_nkn.datasets.csv_times import kind, main_kind
 
 __all__ = ["check_columns", "read_table"]
 
 _SEPARATORS = ("\t", ";", "|", ",", r"\s+")  # spaces also occur within cells
 _SAMPLE = 1000  # rows that determine the layout of a table
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-", 0x2019: "'"}
-_WORD = r"[^\W\d_]{3,}"
 
 
 def read_table(
@@ -50,9 +47,7 @@ def read_table(
     """
     text = _text(path, encoding, notices).translate(_SPACES)
     cells, sep = _split(path, text, {r"\t": "\t"}.get(sep or "", sep), skiprows)
-    cells = _in_english(cells, notices)
-    begin, names = _header(path, cells, header)
-    frame = _body(path, cells, begin, names, sep, notices)
+    frame = _body(path, cells, *_header(path, cells, header), sep, notices)
     check_columns(frame, where=where)
     for name, value in where.items():
         if not (frame[name] == value).any():
@@ -69,7 +64,7 @@ def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
         for name in filter(None, names):
             if name not in frame:
                 raise ValueError(
-                    f"There is no {option} column {name!r}; the columns are {listed(frame)}."
+                    f"There is no {option} column {name!r}; the columns are {quoted(frame)}."
                 )
 
 
@@ -137,48 +132,9 @@ def _split(path: Path, text: str, sep: str | None, skiprows: int) -> tuple[pd.Da
         )
     except (pd.errors.ParserError, re.error) as error:
         raise ValueError(f"{path} cannot be split at {sep!r} (sep, --sep): {error}.") from None
-    cells = cells.fillna("").apply(lambda column: once(lambda cells: cells.str.strip(), column))
+    cells = cells.fillna("").map(str.strip)
     cells.index += 1
     return cells[(cells != "").any(axis=1)], sep
-
-
-def _in_english(cells: pd.DataFrame, notices: list[str]) -> pd.DataFrame:
-    """Translate names of months in any language, given all twelve in a row or in a column."""
-    lists = [column[column.str.contains(_WORD)].unique() for _, column in cells.items()]
-    lists += [*cells.head(20).to_numpy()] if cells.shape[1] >= 12 else []
-    words = [
-        [word.lower() for text in texts for word in re.findall(_WORD, text)] for texts in lists
-    ]
-    months: dict[str, str] = {}
-    for distinct in words:
-        months |= _months([*dict.fromkeys(distinct)])
-    if not months:
-        return cells
-    notices.append(f"Words are read as months, {next(iter(months))!r} first.")
-
-    def translated(text: str) -> str:
-        if months.keys().isdisjoint(re.findall(_WORD, text.lower())):
-            return text
-        word = r"[^\W\d_]+\.?"  # other words, such as "de", are dropped
-        return re.sub(word, lambda m: months.get(m[0].lower().strip("."), " "), text).strip()
-
-    return cells.apply(lambda column: once(lambda texts: texts.map(translated), column))
-
-
-def _months(words: list[str]) -> dict[str, str]:
-    """Map twelve consecutive words to months, by their order and common beginnings in English.
-
-    Without three words that begin as in English, or if all do, the result is empty.
-    """
-    best, most = dict[str, str](), 0
-    for i, first, step in product(range(len(words) - 11), range(12), (1, -1)):
-        some = words[i : i + 12]
-        found = dict(zip((some[first:] + some[:first])[::step], MONTHS, strict=True))
-        alike = [word for word in some if word[:3] in MONTHS]
-        same = sum(len(commonprefix(pair)) for pair in found.items())
-        if len(alike) >= 3 and same > most and all(found[word] == word[:3] for word in alike):
-            best, most = found, same
-    return best if most < 36 else {}
 
 
 def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[int, pd.DataFrame]:
@@ -192,7 +148,7 @@ def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[i
             f"{path} has no column of numbers, got {quoted(rows.iloc[-1][rows.iloc[-1] != ''])}; "
             "if cells are separated by an unusual character, name it by sep (--sep)."
         )
-    found = rows[data].head(_SAMPLE).apply(partial(once, kinds))
+    found = rows[data].head(_SAMPLE).map(kind)
     fits = found == main[data]
     filled = fits.sum(axis=1)
     is_data = (fits | found.isin(["missing", "text"])).all(axis=1) & (found[data[0]] != "text")
@@ -202,7 +158,10 @@ def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[i
     names = names[gaps.cumsum() == gaps.sum()]  # the last block above the data
     names = names[(names.iloc[:, int(rows.shape[1] > 1) :] != "").any(axis=1)]
     names = names[2 * (names != "").sum(axis=1) >= len(data)]
-    lengths = 2 * (names != "").sum(axis=1) + names[data[0]].str.fullmatch(TIME_NAMES)
+    used = (rows.head(_SAMPLE)[is_data] != "").any()
+    lengths = 2 * ((names != "") * (2 * used - 1)).sum(axis=1) + names[data[0]].str.fullmatch(
+        TIME_NAMES
+    )
     names = names.iloc[[lengths.argmax()]] if len(names) else names
     first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
     is_wide = len(data) > 2 or 1 < len(data) < rows.shape[1]
@@ -216,28 +175,19 @@ def _body(
     path: Path, rows: pd.DataFrame, begin: int, names: pd.DataFrame, sep: str, notices: list[str]
 ) -> pd.DataFrame:
     """Return the rows of data with unique column names, without empty columns."""
-    valued = np.full(len(rows), rows.shape[1] == 1)
     data = [column for column in rows if main_kind(rows[column]) != "text"]
+    valued = np.full(len(rows), rows.shape[1] == 1)
     valued |= rows[data].apply(lambda column: column.str.contains(r"\d")).any(axis=1)
-    if data[:1] == [0]:  # notes below a wide table: a number alone, or words and numbers
-        rest = rows.iloc[:, 1:] != ""
-        is_alone = ~rest.any(axis=1)
-        if main_kind(rows[0]) == "number":
-            is_alone |= rows[0].str.match(r"[^\W\d]")
-        valued &= ~(is_alone & (rest.sum(axis=1) < rows.shape[1] // 3))
     valued[:begin] = False
     body, left = rows[valued], rows[~valued].drop(names.index)
     if body.empty:
         raise ValueError(f"{path} has a header and no rows.")
     if len(left):
-        text = quoted([", ".join(filter(None, left.iloc[0]))])
+        text = quoted([", ".join(filter(None, left.iloc[0]))[:80]])
         notices.append(f"{counted(len(left), 'line')} beside the data dropped ({text}).")
     used = (body != "").any()
     if names.empty:
         labels = [f"column {i + 1}" for i in range(used.sum())]
-        years = pd.to_numeric(body.iloc[:, 0], errors="coerce")
-        if len(labels) == 13 and years.iloc[0] > 1500 and (years.diff().iloc[1:] == 1).all():
-            labels = ["Year", *MONTHS]
         notices.append(f"No header; the columns are called {quoted(labels)}.")
         return body.loc[:, used].set_axis(labels, axis=1)
     name = names.iloc[0]
@@ -254,7 +204,6 @@ def _body(
     name = name[used | (name != "")]
     again = name.groupby(name).cumcount()
     body = body[name.index].set_axis(name.where(again == 0, name + "." + again.map(str)), axis=1)
-    counts = list(map(str, range(len(body) + 1)))
     is_index = body.shape[1] > 2 and body.columns[0].lower() in ("", "#", "unnamed: 0")
-    is_index = is_index and list(body.iloc[:, 0]) in (counts[:-1], counts[1:])
-    return body.iloc[:, int(is_index) :]
+    steps = pd.to_numeric(body.iloc[:, 0], errors="coerce").diff().iloc[1:]
+    return body.iloc[:, int(is_index and (steps == 1).all()) :]

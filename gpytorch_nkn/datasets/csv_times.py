@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from contextlib import suppress
-from functools import lru_cache, partial
-from typing import Any
+from datetime import timezone
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 
 from gpytorch_nkn.datasets.csv_cells import MISSING, drop_advice, number_parts, once, read_numbers
 
-__all__ = [
-    "INTERVAL_END",
-    "MONTHS",
-    "falling_dates",
-    "is_compact",
-    "kinds",
-    "main_kind",
-    "read_times",
-]
+__all__ = ["INTERVAL_END", "MONTHS", "is_compact", "kind", "main_kind", "read_times"]
 
 MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _MONTH = f"(?:{'|'.join(MONTHS)})"
@@ -40,95 +30,64 @@ INTERVAL_END = (
     r"(?=\d+[-./:]\d).*"
 )
 _CENTURY = 1930  # the first year that two digits stand for
-
-
-def _standard(found: re.Match) -> str:
-    """Write a month, quarter, half-year or week as 2001-7, 2001-q-7, 2001-w-5-1."""
-    year, last = (found["year"], found["last"]) if found["year"] else (found["last"], None)
-    year = str(_CENTURY + (int(year) - _CENTURY) % 100) if len(year or "") == 2 else year
-    unit, n = found["unit"] or found["unit2"], found["n"] or found["n2"]
-    if unit == "w" or (unit == "s" and len(n) == 2):  # S2 is a half-year, S02 a week
-        return f"{year}-w-{int(n)}-{last or 1}"
-    months = {"m": 1, "s": 6, "h": 6}.get(unit, 3)
-    mark = "q-" if months == 3 else ""
-    return f"{year}-{mark}{(int(n) - 1) * months + 1}" + (f"-{last}" if last else "")
-
-
 _TOKENS = {  # replacements that turn dates into numbers and names of months with hyphens
     r"\(?\b(?:mon|tue|wed|thu|fri|sat|sun)(?:s|nes|rs|ur)?(?:day)?\b\)?[.,]?": " ",
-    r"^ *(\d{4}):|(?<=\d)[^\x00-\x7f]": r"\1-",  # also a year, a month and a day in Chinese
-    rf"\b{_MONTH}[a-z]* ?- ?(?={_MONTH})": "",  # Dec-Feb 1993 ends in 1993
+    r"^ *(\d{4}):": r"\1-",
     rf"({_MONTH})[a-z]*": r"-\1-",
-    r"^fy(?=[ '\d])": "",
-    r"(?<![a-z])(?:quart|qtr|kvart|kwart|trim)[a-z]*": "q",
-    r"\b(?:kw|week)\b": "w",
+    r"\bfy(?=[ '\d])": "",
+    r"(?<![a-z])(?:quarter|qtr)": "q",
+    r"\bweek\b": "w",
     r"(?<=\d)(?:st|nd|rd|th)\b|(?<=\d)(?=[a-z])|(?<=[a-z])(?=\d)": "-",
     r"[\s./,'\u2019_-]+": "-",
     "^-|-$": "",
-    r"^(?:(?P<year>\d\d|\d{4})-)?(?:(?P<unit>[mqtkwsh])-(?P<n>\d\d?)|(?P<n2>\d)-(?P<unit2>[qh]))"
-    r"(?:-(?P<last>\d+))?$": _standard,  # 2001-q-3, q-3-2001, 3-q-2001, 2020-w-5, 2020-w-5-7
+    r"^(?:(\d+)-)?(?:[qt]-0?([1-4])|([1-4])-q)(?:-(\d+))?$": r"\1\4-q-q\2\3",
+    **{f"q{i + 1}$": f"{3 * i + 1}" for i in range(4)},  # 2001-q-7
+    r"^(\d{4})-m-(\d+)$": r"\1-\2",
+    r"^w-(\d+)-(\d{4})$": r"\2-w-\1",
+    r"^(\d{4}-w-\d+)$": r"\1-1",
     r"^(\d\d?)-(\d{4})$": r"\2-\1",
     r"^(\d{4})-\d\d(\d\d)$": r"\1-\2",  # 2001-2002
 }
-_ZONES = {  # replacements that turn zones into +02:00:00
-    r"[():]": "",
-    "^(z|utc|gmt)$": "+00",
-    "^([+-]..)$": r"\g<1>00",
-    "^([+-]..)(..)$": r"\1:\2:00",
-}
 _FORMATS = (
     "%Y-%m-%d %d-%m-%Y %m-%d-%Y %d-%m-%y %m-%d-%y %y-%m-%d %d-%b-%Y %d-%b-%y %b-%d-%Y %Y-%b-%d "
-    "%Y-%m %b-%Y %b-%y %Y-%b %Y-q-%m %Y%m %Y%m%d %Y%m%d%H %Y%m%d%H%M %Y%m%d%H%M%S "
+    "%Y-%m %b-%Y %b-%y %Y-%b %Y-q-%m %y-q-%m %Y%m %Y%m%d %Y%m%d%H %Y%m%d%H%M %Y%m%d%H%M%S "
     "%Y %Y-%j %G-w-%V-%u %Y-w-%U-%w"
 ).split()
 _ORDERED, (_ISO_WEEKS, _WEEKS) = _FORMATS[1:6], _FORMATS[-2:]  # day, month or year may come first
 _WIDTHS = {"Y": r"\d{4}", "G": r"\d{4}", "y": r"\d\d", "j": r"\d{3}", "b": _MONTH}
 _SHAPES = {  # patterns of the formats
-    form: re.sub(
-        "%(.)", lambda m: _WIDTHS.get(m[1], r"\d\d?" if "-" in m.string else r"\d\d"), form
-    )
+    form: re.sub("%(.)", lambda m: _WIDTHS.get(m[1], r"\d\d" + "?" * ("-" in m.string)), form)
     for form in _FORMATS
 }
 _DATE = "|".join([r"\d{8}", *(shape for shape in _SHAPES.values() if "-" in shape)])
-_PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?")  # most numbers
-_SAMPLE = 1000  # cells that determine the kind of a column
 _EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 1970
 
 
-def kinds(cells: pd.Series) -> pd.Series:
-    """Return the kind of each cell: missing, number, date, clock or text."""
-    cells = cells.astype(object)  # Python's regular expressions; pandas 3 would take RE2
-    lower, parts = cells.str.lower().str.replace(INTERVAL_END, "", regex=True), number_parts(cells)
-    is_number = parts["is_number"] & (parts["mark"] == "")
-    is_date = (cells.str.contains(r"\d") & ~is_number).to_numpy(bool, copy=True)
-    if is_date.any():
-        is_date[is_date] = _split(cells[is_date])["date"].str.fullmatch(_DATE)
-    masks = {
-        "missing": cells.str.fullmatch(MISSING),
-        "number": is_number,
-        "clock": lower.str.fullmatch(_CLOCK) & lower.str.match(_CLOCK_ALONE),
-        "date": is_date,
-        "number with a mark": parts["is_number"],
-    }
-    found = np.select([np.asarray(mask, bool) for mask in masks.values()], list(masks), "text")
-    return pd.Series(found, cells.index).str.removesuffix(" with a mark")
+@lru_cache(100_000)
+def kind(cell: str) -> str:
+    """Return the kind of a cell: missing, number, date, clock or text."""
+    if re.fullmatch(r"[+-]?\d+\.?\d*", cell):  # most numbers
+        return "number"
+    lower, (_, mark, _, *fits) = cell.lower(), number_parts(cell)
+    if re.fullmatch(MISSING, cell):
+        return "missing"
+    if any(fits) and not mark:
+        return "number"
+    if re.match(_CLOCK_ALONE, lower) and re.fullmatch(_CLOCK, re.sub(INTERVAL_END, "", lower)):
+        return "clock"
+    if re.search(r"\d", cell) and re.fullmatch(_DATE, _split(cell)[0]):
+        return "date"
+    return "number" if any(fits) else "text"
 
 
 def main_kind(cells: pd.Series) -> str:
-    """Return the kind of more than half of the values, from the first number or date on."""
-    return _main_kind(tuple(cells.head(_SAMPLE)))
-
-
-@lru_cache(1000)
-def _main_kind(cells: tuple[str, ...]) -> str:
-    if 2 * sum(bool(_PLAIN.fullmatch(cell)) for cell in cells) > sum(map(bool, cells)):
-        return "number"
-    found = kinds(pd.Series(cells, dtype=object))
-    found = found[found.isin(["number", "date", "clock"]).cummax() & (found != "missing")]
-    if [*found[:2]] == ["date", "number"]:  # the name of a column of numbers
-        found = found[1:]
-    counts = found.value_counts(normalize=True)
-    return str(counts.index[0]) if len(counts) and counts.iloc[0] > 0.5 else "text"
+    """Return the kind of more than half of the first values, from the first number or date on."""
+    found = [kind(cell) for cell in cells.head(1000)]
+    begin = next((i for i, own in enumerate(found) if own in ("number", "date", "clock")), None)
+    found = [own for own in found[begin:] if own != "missing"]
+    found = found[found[:2] == ["date", "number"] :]  # a date may name a column of numbers
+    most = max(set(found), key=found.count, default="text")
+    return most if 2 * found.count(most) > len(found) else "text"
 
 
 def is_compact(cells: pd.Series) -> bool:
@@ -137,47 +96,39 @@ def is_compact(cells: pd.Series) -> bool:
     So are 2001.1 to 2001.4 and 2001.01 to 2001.12, if all quarters or months occur.
     """
     some = pd.Series(cells.unique(), dtype=object)
-    month = r"(?:1[6-9]|2[01])\d\d(?:0[1-9]|1[0-2])"
+    if some.str.fullmatch(r"\d{4}\.\d\d?").all():
+        return set(some.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
     week = r"|\d{6}" if "week" in str(cells.name).lower() else ""
-    pattern = rf"{month}(?:(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){{0,2}})?)?{week}"
-    if some.str.fullmatch(pattern).all():
-        return len(some) > 1 and some.str.len().nunique() == 1
-    if not some.str.fullmatch(r"\d{4}\.\d\d?").all():
-        return bool(some.str.fullmatch(r"(?:0[1-9]|1[0-2])\.(?:1[6-9]|2[01])\d\d").all())
-    return set(some.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
+    day = r"(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){0,2})?"
+    pattern = rf"(?:1[6-9]|2[01])\d\d(?:0[1-9]|1[0-2])(?:{day})?{week}|[01]\d\.(?:1[6-9]|2[01])\d\d"
+    return bool(some.str.fullmatch(pattern).all() and len(some) > 1 == some.str.len().nunique())
 
 
-def _split(cells: pd.Series) -> pd.DataFrame:
-    """Split times into tokens of the date, time of day and offset from UTC."""
-    lower = cells.str.lower().str.replace(INTERVAL_END, "", regex=True)
-    found = lower.str.extract(_DATE_AND_CLOCK)
-    date = once(partial(_replaced, texts=_TOKENS), found["date"].fillna(lower))
-    zone = once(partial(_replaced, texts=_ZONES), found["zone"].fillna(""))
-    parts = found[["hour", "minute", "second"]].fillna("0")
-    seconds = partial(once, lambda part: part.str.replace(",", ".").astype(float))
-    clock = parts.apply(seconds) @ [3600, 60, 1]
-    clock = clock.mask(found["half"].notna(), clock % 43200 + 43200 * (found["half"] == "p"))
-    clock, offset = pd.to_timedelta(clock, unit="s"), pd.to_timedelta(zone, errors="coerce")
-    return pd.DataFrame({"date": date, "clock": clock, "offset": offset})
+def _split(cell: str) -> tuple[str, float, str]:
+    """Split a time into tokens of the date, seconds of the day and the time zone."""
+    lower = re.sub(INTERVAL_END, "", cell.lower())
+    found = re.match(_DATE_AND_CLOCK, lower)
+    if found is None:
+        return _tokens(lower), 0.0, ""
+    date, hour, minute, second, half, zone = found.groups()
+    clock = 3600 * float(hour or 0) + 60 * float(minute or 0)
+    clock += float(second.replace(",", ".")) if second else 0.0
+    return _tokens(date), clock % 43200 + 43200 * (half == "p") if half else clock, zone or ""
 
 
-def _replaced(cells: pd.Series, texts: Mapping[str, Any]) -> pd.Series:
-    """Replace patterns in cells, in the order of the patterns."""
-    found = list(cells)
-    for pattern, text in texts.items():
-        found = [re.sub(pattern, text, cell) for cell in found]
-    return pd.Series(found, cells.index, object)
+@lru_cache(100_000)
+def _tokens(date: str) -> str:
+    """Replace the patterns of _TOKENS, in their order."""
+    for pattern, text in _TOKENS.items():
+        date = re.sub(pattern, text, date)
+    return date
 
 
-def falling_dates(frame: pd.DataFrame) -> str | None:
-    """Return the name of a column of dates that fall from row to row, if there is one."""
-    for column in [column for column in frame if main_kind(frame[column]) == "date"]:
-        with suppress(ValueError):
-            cells = frame[column][frame[column] != ""]
-            times = read_times(cells, [], dayfirst=None, date_format=None, decimal=None)[0]
-            if len(times) > 1 and (np.diff(times) <= np.timedelta64(0)).all():
-                return str(column)
-    return None
+def _offsets(zones: pd.Series) -> pd.Series:
+    """Offsets from UTC of zones such as ``z`` and ``+0200``; NaT without an offset."""
+    texts = "2000-01-01T00" + zones.str.replace("utc|gmt", "z", regex=True).replace("", "none")
+    times = pd.to_datetime(texts.str.upper(), format="ISO8601", utc=True, errors="coerce")
+    return pd.Timestamp("2000") - times.dt.tz_localize(None)
 
 
 def read_times(
@@ -200,33 +151,32 @@ def read_times(
     """
     codes, found = pd.factorize(cells)
     name, unique = str(cells.name), pd.Series(found, dtype=object)
-    is_float = unique.str.fullmatch(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?").all()
     if date_format is not None:
         dates = _to_datetime(unique, date_format)
         if dates.isna().any():
             raise ValueError(_not_a_time(cells, dates.notna()))
         return _coarsest(dates.to_numpy("datetime64[us]")[codes], date_format), ""
+    is_float = unique.str.fullmatch(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?").all()
     if is_float and not is_compact(cells):
         values = read_numbers(cells, notices, decimal=decimal, sep=".")
         unit = next((unit for unit, now in _EPOCHS.items() if abs(values).max() < 10 * now), "ns")
         if abs(values).min() < 0.3 * _EPOCHS[unit]:
             return values, ""
         notices.append(f"Times are read as {unit} since 1970.")
-        dates = pd.to_datetime(values, unit=unit).round("ms").to_numpy()
-        return _coarsest(dates, "%d"), ""
+        return _coarsest(pd.to_datetime(values, unit=unit).round("ms").to_numpy(), "%d"), ""
     if dayfirst is None and unique.str.fullmatch(r"\d\d?\.\d\d?\..*").all():
         dayfirst = True
     forms = [f for f in _FORMATS if f not in _ORDERED or dayfirst in (None, f[1] == "d")]
     if re.search("epi|mmwr|cdc", name.lower()):
         forms.remove(_ISO_WEEKS)
-    split = _split(unique)
-    clock, offset = split["clock"], split["offset"]
+    split = pd.DataFrame(list(map(_split, unique)), columns=["date", "clock", "zone"])
+    clock, offset = pd.to_timedelta(split["clock"], "s"), once(_offsets, split["zone"])
     positions, tokens = pd.factorize(split["date"])
     tokens = _marked(pd.Series(tokens, dtype=object), name)
     good = (clock <= pd.Timedelta(hours=25)) & (offset.notna() == (offset.notna().mean() > 0.5))
     readings: dict[str, pd.Series] = {}
     best = tokens.isna()
-    for form in forms:
+    for form in (form for form in forms if tokens.str.fullmatch(_SHAPES[form]).any()):
         days = _to_datetime(tokens, form)
         best = max(best, days.notna(), key=sum)
         if days.notna().all() and not any(map(days.equals, readings.values())):
@@ -238,18 +188,16 @@ def read_times(
     form = _choice(readings, unique, name, is_chosen=dayfirst is not None)
     dates, zone = readings[form], ""
     if offset.nunique() == 1:
-        minutes = int(offset[0].total_seconds()) // 60
-        zone = f"UTC{'-+'[minutes >= 0]}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+        zone = str(timezone(offset[0].to_pytimedelta()))
     elif offset.notna().any() and clock.nunique() > 1:
         dates, zone = dates - offset, "UTC"
     first = {"d": "day", "m": "month", "y": "year"}.get(form[1], "")
     inferred = {
         f"Dates are read {first} first.": form in _ORDERED,
         f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}.": "%y" in form,
-        "Weeks begin on Mondays.": form == _ISO_WEEKS,
-        "Weeks begin on Sundays.": form == _WEEKS,
+        f"Weeks begin on {'Mondays' if form == _ISO_WEEKS else 'Sundays'}.": "-w-" in form,
         "Times are read as quarters, and dated to their first month.": "q" in form,
-        "Times are converted to UTC.": zone == "UTC",
+        "Times are converted to UTC.": zone == "UTC" and offset.nunique() > 1,
         "Times are local: offsets from UTC are dropped.": not zone and offset.notna().any(),
         "Intervals are dated to their starts.": unique.head().str.contains(INTERVAL_END).any(),
     }
@@ -273,10 +221,7 @@ def _marked(tokens: pd.Series, name: str) -> pd.Series:
 def _to_datetime(cells: pd.Series, form: str) -> pd.Series:
     """Parse dates of one format, without zones; NaT for other formats."""
     if form in _SHAPES:
-        fits = cells.str.fullmatch(_SHAPES[form], case=False).astype(bool)
-        if not fits.any():  # most formats of a column
-            return pd.Series(pd.NaT, cells.index)
-        cells = cells.where(fits, "")
+        cells = cells.where(cells.str.fullmatch(_SHAPES[form], case=False), "")
     if form in (_ISO_WEEKS, _WEEKS):  # the fourth day of a week is in its year
         found = cells.str.extract(r"(\d+)-w-(\d+)-(\d)").fillna("0")  # no NaN: pandas overflows
         year, week, day = found.astype(int).T.to_numpy()
@@ -289,10 +234,8 @@ def _to_datetime(cells: pd.Series, form: str) -> pd.Series:
         dates = pd.to_datetime(cells, format=form, errors="coerce", utc="%z" in form)
     except ValueError as error:
         raise ValueError(f"date_format={form!r} (--date-format): {error}") from None
-    if "%y" in form:
-        late = dates.dt.year >= _CENTURY + 100
-        dates = dates.mask(late, dates - pd.DateOffset(years=100))
-    return dates.dt.tz_localize(None)
+    late = ("%y" in form) & (dates.dt.year >= _CENTURY + 100)
+    return dates.mask(late, dates - pd.DateOffset(years=100)).dt.tz_localize(None)
 
 
 def _choice(readings: dict[str, pd.Series], cells: pd.Series, name: str, *, is_chosen: bool) -> str:
@@ -325,13 +268,12 @@ def _has_few_gaps(times: pd.Series) -> bool:
 def _not_a_time(cells: pd.Series, good: pd.Series) -> str:
     """Return the error message on cells, given which unique values are times."""
     is_good = cells.isin(cells.unique()[good])
-    bad, example, advice = cells[~is_good], "2001-09-30, 30/09/2001 18:00, 2001Q3 or Sep 2001", ""
-    if is_good.mean() < 0.5:
-        advice = (
-            "name its format, such as date_format='%d.%m.%Y %Hh' (--date-format), or another "
-            "column by time (--time)"
-        )
-    else:
+    bad, example = cells[~is_good], "2001-09-30, 30/09/2001 18:00, 2001Q3 or Sep 2001"
+    advice = (
+        "name its format, such as date_format='%d.%m.%Y %Hh' (--date-format), or another "
+        "column by time (--time)"
+    )
+    if is_good.mean() >= 0.5:
         example, advice = repr(cells[is_good].iloc[0]), drop_advice(bad)
         if bad.index[-1] < cells.index[is_good][0]:
             advice = f"skip these lines by skiprows={bad.index[-1]} (--skiprows {bad.index[-1]})"

@@ -38,15 +38,11 @@ def column(cells, sep=","):
 DATES = {
     ("1960-Q4", "1961-Q1"): ["1960-10", "1961-01"],
     ("2000-T4", "2001-T1"): ["2000-10", "2001-01"],
-    ("2000K4", "2001K1"): ["2000-10", "2001-01"],
     ("1960:Q1", "1960:Q2"): ["1960-01", "1960-04"],
     ("Q1'60", "Q2'60"): ["1960-01", "1960-04"],
     ("2001QTR3", "2001QTR4"): ["2001-07", "2001-10"],
-    ("2000-S2", "2001-S1"): ["2000-07", "2001-01"],
     ("1st quarter 1990", "2nd quarter 1990"): ["1990-01", "1990-04"],
-    ("4. Quartal 1990", "1. Quartal 1991"): ["1990-10", "1991-01"],
     ("FY01 Q4", "FY02 Q1"): ["2001-10", "2002-01"], ("FY2000", "FY2001"): ["2000-01", "2001-01"],
-    ("Nov-Jan 1993", "Dec-Feb 1993"): ["1993-01", "1993-02"],
     ("1949m1", "1949m2"): ["1949-01", "1949-02"],
     ("1949/9", "1949/10"): ["1949-09", "1949-10"],
     ("1949:09", "1949:10"): ["1949-09", "1949-10"],
@@ -59,16 +55,13 @@ DATES = {
     ("1-1949", "2-1949"): ["1949-01", "1949-02"],
     ("2001/02", "2002/03", "2003/04"): ["2001-01", "2002-01", "2003-01"],
     ("2001-2002", "2002-2003", "2003-2004"): ["2001-01", "2002-01", "2003-01"],
-    ("KW 52 2019", "KW 1 2020"): ["2019-12-23", "2019-12-30"],
     ("52/2019", "51/2019"): ["2019-12-23", "2019-12-16"],
-    ("S01-2020", "S02-2020"): ["2019-12-30", "2020-01-06"],
     ("2020-W05", "2020-W06"): ["2020-01-27", "2020-02-03"],
     ("2020W53", "2021W01"): ["2020-12-28", "2021-01-04"],
     ("2014-W53", "2015-W01"): ["2014-12-28", "2015-01-04"],
     ("W53 2020", "W1 2021"): ["2020-12-28", "2021-01-04"],
     ("2020-W05-7", "2020-W06-7"): ["2020-02-02", "2020-02-09"],
     ("2001.09.01", "2001.09.02"): ["2001-09-01", "2001-09-02"],
-    ("2019\u5e7410\u670821\u65e5", "2019\u5e7410\u670822\u65e5"): ["2019-10-21", "2019-10-22"],
     ("20150131", "20150228"): ["2015-01-31", "2015-02-28"],
     ("2019-031", "2019-032"): ["2019-01-31", "2019-02-01"],
     ("31/01/2001", "1/2/2001"): ["2001-01-31", "2001-02-01"],
@@ -183,11 +176,6 @@ NUMBERS = {
     ("5 \u20ac", "-6 \u20ac"): ([5, -6], "are in \u20ac"),
     ("EUR 5", "EUR 6"): ([5, 6], "are in EUR"),
     ("(1,234.5)", "2", "3-"): ([-1234.5, 2, -3], ""),
-    ("1.5M", "900K"): ([1.5e6, 9e5], "are thousands"),
-    ("1.97K", "2380"): ([1970, 2380], "are thousands"),
-    ("$1.97K", "$980"): ([1970, 980], "are thousands"),
-    ("1.5M", "2380000"): ([1.5e6, 2.38e6], "are thousands"),
-    ("126.4 B", "127"): ([126.4, 127], "with a mark"),
     ("<3.0", "4.2"): ([3, 4.2], "1 value of 'y' with a mark, such as '<3.0': marks are dropped"),
     ("1e5", "-2.5E-3"): ([1e5, -0.0025], ""),
     ("\u22125", "+.5"): ([-5, 0.5], ""),
@@ -258,14 +246,6 @@ HALF_HOURS = "".join(
 FROM_TO = "".join(f"0{1 + i // 24}-05-2020;{i % 24:02} - {i % 24 + 1:02};{i}\n" for i in range(72))
 WIDE_HOURS = "day," + ",".join(f"H{h}" for h in range(1, 25)) + "\n"
 WIDE_HOURS += "".join(f"0{d}.03.2019," + ",".join("5" * 24) + "\n" for d in (1, 2))
-BY_TYPES = "Jahr;Monat;Wert\n" + "".join(
-    f"{2001 + i // 12};{i % 12 + 1};{i // 2},{i % 2 * 5}\n" for i in range(24)
-)
-DAYS_BY_TYPES = "Ann\u00e9e;Mois;Jour;Valeur\n" + "".join(
-    f"{d.year};{d.month};{d.day};{i},5\n" for i, d in enumerate(DAYS.tolist())
-)
-DAYS_WIDE = "Month," + ",".join(map(str, range(1, 32))) + "\n2023-01" + ",5" * 31
-DAYS_WIDE += "\n2023-02" + ",6" * 28 + ",,,\n2023-03" + ",7" * 31 + "\n"
 AUTUMN, SPRING = (
     "date,period,y\n" + "".join(f"{d},{p + 1},{p}\n" for d, n in days.items() for p in range(n))
     for days in (
@@ -273,10 +253,6 @@ AUTUMN, SPRING = (
         {"2023-03-25": 24, "2023-03-26": 23, "2023-03-27": 24},
     )
 )
-SPANISH = "Ene Feb Mar Abr May Jun Jul Ago Sep Oct Nov Dic".split()
-FRENCH = "janvier f\u00e9vrier mars avril mai juin juillet ao\u00fbt".split()
-FRENCH += "septembre octobre novembre d\u00e9cembre".split()
-CLIMATE = " 1950 1954\n" + "".join(f" {y}" + f" {y % 100}.5" * 12 + "\n" for y in range(1950, 1955))
 BY_QUARTERS = "Title,Sales\nUnit,%\n" + "".join(
     f"{1990 + i // 4} Q{i % 4 + 1},{i}\n" for i in range(16)
 )
@@ -324,8 +300,6 @@ FILES = {  # text, options, first and last time, number, first and last value
         2),
     "year once": ("Year,Month,y\n2001,11,1\n,12,2\n2002,1,3\n,2,4\n", {}, "2001-11", "2002-02", 4,
         1, 4),
-    "by types": (BY_TYPES, {}, "2001-01", "2002-12", 24, 0, 11.5),
-    "days by types": (DAYS_BY_TYPES, {}, "1999-12-20", "2000-03-09", 81, 0.5, 80.5),
     "year and quarter": ("Year,Quarter,y\n2001,Q2,1\n2001,Q3,2\n", {}, "2001-04", "2001-07", 2, 1,
         2),
     "quarter with its year": ("y,year,quarter\n5,2001,2001Q1\n6,2001,2001Q2\n", {}, "2001-01",
@@ -347,14 +321,13 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2019-03-01T00:00:00", "2019-03-03T23:30:00", 144, 0, 143),
     "hour-ending": ("Date,HE,MW\n" + hours(1, 24, "3/{d}/2019,{n},{i}\n"), {"dayfirst": False},
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
-    "hours by types": ("Tag;Stunde;MW\n" + hours(0, 24, "0{d}.03.2019;{n};{i},5\n"), {},
-        "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0.5, 71.5),
     "clock as a number": ("date,HHMM,y\n2001-09-01,1430,1\n2001-09-01,1500,2\n", {},
         "2001-09-01T14:30:00", "2001-09-01T15:00:00", 2, 1, 2),
     "year to hour": ("year,month,day,hour,y\n2001,9,1,5,1\n2001,9,1,6,2\n", {},
         "2001-09-01T05:00:00", "2001-09-01T06:00:00", 2, 1, 2),
-    "months as columns": ("Year,Jan,Feb,Mar,Annual\n2001,1,2,3,2\n2002,4,5,***,4\n", {}, "2001-01",
-        "2002-02", 5, 1, 5),
+    "months as columns": ("Year,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec,Annual\n2001,"
+        "1,2,3,4,5,6,7,8,9,8,7,6,5\n2002,4,5" + ",***" * 11 + "\n", {}, "2001-01", "2002-02", 14, 1,
+        5),
     "years as columns": ("Country,2001,2002,2003\nFrance,1,2,3\n", {}, 2001, 2003, 3, 1, 3),
     "dates as columns": ("Country,Lat,1/22/20,1/23/20,1/24/20\nFrance,46.2,1,2,3\n", {},
         "2020-01-22", "2020-01-24", 3, 1, 3),
@@ -368,11 +341,6 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2000-01-01", 2, 5, 6),
     "months in another order": ("Year," + "Dec,Nov,Oct,Sep,Aug,Jul,Jun,May,Apr,Mar,Feb,Jan"
         "\n2019,1,2,3,4,5,6,7,8,9,10,11,12\n", {}, "2019-01", "2019-12", 12, 12, 1),
-    "months in Spanish as columns": ("A\u00f1o;" + ";".join(SPANISH) +
-        "\n2019;1;2;3;4;5;6;7;8;9;10;11;12\n", {}, "2019-01", "2019-12", 12, 1, 12),
-    "days as columns": (DAYS_WIDE, {}, "2023-01-01", "2023-03-31", 90, 5, 7),
-    "days with a letter as columns": (re.sub(r"(,)(\d+)(?=.*\n2023-01)", r"\1D\2", DAYS_WIDE), {},
-        "2023-01-01", "2023-03-31", 90, 5, 7),
     "day with an hour twice": (AUTUMN, {}, "2023-10-28T00:00:00", "2023-10-30T23:30:00", 146, 0,
         47),
     "day without an hour": (SPRING, {}, "2023-03-25T00:00:00", "2023-03-27T23:00:00", 71, 0, 23),
@@ -382,18 +350,6 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2019-01", "2020-03", 6, 1, 6),
     "hours from to": ("day;Hours;y\n" + FROM_TO, {}, "2020-05-01T00:00:00",
         "2020-05-03T23:00:00", 72, 0, 71),
-    "months in Spanish": ("Mes;EUR\n" + "".join(
-        f"{SPANISH[i % 12]}/{15 + i // 12};{i},5\n"
-        for i in range(3, 30)), {}, "2015-04", "2017-06", 27, 3.5, 29.5),
-    "months in French, newest first": ("date;prix\n" + "".join(
-        f"{FRENCH[i % 12]} {2015 + i // 12};{i},5\n" for i in range(29, 2, -1)), {}, "2015-04",
-        "2017-06", 27, 3.5, 29.5),
-    "years and months in French, a footnote": (";;Indice\n;;2015=100\n" + "".join(
-        f"{2015 + i // 12};{FRENCH[i % 12]};{i},5\n" for i in range(24)) + "____\nEtat: 1.2.2024\n",
-        {}, "2015-01", "2016-12", 24, 0.5, 23.5),
-    "months in Japanese": ("\u5e74," + ",".join(f"{m}\u6708" for m in range(1, 13)) + "\n2010" +
-        ",1" * 12 + "\n2011" + ",2" * 12 + "\n", {}, "2010-01", "2011-12", 24, 1, 2),
-    "climate index": (CLIMATE + " -99.9\n NINA34 5\n", {}, "1950-01", "1954-12", 60, 50.5, 54.5),
     "mean of a year": ("Year,Period,y\n" + "".join(f"2001,M{i:02},{i}\n" for i in range(1, 14)), {},
         "2001-01", "2001-12", 12, 1, 12),
     "source above a header in a comment": ("# Source: a, b\n# t,y\n1,2\n2,3\n", {}, 1, 2, 2, 2, 3),
@@ -473,7 +429,7 @@ def test_notices_say_what_was_skipped_or_assumed(read):
     ("cells", "zone", "texts"),
     [
         (["2020-01-01 10:00-0530", "2020-01-01 11:00-0530"], "UTC-05:30", "2020-01-01T10:00-05:30"),
-        (["2020-01-01T10:00Z", "2020-01-01T11:00Z"], "UTC+00:00", "2020-01-01T10:00+00:00"),
+        (["2020-01-01T10:00Z", "2020-01-01T11:00Z"], "UTC", "2020-01-01T10:00+00:00"),
         (["2020-03-29 01:00+01:00", "2020-03-29 03:00+02:00"], "UTC", "2020-03-29T00:00+00:00"),
         (["2020-03-28T00:00+01:00", "2020-03-30T00:00+02:00"], "", "2020-03-28"),
         (["2020-01-01 10:00", "2020-01-01 11:00"], "", "2020-01-01T10:00"),
@@ -501,7 +457,7 @@ def test_columns_are_chosen_where_there_is_no_doubt(read):
         ("y,n\n5,10\n6,11\n4,12\n", {}, ("n", "y")),  # rises
         ("y,n\n5,1\n6,2\n7.5,3\n", {}, ("n", "y")),  # rises in equal steps
         ("y,when\n5,2\n6,1\n7,3\n", {}, ("when", "y")),
-        ("m,a,y\nSep,2001,1\nOct,2001,2\n", {"time": ["m", "a"], "target": "y"}, ("a m", "y")),
+        ("m,a,y\nSep,2001,1\nOct,2001,2\n", {"time": ["m", "a"], "target": "y"}, ("m a", "y")),
         ("date,y,Year,Month\n2001-01-05,1,2001,1\n2001-01-06,3,2001,1\n", {}, ("date", "y")),
     ]:
         series = read(text, **options)
@@ -548,7 +504,9 @@ def test_covariates_stand_beside_values_and_in_rows_that_follow(read, tmp_path):
         read(text, **options)
 
 
-BOTH = "".join(f"{a},{b},{t},{t % 7}\n" for a in ("north end", "s") for b in "pq" for t in range(5))
+BOTH = "a,b,t,y\n" + "".join(
+    f"{a},{b},{t},{t % 7}\n" for a in ("north end", "s") for b in "pq" for t in range(5)
+)
 ADVICE = {
     "y\na\nb\nc~1\n": ("unusual character, name it by sep (--sep)", None),
     "t~y\n2001-01~1\n2001-02~3\n": ("name it by sep (--sep)", {"sep": "~"}),
@@ -559,9 +517,6 @@ ADVICE = {
     "t,Forecast [MW] - a name that is longer than forty,b\n1,1,2\n2,2,4\n3,4,1\n": (
         "'Forecast [MW] - a name that is longer than forty', 'b';",
         {"target": "Forecast [MW] - a name that is longer than forty"}),
-    DAYS_WIDE.replace("2023-0", "M"): ("write these into one column such as 2001-09, or name a "
-        "column by target (--target)", {"time": "rows", "target": "1"}),
-    DAYS_WIDE.replace(",,,", ",0,,"): ("na_values=['2023-02-29']", {"na_values": ["2023-02-29"]}),
     table(["Jan 2001", "maj 2001", "Jun 2001"]): ("or set time='rows' (--time rows)",
         {"time": "rows"}),
     "t,y\n1,2\n2,-inf\n": ("na_values=['-inf'] (--na-values=-inf)", {"na_values": ["-inf"]}),
@@ -598,12 +553,11 @@ ADVICE = {
         {"header": None, "target": "column 3"}),
     "id,t,y\n" + "".join(f"M{i},{t},{t % 7}\n" for i in (1, 2) for t in range(5)): (
         "where={'id': 'M1'} (--where id=M1)", {"where": {"id": "M1"}}),
-    "a,b,t,y\n" + BOTH: ("(--where 'a=north end' --where b=p)",
-        {"where": {"a": "north end", "b": "p"}}),
+    BOTH: ("(--where 'a=north end')", {"where": {"a": "north end", "b": "p"}}),
     "Country,2001,2002,2003\nFrance,1,2,3\nSpain,3,4,5\n": ("where={'Country': 'France'}",
         {"where": {"Country": "France"}}),
     "year,y\n" + "".join(f"{2000 + i // 3},{i}\n" for i in range(12)): (
-        "3 rows have the time 2000.0: name all", {"time": "year"}),
+        "3 rows have the time 2000.0: choose the rows", {"time": "year"}),
 }  # fmt: skip
 
 
@@ -632,6 +586,7 @@ BAD = {
     "\n \n": ({}, "is empty"),
     "t,y\n": ({}, "no column of numbers"),
     "t,y\n1,\n2,\n": ({}, "no values in the column 'y'"),
+    "V,W\nM1,.,1.,.5,V2\n5": ({}, "no values in the column"),
     "t,y\n1,2\n": ({"target": "z"}, "no target column 'z'; the columns are 't', 'y'"),
     "t,y\n1,3\n": ({"time": "z"}, "no time column 'z'"),
     "t,y\n1,4\n": ({"where": {"z": "1"}}, "no where column 'z'"),
