@@ -122,7 +122,7 @@ def test_the_first_of_several_pictures_is_read(tmp_path):
 
 def test_files_that_are_no_pictures_are_rejected(tmp_path):
     (tmp_path / "a.png").write_text("no picture")
-    with pytest.raises(ValueError, match=r"a\.png is not an image that Pillow can read"):
+    with pytest.raises(ValueError, match=r"Pillow cannot read .*a\.png as an image"):
         read_image(tmp_path / "a.png")
     Image.fromarray(draw(40, 50)).save(tmp_path / "whole.png")
     (tmp_path / "half.png").write_bytes((tmp_path / "whole.png").read_bytes()[:900])

@@ -153,7 +153,7 @@ def _open(path: Path) -> tuple[Image.Image, tuple[str, ...]]:
             image.load()
         except UnidentifiedImageError:
             raise ValueError(
-                f"{path} is not an image that Pillow can read; arrays are filled by grids.inpaint."
+                f"Pillow cannot read {path} as an image; gpytorch_nkn.grids.inpaint fills arrays."
             ) from None
         except (OSError, SyntaxError, EOFError) as error:
             raise ValueError(f"{path} is a damaged image: {error}.") from None

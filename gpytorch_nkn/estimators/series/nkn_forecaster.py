@@ -49,8 +49,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
 
     Times may be irregular and repeat, with gaps. Gaussian processes are exact. For a long series
     they use a subset of points, dense before the forecast origin and thinned farther back. It has
-    900 points for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast,
-    from the last 24 horizons or four of the longest season.
+    900 points for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast.
+    All are from the last 24 horizons or four of the longest season.
 
     Args:
         structure: ``"auto"`` for the candidates of ``quality``. ``"time_series"`` for the paper's

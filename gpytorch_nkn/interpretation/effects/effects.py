@@ -108,8 +108,8 @@ def effects(
 ) -> Effects:
     r"""Compute effects of the input columns on the predictions of a fitted model.
 
-    The effect of a column :math:`i` is its partial dependence, an average of :math:`f` over rows of
-    the training data with the column set to :math:`a`,
+    The effect of column :math:`i` is its partial dependence, an average of :math:`f` over training
+    rows with the column set to :math:`a`,
 
     .. math:: p_i(a) = \frac{1}{n} \sum_{r=1}^{n} f(a, x_{r, \setminus i}), \qquad
         g_i(a) = p_i(a) - \overline{p_i}, \qquad
