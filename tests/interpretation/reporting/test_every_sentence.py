@@ -236,6 +236,7 @@ CLASSES = [
         "the prediction (", "the probability of class yes ("), holds)
     for row, holds in EFFECTS
 ] + [
+    ("The prediction does not change with any column.", lambda c: max(c.range.values()) < 1e-9),
     (r"<share> of (\d+) observations are of class yes. (?:The mean log loss of held-out "
      "predictions is <n>, where the class frequencies have <n>|Held-out predictions are no better "
      "than the class frequencies: the effects may be chance).",
