@@ -80,7 +80,8 @@ SMALL = {
     },
     "08_regression_on_a_table": {
         "SEED, ROWS = 0, 150": "SEED, ROWS = 0, 30",
-        "NKNRegressor(random_state=SEED": 'NKNRegressor("tabular", random_state=SEED, **FAST',
+        "NKNRegressor(random_state=SEED": 'NKNRegressor("tabular", y_transform="identity", '
+        "random_state=SEED, **FAST",
         "NKNRegressor(kernel, random_state=SEED": "NKNRegressor(kernel, **FAST",
         "n_iter=30": "n_iter=2",
         "0.05, 1, 0.05": "0.05, 1, 0.3",

@@ -50,7 +50,7 @@ OPTIONS = [
     {},
     {"sparsity": "l1"},
     {"priors": False, "sparsity": "l1", "batch_shape": torch.Size([2])},
-    {"priors": False, "batch_shape": torch.Size([3, 2])},
+    {"priors": False, "batch_shape": torch.Size([1, 2])},
 ]
 
 
