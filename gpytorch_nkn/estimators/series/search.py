@@ -87,21 +87,20 @@ def _condition(members: list[Member], series: Series, session: Session) -> list[
     After Ctrl-C or the end of the budget, the remaining members stay conditioned on the rows that
     they were trained on.
     """
-    members = [member for member in members if member.weight > _LIGHT]
-    kept: list[Member] = []
-    for number, member in enumerate(members):
-        if session.is_over:
-            return [*kept, *members[number:]]
-        try:
-            with one_thread(series):
-                member.condition(series.rows, series.values)
-                member.prepare()
-            kept.append(member)
-        except KeyboardInterrupt:
-            warn_user("Interrupted: forecasts depend on the last rows of the series alone.")
-            return [*kept, *members[number:]]
-        except (RuntimeError, np.linalg.LinAlgError) as error:
-            warn_user(f"{member.name} cannot forecast: {type(error).__name__}: {error}")
+    kept = [member for member in members if member.weight > _LIGHT]
+    try:
+        for member in list(kept):
+            if session.is_over:
+                break
+            try:
+                with one_thread(series):
+                    member.condition(series.rows, series.values)
+                    member.prepare()
+            except (RuntimeError, np.linalg.LinAlgError) as error:
+                warn_user(f"{member.name} cannot forecast: {type(error).__name__}: {error}")
+                kept.remove(member)
+    except KeyboardInterrupt:
+        warn_user("Interrupted: forecasts depend on the last rows of the series alone.")
     total = sum(member.weight for member in kept)
     for member in kept:
         member.weight /= total
