@@ -241,6 +241,9 @@ class LaplaceGP(GP):
         _forget(self)
         return super()._apply(fn, *args, **kwargs)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_mode": None, "_start": None}
+
 
 def _forget(model: LaplaceGP, *_: Any) -> None:
     """Clear cached results that depend on parameters or data."""

@@ -473,31 +473,29 @@ def check_covariances_of_many_points(case: Case):
         values = found.mean[..., :6], found.variance[..., :6], covariance
         (gradient,) = torch.autograd.grad(sum(value.sum() for value in values), x)
         whole.append((*values, gradient[:6]))
-    for few, many in zip(*whole, strict=True):
-        torch.testing.assert_close(many, few, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(whole[1], whole[0], rtol=1e-4, atol=1e-6)
 
 
 def check_copies(case: Case):
     """Copies and pickles predict the same, before and after a use, and stand alone."""
     model, points = case.model(), case.points(3)
-    for used in (False, True):  # the second time with what a prediction keeps
-        copies = [pickle.loads(pickle.dumps(model))]
-        copies += [copy.deepcopy(model)] if used else []
+    for _ in range(2):  # the second time with what a prediction keeps
+        copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
         before = moments(model, points)
         for other in copies:
-            for one, two in zip(moments(other, points), before, strict=True):
-                torch.testing.assert_close(one, two)
-    for other in copies:
+            torch.testing.assert_close(moments(other, points), before)
+        with propagate_grads(not case.on_grid):  # what is kept has gradients
+            model.train().eval().posterior(points)
+    for other in (*copies, unused := copy.deepcopy(model)):
         assert other.training == model.training
         priors = log_priors(other)
-        other.train()
         for parameter in other.parameters():
             parameter.data += 0.3
-        other.eval()
+        found = moments(other, points)
+        other.train().eval()
         assert all(a != b for a, b in zip(log_priors(other), priors, strict=True))
-    after = moments(model, points)
-    for one, two in zip(after, before, strict=True):
-        assert torch.equal(one, two)
+    torch.testing.assert_close(found, moments(unused, points))
+    assert all(map(torch.equal, moments(model, points), before))
 
 
 def log_priors(model):
@@ -747,8 +745,7 @@ def check_conditioning(case: Case):
     data = torch.cat([inputs, new_x]), torch.cat([y, new_y])
     whole = case.make(*data, outcome_transform=None)
     whole.load_state_dict(model.state_dict())
-    for one, two in zip(found, moments(whole.eval(), at), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found, moments(whole.eval(), at), rtol=1e-4, atol=1e-5)
     assert (found[0] - moments(model, at)[0]).abs().max() > 1e-3
     with pytest.raises(ValueError, match="noise must be non-negative variances of shape"):
         model.condition_on_observations(new_x, new_y, noise=-new_y.abs())

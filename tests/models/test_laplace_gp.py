@@ -144,7 +144,10 @@ def test_fit_best_of_trains_it_and_copies_predict_alike(case):
     expected = model(X[:3]).mean
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), make(case).eval()):
         other.covar_module = copy.deepcopy(model.covar_module)
-        other(X[:3])  # a state that is loaded replaces the posterior
+        for parameter in other.parameters():
+            parameter.data += 0.1
+        moved = other(X[:3]).mean
+        torch.testing.assert_close(moved, other.train().eval()(X[:3]).mean)
         other.load_state_dict(model.state_dict())
         torch.testing.assert_close(other(X[:3]).mean, expected)
     torch.testing.assert_close(model.float()(X[:3]).mean, expected.float(), rtol=1e-3, atol=1e-3)

@@ -176,6 +176,12 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
             self.prediction_strategy = posterior.to(self.train_targets.device)
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without caches; they may have gradients, and copies other parameters."""
+        posterior: WhitenedPosterior | None = self.prediction_strategy
+        kept = posterior if posterior is not None and posterior.is_given else None
+        return {**self.__dict__, "prediction_strategy": kept}
+
     def _checked(self, chunks: Iterable[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...]]:
         names = ("targets", "variances")[: 1 + len(self.collapsed().known_noise())]
         for number, (x, *own) in enumerate(chunks):
