@@ -12,6 +12,7 @@ from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
+from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from linear_operator import to_dense, to_linear_operator
@@ -178,21 +179,24 @@ class SpectralGP(ExactBaseGP):
         """Return the prior at inputs ``... x n x d``, whose density uses the low rank."""
         if isinstance(self.covar_module, FeatureSumKernel):
             reject_loo_cv(self)
+        return self._prior(self.transform_inputs(x) if self.training else x)
+
+    def _prior(self, x: Tensor) -> MultivariateNormal:
+        """Return the prior at transformed inputs ``... x n x d``.
+
+        No setting of GPyTorch makes the covariance lazy, because other threads would change it.
+        """
         dense = isinstance(self.covar_module, AdditiveKernel)
         if dense and (self.training or (x.requires_grad and x.size(-2) <= FEW_POINTS)):
             covariance = to_linear_operator(self._values(x, x))
-            return LowRankNormal(self.mean_module(x), covariance)
-        prior = super().forward(x)
-        return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
+        else:
+            covariance = LazyEvaluatedKernelTensor(x, x, kernel=self.covar_module)
+        return LowRankNormal(self.mean_module(x), covariance)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
-        """Evaluate as in GPyTorch; lazy matrices refer to the kernel's prediction strategy."""
-        with settings.lazily_evaluate_kernels():
-            return super().__call__(*args, **kwargs)
-
-    def _get_train_prior_distribution(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
-        with settings.prior_mode():
-            return super()._get_train_prior_distribution(*args, **kwargs)
+    def _get_train_prior_distribution(
+        self, train_inputs: Iterable[Tensor], **kwargs: Any
+    ) -> MultivariateNormal:
+        return self._prior(*train_inputs)
 
     def get_fantasy_model(self, *args: Any, **kwargs: Any) -> Any:
         """As in GPyTorch."""
@@ -211,8 +215,7 @@ class SpectralGP(ExactBaseGP):
         if isinstance(self.covar_module, AdditiveKernel):
             return (*self._test_prior(train, test, self._values)[:-1], LowRankNormal)
         batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
-        with settings.prior_mode():
-            prior = self.forward(test.expand(*batch_shape, *test.shape[-2:]), **kwargs)
+        prior = self._prior(test.expand(*batch_shape, *test.shape[-2:]))
         unused = ZeroLinearOperator(
             *prior.batch_shape, test.size(-2), train.size(-2), dtype=test.dtype, device=test.device
         )
