@@ -192,7 +192,7 @@ FAULTS = [
     ("plot_calibration", ([0.1, 0.9], [0, 95]), {}, "coverage must lie .* 1, got 0 to 95"),
     ("plot_calibration", (), {"num_points": 0}, "at least 1, got 0"),
     ("plot_components", (curve(lower=np.ones(3)),), {}, r"lower \(3,\)"),
-    ("plot_cumulative", (["a"],), {}, "got 1 labels and 2 shares"),
+    ("plot_cumulative", (["a"],), {}, "must have one length, got 1 and 2"),
     ("plot_cumulative", (["a", "b"], [50, 90]), {}, "fractions of 1, got 90"),
     ("plot_cumulative", (["a"], [0.1]), {}, r"errors must have the shape \(1,\), got \(2,\)"),
     ("plot_effects", (first_effect(names=("a", "b", "c")),), {}, "one or two columns .* and 1"),
