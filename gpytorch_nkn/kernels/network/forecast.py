@@ -210,6 +210,6 @@ def _check_columns(covariates: Sequence[int], nonlinear: Sequence[int]) -> None:
         )
     if len(set(covariates)) < len(covariates) or not set(nonlinear) <= set(covariates):
         raise ValueError(
-            "covariates must be distinct and include nonlinear, got covariates="
+            "covariates must be distinct and include the columns in nonlinear, got covariates="
             f"{tuple(covariates)} and nonlinear={tuple(nonlinear)}."
         )
