@@ -98,7 +98,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "set decimal='.' or": "datasets/test_csv_series.py",
     "set dayfirst=True or": "datasets/test_csv_series.py",
     "convert it by pandas.to_": "estimators/nkn/test_table_times.py",
-    "drop such rows of X and y": "estimators/nkn/test_table_times.py",
+    "drop such rows from X and y": "estimators/nkn/test_table_times.py",
     "convert times to days": "estimators/nkn/test_table_times.py",
     "make it a pandas.DataFrame": "estimators/nkn/test_table_times.py",
     "matched by position: if this is wrong, pass y.loc[X.index]": "estimators/test_odd_tables.py",

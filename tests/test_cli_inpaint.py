@@ -188,7 +188,7 @@ def bad_inputs(save, tmp_path):
             [gray, "--mask", small],
             "the mask must have 16 x 20 pixels as the image has, got 20 x 16",
         ),
-        "no mask": ([gray], "no pixel is transparent, so --mask must say what is missing"),
+        "no mask": ([gray], "no pixel is transparent: pass the missing pixels by --mask"),
         "nothing missing": ([gray, "--mask", black], "0.png is black everywhere: nothing is"),
         "everything missing": ([gray, "--mask", white], "all 320 pixels are missing"),
         "constant": (

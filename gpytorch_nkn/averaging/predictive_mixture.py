@@ -102,7 +102,7 @@ class PredictiveMixture:
         return rng.permutation(np.concatenate(drawn))
 
     def std(self) -> np.ndarray:
-        """Standard deviations ``M``; infinite with a very wide log-normal component."""
+        """Return standard deviations ``M``; infinite with a very wide log-normal component."""
         return self.moments()[1]
 
     @np.errstate(under="ignore")  # of small densities

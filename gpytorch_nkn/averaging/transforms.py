@@ -77,7 +77,7 @@ class Transform:
         return lower, upper
 
     def accepts(self, values: np.ndarray) -> bool:
-        """Whether targets ``N`` are within the bounds and have finite transforms."""
+        """Return whether targets ``N`` are within the bounds and have finite transforms."""
         inside = values.min() >= self.lower and values.max() <= self.upper
         return bool(inside and np.isfinite(self.log_slope(values)).all())
 
@@ -142,7 +142,7 @@ class Transform:
         return np.where(inside, slope, -np.inf)
 
     def _are_inside(self, values: np.ndarray) -> np.ndarray:
-        """Whether values are valid targets."""
+        """Return whether values are valid targets."""
         inside = (values >= self.lower) & (values <= self.upper)
         return inside & (np.floor(values) == values) if self.whole else inside
 
@@ -320,7 +320,7 @@ def _transform(name: str, values: np.ndarray, lower: float, upper: float) -> Tra
 
 
 def _are_whole(values: np.ndarray, lower: float, upper: float) -> bool:
-    """Whether targets and bounds are integers, with a finite lower bound."""
+    """Return whether targets and bounds are integers, with a finite lower bound."""
     ends = [lower] if np.isinf(upper) else [lower, upper]
     return bool(np.isfinite(lower) and (np.append(values, ends) % 1 == 0).all())
 

@@ -1,4 +1,4 @@
-"""The command ``gpytorch-nkn``: forecasts of a series, filled holes of an image."""
+"""The command ``gpytorch-nkn``: forecasts of series, and inpainting of images."""
 
 from gpytorch_nkn.cli.command import main
 

@@ -53,7 +53,7 @@ class _Version(argparse.Action):
 
 
 def _make_parser() -> argparse.ArgumentParser:
-    """The parser; it raises a UserError where the options are wrong."""
+    """Return the parser, which raises a UserError for invalid options."""
     parser = _Parser(
         prog="gpytorch-nkn",
         description="Forecast a time series, or fill the holes of an image.",
@@ -90,8 +90,8 @@ def _make_parser() -> argparse.ArgumentParser:
         "Fill scratches, text and holes in textures of an image. Objects in large holes of "
         "photographs cannot be restored. Writes filled.png, uncertainty.png (the "
         "standard deviation), inpaint.npz (mean, std, mask; 0 is black and 1 is white) and "
-        "summary.json. Missing pixels are those that are not black in the mask, or without a mask "
-        "the transparent ones. Ctrl-C ends the training and writes the best result so far."
+        "summary.json. Missing pixels are not black in the mask or, without a mask, transparent. "
+        "Ctrl-C ends the training and writes the best result so far."
     )
     inpaint = commands.add_parser("inpaint", help="fill the holes of an image", description=about)
     add = inpaint.add_argument
@@ -108,7 +108,7 @@ def _make_parser() -> argparse.ArgumentParser:
 
 
 def _add_file_options(parser: argparse.ArgumentParser) -> None:
-    """The options of read_time_series, under the same names."""
+    """Add the options of read_time_series, under the same names."""
     add = parser.add_argument
     add("--target", metavar="COL", help="target column (default: the only other column of numbers)")
     text = (

@@ -42,9 +42,9 @@ class UserError(Exception):
 
 @contextmanager
 def user_errors(action: str, path: Path | None = None) -> Iterator[None]:
-    """Turn errors in files, options and the training into a UserError of one line.
+    """Turn errors in files, options and training into a UserError of one line.
 
-    ``action`` and ``path`` are named if the system fails, as in "cannot read x.csv".
+    System errors name ``action`` and ``path``, as in "cannot read x.csv".
     """
     try:
         yield
@@ -58,7 +58,7 @@ def user_errors(action: str, path: Path | None = None) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its parents, and check that files can be written there."""
+    """Make a folder with its parents, and check that it is writable."""
     with user_errors("make the folder", path):
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -68,7 +68,7 @@ def make_folder(path: Path) -> None:
 def save_figure(path: Path, size: tuple[float, float], draw: Callable[[Any], object]) -> str:
     """Save a figure that a function draws on Axes, in the style of reports; sizes are in inches.
 
-    Returns a sentence on where the figure is, or that matplotlib is missing.
+    Return a sentence with the path of the figure, or about missing matplotlib.
     """
     try:
         from matplotlib import style
@@ -88,7 +88,7 @@ def save_figure(path: Path, size: tuple[float, float], draw: Callable[[Any], obj
 
 @contextmanager
 def notes() -> Iterator[list[str]]:
-    """Print warnings within a block as lines ``Note: ...``, and collect them in the list."""
+    """Print warnings within a block as lines ``Note: ...``, and collect them in a list."""
     collected: list[str] = []
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -101,7 +101,7 @@ def notes() -> Iterator[list[str]]:
 
 
 def options_of_command(message: object) -> str:
-    """A message in one line, with Python's options in the form of the command."""
+    """Return a message on one line, with Python's options in the form of the command."""
 
     def option(match: re.Match) -> str:
         values = re.sub(r"[(),'\[\]]", " ", match[2]).split()
@@ -112,14 +112,14 @@ def options_of_command(message: object) -> str:
 
 
 def literal(text: str) -> str:
-    """Text that matplotlib does not read as a formula."""
+    """Return text that matplotlib does not read as a formula."""
     return text.replace("$", r"\$")
 
 
 def write_summary(
     args: argparse.Namespace, content: dict[str, Any], libraries: Sequence[str] = ()
 ) -> None:
-    """Write ``summary.json`` with the options of a call and the versions that it ran with."""
+    """Write ``summary.json`` with the options of a call and versions of packages."""
     versions = {"gpytorch_nkn": __version__, "python": platform.python_version()}
     versions |= {name: metadata.version(name) for name in (*_LIBRARIES, *libraries)}
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()}

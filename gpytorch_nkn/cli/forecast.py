@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_forecast"]
 
-_HISTORY = 20  # spans of the forecast that the figure shows before it
+_HISTORY = 20  # length of the history in the figure, in spans of the forecast
 _TEST_FRACTION = 0.1
 _SEASONS = {1.0: "day", 7.0: "week", 365.2425: "year"}  # names of lengths in days
 
@@ -65,7 +65,7 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
     training = time.perf_counter()
     forecaster = _fit(series, task, args)
     seasons = _named_seasons(forecaster, series)
-    print(f"Seasons: {', '.join(seasons) or 'none; name them by --season, if there are some'}.")
+    print(f"Seasons: {', '.join(seasons) or 'none found; --season sets them'}.")
     if len(seasons) < len(args.season or ()):
         print("Note: Seasons longer than half of the data are not used.")
     shifts = list(series.texts(forecaster.shifts_))
@@ -235,7 +235,7 @@ def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
 def _forecast_all(
     forecaster: NKNForecaster, task: _Task, start: float
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
-    """Return the forecast, with scores and seconds of it and of the seasonal naive rule."""
+    """Return the forecast, with scores and seconds of forecast and seasonal naive rule."""
     import pandas as pd
 
     from gpytorch_nkn.baselines import seasonal_naive_forecast
@@ -268,7 +268,7 @@ def _forecast_all(
 def _draw(
     path: Path, series: TimeSeries, forecaster: NKNForecaster, task: _Task, table: pd.DataFrame
 ) -> str:
-    """Draw the forecast; return a sentence on where the figure is."""
+    """Draw the forecast, and return a sentence with the path of the figure."""
     from gpytorch_nkn.plotting import plot_forecast
 
     past, ahead = (forecaster.time_axis_.numbers(times) for times in (series.index, task.times))

@@ -83,11 +83,11 @@ def run_inpaint(args: argparse.Namespace) -> None:
 
 
 def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Mask of the missing pixels, at least one and not all, and notices."""
+    """Return the mask of missing pixels (some, but not all), and notices."""
     notices: tuple[str, ...] = ()
     if path is None:
         mask = image.transparent
-        where = "no pixel is transparent, so --mask must say what is missing"
+        where = "no pixel is transparent: pass the missing pixels by --mask"
     else:
         with user_errors("read", path):
             mask, notices = read_mask(path)
@@ -132,7 +132,7 @@ def _fill(image: ImageFile, mask: np.ndarray, args: argparse.Namespace) -> Inpai
 def _draw_uncertainty(
     path: Path, filled: np.ndarray, std: np.ndarray, mask: np.ndarray, name: str
 ) -> str:
-    """Draw standard deviations of the missing pixels over the pale image, and say where."""
+    """Draw standard deviations of the missing pixels over the pale image, as in save_figure."""
     height, width = mask.shape
     scale = _INCHES / max(height, width)
     from gpytorch_nkn.plotting import draw_uncertainty, put_title

@@ -16,7 +16,7 @@ __all__ = ["ConditionedGP", "max_exact_rows"]
 
 _MAX_EXACT = 12_000
 _MATRICES = 4  # peak number of N x N matrices in an exact prediction
-_LIKELY_ROWS = 2000  # largest number of uncertain rows by which their noise is estimated
+_LIKELY_ROWS = 2000  # largest number of uncertain rows for the estimate of their noise
 _CHUNK_ENTRIES = 16_000_000  # covariance entries per chunk: 128 MB
 
 
@@ -67,12 +67,12 @@ class ConditionedGP:
         self._kept = None
 
     def blocks(self, size: int, max_rows: int) -> list[ConditionedGP]:
-        """Yield the model conditioned on single blocks of its first rows."""
+        """Return the model conditioned on each block of its first rows."""
         rows = torch.arange(min(max_rows, self._targets.numel()))
         return [self.at(block) for block in rows.split(size)]
 
     def at(self, rows: Tensor | slice) -> ConditionedGP:
-        """The model conditioned on some of its rows."""
+        """Return the model conditioned on some of its rows."""
         part = ConditionedGP(self.model)
         part._inputs, part._targets = self._inputs[rows], self._targets[rows]
         part._noises = None if self._noises is None else self._noises[rows]
@@ -150,7 +150,7 @@ class ConditionedGP:
         return self._targets - posterior.residual + mean, variance
 
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Return mean and variance ``M`` of the function at rows ``M x D``, without noise."""
+        """Return the mean and variance ``M`` of the function at rows ``M x D``, without noise."""
         parts = [self.moments_given(*part, variance=variance) for part in self.cross(x)]
         means, variances = zip(*parts, strict=True)
         return torch.cat(means), torch.cat(variances) if variance else None
@@ -181,7 +181,7 @@ class ConditionedGP:
 
     @torch.no_grad()
     def posterior(self) -> ExactPosterior:
-        """The process at the rows."""
+        """Return the posterior given the rows."""
         if self._kept is None:
             inputs, n = self._inputs, self._targets.numel()
 

@@ -100,8 +100,8 @@ def check_complete_targets(y: Any) -> None:
     if np.ndim(missing) and missing.any():
         row = int(np.argwhere(missing)[0, 0])
         raise ValueError(
-            f"Every row needs a target, but y contains NaN, first in row {row}: drop such rows of "
-            "X and y."
+            f"Every row needs a target, but y contains NaN, first in row {row}: drop such rows "
+            "from X and y."
         )
 
 
@@ -205,13 +205,13 @@ def _frame_of_numbers(
     if fitted:
         raise ValueError(
             f"{found}: they held numbers in fit; convert them as there, or by "
-            "pandas.to_numeric(..., errors='coerce'), which makes gaps of unreadable cells."
+            "pandas.to_numeric(..., errors='coerce'), which makes unreadable cells NaN."
         )
     if categories:
         raise ValueError(
             f"{found}: make categories by .astype(str), numbers by pandas.to_numeric(..., "
-            "errors='coerce'), dates by pandas.to_datetime(..., errors='coerce'), where "
-            "unreadable cells become gaps."
+            "errors='coerce'), dates by pandas.to_datetime(..., errors='coerce'); the last two "
+            "make unreadable cells missing."
         )
     dates = ", and dates as days, (dates - dates.min()) / pandas.Timedelta(days=1)"
     raise ValueError(
@@ -258,7 +258,7 @@ def check_size(name: str, values: np.ndarray) -> None:
 
 
 def is_constant(y: np.ndarray) -> bool:
-    """Whether targets ``N`` or ``N x K`` are constant up to rounding errors."""
+    """Return whether targets ``N`` or ``N x K`` are constant up to rounding errors."""
     return not varies(y).any()
 
 

@@ -232,7 +232,7 @@ def _have_equal_starts(runs: Sequence[_Run]) -> bool:
 
 
 def _is_too_late(runs: Sequence[_Run], seconds_left: float, evaluations: int) -> bool:
-    """Whether slow evaluations would exceed the budget once one restart has finished."""
+    """Return whether more evaluations would exceed the budget, once a restart has finished."""
     done = [run for run in runs if math.isfinite(run.loss) and run.evaluations]
     seconds = max((run.seconds / run.evaluations for run in done), default=0.0)
     return seconds > _QUICK and evaluations * seconds > seconds_left

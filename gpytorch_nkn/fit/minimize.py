@@ -226,7 +226,7 @@ class FlatParameters:
         return self.values
 
     def slope(self) -> Tensor:
-        """Gradient of the loss with respect to :attr:`moved`."""
+        """Return the gradient of the loss with respect to :attr:`moved`."""
         return self.gradients
 
     def settle(self) -> None:
@@ -253,7 +253,7 @@ class FlatParameters:
 
 
 def _agree(own: tuple[float, Tensor], other: tuple[float, Tensor]) -> bool:
-    """Whether two losses and their gradients are equal up to rounding."""
+    """Return whether two losses and their gradients are equal up to rounding."""
     tolerance = 1e-5 * other[1].abs().max().item()
     same = math.isclose(own[0], other[0], rel_tol=1e-6, abs_tol=1e-6)
     return same and torch.allclose(own[1], other[1], 1e-5, tolerance)

@@ -57,7 +57,7 @@ def check_model(model: Any) -> None:
 
 
 def has_evidence(model: Any) -> bool:
-    """Whether a model, such as ``LaplaceGP``, defines its own log marginal likelihood."""
+    """Return whether a model, such as ``LaplaceGP``, defines its own log marginal likelihood."""
     return callable(getattr(model, "log_evidence", None))
 
 

@@ -109,7 +109,7 @@ class ParameterPool:
         self._simplex_indices = np.concatenate([np.arange(0), *self._shares])
 
     def reaches_all(self, indices: np.ndarray) -> bool:
-        """Whether ``indices`` and the logits behind them cover all trained values."""
+        """Return whether ``indices`` and the logits behind them cover all trained values."""
         read = np.concatenate([indices.ravel(), self._logits])
         return len(np.unique(read[read < self.num_trained])) == self.num_trained
 

@@ -124,7 +124,7 @@ class Best(Generic[S]):
         self.state: S | None = None
 
     def update(self, value: float, state: Callable[[], S]) -> bool:
-        """If ``value`` is the highest so far, keep the result of ``state()`` and return True."""
+        """Keep the result of ``state()``, and return True, if ``value`` is the highest so far."""
         if self.state is not None and not value > self.value:
             return False
         self.value, self.state = -math.inf if math.isnan(value) else value, state()

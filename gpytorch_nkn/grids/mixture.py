@@ -108,7 +108,7 @@ class Mixture:
         return mean, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
 
     def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
-        """Interpolants, depths and true values of the scored cells, with case and mask."""
+        """Return interpolants, depths and true values of the scored cells, with case and mask."""
         parts = []
         for case, block in zip(self._cases[1:], self.blocks, strict=True):
             cells = (~self.missing & block)[case.missing] & (case.depth <= 1)
@@ -124,7 +124,7 @@ class Mixture:
         return len(np.unique(cubes, axis=0))
 
     def _weights(self, parts: Sequence) -> np.ndarray:
-        """Weights ``2 x K`` of K interpolants, at known cells and at the largest distance."""
+        """Return weights ``2 x K`` of the interpolants, next to known cells and far from them."""
         count = len(self.names)
         equal = np.full((2, count), 1 / count)
         if not parts or count == 1:
@@ -187,7 +187,7 @@ class _Case:
         self.away = away / longest
 
     def features(self, weights: np.ndarray) -> np.ndarray:
-        """Positive features ``J x cells`` whose combination is the variance."""
+        """Return positive features ``J x cells`` whose combination is the variance."""
         apart = np.square(self.stack - _combine(self.stack, self.depth, weights)[0]).mean(0)
         near, far = self.around
         t = np.clip(self.depth, 0, 1)
@@ -198,7 +198,7 @@ class _Case:
 def _combine(
     stack: np.ndarray, depth: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted means of interpolants ``K x cells``, and the weights in each cell."""
+    """Return weighted means of interpolants ``K x cells``, and the weights in each cell."""
     t = np.clip(depth, 0, 1)
     weight = np.outer(weights[0], 1 - t) + np.outer(weights[1], t)
     return (weight * stack).sum(0), weight

@@ -265,7 +265,7 @@ def _parts(
 
 
 def _is_only_variance(kernel: Kernel, scaled: set[int]) -> bool:
-    """Whether a kernel is the outermost ScaleKernel of a network with a fixed variance."""
+    """Return whether a kernel is the outermost ScaleKernel of a network with a fixed variance."""
     network, scales = unwrap_scales(kernel)
     layers = getattr(network, "layers", None)
     if not scales or not layers or id(network) in scaled:
@@ -350,7 +350,7 @@ def _draw_periods(
 
 
 def _is_convex(module: torch.nn.Module) -> bool:
-    """Whether a module is a network that can start near a structure.
+    """Return whether a module is a network that can start near a structure.
 
     The network must have a skip connection, and Linear layers that are convex combinations. Its
     primitives must have lengthscales in input units, with primitives of one column first.
@@ -397,7 +397,7 @@ def _draw_weights(network: NeuralKernelNetwork, near: str, generator: torch.Gene
 
 
 def _is_single(network: NeuralKernelNetwork, kernel: Kernel) -> bool:
-    """Whether a primitive has one of several input columns, or is the first of a 1-D network."""
+    """Return whether a primitive has one of several columns, or is the first of a 1-D network."""
     if kernel.active_dims is None:
         return network.input_dim == 1 and kernel is network.primitives[0]
     return len(kernel.active_dims) == 1

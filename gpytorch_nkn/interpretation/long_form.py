@@ -73,7 +73,7 @@ class LongFormGP(GPyTorchModel, ExactGP):
         return noise[self.input_transform.values[tasks]]
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """The prior at inputs ``... x N x (D + 1)``."""
+        """Return the prior at inputs ``... x N x (D + 1)``."""
         x = self.transform_inputs(x) if self.training else x
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
@@ -225,7 +225,7 @@ def _has_tasks(kernel: Kernel) -> bool:
 
 
 def _index_kernel(kernel: IndexKernel, column: int, factors: Tensor) -> IndexKernel:
-    """GPyTorch's IndexKernel (BoTorch's is normalised), scaled by factors ``T``."""
+    """Return GPyTorch's IndexKernel (BoTorch normalises its own), scaled by factors ``T``."""
     factor, extra = kernel.covar_factor.detach(), kernel.var.detach()
     plain = factor[..., 0, :].square().sum(-1) + extra[..., 0]
     norm = (plain / to_dense(kernel.covar_matrix)[..., 0, 0]).unsqueeze(-1)
@@ -263,7 +263,7 @@ class _TaskInputs(InputTransform):
         self.register_buffer("values", torch.tensor(values))
 
     def transform(self, X: Tensor) -> Tensor:
-        """Inputs ``... x N x (D + 1)`` of the kernel."""
+        """Return inputs ``... x N x (D + 1)`` of the kernel."""
         found = X[..., self.column].unsqueeze(-1) == self.values.to(X.device)
         if not bool(found.any(-1).all()):
             raise ValueError(
@@ -291,7 +291,7 @@ class TaskMean(Mean):
         self.register_buffer("shifts", shifts)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The mean ``... x N`` at inputs ``... x N x (D + 1)``."""
+        """Return the mean ``... x N`` at inputs ``... x N x (D + 1)``."""
         tasks = x[..., self.column].long()
         if isinstance(self.base, MultitaskMean):
             values = self.base(_without(x, self.column))

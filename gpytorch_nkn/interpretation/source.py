@@ -169,7 +169,7 @@ class FittedGP:
         return units.x_offset[0] + units.x_scale[0] * values
 
     def prior_mean(self, inputs: Tensor) -> Tensor:
-        """Prior mean ``... x M`` at inputs of the kernel."""
+        """Return the prior mean ``... x M`` at inputs of the kernel."""
         with evaluating(self.model), torch.no_grad():
             mean = self.model.forward(inputs).mean.detach()
         return mean if self._member is None else mean[self._member]
@@ -327,7 +327,7 @@ def check_one_output(gp: FittedGP, name: str) -> None:
 
 
 def is_ensemble(model: Any) -> bool:
-    """Whether BoTorch averages over the model's batch."""
+    """Return whether BoTorch averages over the model's batch."""
     return isinstance(model, ExactGP) and bool(getattr(model, "_is_ensemble", False))
 
 

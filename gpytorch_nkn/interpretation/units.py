@@ -67,7 +67,7 @@ class Units:
 
     @classmethod
     def plain(cls, input_dim: int) -> Units:
-        """Units of a model without transforms."""
+        """Return units of a model without transforms."""
         names = ("x",) if input_dim == 1 else tuple(f"x{column}" for column in range(input_dim))
         return cls(x_offset=np.zeros(input_dim), x_scale=np.ones(input_dim), names=names)
 

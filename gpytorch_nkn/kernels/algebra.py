@@ -158,18 +158,18 @@ def multiply_rational_quadratic(first: Kernel, second: Kernel) -> Kernel | None:
 
 
 def same_columns(first: Kernel, second: Kernel) -> bool:
-    """Whether two kernels of one class have equal ``active_dims`` and parameter shapes."""
+    """Return whether kernels of one class have equal ``active_dims`` and parameter shapes."""
     shapes = [[tuple(p.shape) for p in kernel.parameters()] for kernel in (first, second)]
     return _columns(first) == _columns(second) and shapes[0] == shapes[1]
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:
-    """Whether tensors are equal up to the rounding of constraints."""
+    """Return whether tensors are equal up to the rounding of constraints."""
     return torch.allclose(first, second, rtol=32 * torch.finfo(first.dtype).eps, atol=0.0)
 
 
 def _is_single(kernel: Kernel, parameter: Tensor) -> bool:
-    """Whether ``active_dims`` restricts the kernel to one column."""
+    """Return whether ``active_dims`` restricts the kernel to one column."""
     columns = _columns(kernel)
     return parameter.size(-1) == 1 and columns is not None and len(columns) == 1
 

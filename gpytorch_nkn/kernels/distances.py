@@ -49,7 +49,7 @@ def distances(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def may_be_differentiated(*inputs: Tensor) -> bool:
-    """Whether inputs may be differentiated, in backward or forward mode.
+    """Return whether inputs may be differentiated, in backward or forward mode.
 
     The answer is True during tracing, because a trace must be valid for any inputs.
     """
@@ -62,7 +62,7 @@ def may_be_differentiated(*inputs: Tensor) -> bool:
 
 
 def are_same(x1: Tensor, x2: Tensor) -> bool:
-    """Whether a result for one input can be reused for the other.
+    """Return whether a result for one input can be reused for the other.
 
     Equal inputs whose derivatives are computed separately are not the same.
     """

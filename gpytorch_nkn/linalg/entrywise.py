@@ -49,7 +49,7 @@ class EntrywiseMatrix(Protocol):
 
 
 def broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
-    """Whether ``shape`` broadcasts to ``target``."""
+    """Return whether ``shape`` broadcasts to ``target``."""
     sizes = zip(reversed(shape), reversed(target), strict=False)
     return len(shape) <= len(target) and all(size in (1, want) for size, want in sizes)
 
@@ -98,7 +98,7 @@ class _Dense(Function):
 
 
 def _is_batched(tensor: Tensor) -> bool:
-    """Whether a tensor is batched by ``torch.autograd.grad(is_grads_batched=True)``."""
+    """Return whether a tensor is batched by ``torch.autograd.grad(is_grads_batched=True)``."""
     functorch = torch._C._functorch
     return functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
 

@@ -14,7 +14,7 @@ Map = Callable[[Tensor], Tensor]
 
 
 def any_needed(inputs: Sequence[Tensor]) -> bool:
-    """Whether gradients are enabled and an input requires them."""
+    """Return whether gradients are enabled and an input requires them."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
 
 

@@ -147,7 +147,7 @@ class BaseGP:
                 return
 
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
-        """Whether the model's trainer maximises this marginal log likelihood."""
+        """Return whether the model's trainer maximises this marginal log likelihood."""
         plain = type(mll) is ExactMarginalLogLikelihood and mll.model is self
         return plain and mll.likelihood is mll.model.likelihood
 
@@ -178,7 +178,7 @@ class BaseGP:
         return X.to(next(self.parameters()).dtype)
 
     def _are_appended(self: Any, X: Tensor) -> bool:
-        """Whether the input transform appends missing columns (``AppendFeatures``)."""
+        """Return whether the input transform appends missing columns (``AppendFeatures``)."""
         transform = getattr(self, "input_transform", None)
         if transform is None or transform.transform_on_train or X.size(-1) >= self._num_columns[0]:
             return False

@@ -60,16 +60,16 @@ method: A row of table 1 of the paper:
 n_components: Number ``D`` of features.
 gamma: Parameter of the RBF kernel ``exp(-gamma r^2)`` from which start frequencies are drawn: a
     number, or ``"auto"`` to minimise the leave-one-out error of ridge regression on 800 rows.
-weight_penalty: Factor of the norm of ``W``, ``lambda_1`` in the paper. It is relative to the RMS of
-    gradients, by which Adam divides.
+weight_penalty: Factor of the norm of ``W``, ``lambda_1`` in the paper, relative to the RMS of
+    gradients (by which Adam divides).
 feature_penalty: Factor ``lambda_2`` of the mean squared norm of the features, for ``"ASKL"`` only.
 max_iter: Largest number of epochs.
 early_stopping: Choose the number of epochs by held-out rows (five parts of 20 % in turn below 600
-    rows, three below 1000, otherwise one of 10 to 20 %), and then train on all rows (below
-    20,000). Ridge regression on the initial features is another candidate, and determines the
-    weights of a regression. With ``False`` or fewer than 10 rows, train for ``max_iter`` epochs.
+    rows, three below 1000, otherwise one of 10 to 20 %). Then train on all rows (below 20,000).
+    Ridge regression on the initial features is another candidate, and determines the weights of
+    a regression. With ``False`` or fewer than 10 rows, train for ``max_iter`` epochs.
 budget: Wall time of the training in seconds, over which learning rates decrease; ``None`` for no
-    limit. Choosing scalings and ``gamma`` takes a few seconds more.
+    limit. The choice of scalings and ``gamma`` takes a few more seconds.
 """,
         "shared attributes": """
 coef_, intercept_: Weights ``D x K`` and intercepts ``K``, in units of the targets.
@@ -106,7 +106,7 @@ gamma_: Parameter of the RBF kernel from which start frequencies were drawn.
         """Name of the loss, a key of ``LOSSES``."""
 
     def _output_scale(self) -> tuple[np.ndarray | float, np.ndarray | float]:
-        """Offset and scale of the outputs."""
+        """Return the offset and scale of the outputs."""
         return 0.0, 1.0
 
     @abstractmethod

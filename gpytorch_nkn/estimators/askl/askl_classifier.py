@@ -35,8 +35,8 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
             [\cos(\Omega^\top x + b) + \cos(\Omega'^\top x + b)]
 
     The frequencies and ``W`` minimise the mean loss plus ``weight_penalty`` times the trace norm of
-    ``W`` plus ``feature_penalty`` times the mean squared norm of ``phi``. Frequencies start as
-    those drawn from an RBF kernel. After each step on a mini-batch, a proximal step shrinks the
+    ``W`` plus ``feature_penalty`` times the mean squared norm of ``phi``. Initial frequencies are
+    drawn from an RBF kernel. After each step on a mini-batch, a proximal step shrinks the
     singular values of ``W`` by ``weight_penalty`` times the learning rate. ``phi(x)' phi(x')`` is a
     non-stationary kernel for any frequencies. (With separate phases for ``Omega'``, as in the
     paper, the expected kernel would be stationary.)

@@ -24,9 +24,9 @@ _NUM_QUANTILES = 1000
 _MAX_RANKED = 100  # largest number of columns with ranks
 _FARTHEST = 1e150  # largest scaled value
 
-_ROWS = 900  # largest number of rows by which scalings are chosen
-_LEAST_ROWS = 40  # smallest number of rows by which scalings are chosen
-_HANDICAP = 1.03  # factor by which errors of scalings other than the first are multiplied
+_ROWS = 900  # largest number of rows for the choice of scalings
+_LEAST_ROWS = 40  # smallest number of rows for the choice of scalings
+_HANDICAP = 1.03  # factor of the errors of scalings other than the first
 _RELEVANCE_HANDICAP = 1.02  # required relative gain of column weights
 _GAMMAS = (2.0**-5, 2.0**-3, 2.0**-1, 2.0, 2.0**3)
 _LEAST_SLOPE = 1e-3  # smallest squared slope of a column, relative to the mean

@@ -183,7 +183,7 @@ class Selection:
         trainer, states = Trainer(network, self.objective, self.rng), list[_State]()
 
         def add(close: bool) -> None:
-            own = network.values.clone()  # training that starts at ridge regression overfits
+            own = network.values.clone()  # training from the ridge weights overfits
             if close:
                 self._ridge(task)
             scores = np.empty(0)

@@ -14,10 +14,10 @@ from gpytorch_nkn.estimators.askl.leave_one_out import kernel_ridge
 
 __all__ = ["METHODS", "Method", "start_network"]
 
-_MAX_ROWS = 800  # largest number of rows by which gamma is chosen
+_MAX_ROWS = 800  # largest number of rows for the choice of gamma
 # Change of an angle per Adam step: small for noisy targets, larger for many columns.
 _REGRESSION_STEP, _CLASS_STEP, _FEW_COLUMNS = 0.15, 0.5, 100
-_APART = 0.3  # standard deviation of Omega' - Omega, relative to the one of Omega
+_APART = 0.3  # standard deviation of Omega' - Omega, relative to that of Omega
 
 
 class Method(NamedTuple):

@@ -25,7 +25,7 @@ GAMMAS = tuple(
 
 _PENALTIES = 10.0 ** np.arange(-7, 1.1, 0.5)  # candidate penalties per row
 _LEAST_PENALTY = 1e-5  # smallest penalty per row when slopes are computed
-_LEAST_FREEDOM = 1e-10  # smallest divisor of a residual
+_LEAST_FREEDOM = 1e-10  # smallest divisor of a leave-one-out residual
 _MAX_ROWS = 4000  # largest number of rows for leave-one-out errors
 
 

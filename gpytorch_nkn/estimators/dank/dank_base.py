@@ -34,9 +34,9 @@ from gpytorch_nkn.fit import check_counts, check_number, warn_of_size
 __all__ = ["FOLDS", "BaseDANK"]
 
 FOLDS = 5  # number of cross-validation folds
-_ETA_ROWS = 500  # number of rows by which eta is chosen
+_ETA_ROWS = 500  # number of rows for the choice of eta
 _PAIRS = 45  # largest number of pairs of classes for which factors are compared (10 classes)
-_CHECKED_ROWS = 1000  # number of rows on which a function is checked to be semi-definite
+_CHECKED_ROWS = 1000  # number of rows for the check that a function is semi-definite
 _CONFIRMED_ROWS = 3000  # number of rows on which relevances are confirmed
 _WHOLE = 3000  # largest number of rows in one cluster by default
 _USUAL_ROWS = 20_000  # largest number of rows without a warning
@@ -168,7 +168,7 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
 
     @abstractmethod
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
-        """Random rows."""
+        """Return random rows."""
 
     _num_svms: int = 1
 
@@ -267,7 +267,7 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         """Learn in clusters, without the Gram matrix of all rows."""
         random = self._random()
         clusters = Clusters(table, number, random)
-        rows = max(clusters.rows, key=len)  # rows by which eta is chosen
+        rows = max(clusters.rows, key=len)  # rows for the choice of eta
         inputs = table[rows]
         share = self._eta_share(lambda i: kernel(inputs[i], inputs[i]), target[rows], cost)
         eta = math.inf if isinstance(self.eta, str) else float(self.eta)
@@ -315,5 +315,5 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         if number == "auto":
             number = 1 if count <= _WHOLE else math.ceil(count / _CLUSTER)
         if number > count:
-            raise ValueError(f"n_clusters must be at most {count}, the rows, got {number}.")
+            raise ValueError(f"n_clusters must be at most the {count} rows, got {number}.")
         return int(number)

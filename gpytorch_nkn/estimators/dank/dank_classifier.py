@@ -38,12 +38,12 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
 
     The paper's ``F`` is a matrix with a closed form for any ``alpha``. This class extends it to a
     function ``F_s``: kernel ridge regression smooths the dual coefficients. The SVM is trained
-    again with the resulting kernel, which predictions use, too. (The paper
-    extends ``F`` by reciprocal nearest neighbours, which is not a kernel and predicted worse. It
-    also adds the nuclear norm of ``F``, which changed no accuracy.)
+    again with the resulting kernel, which predictions use, too. (The paper extends ``F`` by
+    reciprocal nearest neighbours, which is not a kernel and predicted worse. It also adds the
+    nuclear norm of ``F``, which changed no accuracy.)
 
     Another factor, not in the paper, is learned first:
-    ``F_w(x, x') = exp(-sum_d w_d |x_d - x'_d| / 2)`` minimises the same maximum with a penalty on
+    ``F_w(x, x') = exp(-sum_d w_d |x_d - x'_d| / 2)`` minimises the same maximum, with a penalty on
     ``w``. Most gains in benchmarks/RESULTS.md come from this factor. Candidate base kernels have 1,
     2 and 4 times the width, with ``C`` multiplied by the square of that.
 
@@ -104,7 +104,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         return outputs[:, 0] if len(self.classes_) == 2 else _votes(outputs, len(self.classes_))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return the classes ``M`` with the largest values; sums of values break ties of votes."""
+        """Return the classes ``M`` with most votes; sums of the SVMs' values break ties."""
         outputs = self._outputs(X)
         return self.classes_[_codes(outputs, len(self.classes_))]
 

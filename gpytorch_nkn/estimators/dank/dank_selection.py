@@ -136,7 +136,7 @@ def choose(losses: np.ndarray, least: float = 1.0) -> np.ndarray:
 
 
 def confirm(task: Task, gram: np.ndarray, cost: float) -> bool:
-    """Whether a kernel, given its Gram matrix and factor of ``C``, is better than the base."""
+    """Return whether a kernel, given by Gram matrix and factor of ``C``, beats the base kernel."""
     losses = [
         _by_row([_fold_losses(task, g, c, fold)[None] for fold in task.folds], task.folds, len(g))
         for g, c in ((task.gram, 1.0), (gram, cost))

@@ -28,8 +28,8 @@ _PATIENCE = 5  # number of steps over which the increase is measured
 class Block:
     """Dual variables ``u`` (``m``) of one SVM with ``0 <= u <= upper`` and ``signs' u = 0``.
 
-    Each variable belongs to one of the training ``rows``. The signed dual coefficient of a row is
-    the sum of its ``signs * u``. ``epsilon`` is ``None`` for classification.
+    Each variable belongs to one of the training ``rows``. The signed dual coefficient of a row sums
+    its ``signs * u``. ``epsilon`` is ``None`` for classification.
     """
 
     rows: np.ndarray

@@ -1,4 +1,4 @@
-"""Counts: their likelihoods, processes of the logarithm of the rate, and predictions."""
+"""Likelihoods, Gaussian processes of the log rate, and predictions of counts."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ __all__ = [
 ]
 
 _DISPERSION = 0.3  # mode of the prior on the dispersion of negative binomial counts
-_LEAST_DISPERSION = 1e-4  # smallest dispersion, which is Poisson in effect
+_LEAST_DISPERSION = 1e-4  # smallest dispersion, indistinguishable from Poisson
 _NODES, _NODES_AROUND_MODE = 32, 16  # nodes of Gauss-Hermite quadrature
 _NARROW = 0.35  # smallest width of count noise, relative to the latent width, for quadrature
-_STEPS = 12  # of Newton's method for the mode of a latent value
+_STEPS = 12  # Newton steps for the mode of a latent value
 _MOST = 1e9  # largest count for which the search for the latent mode converges
 _LARGEST = 1e15  # largest rate of a drawn count
 
@@ -54,7 +54,7 @@ class _Counts(torch.distributions.Distribution):
         self.log_rate, self.dispersion = log_rate, dispersion
 
     def log_prob(self, targets: Tensor) -> Tensor:
-        """Log probabilities ``... x N`` of counts and log exposures ``2 x N``."""
+        """Return log probabilities ``... x N`` of counts and log exposures ``2 x N``."""
         counts, offset = targets
         log_mean = self.log_rate + offset
         if self.dispersion is None:
@@ -114,10 +114,10 @@ def check_counted(likelihood: str, y: np.ndarray) -> None:
 
 
 def log_exposures(likelihood: str, exposure: Any, count: int) -> np.ndarray:
-    """Logarithms ``N`` of exposures, 0 for ``None``.
+    """Return logarithms ``N`` of exposures, 0 for ``None``.
 
     Raises:
-        ValueError: They are not ``N`` positive numbers, or the likelihood is not of counts.
+        ValueError: Exposures are not ``N`` positive numbers, or the likelihood has no counts.
     """
     if exposure is None:
         return np.zeros(count)
@@ -155,7 +155,7 @@ class CountMixture:
 
     @np.errstate(all="ignore")
     def log_density(self, values: np.ndarray, resolution: float = 0.0) -> np.ndarray:
-        """Log probabilities ``M`` of counts ``M``; minus infinity for other numbers.
+        """Return log probabilities ``M`` of counts ``M``; minus infinity for other numbers.
 
         With a ``resolution``, log probabilities of an interval of this width around each value,
         divided by the width.
@@ -170,7 +170,7 @@ class CountMixture:
         return np.where(whole, logs, -np.inf)
 
     def _log_densities(self, counts: np.ndarray) -> np.ndarray:
-        """Log probabilities ``R x M`` by quadrature around the mode of the latent value."""
+        """Return log probabilities ``R x M`` by quadrature around the mode of the latent value."""
         excess = self.dispersions
         mode, precision = self.means, 1 / np.maximum(self.stds, 1e-6) ** 2
         mode = np.clip(np.log(counts + 0.5), mode - 3 * self.stds, mode + 3 * self.stds)
@@ -192,7 +192,7 @@ class CountMixture:
 
     @np.errstate(all="ignore")
     def below(self, values: np.ndarray) -> np.ndarray:
-        """Probabilities ``M`` of at most values ``M``."""
+        """Return probabilities ``M`` of at most values ``M``."""
         counts = np.maximum(np.floor(values), 0.0)
         # P(Y <= k) = P(f < T) for a log-gamma variable T, or a difference of two
         centre, variance = digamma(counts + 1), polygamma(1, counts + 1)
@@ -213,7 +213,7 @@ class CountMixture:
         return np.where(values < 0, 0.0, self.weights @ found)
 
     def quantile(self, probability: float) -> np.ndarray:
-        """Quantiles ``M``: the least counts whose probability below is ``probability``."""
+        """Return quantiles ``M``: the smallest counts with at least this cumulative probability."""
         lower = np.full(self.means.shape[1], -1.0)
         upper = np.ones_like(lower)
         while (short := self.below(upper) < probability).any() and upper.max() < _LARGEST:
@@ -230,7 +230,7 @@ class CountMixture:
 
     @np.errstate(all="ignore")
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations ``M``."""
+        """Return means and standard deviations ``M``."""
         means = np.exp(self.means + self.stds**2 / 2)
         squares = np.exp(2 * (self.means + self.stds**2)) * (1 + self.dispersions)
         mean = self.weights @ means
@@ -239,7 +239,7 @@ class CountMixture:
     def sample(
         self, count: int, rng: np.random.Generator, scores: Callable[[int, int], np.ndarray]
     ) -> np.ndarray:
-        """Joint samples ``S x M``, see :meth:`.PredictiveMixture.sample`."""
+        """Return joint samples ``S x M``, see :meth:`.PredictiveMixture.sample`."""
         drawn = []
         for component, number in enumerate(rng.multinomial(count, self.weights)):
             latent = self.means[component] + self.stds[component] * scores(component, number)
@@ -252,7 +252,7 @@ class CountMixture:
 
 
 class CountEnsemble(Ensemble):
-    """A mixture of Gaussian processes of the logarithm of a rate, with stacking weights."""
+    """Mixture of Gaussian processes of a log rate, with stacking weights."""
 
     widths = np.ones(1)
 
@@ -275,12 +275,12 @@ class CountEnsemble(Ensemble):
         of_gaps: np.ndarray | float = 0.0,
         transform: Transform = RATES.transform,
     ) -> Any:
-        """The mixture of counts; several components of each member have weights ``R S``."""
+        """Return the mixture of counts; several components of each member have weights ``R S``."""
         excess = _dispersions(self.predictors)
         excess = np.repeat(excess, len(weights) // len(excess), axis=0)
         return CountMixture(weights, means, np.sqrt(variances + of_gaps), excess)
 
 
 def _dispersions(predictors: Sequence[Any]) -> np.ndarray:
-    """Dispersions ``R x 1`` of the counts of members."""
+    """Return the dispersions ``R x 1`` of the counts of members."""
     return np.array([[one.model.observations.dispersion.item()] for one in predictors])

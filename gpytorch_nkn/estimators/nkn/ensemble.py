@@ -32,10 +32,10 @@ __all__ = ["Ensemble", "cubic_seconds", "release_some"]
 
 _KEPT_BYTES = 2 * 2**30  # largest size of the factors that are kept between predictions
 _MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held-out rows of sparse models, and rows of a block
-_PROBE = 1000  # rows for the measurement of the time
+_PROBE = 1000  # number of rows on which the time is measured
 _SCALED_ROWS = 100  # least number of rows for noise that depends on the inputs
 _HEAVY_WIDTHS = 2.0 ** np.arange(-1.0, 6.5, 0.5)  # factors of the scale of Student-t noise
-_SURE = 3.0  # required gain of such noise in standard errors of the held-out log density
+_SURE = 3.0  # gain in held-out log density that scaled noise needs, in standard errors
 
 IDENTITY = Transform()
 
@@ -43,7 +43,7 @@ Predictor = ConditionedGP | SparsePredictor
 
 
 def cubic_seconds(model: ExactGP) -> float:
-    """Seconds of covariance, factor and inverse per cubed number of rows, measured on 1000 rows."""
+    """Return seconds per cubed number of rows, for covariance, factor and inverse of 1000 rows."""
     part = ConditionedGP(model).at(slice(_PROBE))
     begin = time.monotonic()
     part.leave_one_out()
@@ -51,27 +51,27 @@ def cubic_seconds(model: ExactGP) -> float:
 
 
 class Ensemble:
-    """A mixture of Gaussian processes over the same rows, with stacking weights.
+    """Mixture of Gaussian processes over the same rows, with stacking weights.
 
     Args:
-        results: Records of fits whose members have all rows, by name of the network.
-        cat_dims: Columns of codes.
-        sparse: Makes the sparse predictor of a model; ``None`` for exact predictions.
-        incomplete: Draws ``S x n x D`` of rows with gaps and their targets ``n``, on which exact
-            members are conditioned in the end.
+        results: Training records by network; members have all rows.
+        cat_dims: Columns of category codes.
+        sparse: Function that makes a model's sparse predictor; ``None`` for exact predictions.
+        incomplete: Draws ``S x n x D`` of rows with gaps, and their targets ``n``. Exact members
+            are also conditioned on these rows.
         scale_noise: Learn a :class:`NoiseScale`, and keep it if it predicts held-out rows better.
-        end: Time of the monotonic clock, after which no further member is added.
+        end: Time of the monotonic clock after which no member is added.
 
     Attributes:
-        members: Name of the network and number of the start of each member.
+        members: Network and number of the start of each member.
         weights: Weights of the members.
         width_weights: Weights of the ``widths``.
         gap_noises: Variances ``R`` of the additional noise of rows with gaps.
-        widths: Factors of the standard deviation of observations.
+        widths: Candidate factors of the standard deviation of observations.
         held_out: Held-out targets, and their log densities under the mixture.
 
     Raises:
-        RuntimeError: No member has a covariance matrix that is positive definite.
+        RuntimeError: No member has a positive definite covariance matrix.
     """
 
     widths = WIDTHS
@@ -109,7 +109,7 @@ class Ensemble:
             seconds = time.monotonic() - begin
         if not found:
             raise RuntimeError("No trained network has a positive definite covariance matrix.")
-        # The first of several starts with equal weights is reported: the best of its network.
+        # Starts with equal weights: the first one is reported, the best of its network.
         names = list(results)
         found.sort(key=lambda one: names.index(one[0][0]))
         members = [member for member, _, _ in found]
@@ -142,7 +142,7 @@ class Ensemble:
                     self.gap_noises[member] = predictor.add_uncertain_rows(*incomplete)
 
     def _weigh(self, table: np.ndarray, predictors: Sequence[Predictor]) -> np.ndarray:
-        """Weights of members for held-out targets, means and variances ``3 x M x N``."""
+        """Return weights of members for held-out targets, means and variances ``3 x M x N``."""
         targets, means, variances = table
         return share_weights(
             means, lambda first: stack_predictions(targets[0], means[first], variances[first])[0]
@@ -156,10 +156,10 @@ class Ensemble:
         of_gaps: np.ndarray | float = 0.0,
         transform: Transform = IDENTITY,
     ) -> PredictiveMixture:
-        """The mixture of observations for weights ``R`` and moments ``R x M``.
+        """Return the mixture of observations for weights ``R`` and moments ``R x M``.
 
-        Each component becomes one per width. The variances ``of_gaps`` due to missing values are
-        averages over the widths.
+        Each component is repeated for every width. The variances ``of_gaps``, due to missing
+        values, are averages over the widths.
         """
         weights = np.outer(weights, self.width_weights).ravel()
         stds = self.widths[:, None] * np.sqrt(variances + of_gaps / self.widening)[:, None]
@@ -168,7 +168,7 @@ class Ensemble:
         return PredictiveMixture(weights, means, stds, (transform,) * weights.size)
 
     def _shares_of_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
-        """Weights of widths from held-out targets and means, with variances ``R x N``.
+        """Return weights of widths from held-out targets and means, with variances ``R x N``.
 
         Student-t noise is a mixture of widths whose inverse squares have a gamma distribution.
         """
@@ -181,7 +181,7 @@ class Ensemble:
         return stack_predictions(table[0, 0], table[1], variances, weights=self.weights)[1]
 
     def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
-        """Keep a scale of variances if it is better; return its factors ``N`` of held-out rows."""
+        """Keep a noise scale if it is better; return its factors ``N`` for held-out rows."""
         first, (targets, means, variances) = self.predictors[0], table
         known: Any = getattr(first, "rows_held_out", None) or first.model.train_inputs
         inputs = known[0][: targets.shape[1]].cpu().numpy()
@@ -209,11 +209,11 @@ class Ensemble:
 
     @property
     def model(self) -> ExactGP:
-        """The model of the largest share."""
+        """The model with the largest weight."""
         return self.predictors[int(self.weights.argmax())].model
 
     def moments(self, x: Tensor, *, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances ``R x M`` of the members at rows ``M x D``."""
+        """Return means and variances ``R x M`` of the members at rows ``M x D``."""
         means, variances = [], []
         for predictor in self.predictors:
             mean, own = predictor.moments(x, variance=variance)
@@ -227,13 +227,13 @@ class Ensemble:
         return np.stack(means), np.stack(variances) * factors
 
     def _factors(self, x: Tensor, means: np.ndarray) -> np.ndarray:
-        """Factors ``M`` of the variances of observations at rows ``M x D``."""
+        """Return factors ``M`` of the variances of observations at rows ``M x D``."""
         if self.scale is None:
             return np.ones(len(x))
         return self.scale(x.cpu().numpy(), self.weights @ means)
 
     def covariance(self, member: int, x: Tensor, *, noise: bool) -> np.ndarray:
-        """Covariance ``M x M`` of a member at rows ``M x D``."""
+        """Return the covariance ``M x M`` of a member at rows ``M x D``."""
         predictor = self.predictors[member]
         covariance = predictor.covariance(x).cpu().numpy()
         covariance[np.diag_indices_from(covariance)] += noise * predictor.noise
@@ -246,7 +246,7 @@ class Ensemble:
 
 
 def release_some(predictors: Sequence[Predictor]) -> None:
-    """Release factors of exact predictors that together need too much memory."""
+    """Release Cholesky factors of exact predictors that together need too much memory."""
     kept = 0
     for predictor in predictors:
         if isinstance(predictor, ConditionedGP):
@@ -256,7 +256,7 @@ def release_some(predictors: Sequence[Predictor]) -> None:
 
 
 def _in_turn(results: Mapping[str, FitResult]) -> list[tuple[str, int]]:
-    """Names of networks and numbers of their starts: the best of each network, then the others."""
+    """Return networks and numbers of their starts: the best start of each network first."""
     found = []
     for name, result in results.items():
         starts = [result.best, *(number for number in result.members if number != result.best)]
@@ -265,7 +265,7 @@ def _in_turn(results: Mapping[str, FitResult]) -> list[tuple[str, int]]:
 
 
 def _prepared(weights: np.ndarray, predictors: list[Predictor], end: float) -> np.ndarray:
-    """Weights of the members whose predictions are prepared in time, largest first."""
+    """Return weights of the members that are prepared in time, in order of decreasing weight."""
     seconds, done = 0.0, np.zeros_like(weights)
     for member in np.argsort(-weights, kind="stable"):
         if weights[member] == 0 or (done.any() and time.monotonic() + seconds > end):
@@ -282,7 +282,7 @@ def _prepared(weights: np.ndarray, predictors: list[Predictor], end: float) -> n
 
 
 def _held_out_rows(predictors: Sequence[Predictor]) -> np.ndarray | None:
-    """Targets, means and variances ``3 x M x H`` of rows that no predictor has seen."""
+    """Return targets, means and variances ``3 x M x H`` of rows that no predictor has seen."""
     seen = [p.held_out() if isinstance(p, SparsePredictor) else None for p in predictors]
     found = [rows for rows in seen if rows is not None]
     return np.stack(found, 1) if len(found) == len(predictors) else None
@@ -291,9 +291,9 @@ def _held_out_rows(predictors: Sequence[Predictor]) -> np.ndarray | None:
 def _held_out(
     results: Mapping[str, FitResult], members: list[tuple[str, int]]
 ) -> np.ndarray | None:
-    """Targets, means and variances ``3 x M x N`` of rows held out during the training.
+    """Return targets, means and variances ``3 x M x N`` of rows held out during the training.
 
-    The starts of a network held out different rows; each start gets the rows of all of them.
+    Starts of a network held out different rows; each start gets the predictions of all rows.
     """
     if not all(result.held_out for result in results.values()):
         return None
@@ -311,9 +311,9 @@ def _held_out(
 
 
 def _observed(model: Any, rows: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Targets ``n`` of rows, and means and variances of their predictions, ``3 x n``.
+    """Return targets ``n``, and means and variances of their predictions, ``3 x n``.
 
-    Predictions of counts are of the logarithms of their means, with the exposure.
+    For counts, predictions are of the logarithm of the mean, exposure included.
     """
     targets = model.train_targets[..., rows]
     if targets.dim() == 2:

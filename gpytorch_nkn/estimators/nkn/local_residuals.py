@@ -20,9 +20,9 @@ _BLOCKS, _BLOCK_ROWS = 20, 300  # neighbourhoods for the training of the kernel
 _ITERATIONS = 60
 _SEARCHED = 8  # largest number of columns in the search tree, which is slow for more
 _LEAST_SCALE = 0.05  # least weight of a column in distances, relative to the largest
-_MAX_ENTRIES = 40_000_000  # entries of the stored rows: 320 MB
-_CHUNK_ENTRIES = 4_000_000  # entries of covariances between neighbours in memory
-_UNION = 4_000  # neighbours of all points of a joint distribution
+_MAX_ENTRIES = 40_000_000  # largest number of stored entries: 320 MB
+_CHUNK_ENTRIES = 4_000_000  # number of covariances in memory
+_UNION = 4_000  # largest number of neighbours for a joint distribution
 
 
 class LocalResiduals:
@@ -81,7 +81,7 @@ class LocalResiduals:
         self.noise = self._process.likelihood.noise.item() * self._unit**2
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and variances ``M`` at standardised inputs ``M x D``, without noise."""
+        """Return means and variances ``M`` at standardised inputs ``M x D``, without noise."""
         near = self._nearest(x, _NEIGHBOURS)
         size = max(1, _CHUNK_ENTRIES // near.shape[1] ** 2)
         parts = [
@@ -92,13 +92,13 @@ class LocalResiduals:
         return torch.cat(means).squeeze(-1), torch.cat(covariances)[:, 0, 0].clamp_min(0)
 
     def covariance(self, x: Tensor) -> Tensor:
-        """Covariance ``M x M`` at standardised inputs ``M x D``, given all neighbours."""
+        """Return the covariance ``M x M`` at standardised inputs ``M x D``, given neighbours."""
         near = np.unique(self._nearest(x, max(1, min(_NEIGHBOURS, _UNION // len(x)))))
         return self._conditional(x, near)[1]
 
     @torch.no_grad()
     def _conditional(self, x: Tensor, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Means ``... x q`` and covariances ``... x q x q`` at ``... x q x D`` given some rows."""
+        """Return means ``... x q`` and covariances ``... x q x q`` at ``... x q x D``."""
         kernel, mean = self._process.covar_module, self._process.mean_module
         inputs, targets = self._rows(rows)
         covariance = kernel(inputs).to_dense()
@@ -134,7 +134,7 @@ class LocalResiduals:
         return model.eval()
 
     def _nearest(self, x: Tensor, count: int) -> np.ndarray:
-        """Numbers ``M x k`` of the nearest rows of points ``M x D``."""
+        """Return indices ``M x k`` of the nearest rows of points ``M x D``."""
         count = min(count, len(self._inputs))
         points = x.cpu().numpy()[:, self._columns] * self._scale
         _, near = self._tree.query(points, k=count)

@@ -39,12 +39,12 @@ from gpytorch_nkn.fit import FitResult, Recipe, Session, warn_of_size
 __all__ = ["NKNClassifier"]
 
 _MAX_ROWS = 4000  # largest number of rows that predictions are conditioned on
-_TRAINING_WORK = 3e9  # classes times the cube of the rows of the training
-_LABELLED_WORK = 1.5e9  # the same for models of the labels; two classes have one process
+_TRAINING_WORK = 3e9  # number of classes times the cube of the number of training rows
+_LABELLED_WORK = 1.5e9  # the same for Bernoulli models, with one process for two classes
 _LABELLED = ", labels"  # suffix of the names of models of the labels
-_PRIOR_SCALE = 3.0  # standard deviation of the weights
+_PRIOR_SCALE = 3.0  # prior standard deviation of the weights
 _LEAST_WEIGHT = 0.02  # least weight of a network, relative to the largest
-_LEAST_POWER = 1e-100  # least weight; all members with it predict the class frequencies
+_LEAST_POWER = 1e-100  # least weight; if all members have it, predictions are class frequencies
 _LEAST = 1e-9  # least standard deviation of a probability
 _DRAWS = 64  # quasi-random latent values for the variance of a probability
 _Moments = tuple[Tensor, Tensor]  # means and variances K x M
@@ -84,8 +84,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             power.
         model_: The member of the largest weight, over standardised columns. It has a Gaussian
             process for each class, whose targets are positive for rows of the class.
-        held_out_log_loss_: Mean log loss of held-out rows of the fit, given all other rows. The
-            hyperparameters are learned without the held-out rows, if there are at least 15 rows.
+        held_out_log_loss_: Mean log loss of held-out rows of the fit. From 15 rows on, the
+            hyperparameters are learned without the held-out rows.
         held_out_: Codes ``N`` of the labels of these rows, and their probabilities ``N x K``,
             without ``class_weight``.
 
@@ -135,7 +135,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 option is invalid.
             TypeError: ``structure`` is not a name, a kernel, or a sequence of names and kernels.
             RuntimeError: Every start of every network failed.
-            KeyboardInterrupt: Ctrl-C came before the first training step.
+            KeyboardInterrupt: Ctrl-C was pressed before the first training step.
         """
         self._forget()
         structures = self._check_parameters()
@@ -177,7 +177,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         return self
 
     def _factors_of_classes(self, labels: np.ndarray) -> np.ndarray:
-        """Factors ``K`` of the probabilities."""
+        """Return factors ``K`` of the probabilities."""
         y = self.classes_[labels]
         factors = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
         if not (np.isfinite(factors).all() and (factors >= 0).all() and factors.sum() > 0):
@@ -194,11 +194,11 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
 
         Args:
             results: Training records by network.
-            labels: Codes of the rows that the networks have learned from.
+            labels: Codes of the training rows.
             counts: Number of rows of each class ``K``.
 
         Returns:
-            The member of the largest weight.
+            The member with the largest weight.
         """
         members, tables = [], []
         for name, result in results.items():
@@ -214,7 +214,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 shared[:, rows] = parts[number][1]
             for number, (rows, part) in parts.items():
                 members.append((name, number, _Predictor(result.members[number])))
-                tables.append(shared.copy())  # other rows are predicted by another start
+                tables.append(shared.copy())  # another start predicts the other rows
                 tables[-1][:, rows] = part
         scores = np.stack(tables)  # M x K x N
         seen = np.isfinite(scores).all((0, 1))
@@ -231,7 +231,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         return members[int(weights.argmax())][2]
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Probabilities of the classes.
+        """Predict the probabilities of the classes.
 
         Args:
             X: Rows ``M x D``.
@@ -248,7 +248,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         return self._weighted(whole).T
 
     def class_probabilities(self, rows: np.ndarray) -> np.ndarray:
-        """Probabilities ``K x M`` of the classes at standardised rows ``M x d`` without gaps."""
+        """Return class probabilities ``K x M`` at standardised rows ``M x d`` without gaps."""
         return self._weighted(self._mixed(self._tensor(rows)))
 
     @property
@@ -257,7 +257,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         return [one.model for one in self._predictors]
 
     def linearised(self, rows: np.ndarray, code: int) -> tuple[np.ndarray, np.ndarray]:
-        r"""Linear approximation of the probability of a class for each member.
+        r"""Approximate the probability of a class by a linear function, for each member.
 
         The slopes are scaled so that the approximation has the variance of the probability, which
         is computed from quasi-random latent values.
@@ -271,7 +271,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             latent values.
         """
         normal = ndtri(qmc.Sobol(len(self._base), rng=0).random(_DRAWS)).T[..., None]  # K x S x 1
-        # A row has one label: deviations sum to zero over the classes.
+        # Deviations sum to zero over the classes, because a row has one label.
         normal = (normal - normal.mean(0)) * (len(normal) / (len(normal) - 1)) ** 0.5
         own, power = np.eye(len(normal))[code][:, None], self.weights_.sum()
         values, slopes = [], []
@@ -290,20 +290,20 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         return np.stack(values), np.stack(slopes)
 
     def _weighted(self, whole: np.ndarray) -> np.ndarray:
-        """Probabilities ``K x ...`` in the population of ``class_weight``."""
+        """Return probabilities ``K x ...`` in the population of ``class_weight``."""
         weighted = (whole.T * self._class_factors).T
         return weighted / weighted.sum(0)
 
     def _mixed(self, x: Tensor) -> np.ndarray:
-        """Calibrated probabilities ``K x M`` at standardised rows ``M x d``."""
+        """Return calibrated probabilities ``K x M`` at standardised rows ``M x d``."""
         return self._pooled(np.stack([_scores(*one.latent(x)) for one in self._predictors]))
 
     def _pooled(self, scores: np.ndarray) -> np.ndarray:
-        """Probabilities ``K x M`` from scores ``R x K x M`` of the members."""
+        """Return probabilities ``K x M`` from scores ``R x K x M`` of the members."""
         return softmax(self._base + np.tensordot(self.weights_, scores - self._base, 1), axis=0)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Labels ``M`` of the most probable classes of rows ``M x D``."""
+        """Predict the most probable classes ``M`` of rows ``M x D``."""
         codes = self.predict_proba(X).argmax(1)  # raises an error before the fit
         return self.classes_[codes]
 
@@ -332,11 +332,11 @@ class _Predictor:
         self._prepare()
 
     def leave_one_out(self) -> np.ndarray:
-        """Leave-one-out scores ``K x N`` of the rows."""
+        """Return leave-one-out scores ``K x N`` of the rows."""
         return _scores(*self._stacked(lambda one: one.leave_one_out()))
 
     def latent(self, x: Tensor) -> _Moments:
-        """Means and variances ``K x M`` of the latent values at rows ``M x d``."""
+        """Return means and variances ``K x M`` of the latent values at rows ``M x d``."""
         parts = []
         for rows, cross in self._classes[0].cross(x):  # the classes share the kernel
             parts.append(self._stacked(partial(ConditionedGP.moments_given, x=rows, between=cross)))
@@ -353,7 +353,7 @@ class _Predictor:
 
 
 def _scores(mean: Tensor, variance: Tensor) -> np.ndarray:
-    r"""Logarithms ``K x N`` of the expected softmax of latent values, up to a constant.
+    r"""Return logarithms ``K x N`` of the expected softmax of latent values, up to a constant.
 
     .. math:: \log p_k \approx \mu_k / \sqrt{1 + \pi v_k / 8} + \text{const}
 
@@ -363,7 +363,7 @@ def _scores(mean: Tensor, variance: Tensor) -> np.ndarray:
 
 
 def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Weights ``R`` of scores ``R x K x N``, added to base scores ``K x 1``.
+    """Return weights ``R`` of scores ``R x K x N``, added to base scores ``K x 1``.
 
     They minimise the log loss and have a weak normal prior around ``1 / R``.
     """
@@ -380,7 +380,7 @@ def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -
 
 
 def _stratified(labels: np.ndarray, most: int, seed: int) -> np.ndarray:
-    """Indices of at most ``most`` random rows with the class frequencies of all rows."""
+    """Return indices of at most ``most`` random rows, with the class frequencies of all."""
     order = np.random.default_rng(seed).permutation(len(labels))
     rows = pd.Series(order).groupby(labels[order])
     share = rows.cumcount() / rows.transform("size")  # fraction of the class before a row

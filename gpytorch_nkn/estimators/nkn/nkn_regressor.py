@@ -47,8 +47,8 @@ from gpytorch_nkn.fit import Recipe, Session, check_counts, check_dense, warn_of
 __all__ = ["NKNRegressor"]
 
 _SHARE = 0.5  # largest fraction of a budget for the preparation of predictions
-_USUAL_ROWS = 100_000  # above which a warning gives the expected time
-_MIXED = 2  # members for which that fraction must suffice
+_USUAL_ROWS = 100_000  # largest number of rows without a warning about the time
+_MIXED = 2  # number of members whose preparation must fit into that fraction
 _PASSES, _LEAST_POINTS = 4, 50  # sparse predictions: passes over the rows, least inducing points
 _LIKELIHOODS: dict[str, tuple[Any, type[Ensemble]]] = {  # their model and their mixture
     "gaussian": (TableGP, Ensemble),
@@ -76,22 +76,21 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     kernels are trained, each from several starts. Their predictions are mixed with stacking
     weights from held-out rows. No option needs tuning.
 
-    Up to 2,000 rows the networks maximise the posterior of their parameters given all rows; above,
-    given random blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`). Predictions use
-    every row. They are exact up to 12,000 rows (fewer if memory is short). Above, they use inducing
-    points and, if these are few for the rows, a local process of the residuals. Parquet files and
-    memory maps may be larger than the memory; networks then learn from 20,000 random rows, which
-    ``model_`` contains.
+    Up to 2,000 rows, networks are trained on all rows (maximum a posteriori); above, on random
+    blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`). Predictions use every row.
+    They are exact up to 12,000 rows (fewer if memory is short). Above, they use inducing points
+    and, with at least 20 rows per point, a local process of the residuals. Parquet files and memory
+    maps may exceed the memory; networks then learn from 20,000 random rows, kept in ``model_``.
 
     In a data frame, columns of strings and of pandas' categorical type are categories
-    (:class:`gpytorch_nkn.kernels.CategoricalKernel`); booleans are numbers. A category that is not
-    in the fit differs from all others. Dates become days since the first date of the fit (periods
+    (:class:`gpytorch_nkn.kernels.CategoricalKernel`); booleans are numbers. A new category differs
+    from all others. Dates become days since the first date of the fit (periods
     by their start), durations days; NaT is a missing number.
 
     Missing numbers (NaN, pandas' NA) are drawn from their distribution given the other columns.
     Missing categories are drawn by their frequencies; ``fillna("missing")`` makes them a category.
-    Networks learn from complete rows if these are half of all rows, or three for each column plus
-    three. Otherwise they learn from all rows, with expected values. Exact predictions use
+    Networks learn from complete rows if these are at least half of all rows, or three per column
+    plus three. Otherwise they learn from all rows, with expected values. Exact predictions use
     incomplete rows with additional noise: the variance of the function over the missing values. The
     prediction of an incomplete row is a mixture over 8 draws. Values must be missing at random
     given the observed values; otherwise add columns of scikit-learn's ``MissingIndicator``.
@@ -122,11 +121,10 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             ``"rbf"`` and ``"matern"``.
         likelihood: ``"gaussian"``; ``"student_t"`` for outliers: heavy-tailed noise, whose degrees
             of freedom are learned; or counts: ``"poisson"``, or ``"negative_binomial"``, whose
-            variance may be larger. (With ``"poisson"`` they are overfitted then.) The process of
-            counts is the logarithm of their rate. All but
-            ``"gaussian"`` use Laplace's approximation and at most 4,000 rows (a warning says so if
-            there are more); networks learn from 1,000. Missing cells of the fit have their expected
-            value, and ``y_transform="auto"`` transforms nothing.
+            variance may exceed the mean (``"poisson"`` then overfits). The process of counts is
+            the logarithm of their rate. All but ``"gaussian"`` use Laplace's approximation and at
+            most 4,000 rows, with a warning if there are more; networks learn from 1,000. Missing
+            cells of the fit have their expected value, and ``"auto"`` transforms no targets.
         restarts: Starts of every network.
         y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
             ``"logit"``, as in :class:`.NKNForecaster`. ``"auto"`` considers logarithms and square
@@ -150,14 +148,14 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         model_: Gaussian process of the largest weight, over standardised columns and targets; the
             input of ``expand``, ``decompose`` and ``report``.
         held_out_log_density_: Mean log density of held-out rows of the fit, per unit of the
-            targets. Below 500 rows each third of them is predicted from the others with
-            hyperparameters learned without it. From 500 rows on it is leave-one-out, which is
-            slightly optimistic; with sparse predictions within blocks of rows.
+            targets. Below 500 rows: three-fold cross-validation, with hyperparameters learned
+            without the held-out third. From 500 rows on: leave-one-out, which is slightly
+            optimistic (with sparse predictions, within blocks of rows).
         width_weights_: Weights of the noise components, by factor of the standard deviation.
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
         y_transform_: The transform of the targets.
-        incomplete_rows_: Numbers of rows with missing values by their use. ``"noisy"`` rows have
+        incomplete_rows_: Number of rows with missing values, by use. ``"noisy"`` rows have
             additional noise in predictions. ``"imputed"`` rows have expected values in ``model_``,
             whose noise includes the imputation error. The others are ``"omitted"``.
         heteroscedastic_: Whether the noise depends on the inputs.
@@ -218,7 +216,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                 is invalid. Counts are negative or fractional, or an exposure is not positive.
             TypeError: ``structure`` is not a name, a kernel, or a sequence of names and kernels.
             RuntimeError: Every start of every network failed.
-            KeyboardInterrupt: Ctrl-C came before the first training step.
+            KeyboardInterrupt: Ctrl-C was pressed before the first training step.
         """
         self._forget()
         structures = self._check_parameters()
@@ -342,7 +340,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         return self
 
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Standardised inputs ``N x d`` and targets ``N``."""
+        """Return standardised inputs ``N x d`` and targets ``N``."""
         return self._tensor(self.standardisation_(X)), self._tensor(self._targets.standardised(y))
 
     def _choose_method(self, num_rows: int) -> None:
@@ -370,7 +368,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         """Choose predictions that the budget allows, and return their seconds."""
         assert self.budget is not None
         seconds, count = _SHARE * self.budget, networks * self.restarts
-        per_point = cubic_seconds(model) * num_rows  # and inducing point, of n m^2 operations
+        per_point = cubic_seconds(model) * num_rows  # seconds per inducing point; n m^2 operations
         exact = per_point * num_rows**2
         if self.method_ == "exact" and self.method == "auto" and _MIXED * exact > seconds:
             self.method_ = "sparse"
@@ -412,7 +410,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         exposure: ArrayLike | None = None,
         observation_noise: bool = True,
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Mean of new observations, and their standard deviation or covariance on request.
+        """Predict the mean of new observations, and standard deviation or covariance on request.
 
         Args:
             X: Rows ``M x D``.
@@ -424,9 +422,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
 
         Returns:
             Mean ``M``, or mean and standard deviations or covariance, in units of the targets.
-            The mean is always of observations. With a transform, tails of logarithms would dominate
-            the moments. They therefore clip values of the process more than a standard deviation
-            beyond both the targets of the fit and the median.
+            The mean is always of observations. With a transform, moments clip values of the process
+            more than a standard deviation beyond both the targets of the fit and the median,
+            because log-normal tails would dominate.
 
         Raises:
             ValueError: Both ``return_std`` and ``return_cov`` are set, ``return_cov`` is set for
@@ -470,14 +468,14 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     def _drawn_with(
         self, X: ArrayLike, exposure: ArrayLike | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows and mask as :meth:`_drawn` returns them, and logarithms ``M`` of exposures."""
+        """Return the results of :meth:`_drawn`, and logarithms ``M`` of exposures."""
         drawn, gaps = self._drawn(X)
         return drawn, gaps, log_exposures(self.likelihood, exposure, len(gaps))
 
     def _mean_and_covariance(
         self, drawn: np.ndarray, gaps: np.ndarray, noise: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean ``M`` and covariance ``M x M`` of the mixture."""
+        """Return the mean ``M`` and covariance ``M x M`` of the mixture."""
         ensemble = self._ensemble
         weights, means, _, of_gaps = self._components(drawn, gaps, variance=False)
         mean = weights @ means
@@ -528,7 +526,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
 
         @cache
         def root(component: int) -> np.ndarray:
-            """Root ``M x M`` of the correlations of a member at a draw of missing values."""
+            """Return the root ``M x M`` of a member's correlations at a draw of missing values."""
             member, number = divmod(component, len(drawn))
             covariance = self._ensemble.covariance(
                 member, self._tensor(drawn[number]), noise=observation_noise
@@ -545,7 +543,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     def _mixture(
         self, drawn: np.ndarray, gaps: np.ndarray, offset: np.ndarray, *, noise: bool
     ) -> Any:
-        """Distributions ``M`` of observations, or of the function, at rows ``S x M x d``."""
+        """Return distributions of observations, or of the function, at rows ``S x M x d``."""
         weights, means, variances, of_gaps = self._components(drawn, gaps, noise=noise)
         means = means + offset
         transform = self.y_transform_
@@ -558,7 +556,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     def _components(
         self, drawn: np.ndarray, gaps: np.ndarray, *, variance: bool = True, noise: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Weights ``R S`` of members and draws, and their means and variances ``R S x M``.
+        """Return weights ``R S``, means and variances ``R S x M`` of members and draws.
 
         Rows ``S x M x d`` differ between draws only where they have gaps. The last array
         ``R S x M`` is the variance due to missing values. Each draw becomes a Gaussian, because a

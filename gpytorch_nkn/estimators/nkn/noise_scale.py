@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 __all__ = ["NoiseScale"]
 
-_PENALTY = 10.0  # in rows: the prior standard deviation of a coefficient is about 0.3
+_PENALTY = 10.0  # number of rows; the prior standard deviation of a coefficient is about 0.3
 _LARGEST = 16.0  # squared standardised errors are clipped here, to be robust to outliers
 _LIMITS = (1 / 9, 9.0)  # range of the factor of a variance
 _FOLDS = 5
@@ -47,7 +47,7 @@ class NoiseScale:
         self._regressor.fit(*given)
 
     def __call__(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
-        """Factors ``M`` of variances at rows ``M x d`` with predictions ``M``."""
+        """Return factors ``M`` of variances at rows ``M x d`` with predictions ``M``."""
         return np.clip(self._regressor.predict(self._features(inputs, means)), *_LIMITS)
 
     def _plain(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ class SparsePredictor:
 
     The inducing points have Titsias' posterior at the hyperparameters of an exact GP
     (``SparseNKNGP``). The local process is kept if it predicts held-out rows better
-    (:class:`LocalResiduals`). Inducing points are ``m x D``; the seed is for the local process.
+    (:class:`LocalResiduals`). Inducing points are ``m x D``; ``seed`` is for the local process.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SparsePredictor:
 
     @torch.no_grad()
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Mean and variance ``M`` of the function at rows ``M x D``, without noise."""
+        """Return the mean and variance ``M`` of the function at rows ``M x D``, without noise."""
         self.prepare()
         if self._local is None:
             mean, own = self._sparse.predict(x)
@@ -66,14 +66,14 @@ class SparsePredictor:
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> Tensor:
-        """Covariance ``M x M`` of the function at rows ``M x D``, without noise."""
+        """Return the covariance ``M x M`` of the function at rows ``M x D``, without noise."""
         self.prepare()
         if self._local is None:
             return self._sparse(x).covariance_matrix
         return self._local.covariance(x)
 
     def held_out(self) -> np.ndarray | None:
-        """Targets, means and variances ``3 x H`` of held-out rows, if any."""
+        """Return targets, means and variances ``3 x H`` of held-out rows, if any."""
         if self.rows_held_out is None:
             return None
         if self._found is None:
@@ -156,10 +156,10 @@ class SparsePredictor:
 def sparse_predictors(
     inputs: Tensor, count: int, rows: TableRows, seed: int, cat_dims: Sequence[int] = ()
 ) -> Callable[[ExactGP], SparsePredictor]:
-    """Function that makes the sparse predictor of a model, with ``count`` points from ``N x D``.
+    """Return a function that makes a model's sparse predictor, given rows ``N x D``.
 
-    The points are centres of clusters. With columns of codes they are rows of the largest
-    conditional variance.
+    Inducing points are cluster centres or, with category codes, the rows of largest conditional
+    variance.
     """
     from gpytorch_nkn.models import select_inducing_points
 

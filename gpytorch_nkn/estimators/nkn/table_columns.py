@@ -15,9 +15,9 @@ from gpytorch_nkn.fit import warn_user
 __all__ = ["TableColumns"]
 
 _DAY = pd.Timedelta(days=1)
-_MOST = 0.8  # fraction of a column's strings, above which a warning describes them
+_MOST = 0.8  # fraction of distinct strings in a column above which a warning describes them
 _FEW = 10  # strings that may all differ without a warning
-_LOOKED_AT = 200  # distinct strings that are checked for dates
+_LOOKED_AT = 200  # largest number of distinct strings that are checked for dates
 _KINDS = {
     "categorical": "categories",
     **dict.fromkeys(("date", "datetime", "datetime64", "period"), "dates"),
@@ -28,9 +28,9 @@ _DATE = r"\d[-/. ]\w+[-/. ]\d"
 
 @dataclass(frozen=True, eq=False)
 class TableColumns:
-    """Converts the columns of a data frame that do not hold numbers.
+    """Converter of the columns of a data frame that do not hold numbers.
 
-    Dates become days since the first date of the fit, durations days, and categories codes.
+    Dates become days since the first date of the fit; durations, days; and categories, codes.
     """
 
     first: dict[Any, pd.Timestamp | None]  # first date in UTC by column; None for durations
@@ -63,7 +63,7 @@ class TableColumns:
         return {str(c): first.tz_convert(None).to_datetime64() for c, first in dates.items()}
 
     def mask(self, X: Any) -> np.ndarray:
-        """Mask ``D`` of the columns of categories, empty if the table has none."""
+        """Return the mask ``D`` of the columns of categories, empty without any."""
         if not self.categories:
             return np.zeros(0, dtype=bool)
         return np.array([column in self.categories for column in X.columns])
@@ -116,7 +116,7 @@ class TableColumns:
 
 
 def _columns(X: pd.DataFrame) -> Iterator[tuple[Any, pd.Series]]:
-    """Names and columns of a data frame, objects in place of pyarrow's types."""
+    """Yield names and columns of a data frame, with objects in place of pyarrow's types."""
     for label, column in X.items():
         is_arrow = isinstance(column.dtype, pd.ArrowDtype) and column.dtype.kind in "mMO"
         yield label, column.astype(object) if is_arrow else column
@@ -145,7 +145,7 @@ def _warn_of_strings(label: Any, found: pd.Series) -> None:
 
 
 def _kind(values: pd.Series) -> str:
-    """``"dates"``, ``"durations"``, ``"categories"`` or, for numbers, an empty string."""
+    """Return ``"dates"``, ``"durations"``, ``"categories"``, or an empty string for numbers."""
     found = pd.api.types.infer_dtype(values, skipna=True)
     if found not in ("string", "boolean", "mixed") or pd.api.types.is_bool_dtype(values.dtype):
         return _KINDS.get(found, "")
@@ -159,13 +159,13 @@ def _kind(values: pd.Series) -> str:
 
 
 def _dates(values: pd.Series) -> pd.Series:
-    """Dates in UTC; dates without a time zone are taken as UTC."""
+    """Convert to dates in UTC; dates without a time zone are taken as UTC."""
     if pd.api.types.infer_dtype(values, skipna=True) == "period":
         values = pd.Series(pd.PeriodIndex(values).to_timestamp(), index=values.index)
     return pd.to_datetime(values, utc=True)
 
 
 def _plain(column: pd.Series) -> pd.Index:
-    """Values as objects, with None for all kinds of missing values."""
+    """Convert values to objects, with None for all kinds of missing values."""
     values = column.astype(object)
     return pd.Index(values.where(column.notna(), None), dtype=object)

@@ -59,7 +59,7 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         return check_structures(self.structure)
 
     def _read(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows ``N x D``, targets ``N`` and the mask ``D`` (or empty) of columns of codes."""
+        """Return rows ``N x D``, targets ``N`` and the mask ``D`` (or empty) of category codes."""
         self._columns = TableColumns.of(X)
         self.categories_ = {
             str(column): tuple(map(str, known))
@@ -96,7 +96,7 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         return tags
 
     def standardised_inputs(self, X: ArrayLike) -> np.ndarray:
-        """Rows as inputs of ``model_``.
+        """Convert rows to inputs of ``model_``.
 
         Args:
             X: Rows ``M x D``, with the columns of :meth:`fit`.
@@ -108,13 +108,13 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         return self._gaps.expected(self._incomplete_rows(X))
 
     def _incomplete_rows(self, X: ArrayLike) -> np.ndarray:
-        """Standardised rows ``M x d`` with codes of categories and NaN for missing numbers."""
+        """Return standardised rows ``M x d``, with category codes, and NaN for missing numbers."""
         check_is_fitted(self, "results_")
         rows = self._checked_rows(self._columns(X), ensure_all_finite="allow-nan")
         return self.standardisation_(rows)
 
     def _drawn(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Rows ``S x M x d`` with one draw of the missing values each, and the mask ``M`` of gaps.
+        """Return rows ``S x M x d`` with draws of missing values, and the mask ``M`` of gaps.
 
         Draws of different rows are independent. ``S`` is 1 without missing values.
         """

@@ -12,7 +12,7 @@ from gpytorch_nkn.estimators.table_input import is_constant
 __all__ = ["Gaps", "learned_rows"]
 
 _MAX_ROWS = 2000  # largest number of rows for the imputer
-_ROUNDS = 10  # rounds of the chained equations
+_ROUNDS = 10  # largest number of rounds of chained equations
 _DRAWS = 8
 # Least number of complete rows for training without the others: fraction of all, rows per column.
 _MOSTLY_COMPLETE, _ROWS_PER_COLUMN = 0.5, 3
@@ -43,7 +43,7 @@ class Gaps:
         ).fit(self._with_intercept(rows))
 
     def expected(self, rows: np.ndarray) -> np.ndarray:
-        """Rows ``N x D`` with the expected value (median of codes) of missing values."""
+        """Replace missing values in rows ``N x D`` by their expected value (median of codes)."""
         if not np.isnan(rows).any():
             return rows
         draws = self.draw(rows)
@@ -52,7 +52,7 @@ class Gaps:
         return expected
 
     def draw(self, rows: np.ndarray) -> np.ndarray:
-        """Rows ``S x N x D`` with draws of the missing values, within the range of the fit.
+        """Draw the missing values of rows ``N x D``, within the range of the fit: ``S x N x D``.
 
         All rows have the same normal draws in random order. Draws of a row do not depend on other
         rows, and draws of different rows are independent.
@@ -82,12 +82,12 @@ class Gaps:
         return np.where(np.isnan(rows), np.clip(draws, self._lowest, self._highest), rows)
 
     def _with_intercept(self, rows: np.ndarray) -> np.ndarray:
-        """Columns of numbers after a column of zeros, because the imputer needs two columns."""
+        """Return a column of zeros and the numeric columns: the imputer needs two columns."""
         return np.column_stack([np.zeros(len(rows)), rows[:, self._numbers]])
 
 
 def learned_rows(rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Mask ``N`` of the rows ``N x D`` for the training: complete rows, or all rows.
+    """Return the mask ``N`` of rows for the training: complete rows, or all rows.
 
     Rows with imputed values have more noise, but networks have equal noise for all rows. Complete
     rows suffice if there are many of them and every column that varies also varies in them.

@@ -47,10 +47,10 @@ __all__ = [
 
 _WORDS = (*NETWORKS, "matern", "rbf")
 
-# Largest number of columns for networks with a kernel per column, and for several networks.
+# Largest numbers of columns for networks with one kernel per column, and for several networks.
 _MANY_COLUMNS, _TOO_MANY_COLUMNS = 25, 50
-_MANY_ROWS = 2000  # above which frequencies across columns are learned; for fewer they overfit
-_FEW_ROWS = 500  # below which single kernels are candidates, too
+_MANY_ROWS = 2000  # rows above which frequencies across columns are learned; below, they overfit
+_FEW_ROWS = 500  # rows below which single kernels are candidates, too
 # Mode of the prior on the noise relative to the variance of the targets. With little signal, noise
 # and a kernel of short lengthscales explain the targets equally well, and the prior decides.
 _NOISE = 0.1
@@ -59,7 +59,7 @@ _NOISE = 0.1
 _SHAPES = np.array([1.01, 0.01])
 _LOG_VARIANCES = np.log(1 / _SHAPES + 1)
 _CLASS_TARGET = float((np.log(_SHAPES) - _LOG_VARIANCES / 2) @ [0.5, -0.5])
-_LEAST_NOISE = 1e-6  # least noise, for well-conditioned covariances of noise-free data
+_LEAST_NOISE = 1e-6  # least noise; keeps covariances of noise-free data well-conditioned
 
 
 class _Process(ExactGP):
@@ -70,7 +70,7 @@ class _Process(ExactGP):
         self.mean_module, self.covar_module = mean, kernel
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """Prior at rows ``... x N x D``."""
+        """Return the prior at rows ``... x N x D``."""
         mean = self.mean_module(x)
         rows = x.expand(*mean.shape[:-1], *x.shape[-2:])
         return MultivariateNormal(mean, self.covar_module(rows))
@@ -138,14 +138,14 @@ class LatentGP(_Process):
 
     @classmethod
     def of(cls, model: Any) -> LatentGP:
-        """The exact GP with the posterior of a ``LaplaceGP``."""
+        """Return the exact GP with the posterior of a ``LaplaceGP``."""
         targets, noise = model.eval().pseudo_targets
         prior = model.mean_module, model.covar_module
         return cls(model.train_inputs[0], targets, noise, *prior, model.likelihood)
 
     @classmethod
     def of_classes(cls, model: Any) -> LatentGP:
-        """Exact GPs of the classes, with the posterior of a :func:`labelled_model`."""
+        """Return exact GPs of the classes, with the posterior of a :func:`labelled_model`."""
         one = cls.of(model)
         if len(one.train_targets) > 1:
             return one
@@ -181,7 +181,7 @@ class ClassGP(_Process):
 
     @staticmethod
     def targets_of(labels: np.ndarray, num_classes: int) -> np.ndarray:
-        """Targets ``K x N`` of codes ``N``, positive for rows of the class."""
+        """Return targets ``K x N`` of codes ``N``, positive for rows of the class."""
         own = labels == np.arange(num_classes)[:, None]
         return np.where(own, 1.0, -1.0) * _CLASS_TARGET
 
@@ -208,12 +208,12 @@ def labelled_model(x: Tensor, y: Tensor, kernel: Kernel) -> Any:
 
 
 def labelled(y: Tensor) -> Tensor:
-    """Targets of a :func:`labelled_model`, from the targets ``K x N`` of a ``ClassGP``."""
+    """Return targets of a :func:`labelled_model`, from the targets ``K x N`` of a ``ClassGP``."""
     return (y[1:] if len(y) == 2 else y).gt(0).to(y)
 
 
 def by_class(model: ClassGP | LatentGP) -> list[LatentGP]:
-    """A process for each class."""
+    """Return a process for each class."""
     found = []
     parts = model.train_targets, model.likelihood.noise, model.mean_module.constant.detach()
     for y, noise, constant in zip(*parts, strict=True):
@@ -223,7 +223,7 @@ def by_class(model: ClassGP | LatentGP) -> list[LatentGP]:
 
 
 def _class_noise(y: Tensor) -> Tensor:
-    """Noise variances of positive and negative targets."""
+    """Return noise variances of positive and negative targets."""
     own, other = _LOG_VARIANCES.tolist()
     return torch.where(y > 0, own, other).to(y)
 
@@ -232,7 +232,7 @@ def check_structures(structure: object) -> list[str | Kernel]:
     """Check the argument ``structure`` of an estimator, and return it as a list.
 
     Raises:
-        TypeError: It is not a name, a kernel, or a sequence of names and kernels.
+        TypeError: The argument is not a name, a kernel, or a sequence of names and kernels.
         ValueError: A name is unknown, or the sequence is empty.
     """
     several = isinstance(structure, Sequence) and not isinstance(structure, str)
@@ -254,7 +254,7 @@ def check_structures(structure: object) -> list[str | Kernel]:
 def named_structures(
     structures: Sequence[str | Kernel], num_rows: int, input_dim: int
 ) -> dict[str, str | Kernel]:
-    """Structures by name; ``"auto"`` depends on the numbers of rows and columns."""
+    """Return structures by name; ``"auto"`` depends on the numbers of rows and columns."""
     if list(structures) == ["auto"]:
         names = ["tabular"]
         if 1 < input_dim <= _TOO_MANY_COLUMNS:
@@ -289,18 +289,18 @@ def train_structures(
     others: Mapping[str, Callable[[Tensor, Tensor, Kernel], Any]] | None = None,
     **options: Any,
 ) -> dict[str, FitResult]:
-    """Train a model of each structure on rows ``N x D``; ``options`` are of ``fit_in_stages``.
+    """Train a model of each structure on rows ``N x D``, with options of ``fit_in_stages``.
 
-    Columns ``cat_dims`` are codes of categories; a given kernel receives them, too. Other models of
-    each structure have a suffix of its name.
+    Columns ``cat_dims`` are category codes; a given kernel receives them, too. Names of ``others``,
+    additional models of each structure, have a suffix.
 
     Returns:
         Training records by name, without structures that failed or had no time left.
 
     Raises:
         ValueError: ``budget`` is not positive.
-        RuntimeError: All of them failed.
-        KeyboardInterrupt: Ctrl-C came before the first step.
+        RuntimeError: All structures failed.
+        KeyboardInterrupt: Ctrl-C was pressed before the first step.
     """
     models = {
         name + suffix: make(inputs, targets, _make_kernel(structure, inputs, cat_dims)).to(inputs)
@@ -327,16 +327,16 @@ def untrained_model(
     targets: Tensor,
     cat_dims: Sequence[int] = (),
 ) -> TableGP:
-    """A model of the first structure with its start values."""
+    """Create a model of the first structure, with its start values."""
     kernel = _make_kernel(next(iter(named.values())), inputs, cat_dims)
     return TableGP(inputs, targets, kernel).to(inputs)
 
 
 def _make_kernel(structure: str | Kernel, x: Tensor, cat_dims: Sequence[int]) -> Kernel:
-    """A new kernel for rows ``N x D``.
+    """Create a kernel for rows ``N x D``.
 
     Raises:
-        ValueError: A given kernel does not accept so many columns, or has a batch dimension.
+        ValueError: A given kernel does not accept ``D`` columns, or has a batch dimension.
     """
     input_dim = x.size(-1)
     if isinstance(structure, str):

@@ -1,4 +1,4 @@
-"""Rows of a table, read in chunks if they do not fit into the memory."""
+"""Rows of a table, read in chunks if they exceed the memory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class RowSource:
             start += len(parts[1])
 
     def rows(self, numbers: np.ndarray) -> Chunk:
-        """Inputs and targets of the rows with ascending numbers, in one pass over the table."""
+        """Read inputs and targets of rows with ascending numbers, in one pass over the table."""
         if not self.num_rows:
             raise ValueError("The table has no rows.")
         inputs, targets, start = [], [], 0
@@ -75,16 +75,16 @@ class RowSource:
         return np.concatenate(inputs), np.concatenate(targets)
 
     def named(self, inputs: np.ndarray) -> Any:
-        """Rows ``N x D``, as a data frame if the columns have names."""
+        """Return rows ``N x D``, as a data frame if the columns have names."""
         return inputs if self.columns is None else pd.DataFrame(inputs, columns=self.columns)
 
 
 def row_source(X: Any, y: Any) -> RowSource | None:
-    """The source of a Parquet file or memory map; ``None`` for other tables.
+    """Return the source of a Parquet file or memory map; ``None`` for other tables.
 
     Raises:
         ValueError: Shapes do not match.
-        TypeError: A path comes without the name of the target.
+        TypeError: A path is given without the name of the target.
     """
     several = isinstance(X, Sequence) and not isinstance(X, str) and len(X) > 0
     if all(isinstance(path, str | os.PathLike) for path in (X if several else [X])):
@@ -105,7 +105,7 @@ def row_source(X: Any, y: Any) -> RowSource | None:
 
 
 def _parquet_source(paths: Any, target: str) -> RowSource:
-    """Parquet files, in which all columns but the target are inputs."""
+    """Return the source of Parquet files, in which all columns but the target are inputs."""
     try:
         from pyarrow import dataset, types
     except ImportError as error:
@@ -134,12 +134,12 @@ def _read_parquet(data: Any, columns: Sequence[str], target: str) -> Iterator[Ch
 
 
 class DrawnRows:
-    """Random rows of a source for the training, and others that are held out.
+    """Random rows of a source for training, and held-out rows.
 
     Attributes:
-        X, y: Inputs and targets for the training.
+        X, y: Inputs and targets for training.
         held_out: Held-out inputs and targets.
-        numbers: Numbers of the held-out rows.
+        numbers: Indices of the held-out rows.
     """
 
     def __init__(self, source: RowSource, seed: int):
@@ -156,16 +156,16 @@ class DrawnRows:
 
 @dataclass
 class TableRows:
-    """Standardised rows that predictions are conditioned on, and held-out rows."""
+    """Standardised rows on which predictions are conditioned, and held-out rows."""
 
     num_rows: int  # without held-out rows
     held_out: tuple[Tensor, Tensor] | None  # inputs H x D and targets H
-    _numbers: np.ndarray  # of the held-out rows
+    _numbers: np.ndarray  # indices of the held-out rows
     _read: Callable[[], Iterator[tuple[Tensor, Tensor]]]
 
     @classmethod
     def in_memory(cls, inputs: Tensor, targets: Tensor, num_points: int, seed: int) -> TableRows:
-        """Rows of a table ``N x D``; some are held out if there are 20 rows per inducing point."""
+        """Take a table ``N x D``; with 20 rows per inducing point, some rows are held out."""
         count, numbers, held_out = len(targets), np.empty(0, dtype=int), None
         if count >= ROWS_PER_POINT * num_points:
             rng = np.random.default_rng([seed, 1])
@@ -179,13 +179,13 @@ class TableRows:
     def on_disk(
         cls, drawn: DrawnRows, standardised: Callable[..., tuple[Tensor, Tensor]]
     ) -> TableRows:
-        """Rows of a source, standardised in chunks by a function of inputs and targets."""
+        """Take the rows of a source, standardised in chunks by a function."""
         source, numbers = drawn.source, drawn.numbers
         count, held_out = source.num_rows - len(numbers), standardised(*drawn.held_out)
         return cls(count, held_out, numbers, lambda: (standardised(*c) for c in source.chunks()))
 
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs ``c x D`` and targets ``c`` without held-out rows."""
+        """Yield inputs ``c x D`` and targets ``c`` without held-out rows."""
         start = 0
         for x, y in self._read():
             kept = ~np.isin(np.arange(start, start + len(y)), self._numbers)

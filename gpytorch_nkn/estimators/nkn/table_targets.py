@@ -22,7 +22,7 @@ __all__ = ["Targets", "candidates", "choose_transform"]
 
 _SKEWED = 0.5  # least skewness for a transform
 _STANDARD_ERRORS = 2.0  # required gain of a transform in held-out log density
-_COMPARED_ROWS = 300  # for the choice of a transform
+_COMPARED_ROWS = 300  # largest number of rows for the choice of a transform
 _QUARTILES = 1.349  # distance of the quartiles of a normal distribution in standard deviations
 _QUICK = Recipe(adam_steps=0, lbfgs_iterations=40)
 
@@ -34,12 +34,12 @@ class Targets:
     transform: Transform
     offset: float  # mean and standard deviation of the transformed targets
     scale: float
-    lowest: float  # ends of the transformed targets, infinite for rates of counts
+    lowest: float  # range of the transformed targets, infinite for rates of counts
     highest: float
 
     @classmethod
     def of(cls, y: np.ndarray, transform: Transform, *, robust: bool = False) -> Targets:
-        """Standardise targets ``N`` under a transform, if ``robust`` by their quartiles.
+        """Learn the standardisation of targets ``N``, if ``robust`` by their quartiles.
 
         Raises:
             ValueError: The transform is not defined for a target, or targets are too large.
@@ -56,12 +56,12 @@ class Targets:
         return (_forward(self.transform, y) - self.offset) / self.scale
 
     def log_density_of(self, standardised: np.ndarray, logs: np.ndarray) -> np.ndarray:
-        """Log densities ``N`` per unit of the targets, from those per standardised unit."""
+        """Convert log densities ``N`` per standardised unit to those per unit of the targets."""
         found = self.transform.inverse(self.offset + self.scale * standardised)
         return logs + self.transform.log_slope(found) - math.log(self.scale)
 
     def moments(self, mixture: PredictiveMixture) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations ``M`` of a mixture.
+        """Return means and standard deviations ``M`` of a mixture.
 
         Transformed values more than a standard deviation beyond both the targets of the fit and
         the median are clipped: under a logarithm, wide tails would dominate the moments.
@@ -86,7 +86,7 @@ def _forward(transform: Transform, y: np.ndarray) -> np.ndarray:
 def candidates(
     option: str, y: np.ndarray, bounds: tuple[float, float] | None, *, in_memory: bool
 ) -> list[Transform]:
-    """Candidate transforms of targets ``N`` for an option of the regressor."""
+    """Return candidate transforms of targets ``N`` for an option of the regressor."""
     if option == "auto" and bounds is None and not (in_memory and _is_skewed(y)):
         option = "identity"
     found = candidate_transforms(option, y, bounds, prefix="y_")
@@ -94,7 +94,7 @@ def candidates(
 
 
 def _is_skewed(y: np.ndarray) -> bool:
-    """Whether non-negative targets ``N`` are skewed to the right."""
+    """Return whether non-negative targets ``N`` are skewed to the right."""
     return bool(y.min() >= 0 and skew(y) > _SKEWED)
 
 
@@ -107,7 +107,7 @@ def choose_transform(
     recipe: Recipe | None,
     **options: Any,
 ) -> Transform:
-    """The transform under which a single kernel predicts held-out rows best.
+    """Return the transform under which a single kernel predicts held-out rows best.
 
     Inputs ``N x d`` are standardised; options are of :func:`train_structures`.
     """
@@ -134,9 +134,9 @@ def choose_transform(
 
 
 def _best(found: Sequence[Transform], densities: Sequence[np.ndarray]) -> Transform:
-    """The first transform, or the best one if its log density is higher by 2 standard errors.
+    """Return the first transform, or the best one if it gains at least 2 standard errors.
 
-    Log densities ``M`` are per unit of the targets, of the same rows.
+    Log densities ``M`` are of the same rows, per unit of the targets.
     """
     gains = np.array(densities) - densities[0]
     gains = gains[:, np.isfinite(gains).all(0)]

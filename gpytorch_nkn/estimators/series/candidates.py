@@ -42,7 +42,7 @@ __all__ = [
 Key = tuple[str, Transform]  # name of the structure, and transform of the targets
 
 _STEADY, _DRIFTING, _LEVEL, _NO_COVARIATES = "steady", "drifting", "level", "no covariates"
-SHIFTED = "shifted"  # the scout's terms, and shifts of the level
+SHIFTED = "shifted"  # terms of the first candidate, and level shifts
 # Terms of the networks, by name.
 _TERMS: dict[str, tuple[str, ...]] = {
     _STEADY: ("walk", "steady_season"),
@@ -62,7 +62,7 @@ _OF_LONG: dict[str, tuple[str, ...]] = {
     "fast": (_DRIFTING,),
     "default": (_DRIFTING, "damped", "cycle", _LEVEL, _NO_COVARIATES),
 }
-# Log prior weight of a cycle, which is learned from the scored values, with at most six periods.
+# Log prior weight of a cycle: it is learned from the scored values, and has at most six periods.
 _PICKED, _FEW_CYCLES = -3.0, 6.0
 _SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # recipe of the single start at prior modes
 _TIME = (0,)  # column of time in the inputs
@@ -107,7 +107,7 @@ class SeriesGP(ExactGP):
 
 
 def scout(series: Series) -> str:
-    """Return the name of the candidate by which outliers and level shifts are found."""
+    """Return the name of the candidate that finds outliers and level shifts."""
     return _DRIFTING if series.is_long else _STEADY
 
 
@@ -120,7 +120,7 @@ def candidate_keys(
     """Return structures and transforms of the candidates.
 
     Each structure is combined with the first and the last transform, a cycle with the middle one.
-    If the level of the series shifts, all candidates but the scout include the shifts.
+    If the level of the series shifts, all candidates but the :func:`scout` include the shifts.
     """
     names: tuple[str, ...] = ("network",)
     if isinstance(structure, str):

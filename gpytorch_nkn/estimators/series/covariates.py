@@ -27,7 +27,7 @@ class Covariates:
     """
 
     columns: pd.Index  # labels of the C columns, by default "covariate 1", ...
-    by_name: bool  # whether they were a data frame
+    by_name: bool  # whether covariates were a data frame
     offset: np.ndarray  # C
     scale: np.ndarray
     used: np.ndarray  # mask C of columns that vary
@@ -42,7 +42,9 @@ class Covariates:
         """
         repeated = frame.columns[frame.columns.duplicated()].unique()
         if len(repeated):
-            raise ValueError(f"covariates has several columns of the name {_listed(repeated)}.")
+            raise ValueError(
+                f"Names of covariates must be unique, got repeated {_listed(repeated)}."
+            )
         _check_finite(frame)
         table = frame.to_numpy()
         low, high = table.min(0), table.max(0)
@@ -84,7 +86,7 @@ class Covariates:
                 "(covariates=...). If they are not known, forecast them, or fit without them."
             )
         if values is not None and not count:
-            raise ValueError("The fit had no covariates: give them to fit, too.")
+            raise ValueError("The fit had no covariates: pass them to fit, too.")
         is_named = self.by_name and isinstance(values, pd.DataFrame)
         if is_named and self.columns.isin(values.columns).all():
             values = values[list(self.columns)]
@@ -169,7 +171,7 @@ def _check_finite(frame: pd.DataFrame) -> None:
         first = int(bad[:, column].argmax())
         raise ValueError(
             f"covariates: {frame.columns[column]} has {int(bad[:, column].sum())} NaN or infinite "
-            f"values, the first at position {first} (time {frame.index[first]}); fill them in, or "
+            f"values, the first at position {first} (time {frame.index[first]}): fill them in, or "
             "drop those rows."
         )
 

@@ -69,8 +69,7 @@ def forecast_many(
     Returns:
         Forecasts with ``horizon`` rows per series, in the order in which series first appear. The
         columns are name, time, the median ``NKN`` and intervals ``NKN-lo-80``, ``NKN-hi-80``, ...
-        A second table has names and reasons of failures. After Ctrl-C it also lists series that
-        were not reached.
+        A second table lists failed series with reasons; after Ctrl-C, also series not reached.
 
     Raises:
         TypeError: ``frame`` is not a data frame of times and numbers, or an option has the wrong
@@ -180,7 +179,7 @@ def _tasks(
     if future is not None:
         _check_columns(future, "future", (id_col, time_col, *extra))
         if not extra:
-            raise ValueError("future has covariates, but frame has only its three columns.")
+            raise ValueError("future has covariates, but frame has none; both need equal names.")
         ahead = future[extra].set_axis(_times(future[time_col], time_col))
         later = dict.fromkeys(names, ahead[:0])
         later |= dict(iter(_groups(ahead, future[id_col])))

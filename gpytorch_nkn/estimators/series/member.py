@@ -46,7 +46,7 @@ class Scales:
         return torch.as_tensor(scaled, dtype=torch.float64, device=device)
 
     def moments(self, mean: Tensor, variance: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations ``M`` on the scale of the transform."""
+        """Return means and standard deviations ``M`` on the scale of the transform."""
         stds = self.y_scale * variance.sqrt().cpu().numpy()
         return self.y_offset + self.y_scale * mean.cpu().numpy(), stds
 
@@ -61,8 +61,8 @@ class Member:
     log_density: float = np.nan  # mean log density of rolling forecasts, per target
     calibration: float = 1.0  # calibration factor of standard deviations
     horizon: int = 1  # number of steps ahead for which the member is calibrated
-    reach: int = CONDITIONED  # number of last rows on which the member depends
-    span: float = 1.0  # median duration of the horizon, gaps of the series included
+    reach: int = CONDITIONED  # number of last rows that the member uses
+    span: float = 1.0  # median duration of the horizon, including gaps in the series
     log_prior: float = 0.0  # log prior weight
     weight: float = 0.0
     is_sum: bool = False  # whether the kernel is one of the built-in sums
@@ -94,7 +94,7 @@ class Member:
         return rng.standard_normal((count, len(rows))) @ root.T
 
     def moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations ``M`` of observations, on the scale of the transform."""
+        """Return means and standard deviations ``M`` of transformed observations."""
         means, stds = self.scales.moments(*self._gaussian(rows, joint=False))
         stds = self.calibration * stds
         if self._limits is None:
@@ -121,7 +121,7 @@ class Member:
         return mean, covariance
 
     def holds(self, values: np.ndarray, *, strict: bool) -> bool:
-        """Whether the transform is defined for targets ``N``.
+        """Return whether the transform is defined for targets ``N``.
 
         Unless ``strict``, the identity drops bounds that targets exceed.
         """
@@ -144,7 +144,7 @@ class Member:
         self._conditioned = None
         step = typical_step(rows[:, 0]) / self.scales.x_scale
         for kernel in self.model.modules():
-            if self.is_sum and isinstance(kernel, _WALKS):  # zero before their origin
+            if self.is_sum and isinstance(kernel, _WALKS):  # walks are zero before their origin
                 kernel.initialize(origin=min(kernel.origin.item(), float(x[0, 0]) - step))
         y = self.scales.targets(values[seen], self._device)
         self.model.set_train_data(x, y, strict=False)
@@ -160,7 +160,7 @@ class Member:
         sizes = np.abs(scaled[after] - scaled[after - 1])
         shift = float(sizes.max(initial=0.0))
         self._limits = _Limits.of(time, scaled, bounds, self.horizon, shift, is_log=is_log)
-        # One shift or shock (two shifts) does not determine the rate of later shifts.
+        # One shift, or a shock (two shifts), does not determine the rate of later shifts.
         number = max(len(sizes) - 2, 0) * self.span / float(np.ptp(time))
         self._shifting = number * float(np.square(sizes).mean()) if number else 0.0
 
@@ -178,7 +178,7 @@ class Member:
         self.process().prepare()
 
     def process(self) -> ConditionedGP:
-        """Posterior of the process given the observations."""
+        """Return the posterior of the process given the observations."""
         if self._conditioned is None:
             self._conditioned = ConditionedGP(self.model)
         return self._conditioned
@@ -190,14 +190,14 @@ class Member:
 
 @dataclass(frozen=True)
 class _Limits:
-    """Limits of forecasts by the largest growth between windows as long as the horizon."""
+    """Limits of forecasts: the largest growth between windows as long as the horizon."""
 
-    lowest: float  # ends of the last window, on the scale of the transform
+    lowest: float  # range of the last window, on the scale of the transform
     highest: float
-    fall: float  # largest changes beyond it per horizon
+    fall: float  # largest changes beyond this range per horizon
     rise: float
     bounds: tuple[float, float]  # bounds of the targets
-    is_log: bool  # whether only the rise limits intervals
+    is_log: bool  # whether only the rise limits the intervals
 
     @classmethod
     def of(
@@ -236,9 +236,9 @@ class _Limits:
         low, high = self.lowest - times * self.fall, self.highest + times * self.rise
         low, high = np.clip(low, *self.bounds), np.clip(high, *self.bounds)
         limited = np.where(leads > 0, np.clip(means, low, high), means)
-        # A mean beyond a limit was wrong: an interval is at least as wide as the distance.
+        # If a mean exceeds its limit, the interval is at least as wide as the excess.
         means, stds = limited, np.maximum(stds, np.abs(limited - means) / _UPPER)
-        room = np.maximum(high - means, times * self.rise)
+        margin = np.maximum(high - means, times * self.rise)
         if not self.is_log:
-            room = np.maximum(room, np.maximum(means - low, times * self.fall))
-        return means, np.where((leads > 0) & (room > 0), np.minimum(stds, room / _UPPER), stds)
+            margin = np.maximum(margin, np.maximum(means - low, times * self.fall))
+        return means, np.where((leads > 0) & (margin > 0), np.minimum(stds, margin / _UPPER), stds)

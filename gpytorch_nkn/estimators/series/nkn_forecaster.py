@@ -44,18 +44,18 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     rolling forecasts by 0.5, all structures but one include them.
 
     Covariates are columns with known future values, such as prices, temperatures or holidays. Each
-    has a linear effect, which may drift and depend on the shortest season, and a smooth effect if
-    it has more than two values. An additional candidate ignores the covariates.
+    has a linear effect, which may drift and depend on the shortest season; with more than two
+    values it also has a smooth effect. An additional candidate ignores the covariates.
 
-    Times may be irregular and repeat, with gaps. Gaussian processes are exact. For a long series
-    they use a subset of points, dense before the forecast origin and thinned farther back. It has
-    900 points for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast.
-    All are from the last 24 horizons or four of the longest season.
+    Times may be irregular, repeat and have gaps. Gaussian processes are exact. For a long series
+    they use a subset of the points, dense before the forecast origin and thinned farther back: 900
+    points for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast. All
+    are from the last 24 horizons or four of the longest seasons.
 
     Args:
         structure: ``"auto"`` for the candidates of ``quality``. ``"time_series"`` for the paper's
             network, :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series`. Or a network
-            over time and the standardised covariates, whose start values are taken from the data.
+            over time and the standardised covariates; its start values come from the data.
         seasons: ``"auto"`` infers days, weeks and years from dates, or from the number of steps in
             a unit of time. Otherwise, periods in units of time (days for dates) or durations such
             as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover each
@@ -77,9 +77,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             multiples of the horizon.
         quality: ``"fast"`` for two structures, ``"default"`` for up to six.
         outliers: ``"auto"`` excludes outliers from training, with a warning, and detects level
-            shifts. The leave-one-out error of an outlier is more than 12 times the RMS of smaller
+            shifts. The leave-one-out error of an outlier exceeds 12 times the RMS of smaller
             errors, on every modelled scale. At most 2 % of the targets plus one are outliers.
-            ``"keep"`` uses all targets, without this search.
+            ``"keep"`` uses all targets, and detects no level shifts.
         priors: Use log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Number of starts for networks with learned wiring; ``None`` for 20 up to 250
             points and 6 above. Other candidates have one start.
@@ -89,7 +89,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         <shared computation>
 
     Attributes:
-        members_: Processes of the mixture, largest weight first, each with ``name``,
+        members_: Gaussian processes of the mixture, largest weight first, each with ``name``,
             ``transform``, ``model``, ``weight``, ``log_density`` and ``result``.
         scores_: Data frame of all candidates: structure, transform, mean log density of rolling
             forecasts (per target, natural logarithm), weight, seconds, status.
@@ -98,8 +98,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         outliers_: Times of excluded outliers.
         shifts_: Times of level shifts.
         observed_: Series without gaps in order of time, as a pandas series.
-        covariates_, observed_covariates_: Covariates, with ``names``, and a data frame of their
-            values in the rows of ``observed_``.
+        covariates_, observed_covariates_: Covariates (with ``names``), and a data frame of their
+            values at the times of ``observed_``.
         time_axis_, time_is_date_: Conversion of times to numbers, and whether times are dates.
         result_: Training record of the first member, :class:`gpytorch_nkn.fit.FitResult`.
         model_: Gaussian process of the first member, over scaled time and targets.
@@ -172,7 +172,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         Raises:
             ValueError: Values are NaN or infinite, lengths differ, or an option is invalid. The
                 data have fewer than 3 points or 2 distinct times, or constant targets. A target
-                exceeds the bounds, or its transform is not defined (logarithm of zero).
+                is beyond the bounds, or its transform is undefined (logarithm of zero).
             TypeError: Time or targets are not numbers or dates, or ``structure`` is neither a
                 name nor a network.
             RuntimeError: No candidate could be trained; the message lists the reasons.

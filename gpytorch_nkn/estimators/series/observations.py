@@ -27,7 +27,7 @@ class Observations:
         axis: Conversion of times, including times of missing targets.
         target: Targets ``N`` over their times.
         covariates: Columns ``N x C`` over the same times.
-        fresh: Times that the last update added.
+        fresh: Times added by the last update.
     """
 
     axis: TimeAxis
@@ -47,7 +47,7 @@ class Observations:
     def updated(
         self, x: Any, y: ArrayLike | None, covariates: Any, known: Covariates
     ) -> Observations:
-        """Add new observations; they replace observations of the same times.
+        """Add new observations, which replace observations at the same times.
 
         Args:
             x, y, covariates: As in :meth:`.NKNForecaster.update`.

@@ -15,12 +15,12 @@ __all__ = ["MonthlyDates", "next_in_month", "next_in_retail_year", "next_in_week
 _DAY, _WEEK = np.timedelta64(1, "D"), np.timedelta64(7, "D")
 _ALL, _AT_WORK = "1111111", "1111100"  # weekdays
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_RECENT = np.timedelta64(13, "W")  # end of a series that determines closed times of the week
+_RECENT = np.timedelta64(13, "W")  # last part of a series, which determines closed times
 _FEWEST = 6  # least number of dates for a rule
 _RARE = 0.25  # fraction of the usual frequency, below which a time of the week is closed
 _MOST_MISSING = 1 / 3  # largest fraction of open times without a date
 _CHANCE = 0.01  # largest probability that random gaps explain the closed times
-_NEARLY = 6  # largest range of days of the month in a nearly monthly series
+_NEARLY = 6  # largest range of the day of the month in a nearly monthly series
 _SPARSE = 50  # steps per date, above which times are irregular
 
 
@@ -31,7 +31,7 @@ class MonthlyDates:
     weekdays: str  # weekdays that are counted, as for numpy.busday_offset
     number: int  # index of the counted day in a month from 0; -1 for the last one
     clock: np.timedelta64  # time of day
-    moved: Literal["", "backward", "forward"] = ""  # roll of a date that is not a business day
+    moved: Literal["", "backward", "forward"] = ""  # direction from holidays to business days
 
     @classmethod
     def of(cls, dates: np.ndarray) -> MonthlyDates | None:
@@ -179,4 +179,4 @@ def next_times(times: np.ndarray, count: int) -> np.ndarray:
 
 def _median_step(times: np.ndarray) -> Any:
     gaps = np.sort(np.diff(times))
-    return gaps[(gaps.size - 1) // 2]  # the lower one: missing times make steps longer
+    return gaps[(gaps.size - 1) // 2]  # lower median, because missing times make steps longer

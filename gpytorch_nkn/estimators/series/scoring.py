@@ -20,8 +20,8 @@ from gpytorch_nkn.estimators.series.series import Series, view
 __all__ = ["one_thread", "score"]
 
 _FEW = 900  # largest number of points for which one thread is fastest
-_ORIGINS = 48  # rolling forecasts of a short series
-# Long series: rolling forecasts, rows before each origin, and rows of its horizon.
+_ORIGINS = 48  # number of rolling forecasts of a short series
+# Long series: numbers of rolling forecasts, of rows before each origin, and of rows after it.
 _VIEWS, _SEEN, _AHEAD = 24, 500, 60
 _WINDOWS = 2.0  # prior weight of a calibration factor of 1, in windows of the horizon
 _END = 0.975  # level of the upper end of a 95 % interval

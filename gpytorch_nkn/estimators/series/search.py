@@ -29,18 +29,19 @@ from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["Found", "search"]
 
-# Errors within a window of the horizon are correlated. In the weights of the candidates, each
-# window counts as one observation, and the number of windows is at least this.
+# Least number of windows in the weights of the candidates. A window of the horizon counts as one
+# observation, because errors within it are correlated.
 _WINDOWS = 6.0
-# Counts have an ordered probit if their mean or median is below the first and all below the second.
+# Counts have an ordered probit candidate if their mean or median is below the first number, and
+# all counts are below the second.
 _SMALL, _MOST = 10.0, 10_000.0
-_LIGHT = 1e-3  # weight of a member, below which it does not forecast a long series
-_LEARNING = 0.6  # of the budget of a long series; conditioning on all observations has the rest
+_LIGHT = 1e-3  # weight below which a member does not forecast a long series
+_LEARNING = 0.6  # fraction of the budget for training on a long series; the rest is conditioning
 _SCOUTING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
-# Outliers: least number of targets, ratio to the RMS of the smaller errors, and standardised error.
-# Largest fraction; least ratio of two outliers in a row.
+# Outliers: least number of targets, ratio to the RMS of smaller errors, and standardised error;
+# largest fraction; least ratio for two consecutive outliers.
 _FEWEST, _OUTLYING, _LEAST, _SHARE, _NEAR = 20, 12.0, 3.0, 0.02, 0.8
-_GAIN = 0.5  # least gain in mean log density of rolling forecasts from level shifts
+_GAIN = 0.5  # gain in mean log density of rolling forecasts that level shifts need
 
 
 class Found(NamedTuple):
@@ -84,8 +85,8 @@ def search(forecaster: Any, series: Series) -> Found:
 def _condition(members: list[Member], series: Series, session: Session) -> list[Member]:
     """Condition the members with more than a negligible weight on all of a long series.
 
-    After Ctrl-C or the end of the budget, the remaining members stay conditioned on the rows that
-    they were trained on.
+    After Ctrl-C or the end of the budget, the remaining members stay conditioned on their training
+    rows.
     """
     kept = [member for member in members if member.weight > _LIGHT]
     try:
@@ -100,7 +101,7 @@ def _condition(members: list[Member], series: Series, session: Session) -> list[
                 warn_user(f"{member.name} cannot forecast: {type(error).__name__}: {error}")
                 kept.remove(member)
     except KeyboardInterrupt:
-        warn_user("Interrupted: forecasts depend on the last rows of the series alone.")
+        warn_user("Interrupted: forecasts use only the last rows of the series.")
     total = sum(member.weight for member in kept)
     for member in kept:
         member.weight /= total
@@ -108,7 +109,7 @@ def _condition(members: list[Member], series: Series, session: Session) -> list[
 
 
 def _transforms(options: Any, series: Series) -> list[Transform]:
-    """Candidate transforms of the targets."""
+    """Return candidate transforms of the targets."""
     values = series.values
     found = candidate_transforms(options.transform, values, as_bounds(options.bounds))
     lower, upper = found[0].lower, found[0].upper
@@ -185,11 +186,11 @@ def _outlying(member: Member, series: Series) -> np.ndarray:
 
 
 def _far_errors(errors: np.ndarray) -> np.ndarray:
-    """Return rows with an error above 12 times the RMS of all smaller ones, at a local maximum.
+    """Return rows whose error is a local maximum above 12 times the RMS of all smaller errors.
 
-    Errors are absolute standardised leave-one-out errors. The ratio is to smaller errors because
-    an outlier inflates the RMS. Neighbours of an outlier have large errors, too, because the
-    outlier predicts them.
+    Errors are absolute standardised leave-one-out errors. The RMS excludes larger errors, because
+    an outlier inflates it. Neighbours of an outlier have large errors, too, because the outlier
+    influences their predictions.
     """
     order = np.argsort(errors)
     smaller = np.sqrt(np.cumsum(errors[order] ** 2) / np.arange(1, errors.size + 1))

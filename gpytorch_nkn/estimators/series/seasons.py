@@ -14,7 +14,7 @@ __all__ = ["check_seasons", "find_seasons", "typical_step"]
 _YEAR = 365.2425  # days
 _CYCLES = 2.0  # periods that the data must cover
 _TOLERANCE = 0.04  # relative error of the number of steps per unit
-_LONG_UNITS = {"Y": _YEAR, "M": _YEAR / 12}  # days; not among the units of pandas
+_LONG_UNITS = {"Y": _YEAR, "M": _YEAR / 12}  # days; durations that pandas does not have
 
 _CALENDAR = (1.0, 7.0, _YEAR)  # seasons in days
 # Units of time in days (year, week, day), and possible numbers of steps in a unit.
@@ -26,14 +26,15 @@ _UNITS = (
 
 
 def typical_step(time: np.ndarray) -> float:
-    """Median step between different times ``N``."""
+    """Return the median step between different times ``N``."""
     return float(np.median(np.diff(np.unique(time))))
 
 
 def find_seasons(time: np.ndarray, *, in_days: bool) -> list[float]:
-    """Days, weeks and years of at least two steps that the data cover twice, shortest first.
+    """Return days, weeks and years that span two steps, and that the data cover twice.
 
-    They are in units of time. If time is not in days, the unit is inferred from the step.
+    Results are in units of time, shortest first. If time is not in days, the unit is inferred from
+    the step.
     """
     step, span = typical_step(time), float(np.ptp(time))
     units = [1.0] if in_days else [unit for unit, counts in _UNITS if _is_among(1 / step, counts)]
@@ -49,7 +50,7 @@ def _is_among(value: float, counts: Sequence[float]) -> bool:
 
 
 def check_seasons(seasons: Any, time: np.ndarray, *, in_days: bool) -> list[float]:
-    """Given periods that the data cover twice, shortest first, in units of time.
+    """Return the given periods that the data cover twice, shortest first, in units of time.
 
     Raises:
         TypeError: A period is neither a number nor a duration.
@@ -77,7 +78,7 @@ def check_seasons(seasons: Any, time: np.ndarray, *, in_days: bool) -> list[floa
 
 
 def _period(value: Any, in_days: bool) -> float:
-    """A period in units of time; a duration in days."""
+    """Return a period in units of time; a duration in days."""
     if not isinstance(value, str | timedelta | np.timedelta64):
         return float(value)
     if not in_days:

@@ -12,11 +12,11 @@ from gpytorch_nkn.initialization import candidate_periods
 __all__ = ["Series", "view"]
 
 _STEPS = 4  # steps per unit of time, without a season
-# Least number of last rows that forecasts depend on, in rows, seasons and horizons.
+# Least number of last rows that forecasts use, in rows, seasons and horizons.
 _ROWS, _SEASONS, _HORIZONS = 600, 4, 24
-_SAME = 1e-3  # largest change of a stuck sensor, in standard deviations
-_UNITS = 4.0  # longest horizon with the usual priors, in units of time
-_THINNING = 1.5  # power of the width of strata
+_SAME = 1e-3  # largest change between equal values, in standard deviations
+_UNITS = 4.0  # longest horizon with the default priors, in units of time
+_THINNING = 1.5  # power by which the width of strata grows with the distance
 _LEARNED = 900  # largest number of rows for the hyperparameters
 _SEARCHED = 2000  # last rows for the search of periods, at quadratic cost
 _SHORTEST, _LONGEST = 3.0, 1 / 2.5  # periods in steps, and in lengths of the series
@@ -32,7 +32,7 @@ class Series:
         seasons: Known periods, shortest first, in units of time.
         horizon: Steps to forecast.
         covariates: Scaled columns ``N x C``; None without covariates.
-        curves: Numbers, from 1 on, of the covariates with more than two values.
+        curves: Numbers (from 1) of the covariates with more than two values.
         shifts: Times at which the level may have shifted.
     """
 
@@ -80,11 +80,11 @@ class Series:
         return max(1.0, self.horizon * self.step / self.unit / _UNITS)
 
     def last(self, rows: int) -> Series:
-        """The last rows of the series."""
+        """Return the last rows of the series."""
         return self.select(slice(-rows, None))
 
     def select(self, rows: slice | np.ndarray) -> Series:
-        """Some rows of the series."""
+        """Return some rows of the series."""
         return replace(
             self,
             time=self.time[rows],
@@ -94,9 +94,9 @@ class Series:
 
     @property
     def reach(self) -> int:
-        """Number of last rows that forecasts depend on.
+        """Number of last rows that forecasts use.
 
-        At most half of them are equal values at the end, as of a stuck sensor.
+        At most half of them repeat the last value, as with a stuck sensor.
         """
         longest = self.seasons[-1] / self.step if self.seasons else 0.0
         repeats = len(self.time) / len(np.unique(self.time))
@@ -130,7 +130,7 @@ class Series:
         return float(steps[-1] + 1 - steps[scored.first_origin]) / self.horizon
 
     def cycle(self) -> tuple[float, float] | None:
-        """The strongest period besides seasons and covariates, and the number of its cycles."""
+        """Return the strongest period besides seasons and covariates, and its number of cycles."""
         recent = self.last(_SEARCHED)
         time, values = recent.time, recent.values
         phases = [
@@ -157,7 +157,7 @@ class Series:
 
 
 def view(stop: int, reach: int, count: int) -> np.ndarray:
-    """Indices of at most ``count`` of the ``reach`` rows before row ``stop``.
+    """Return indices of at most ``count`` of the ``reach`` rows before row ``stop``.
 
     Half of them are the last rows. The others are one row from each of several strata, whose width
     grows with the distance, at positions that cover every phase of a season. Conditioning a

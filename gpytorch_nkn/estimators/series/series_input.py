@@ -24,18 +24,18 @@ __all__ = [
 
 
 def times_and_targets(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
-    """Times and targets ``N`` of one series, from the arguments of :meth:`NKNForecaster.fit`."""
+    """Return times and targets ``N``, from the arguments of :meth:`NKNForecaster.fit`."""
     if y is None:
         if isinstance(x, pd.DataFrame) and x.shape[1] != 1:
             raise ValueError(
                 f"Without y, x must be one column over its times, got the {x.shape[1]} columns "
-                f"{', '.join(map(str, x.columns[:6]))}; select one, as by "
+                f"{', '.join(map(str, x.columns[:6]))}: select one, as by "
                 "frame.set_index(...)[...]."
             )
         if not isinstance(x, pd.Series | pd.DataFrame):
             raise ValueError(
-                "NKNForecaster requires y to be passed, but the target y is None; only for a "
-                f"pandas series x it may be, got {type(x).__name__}."
+                "NKNForecaster requires y to be passed, but the target y is None; only a pandas "
+                f"series x has its own targets, got {type(x).__name__}."
             )
         series = x.iloc[:, 0] if isinstance(x, pd.DataFrame) else x
         values = series.to_numpy(na_value=np.nan) if series.hasnans else series
@@ -48,7 +48,7 @@ def times_and_targets(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray
 
 
 def as_times(x: Any) -> pd.Index:
-    """Times of any kind as an index of numbers, durations, dates (with their zone) or periods."""
+    """Convert times to an index of numbers, durations, dates (with their zone) or periods."""
     if isinstance(x, pd.MultiIndex):
         raise ValueError(
             f"A series must have one column of times, got the {x.nlevels} levels {list(x.names)}; "
@@ -74,7 +74,7 @@ def as_times(x: Any) -> pd.Index:
 
 
 def starts(periods: pd.PeriodIndex) -> pd.DatetimeIndex:
-    """First days of periods of any year."""
+    """Return the first days of periods of any year."""
     try:
         return periods.to_timestamp()
     except pd.errors.OutOfBoundsDatetime:  # beyond the range of nanoseconds
@@ -101,7 +101,7 @@ def _detached(x: Any) -> Any:
 
 
 def as_time(x: ArrayLike) -> np.ndarray:
-    """Time as numbers: days since 1970 in UTC for dates, days for durations."""
+    """Convert times to numbers: days since 1970 in UTC for dates, days for durations."""
     index = as_times(x)
     if isinstance(index, pd.PeriodIndex):
         index = starts(index)
@@ -120,7 +120,7 @@ def as_time(x: ArrayLike) -> np.ndarray:
 def as_vector(
     values: ArrayLike, name: str, *, gaps: bool = False, remedy: str = "drop those rows"
 ) -> np.ndarray:
-    """One column of finite floats; with ``gaps``, values may be NaN.
+    """Convert to one column of finite floats; with ``gaps``, values may be NaN.
 
     Raises:
         TypeError: The values are not real numbers.
@@ -151,7 +151,7 @@ def as_vector(
 
 
 def _first_other(values: ArrayLike) -> str:
-    """The first string that is not a number; otherwise the type of the values."""
+    """Return the first string that is not a number; otherwise the type of the values."""
     array = np.asarray(values)
     for index, value in enumerate(array.ravel() if array.dtype.kind in "OUST" else ()):
         try:
@@ -162,7 +162,7 @@ def _first_other(values: ArrayLike) -> str:
 
 
 def forecast_columns(level: float | Sequence[float] | None) -> dict[str, float]:
-    """Names of the columns of a forecast, with their probabilities."""
+    """Return names of the columns of a forecast, with their probabilities."""
     found = {"median": 0.5}
     for percent in np.ravel([] if level is None else level).tolist():
         check_number("level", percent, positive=True)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SeriesPredictions"]
 
-_BEYOND = 2  # scored horizons, above which a longer forecast raises a warning
-_SHOWN = 4, 20  # longest history in a plot, in forecasts: by default, and for two seasons
+_BEYOND = 2  # number of scored horizons above which a forecast raises a warning
+_SHOWN = 4, 20  # history in a plot, in lengths of the forecast: default, and limit for two seasons
 
 
 class SeriesPredictions(MixturePredictions, OnCPU):
@@ -44,7 +44,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
     time_axis_: TimeAxis
     x_offset_: float
     x_scale_: float
-    _scored: tuple[int, float]  # steps and windows of the rolling forecasts
+    _scored: tuple[int, float]  # numbers of steps and windows of the rolling forecasts
 
     @overload
     def predict(
@@ -61,13 +61,13 @@ class SeriesPredictions(MixturePredictions, OnCPU):
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict the median of new observations, and their standard deviation on request.
 
-        The median minimises the absolute error. Unlike the mean it stays small where a component
-        of the mixture is log-normal and wide.
+        The median minimises the absolute error. Unlike the mean, it is robust to wide log-normal
+        components of the mixture.
 
         Args:
             x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
-            return_std: Also return the standard deviation (noise included), which is infinite
-                where a log-normal component is very wide.
+            return_std: Also return the standard deviation (noise included); it is infinite with a
+                very wide log-normal component.
             covariates: Covariates ``M x C`` at these times, if :meth:`fit` had some.
 
         Returns:
@@ -107,7 +107,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         level: float | Sequence[float] | None = (80, 95),
         covariates: ArrayLike | None = None,
     ) -> pd.DataFrame:
-        """Forecast the times that follow the series, over the continued index.
+        """Forecast the series at the times after its end.
 
         Args:
             horizon: Steps ahead; ``None`` for ``horizon_``. Times continue with the frequency of a
@@ -149,7 +149,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         check_is_fitted(self, "members_")
         check_counts(1, num_paths=num_paths)
         if x is not None and horizon is not None:
-            raise ValueError("x and horizon both name the times: give one of them.")
+            raise ValueError("At most one of x and horizon can be set, got both: give one of them.")
         times = self.time_axis_.next(self._steps(horizon)) if x is None else as_times(x)
         seed = self.random_state if random_state is None else random_state
         rng = np.random.default_rng(check_random_state(seed).randint(2**31 - 1))
@@ -216,7 +216,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         )
 
     def standardised_time(self, x: ArrayLike) -> np.ndarray:
-        """Time as the input of ``model_``.
+        """Convert times to inputs of ``model_``.
 
         Args:
             x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
@@ -227,7 +227,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         return (self._time(x) - self.x_offset_) / self.x_scale_
 
     def standardised_rows(self, x: ArrayLike, covariates: ArrayLike | None = None) -> np.ndarray:
-        """Time and covariates ``M x (1 + C)`` as inputs of ``model_``.
+        """Convert times and covariates to inputs ``M x (1 + C)`` of ``model_``.
 
         Args:
             x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
@@ -238,7 +238,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         return rows
 
     def original_time(self, scaled: ArrayLike) -> np.ndarray:
-        """Time of inputs of ``model_``, as dates if the fit was over dates.
+        """Convert inputs of ``model_`` to times: dates if the fit was over dates.
 
         Args:
             scaled: Time ``M`` as :meth:`standardised_time` returns it.
@@ -254,7 +254,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         return self.time_axis_.numbers(x)
 
     def _steps(self, horizon: int | None) -> int:
-        """Steps of a forecast, with a warning if intervals are not calibrated for so many."""
+        """Return the steps of a forecast; warn if intervals are not calibrated for so many."""
         if horizon is None:
             horizon = self.horizon_
         check_counts(1, horizon=horizon)
@@ -275,13 +275,13 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         level: float | Sequence[float] | None,
         covariates: ArrayLike | None,
     ) -> pd.DataFrame:
-        """Medians and intervals at times ``M``, which are the index."""
+        """Return medians and intervals at times ``M``, which are the index."""
         columns = forecast_columns(level)
         found = self.predict_quantiles(times, list(columns.values()), covariates=covariates)
         return pd.DataFrame(found, times, list(columns))
 
     def _rows(self, x: ArrayLike, covariates: ArrayLike | None) -> np.ndarray:
-        """Time and scaled covariates ``M x (1 + C)``."""
+        """Return time and scaled covariates ``M x (1 + C)``."""
         time = self._time(x)
         frame = self.covariates_.frame(covariates, as_times(x))
         return np.column_stack([time, self.covariates_.scaled(frame)])

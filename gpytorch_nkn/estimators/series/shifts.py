@@ -13,18 +13,17 @@ __all__ = ["level_shifts"]
 
 _EVIDENCE = 15.0  # least 2 log of the ratio of likelihoods
 _RECENT = 1000  # last rows that are searched
-_MOST = 4  # shifts of a series
-_FEWEST = 3  # times before the first shift and after the last
-_NEW = 1e-6  # least part of a step that other steps do not explain
+_MOST = 4  # largest number of shifts
+_FEWEST = 3  # least number of times before the first shift and after the last
+_NEW = 1e-6  # least fraction of a step that other steps do not explain
 
 
 @torch.no_grad()
 def level_shifts(member: Member) -> tuple[float, ...]:
-    """Times at which the level shifts more than a Gaussian process expects.
+    """Return times at which the level shifts more than a Gaussian process expects.
 
-    A step between two times is compared with no step by the ratio of their likelihoods. The
-    covariance is that of the process, at its best scale with and without the step. The best step is
-    kept, and the search is repeated with it.
+    Each step between two times is tested by its likelihood ratio. The covariance is that of the
+    process, with the scale refitted. The best step is kept, and the search is repeated.
 
     Reference: Chen and Liu (1993), Joint Estimation of Model Parameters and Outlier Effects in Time
     Series.

@@ -36,7 +36,7 @@ class TimeAxis:
 
     index: pd.Index  # the times N
     monthly: MonthlyDates | None  # rule of at most one date per month
-    by_clock: bool  # whether times with a zone are local times
+    by_clock: bool  # whether times with a time zone are treated as local times
 
     @classmethod
     def of(cls, index: pd.Index) -> TimeAxis:
@@ -110,7 +110,7 @@ class TimeAxis:
         return pd.DatetimeIndex(dates, tz="UTC").tz_convert(zone).tz_localize(None).to_numpy()
 
     def next(self, count: int) -> pd.Index:
-        """The times after the end of the series.
+        """Return the times after the end of the series.
 
         They follow the frequency of the index, the rule of monthly dates, or the times of the week
         in the data. Otherwise they are median steps apart.

@@ -200,6 +200,6 @@ def _cycles(behaviour: Behaviour) -> list[float]:
 
 
 def _same(leader: float, period: float, geometry: Geometry, harmonics: int = _HARMONICS) -> bool:
-    """Whether ``period`` is ``leader`` or one of its harmonics over all of the data."""
+    """Return whether ``period`` is ``leader`` or one of its harmonics, over all of the data."""
     repeats = max(1, round(leader / period))
     return repeats <= harmonics and abs(repeats / leader - 1 / period) * geometry.span < _DRIFT

@@ -444,7 +444,7 @@ def _ordered(
 
 
 def _is_positive(drops: Tensor) -> bool:
-    """Whether the mean difference of paired errors is significantly positive."""
+    """Return whether the mean difference of paired errors is significantly positive."""
     spread = float(drops.std()) / drops.numel() ** 0.5 if drops.numel() > 1 else 0.0
     return float(drops.mean()) > _SURE * spread
 

@@ -58,20 +58,20 @@ class Averages:
             self._levels = np.mean(means, 1)
 
     def mean(self, x: np.ndarray) -> np.ndarray:
-        """Posterior mean ``...`` at inputs ``... x D``."""
+        """Return the posterior mean ``...`` at inputs ``... x D``."""
         flat = np.ascontiguousarray(x).reshape(-1, 1, x.shape[-1])
         means = [w * _moments(gp, flat, with_cross=False)[0] for w, gp in self._members]
         mean = torch.stack(means).sum(0)
         return mean.double().cpu().numpy().reshape(x.shape[:-1]) * self._scale + self._offset
 
     def levels(self, x: np.ndarray) -> np.ndarray:
-        """Main effect ``...`` of the task at inputs ``... x D``; zero without tasks."""
+        """Return the main effect ``...`` of the task at inputs ``... x D``; zero without tasks."""
         if self._task_column is None:
             return np.zeros(x.shape[:-1])
         return self._levels[np.searchsorted(self._tasks, x[..., self._task_column])]
 
     def within_tasks(self, x: np.ndarray) -> np.ndarray:
-        """Posterior mean ``...`` minus the main effect of the task at inputs ``... x D``."""
+        """Return posterior mean ``...`` minus the main effect of the task at inputs ``... x D``."""
         return self.mean(x) - self.levels(x)
 
     def contrast(self, points: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,13 +143,13 @@ def _moments(
 
 
 def _matrix(gp: FittedGP, x1: Tensor, x2: Tensor) -> Tensor:
-    """Values of the kernel, without GPyTorch's slow computation of batch shapes."""
+    """Return the kernel's values, without GPyTorch's slow computation of batch shapes."""
     with lazily_evaluate_kernels(False):
         return gp.kernel(x1, x2).to_dense()
 
 
 def _chunks(count: int, size: int) -> Iterator[tuple[int, int]]:
-    """Ranges of ``count`` blocks of ``size`` entries that fit into memory together."""
+    """Yield ranges of ``count`` blocks of ``size`` entries that fit into memory together."""
     step = max(1, _ENTRIES // size)
     return ((start, min(count, start + step)) for start in range(0, count, step))
 

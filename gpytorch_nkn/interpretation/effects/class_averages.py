@@ -33,7 +33,7 @@ class ClassAverages(Averages):
         self._processes = [fitted_gp(model) for model in estimator.processes]
 
     def mean(self, x: np.ndarray) -> np.ndarray:
-        """Predicted probability ``...`` at inputs ``... x D``."""
+        """Return the predicted probability ``...`` at inputs ``... x D``."""
         rows = self._rows(x).reshape(-1, x.shape[-1])
         return self._estimator.class_probabilities(rows)[self._code].reshape(x.shape[:-1])
 
@@ -54,7 +54,7 @@ class ClassAverages(Averages):
         return (x - self._estimator.x_offset_) / self._estimator.x_scale_
 
     def _linearised(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values ``R x ...`` and slopes ``R x K x ...`` at rows ``... x D``."""
+        """Return values ``R x ...`` and slopes ``R x K x ...`` at rows ``... x D``."""
         found = self._estimator.linearised(rows.reshape(-1, rows.shape[-1]), self._code)
         values, slopes = (v.reshape(*v.shape[:-1], *rows.shape[:-1]) for v in found)
         return values, slopes

@@ -73,14 +73,14 @@ class ClassReport(Findings):
     held_out: HeldOutClass
 
     def blocks(self) -> list[Block]:
-        """Parts of the report in their order."""
+        """Return the parts of the report in their order."""
         found = [Block("Summary", self.summary)]
         if self.effects is not None:
             found.append(effects_block(self.effects, literal(self.effects.scale)))
         return [*found, self.checking()]
 
     def checking(self, **_: Any) -> Block:
-        """Calibration of held-out probabilities."""
+        """Return the calibration of held-out probabilities."""
         order = np.argsort(self.held_out.probabilities, kind="stable")
         bins = np.array_split(order, np.clip(len(order) // _BIN_ROWS, 1, _BINS))
         curve = (

@@ -109,11 +109,11 @@ class Findings:
     held_out: Any  #: predictions of each observation from all others
 
     def blocks(self) -> list[Block]:
-        """Parts of the report in their order."""
+        """Return the parts of the report in their order."""
         raise NotImplementedError
 
     def checking(self, *, num_initial: int = 0, with_lags: bool = False) -> Block:
-        """Held-out predictions, and errors in the order of the observations if they have one."""
+        """Return held-out predictions, and errors in the order of the observations if any."""
         levels, fractions = np.array([(c.level, c.fraction) for c in self.held_out.coverage]).T
         figures = []
 

@@ -101,7 +101,7 @@ class Report(Findings):
         return self.decomposition.gp.units
 
     def blocks(self) -> list[Block]:
-        """Parts of the report in their order."""
+        """Return the parts of the report in their order."""
         figures = () if self.fit is None else (self._whole(self.fit), self._explained())
         blocks = [Block("Summary", self.summary, figures=figures)]
         if self.effects is not None:

@@ -83,7 +83,7 @@ class SearchReport(Findings):
     slices: tuple[SearchSlice, ...]  #: through the first candidate, or else the best point
 
     def blocks(self) -> list[Block]:
-        """Parts of the report in their order."""
+        """Return the parts of the report in their order."""
         names = "maximize", "optimum", "num_initial", "feasible"
         options = {name: getattr(self, name) for name in names}
         options["y_label"] = y_label = literal(self.outcome, _PANEL)
@@ -348,7 +348,7 @@ def _checks(z: np.ndarray, skill: float) -> list[str]:
 
 
 def _skill(values: np.ndarray, predicted: np.ndarray) -> float:
-    """Share of the variance that leave-one-out predictions explain; 0 for the others' mean."""
+    """Return the fraction of variance that leave-one-out predictions explain."""
     size = values.size
     spread = np.square(size / (size - 1) * (values - values.mean())).sum()
     return float(1 - np.square(values - predicted).sum() / spread) if spread > 0 else math.nan

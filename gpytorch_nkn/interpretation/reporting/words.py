@@ -65,7 +65,7 @@ def describe_component(
 
 
 def _course(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) -> dict[str, Any]:
-    """Facts on the posterior mean of a trend."""
+    """Return facts on the posterior mean of a trend."""
     change = float(np.ptp(mean))
     facts = {"rises": bool(mean[-1] > mean[0]), "unit": singular(units.x_unit)}
     if change <= _FLAT * targets_std:
@@ -106,7 +106,7 @@ def _random_walks(component: Component, units: Units) -> str:
 
 
 def _recurrence(component: Component, geometry: Geometry, units: Units) -> dict[str, Any]:
-    """Facts on a cycle or a variation, with the median correlation lengths of its terms."""
+    """Return facts on a cycle or a variation, with median correlation lengths of its terms."""
     shares = np.array([term.mean_share() for term in component.terms])
     behaviours = behaviours_of(component.terms, geometry)
     length = _weighted_median([b.length for b in behaviours], shares)
@@ -163,7 +163,7 @@ def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = Fal
 
 
 def _main_effect(effect: Effect, units: Units, lowest_first: bool) -> dict[str, Any]:
-    """Facts on the effect of a column."""
+    """Return facts on the effect of a column."""
     (name,), (grid,), (levels,), mean = effect.names, effect.grid, effect.levels, effect.mean
     change = float(np.ptp(mean))
     what = "the prediction" if units.log_targets else units.of_model("the prediction")
@@ -213,7 +213,7 @@ def describe_checks(loo: LeaveOneOut, ahead: LeaveOneOut | None = None) -> list[
 
 
 def _turns(values: np.ndarray, tolerance: float) -> bool:
-    """Whether values rise and fall by more than a tolerance."""
+    """Return whether values rise and fall by more than a tolerance."""
     fall = np.maximum.accumulate(values) - values
     rise = values - np.minimum.accumulate(values)
     return bool(min(fall.max(), rise.max()) > tolerance)

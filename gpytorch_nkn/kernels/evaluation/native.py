@@ -54,7 +54,7 @@ def instruction_set() -> str | None:
 
 
 def is_compiled() -> bool:
-    """Whether compiled code was installed, so that networks use it by default."""
+    """Return whether compiled code was installed, so that networks use it by default."""
     return settings.kernel_evaluation.path() in ("auto", "compiled") and _library() is not None
 
 
@@ -85,7 +85,7 @@ def _notify() -> None:
 
 
 def applies_to(x: Tensor) -> bool:
-    """Whether compiled code supports this device and dtype."""
+    """Return whether compiled code supports this device and dtype."""
     if x.device.type != "cpu" or x.dtype != torch.float64:
         return False
     if _library() is None:
@@ -95,7 +95,7 @@ def applies_to(x: Tensor) -> bool:
 
 
 def supports(program: Program) -> bool:
-    """Whether compiled code supports all formulas of a program."""
+    """Return whether compiled code supports all formulas of a program."""
     return all(_factors(primitive) for primitive in program.primitives)
 
 

@@ -70,7 +70,7 @@ def unwrap_scales(kernel: Kernel) -> tuple[Kernel, list[ScaleKernel]]:
 
 
 def is_ordinary(x1: Tensor, x2: Tensor) -> bool:
-    """Whether inputs are plain tensors, without tracing or function transforms."""
+    """Return whether inputs are plain tensors, without tracing or function transforms."""
     return (
         x1.dtype == x2.dtype
         and x1.dtype in (torch.float32, torch.float64)

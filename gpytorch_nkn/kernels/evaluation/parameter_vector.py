@@ -122,7 +122,7 @@ def _value(part: tuple[Module, str] | Tensor, fractions: dict[int, Tensor]) -> t
 
 
 def has_softplus(constraint: Interval) -> bool:
-    """Whether a constraint's transform is PyTorch's softplus with default settings."""
+    """Return whether a constraint's transform is PyTorch's softplus with default settings."""
     transform = constraint._transform
     if type(transform) is torch.nn.Softplus:
         return transform.beta == 1 and transform.threshold == 20

@@ -181,5 +181,5 @@ def _columns(kernel: Kernel, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_hooked(module: torch.nn.Module) -> bool:
-    """Whether a hook or an instance attribute may change the result of ``forward``."""
+    """Return whether a hook or an instance attribute may change the result of ``forward``."""
     return "forward" in vars(module) or bool(module._forward_hooks or module._forward_pre_hooks)

@@ -344,7 +344,7 @@ def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs
 
 
 def _width(kernel: Kernel, input_dim: int) -> int:
-    """Number of columns of a kernel."""
+    """Return the number of columns of a kernel."""
     return input_dim if kernel.active_dims is None else len(kernel.active_dims)
 
 

@@ -257,7 +257,7 @@ class PartialKronecker:
         return sums
 
     def cells(self, of_holes: bool) -> Tensor:
-        """Mask ``B x u`` of missing cells of the sub-grid, or of observed cells of the grid."""
+        """Return the mask ``B x u`` of missing cells of the sub-grid, or of observed cells."""
         mask = self.grid.missing if of_holes else self.grid.observed
         mask = mask.flatten(-self.num_dims)
         size = mask.size(-1)

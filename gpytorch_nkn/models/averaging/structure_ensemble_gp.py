@@ -284,7 +284,7 @@ class StructureEnsembleGP(ExactBaseGP):
         return self._aug_batch_shape[-1]
 
     def member_parameters(self) -> dict[str, nn.Parameter]:
-        """Parameters ``members x ...`` of mean and likelihood, one entry per member."""
+        """Return parameters ``members x ...`` of mean and likelihood, one entry per member."""
         found = {}
         for root in _PARTS:
             module = getattr(self, root)
@@ -296,7 +296,7 @@ class StructureEnsembleGP(ExactBaseGP):
         return found
 
     def member_values(self) -> Tensor:
-        """Concatenated raw values ``members x P`` of the :meth:`member_parameters`."""
+        """Return concatenated raw values ``members x P`` of the :meth:`member_parameters`."""
         values = [p.detach().reshape(len(p), -1) for p in self.member_parameters().values()]
         return torch.cat([self.train_targets.new_empty(self.num_members, 0), *values], -1)
 

@@ -77,5 +77,5 @@ class StructureKernel(BatchKernel):
 
 
 def _is_shared(x: Tensor) -> bool:
-    """Whether all entries share the inputs, ``N x D`` or ``... x 1 x N x D``."""
+    """Return whether all entries share the inputs, ``N x D`` or ``... x 1 x N x D``."""
     return x.dim() == 2 or x.size(-3) == 1

@@ -338,7 +338,7 @@ class _Training:
             self._unsolved.append(solution.residual)
 
     def has_best(self) -> bool:
-        """Whether there are best parameters."""
+        """Return whether there are best parameters."""
         return self._best.state is not None
 
     def reached(self) -> bool:

@@ -86,7 +86,7 @@ def hole_blocks(
 
 
 def is_scattered(missing: np.ndarray) -> bool:
-    """Whether missing cells have about as many observed neighbours as random cells."""
+    """Return whether missing cells have about as many observed neighbours as random cells."""
     alike = seen = 0
     for dim in range(missing.ndim):
         first, second = np.moveaxis(missing, dim, 0)[:-1], np.moveaxis(missing, dim, 0)[1:]

@@ -68,7 +68,7 @@ class GridPosterior:
         return torch.cat([self._explained(part, diag) for part in parts], -1)
 
     def missing_variance(self) -> Tensor | None:
-        """Variances ``... x T`` of the missing cells, from one inverse.
+        """Return variances ``... x T`` of the missing cells, from one inverse.
 
         None for a complete grid, many missing cells, or different missing cells in a batch.
         """
@@ -180,7 +180,7 @@ class GridPosterior:
         return torch.stack(parts, 1).reshape(*lead, largest)
 
     def _dense_factors(self) -> list[Tensor] | None:
-        """Lower Cholesky factors ``u x u`` of the batch elements; None if too large."""
+        """Return Cholesky factors ``u x u`` of the batch elements; None if too large."""
         if self._factors is None:
             sizes = self.system.cells(self._of_holes).sum(-1).tolist()
             total = sum(size**2 for size in sizes)

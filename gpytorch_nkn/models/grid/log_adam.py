@@ -56,7 +56,7 @@ class LogParameters(FlatParameters):
         return self._steps
 
     def slope(self) -> Tensor:
-        """Gradient of the loss with respect to the steps."""
+        """Return the gradient of the loss with respect to the steps."""
         above = softplus(self.values).clamp_min(torch.finfo(self.values.dtype).tiny)
         slope = torch.where(self._positive, -above / torch.expm1(-above), 1.0)
         return self.gradients * slope * self._rates

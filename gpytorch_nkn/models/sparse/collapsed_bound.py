@@ -114,7 +114,7 @@ class Statistics:
     num_data: int  # number of rows
 
     def solve(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Cholesky factor of :math:`B = I + A A^\top / \sigma^2`, and :math:`B^{-1} A r`."""
+        r"""Return a root of :math:`B = I + A A^\top / \sigma^2`, and :math:`B^{-1} A r`."""
         eye = torch.eye(self.gram.size(-1), dtype=self.gram.dtype, device=self.gram.device)
         factor, info = torch.linalg.cholesky_ex(eye + self.gram / noise[..., None, None])
         if bool(info.any()) or not bool(factor.isfinite().all()):
@@ -122,7 +122,7 @@ class Statistics:
         return factor, torch.cholesky_solve(self.cross.unsqueeze(-1), factor).squeeze(-1)
 
     def bound(self, noise: Tensor) -> Tensor:
-        """Lower bound ``...`` of the log marginal likelihood, for noise variances ``...``."""
+        """Return the lower bound ``...`` of the log marginal likelihood, for noise ``...``."""
         factor, solution = self.solve(noise)
         log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         fit = self.residual - (self.cross * solution).sum(-1) / noise
@@ -195,7 +195,7 @@ class CollapsedGP:
     def sums(
         self, x: Tensor, factor: Tensor, y: Tensor, noise: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Sums of :class:`Statistics` for inputs ``... x c x d`` and targets ``... x c``."""
+        """Return sums of :class:`Statistics` for inputs ``... x c x d`` and targets ``... x c``."""
         between, prior = _values(self.kernel, x, self.points), self.kernel(x, diag=True)
         half = torch.linalg.solve_triangular(factor, between.mT.double(), upper=False)
         errors, prior = (y - self.mean(x)).double(), prior.double()
@@ -220,7 +220,7 @@ class CollapsedGP:
         return self.targets.size(-1)
 
     def noise_variance(self) -> Tensor:
-        """Noise variances ``...`` in float64; ones if known for each row."""
+        """Return noise variances ``...`` in float64; ones if known for each row."""
         noise = self.noise()
         if self.known_noise():
             noise = torch.ones_like(noise[..., :1])

@@ -190,7 +190,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         return self
 
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
-        """Whether ``mll`` is the evidence lower bound of all rows."""
+        """Return whether ``mll`` is the evidence lower bound of all rows."""
         return (
             type(mll) is VariationalELBO
             and mll.model is self.model

@@ -169,5 +169,5 @@ def test_what_is_lacking_is_named(data, fitted):
     with pytest.raises(ValueError, match="1 of 13 dates have none, the first 2011-01-01"):
         fitted.forecast(13, covariates=frame)
     alone = forecaster(**QUICK).fit(y[PAST])
-    with pytest.raises(ValueError, match="The fit had no covariates: give them to fit"):
+    with pytest.raises(ValueError, match="The fit had no covariates: pass them to fit"):
         alone.forecast(12, covariates=frame)

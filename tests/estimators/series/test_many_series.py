@@ -200,7 +200,7 @@ def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):
         (lambda f: f.assign(ds="1/2/2020"), {}, ValueError, "dates such as 2024-01-31"),
         (lambda f: f.assign(ds=True), {}, TypeError, "'ds' must hold dates or numbers, got bool"),
         (lambda f: f.assign(unique_id=None), {}, ValueError, "102 rows without 'unique_id'"),
-        (None, {"future": pd.DataFrame({"unique_id": ["a"], "ds": [1]})}, ValueError, "only its"),
+        (None, {"future": pd.DataFrame({"unique_id": ["a"], "ds": [1]})}, ValueError, "has none"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_rejected_before_anything_runs(
