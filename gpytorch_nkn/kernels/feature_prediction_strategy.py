@@ -15,7 +15,7 @@ from gpytorch.models.exact_prediction_strategies import (
     DefaultPredictionStrategy,
     LinearPredictionStrategy,
 )
-from gpytorch.utils.memoize import cached, clear_cache_hook
+from gpytorch.utils.memoize import cached
 from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator, MatmulLinearOperator, RootLinearOperator
 from linear_operator.utils.cholesky import psd_safe_cholesky
@@ -66,8 +66,6 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
     (``gpytorch.settings.observation_nan_policy``) affect neither means nor variances.
     """
 
-    _row_noise: Tensor | None = None  # noise variances, if fantasies have noise of their own
-
     def __init__(
         self,
         train_inputs: list[Tensor],
@@ -96,27 +94,6 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
             covariance = MatmulLinearOperator(root, root.mT)
         return mean, covariance
 
-    def get_fantasy_strategy(
-        self, inputs: Any, targets: Tensor, *full: Any, noise: Tensor | None = None, **options: Any
-    ) -> FeaturePredictionStrategy:
-        """As in GPyTorch, which ignores ``noise`` if the likelihood learns its own."""
-        given = {} if noise is None else {"noise": noise}
-        found = super().get_fantasy_strategy(inputs, targets, *full, **given, **options)
-        if noise is None and self._row_noise is None:
-            return found
-        own = found._noise()
-        old = self._noise().expand(*own.shape[:-1], -1)
-        new = own[..., old.size(-1) :]
-        found._row_noise = torch.cat([old, new if noise is None else noise.expand_as(new)], -1)
-        clear_cache_hook(found)
-        return found
-
-    def _noise(self) -> Tensor:
-        """Return the noise variances of the rows."""
-        if self._row_noise is not None:
-            return self._row_noise
-        return self.lik_train_train_covar._diag_tensor.diagonal(dim1=-1, dim2=-2)
-
     @property
     @cached(name="mean_covar_cache")
     def mean_covar_cache(self) -> tuple[Tensor, Tensor]:
@@ -126,7 +103,7 @@ class FeaturePredictionStrategy(LinearPredictionStrategy):
         features = feature_function(operator.kernel)
         assert features is not None
         residual = self.train_labels - self.train_prior_dist.mean
-        noise = self._noise()
+        noise = self.lik_train_train_covar._diag_tensor.diagonal(dim1=-1, dim2=-2)
         if settings.observation_nan_policy.value() != "ignore":
             missing = self.train_labels.isnan()
             residual = residual.masked_fill(missing, 0.0)

@@ -18,13 +18,17 @@ from botorch.utils.transforms import normalize_indices
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import Likelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from gpytorch.module import Module
 from gpytorch.priors import Prior
 from linear_operator import to_linear_operator
-from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
+from linear_operator.operators import (
+    BlockDiagLinearOperator,
+    DiagLinearOperator,
+    LinearOperator,
+)
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
@@ -278,6 +282,44 @@ class ExactModel(BaseGP):
             kwargs["noise"] = noise.to(X)
         return super().condition_on_observations(X, Y.to(X), **kwargs)  # type: ignore[misc]
 
+    def get_fantasy_model(
+        self: Any, inputs: Tensor, targets: Tensor, *, noise: Tensor | None = None, **kwargs: Any
+    ) -> Any:
+        """As in GPyTorch, which ignores ``noise`` if the likelihood learns its own.
+
+        With ``noise``, the returned model has known noise variances: the learned ones for the
+        previous rows and ``noise`` for the new ones. Further observations have the learned noise.
+        """
+        strategy, own = self.prediction_strategy, self.likelihood
+        learned = getattr(own, "learned", None)
+        if noise is None and learned is not None:
+            noise = _noise_variances(learned, targets, inputs)
+        if noise is None:
+            return super().get_fantasy_model(inputs, targets, **kwargs)  # type: ignore[misc]
+        if strategy is not None and not isinstance(own, FixedNoiseGaussianLikelihood):
+            rows = _noise_variances(own, strategy.train_prior_dist.mean, strategy.train_inputs)
+            known = FixedNoiseGaussianLikelihood(rows, batch_shape=rows.shape[:-1]).eval()
+            known.learned = own
+            self.likelihood = strategy.likelihood = known
+        try:
+            return super().get_fantasy_model(inputs, targets, noise=noise, **kwargs)  # type: ignore[misc]
+        finally:
+            self.likelihood = own
+            if strategy is not None:
+                strategy.likelihood = own
+
+    def _apply_noise(
+        self: Any, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
+    ) -> MultivariateNormal:
+        """Add noise as in BoTorch; the learned noise if only added observations had their own."""
+        own = self.likelihood
+        if observation_noise is True:
+            self.likelihood = getattr(own, "learned", own)
+        try:
+            return super()._apply_noise(X, mvn, observation_noise)  # type: ignore[misc]
+        finally:
+            self.likelihood = own
+
     def _prior_mean(self: Any, x: Tensor) -> Tensor:
         """Return the prior mean ``... x N`` at transformed inputs ``... x N x D``."""
         mean = self.mean_module(x)
@@ -484,6 +526,12 @@ def transform_inputs_again(model: ExactModel, keys: Any) -> None:
     """
     with model._inputs_as_given():
         pass
+
+
+def _noise_variances(likelihood: Likelihood, targets: Tensor, inputs: Any) -> Tensor:
+    """Return the likelihood's noise variances of targets ``... x n``."""
+    exact = MultivariateNormal(targets, DiagLinearOperator(torch.zeros_like(targets)))
+    return likelihood(exact, inputs).variance.detach()
 
 
 def event_dims(part: Module, name: str) -> int | None:

@@ -167,9 +167,9 @@ DATA_NAMES = ("X", "Y", "x", "y", "cells")  # given even where they are optional
 # classifier, of standardised rows, serve `effects`, which checks its data.)
 NO_DATA_METHODS = {
     "class_probabilities", "condition_on_chunks", "construct_inputs", "custom_fit", "fantasize",
-    "forecast", "forward", "get_params", "linearised", "load_state_dict", "member_parts",
-    "on_common_scale", "plot", "sample", "sample_paths", "sample_y", "set_member_values",
-    "set_train_data", "subset_output", "train", "trimmed",
+    "forecast", "forward", "get_fantasy_model", "get_params", "linearised", "load_state_dict",
+    "member_parts", "on_common_scale", "plot", "sample", "sample_paths", "sample_y",
+    "set_member_values", "set_train_data", "subset_output", "train", "trimmed",
 }  # fmt: skip
 
 

@@ -750,6 +750,20 @@ def check_conditioning(case: Case):
     assert (found[0] - moments(model, at)[0]).abs().max() > 1e-3
     with pytest.raises(ValueError, match="noise must be non-negative variances of shape"):
         model.condition_on_observations(new_x, new_y, noise=-new_y.abs())
+    if case.linear and not isinstance(model.covar_module, FeatureSumKernel):
+        noise, own = 0.3 + new_y.square(), model.train_targets.shape[:-1]
+        knowing = copy.deepcopy(model.condition_on_observations(new_x, new_y, noise=noise))
+        joint = model(torch.cat([at, new_x]).expand(*own, 7, -1))
+        (old, there), cov = joint.mean.split([5, 2], -1), joint.covariance_matrix
+        seen = cov[..., 5:, 5:] + torch.diag_embed(noise.mT.expand(*own, 2))
+        gain = torch.linalg.solve(seen, cov[..., 5:, :5]).mT
+        expected = old.unsqueeze(-1) + gain @ (new_y.mT.expand_as(there) - there).unsqueeze(-1)
+        found = knowing(at.expand(*own, 5, -1)).mean
+        torch.testing.assert_close(found, expected.squeeze(-1), rtol=1e-4, atol=1e-5)
+        both = [
+            moments(m, at, observation_noise=True)[1] - moments(m, at)[1] for m in (model, knowing)
+        ]
+        torch.testing.assert_close(*both, rtol=1e-4, atol=1e-5)
     batch = model.fantasize(case.points(4, 2), SobolQMCNormalSampler(torch.Size([3]), seed=0))
     mean, variance = moments(batch, at)
     members = () if case.members is None else (case.members,)

@@ -512,6 +512,7 @@ class StructureEnsembleGP(ExactBaseGP):
     ) -> MultivariateNormal:
         """Add noise as in the base class; known variances are replaced by their mean."""
         fixed = isinstance(self.likelihood, FixedNoiseGaussianLikelihood)
+        fixed = fixed and not hasattr(self.likelihood, "learned")
         if observation_noise is True and fixed and self._member_warp is not None:
             observation_noise = self._warped_noise(mvn.mean).unsqueeze(-1)
         return super()._apply_noise(X, mvn, observation_noise)

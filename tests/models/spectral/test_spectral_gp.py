@@ -120,21 +120,6 @@ def test_posterior_and_predictions_match_dense_algebra(rbf, m, batch_shape, opti
             np.testing.assert_allclose(added, np.full(5, level), rtol=1e-6)
 
 
-@pytest.mark.parametrize("m", [1, 2])
-def test_noise_of_new_rows_is_as_known_noise_of_all_rows(m):
-    model, (x, y), noise = gp(False, m, outcome_transform=None), data(m, 5), 0.5 + torch.rand(5, m)
-    model.posterior(x)
-    found = model.condition_on_observations(x, y, noise=noise).posterior(x)
-    inputs, targets = model.train_inputs[0].view(m, 30, 2)[0], model.train_targets.view(m, 30).mT
-    rows = torch.cat([inputs, x]), torch.cat([targets, y])
-    known = torch.cat([model.likelihood.noise.detach().view(m).expand(30, m), noise])
-    whole = make(*rows, known, rbf=False, num_features=4, outcome_transform=None)
-    whole.load_state_dict(model.state_dict(), strict=False)
-    expected = whole.eval().posterior(x)
-    torch.testing.assert_close(found.mean, expected.mean)
-    torch.testing.assert_close(found.variance, expected.variance)
-
-
 def test_which_kernels_it_has():
     def kernels(n, **options):
         model = SpectralGP(torch.rand(n, 3), torch.rand(n, 1), **options)
