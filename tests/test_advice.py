@@ -623,7 +623,7 @@ def _(told):
     report_search(model)
 
 
-@advice("Transform the targets before the model has them")
+@advice("Transform the targets yourself")
 def _(told):
     with told():
         decompose(models.NKNSingleTaskGP(X, Y, structure="additive", outcome_transform=Log()))

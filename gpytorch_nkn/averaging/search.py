@@ -39,7 +39,7 @@ def train_candidates(
     ready: Sequence[Trained[K, C]] = (),
     n_jobs: int = 1,
 ) -> list[Trained[K, C]]:
-    """Train candidates in the order of their keys, each for its share of the remaining time.
+    """Train candidates in the order of their keys, each for a fraction of the remaining time.
 
     After the first trained candidate, Ctrl-C or the end of the budget skips the remaining ones.
     Failures are recorded.

@@ -29,7 +29,7 @@ def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -
         + \frac{\epsilon}{M} \sum_m \log w_m
 
     Expectation-maximisation maximises the concave objective. The second term is a Dirichlet prior,
-    which keeps weights above zero, because with few data one model may lead by chance.
+    which keeps weights above zero, because with few data one model may be best by chance.
 
     Args:
         log_densities: Held-out log predictive densities ``M x N`` of M models at N points. Infinite

@@ -153,8 +153,8 @@ class OrderedProbit(Transform):
 
     .. math:: P(y \le k) = \Phi(c_k), \qquad z = E[Z \mid c_{k-1} < Z \le c_k]
 
-    where :math:`Z` is standard normal. Far from the data, a zero-mean process therefore has the
-    distribution from which the cut points were computed.
+    where :math:`Z` is standard normal. Far from the data, a zero-mean process therefore predicts
+    the distribution of the training counts.
     """
 
     cuts: tuple[float, ...] = ()  # cut points c_k, starting at the lower bound

@@ -35,7 +35,7 @@ class EnsembleAcquisition(Acquisition):
     <gpytorch_nkn.bo.coordinate_sweep_initial_conditions>` of the best points, unless the options of
     the optimiser have an ``ic_generator``.
 
-    For ``GeneratorSpec(generator_kwargs={"acquisition_class": EnsembleAcquisition, ...})``.
+    Use it by ``GeneratorSpec(generator_kwargs={"acquisition_class": EnsembleAcquisition, ...})``.
     """
 
     def _construct_botorch_acquisition(

@@ -66,7 +66,7 @@ def _model_arguments(
     """
     if model_config.covar_module_class is not None:
         raise UserInputError(
-            f"{botorch_model_class.__name__} makes its kernel from model_options; got "
+            f"{botorch_model_class.__name__} makes its kernel from model_options, got "
             f"covar_module_class={model_config.covar_module_class.__name__}."
         )
     values = search_space_digest.discrete_choices

@@ -37,8 +37,8 @@ def make_generation_strategy(
     Ax handles objectives, constraints and the acquisition function: log noisy expected improvement,
     of the hypervolume for several objectives. Each outcome has its own model, trained from scratch
     for each trial. Unordered choices are categories of the model (``cat_dims``); ordered choices
-    and integers are numbers. Unlike Ax's own strategy, this one does not evaluate the centre of the
-    search space: attach it as a trial if you want it.
+    and integers are numbers. Unlike Ax's own strategy, this strategy does not evaluate the centre
+    of the search space; attach it as a trial if needed.
 
     A constraint on a sum of outcomes (``"cost + 2 * weight <= 3"``) holds for the sum. Ax's own
     strategies (1.3) and ``client.get_best_parameterization`` apply it to the first outcome;

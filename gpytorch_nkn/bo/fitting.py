@@ -38,16 +38,16 @@ def fit_bo_model(
 ) -> M:
     """Train a BoTorch model in place, from the last model's parameters and from fresh starts.
 
-    Each start maximises the posterior of the parameters (or, without priors, the likelihood) by
-    few L-BFGS iterations, and the best result is kept. Fresh starts let the model abandon a
-    structure that the first points suggested; they take most of the time. Outputs without shared
-    parameters are trained separately.
+    Each start maximises the posterior of the parameters (or, without priors, the likelihood) by a
+    few L-BFGS iterations, and the best result is kept. Fresh starts take most of the time; they let
+    the model abandon a structure that the first points suggested. Outputs without shared parameters
+    are trained separately.
 
     Args:
         model: An exact GP with a Gaussian likelihood, such as
             :class:`gpytorch_nkn.models.NKNSingleTaskGP` or SingleTaskGP, or a ModelListGP of them.
         previous: Model of the last iteration, with the same structure, or its ``state_dict``. The
-            first start uses its parameters, or with ``None`` those in ``model``.
+            first start uses its parameters or, with ``None``, the parameters in ``model``.
         fresh_starts: Number of additional starts, see
             :func:`gpytorch_nkn.initialization.initialize_model`. For networks of convex
             combinations (structure ``"optimization"``) they alternate between a sum of

@@ -37,10 +37,11 @@ def coordinate_sweep_initial_conditions(
 ) -> Tensor:
     """Return initial conditions, half from coordinate sweeps and half from BoTorch's generator.
 
-    In ten dimensions random points miss the small region of expected improvement. If the function
+    In ten dimensions, random points miss the small region of expected improvement. If the function
     is a sum over groups of few columns, a good value of one column is good for all values of the
-    others. A sweep starts at one of the best points and moves one column after another to the best
-    of 16 values. Pass the function to ``optimize_acqf`` as ``ic_generator``, with ``incumbent=``.
+    columns outside its group. A sweep starts at one of the best points, and moves one column after
+    another to the best of 16 values. Pass the function to ``optimize_acqf`` as ``ic_generator``,
+    with ``incumbent=``.
 
     Args:
         acq_function: Acquisition function to maximise. NaN counts as the worst value.
@@ -76,7 +77,7 @@ def coordinate_sweep_initial_conditions(
     if isinstance(acq_function, OneShotAcquisitionFunction):
         raise NotImplementedError(
             "acq_function must not be a one-shot acquisition function, got "
-            f"{type(acq_function).__name__}: leave ic_generator out, BoTorch has one for it."
+            f"{type(acq_function).__name__}: leave ic_generator out, because BoTorch has its own."
         )
     bases = _check(bounds, incumbent)
     fixed = _fixed_values(fixed_features, bounds.size(-1))

@@ -123,8 +123,8 @@ def fit_best_of(
     runs = _prepare(model, restarts, initialize, session, criterion)
     if initialize is None and restarts > 1 and _have_equal_starts(runs):
         raise ValueError(
-            f"{restarts} restarts would all start alike: take restarts=1, initialize='data' or a "
-            "function that draws start values."
+            f"{restarts} restarts would have equal start values: take restarts=1, "
+            "initialize='data' or a function that draws start values."
         )
     pending = [run for run in runs if run.status == "ok"]
     steps = (recipe.adam_steps + recipe.lbfgs_iterations) * restarts

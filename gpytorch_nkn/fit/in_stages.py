@@ -29,7 +29,7 @@ _MAX_SUBSET = 0.7  # largest fraction of the rows for which a subset saves time
 _ON_SUBSET = 2 / 3  # fraction of the iterations on the subset
 _FOLDS = 3  # number of folds; each start holds one out
 _FEW_ROWS = 15
-_FEW_ROWS_TIME = 0.5  # fraction of the budget for starts that hold out a fold
+_FEW_ROWS_TIME = 0.5  # fraction of the budget for starts with a held-out fold
 _MIN_STEPS = 10  # least number of steps of the last stage
 
 
@@ -235,7 +235,7 @@ class Rows:
 
 
 def _best_on(models: list[ExactGP], data: Rows) -> ExactGP:
-    """Return the model with the highest posterior density on blocks of mostly unseen rows."""
+    """Return the model with the highest posterior density on blocks of mostly new rows."""
     losses = []
     for model in models:
         data.set_on(model.train())

@@ -71,8 +71,8 @@ def check_recipe(recipe: object) -> None:
 class FlatParameters:
     """All trainable parameters of a model in one vector, and the best point so far.
 
-    Until :meth:`release` the parameters are views of the vector, because updating one vector is an
-    order of magnitude faster than updating a hundred small tensors.
+    Until :meth:`release` the parameters are views of the vector, because one update of a vector is
+    ten times as fast as updates of a hundred small tensors.
 
     Args:
         model: The model; its trainable parameters must have one dtype and device.
@@ -125,7 +125,7 @@ class FlatParameters:
         """Whether one more evaluation fits into the remaining time; True before the first one."""
         if self.evaluations == 0:
             return True
-        more = 1 + self.spare + (self.closed_form is not None)  # the end compares with autograd
+        more = 1 + self.spare + (self.closed_form is not None)  # a comparison with autograd follows
         return time.monotonic() + more * self.seconds < self.end
 
     def evaluate(self) -> float:
@@ -196,7 +196,7 @@ class FlatParameters:
     def _confirm(self) -> None:
         """Compare with autograd at the best point, and switch to autograd if the losses differ.
 
-        The ``forward`` of a model may depend on parameters in other ways, such as a clamped mean.
+        A model's ``forward`` may depend on parameters in other ways, for example by a clamped mean.
         The state then reverts to the last confirmed point, unless autograd's loss is lower here.
         """
         if self.closed_form is None or self._confirmed[1] is self.best_values:

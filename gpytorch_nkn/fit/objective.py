@@ -51,8 +51,8 @@ def check_model(model: Any) -> None:
             raise ValueError(f"The training {name} contain NaN or infinite values.")
         if not all(tensor.is_leaf for tensor in tensors):
             raise ValueError(
-                f"The training {name} are results of a differentiable computation, which models "
-                "cannot be copied with: make the model of detached data."
+                f"The training {name} must not require gradients, because models with such data "
+                "cannot be copied: make the model of detached data."
             )
 
 

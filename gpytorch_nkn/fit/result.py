@@ -174,7 +174,7 @@ def predict_observations(model: ExactGP, x: Tensor) -> tuple[Tensor, Tensor]:
             return posterior.mean, posterior.variance
         # GPyTorch's settings are global and not thread-safe.
         with _LOCK, warnings.catch_warnings(), _exact():
-            warnings.simplefilter("ignore", GPInputWarning)  # predicting at training inputs is fine
+            warnings.simplefilter("ignore", GPInputWarning)  # training inputs are valid inputs
             latent = model(x)
             if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
                 noise = model.likelihood.noise.mean(-1, keepdim=True)  # as BoTorch does

@@ -29,7 +29,7 @@ __all__ = [
 
 S = TypeVar("S")
 
-_SEEDS = 2**43  # bound of seeds; a million times as many fit into torch's 63-bit seeds
+_SEEDS = 2**43  # bound of seeds; torch's 63-bit seeds are a million times larger
 
 # Stack frames that warnings skip: the package, decorators and context managers.
 _OURS = (

@@ -41,8 +41,8 @@ _MOVES = (0.05, 2.0)
 class TrainingLoss:
     """Negative log posterior of an exact GP and its gradient, without autograd.
 
-    At a few hundred points, autograd and GPyTorch's modules take many times as long as the network.
-    This class transforms all raw parameters in one operation, computes the likelihood in the memory
+    At a few hundred points, autograd and GPyTorch's modules take much longer than the network. This
+    class transforms all raw parameters in one operation, computes the likelihood in the memory
     of one matrix, and has explicit gradients. The loss of a batch is the sum over its elements.
 
     It supports networks whose primitives and layers all have formulas, also in an InputWarpKernel.
@@ -313,12 +313,12 @@ class _LogPrior:
         priors = [(prior, get, module) for _, module, prior, get, _ in model.named_priors()]
         start = values.clone()
         steps = torch.arange(len(start)).to(start)
-        waves = 2 + steps.cos() + (1.7 * steps).sin()  # all different
+        factors = 2 + steps.cos() + (1.7 * steps).sin()  # all different
         given = [get(module).detach().clone() for _, get, module in priors]
         moved, naturals = [], []
         try:
             for move in _MOVES:
-                values.copy_(start + move * waves)
+                values.copy_(start + move * factors)
                 naturals.append(pool.natural())
                 moved.append([to_numpy(get(module)).ravel().copy() for _, get, module in priors])
         finally:

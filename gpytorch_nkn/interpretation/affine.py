@@ -65,8 +65,8 @@ def affine_outcome(model: Any, X: Tensor | None = None) -> tuple[Any, Any]:
     if not torch.allclose(high - middle, middle - low, rtol=1e-6):
         raise ValueError(
             f"The outcome transform {type(transform).__name__} is not affine, so components add up "
-            "only on the scale of the transformed targets. Transform the targets before the model "
-            "has them (train_Y.log() for Log()), and read a model without that transform."
+            "only on the scale of the transformed targets. Transform the targets yourself "
+            "(train_Y.log() for Log()), and read a model without that transform."
         )
     offset, scale = low.double().cpu().numpy(), (middle - low).double().cpu().numpy()
     return (float(offset), float(scale)) if offset.ndim == 0 else (offset, scale)

@@ -1,4 +1,4 @@
-"""Kernel, data and units of a kernel, a model or an estimator."""
+"""Kernels, data and units of models and estimators."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def fitted_gp(model: Any) -> FittedGP:
         scale = covariance.diagonal(dim1=-1, dim2=-2).mean()
         if not torch.allclose(own, covariance, rtol=1e-4, atol=1e-5 * float(scale)):
             raise ValueError(
-                "The covariance of the model's forward must be that of its covar_module, which is "
+                "The model's forward must have the covariance of its covar_module, which is "
                 "expanded, got another covariance."
             )
         noise = (model if isinstance(model, LongFormGP) else model.likelihood).noise.detach()

@@ -42,7 +42,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
     .. math:: f(x) = f_0(x) + \sum_{r=1}^{R} g_r(x) f_r(x)
 
     where :math:`f_0, \dots, f_R` are independent processes with the base kernel. Rank 1 varies the
-    amplitude; higher ranks also reduce the correlation between regions. Far from all anchors
+    amplitude; higher ranks also reduce correlations between regions. Far from all anchors
     :math:`g` is zero. A normal prior on the weights, of standard deviation :math:`\sigma`, makes
     each :math:`g_r` a Gaussian process with kernel :math:`\sigma^2 k_g` at the anchors.
 

@@ -64,7 +64,7 @@ def may_be_differentiated(*inputs: Tensor) -> bool:
 def are_same(x1: Tensor, x2: Tensor) -> bool:
     """Return whether a result for one input can be reused for the other.
 
-    Equal inputs whose derivatives are computed separately are not the same.
+    Equal inputs with separate derivatives are not the same.
     """
     return x1 is x2 or (
         x1.shape == x2.shape and not may_be_differentiated(x1, x2) and torch.equal(x1, x2)

@@ -33,11 +33,11 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
 
     A neural network computes :math:`w_q`, :math:`\ell_q` and :math:`\mu_q`. The factors are a
     product :math:`w_q(x) w_q(x')`, the Gibbs kernel in :math:`D` dimensions and the cosine of a
-    phase difference. Each factor is valid for any functions, and so is the sum of their products.
+    phase difference. Each factor is valid for any functions, hence also the sum of their products.
 
     The local frequency is the gradient of the phase, :math:`\mu_q(x) + J_q(x)^\top x` with the
     Jacobian :math:`J_q`, instead of :math:`\mu_q(x)`. Standardise inputs: far from the origin,
-    small changes of :math:`\mu_q` change the phase a lot.
+    small changes of :math:`\mu_q` cause large changes of the phase.
 
     Args:
         num_mixtures: Number of components ``Q``.

@@ -82,7 +82,7 @@ def check_has_derivatives(values: Tensor, kernel: Any) -> None:
     """Raise a ValueError unless the covariances of derivatives are finite."""
     if not values.isfinite().all():
         raise ValueError(
-            "The second derivatives of the kernel must be finite, got infinite ones for "
+            "The second derivatives of the kernel must be finite, got infinite values for "
             f"{type(kernel).__name__}. Functions of MaternKernel with nu=0.5 and of WienerKernel "
             "have no derivative. Use a smoother kernel, such as MaternKernel with nu=2.5 or "
             "IntegratedWienerKernel."

@@ -18,7 +18,7 @@ from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["InputWarpKernel", "kumaraswamy"]
 
-_EDGE = 1e-4  # the curve is linear this close to 0 and 1, for finite slopes
+_EDGE = 1e-4  # distance from 0 and 1 below which the curve is linear, for finite slopes
 
 
 def kumaraswamy(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def kumaraswamy(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 class InputWarpKernel(BatchKernel):
-    r"""Kernel on inputs in [0, 1] that learned curves warp column by column.
+    r"""Kernel on inputs in [0, 1], which learned curves warp column by column.
 
     .. math:: k(x, x') = k_0(w(x), w(x')), \qquad
         w_d(x) = 1 - (1 - x_d^{a_d})^{b_d}
@@ -122,7 +122,7 @@ class InputWarpKernel(BatchKernel):
         return x.index_copy(-1, columns, warped)
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
-        """Return 1; a base kernel of derivatives would use those with respect to warped inputs."""
+        """Return 1; derivatives in a base kernel would be with respect to warped inputs."""
         if self.base_kernel.num_outputs_per_input(x1, x2) != 1:
             raise NotImplementedError(
                 f"base_kernel must have one output per input, got {type(self.base_kernel).__name__}"

@@ -43,7 +43,7 @@ class KernelSpec:
             ``"exponent"`` and ``"constant"``, ``... x 1``; ``"outputscale"``, ``...``.
         role: Kernel type: ``"smooth"``, ``"periodic"``, ``"linear"``, ``"walk"`` (needs an
             attribute ``origin``), ``"step"`` (needs ``location`` and ``side``), or ``None``.
-        words: Phrase for reports, such as ``"a random walk"``; for smooth kernels, the words
+        words: Phrase for reports, such as ``"a random walk"``; for smooth kernels, the phrase
             before the lengthscale.
         formula: Formula, or a function that returns it for a kernel; ``None`` uses the attribute
             ``formula`` of the kernel, if it exists.

@@ -61,8 +61,8 @@ class WalkKernel(FormulaKernel):
 def in_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return the earlier and the later of two times.
 
-    For equal times ``torch.minimum`` splits the derivative between both, which makes second
-    derivatives wrong.
+    ``torch.minimum`` splits the derivative between equal times, which makes second derivatives
+    wrong.
     """
     first = a < b
     return torch.where(first, a, b), torch.where(first, b, a)

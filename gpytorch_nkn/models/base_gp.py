@@ -93,7 +93,7 @@ class BaseGP:
     """Model with a registered trainer, input checks and predictions in chunks."""
 
     _num_columns: tuple[int, ...]
-    _stock_options = frozenset(
+    _botorch_options = frozenset(
         {
             "optimizer",
             "max_attempts",
@@ -123,22 +123,22 @@ class BaseGP:
         """
         trainer = next(TRAINERS[c] for c in type(self).__mro__ if c in TRAINERS)
         own = options_of(trainer)
-        stock: dict[str, Any] = {
+        botorch_options: dict[str, Any] = {
             "closure": closure,
             "closure_kwargs": closure_kwargs,
             "optimizer_kwargs": optimizer_kwargs,
         }
-        plain = self._is_plain(mll) and all(value is None for value in stock.values())
+        plain = self._is_plain(mll) and all(value is None for value in botorch_options.values())
         if plain and kwargs.keys() <= own:
             trainer(self, **kwargs)
             return mll.eval()
-        if not kwargs.keys() <= self._stock_options:
+        if not kwargs.keys() <= self._botorch_options:
             raise TypeError(
                 f"Options of {trainer.__name__} must be among {sorted(own)}, and options of "
                 "BoTorch, with a closure, an optimizer or another likelihood, among "
-                f"{sorted(self._stock_options)}; got {sorted(kwargs)}."
+                f"{sorted(self._botorch_options)}; got {sorted(kwargs)}."
             )
-        return self._stock_fit(mll, **stock, **kwargs)
+        return self._botorch_fit(mll, **botorch_options, **kwargs)
 
     def _load_from_state_dict(self: Any, state: dict[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state, prefix, *args)  # type: ignore[misc]
@@ -155,7 +155,7 @@ class BaseGP:
         plain = type(mll) is ExactMarginalLogLikelihood and mll.model is self
         return plain and mll.likelihood is mll.model.likelihood
 
-    def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
+    def _botorch_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         """Train by BoTorch's optimisers."""
         return _fit_fallback(mll, **options)
 

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _NOISE_FLOOR = 1e-6  # smallest noise variance of standardised targets, for numerical stability
-_FLOOR_SHARE = 0.01  # largest negligible standard deviation, relative to the outcomes' one
+_FLOOR_SHARE = 0.01  # largest negligible standard deviation, relative to that of the outcomes
 _BOTORCH_LEAST = 1e-8  # smallest standard deviation by which BoTorch's Standardize divides
 _ROUNDING = 10.0  # largest rounding error of constant outcomes, in machine epsilons
 

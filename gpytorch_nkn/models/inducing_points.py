@@ -141,7 +141,7 @@ class InducingFeatureKernel(FeatureKernel):
 class LowRankNormal(MultivariateNormal):
     """Normal distribution whose density uses the low rank of its covariance.
 
-    This class is needed because BoTorch disables GPyTorch's structured densities globally.
+    BoTorch disables GPyTorch's structured densities globally, so that this class is needed.
     """
 
     def log_prob(self, value: Tensor) -> Tensor:

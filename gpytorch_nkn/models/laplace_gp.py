@@ -22,7 +22,7 @@ from gpytorch_nkn.models.common import check_support
 __all__ = ["LaplaceGP"]
 
 _MAX_STEPS, _MAX_HALVINGS = 100, 20  # Newton steps, and halvings of one step
-_TOLERANCE = 1e-6  # relative difference between K^-1 (f - m) and the slope, equal at the mode
+_TOLERANCE = 1e-6  # relative difference of K^-1 (f - m) and the slope, which is 0 at the mode
 _LEAST_CURVATURE = 0.1  # least W of pseudo-targets with outliers, relative to the largest
 _TINY = 1e-10  # least W of all pseudo-targets
 
@@ -206,7 +206,7 @@ class LaplaceGP(GP):
 
         They are :math:`\hat f + W^{-1} \nabla \log p` and :math:`W^{-1}`. The posterior mean is the
         same for any positive :math:`W`. If the density of a target is not log-concave, :math:`W` is
-        at least a tenth of its largest entry. Outliers then stay near their prediction.
+        at least a tenth of its largest entry, so that outliers stay near their prediction.
         """
         mode = self._mode_found()
         share = _LEAST_CURVATURE if bool((mode.second > 0).any()) else 0.0

@@ -1,4 +1,4 @@
-"""Plots of model checks: observed curves and the interval expected under the model."""
+"""Plots of model checks: observations, and intervals expected under the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpytorch_nkn.plotting.style import (
     ORANGE,
     as_array,
     as_vectors,
-    draw_band,
+    draw_interval,
     finish,
     put_legend_above,
     tick_percents,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_autocorrelation", "plot_calibration"]
 
-_LEVEL, _Z95 = 0.95, 1.959964  # probability of all intervals, and half width in deviations
+_LEVEL, _Z95 = 0.95, 1.959964  # probability of intervals, and half width in standard deviations
 
 
 def plot_autocorrelation(ax: Axes, values: ArrayLike, num_points: int) -> Axes:
@@ -50,7 +50,7 @@ def plot_autocorrelation(ax: Axes, values: ArrayLike, num_points: int) -> Axes:
     if num_points <= observed.size:
         raise ValueError(f"num_points must exceed the {observed.size} lags, got {num_points}.")
     half = _Z95 * np.sqrt((num_points - lags) / (num_points * (num_points + 2)))
-    draw_band(ax, lags, -half, half, _LEVEL, color=GRAY)
+    draw_interval(ax, lags, -half, half, _LEVEL, color=GRAY)
     ax.vlines(lags, 0, observed, color=BLUE, linewidth=1, zorder=1.5)
     ax.axhline(0, color=GRAY, linewidth=0.8)
     return _draw_observed(ax, lags, observed, -half, half, ("lag", "autocorrelation"))
@@ -97,7 +97,7 @@ def plot_calibration(
 
     grid = np.linspace(0, 1, 201)
     low, high = ends(grid)
-    draw_band(ax, grid, low, high, _LEVEL, color=GRAY)
+    draw_interval(ax, grid, low, high, _LEVEL, color=GRAY)
     ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=DASHES, label="calibrated")
     ax.plot(x, observed, color=BLUE, linewidth=1, alpha=0.6)
     low, high = ends(x)

@@ -1,4 +1,4 @@
-"""Plots of a series's components."""
+"""Plots of the components of a series."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plot_components(
         x_label: Label of the lowest time axis, with its unit.
         y_label: Label of the value axes, with their unit.
         data_label: Name of the points in the legend above the first axes.
-        mean_label: Name of the line in the legend, such as ``"median"`` for transformed data.
+        mean_label: Name of the line in the legend, such as ``"median"`` with a target transform.
 
     Raises:
         TypeError: An entry of ``axes`` is not an Axes, or a vector has neither numbers nor dates.
@@ -49,7 +49,7 @@ def plot_components(
         c = component
         draw_curve(
             ax, c.x, c.mean, c.lower, c.upper,
-            data=c.data, band="95 % interval", label=mean_label, data_label=data_label,
+            data=c.data, interval="95 % interval", label=mean_label, data_label=data_label,
         )  # fmt: skip
         if c.boundary is not None:
             boundary: Any = as_array("boundary", c.boundary, ndim=0)

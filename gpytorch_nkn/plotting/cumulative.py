@@ -32,7 +32,7 @@ def plot_cumulative(
 ) -> Axes:
     """Draw the cumulative fraction of variance explained by the first parts.
 
-    In each bar, pale blue is the fraction explained by the previous parts. Blue is the gain of this
+    In each bar, pale blue is the fraction explained by the previous parts, blue the gain of this
     part, and an orange outline its loss.
 
     Args:
@@ -40,7 +40,7 @@ def plot_cumulative(
         labels: Names ``J`` of the parts, in order.
         explained: Fractions ``J`` of the variance explained after each part.
         errors: Errors ``J`` after each part, for a column at the right.
-        error_label: Head of the error column, with the unit.
+        error_label: Heading of the error column, with the unit.
 
     Raises:
         ValueError: The lengths differ, ``labels`` is empty, a number is not finite, or a fraction
@@ -71,8 +71,8 @@ def plot_cumulative(
     ax.grid(False, axis="y")
     ax.set_yticks(rows, names, fontsize=_SIZE)
     ax.tick_params(axis="y", length=0)
-    room = 0.13 if errors is None else 0.24  # space for the percentage beside a full bar
-    ax.set(ylim=(rows[-1] + 0.6, -0.6), xlim=(min(0.0, 1.1 * explained.min()), 1 + room))
+    space = 0.13 if errors is None else 0.24  # for the percentage beside a full bar
+    ax.set(ylim=(rows[-1] + 0.6, -0.6), xlim=(min(0.0, 1.1 * explained.min()), 1 + space))
     tick_percents(ax.xaxis)
     if errors is not None:
         across = ax.get_yaxis_transform()  # x in fractions of the axes, y in data coordinates

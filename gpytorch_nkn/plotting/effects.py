@@ -26,7 +26,7 @@ __all__ = ["plot_effects"]
 
 Given = TypeVar("Given")
 
-_COLORS = "PuOr_r"  # diverging colour map that colour-blind readers can read
+_COLORS = "PuOr_r"  # diverging colour map, suitable for colour-blind readers
 _ABOUT_ZERO = 0.005  # fraction of variance below which the estimation error dominates
 
 
@@ -53,7 +53,7 @@ def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value")
     for ax, effect in zip(flat, effects, strict=True):
         if len(effect.names) not in (1, 2) or len(effect.grid) != len(effect.names):
             raise ValueError(
-                "An effect has one or two columns and a grid for each, got names = "
+                "An effect must have one or two columns and a grid for each, got names = "
                 f"{effect.names!r} and {len(effect.grid)} grids."
             )
         share = float(as_array("share", effect.share, ndim=0))
@@ -85,7 +85,7 @@ def _draw_surface(ax: Axes, effect: Any, levels: Sequence[Any], y_label: str) ->
     first, second = (as_array("grid", grid) for grid in effect.grid)
     if min(first.size, second.size) < 2:
         raise ValueError(
-            "Surfaces need at least two positions in each column, got a grid of "
+            "Surfaces need at least two positions per column, got a grid of "
             f"{first.size} and {second.size}."
         )
     mean = as_array("mean", effect.mean, ndim=2, shape=(first.size, second.size))

@@ -15,7 +15,7 @@ from gpytorch_nkn.plotting.style import (
     ORANGE,
     as_array,
     as_vectors,
-    draw_band,
+    draw_interval,
     draw_points,
     finish,
     label_dates,
@@ -85,7 +85,7 @@ def plot_forecast(
         x = np.concatenate([moments - side, moments + side])
         mean, lower, upper = mean.repeat(2), lower.repeat(2, axis=1), upper.repeat(2, axis=1)
     for depth, k in enumerate(np.argsort(levels)[::-1]):  # widest interval first
-        draw_band(ax, x, lower[k], upper[k], levels[k], depth=depth)
+        draw_interval(ax, x, lower[k], upper[k], levels[k], depth=depth)
     ax.plot(x, mean, color=BLUE, linewidth=1.4, label="forecast", zorder=3)
     draw_points(ax, train_x, train_y, color=GRAY, label="training data", front=True)
     boundary = train_x.max()

@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class InputLine:
-    """Inputs with one varying column; the kernel receives ``(x - offset) / scale``."""
+    """Inputs with one varying column, which the kernel receives as ``(x - offset) / scale``."""
 
     x: np.ndarray  # sorted values N of the varying column in the user's units, in float64
     column: int
@@ -98,7 +98,7 @@ def unit_values(network: NeuralKernelNetwork, x1: Tensor, x2: Tensor) -> list[Te
             f"{tuple(values[0].shape[-2:])} for {len(x1)} and {len(x2)} inputs."
         )
     if not all(bool(v.isfinite().all()) for v in values):
-        raise ValueError("The kernel's values must be finite, got NaN or infinite ones.")
+        raise ValueError("The kernel's values must be finite, got NaN or infinite values.")
     return [v.double().cpu() for v in values]
 
 

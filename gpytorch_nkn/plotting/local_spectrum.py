@@ -23,8 +23,8 @@ __all__ = ["plot_local_spectrum"]
 
 _POSITIONS, _FREQUENCIES = 161, 160
 _FINEST = 1200  # points of the grid on which kernels are evaluated
-_REACH = 8.0  # standard deviations of the squared window, where the window is 1e-7 of its peak
-_MOST_POWER = 0.995  # share of the power below the largest frequency by default
+_REACH = 8.0  # half width of the window in standard deviations of its square; 1e-7 of its peak
+_MOST_POWER = 0.995  # fraction of the power below the default largest frequency
 
 
 def plot_local_spectrum(
@@ -98,7 +98,7 @@ def _expected_spectrogram(
     count = _FINEST
     if max_frequency is not None:
         check_positive("max_frequency", max_frequency)
-        # frequencies up to twice that must not alias
+        # frequencies up to twice the largest must not alias
         count = max(count, math.ceil(4 * max_frequency * (high - low)))
     count = max(count, math.ceil(3 * (high - low) / window))
     if count > 4 * _FINEST:
@@ -126,15 +126,15 @@ def _expected_spectrogram(
     if max_frequency is None:
         max_frequency = _largest_frequency(smoothed, step)
     frequencies = np.linspace(0, max_frequency, _FREQUENCIES)
-    waves = np.cos(2 * math.pi * step * np.outer(frequencies, np.arange(lags)))
-    return frequencies, (4 * step * waves @ smoothed).clip(0)
+    cosines = np.cos(2 * math.pi * step * np.outer(frequencies, np.arange(lags)))
+    return frequencies, (4 * step * cosines @ smoothed).clip(0)
 
 
 def _largest_frequency(smoothed: np.ndarray, step: float) -> float:
     """Return a frequency that exceeds nearly all of the resolved power."""
     frequencies = np.linspace(0, 0.5 / step, 4 * len(smoothed))
-    waves = np.cos(2 * math.pi * step * np.outer(frequencies, np.arange(len(smoothed))))
-    power = (waves @ smoothed.sum(1)).clip(0)
+    cosines = np.cos(2 * math.pi * step * np.outer(frequencies, np.arange(len(smoothed))))
+    power = (cosines @ smoothed.sum(1)).clip(0)
     if not power.sum() > 0:
         raise ValueError("The spectrum of the kernel must not vanish, got zero at all frequencies.")
     share = power.cumsum() / power.sum()

@@ -60,7 +60,7 @@ def plot_network(
         x: Inputs ``N x D`` (or ``N`` for one column) in any order, such as the training inputs.
             Variances are averaged over the inputs. Thumbnails vary all columns together, from
             their smallest to their largest values; by default from -2 to 2.
-        names: Names of the input columns, for primitives of some columns; by default numbers.
+        names: Names of the input columns, shown for primitives of some columns; default: numbers.
 
     Raises:
         TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` is not numerical.
@@ -72,7 +72,7 @@ def plot_network(
     inputs = _inputs(network, x)
     columns = inputs.size(1)
     if names is not None and len(names) < columns:
-        raise ValueError(f"A name per input column is needed, {columns}, got {len(names)}.")
+        raise ValueError(f"names must have one name per input column, {columns}, got {len(names)}.")
     stages = _stages(network, inputs)
     _rate_units(stages)
     _add_thumbnails(network, stages, inputs.amin(0), inputs.amax(0))
@@ -255,11 +255,11 @@ def _draw_stages(ax: Axes, stages: list[_Stage], labels: list[str]) -> None:
     beside: Any = {"textcoords": "offset points", "annotation_clip": False}
     beside |= {"ha": "right", "va": "center"}
     for number, stage in enumerate(stages):
-        room, half = rows / len(stage.importance), 0.5 * _WIDTH
+        space, half = rows / len(stage.importance), 0.5 * _WIDTH
         stage.left, stage.right = number - half, number + half
         # thumbnails are at most as tall as wide
         stage.height = min(_HEIGHT, 1.8 * half * per_column / per_row)
-        stage.middles = (np.arange(len(stage.importance)) + 0.5) * room
+        stage.middles = (np.arange(len(stage.importance)) + 0.5) * space
         if stage.inputs:
             _draw_inputs(ax, stages, stage)
         _draw_units(ax, stage, ORANGE if stage is stages[-1] else BLUE)

@@ -15,8 +15,8 @@ from gpytorch_nkn.plotting.style import (
     as_array,
     as_list_of_axes,
     as_vectors,
-    draw_band,
     draw_curve,
+    draw_interval,
     draw_points,
     finish,
     put_legend_above,
@@ -31,7 +31,7 @@ Given = TypeVar("Given")
 
 _Z95 = 1.959964
 _FEW = 8  # largest number of positions in a slice drawn as markers and bars
-_MOST = 5.0  # largest error, in standard deviations; larger errors are drawn at the edge
+_MOST = 5.0  # error in standard deviations above which markers are drawn at the edge
 _ROUNDING = 1e-4  # tolerance at the optimum, relative to the range of the values
 
 
@@ -138,7 +138,7 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
     check_progress(z, True, None, num_initial, None)
     numbers = np.arange(1, z.size + 1)
     ends = np.array([0.5, z.size + 0.5])
-    draw_band(ax, ends, np.full(2, -_Z95), np.full(2, _Z95), 0.95, color=GRAY)
+    draw_interval(ax, ends, np.full(2, -_Z95), np.full(2, _Z95), 0.95, color=GRAY)
     ax.axhline(0, color=GRAY, linewidth=0.6)
     outside, far = np.abs(z) > _Z95, np.abs(z) > _MOST
     for shown, color, marker, label in (
@@ -185,15 +185,15 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
         [np.ravel(v) for s in slices for v in (s.lower, s.upper, s.best_mean, s.candidate_means)]
     )
     lowest, span = float(ends.min()), float(np.ptp(ends)) or 1.0
-    room = 0.35 * span if finite.size else 0.0
-    bottom = lowest - 0.04 * span - room
+    space = 0.35 * span if finite.size else 0.0
+    bottom = lowest - 0.04 * span - space
     for number, (ax, one) in enumerate(zip(flat, slices, strict=True)):
         grid, levels = _draw_slice(ax, one), getattr(one, "levels", None)
         ax.set_ylim(bottom, lowest + 1.04 * span)
         if one.acquisition is not None and finite.size:
             value = np.asarray(one.acquisition, dtype=float)
             gain = np.nan_to_num(value, nan=bounds[0]) - bounds[0]
-            height = 0.9 * room * np.clip(gain / (bounds[1] - bounds[0] or 1.0), 0, 1)
+            height = 0.9 * space * np.clip(gain / (bounds[1] - bounds[0] or 1.0), 0, 1)
             look: Any = {"color": ORANGE, "alpha": 0.35, "lw": 0, "label": "acquisition"}
             at = grid if levels is None else np.arange(grid.size)
             width = np.diff(at).min(initial=np.ptp(at) or 1.0)
@@ -208,8 +208,8 @@ def _draw_slice(ax: Axes, one: Any) -> np.ndarray:
     best, ahead = as_array("best", one.best, ndim=0), np.atleast_1d(one.candidates)
     levels, few = getattr(one, "levels", None), np.size(one.grid) <= _FEW
     grid = draw_curve(
-        ax, one.grid, one.mean, one.lower, one.upper, levels, band="95 % interval", label="mean",
-        marker="o" if few else "",
+        ax, one.grid, one.mean, one.lower, one.upper, levels, interval="95 % interval",
+        label="mean", marker="o" if few else "",
     )  # fmt: skip
     if levels is not None:
         best, ahead = np.searchsorted(grid, best), np.searchsorted(grid, ahead)

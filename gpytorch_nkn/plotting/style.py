@@ -23,8 +23,8 @@ __all__ = [
     "as_array",
     "as_list_of_axes",
     "as_vectors",
-    "draw_band",
     "draw_curve",
+    "draw_interval",
     "draw_points",
     "finish",
     "label_dates",
@@ -73,7 +73,7 @@ def as_vectors(**named: Any) -> list[np.ndarray]:
     vectors = [as_array(name, values) for name, values in named.items()]
     if len({vector.shape for vector in vectors}) > 1:
         shapes = ", ".join(f"{n} {v.shape}" for n, v in zip(named, vectors, strict=True))
-        raise ValueError(f"Vectors of one length are needed, got shapes {shapes}.")
+        raise ValueError(f"Vectors must have one length, got shapes {shapes}.")
     return vectors
 
 
@@ -92,7 +92,7 @@ def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
     return flat
 
 
-def draw_band(
+def draw_interval(
     ax: Axes,
     x: np.ndarray,
     lower: np.ndarray,
@@ -102,7 +102,7 @@ def draw_band(
     color: str = BLUE,
     depth: int = 0,
 ) -> None:
-    """Fill the interval of a probability between two curves, darker with its nesting depth."""
+    """Fill an interval between two curves, darker with its nesting depth."""
     alpha = (0.22 if color == BLUE else 0.16) * (1 + 0.6 * depth)
     label = f"{100 * level:g} % interval"
     ax.fill_between(x, lower, upper, color=color, alpha=alpha, linewidth=0, label=label)
@@ -117,7 +117,7 @@ def draw_curve(
     levels: Sequence[str] | None = None,
     *,
     data: Any = None,
-    band: str = "_band",
+    interval: str = "_interval",
     label: str = "_mean",
     data_label: str = "_data",
     marker: str = "",
@@ -129,7 +129,7 @@ def draw_curve(
     """
     x, mean, lower, upper = as_vectors(x=x, mean=mean, lower=lower, upper=upper)
     if levels is None:
-        ax.fill_between(x, lower, upper, color=BLUE, alpha=0.22, linewidth=0, label=band)
+        ax.fill_between(x, lower, upper, color=BLUE, alpha=0.22, linewidth=0, label=interval)
         style: Any = {"linewidth": 1.5, "marker": marker, "markersize": 3.2, "zorder": 3}
         ax.plot(x, mean, color=BLUE, label=label, **style)
         ax.margins(x=0.01)
@@ -137,7 +137,7 @@ def draw_curve(
     else:
         at = np.arange(len(levels))
         size = min(4.0, 100 / len(levels))
-        ax.vlines(at, lower, upper, label=band, color=BLUE, alpha=0.3, linewidth=size)
+        ax.vlines(at, lower, upper, label=interval, color=BLUE, alpha=0.3, linewidth=size)
         ax.plot(at, mean, "o", color=BLUE, markersize=size, zorder=3, label=label)
         ax.set_xlim(-0.5, len(levels) - 0.5)
         label_levels(ax.xaxis, levels)
@@ -150,7 +150,7 @@ def draw_curve(
 
 
 def label_levels(axis: Any, levels: Sequence[str]) -> None:
-    """Label ticks by shortened names of up to about a dozen categories, vertical if long."""
+    """Label ticks by shortened names of at most a dozen categories, vertical if long."""
     shown = range(0, len(levels), -(-len(levels) // _NAMES))
     texts = [levels[i] for i in shown]
     texts = [t if len(t) <= _LEVEL else f"{t[: _LEVEL - 7]}...{t[-4:]}" for t in texts]
@@ -199,7 +199,7 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
 
 
 def finish(ax: Axes, x_label: str, y_label: str) -> None:
-    """Set axis labels, and remove a common offset of the ticks, which would hit the legend."""
+    """Set axis labels, and remove the ticks' common offset, which would overlap the legend."""
     ax.set(xlabel=x_label, ylabel=y_label)
     if ax.get_yscale() == "linear":
         ax.ticklabel_format(axis="y", useOffset=False, style="plain")

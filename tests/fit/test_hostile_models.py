@@ -95,5 +95,5 @@ def test_models_of_a_function_get_start_values_from_data():
     result = fit_best_of(make_model, restarts=3, recipe=SHORT)
     assert {record.origin for record in result.restarts} == {"data"}
     assert len({record.loss for record in result.restarts}) == 3
-    with pytest.raises(ValueError, match="3 restarts would all start alike"):
+    with pytest.raises(ValueError, match="3 restarts would have equal start values"):
         fit_best_of(make_model, restarts=3, initialize=None)

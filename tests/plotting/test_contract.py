@@ -210,7 +210,7 @@ FAULTS = [
     ("plot_local_spectrum", (), {"window": 5e-4}, "at most 4800 positions .*, got 30048"),
     ("plot_local_spectrum", (), {"max_frequency": -3}, "max_frequency .* positive .* got -3"),
     ("plot_network", (), {"x": np.ones((4, 2))}, "column of x must vary, got 4 equal inputs"),
-    ("plot_network", (), {"names": ["a"]}, "per input column is needed, 2, got 1"),
+    ("plot_network", (), {"names": ["a"]}, "per input column, 2, got 1"),
 ]
 
 

@@ -244,8 +244,8 @@ gamma_: Parameter of the RBF kernel from which start frequencies were drawn.
         device = torch.device("cpu" if self.device is None else self.device)
         omega, phases = (torch.from_numpy(a).to(device) for a in (self.frequencies_, self.phases_))
         for rows in inputs.split(max(1, _BLOCK // omega[..., 0].numel())):
-            waves = torch.add(phases, rows.to(device) @ omega.mT).cos_().sum(0)
-            yield waves.mul_(feature_scale(*omega.shape[:2])).cpu().numpy()
+            cosines = torch.add(phases, rows.to(device) @ omega.mT).cos_().sum(0)
+            yield cosines.mul_(feature_scale(*omega.shape[:2])).cpu().numpy()
 
     def kernel(self, *, learn_frequencies: bool = False) -> NonStationarySpectralKernel:
         """Return the learned kernel, for Gaussian processes.

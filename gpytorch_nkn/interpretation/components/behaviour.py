@@ -28,7 +28,7 @@ _STILL = 1e-6  # decrease of the correlation over the data below which a term is
 _SLOW = 0.25  # correlation length, relative to the span, above which a term is a trend
 _DRIFT = 0.5  # largest difference of equal periods, in cycles over the data
 _HARMONICS = 3  # highest harmonic that belongs to a cycle
-_TAKES_OVER = 0.25  # least importance of a fundamental period, relative to its harmonics
+_FUNDAMENTAL = 0.25  # least importance of a fundamental period, relative to its harmonics
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _correlation(kernel: Kernel, distances: Tensor) -> Tensor:
 
 
 def _fall(curve: Tensor, distances: Tensor) -> tuple[float, float]:
-    """Return distances of a decrease to exp(-1/2), and of 39 % of the total decrease."""
+    """Return distances where a curve is exp(-1/2), and after 39 % of its total decrease."""
     level = math.exp(-0.5)
     (low,) = torch.nonzero(curve <= level, as_tuple=True)
     length = float(distances[low[0]]) if low.numel() else math.inf
@@ -134,7 +134,7 @@ def roles_of(
     geometry: Geometry,
     importance: Callable[[list[list[Term]]], list[float]] | None = None,
 ) -> list[Role]:
-    """Return the role of each term, given the importance of groups (default: their shares)."""
+    """Return the role of each term, given the importance of groups (default: total shares)."""
     behaviours = behaviours_of(terms, geometry)
     periods = _fundamental_periods(terms, behaviours, geometry, importance or _total_shares)
     return [_role(behaviour, geometry, periods) for behaviour in behaviours]
@@ -186,7 +186,7 @@ def _fundamental_periods(
             continue
         # a longer period is fundamental only if its own terms are important
         harmonics = [p for p in leaders if p < leader and _same(leader, p, geometry)]
-        if all(matters[leader] >= _TAKES_OVER * matters[p] for p in harmonics):
+        if all(matters[leader] >= _FUNDAMENTAL * matters[p] for p in harmonics):
             fundamentals.append(leader)
     return {
         period: next((p for p in fundamentals if _same(p, period, geometry)), period)

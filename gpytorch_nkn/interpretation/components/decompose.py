@@ -36,9 +36,9 @@ _BY: tuple[By, ...] = get_args(By)
 _FOLDS = 10
 _TERMS, _COLUMN_TERMS = 10_000, 1000
 _EXACT = 1e-10  # dropped share below which the expansion is exact
-_SURE = 3.0  # standard errors of a significant decrease of the error
-_GRID = 400  # points of a curve in addition to the data
-_PAST = 200  # points of a curve after the data
+_SIGNIFICANT = 3.0  # least significant decrease of the error, in standard errors
+_GRID = 400  # number of points of a curve in addition to the data
+_PAST = 200  # number of points of a curve after the data
 
 
 @dataclass(frozen=True, eq=False)
@@ -410,7 +410,7 @@ def _ordered(
     # with the level, all components together have the model's errors
     leveled = gp.targets - level.sum(0)
 
-    def misses(order: list[int]) -> Tensor:
+    def errors_of(order: list[int]) -> Tensor:
         """Return absolute errors of held-out blocks and points ``2 x ... x N``, in data units."""
         return ((leveled - heldout[:, order].sum(1)) * scale).abs()
 
@@ -427,15 +427,15 @@ def _ordered(
         order = sorted(range(len(parts)), key=lambda k: (not parts[k].columns, -shares[k]))
     while len(order) < len(parts):
         waiting = [k for k in range(len(parts)) if k not in order]
-        order.append(min(waiting, key=lambda k: float(misses([*order, k])[0].mean())))
+        order.append(min(waiting, key=lambda k: float(errors_of([*order, k])[0].mean())))
     sums = [order[: number + 1] for number in range(len(order))]
     left = [(targets - centered[some].sum(0)).square() for some in sums]
-    drops = [misses([other for other in order if other != k]) - misses(order) for k in order]
+    drops = [errors_of([other for other in order if other != k]) - errors_of(order) for k in order]
     negligible = [not any(map(_is_positive, drop)) for drop in drops]
     return Decomposition(
         components=tuple(parts[k] for k in order),
         explained=np.array([float((weights * (variances - rest)).mean()) for rest in left]),
-        errors=np.array([float(misses(some)[0].mean()) for some in sums]),
+        errors=np.array([float(errors_of(some)[0].mean()) for some in sums]),
         shares=shares[order],
         negligible=np.array(negligible),
         expansion=expansion,
@@ -446,7 +446,7 @@ def _ordered(
 def _is_positive(drops: Tensor) -> bool:
     """Return whether the mean difference of paired errors is significantly positive."""
     spread = float(drops.std()) / drops.numel() ** 0.5 if drops.numel() > 1 else 0.0
-    return float(drops.mean()) > _SURE * spread
+    return float(drops.mean()) > _SIGNIFICANT * spread
 
 
 def _blocks(inputs: Tensor) -> list[Tensor]:

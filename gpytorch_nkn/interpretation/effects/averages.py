@@ -29,8 +29,9 @@ _ENTRIES = 2**20  # covariance entries held in memory
 class Averages:
     """Means and variances of averages of a mixture of processes, in units of the targets.
 
-    ``residuals`` ``N`` are training targets minus their posterior mean; ``largest`` is the largest
-    absolute target.
+    Attributes:
+        residuals: Training targets minus their posterior mean, ``N``.
+        largest: Largest absolute target.
     """
 
     residuals: np.ndarray | None
@@ -169,8 +170,8 @@ class Empirical:
 def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
     """Draw up to ``number`` rows of inputs ``N x D`` without replacement.
 
-    Exchanges of rows match the columns' means and variances to all rows. Otherwise averages would
-    turn interactions into main effects.
+    Exchanged rows match the columns' means and variances to all rows. Otherwise averages would
+    attribute interactions to main effects.
     """
     if len(inputs) <= number:
         return inputs
@@ -194,7 +195,7 @@ def independent_copies(
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return rows ``m x D``, and independent values ``m`` of columns.
 
-    These are all combinations if they are few, otherwise balanced quasi-random ones.
+    The values are all combinations if there are few, otherwise balanced quasi-random combinations.
     """
     n, k = len(rows), len(columns)
     if n ** (1 + k) <= _COPIES:

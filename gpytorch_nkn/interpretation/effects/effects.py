@@ -66,17 +66,17 @@ class Effect:
 class Effects:
     """Result of :func:`effects`."""
 
-    main: tuple[Effect, ...]  #: of single columns, by falling total index
-    pairs: tuple[Effect, ...]  #: interactions of two columns, by falling share
+    main: tuple[Effect, ...]  #: effects of single columns, by decreasing total index
+    pairs: tuple[Effect, ...]  #: interactions of two columns, by decreasing share
     first_order: np.ndarray  #: first-order Sobol indices D
     total_order: np.ndarray  #: total Sobol indices D
     names: tuple[str, ...]  #: of all columns D
     #: Posterior variance as a share of the variance of the function, for columns that vary
     #: independently. If it is large, columns with small indices may have effects not yet seen.
     uncertain: float
-    #: what effects are on, such as "logarithm of the targets"; empty for the targets
+    #: scale of the effects, such as "logarithm of the targets"; empty for the targets
     scale: str = ""
-    #: Means of the targets by task, about which all shares are; empty without tasks.
+    #: Means of the targets by task; shares refer to variation about them. Empty without tasks.
     task_means: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -129,11 +129,11 @@ def effects(
 
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (including SingleTaskGP),
-            or the result of a trainer. For an ensemble (StructureEnsembleGP,
-            EnsembleMapSaasSingleTaskGP), effects average over the mixture. Or a fitted
-            NKNClassifier, an NKNRegressor (its member with the largest weight), or an NKNForecaster
-            with covariates (likewise; effects of the covariates). If an estimator transforms its
-            targets, effects are on the transformed scale (``scale``).
+            the result of a trainer, or an ensemble (StructureEnsembleGP,
+            EnsembleMapSaasSingleTaskGP), whose effects average over the mixture. Or a fitted
+            NKNClassifier, NKNRegressor, or NKNForecaster with covariates (effects of the
+            covariates); of the last two, the member with the largest weight. If an estimator
+            transforms its targets, effects are on the transformed scale (``scale``).
         max_effects: Largest number of main effects, by total index, and of pairs with a share of at
             least 0.5 %.
         samples: Samples for the indices, rounded up to a power of two. The indices need
@@ -330,7 +330,7 @@ def _largest_pairs(
     number: int,
     rng: np.random.Generator,
 ) -> list[tuple[int, int]]:
-    """Return pairs by falling approximate share, which total minus first-order indices bound."""
+    """Return pairs by decreasing approximate share; total minus first-order indices bound it."""
     gaps = total_order - first_order
     # total indices are means of squares, and therefore accurate if small
     varying = np.flatnonzero(total_order >= _VISIBLE / 2).tolist()

@@ -1,4 +1,4 @@
-"""A kernel as a weighted sum of products of primitives, and simpler kernels near it."""
+"""Expansion of a kernel into products of primitives, and approximation by simpler kernels."""
 
 from gpytorch_nkn.interpretation.expansion.expand import expand, expand_source
 from gpytorch_nkn.interpretation.expansion.factors import (

@@ -34,13 +34,13 @@ from gpytorch_nkn.layers import Layer, Linear, Product
 
 __all__ = [
     "Part",
+    "as_gpytorch",
     "as_network",
-    "as_stock",
     "find_candidates",
     "fitted_parts",
+    "gpytorch_sum",
     "product_key",
     "shorter",
-    "stock_sum",
 ]
 
 _SAMPLE = 200  # inputs over which variation is measured
@@ -73,20 +73,20 @@ class Part:
         return "*".join(sorted(map(name_of, self.factors))) or "constant"
 
 
-def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel | None:
+def as_gpytorch(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel | None:
     """Return the equivalent GPyTorch kernel without priors, or None.
 
     With ``zero_mean``, periodic kernels have no constant part.
     """
     columns, spec = columns_of(kernel), spec_of(kernel)
-    stock: Kernel | None
+    found: Kernel | None
     if spec is not None and spec.to_gpytorch is not None:
-        stock = spec.to_gpytorch(kernel, zero_mean)
-        if stock is None:
+        found = spec.to_gpytorch(kernel, zero_mean)
+        if found is None:
             return None
     elif type(kernel).__module__.partition(".")[0] == "gpytorch":
-        stock = deepcopy(kernel)
-        for module in stock.modules():
+        found = deepcopy(kernel)
+        for module in found.modules():
             priors = getattr(module, "_priors", {})
             for name in list(priors):
                 module._modules.pop(name, None)
@@ -94,17 +94,17 @@ def as_stock(kernel: Kernel, input_dim: int, zero_mean: bool = False) -> Kernel 
     else:
         return None
     whole = columns is None or columns == tuple(range(input_dim))
-    stock.active_dims = None if whole else torch.tensor(columns, device=kernel.device)
-    return stock
+    found.active_dims = None if whole else torch.tensor(columns, device=kernel.device)
+    return found
 
 
-def stock_sum(parts: Sequence[Part], like: Tensor) -> Kernel:
+def gpytorch_sum(parts: Sequence[Part], like: Tensor) -> Kernel:
     """Return the sum as a GPyTorch kernel, with dtype and device of ``like``."""
-    kernels = [_stock_product(part).to(like) for part in parts]
+    kernels = [_gpytorch_product(part).to(like) for part in parts]
     return kernels[0] if len(kernels) == 1 else AdditiveKernel(*kernels)
 
 
-def _stock_product(part: Part) -> Kernel:
+def _gpytorch_product(part: Part) -> Kernel:
     if not part.factors:
         return constant_kernel(part.weight)
     factors = [deepcopy(factor) for factor in part.factors]
@@ -146,7 +146,7 @@ def fitted_parts(network: NeuralKernelNetwork, parts: Sequence[Part]) -> tuple[P
 
 
 def shorter(part: Part) -> Iterator[Part]:
-    """Yield products with one factor, input column or exponent less."""
+    """Yield products without one factor, input column or exponent."""
     for i, factor in enumerate(part.factors):
         others = part.factors[:i] + part.factors[i + 1 :]
         if others:
@@ -183,7 +183,7 @@ def _narrower(kernel: Kernel) -> Iterator[Kernel]:
 def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ...]:
     """Return at most ``count`` products of GPyTorch's kernels for the largest groups of terms.
 
-    Single factors come first, then the groups, then products of fewer factors, each by falling
+    Single factors come first, then the groups, then products of fewer factors, each by decreasing
     variance over the data.
     """
     expansion = expand_source(gp, split=zero_mean)
@@ -193,7 +193,7 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
     diagonals, variations = _variations(groups, sample)
     leading = []
     for i in variations.argsort(descending=True, stable=True).tolist():
-        factors = [as_stock(f, sample.size(-1), zero_mean) for f in groups[i][0].factors]
+        factors = [as_gpytorch(f, sample.size(-1), zero_mean) for f in groups[i][0].factors]
         known = [factor for factor in factors if factor is not None]
         if len(known) == len(factors):
             leading.append(_part(known, float(diagonals[i]), sample))
@@ -217,8 +217,8 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
 def _variations(groups: Sequence[Sequence[Term]], sample: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean diagonals of groups, and their shares of the expected variance.
 
-    The shares of the variance and of the variance about a trend are averaged. Otherwise slow terms
-    would hide cycles.
+    Shares of the variance and of the variance about a trend are averaged, because slow terms would
+    dominate cycles.
     """
     matrices = evaluate_groups(groups, sample, sample)
     diagonals = matrices.diagonal(dim1=-1, dim2=-2).mean(-1)

@@ -69,14 +69,14 @@ def expand(
         x: Untransformed inputs ``... x N x D`` over which shares are averaged; default: the
             training inputs of a model. Not needed for a constant diagonal.
         max_terms: Largest number of terms, also of intermediate polynomials.
-        merge: Merge products of kernels of one class where that is exact, such as RBF kernels, or
+        merge: Merge products of kernels of one class if this is exact, such as RBF kernels, or
             periodic kernels with equal periods.
         split: Split periodic kernels over one column into a constant and a zero-mean part. Split a
             linear kernel, if it is the only factor, into one per column.
         columns: Names of the input columns, for labels.
 
     Returns:
-        Terms by falling share, and the share of dropped terms.
+        Terms by decreasing share, and the share of dropped terms.
 
     Raises:
         TypeError: ``kernel`` is neither a kernel nor a model with one, or ``max_terms`` is not an

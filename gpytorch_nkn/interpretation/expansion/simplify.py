@@ -29,9 +29,9 @@ from gpytorch_nkn.interpretation.expansion.candidates import (
     as_network,
     find_candidates,
     fitted_parts,
+    gpytorch_sum,
     product_key,
     shorter,
-    stock_sum,
 )
 from gpytorch_nkn.interpretation.expansion.expand import expand_source, with_posterior_shares
 from gpytorch_nkn.interpretation.expansion.factors import (
@@ -113,7 +113,7 @@ class Simplification:
     #: and pickles without this package.
     kernel: Kernel
     model: ExactGP  #: a refitted copy of the original model with this kernel, in eval mode
-    terms: tuple[Term, ...]  #: terms by falling share, with labels in units of the data
+    terms: tuple[Term, ...]  #: terms by decreasing share, with labels in units of the data
     parts: tuple[Term, ...]  #: with separate constants of periodic kernels, and posterior shares
     bic: float  #: log marginal likelihood minus p / 2 log n
     #: Held-out log density in nats per point with fixed hyperparameters, of 8 blocks for one input
@@ -172,7 +172,7 @@ class _Search:
         others = [p for name, p in base.named_parameters() if not name.startswith("covar_module.")]
         self.num_others = sum(p.numel() for p in others if p.requires_grad)
         if type(base.likelihood) is GaussianLikelihood:
-            # the first kernels explain less than the network, and with its noise would overfit
+            # the first kernels explain less than the network and would overfit with its noise
             noise = base.likelihood.noise.detach()
             raw = base.likelihood.noise_covar.raw_noise
             if raw.requires_grad and gp.targets.numel() > 1:
@@ -187,7 +187,7 @@ class _Search:
 
     def run(self, max_terms: int) -> None:
         """Add and drop terms, then refit until convergence."""
-        for _ in range(2):  # other terms may replace dropped ones
+        for _ in range(2):  # other terms may replace dropped terms
             before = self.best
             while self._add_one(max_terms):
                 pass
@@ -282,10 +282,10 @@ class _Search:
 def _finish(found: _State | None, gp: FittedGP, interrupted: bool) -> Simplification:
     assert found is not None
     model = copy_model(found.model)
-    model.covar_module = stock_sum(found.parts, gp.targets)
+    model.covar_module = gpytorch_sum(found.parts, gp.targets)
     refitted = replace(fitted_gp(model.eval()), units=gp.units)
     return Simplification(
-        kernel=stock_sum(found.parts, gp.targets),  # a copy, not shared with the model
+        kernel=gpytorch_sum(found.parts, gp.targets),  # a copy, not shared with the model
         model=model,
         terms=expand_source(refitted, split=False).terms,
         parts=with_posterior_shares(expand_source(refitted), refitted).terms,

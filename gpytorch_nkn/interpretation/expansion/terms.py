@@ -67,7 +67,7 @@ class Term:
 class Expansion:
     """Kernel as a weighted sum of products, see :func:`gpytorch_nkn.interpretation.expand`."""
 
-    terms: tuple[Term, ...]  #: by falling share
+    terms: tuple[Term, ...]  #: by decreasing share
     dropped: float  #: share of the pruned terms in the mean diagonal
     units: Units  #: of the labels
     batch_shape: torch.Size  #: of the kernel
@@ -86,7 +86,7 @@ class Expansion:
 
 
 def group_terms(terms: Sequence[Term], keys: Sequence[object]) -> list[tuple[Term, ...]]:
-    """Group terms by their keys; sort the groups, and the terms of each, by falling share."""
+    """Group terms by keys; sort the groups, and the terms of each, by decreasing share."""
     members: dict[object, list[Term]] = {}
     for term, key in zip(terms, keys, strict=True):
         members.setdefault(key, []).append(term)

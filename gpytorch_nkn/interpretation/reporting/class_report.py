@@ -16,8 +16,8 @@ from gpytorch_nkn.interpretation.reporting.page import (
     Sketch,
     effects_block,
     literal,
-    say,
-    say_all,
+    render,
+    render_all,
 )
 from gpytorch_nkn.interpretation.reporting.words import describe_effects
 from gpytorch_nkn.interpretation.units import Units, percent
@@ -97,7 +97,7 @@ class ClassReport(Findings):
             ),
             caption=text,
         )
-        note = say("note_calibration")
+        note = render("note_calibration")
         return Block("Model checking", self.checks, note, figures=(figure,), layout="beside")
 
 
@@ -111,7 +111,7 @@ def report_on_class(
     scores = HeldOutClass.of(labels, probabilities, code)
     is_own = (model.model_.train_targets[code] > 0).double()
     facts = {"scores": scores, "label": str(label)}
-    summary = say_all(
+    summary = render_all(
         "of_class",
         **facts,
         number=len(is_own),
@@ -122,7 +122,7 @@ def report_on_class(
     return ClassReport(
         title=title,
         summary=tuple(summary),
-        checks=tuple(say_all("calibration", **facts, number=len(labels), p=scores.p_value)),
+        checks=tuple(render_all("calibration", **facts, number=len(labels), p=scores.p_value)),
         x=x,
         effects=influence,
         ahead=None,

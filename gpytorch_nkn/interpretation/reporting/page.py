@@ -29,12 +29,12 @@ __all__ = [
     "Sketch",
     "effects_block",
     "literal",
-    "say",
-    "say_all",
+    "render",
+    "render_all",
 ]
 
 MATTERS = 5e-3  # least total Sobol index of a column that is named
-SIZE = (5.2, 2.8)  # inches, such that ten-point letters are readable on a phone
+SIZE = (5.2, 2.8)  # size of a figure in inches, with ten-point letters readable on a phone
 _DPI = 160
 _HIGH, _PANEL = 30, 18  # characters per line of a label of an axis, and of a panel
 _PANELS = 3  # panels in a row of a figure
@@ -82,7 +82,7 @@ class Block:
     figures: Sequence[Sketch] = ()  # on the page only
     parts: Sequence[Block] = ()
     layout: str = ""  # CSS class of the figures
-    is_folded: bool = False  # whether a click is needed to show it
+    is_folded: bool = False  # whether a click shows the block
 
     @property
     def text(self) -> str:
@@ -129,7 +129,7 @@ class Findings:
                 add(text, plotting.plot_autocorrelation, autocorrelation(errors)[0], errors.size)
         text, number = "Held-out observations inside prediction intervals", len(self.x)
         add(text, plotting.plot_calibration, levels, fractions, num_points=number)
-        note = say("note_checks", has_order=self.ahead is not None)
+        note = render("note_checks", has_order=self.ahead is not None)
         layout = "beside" if len(figures) > 1 else ""
         return Block("Model checking", self.checks, note, figures=figures, layout=layout)
 
@@ -162,16 +162,16 @@ class Findings:
         return f"{type(self).__name__}({self.title!r}, {len(self.x)} observations)"
 
 
-def say_all(phrase: str, **facts: Any) -> list[str]:
+def render_all(phrase: str, **facts: Any) -> list[str]:
     """Return the sentences of a macro in ``phrases.jinja``, separated by blank lines."""
     made = getattr(_environment(autoescape=False).get_template("phrases.jinja").module, phrase)
     parts = re.split(r"\n\s*\n", str(made(**facts)))
     return [" ".join(part.split()) for part in parts if part.strip()]
 
 
-def say(phrase: str, **facts: Any) -> str:
+def render(phrase: str, **facts: Any) -> str:
     """Return the text of a macro in ``phrases.jinja``."""
-    return " ".join(say_all(phrase, **facts))
+    return " ".join(render_all(phrase, **facts))
 
 
 @cache
@@ -196,7 +196,7 @@ def literal(text: str, characters: int = _HIGH) -> str:
 
 
 def effects_block(effects: Effects, y_label: str, sentences: Sequence[str] = ()) -> Block:
-    """Return Sobol indices by falling total index, and figures of important effects."""
+    """Return Sobol indices by decreasing total index, and figures of important effects."""
     total = effects.total_order
     order = np.argsort(-total, kind="stable")
     table = [("Column", "Alone (first order)", "With interactions (total)")] + [
@@ -218,5 +218,5 @@ def effects_block(effects: Effects, y_label: str, sentences: Sequence[str] = ())
         lambda axes: plotting.plot_effects(axes, shown, y_label=y_label),
         panels=len(shown),
     )
-    note = say("note_effects", uncertain=effects.uncertain, has_dots=main[0].data is not None)
+    note = render("note_effects", uncertain=effects.uncertain, has_dots=main[0].data is not None)
     return Block("Effects of the columns", sentences, note, table, (figure,), layout="wide")

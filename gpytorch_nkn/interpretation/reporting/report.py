@@ -29,8 +29,8 @@ from gpytorch_nkn.interpretation.reporting.page import (
     Sketch,
     effects_block,
     literal,
-    say,
-    say_all,
+    render,
+    render_all,
 )
 from gpytorch_nkn.interpretation.reporting.words import (
     describe_checks,
@@ -69,8 +69,8 @@ class Section:
     title: str
     sentences: tuple[str, ...]
     terms: str  #: labels of the leading terms
-    share: float  #: gain in explained variance; negative where it moves against earlier components
-    negligible: bool  #: held-out data are predicted as well without it
+    share: float  #: gain in explained variance; negative if it opposes earlier components
+    negligible: bool  #: whether predictions of held-out data are as good without it
     curve: ComponentCurve  #: over time
 
 
@@ -172,7 +172,7 @@ class Report(Findings):
                 ax.plot(forecast.x, path, color=plotting.PALETTE[2], linewidth=0.8, alpha=0.7)
 
         centre = "mean" if self.units.link is None else "median"
-        note = say("note_continuation", centre=centre, draws=len(forecast.samples))
+        note = render("note_continuation", centre=centre, draws=len(forecast.samples))
         figure = Sketch("Continuation of the series, with draws from the posterior", paint)
         return Block("Continuation", note=note, figures=(figure,))
 
@@ -354,7 +354,7 @@ def _series(
         )
         negligible = bool(split.negligible[number])
         if negligible and title != "A constant level":
-            sentences.append(say("noise", title=title))
+            sentences.append(render("noise", title=title))
         terms = component.label or "the mean function only"
         share = float(np.diff(split.explained, prepend=0.0)[number])
         sections.append(Section(title, tuple(sentences), terms, share, negligible, curve))
@@ -387,7 +387,7 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
 def _summary(split: Decomposition, sections: list[Section], influence: Effects | None) -> list[str]:
     gp, units = split.gp, split.gp.units
     observed = getattr(gp.estimator, "observed_", ())  # a model may use only the last ones
-    return say_all(
+    return render_all(
         "model",
         number=gp.targets.numel(),
         of=len(observed) - len(getattr(gp.estimator, "outliers_", ())),

@@ -23,8 +23,8 @@ from gpytorch_nkn.interpretation.reporting.page import (
     Sketch,
     effects_block,
     literal,
-    say,
-    say_all,
+    render,
+    render_all,
 )
 from gpytorch_nkn.interpretation.reporting.words import describe_checks, describe_effects
 from gpytorch_nkn.interpretation.source import check_one_output, fitted_processes
@@ -45,7 +45,7 @@ _SLICES = 6
 _NAMED = 6  # largest number of written columns of a point
 _CANDIDATES = 4  # largest number of written next points
 _PANEL = 18  # characters of a label in a panel
-_TINY = 1e-8  # last digit of a value, relative to differences of values
+_TINY = 1e-8  # last printed digit of a value, relative to differences of values
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class SearchReport(Findings):
             panels=len(slices),
         )
         drawn = slices[0].acquisition is not None
-        note = say("note_slices", found=self, number=len(self.candidates), has_acquisition=drawn)
+        note = render("note_slices", found=self, number=len(self.candidates), has_acquisition=drawn)
         blocks = [
             Block("Summary", self.summary, figures=(progress,)),
             Block("Next points", note=note, figures=(figure,), layout="wide"),
@@ -208,9 +208,9 @@ def report_search(
                 grid = np.union1d(points[:, k], list(units.categories[k]))
             lines.append(np.repeat((chosen if len(chosen) else x[[best]])[:1], len(grid), 0))
             lines[-1][:, k] = grid
-        mean, std = _beliefs(model, points, y_offset, y_scale)
-        curves = [_beliefs(model, line, y_offset, y_scale) for line in lines]
-        heights = _heights(model, acquisition, lines)
+        mean, std = _posterior_moments(model, points, y_offset, y_scale)
+        curves = [_posterior_moments(model, line, y_offset, y_scale) for line in lines]
+        heights = _acquisition_values(model, acquisition, lines)
     slices = [
         SearchSlice(
             name=units.names[k],
@@ -251,7 +251,7 @@ def report_search(
     next_points = [_point_text(row, order, units) for row in chosen[:_CANDIDATES]]
     structures = dict(getattr(model, "structure_weights", {}))
     weights = sorted(structures.items(), key=lambda item: -item[1])
-    summary = say_all(
+    summary = render_all(
         "search",
         found=found,
         number=len(values),
@@ -291,7 +291,7 @@ def _points(name: str, given: Any, dim: int) -> np.ndarray:
     return points
 
 
-def _beliefs(
+def _posterior_moments(
     model: Any, points: np.ndarray, offset: float, scale: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation ``A`` of the function at points ``A x D``."""
@@ -302,7 +302,7 @@ def _beliefs(
     return offset + scale * mean, abs(scale) * np.sqrt(variance.clip(0))
 
 
-def _heights(model: Any, acquisition: Any, lines: list[np.ndarray]) -> list[Any]:
+def _acquisition_values(model: Any, acquisition: Any, lines: list[np.ndarray]) -> list[Any]:
     """Return the acquisition function ``A`` on lines ``A x D``; None without a function."""
     if acquisition is None:
         return [None] * len(lines)
@@ -338,7 +338,7 @@ def _checks(z: np.ndarray, skill: float) -> list[str]:
     """Return sentences on one-step-ahead errors of chosen evaluations, and on the skill."""
     bias = float(z.mean()) if len(z) else 0.0
     leans = len(z) > 0 and abs(bias) > Z95 / np.sqrt(len(z))
-    return say_all(
+    return render_all(
         "search_checks",
         inside=int((np.abs(z) <= Z95).sum()),
         number=len(z),

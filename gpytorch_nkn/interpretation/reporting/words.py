@@ -1,4 +1,4 @@
-"""Facts on components, effects and checks, which ``phrases.jinja`` turns into sentences."""
+"""Facts about components, effects and checks, from which ``phrases.jinja`` makes sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpytorch_nkn.interpretation.checks import LeaveOneOut, autocorrelation
 from gpytorch_nkn.interpretation.components import Component, Geometry, behaviours_of
 from gpytorch_nkn.interpretation.effects import Effect, Effects
 from gpytorch_nkn.interpretation.expansion import Term, words_of
-from gpytorch_nkn.interpretation.reporting.page import MATTERS, say_all
+from gpytorch_nkn.interpretation.reporting.page import MATTERS, render_all
 from gpytorch_nkn.interpretation.units import (
     Units,
     length_text,
@@ -61,7 +61,7 @@ def describe_component(
     else:
         facts["name"] = words_of(component.terms[0], units) if kind == "other" else component.name
         kind = "other"
-    return tuple(say_all(kind, **facts))
+    return tuple(render_all(kind, **facts))
 
 
 def _course(x: np.ndarray, mean: np.ndarray, targets_std: float, units: Units) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = Fal
     hardly = [name for name in effects.names if total[name] < MATTERS]
     drawn = {e.names[0] for e in effects.main}
     others = [name for name in effects.names if name not in drawn and name not in hardly]
-    return say_all(
+    return render_all(
         "effects",
         nothing=len(total) > 1 and not effects.total_order.any(),
         main=[_main_effect(effect, units, lowest_first) for effect in main],
@@ -201,7 +201,7 @@ def describe_checks(loo: LeaveOneOut, ahead: LeaveOneOut | None = None) -> list[
     """
     worst = min(loo.coverage, key=lambda coverage: coverage.p_value)
     values, p_value = (None, None) if ahead is None else autocorrelation(ahead.z_scores)
-    return say_all(
+    return render_all(
         "checks",
         p=min(1.0, len(loo.coverage) * worst.p_value),
         worst=worst,

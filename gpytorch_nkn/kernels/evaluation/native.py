@@ -27,7 +27,7 @@ __all__ = [
     "supports",
 ]
 
-_ENTRIES_PER_THREAD = 30_000  # with fewer entries starting a thread takes longer than it saves
+_ENTRIES_PER_THREAD = 30_000  # fewer entries do not justify the start of a thread
 
 
 @cache
@@ -59,7 +59,7 @@ def is_compiled() -> bool:
 
 
 def evaluator_in_use() -> str:
-    """Describe which code evaluates networks in float64 on a CPU, and how to change it."""
+    """Describe the code that evaluates networks in float64 on a CPU, and how to change it."""
     instructions = instruction_set()
     if instructions is not None:
         return (

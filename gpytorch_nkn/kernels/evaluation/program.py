@@ -75,8 +75,7 @@ def describe(
 ) -> tuple[Program, ParameterVector] | None:
     """Return the program and the parameters of a scaled network.
 
-    Return ``None`` if a primitive has no formula, or if layers were replaced by others that do not
-    fit together.
+    Return ``None`` if a primitive has no formula, or if replaced layers do not fit together.
     """
     batch_shapes = [network.batch_shape, *(scale.batch_shape for scale in scales)]
     vector = ParameterVector(torch.broadcast_shapes(*batch_shapes))

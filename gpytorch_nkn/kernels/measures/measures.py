@@ -44,7 +44,7 @@ class RandomFeatures:
         history: Code of the random choices of each row, ``R``; rows with equal codes have equal
             amplitudes.
         factors: Rows, columns :math:`d` and centres :math:`c` of linear factors.
-        waves: Rows, :math:`\delta` ``n x D`` and :math:`b` of cosine factors.
+        cosines: Rows, :math:`\delta` ``n x D`` and :math:`b` of cosine factors.
         pending: Measures, each with draws whose frequencies are drawn later.
     """
 
@@ -52,7 +52,7 @@ class RandomFeatures:
     log_amplitude: Tensor
     history: Tensor
     factors: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
-    waves: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    cosines: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
     pending: list[tuple[Any, Draws]] = field(default_factory=list)
 
 
@@ -311,7 +311,7 @@ class Pairs(Measure):
         wide = features.frequency.new_zeros(len(draws), features.frequency.size(-1))
         wide[:, self._columns] = slope
         offset = phase - (slope * self._center[draws.element]).sum(-1)
-        features.waves.append((draws.row, wide, offset))
+        features.cosines.append((draws.row, wide, offset))
 
 
 def flat(value: Tensor, event_dims: int, batch_shape: torch.Size) -> Tensor:

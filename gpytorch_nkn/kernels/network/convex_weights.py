@@ -12,8 +12,8 @@ from gpytorch_nkn.layers import Layer, Linear, Product
 
 __all__ = ["OUTPUT_WEIGHTS", "convex_weights", "set_convex_weights"]
 
-# Total output weights of hidden units, one-dimensional and joint primitives; the constant gets the
-# rest. "center" is the centre of the prior on raw weights; others are start values.
+# Total output weights of hidden units, one-dimensional and joint primitives. The constant gets the
+# remainder. "center" is the centre of the prior on raw weights; others are start values.
 # Without joint primitives, hidden units get their weight.
 OUTPUT_WEIGHTS = {
     "center": (0.2, 0.45, 0.3),
@@ -64,7 +64,7 @@ def convex_weights(
             parts = zip((hidden_total, single_total, joint_total), counts, strict=True)
             row = [total / count for total, count in parts for _ in range(count)]
             weight = torch.tensor(row, dtype=torch.float64).expand(shape).clone()
-            if hidden > 1:  # for a single unit it would change the weight of the constant
+            if hidden > 1:  # a single unit would change the weight of the constant
                 weight[:, :hidden] *= jitter[:, :hidden]
         elif multiplied:
             weight = (1 - _PRODUCT_CONSTANT) * jitter / jitter.sum(-1, keepdim=True)

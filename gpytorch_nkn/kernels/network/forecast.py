@@ -29,7 +29,7 @@ _CONSTANT = 10.0  # prior variance of the level of standardised targets
 _ABRUPT = 1e-9  # width of a level shift
 _SINE = 10.0  # lengthscale at which the periodic kernel is nearly a cosine
 
-# Mode and scale of the logarithm of each prior. Targets are standardised. The unit of time is the
+# Mode, and scale of the logarithm, of each prior for standardised targets. The unit of time is the
 # shortest season, or four steps without a season.
 MODES: dict[str, tuple[float, float]] = {
     "smooth": (3.0, 1.0),  # lengthscale

@@ -37,8 +37,8 @@ def kernel_values(
 ) -> Tensor:
     """Return the values of a kernel as a twice differentiable tensor.
 
-    Sums are evaluated elementwise, because GPyTorch decomposes both matrices of a sum with a
-    low-rank kernel, which is slow and fails for nearly singular matrices.
+    Sums are evaluated elementwise. GPyTorch decomposes both matrices of a sum with a low-rank
+    kernel, which is slow and fails for nearly singular matrices.
     """
     params.pop("last_dim_is_batch", None)  # GPyTorch passes False
     num_entry_dims = 1 if diag else 2

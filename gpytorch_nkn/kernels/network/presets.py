@@ -113,7 +113,7 @@ _JOINT_LENGTHSCALE = (3.0, 6.0)  # concentration and rate
 _CATEGORIES = (1.0, 1.0)  # mode, and scale of the logarithm
 
 # Start values for standardised inputs, one per copy of a primitive, because equal copies would stay
-# equal. The paper does not state its values. Short periods alias with learned inputs.
+# equal. The paper does not state its values. Short periods alias if inputs are learned.
 _LENGTHSCALES = (0.5, 2.0)
 _PERIODS = (3.0, 6.0)
 
@@ -180,8 +180,8 @@ def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) 
     primitives = _categories(columns, options)
     for column in columns.continuous:
         primitives += _copies(RBFKernel, 1, options, **columns.only(column))
-    # Hidden constants start at 1, the mode of their priors: the network starts near a sum of its
-    # primitives. Near a product of all primitives, training does not find additive structure.
+    # Hidden constants start at 1, the mode of their priors, so that the network starts near a sum.
+    # From a product of all primitives, training does not find additive structure.
     return _finish(primitives, input_dim, options, hidden_bias=1.0)
 
 
@@ -270,7 +270,7 @@ def _check_columns(input_dim: int, cat_dims: Iterable[int] | None) -> _Columns:
 
 
 def _categories(columns: _Columns, options: _Options, joint: bool = False) -> list[Kernel]:
-    """Create one kernel per categorical column; with ``joint``, one over all if all are such."""
+    """Create one kernel per categorical column; ``joint``: one over all if all are categorical."""
     kernels = [_categorical(options, **columns.only(column)) for column in columns.categorical]
     if joint and not columns.continuous:
         kernels.append(_categorical(options, **columns.of_categories))
@@ -415,8 +415,8 @@ def _start_near_sum(
         values = layer(values)
 
 
-# Mode, and scale of the logarithm, in standardised units: two scales reach over more than an
-# order of magnitude either way.
+# Mode, and scale of the logarithm, in standardised units. Two scales are more than an order of
+# magnitude in each direction.
 _PRIORS = {
     "lengthscale": (0.7, 1.5),
     "period_length": (0.5, 1.5),

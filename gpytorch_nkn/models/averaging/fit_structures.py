@@ -25,8 +25,8 @@ from gpytorch_nkn.models.common import PartsGP
 __all__ = ["fit_structure_ensemble_gp"]
 
 _ITERATIONS = 75
-# Number of pseudo-observations that all structures predict equally well. With few points they
-# shrink the weights towards equal weights.
+# Number of pseudo-observations that all structures predict equally well. They shrink the weights
+# of few points towards equal weights.
 _PRIOR_POINTS = 4.0
 _OF_CATEGORIES = 4  # factor by which categorical columns increase the iterations
 
@@ -44,8 +44,8 @@ def fit_structure_ensemble_gp(
 
     L-BFGS maximises the posterior of each structure's parameters, starting at the model's values.
     The weights maximise the leave-one-out log density of the mixture, with a Dirichlet prior
-    (:func:`gpytorch_nkn.averaging.stacking_weights`). In a loop, train a new model each time;
-    starting from the last parameters brings no improvement.
+    (:func:`gpytorch_nkn.averaging.stacking_weights`). In a loop, train a new model each time; the
+    last parameters are no better start values.
 
     Args:
         model: Model to train in place.
@@ -53,7 +53,7 @@ def fit_structure_ensemble_gp(
             categorical columns.
         budget: Wall time in seconds. When it is over, the remaining structures keep their
             parameters.
-        seed: Unused; other trainers have it too.
+        seed: Unused, for compatibility with other trainers.
         progress: Show progress bars if standard error is a terminal.
 
     Returns:

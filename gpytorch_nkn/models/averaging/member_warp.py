@@ -26,8 +26,8 @@ __all__ = [
     "warped",
 ]
 
-# A warp consists of direction (0 for the identity), location, scale, end, mean, standard deviation
-# and best value.
+# Entries of a warp: direction (0 for the identity), location, scale, end, mean, standard deviation,
+# best value.
 IDENTITY = (0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0)
 
 _LOCATIONS = (0.5, 0.75, 0.9, 1.0)  # candidate locations, as quantiles

@@ -77,7 +77,8 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
             **columns,
         )
 
-    # With categories, priors are omitted: smooth functions need large scales and unequal weights.
+    # With categories, priors are omitted, because smooth functions need large scales and unequal
+    # weights.
     network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims, priors=not cat_dims))
     prior = None if cat_dims else LogNormalPrior(0.0, 1.0)
     return ScaleKernel(network, outputscale_prior=prior)
@@ -488,7 +489,7 @@ class StructureEnsembleGP(ExactBaseGP):
         model. Known noise variances are replaced by their mean on the scale of the targets.
 
         Raises:
-            NotImplementedError: The caller is an acquisition function that takes the members for
+            NotImplementedError: The caller is an acquisition function that treats members as
                 points: qMultiStepLookahead, or any with BoTorch's InverseCostWeightedUtility.
         """
         _check_caller()
@@ -555,7 +556,7 @@ class StructureEnsembleGP(ExactBaseGP):
             train = one
         return self._test_prior(train, test, self.covar_module.forward)
 
-    def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
+    def _botorch_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         given = [name for name, value in options.items() if value is not None]
         raise NotImplementedError(
             "StructureEnsembleGP needs an ExactMarginalLogLikelihood and no option of BoTorch, got "
@@ -617,8 +618,8 @@ def _names(structures: Sequence[str | Kernel]) -> tuple[str, ...]:
 def _apportion(weights: Tensor, total: int) -> Tensor:
     """Distribute ``total`` members in proportion to the weights, by largest remainders.
 
-    A structure gets no member for a weight below half a member. Structures that predict badly are
-    often uncertain everywhere, and their acquisition functions would dominate the average.
+    A structure with a weight below half a member gets no member. Structures that predict badly are
+    often uncertain everywhere; their acquisition functions would dominate the average.
     """
     quotas = weights.double() * total
     quotas = quotas * (quotas >= min(0.5, float(quotas.max())))

@@ -17,7 +17,7 @@ __all__ = ["StructureKernel"]
 
 
 class StructureKernel(BatchKernel):
-    """Batch whose entries use one of several kernels each.
+    """Batch in which each entry uses one of several kernels.
 
     Entries with the same kernel and inputs share one evaluation. The kernels have no batch shape;
     ``members``, of the batch shape, has the index of each entry's kernel.

@@ -46,7 +46,7 @@ _TOLERANCE = 1e-2  # relative residual of solves; smaller residuals change the t
 _TOLERATED = 10.0  # largest residual without a warning, in tolerances
 _MAX_ITERATIONS = 200  # conjugate gradient iterations; the next step starts from the solution
 _BLOCKS_PER_STEP = 2
-_LATE_BLOCKS = 2  # number of blocks for calibration after the end of the budget
+_LATE_BLOCKS = 2  # number of calibration blocks after the end of the budget
 _WARM_UP = 5  # steps of increasing learning rate on held-out blocks
 _LAST_RATE = 0.1  # fraction of the learning rate in the last step
 _CHECK_EVERY = 10  # steps between evaluations of all blocks
@@ -115,8 +115,8 @@ def fit_grid_gp(
     """Train a Gaussian process on a grid in place.
 
     From each start, Adam maximises the marginal likelihood, which poorly predicts errors in a hole.
-    Blocks of observed cells with the shape of the holes are therefore held out. Adam then minimises
-    the errors in these blocks, from the start with the smallest errors, and keeps the best
+    Blocks of observed cells with the shape of the holes are therefore held out. From the start with
+    the smallest errors in these blocks, Adam then minimises the errors, and keeps the best
     parameters. Finally the variances are calibrated to the errors of half as many additional
     blocks. With fewer than 8 blocks, or given blocks, the calibration uses the same blocks.
 

@@ -47,7 +47,7 @@ from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
 __all__ = ["KroneckerGridGP"]
 
 _CACHES = ("_grid", "_state", "_posterior", "_double")
-_LEAST = 1e-9  # smallest variance without a warning of GPyTorch
+_LEAST = 1e-9  # smallest variance without a warning from GPyTorch
 _MAX_ELEMENTS = 2**27  # largest number of tensor elements of a joint posterior
 
 
@@ -273,7 +273,7 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
                 )
                 yield put_slices(inner, self.kept, self._sizes)
 
-    def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
+    def _botorch_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         raise TypeError(
             "KroneckerGridGP must be trained by fit_grid_gp, or by fit_gpytorch_mll with an "
             "ExactMarginalLogLikelihood of the model and without a closure or an optimizer."

@@ -201,13 +201,13 @@ def _update_of_ensemble(
     model: StructureEnsembleGP, likelihood: GaussianLikelihood, **options: Any
 ) -> SharedMapPath:
     """Return BoTorch's update, evaluating each structure's kernel once for all its members."""
-    stock = GaussianUpdate.dispatch(ExactGP, GaussianLikelihood)(model, likelihood, **options)
+    update = GaussianUpdate.dispatch(ExactGP, GaussianLikelihood)(model, likelihood, **options)
     (points,) = get_train_inputs(model, transformed=True)
     kernels, members = _elements(model.covar_module, model)
     return SharedMapPath(
         [_Values(kernel, points) for kernel in kernels],
-        members.to(points.device).expand(stock.weight.shape[:-1]),
-        stock.weight.detach(),
+        members.to(points.device).expand(update.weight.shape[:-1]),
+        update.weight.detach(),
         input_transform=get_input_transform(model),
         is_ensemble=True,
     )

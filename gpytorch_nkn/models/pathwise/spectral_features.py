@@ -54,8 +54,8 @@ class SpectralFeatureMap(FeatureMap):
     amplitude: Tensor
     slopes: Tensor
     offsets: Tensor
-    wave_slopes: Tensor
-    wave_offsets: Tensor
+    cosine_slopes: Tensor
+    cosine_offsets: Tensor
     active_dims: Tensor | None
 
     def __init__(self, kernel: Kernel, features: RandomFeatures, mass: Tensor):
@@ -69,14 +69,14 @@ class SpectralFeatureMap(FeatureMap):
         amplitude = mass.div(num_rows).sqrt().repeat_interleave(num_rows)
         amplitude = amplitude * features.log_amplitude.div(2).exp()
         slopes, offsets = _linear_factors(features)
-        wave_slopes, wave_offsets = _stacked(features, features.waves, 0.0)
+        cosine_slopes, cosine_offsets = _stacked(features, features.cosines, 0.0)
         buffers = {
             "frequency": features.frequency.view(*shape, num_columns),
             "amplitude": amplitude.view(shape),
             "slopes": slopes.view(len(slopes), *shape, num_columns),
             "offsets": offsets.view(len(slopes), *shape),
-            "wave_slopes": wave_slopes.view(len(wave_slopes), *shape, num_columns),
-            "wave_offsets": wave_offsets.view(len(wave_slopes), *shape),
+            "cosine_slopes": cosine_slopes.view(len(cosine_slopes), *shape, num_columns),
+            "cosine_offsets": cosine_offsets.view(len(cosine_slopes), *shape),
         }
         for name, value in buffers.items():
             self.register_buffer(name, value.to(device=kernel.device, dtype=kernel.dtype))
@@ -90,7 +90,7 @@ class SpectralFeatureMap(FeatureMap):
         amplitude = self.amplitude.unsqueeze(-2)
         for slope, offset in zip(self.slopes, self.offsets, strict=True):
             amplitude = amplitude * (x @ slope.mT + offset.unsqueeze(-2))
-        for slope, offset in zip(self.wave_slopes, self.wave_offsets, strict=True):
+        for slope, offset in zip(self.cosine_slopes, self.cosine_offsets, strict=True):
             amplitude = amplitude * (x @ slope.mT + offset.unsqueeze(-2)).cos()
         return torch.cat([amplitude * angle.sin(), amplitude * angle.cos()], -1)
 

@@ -67,11 +67,11 @@ def fit_variational_gp(
 
     Exact GPs of random blocks of rows learn the hyperparameters first
     (:func:`gpytorch_nkn.fit.fit_in_stages`), then some steps of L-BFGS on the bound of 10,000 rows.
-    Every mini-batch then moves hyperparameters and inducing points by Adam, and the distribution of
-    the inducing values by a natural gradient. After each epoch one pass over the rows computes the
-    optimal distribution, in closed form for the Gaussian likelihood, and the exact bound. The epoch
-    with the highest bound plus log density of the priors is kept. Memory holds a few m x m matrices
-    and a chunk of rows.
+    Every mini-batch then updates hyperparameters and inducing points by Adam, and the distribution
+    of the inducing values by a natural gradient. After each epoch one pass over the rows computes
+    the optimal distribution, in closed form for the Gaussian likelihood, and the exact bound. The
+    epoch with the highest bound plus log density of the priors is kept. Memory holds a few m x m
+    matrices and a chunk of rows.
 
     For other likelihoods, a natural gradient step replaces each row by a Gaussian observation,
     computed from the derivatives of the expected log density. Blocks are trained on such
@@ -208,8 +208,8 @@ class _State:
 
     The natural parameters of the whitened inducing values are the precision and the precision times
     the mean. A natural gradient step averages old and new natural parameters. Let E be the expected
-    log density of a row under N(m, v). The step treats the row as a Gaussian observation of weight
-    (precision) ``w = -2 dE/dv``. The product of its weight and value is ``dE/dm + w m``.
+    log density of a row under N(m, v). The step treats the row as a Gaussian observation with
+    weight (precision) ``w = -2 dE/dv`` and weighted value ``dE/dm + w m``.
     """
 
     is_gaussian = False
@@ -372,8 +372,8 @@ class _State:
     def pseudo_targets(self) -> Tensor:
         """Return Gaussian observations ``... x n`` of the latent functions, one for each row.
 
-        Each one linearises the log density at the posterior mode of the row alone. The prior of
-        all rows has the same mean, which maximises the likelihood.
+        Each observation linearises the log density at the posterior mode of one row alone. All
+        rows have the same prior mean, which maximises the likelihood.
         """
         y = self.gp.targets
         shape = (*self.mean.shape[:-1], y.size(-1))

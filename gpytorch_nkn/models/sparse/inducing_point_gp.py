@@ -24,7 +24,7 @@ def gradients_of_caches() -> torch.set_grad_enabled:
 
 
 class InducingPointGP:
-    """Choice of inducing points, and the methods that such models do not support."""
+    """Choice of inducing points, and methods that sparse models do not support."""
 
     @staticmethod
     def _choose_points(given: int | Tensor, inputs: Tensor, kernel: Kernel, seed: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""A sparse GP for tables of many rows, with a kernel that learns its structure."""
+"""Sparse GP for tables of many rows, with a kernel that learns its structure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
     at the same inducing points.
 
     Args:
-        train_X: Inputs ``... x n x d``, best standardised or in the unit cube.
+        train_X: Inputs ``... x n x d``, preferably standardised or in the unit cube.
         train_Y: Outcomes ``... x n x m``.
         train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         structure: A name, a network or a ScaleKernel of one as in :class:`NKNSingleTaskGP`, or any
@@ -63,8 +63,8 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
     Raises:
         TypeError: ``structure`` is neither a name nor a kernel, or the likelihood is not a
             GaussianLikelihood.
-        ValueError: ``structure`` is an unknown name, or it, the inducing points or the numbers of
-            rows do not fit the data.
+        ValueError: ``structure`` is an unknown name. Structure, inducing points or numbers of rows
+            do not fit the data.
 
     Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
     Processes; Sun et al. (2018), section 5.2.

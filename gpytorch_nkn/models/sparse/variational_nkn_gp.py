@@ -56,7 +56,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
     the model transforms the inputs once instead of in each mini-batch.
 
     Args:
-        train_X: Inputs ``n x d``, best standardised or in the unit cube.
+        train_X: Inputs ``n x d``, preferably standardised or in the unit cube.
         train_Y: Outcomes ``n x 1``: labels 0 and 1 for a BernoulliLikelihood, class codes from 0
             for a SoftmaxLikelihood. If the likelihood is not Gaussian they can be ``n x t``, for t
             independent latent functions, each with its own kernel.
@@ -93,7 +93,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         >>> mean, variance = model.predict(train_X, observation_noise=True)
     """
 
-    _stock_options = BaseGP._stock_options | {"data_loader", "full_batch_limit"}
+    _botorch_options = BaseGP._botorch_options | {"data_loader", "full_batch_limit"}
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
             and len(list(mll.added_loss_terms())) == 0
         )
 
-    def _stock_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
+    def _botorch_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         """Train by BoTorch's optimisers.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Training of a GP of frequency pairs, guarded by held-out rows."""
+"""Training of a GP of frequency pairs, with early stopping by held-out rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FIRST = 150  # iterations for an RBF kernel from start values
 _PATIENCE = 30  # iterations without a higher held-out density after which training ends
 _WARM_UP = 40  # iterations before the patience counts
 _LEAST_GAIN = 1e-4  # smallest gain in mean log density that counts as an improvement
-_SHORT = 0.15  # factor of the lengthscales in every second start
+_SHORT = 0.15  # factor of the lengthscales of every second start
 
 
 @trains(SpectralGP)

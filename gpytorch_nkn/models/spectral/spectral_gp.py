@@ -60,7 +60,7 @@ class SpectralGP(ExactBaseGP):
     matters more than pairing them (``stationary=True``).
 
     Args:
-        train_X: Inputs ``... x n x d``, best in the unit cube.
+        train_X: Inputs ``... x n x d``, preferably in the unit cube.
         train_Y: Outcomes ``... x n x m``.
         train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         num_features: Number ``R`` of pairs; ``None`` for the default above.

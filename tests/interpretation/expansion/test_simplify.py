@@ -17,10 +17,10 @@ from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.interpretation.expansion.candidates import (
     Part,
+    as_gpytorch,
     as_network,
-    as_stock,
     fitted_parts,
-    stock_sum,
+    gpytorch_sum,
 )
 from gpytorch_nkn.interpretation.expansion.simplify import simplify
 from gpytorch_nkn.kernels import (
@@ -233,34 +233,34 @@ def test_network_and_stock_kernel_have_the_value_of_the_formula():
     d, product = (x - z.T).numpy(), (x @ z.T).numpy()
     rbf = squared_exponential(d, 0.7)
     expected = 0.5 * periodic(d, 0.9, 0.6) * rbf + 2 * product + 0.3 + 0.1 * product**2 * rbf
-    network, stock = as_network(parts, LIKE), stock_sum(parts, LIKE)
-    for kernel in (network, stock):
+    network, gpytorch = as_network(parts, LIKE), gpytorch_sum(parts, LIKE)
+    for kernel in (network, gpytorch):
         torch.testing.assert_close(kernel(x, z).to_dense(), torch.as_tensor(expected))
         assert kernel(x).to_dense().shape == (6, 6)
-    assert isinstance(stock, AdditiveKernel) and isinstance(stock.kernels[1], LinearKernel)
+    assert isinstance(gpytorch, AdditiveKernel) and isinstance(gpytorch.kernels[1], LinearKernel)
     assert [part.num_parameters for part in parts] == [4, 1, 1, 2]
-    free = sum(p.numel() for p in stock.parameters() if p.requires_grad)
+    free = sum(p.numel() for p in gpytorch.parameters() if p.requires_grad)
     assert free == sum(p.numel() for p in network.parameters() if p.requires_grad) == 8
-    again = stock_sum(fitted_parts(network, parts), LIKE)
+    again = gpytorch_sum(fitted_parts(network, parts), LIKE)
     torch.testing.assert_close(again(x, z).to_dense(), torch.as_tensor(expected))
 
 
 def test_kernels_of_this_package_become_gpytorchs():
     zero_mean = ZeroMeanPeriodicKernel().initialize(period_length=1.3, lengthscale=0.4)
-    stock = as_stock(zero_mean, 1)
-    assert type(stock) is PeriodicKernel and stock.period_length.item() == pytest.approx(1.3)
-    assert stock.lengthscale.item() == pytest.approx(0.4)
-    assert type(as_stock(CenteredLinearKernel(), 1)) is LinearKernel
+    gpytorch = as_gpytorch(zero_mean, 1)
+    assert type(gpytorch) is PeriodicKernel and gpytorch.period_length.item() == pytest.approx(1.3)
+    assert gpytorch.lengthscale.item() == pytest.approx(0.4)
+    assert type(as_gpytorch(CenteredLinearKernel(), 1)) is LinearKernel
     complex_kernel = ComplexExponentialKernel()
     complex_kernel.frequency.data.fill_(2.5)
     x = torch.randn(5, 1)
-    cosine = as_stock(complex_kernel, 1)(x).to_dense()
+    cosine = as_gpytorch(complex_kernel, 1)(x).to_dense()
     torch.testing.assert_close(cosine, torch.cos(2.5 * (x - x.T)))
     with_prior = NeuralKernelNetwork.time_series().primitives[0]
-    assert list(with_prior.named_priors()) and not list(as_stock(with_prior, 1).named_priors())
-    assert as_stock(RBFKernel(active_dims=(0, 1)), 2).active_dims is None
-    assert as_stock(RBFKernel(active_dims=(1,)), 2).active_dims.tolist() == [1]
-    assert as_stock(SpectralComponentKernel(), 1) is None
+    assert list(with_prior.named_priors()) and not list(as_gpytorch(with_prior, 1).named_priors())
+    assert as_gpytorch(RBFKernel(active_dims=(0, 1)), 2).active_dims is None
+    assert as_gpytorch(RBFKernel(active_dims=(1,)), 2).active_dims.tolist() == [1]
+    assert as_gpytorch(SpectralComponentKernel(), 1) is None
 
 
 def test_zero_mean_keeps_periodic_kernels_without_their_constant_part():
