@@ -19,8 +19,9 @@ _RECENT = np.timedelta64(13, "W")  # last part of a series, which determines clo
 _FEWEST = 6  # least number of dates for a rule
 _RARE = 0.25  # fraction of the usual frequency, below which a time of the week is closed
 _MOST_MISSING = 1 / 3  # largest fraction of open times without a date
-_CHANCE = 0.01  # largest probability that random gaps explain the closed times
-_NEARLY = 6  # largest range of the day of the month in a nearly monthly series
+_CHANCE = 0.01  # largest probability that random gaps explain closed times or months
+_NEARLY = 7  # range of days of the month, below which a series is nearly monthly
+_APART = 4  # least distance between the days of several dates per month
 _SPARSE = 50  # steps per date, above which times are irregular
 
 
@@ -34,8 +35,11 @@ class MonthlyDates:
     moved: Literal["", "backward", "forward"] = ""  # direction from holidays to business days
 
     @classmethod
-    def of(cls, dates: np.ndarray) -> MonthlyDates | None:
-        """Infer the rule of sorted, distinct dates ``N``; None if no rule fits."""
+    def of(cls, dates: np.ndarray, least: float = 1.0) -> MonthlyDates | None:
+        """Infer the rule of sorted, distinct dates ``N``.
+
+        Returns the first rule that the most dates follow; None if it is a fraction below ``least``.
+        """
         days, months = dates.astype("datetime64[D]"), dates.astype("datetime64[M]")
         clocks = dates - days
         if dates.size < 2 or (clocks != clocks[0]).any() or not np.diff(months).astype(int).all():
@@ -45,14 +49,13 @@ class MonthlyDates:
         rules = [cls(_ALL, -1, clock), cls(_ALL, number, clock)]
         if np.ptp(np.diff(days)):  # equal steps are a number of days, not a monthly rule
             weekday = _WEEKDAYS[(days[0].astype(int) + 3) % 7]  # 1970 began on a Thursday
-            counted = [(_AT_WORK, 0), (_AT_WORK, -1), *((weekday, k) for k in (0, 1, 2, 3, -1))]
+            counted = product((_AT_WORK, weekday), (0, 1, 2, 3, -1))
             rules += [cls(*one, clock) for one in counted]
             rules.append(cls(_ALL, number, clock, "backward"))
             rules.append(cls(_ALL, int(numbers.min()), clock, "forward"))
-        for rule in rules:
-            if (rule.dates(months) == dates).all():
-                return rule
-        return None
+            rules.append(cls(_ALL, int(np.bincount(numbers).argmax()), clock))
+        follow = [np.mean(rule.dates(months) == dates) for rule in rules]
+        return rules[int(np.argmax(follow))] if max(follow) >= least else None
 
     def dates(self, months: np.ndarray) -> np.ndarray:
         """Return the date in each of ``M`` months, to the millisecond."""
@@ -73,31 +76,44 @@ class MonthlyDates:
         return months - (self.dates(months) > dates).astype(int)
 
     def next(self, dates: np.ndarray, count: int) -> np.ndarray:
-        """Return the dates that follow sorted dates ``N`` of this rule, with their median step."""
-        months = dates.astype("datetime64[M]")
-        return self.dates(months[-1] + np.arange(1, count + 1) * _median_step(months))
+        """Return the dates that follow sorted dates ``N`` of this rule, with their median step.
+
+        A month that has no date in any of two or more years, such as a holiday, has no later date.
+        """
+        months = dates.astype("datetime64[M]").astype(int)
+        step, known = _median_step(months), np.unique(months % 12)
+        past = np.arange(months[0], months[-1] + 1, step)
+        years = past.size * step / 12
+        missing = abs(1 - months.size / np.isin(past % 12, known).sum())
+        if years < 2 or 12 * missing**years > _CHANCE:
+            known = np.arange(12)
+        later = months[-1] + step * np.arange(1, 12 * count + 1)
+        return self.dates(later[np.isin(later % 12, known)][:count].astype("datetime64[M]"))
 
 
 def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
-    """Continue a series with two days per month, or with nearly the same day in each month.
+    """Continue a series with several days per month, or with nearly the same day in each month.
 
-    Two days are, for example, the 1st and the 15th. If days of the month differ by less than a
-    week, the most frequent day is used. Dates ``N`` are sorted and distinct. Returns ``count``
-    dates, or None for other series.
+    Several days are, for example, the 1st and the 15th. If days of the month differ by less than a
+    week, the rule that the most dates follow is used: holidays can precede the last business day.
+    Dates ``N`` are sorted and distinct. Returns ``count`` dates, or None for other series.
     """
-    months = dates.astype("datetime64[M]")
-    days = (dates - months) / _DAY
+    months, days = dates.astype("datetime64[M]"), dates.astype("datetime64[D]")
+    numbers = (days - months.astype("datetime64[D]")) // _DAY
     if dates.size < 2 or not np.ptp(np.diff(dates)):  # equal steps
         return None
-    if dates.size >= _FEWEST and np.ptp(days) < _NEARLY and np.diff(months).astype(int).all():
-        usual = np.bincount(days.astype(int)).argmax()
-        clock = (dates[-1] - dates[-1].astype("datetime64[D]")).astype("timedelta64[ms]")
-        return MonthlyDates(_ALL, int(usual), clock).next(dates, count)
-    is_late = days > days.mean()
-    rules = [MonthlyDates.of(dates[part]) for part in (~is_late, is_late)]
-    if None in rules or dates.size < 1.2 * np.ptp(months.astype(int)):
+    if dates.size >= _FEWEST and np.ptp(numbers) < _NEARLY and np.diff(months).astype(int).all():
+        rule = MonthlyDates.of(days, least=0.0)
+        return None if rule is None else rule.next(days, count) + (dates[-1] - days[-1])
+    different = np.unique(numbers)
+    begins = different[np.diff(different, prepend=-_APART) >= _APART]
+    if begins.size < 2 or dates.size < 0.6 * begins.size * np.ptp(months.astype(int)):
         return None
-    later = months[-1] + np.arange(count // 2 + 2)
+    places = np.searchsorted(begins, numbers, "right")
+    rules = [MonthlyDates.of(dates[places == n]) for n in range(1, begins.size + 1)]
+    if None in rules:
+        return None
+    later = months[-1] + np.arange(count // begins.size + 2)
     ahead = np.sort(np.concatenate([rule.dates(later) for rule in rules if rule]))
     return ahead[ahead > dates[-1]][:count]
 

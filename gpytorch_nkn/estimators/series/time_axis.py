@@ -132,7 +132,9 @@ class TimeAxis:
             except pd.errors.OutOfBoundsDatetime:  # beyond the range of nanoseconds
                 ahead = pd.date_range(known[-1], periods=count + 1, freq=known.freq, unit="s")
             return ahead[1:].rename(known.name)
-        dates, zone = known.tz_localize(None).unique().sort_values().to_numpy(), known.tz
+        zone = known.tz if self.by_clock or known.tz is None else "UTC"
+        moments = known.tz_convert(zone).tz_localize(None) if zone else known
+        dates = moments.unique().sort_values().to_numpy()
         if self.monthly is not None:
             found = self.monthly.next(dates, count)
         else:
@@ -140,8 +142,6 @@ class TimeAxis:
             ahead = (rule(dates, count) for rule in rules)
             found = next((times for times in ahead if times is not None), None)
         if found is None:
-            if zone is not None and not self.by_clock:
-                zone, dates = "UTC", known.tz_convert("UTC").tz_localize(None).to_numpy()
             found = next_times(dates, count)
         ahead = pd.DatetimeIndex(found, name=known.name)
         if known.tz is not None:
@@ -157,8 +157,12 @@ def _by_clock(index: pd.Index) -> bool:
     if _zone(index) is None:
         return False
     different = index.dropna().unique().sort_values()
-    by_day = bool(pd.Series(different).diff().median() >= 0.95 * _DAY)
-    return by_day or next_in_week(different.tz_localize(None).to_numpy(), 1) is not None
+    if pd.Series(different).diff().median() >= 0.95 * _DAY:
+        return True
+    clock, utc = (times.tz_localize(None) for times in (different, different.tz_convert("UTC")))
+    by_clock, by_utc = ((times - times.normalize()).nunique() for times in (clock, utc))
+    # Equal steps across a change of the clock have more times of day by the clock.
+    return by_clock <= by_utc and next_in_week(clock.to_numpy(), 1) is not None
 
 
 def _has_dates(index: pd.Index) -> bool:

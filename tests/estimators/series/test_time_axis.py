@@ -23,6 +23,7 @@ RETAIL_MONTHS = [  # of 4, 4 and 5 weeks, or 4, 5 and 4
     )
 ]
 MARKET_DAYS = pd.offsets.CustomBusinessDay(weekmask="Tue Thu")
+MONTHS = pd.date_range("2020-01-01", periods=20, freq="MS")
 DAYS = pd.date_range("2020-03-01", periods=40, freq="D")
 
 
@@ -104,10 +105,14 @@ def test_numbers_lead_back_to_the_times(index):
         pd.date_range("2020-01-01", periods=40, freq=MARKET_DAYS),
         pd.date_range("2020-03-02", periods=300, freq=OFFICE_HOURS),
         pd.date_range("2020-02-03", periods=400, freq=OFFICE_HOURS, tz="Europe/Berlin"),
-        pd.period_range("2020-01-01", periods=70)
-        .to_series()
-        .loc[lambda d: d.index.weekday < 6]
-        .index,
+        (lambda days: days[days.weekday < 6])(pd.period_range("2020-01-01", periods=70)),
+        (lambda months: months[months.month < 7])(pd.date_range("1990", periods=120, freq="MS")),
+        pd.date_range("2021-03-10", periods=200, freq="3h", tz="Europe/London"),
+        *(
+            MONTHS.repeat(len(days)) + pd.to_timedelta(np.tile(days, 20), "D")
+            for days in ([0, 10, 20], [0, 5, 10, 15, 20, 25], [0, 7, 14, 21])
+        ),
+        pd.date_range("2012-01-01", periods=40, freq="BMS") + pd.offsets.BDay(1),
         pd.date_range("2020-01-01", periods=100, freq="W-SUN"),  # 53 weeks
         pd.period_range("2019-06-01", periods=100, freq="W-WED"),
         *(pd.date_range("1990-01-01", periods=40, freq=freq) for freq in RETAIL),
@@ -161,6 +166,9 @@ def test_paydays_before_weekends_and_nearly_monthly_dates_stay_in_every_month():
     axis = TimeAxis.of(paydays[:36])
     assert axis.next(12).tolist() == paydays[36:].tolist()
     np.testing.assert_allclose(np.diff(axis.numbers(paydays)), 365.2425 / 12, rtol=1e-12)
+    ends = pd.offsets.CustomBusinessMonthEnd(holidays=[f"{y}-12-31" for y in range(2015, 2019)])
+    ends = pd.date_range("2015-01-01", periods=59, freq=ends)  # three of the 48 are moved
+    assert TimeAxis.of(ends[:48]).next(11).tolist() == ends[48:].tolist()
     nearly = months + pd.Timedelta("29D")
     nearly = nearly.where(months.month != 2, months + pd.Timedelta("27D"))  # in leap years, too
     ahead = TimeAxis.of(nearly[:36]).next(12)
@@ -211,26 +219,16 @@ def test_numbers_go_on_in_the_step_of_the_series():
         ahead([3.0, 3.0], 2)
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        pd.period_range("2020-01", periods=12, freq="M")[::2],
-        pd.period_range("2020-01", periods=6, freq="2M"),
-    ],
-)
-def test_periods_of_every_other_month(index):
+@pytest.mark.parametrize("freq", ["M", "2M"])
+def test_periods_of_every_other_month(freq):
+    index = pd.period_range("2020-01", "2020-11", freq=freq)
+    index = index[::2] if freq == "M" else index
     assert TimeAxis.of(index).next(2).astype(str).tolist() == ["2021-01", "2021-03"]
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        pd.date_range("2250-01-01", periods=12, freq="YS"),
-        pd.period_range("2250-01", periods=12, freq="Y"),
-    ],
-)
-def test_times_go_on_beyond_the_nanoseconds_of_pandas(index):
-    axis = TimeAxis.of(index)
+@pytest.mark.parametrize("make", [pd.date_range, pd.period_range])
+def test_times_go_on_beyond_the_nanoseconds_of_pandas(make):
+    axis = TimeAxis.of(make("2250-01-01", periods=12, freq="YS" if make is pd.date_range else "Y"))
     ahead = axis.next(30)
     assert ahead[-1].year == 2291
     np.testing.assert_allclose(np.diff(axis.numbers(ahead)), 365.2425)
