@@ -207,6 +207,8 @@ def check_paths(case: Case):
     torch.testing.assert_close(draws.var(0), variance, rtol=0.2, atol=0.0)
     for copied in (copy.deepcopy(paths), pickle.loads(pickle.dumps(paths))):
         torch.testing.assert_close(copied(points), draws)
+    with pytest.raises(TypeError, match="Inputs must have the dtype torch.float64, got"):
+        paths(points.float())
     single, first = (
         draw_matheron_paths(model, torch.Size(shape))
         for shape in ((), (1,))

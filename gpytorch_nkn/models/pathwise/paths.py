@@ -77,6 +77,12 @@ class SharedMapPath(SamplePath):
         """Set whether inputs have a dimension of members, ``... x members x N x D``."""
         self.ensemble_as_batch = ensemble_as_batch
 
+    def __call__(self, values: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Transform the inputs and evaluate the path; another dtype would round the transform."""
+        if values.dtype != self.weight.dtype:
+            raise TypeError(f"Inputs must have the dtype {self.weight.dtype}, got {values.dtype}.")
+        return super().__call__(values, *args, **kwargs)
+
     def forward(self, x: Tensor) -> Tensor:
         """Return values ``... x samples x batch x N`` at transformed inputs ``... x N x D``.
 
