@@ -55,7 +55,7 @@ _TERMS: dict[str, tuple[str, ...]] = {
     _NO_COVARIATES: ("walk", "trend", "line", "rough", "season", "shifting_season"),
 }
 QUALITIES: dict[str, tuple[str, ...]] = {
-    "fast": (_STEADY, "damped"),
+    "fast": (_STEADY, "damped", "smooth"),
     "default": (_STEADY, "damped", "smooth", "shifting", "cycle", _LEVEL, _NO_COVARIATES),
 }
 _OF_LONG: dict[str, tuple[str, ...]] = {

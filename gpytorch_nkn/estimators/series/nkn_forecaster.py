@@ -75,7 +75,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         horizon: Number of steps of rolling forecasts and of :meth:`forecast`; ``None`` for one
             season (6 without a season). Intervals are calibrated as a function of the lead time in
             multiples of the horizon.
-        quality: ``"fast"`` for two structures, ``"default"`` for up to six.
+        quality: ``"fast"`` for three structures, ``"default"`` for up to six.
         outliers: ``"auto"`` excludes outliers from training, with a warning, and detects level
             shifts. The leave-one-out error of an outlier exceeds 12 times the RMS of smaller
             errors, on every modelled scale. At most 2 % of the targets plus one are outliers.
