@@ -34,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for top in ("gpytorch_nkn", "tests", "benchmarks"):
         for path in sorted(Path(top).rglob("*.py")):
             counts = count(path)
-            room = path.parts[1] if len(path.parts) > 2 else "(root)"
-            for name in {top} | ({f"  {room}"} if top == "gpytorch_nkn" else set()):
+            package = path.parts[1] if len(path.parts) > 2 else "(root)"
+            for name in {top} | ({f"  {package}"} if top == "gpytorch_nkn" else set()):
                 totals[name] = [
                     a + b for a, b in zip(totals.get(name, [0, 0, 0]), counts, strict=True)
                 ]

@@ -224,7 +224,7 @@ def name_default(app, what, name, value, options, signature, returned):
 
 
 def setup(app):
-    app.add_lexer("floors", TextLexer)  # a block of ARCHITECTURE.md
+    app.add_lexer("levels", TextLexer)  # a block of ARCHITECTURE.md
     app.connect("source-read", plain_markdown)
     app.connect("autodoc-skip-member", skip_scikit_learn_requests)
     app.connect("autodoc-process-docstring", describe_constants)

@@ -8,9 +8,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
-from tests.test_structure import FLOORS, ROOT
+from tests.test_structure import LEVELS, ROOT
 
-ROOMS = sorted(room for room in set().union(*FLOORS) if not room.startswith("_"))
+ROLES = sorted(role for role in set().union(*LEVELS) if not role.startswith("_"))
 DOCS = ROOT.parent / "docs"
 PAGES = {
     str(path.relative_to(DOCS)): path.read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def test_every_module_has_a_row_of_the_reference_with_its_common_names():
     rows = re.findall(
         r"^\| `gpytorch_nkn\.(\w+)` \|.*\| (.*) \|$", PAGES["reference/index.md"], re.M
     )
-    assert sorted(module for module, _ in rows) == ROOMS
+    assert sorted(module for module, _ in rows) == ROLES
     for module, names in rows:
         common = re.findall(r"`(\w+)`", names)
         assert common
@@ -33,19 +33,19 @@ def test_every_module_has_a_row_of_the_reference_with_its_common_names():
 
 def test_no_line_of_a_docstring_becomes_a_numbered_list():
     """Such as the value of an attribute that is described as `1.`."""
-    for module in ROOMS:
-        face = import_module(f"gpytorch_nkn.{module}")
-        for name in face.__all__:
-            text = getattr(face, name).__doc__ or ""
+    for module in ROLES:
+        init = import_module(f"gpytorch_nkn.{module}")
+        for name in init.__all__:
+            text = getattr(init, name).__doc__ or ""
             assert not re.search(r"^\s+\w+: \d+\.$", text, re.MULTILINE), f"{module}.{name}"
 
 
 def test_public_constants_are_documented_by_their_comments():
     """Sphinx passes over the comments of constants that a module imports (docs/conf.py)."""
     public = set()
-    for room in ROOMS:
-        face = ROOT / room / "__init__.py"
-        text = (face if face.is_file() else ROOT / f"{room}.py").read_text(encoding="utf-8")
+    for role in ROLES:
+        init = ROOT / role / "__init__.py"
+        text = (init if init.is_file() else ROOT / f"{role}.py").read_text(encoding="utf-8")
         names = text.partition("__all__ = [")[2].partition("]")[0]
         public |= set(re.findall(r'"([A-Z][A-Z_]+)"', names))
     assert public
@@ -149,10 +149,10 @@ def test_names_of_the_package_on_a_page_are_there(page):
     """Full names, which are links on the site, and names of private code as `name` of `path`."""
     text = re.sub(r"\s+", " ", PAGES[page])
     for module, *rest in (n.split(".") for n in re.findall(r"`gpytorch_nkn\.([\w.]+)`", text)):
-        if module in ROOMS:
-            face = import_module(f"gpytorch_nkn.{module}")
-            assert not rest or rest[0] in face.__all__, rest
-            reduce(getattr, rest, face)
+        if module in ROLES:
+            init = import_module(f"gpytorch_nkn.{module}")
+            assert not rest or rest[0] in init.__all__, rest
+            reduce(getattr, rest, init)
     for path in re.findall(r"`((?:gpytorch_nkn|tests|benchmarks|docs)/[\w/]+\.\w+)`", text):
         assert (ROOT.parent / path).is_file(), path
     for name, path in re.findall(r"(?<!\})`(\w+)` of `(gpytorch_nkn/[\w/]+\.py)`", text):

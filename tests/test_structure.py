@@ -19,15 +19,15 @@ FILES = sorted(ROOT.rglob("*.py"))
 ARCHITECTURE = ROOT.parent / "ARCHITECTURE.md"
 
 
-def read_floors(text):
-    """Sets of rooms, top floor first, from the block of ARCHITECTURE.md that is marked floors."""
-    (block,) = re.findall(r"```floors\n(.*?)```", text, flags=re.DOTALL)
+def read_levels(text):
+    """Sets of roles, top level first, from the block of ARCHITECTURE.md that is marked levels."""
+    (block,) = re.findall(r"```levels\n(.*?)```", text, flags=re.DOTALL)
     return [set(line.split()) for line in block.splitlines()]
 
 
-# Imports go to a room further down; rooms of one floor may do so in one direction.
-FLOORS = read_floors(ARCHITECTURE.read_text(encoding="utf-8"))
-FLOOR = {room: -depth for depth, rooms in enumerate(FLOORS) for room in rooms}
+# Imports go to a role further down; roles of one level may do so in one direction.
+LEVELS = read_levels(ARCHITECTURE.read_text(encoding="utf-8"))
+LEVEL = {role: -depth for depth, roles in enumerate(LEVELS) for role in roles}
 IMPORT_NOTHING = {"metrics", "datasets", "_devices", "settings"}
 
 
@@ -36,8 +36,8 @@ def module_name(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def room_of(name):
-    """``gpytorch_nkn.kernels.batch`` is in the room ``kernels``, the package itself in none."""
+def role_of(name):
+    """``gpytorch_nkn.kernels.batch`` is in the role ``kernels``, the package itself in none."""
     return name.split(".")[1] if "." in name else None
 
 
@@ -63,25 +63,25 @@ def import_faults(sources):
     """What is wrong with the imports in ``{module: (source, is_init)}``, as sentences."""
     faults, sideways = [], {}
     for module, (source, is_init) in sources.items():
-        room = room_of(module)
-        if room is None:  # the package's own __init__ stands above all rooms
+        role = role_of(module)
+        if role is None:  # the package's own __init__ stands above all roles
             continue
-        if room not in FLOOR:
-            faults.append(f"{module}: the room {room!r} is on none of the FLOORS of this test")
+        if role not in LEVEL:
+            faults.append(f"{module}: the role {role!r} is on none of the LEVELS of this test")
             continue
         for name in package_imports(source, module, is_init):
-            target = room_of(name)
-            if target in (room, "__version__"):
+            target = role_of(name)
+            if target in (role, "__version__"):
                 continue
-            if target not in FLOOR:
-                faults.append(f"{module} imports {name}, which is in no room")
-            elif room in IMPORT_NOTHING or FLOOR[target] > FLOOR[room]:
-                faults.append(f"{module} imports {name}, but {target} is not below {room}")
-            elif FLOOR[target] == FLOOR[room]:
-                sideways.setdefault((room, target), f"{module} imports {name}")
-    for (room, target), fault in sorted(sideways.items()):
-        if (target, room) in sideways:
-            faults.append(f"{fault}, and {target} imports {room} too")
+            if target not in LEVEL:
+                faults.append(f"{module} imports {name}, which is in no role")
+            elif role in IMPORT_NOTHING or LEVEL[target] > LEVEL[role]:
+                faults.append(f"{module} imports {name}, but {target} is not below {role}")
+            elif LEVEL[target] == LEVEL[role]:
+                sideways.setdefault((role, target), f"{module} imports {name}")
+    for (role, target), fault in sorted(sideways.items()):
+        if (target, role) in sideways:
+            faults.append(f"{fault}, and {target} imports {role} too")
     return faults
 
 
@@ -117,9 +117,9 @@ def test_import_direction():
         ("kernels.a", "from .. import models", "models is not below kernels"),
         ("kernels.a", "def f():\n    from gpytorch_nkn import cli", "cli is not below kernels"),
         ("metrics", "from gpytorch_nkn.layers import Linear", "layers is not below metrics"),
-        ("kernels.a", "from gpytorch_nkn import Linear", "in no room"),
-        ("kernels.a", "import gpytorch_nkn", "in no room"),
-        ("helpers", "import math", "none of the FLOORS"),
+        ("kernels.a", "from gpytorch_nkn import Linear", "in no role"),
+        ("kernels.a", "import gpytorch_nkn", "in no role"),
+        ("helpers", "import math", "none of the LEVELS"),
     ],
 )
 def test_import_direction_notices_an_import_that_points_up(module, source, expected):
@@ -132,7 +132,7 @@ def test_import_direction_notices_an_init_that_points_up():
     assert len(import_faults(sources)) == 1
 
 
-def test_import_direction_notices_rooms_of_one_floor_that_import_each_other():
+def test_import_direction_notices_roles_of_one_level_that_import_each_other():
     one_way = {f"{PACKAGE}.grids": ("from gpytorch_nkn.estimators import NKNRegressor", False)}
     other_way = {f"{PACKAGE}.estimators.a": ("from gpytorch_nkn.grids import inpaint", False)}
     assert import_faults(one_way) == import_faults(other_way) == []
@@ -172,7 +172,7 @@ def folder_of(module, path):
 def face_faults(modules):
     """Imports of a file inside a folder from outside that folder, as sentences."""
     return [
-        f"{module} imports {target}, past the face of {folder_of(target, modules[target])}"
+        f"{module} imports {target}, past the __init__ of {folder_of(target, modules[target])}"
         for module, path in modules.items()
         for target in imported_modules(module, path, modules)
         if modules[target].name != "__init__.py"
@@ -203,7 +203,7 @@ def test_outside_a_folder_only_its_face_is_imported():
 
 
 def test_no_circle_of_files():
-    # A face gathers its folder: an import of a face from inside its folder would be a circle.
+    # An __init__ imports its folder: importing it from inside the folder would be a cycle.
     # The package itself imports its public names for type checkers only.
     arrows = {m: imported_modules(m, path, MODULES) for m, path in MODULES.items() if m != PACKAGE}
     assert circles(arrows) == []
@@ -321,14 +321,14 @@ def test_public_names_are_at_the_top_and_loaded_when_they_are_asked_for(imports)
     assert imports["message"] == f"module '{PACKAGE}' has no attribute 'NoSuchName'"
     top = importlib.import_module(PACKAGE)
     assert set(top.__all__) <= set(imports["listed"])
-    rooms = top._PACKAGES
-    assert {*rooms, "settings", "__version__"} == set(top.__all__)
-    for name, room in rooms.items():
-        face = importlib.import_module(f"{PACKAGE}.{room}")
-        assert name in face.__all__ and getattr(top, name) is getattr(face, name)
-    for room, ends in (("estimators", ("Classifier", "Regressor", "Forecaster")), ("models", "GP")):
-        public = importlib.import_module(f"{PACKAGE}.{room}").__all__
-        assert {name for name in public if name.endswith(ends)} <= set(rooms)
+    roles = top._PACKAGES
+    assert {*roles, "settings", "__version__"} == set(top.__all__)
+    for name, role in roles.items():
+        init = importlib.import_module(f"{PACKAGE}.{role}")
+        assert name in init.__all__ and getattr(top, name) is getattr(init, name)
+    for role, ends in (("estimators", ("Classifier", "Regressor", "Forecaster")), ("models", "GP")):
+        public = importlib.import_module(f"{PACKAGE}.{role}").__all__
+        assert {name for name in public if name.endswith(ends)} <= set(roles)
 
 
 def test_models_and_figures_load_neither_ax_nor_matplotlib(imports):

@@ -35,7 +35,7 @@ __all__ = [
     "SeriesGP",
     "candidate_keys",
     "check_network",
-    "scout",
+    "screen",
     "train",
 ]
 
@@ -106,7 +106,7 @@ class SeriesGP(ExactGP):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def scout(series: Series) -> str:
+def screen(series: Series) -> str:
     """Return the name of the candidate that finds outliers and level shifts."""
     return _DRIFTING if series.is_long else _STEADY
 
@@ -120,7 +120,7 @@ def candidate_keys(
     """Return structures and transforms of the candidates.
 
     Each structure is combined with the first and the last transform, a cycle with the middle one.
-    If the level of the series shifts, all candidates but the :func:`scout` include the shifts.
+    If the level of the series shifts, all candidates but :func:`screen` include the shifts.
     """
     names: tuple[str, ...] = ("network",)
     if isinstance(structure, str):
@@ -207,7 +207,7 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
         whole.span,
         log_prior,
         is_sum=is_sum,
-        shifts=() if name == scout(whole) else whole.shifts,
+        shifts=() if name == screen(whole) else whole.shifts,
     )
     member.limit(whole.time, whole.values)
     return member
@@ -217,7 +217,7 @@ def _sum(
     name: str, cycles: list[float], series: Series, scales: Scales, x: Tensor, priors: bool
 ) -> NeuralKernelNetwork:
     columns = 1 if name == _NO_COVARIATES else x.size(-1)
-    shifts = () if name == scout(series) else series.shifts
+    shifts = () if name == screen(series) else series.shifts
     return NeuralKernelNetwork.forecast(
         origin=float(scales.inputs(series.last(series.reach).rows)[0, 0])
         - series.step / scales.x_scale,
@@ -225,7 +225,7 @@ def _sum(
         seasons=[period / scales.x_scale for period in series.seasons],
         cycles=[period / scales.x_scale for period in cycles],
         shifts=[(time - scales.x_offset) / scales.x_scale for time in shifts],
-        terms=_TERMS[scout(series) if name == SHIFTED else name],
+        terms=_TERMS[screen(series) if name == SHIFTED else name],
         covariates=range(1, columns),
         nonlinear=series.curves if columns > 1 else (),
         priors=priors,

@@ -20,7 +20,7 @@ from gpytorch_nkn.averaging import (
     candidate_transforms,
     train_candidates,
 )
-from gpytorch_nkn.estimators.series.candidates import SHIFTED, Key, candidate_keys, scout, train
+from gpytorch_nkn.estimators.series.candidates import SHIFTED, Key, candidate_keys, screen, train
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member
 from gpytorch_nkn.estimators.series.scoring import one_thread
 from gpytorch_nkn.estimators.series.series import Series, view
@@ -37,7 +37,7 @@ _WINDOWS = 6.0
 _SMALL, _MOST = 10.0, 10_000.0
 _LIGHT = 1e-3  # weight below which a member does not forecast a long series
 _LEARNING = 0.6  # fraction of the budget for training on a long series; the rest is conditioning
-_SCOUTING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
+_SCREENING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
 # Outliers: least number of targets, ratio to the RMS of smaller errors, and standardised error;
 # largest fraction; least ratio for two consecutive outliers.
 _FEWEST, _OUTLYING, _LEAST, _SHARE, _NEAR = 20, 12.0, 3.0, 0.02, 0.8
@@ -62,7 +62,7 @@ def search(forecaster: Any, series: Series) -> Found:
     budget = options.budget and options.budget * (_LEARNING if series.is_long else 1.0)
     session = Session(budget=budget, seed=seed, progress=options.progress)
     with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-        outliers, series, ready = _scouted(options, series, session)
+        outliers, series, ready = _screened(options, series, session)
         transforms = _transforms(options, series)
         keys = candidate_keys(options.structure, options.quality, series, transforms)
         # Several candidates share one progress bar; a single candidate has its own.
@@ -120,7 +120,7 @@ def _transforms(options: Any, series: Series) -> list[Transform]:
     return found
 
 
-def _scouted(
+def _screened(
     options: Any, series: Series, session: Session
 ) -> tuple[np.ndarray, Series, list[Trained[Key, Member]]]:
     """Find outliers and level shifts by one candidate, trained on each end of the transforms.
@@ -129,17 +129,17 @@ def _scouted(
         Mask ``N`` of outliers; the series without them, with its level shifts; trained candidates
         that the search may keep.
     """
-    scouting = clone(options).set_params(priors=True, recipe=None, progress=False)
+    screening = clone(options).set_params(priors=True, recipe=None, progress=False)
     progress = options.progress and series.is_long
-    own = Session(budget=session.part(_SCOUTING), progress=progress)
-    outliers, trained = _find_outliers(scouting, series, own)
+    own = Session(budget=session.part(_SCREENING), progress=progress)
+    outliers, trained = _find_outliers(screening, series, own)
     rest = series.select(~outliers)
     members = [one.candidate for one in trained if one.candidate is not None]
     if members and options.structure == "auto" and not own.is_over:
         best = max(members, key=lambda member: member.log_density)
         shifted = replace(rest, shifts=level_shifts(best))
         keys = [(SHIFTED, best.scales.transform)] if shifted.shifts else []
-        for one in train_candidates(train, keys, own, shared=(scouting, shifted)):
+        for one in train_candidates(train, keys, own, shared=(screening, shifted)):
             if one.candidate and one.candidate.log_density - best.log_density > _GAIN:
                 rest, trained = shifted, [*trained, one]
     session.interrupted = own.interrupted
@@ -161,7 +161,7 @@ def _find_outliers(
     if options.outliers == "keep" or len(outliers) < _FEWEST:
         return outliers, []
     scales = _transforms(options, series)
-    keys = [(scout(series), scale) for scale in dict.fromkeys((scales[0], scales[-1]))]
+    keys = [(screen(series), scale) for scale in dict.fromkeys((scales[0], scales[-1]))]
     for _ in range(_ROUNDS):
         rest = series.select(~outliers)
         trained = train_candidates(train, keys, session, shared=(options, rest))

@@ -86,11 +86,11 @@ class Effects:
         lines.append(f"{'column':<{width}}  first  total")
         for i in np.argsort(-self.total_order, kind="stable"):
             first, total = self.first_order[i], self.total_order[i]
-            lines.append(f"{self.names[i]:<{width}}  {first:5.3f}  {total:5.3f}")
+            lines.append(f"{self.names[i]:<{width}}  {first:z5.3f}  {total:z5.3f}")
         lines.append(f"{'sum':<{width}}  {self.first_order.sum():5.3f}")
         if self.pairs:
             lines.append(f"{'pair':<{width}}  share")
-            lines += [f"{pair.label:<{width}}  {pair.share:5.3f}" for pair in self.pairs]
+            lines += [f"{pair.label:<{width}}  {pair.share:z5.3f}" for pair in self.pairs]
         lines.append(f"Uncertain share of the variance of the function: {self.uncertain:.3f}")
         return "\n".join([*lines, means_text(self.task_means)]).rstrip()
 
