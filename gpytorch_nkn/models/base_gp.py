@@ -299,7 +299,7 @@ class ExactModel(BaseGP):
         if strategy is not None and not isinstance(own, FixedNoiseGaussianLikelihood):
             rows = _noise_variances(own, strategy.train_prior_dist.mean, strategy.train_inputs)
             known = FixedNoiseGaussianLikelihood(rows, batch_shape=rows.shape[:-1]).eval()
-            known.learned = own
+            vars(known)["learned"] = own  # not a submodule, whose parameters would be trained
             self.likelihood = strategy.likelihood = known
         try:
             return super().get_fantasy_model(inputs, targets, noise=noise, **kwargs)  # type: ignore[misc]
@@ -313,8 +313,8 @@ class ExactModel(BaseGP):
     ) -> MultivariateNormal:
         """Add noise as in BoTorch; the learned noise if only added observations had their own."""
         own = self.likelihood
-        if observation_noise is True:
-            self.likelihood = getattr(own, "learned", own)
+        if observation_noise is True and hasattr(own, "learned"):
+            self.likelihood = own.learned.to(mvn.mean)
         try:
             return super()._apply_noise(X, mvn, observation_noise)  # type: ignore[misc]
         finally:
