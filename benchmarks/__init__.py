@@ -1,4 +1,4 @@
-"""Comparisons with other methods, and timings; results/ and RESULTS.md hold what they gave."""
+"""Comparisons with other methods, and timings; results/ and RESULTS.md contain the results."""
 
 import os
 

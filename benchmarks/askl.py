@@ -1,10 +1,10 @@
 """Automated spectral kernel learning: table 2 of Li, Liu and Wang (2020).
 
-The five methods of the paper with the defaults of ASKLClassifier and ASKLRegressor, beside what one
-would pick instead, on 80/20 splits (mnist_10k_10k: on its own split, seeds for the randomness);
-targets of a regression are mapped to [0, 100]. GPYTORCH_NKN_DATA names the folder of the data.
+The five methods of the paper, with the defaults of ASKLClassifier and ASKLRegressor, and usual
+alternatives, on 80/20 splits (mnist_10k_10k: on its own split, with several seeds). Regression
+targets are mapped to [0, 100]. GPYTORCH_NKN_DATA names the folder of the data.
 
-What one would pick instead is tuned on the training part alone.
+The alternatives are tuned on the training part only.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def fit_reference(
 
 
 def climb(score: Callable[[float], float], start: float, factor: float) -> float:
-    """The best of ``start * factor**k``, walking uphill from ``start`` to the first maximum."""
+    """Return the first maximum over ``start * factor**k`` on the way uphill from ``start``."""
     found = {k: score(start * factor**k) for k in (0, 1, -1)}
     step = 1 if found[1] > found[-1] else -1
     last = step
@@ -69,7 +69,7 @@ def climb(score: Callable[[float], float], start: float, factor: float) -> float
 def _tune_ridge(
     X: np.ndarray, y: np.ndarray, classes: bool, seed: int, features: int
 ) -> tuple[bool, float, float]:
-    """Scaling, width and penalty with the best accuracy, or least error, of held-out rows."""
+    """Return scaling, width and penalty with the best accuracy or error on held-out rows."""
     ridge, scoring = RidgeCV, "neg_mean_squared_error"
     if classes:
         ridge, scoring = RidgeClassifierCV, "accuracy"
@@ -107,7 +107,7 @@ def _scaled_and_climbed(
 
 
 def _svm(X: np.ndarray, y: np.ndarray, classes: bool, seed: int) -> BaseEstimator:
-    """Settings by three folds of 2,000 rows at most; trained on 10,000 at most."""
+    """Tune on three folds of at most 2,000 rows, and train on at most 10,000 rows."""
 
     def make(gamma: float, options: dict) -> BaseEstimator:
         if classes:
@@ -162,7 +162,7 @@ _PUBLISHED = {  # means and standard deviations over 30 splits, in the order of 
 
 
 def run(set: str, seed: int, method: str, components: int, epochs: int) -> dict:
-    """Accuracy in percent or RMSE, and seconds, of a method on a split."""
+    """Return accuracy in percent or RMSE, and seconds, of a method on a split."""
     table = load_askl_table(set)
     X, y, new_X, new_y = table.split("official" if set == _OFFICIAL else seed)
     classes = set not in _REGRESSION
@@ -193,7 +193,7 @@ def _warm_up(method: str) -> None:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Means over the seeds, and paired differences to ASKL."""
+    """Return means over the seeds, and paired differences to ASKL."""
     base = [row for row in rows if row["method"] == _ASKL]
 
     def gaps(runs: list[dict]) -> str:

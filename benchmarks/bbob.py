@@ -1,9 +1,9 @@
-"""Bayesian optimisation of the 24 BBOB functions, a suite from outside (package ioh).
+"""Bayesian optimisation of the 24 BBOB functions (package ioh).
 
-The box [-5, 5]^D is scaled to the unit cube; 10 random points that all methods of an instance
-share, then one point an iteration, without noise. GPs take LogEI (``bo_loop``); turbo is TuRBO-1,
-cma is CMA-ES, restarted where it stops. Defaults are chosen on odd functions and instances 1 to
-3; even functions and instances from 4 on are for the report.
+The box [-5, 5]^D is scaled to the unit cube. All methods of an instance start from the same 10
+random points and add one point per iteration, without noise. GPs use LogEI (``bo_loop``); turbo is
+TuRBO-1, and cma is CMA-ES, restarted when it stops. Defaults were chosen on odd functions and
+instances 1 to 3; even functions and instances from 4 on are reported.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def bbob_problem(function: int, instance: int, dimension: int) -> Problem:
 
 
 def run(method: str, function: int, instance: int, dimension: int, evaluations: int) -> dict:
-    """A loop: the regret after 25, 50, 100 ... evaluations, and seconds of an iteration."""
+    """Return the regret of a loop after 25, 50, 100 ... evaluations, and seconds per iteration."""
     problem = bbob_problem(function, instance, dimension)
     begin = time.process_time()
     if method in SURROGATES:
@@ -76,7 +76,7 @@ def _cma(problem: Problem, x: Tensor, evaluations: int, seed: int) -> list[float
 
 
 def _turbo(problem: Problem, x: Tensor, evaluations: int, seed: int) -> list[float]:
-    """TuRBO-1 of Eriksson et al. (2019): Thompson samples of a Matern GP; restarts anew."""
+    """Run TuRBO-1 of Eriksson et al. (2019): Thompson samples of a Matern GP, with restarts."""
     y, first = problem(x), 0
     length, gains, losses = 0.8, 0, 0
     while len(y) < evaluations:
@@ -108,7 +108,7 @@ def _turbo(problem: Problem, x: Tensor, evaluations: int, seed: int) -> list[flo
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """log10 of the regret relative to the peers', by group, with ranks and seconds."""
+    """Return log10 regret ratios to the other methods by group, with ranks and seconds."""
     lines = []
     for dimension, own in grouped(rows, "dimension").items():
         total = own[0]["evaluations"]

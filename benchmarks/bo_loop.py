@@ -1,8 +1,8 @@
 """A loop of Bayesian optimisation, the same for every surrogate model and every problem.
 
-10 random points that all surrogates of one seed share, then the maximiser of an acquisition
-function: the logarithmic expected improvement, its noisy form where values are noisy or
-constrained, that of the hypervolume with several objectives. Every outcome has a model of its own.
+All surrogates of one seed start from the same 10 random points. Further points maximise an
+acquisition function: logarithmic expected improvement, its noisy form for noisy or constrained
+values, or its hypervolume form for several objectives. Every outcome has its own model.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ SURROGATES: dict[str, Surrogate] = {
 
 
 def _generator(*entropy: Any) -> torch.Generator:
-    """For each evaluation one of its own, so that an interrupted run gives the same points."""
+    """Return a seed for each evaluation, so that an interrupted run gives the same points."""
     words = [zlib.crc32(word.encode()) if isinstance(word, str) else word for word in entropy]
     (value,) = np.random.SeedSequence(words).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(value) >> 1)
@@ -117,7 +117,7 @@ def _random_points(problem: Problem, count: int, generator: torch.Generator) -> 
 
 
 def initial_points(problem: Problem, seed: int) -> Tensor:
-    """The points ``10 x D`` that all methods share."""
+    """Return the points ``10 x D`` that all methods share."""
     return _random_points(problem, INITIAL_POINTS, _generator(problem.name, seed, 0))
 
 
@@ -175,7 +175,7 @@ def _scores(problem: Problem, outcomes: Tensor) -> list[float]:
 def next_points(
     problem: Problem, surrogate: str, x: Tensor, outcomes: Tensor, batch: int = 1
 ) -> tuple[Tensor, float]:
-    """The next points ``q x D``, and when their models were fitted."""
+    """Return the next points ``q x D``, and the times at which their models were fitted."""
     signs = torch.tensor([-1.0] * problem.objectives + [1.0] * problem.constraints)
     targets = outcomes * signs.to(outcomes)  # objectives to be maximised, constraints
     options = {"cat_dims": list(problem.levels)} if problem.levels else {}

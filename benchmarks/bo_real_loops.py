@@ -1,7 +1,7 @@
 """Bayesian optimisation in practice: noise, constraints, categories, several objectives.
 
-Compared are, at half of the evaluations and at their end, the smallest value without its noise, the
-smallest that keeps the constraints, the error of cross-validation, or minus the hypervolume.
+The score, at half of the evaluations and at the end, is the smallest noise-free value, the smallest
+feasible value, the cross-validated error, or minus the hypervolume.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _noisyhartmann6() -> Problem:
 
 
 def _constrained(name: str, make: Callable, optimum: float | None = None) -> Problem:
-    """One of BoTorch's, with its own optimum where none is given."""
+    """Return a test function of BoTorch, by default with its own optimum."""
     problem = make()
 
     def function(x: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def _constrained(name: str, make: Callable, optimum: float | None = None) -> Pro
 
 
 def _several(name: str, make: Callable) -> Problem:
-    """BoTorch's functions with all of their three objectives."""
+    """Return test functions of BoTorch with all three objectives."""
     problem = make()
     objectives, reference = problem.num_objectives, tuple(problem._ref_point)
     function, bounds = problem._evaluate_true, problem.bounds.double()
@@ -95,7 +95,7 @@ def _tunesvr() -> Problem:
 
 
 def _errors(model: Callable, x: Tensor) -> Tensor:
-    """Mean squared errors ``N`` on three folds, in parts of the variance, at most 4."""
+    """Return mean squared errors ``N`` on three folds, relative to the variance, at most 4."""
     data, targets = _diabetes()
     folds, found = KFold(3, shuffle=True, random_state=0), []
     with warnings.catch_warnings():
@@ -124,12 +124,12 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
 
 
 def run(function: str, surrogate: str, seed: int, evaluations: int, batch: int) -> dict:
-    """A loop."""
+    """Run a loop."""
     return run_loop(PROBLEMS[function](), surrogate, seed, evaluations, batch)
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Means over the seeds."""
+    """Return means over the seeds."""
     lines = []
     for function, runs in grouped(rows, "function").items():
         line = {"function": function, "runs": 0, "evaluations": len(runs[0]["y"])}

@@ -1,8 +1,8 @@
-"""Probabilities of classes from tables: NKNClassifier beside what a practitioner would take.
+"""Probabilities of classes from tables: NKNClassifier and usual alternatives.
 
-Every split trains on 70 % of the rows, stratified. Boosting and support vectors are tuned by random
-search over five folds for ``--tuning`` CPU seconds by log loss; logistic regression chooses its
-penalty. No choice of NKNClassifier was made on these sets. GPYTORCH_NKN_DATA names the folder of
+Every split trains on 70 % of the rows, stratified. Random search over five folds tunes boosting and
+support vectors by log loss for ``--tuning`` CPU seconds; logistic regression selects its penalty.
+These sets were not used in the development of NKNClassifier. GPYTORCH_NKN_DATA names the folder of
 the data.
 """
 
@@ -51,7 +51,7 @@ _SETS = ("sonar", "monks1", "eeg", "satimage", "breast_cancer", "digits", "smoot
 
 
 def _split(name: str, number: int) -> list[np.ndarray]:
-    """Training and test inputs, then their labels."""
+    """Return training and test inputs, then their labels."""
     if name == "smooth":
         X, y = _smooth()
     elif name in ("breast_cancer", "digits"):
@@ -126,7 +126,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
 
 
 def run(set: str, split: int, method: str, tuning: float) -> dict:
-    """Scores of a method on the test rows of a split."""
+    """Return scores of a method on the test rows of a split."""
     X, new_X, y, new_y = _split(set, split)
     model, seconds = timed(lambda: _METHODS[method](X, y, split, tuning))
     found = np.full((len(new_y), int(y.max()) + 1), _LEAST)
@@ -146,7 +146,7 @@ def run(set: str, split: int, method: str, tuning: float) -> dict:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Mean scores of every method on each set, and its ranks over the sets that all have."""
+    """Return mean scores by method and set, and ranks over the sets with all methods."""
     by_method = grouped(rows, "method")
     methods = [name for name in _METHODS if name in by_method]
     cases = [grouped(runs, "method") for runs in grouped(rows, "set").values()]

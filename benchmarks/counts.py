@@ -1,13 +1,13 @@
-"""Forecasts of counts and intermittent demand, beside the usual methods for these.
+"""Forecasts of counts and intermittent demand by NKNForecaster and the usual methods.
 
-Monthly sales of car parts (Hyndman; 60 of the 2,674 parts, every second one reported, 6
-months ahead), infections a week or month (8 weeks or 6 months ahead) and drawn intermittent
-demand (6 months ahead), each from two origins. Only ours receives a season of
-52 weeks; all receive the season of months. Croston's method, TSB, ADIDA and IMAPA have conformal
-intervals; no quantile of any method is negative.
+The series are monthly sales of car parts (Hyndman; 60 of the 2,674 parts, every second one
+reported, 6 months ahead), weekly or monthly infections (8 weeks or 6 months ahead) and simulated
+intermittent demand (6 months ahead), each from two origins. Only NKNForecaster receives a season of
+52 weeks; all methods receive the season of months. Croston's method, TSB, ADIDA and IMAPA have
+conformal intervals. Quantiles are never negative.
 
-GPYTORCH_NKN_DATA names the folder of the data. Its file counts/counts.csv, with the columns group
-(carparts, weeks, months), series and y, in the order of time, is made in R by
+GPYTORCH_NKN_DATA names the folder of the data. This R code makes its file counts/counts.csv, with
+the columns group (carparts, weeks, months), series and y, in order of time:
 
     rows <- function(group, name, y) data.frame(group = group, series = name, y = as.vector(y))
     data(carparts, package = "expsmooth")
@@ -86,7 +86,7 @@ def _drawn(number: int) -> tuple[str, str, np.ndarray]:
 
 
 def run(series: int, origin: int, method: str) -> dict:
-    """A forecast and its scores, in units of the mean absolute difference of successive counts."""
+    """Return scores of a forecast, relative to mean absolute differences of successive counts."""
     group, name, values = _series()[series]
     season, horizon = _SEASONS[group], _HORIZONS[group]
     last = len(values) - origin * horizon
@@ -110,7 +110,7 @@ def run(series: int, origin: int, method: str) -> dict:
 def _forecast_of_ours(
     method: str, past: np.ndarray, horizon: int, season: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Quantiles ``h x Q``, and probabilities ``h`` of zero."""
+    """Return quantiles ``h x Q``, and probabilities ``h`` of zero."""
     options: Any = {"horizon": horizon, "seasons": [season], "quality": _OURS[method]}
     model = NKNForecaster(random_state=0, progress=False, **options)
     model.fit(np.arange(float(len(past))), past)
@@ -122,7 +122,7 @@ def _forecast_of_ours(
 def _forecast_of_peer(
     method: str, past: np.ndarray, horizon: int, season: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same by a model of statsforecast; zero is what is below one half."""
+    """Return the same by a model of statsforecast; values below one half are zero."""
     from statsforecast import models
     from statsforecast.utils import ConformalIntervals
 
@@ -144,13 +144,13 @@ def _forecast_of_peer(
 def _forecast_of_past(
     method: str, past: np.ndarray, horizon: int, season: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same by the distribution of all past values."""
+    """Return the same by the distribution of all past values."""
     quantiles = np.quantile(past, _LEVELS, method="inverted_cdf")
     return np.tile(quantiles, (horizon, 1)), np.full(horizon, np.mean(past == 0))
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Means over the forecasts of a group, and pinball losses minus our default's."""
+    """Return means over the forecasts of a group, and pinball losses minus our default's."""
     own = [row for row in rows if row["method"] == "NKNForecaster"]
 
     def less(runs: list[dict]) -> str:

@@ -1,10 +1,10 @@
 """Forecasts with and without covariates, whose values at the times of the forecast are known.
 
-Monthly road casualties (kilometres driven, petrol price, a law; a year ahead) and half-hourly
-demand for electricity (temperature, also averaged over the past 6 and 24 hours, days at work; a
-week ahead from 2,000 points), each from several origins. AutoARIMA takes the covariates as
-regressors, and only the months: seasons of 48 steps are too long for it. GPYTORCH_NKN_DATA names
-the folder of the data.
+The series are monthly road casualties (kilometres driven, petrol price, a law; a year ahead) and
+half-hourly demand for electricity (temperature, also averaged over the past 6 and 24 hours,
+workdays; a week ahead from 2,000 points), each from several origins. AutoARIMA takes the covariates
+as regressors. It runs on the monthly series only, because seasons of 48 steps are too long for it.
+GPYTORCH_NKN_DATA names the folder of the data.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LOAD = {"road casualties": _road_casualties, "half-hourly demand": _half_hourly
 
 
 def run(series: str, method: str, origin: int) -> dict:
-    """Scores of a forecast; a name of a method that ends in + takes the covariates."""
+    """Return scores of a forecast; methods with names ending in + use the covariates."""
     y, known = _LOAD[series]()
     season = _SEASONS[series]
     first = range(96, len(y) - 11, 12) if season == 12 else range(len(y) - 3 * 336, len(y), 336)
@@ -92,7 +92,7 @@ _METHODS = {"NKNForecaster": _ours, "seasonal naive": _naive, "AutoARIMA": _arim
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Means over the origins."""
+    """Return means over the origins."""
     rows = [{**row, "method": row["method"].removesuffix("+")} for row in rows]
     cells = {
         "MASE": mean("mase", ".3f"),

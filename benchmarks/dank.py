@@ -1,9 +1,9 @@
-"""Data-adaptive kernels (DANK) beside support vector machines with the kernel they start from.
+"""Data-adaptive kernels (DANK) and support vector machines with their initial kernel.
 
 Tables 1 and 6 of Liu et al. (2020): random halves, inputs scaled to [0, 1], width and cost (for
-regression the tube, too) by 5-fold cross-validation on the paper's grid; the learned kernels start
-from what the SVM chose. The other tables were first looked at with the defaults. GPYTORCH_NKN_DATA
-names the folder of the data.
+regression also the tube) by 5-fold cross-validation on the paper's grid. The learned kernels start
+from the SVM's settings. The other tables were first evaluated with the final defaults.
+GPYTORCH_NKN_DATA names the folder of the data.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Predict = Callable[[np.ndarray], np.ndarray]
 
 
 def run(set: str, repeat: int, method: str) -> dict:
-    """Accuracy in percent, or squared error over the variance of the test targets in percent."""
+    """Return accuracy, or squared error over the variance of the test targets, in percent."""
     X, y, new_X, new_y = _split(set, repeat)
     classes = y.dtype.kind != "f"
     starts = method in _LEARNED and "untuned" not in method
@@ -67,7 +67,7 @@ def run(set: str, repeat: int, method: str) -> dict:
 
 
 def _split(name: str, repeat: int) -> Split:
-    """A random half, or the published part, for training; scaled by what is in it."""
+    """Return a random half, or the published part, for training; its range scales the inputs."""
     if name in _NEW:
         X, y = _other(name)
         order = np.random.default_rng(100 + repeat).permutation(len(y))
@@ -86,7 +86,7 @@ def _split(name: str, repeat: int) -> Split:
 
 @cache
 def _other(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of tables from elsewhere, and functions with 5 % of noise."""
+    """Return rows of further tables, and of functions with 5 % of noise."""
     rng = np.random.default_rng(7)
     if name in ("segment", "satimage", "letter_dobq"):
         table = load_askl_table(name.removesuffix("_dobq"))
@@ -119,13 +119,13 @@ def _other(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def _tuned(name: str, repeat: int) -> dict[str, float]:
-    """What cross-validation chooses for the SVM."""
+    """Return the settings of the SVM by cross-validation."""
     X, y, _, _ = _split(name, repeat)
     return _search(X, y, y.dtype.kind != "f", repeat, "rbf").best_params_
 
 
 def _search(X: np.ndarray, y: np.ndarray, classes: bool, seed: int, kernel: str) -> GridSearchCV:
-    """A machine with ``gamma``, ``C`` and ``epsilon`` by 5-fold cross-validation."""
+    """Tune ``gamma``, ``C`` and ``epsilon`` of a machine by 5-fold cross-validation."""
     grid: dict[str, Any] = {"C": _POWERS}
     if kernel == "rbf":
         grid["gamma"] = [0.5 / power**2 for power in _POWERS]
@@ -166,7 +166,7 @@ def _fit(
 
 
 def _gaussian_process(X: np.ndarray, y: np.ndarray) -> Predict:
-    """BoTorch's GP with a lengthscale per column."""
+    """Predict by BoTorch's GP with a lengthscale per column."""
     targets = torch.from_numpy(y).unsqueeze(-1)
     model = SingleTaskGP(torch.from_numpy(X), targets, outcome_transform=None)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
@@ -179,7 +179,7 @@ def _gaussian_process(X: np.ndarray, y: np.ndarray) -> Predict:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Scores, gains over the tuned SVM on the same splits, and seconds."""
+    """Return scores, gains over the tuned SVM on the same splits, and seconds."""
     classes, regression = ([r for r in rows if r["classes"] == kind] for kind in (True, False))
     found = {
         "dank_classes": _scores(classes),
@@ -200,7 +200,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 def _scores(rows: list[dict]) -> Table:
-    """Mean ± standard deviation."""
+    """Write mean ± standard deviation."""
     lines = []
     for name, runs in grouped((r for r in rows if r["set"] in _PAPER), "set").items():
         by_method = grouped(runs, "method")
@@ -215,7 +215,7 @@ def _scores(rows: list[dict]) -> Table:
 
 
 def _gains(rows: list[dict], sets: Sequence[str] = _PAPER) -> Table:
-    """Mean ± standard error of paired differences, larger is better."""
+    """Write mean ± standard error of paired differences; larger is better."""
     lines = []
     for name, runs in grouped((r for r in rows if r["set"] in sets), "set").items():
         by_method = grouped(runs, "method")
@@ -230,7 +230,7 @@ def _gains(rows: list[dict], sets: Sequence[str] = _PAPER) -> Table:
 
 
 def _gain(gaps: list[float]) -> str:
-    """Marked where a two-sided t-test at 5 % says so."""
+    """Mark differences that are significant in a two-sided t-test at 5 %."""
     mean = statistics.fmean(gaps)
     if len(gaps) < 2:
         return f"{mean:+.2f}"

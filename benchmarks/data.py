@@ -1,7 +1,7 @@
-"""The benchmark data, which are not part of the package: tables, series and textures.
+"""Data of the benchmarks, which are not part of the package: tables, series and textures.
 
 The environment variable GPYTORCH_NKN_DATA names their folder. All loaders raise a FileNotFoundError
-where it is not set or the file is missing.
+if it is not set or a file is missing.
 """
 
 from __future__ import annotations

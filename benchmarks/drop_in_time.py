@@ -1,7 +1,7 @@
-"""What a network costs in place of GPyTorch's RBF kernel, in uses of everyday code.
+"""Time of everyday code with a network in place of GPyTorch's RBF kernel.
 
-The time of a training step or of predictions in multiples of that with RBF, then fits in multiples
-of BoTorch's. Both take turns; process CPU time, median of the ratios.
+Times of training steps and predictions are relative to RBF, and times of fits are relative to
+BoTorch's. Both alternate; a figure is the median ratio of process CPU times.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _approximate(make, deep=False):
 
 
 def _noise_with_transform():
-    """BoTorch's default likelihood, with a softplus of the noise parameter."""
+    """Return BoTorch's default likelihood, with a softplus of the noise parameter."""
     floor, prior = constraints.GreaterThan(1e-4), priors.LogNormalPrior(-4.0, 1.0)
     return likelihoods.GaussianLikelihood(noise_prior=prior, noise_constraint=floor)
 
@@ -159,7 +159,7 @@ _USES = {
 
 
 def run(use: str, turns: int) -> dict:
-    """Milliseconds of both ways in turn."""
+    """Return milliseconds of both kernels, measured alternately."""
     torch.manual_seed(0)
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -175,7 +175,7 @@ def run(use: str, turns: int) -> dict:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """A row for each use."""
+    """Return a row for each use."""
     lines = [
         {
             "use": row["use"],

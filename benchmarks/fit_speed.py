@@ -1,4 +1,4 @@
-"""Seconds per restart until a Neural Kernel Network explains the airline series well.
+"""Seconds per restart until a Neural Kernel Network fits the airline series well.
 
 Every method starts the same restarts and stops each as soon as its negative log marginal likelihood
 per point (of standardised data, without priors) is below ``--target``: the paper's recipe (Adam at
@@ -42,7 +42,7 @@ _METHODS = {
 
 
 class _StopError(Exception):
-    """The restart has reached the target, or its time is over."""
+    """Raised when a restart has reached the target, or its time is over."""
 
 
 def _model(restart: int) -> Regression:
@@ -58,7 +58,7 @@ def _model(restart: int) -> Regression:
 
 
 def run(method: str, restart: int, target: float, budget: float) -> dict:
-    """Seconds of a restart until it reaches the target, if it does."""
+    """Return seconds of a restart until it reaches the target, if it does."""
     model = _model(restart)
     with kernel_evaluation(_METHODS[method]):
         if method.startswith("Adam"):
@@ -72,7 +72,7 @@ def run(method: str, restart: int, target: float, budget: float) -> dict:
 
 
 class _Loss:
-    """Loss per point and gradient at raw parameters ``P``."""
+    """Return loss per point and gradient at raw parameters ``P``."""
 
     def __init__(self, model: Regression, target: float, deadline: float):
         self.model, self.target, self.deadline = model, target, deadline
@@ -112,7 +112,7 @@ def _lbfgs(loss: _Loss) -> None:
 
 
 def _by_fit_best_of(model: Regression, target: float) -> dict:
-    """The shortest of a few trainings that reaches the target."""
+    """Return the shortest of a few trainings that reaches the target."""
     for steps in _STEPS:
         recipe = Recipe(adam_steps=steps, learning_rate=3e-2, lbfgs_iterations=0)
         options = {"restarts": 1, "initialize": None, "recipe": recipe, "progress": False}
@@ -124,7 +124,7 @@ def _by_fit_best_of(model: Regression, target: float) -> dict:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Means over the restarts."""
+    """Return means over the restarts."""
     by_method = list(grouped(rows, "method").values())
 
     def success(runs: list[dict]) -> float:

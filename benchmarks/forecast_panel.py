@@ -1,13 +1,13 @@
-"""Forecasts of everyday series from rolling origins, beside the usual forecasters.
+"""Forecasts of everyday series from rolling origins by NKNForecaster and usual forecasters.
 
-The last horizon of each of 57 series, the horizon before it, and so on, each from all that came
-before. Forecasters receive the season of a series up to 24 steps. Ours may also infer seasons of 48
-and 52 steps from the time axis. GPYTORCH_NKN_DATA names the folder of the data.
+The last horizon of each of 57 series, the horizon before it, and so on are forecast from earlier
+values. Forecasters receive the season of a series up to 24 steps. NKNForecaster may also infer
+seasons of 48 and 52 steps from the time axis. GPYTORCH_NKN_DATA names the folder of the data.
 
-``--panel NAME --series $(seq 0 199) --origin 0`` reads another panel, forecast_panel/NAME.csv with
+``--panel NAME --series $(seq 0 199) --origin 0`` reads another panel: forecast_panel/NAME.csv with
 the columns unique_id, x and y, and NAME.json with the season and the horizon in steps of each
-series: 200 of M1 or M3, say, 120 monthly, 50 quarterly and 30 yearly ones, their training and test
-parts joined, the horizon that of the competition (18, 8, 6).
+series. An example is 200 series of M1 or M3 (120 monthly, 50 quarterly and 30 yearly), with joined
+training and test parts and the horizons of the competition (18, 8, 6).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _told_season(season: int) -> int:
 
 
 def _possible(job: dict) -> bool:
-    """Whether enough points are before the origin."""
+    """Return whether enough points are before the origin."""
     panel = list(load_panel(job["panel"]).values())
     if job["series"] >= len(panel):
         return False
@@ -52,7 +52,7 @@ def _possible(job: dict) -> bool:
 
 
 def run(series: int, origin: int, method: str, panel: str) -> dict:
-    """A forecast and its scores."""
+    """Return scores of a forecast."""
     name, known = list(load_panel(panel).items())[series]
     season, horizon = known["season"], known["horizon"]
     last = known["y"].size - origin * horizon
@@ -87,7 +87,7 @@ def _warm_up(method: str) -> None:
 
 
 def forecast_of_ours(x: np.ndarray, y: np.ndarray, new_x: np.ndarray, **options) -> dict:
-    """Median and ends of the prediction intervals."""
+    """Return median and ends of the prediction intervals."""
     model = NKNForecaster(horizon=new_x.size, random_state=0, progress=False, **options).fit(x, y)
     ends = [(50 - level / 2) / 100 for level in _LEVELS]
     quantiles = model.predict_quantiles(new_x, [0.5, *ends, *(1 - end for end in ends)])
@@ -96,7 +96,7 @@ def forecast_of_ours(x: np.ndarray, y: np.ndarray, new_x: np.ndarray, **options)
 
 
 def forecast_of_peer(method: str, y: np.ndarray, horizon: int, seasons: Sequence[int]) -> dict:
-    """The same by a model of statsforecast, which receives the seasons in steps."""
+    """Return the same by a model of statsforecast, which receives the seasons in steps."""
     from statsforecast import models
 
     options: dict = {"season_length": seasons[-1]}
@@ -132,7 +132,7 @@ def score(forecast: Mapping[str, Sequence[float]], truth, scale: float) -> dict[
 
 
 def _clustered(ratios: Mapping[tuple, float]) -> str:
-    """Mean and standard error, where the forecasts of a series are not independent."""
+    """Return mean and standard error; forecasts of one series are dependent."""
     if not any(ratios.values()):  # no peer, or the method itself
         return ""
     mean = float(np.mean(list(ratios.values())))
@@ -147,7 +147,7 @@ def _clustered(ratios: Mapping[tuple, float]) -> str:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Geometric means over the forecasts that a method and the combination both have."""
+    """Return geometric means over the forecasts of both a method and the combination."""
     scores: dict[str, dict[tuple, dict]] = {}
     seconds: dict[str, list[float]] = {}
     for row in rows:

@@ -1,10 +1,10 @@
-"""What a change of the package must not change: scores and relative times of small cases.
+"""Scores and relative times of small cases, which a change of the package must preserve.
 
 ``python -m benchmarks.golden`` runs the cases (10 minutes on one thread) and compares each figure
-with ``benchmarks/results/golden.csv``. A change of the package's code starts anew. A score may
-differ by one standard error, over series, rows, blocks of pixels or seeds. Times are processor
-times in units of a training step of GPyTorch's RBF kernel (N = 500, or the N of the row), measured
-in turn with it. GPYTORCH_NKN_DATA names the folder of the data.
+with ``benchmarks/results/golden.csv``. After a change of the package's code all cases run again. A
+score may differ by one standard error, over series, rows, blocks of pixels or seeds. Times are
+processor times in units of a training step of GPyTorch's RBF kernel (N = 500, or the N of the row),
+measured in turn with it. GPYTORCH_NKN_DATA names the folder of the data.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _COMPILED, _UNCOMPILED, _WHOLE_FIT = 1.1, 1.5, 1.5  # allowed ratios of times
 
 
 def _mean(values: np.ndarray) -> tuple[float, float]:
-    """Mean and its standard error."""
+    """Return a mean and its standard error."""
     return float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
 
 def _rmse(errors: np.ndarray) -> tuple[float, float]:
-    """Root mean square and its standard error, by the delta method."""
+    """Return a root mean square and its standard error, by the delta method."""
     mean, error = _mean(np.square(errors))
     return math.sqrt(mean), error / (2 * math.sqrt(mean))
 
@@ -71,7 +71,7 @@ def _geometric(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _by_blocks(values: np.ndarray) -> tuple[float, float]:
-    """Mean and its standard error over 16 blocks, as neighbours are alike."""
+    """Return a mean and its standard error over 16 blocks, because neighbours are similar."""
     blocks = np.array([part.mean() for part in np.array_split(values, 16)])
     return float(np.mean(values)), _mean(blocks)[1]
 
@@ -80,7 +80,7 @@ def _by_blocks(values: np.ndarray) -> tuple[float, float]:
 
 
 def _panel() -> Figures:
-    """Every third series: its last horizon from all that came before."""
+    """Forecast the last horizon of every third series from all earlier values."""
     rows = [forecast_panel.run(series, 0, "default", "panel") for series in range(0, 57, 3)]
     scores = [forecast_panel.score(r["forecast"], r["truth"], r["scale"]) for r in rows]
     return {
@@ -91,13 +91,13 @@ def _panel() -> Figures:
 
 
 def _table(name: str) -> Figures:
-    """Split 0 of a table of Sun et al. (2018)."""
+    """Score split 0 of a table of Sun et al. (2018)."""
     X, y, *new = load_regression(name).split(0)
     return _errors(NKNRegressor(random_state=0, progress=False).fit(X, y), *new)
 
 
 def _gaps() -> Figures:
-    """Miles per gallon with the origin as a category and a tenth of the cells empty."""
+    """Predict miles per gallon, with the origin as a category and a tenth of the cells missing."""
     table = load_dank_table("mpg")
     frame, y = pd.DataFrame(table.X), table.y
     frame.columns = [f"x{column}" for column in frame.columns]
@@ -120,23 +120,23 @@ def _errors(model: NKNRegressor | NKNForecaster, new_X, new_y: np.ndarray) -> Fi
 
 
 def _optimisation(function, evaluations: int, seeds: Sequence[int]) -> Figures:
-    """Gap to the optimum, in decades, of Bayesian optimisation averaged over structures."""
+    """Return the regret, in decades, of Bayesian optimisation averaged over structures."""
     bounds, optimum = function.bounds.double(), function.optimal_value
     problem = Problem(type(function).__name__, function.evaluate_true, bounds, optimum)
     runs = [run_loop(problem, "structures", seed, evaluations)["y"] for seed in seeds]
     gaps = [math.log10(min(values) - optimum) for values in runs]
     value, error = _mean(np.array(gaps))
-    return {"log10 gap": (value, max(error, 0.25))}  # two seeds tell little of the spread
+    return {"log10 gap": (value, max(error, 0.25))}  # two seeds determine the variation poorly
 
 
 def _plate() -> Figures:
-    """The hole of Sun et al. (2018) in the metal plate."""
+    """Fill the hole of Sun et al. (2018) in the metal plate."""
     image, mask = load_texture("plate")
     return _fill(image, mask, "SMSE", image[mask].var())
 
 
 def _photograph() -> Figures:
-    """Scratches in the photograph of the camera man."""
+    """Fill scratches in the photograph of the cameraman."""
     return _fill(photograph("camera"), mask_of("scratches"), "squared error", 1.0)
 
 
@@ -148,7 +148,7 @@ def _fill(truth: np.ndarray, mask: np.ndarray, name: str, scale: float) -> Figur
 
 
 def _satimage() -> Figures:
-    """Spectral kernel learning on half of the table, with 500 features and ten epochs."""
+    """Score spectral kernel learning on half of a table, with 500 features and ten epochs."""
     table = load_askl_table("satimage")
     order = np.random.default_rng(0).permutation(len(table.y))
     train, test = order[: len(order) // 2], order[len(order) // 2 :]
@@ -158,7 +158,7 @@ def _satimage() -> Figures:
 
 
 def _dank() -> Figures:
-    """Data-adaptive kernels on five halves of heart."""
+    """Score data-adaptive kernels on five halves of heart."""
     table = load_dank_table("heart")
     X, y = (table.X - table.X.min(0)) / np.ptp(table.X, axis=0), table.y
     right = []
@@ -171,7 +171,7 @@ def _dank() -> Figures:
 
 
 def _airline() -> Figures:
-    """The network of the paper by its recipe, and the last tenth of the passengers."""
+    """Train the paper's network by its recipe, and forecast the last tenth of the passengers."""
     x, y, test = load_series("airline")
     options = {"priors": False, "restarts": 1, "recipe": Recipe.paper(), "progress": False}
     model = NKNForecaster("time_series", random_state=0, **options).fit(x[~test], y[~test])
@@ -202,7 +202,7 @@ _WAYS = {
 
 
 def _steps() -> Figures:
-    """A training step of the network beside one of a stock RBF kernel."""
+    """Time a training step of the network relative to GPyTorch's RBF kernel."""
     found: Figures = {}
     for size, turns in _SIZES.items():
         base = _stock(size)
@@ -220,7 +220,7 @@ def _steps() -> Figures:
 
 
 def _imports() -> Figures:
-    """Seconds of imports beside ``import gpytorch``."""
+    """Time imports relative to ``import gpytorch``."""
     ratios: dict[str, list[float]] = {name: [] for name in ("kernels", "models", "estimators")}
     for _ in range(7):
         base = _seconds_elsewhere("import gpytorch")
@@ -255,7 +255,7 @@ _TIME_OF_CASE = "fit time"
 
 
 def run(case: str, code: int) -> dict:
-    """Figures of a case, with its processor time in steps of the stock kernel."""
+    """Return figures of a case, with its processor time in steps of GPyTorch's RBF kernel."""
     with threadpool_limits(1):
         if case in _TIMES:
             return {"figures": CASES[case]()}
@@ -269,7 +269,7 @@ def run(case: str, code: int) -> dict:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """A row for each figure."""
+    """Return a row for each figure."""
     lines = [
         {
             "case": row["case"],
@@ -285,7 +285,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 def compare(committed: Mapping[str, str], value: float) -> bool:
-    """Whether a figure is as good as the committed one of a row: no slower, scores alike."""
+    """Return whether a figure is as good as the committed figure: not slower, equal scores."""
     old, allowed = float(committed["value"]), float(committed["tolerance"])
     if committed["kind"] == "time ratio":
         return value <= old * allowed
@@ -293,7 +293,7 @@ def compare(committed: Mapping[str, str], value: float) -> bool:
 
 
 def _code() -> int:
-    """Checksum of the package's code."""
+    """Return a checksum of the package's code."""
     folder = Path(gpytorch_nkn.__file__).parent
     paths = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".so", ".cpp"))
     return zlib.crc32(b"".join(path.read_bytes() for path in paths))
@@ -303,7 +303,7 @@ BENCHMARK = Benchmark({"case": Axis(list(CASES))}, run, tables, settings={"code"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is missing, print the table, say what differs."""
+    """Run missing cases, and print the table and the differences."""
     old = read_table("golden")
     committed = {tuple(row[:2]): dict(zip(old.columns, row, strict=True)) for row in old.rows}
     now: list[list[str]] = []

@@ -1,9 +1,9 @@
-"""What steps and predictions cost on a GPU.
+"""Time and memory of steps and predictions on a GPU.
 
-Runs on the first CUDA device; without one, it measures nothing. (The results there are checked by
-``make test DEVICE=cuda``.) Ways take turns; a ratio is the median over the turns, with the lowest
-and highest. Memory is the highest in a step; waits are how often the device waited for Python.
-``--device cpu`` tries the command itself on small sizes.
+The benchmark runs on the first CUDA device; without a device it measures nothing. (``make test
+DEVICE=cuda`` checks the results.) Methods alternate; a ratio is the median over the rounds, with
+minimum and maximum. Memory is the peak of a step; waits count how often the device waited for
+Python. ``--device cpu`` tests the command itself on small sizes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Comparison = tuple[str, dict[str, Callable[[], Step]]]  # a title, makers of ste
 
 
 def _steps(device: torch.device, small: bool) -> Iterator[Comparison]:
-    """A training step (loss and gradient) of exact GPs over 8 columns."""
+    """Yield training steps (loss and gradient) of exact GPs over 8 columns."""
     ways = ("RBF, stock", "RBF, our likelihood", "drop-in", "our likelihood")
     for dtype in (torch.float32, torch.float64):
         for size in (200, 400) if small else (2_000, 5_000, 10_000, 20_000, 40_000):
@@ -109,7 +109,7 @@ def _compare(title: str, makes: dict, device: torch.device, turns: int) -> list[
 
 
 def _waits(step: Step) -> int:
-    """How often the device waited for Python in a step."""
+    """Count how often the device waited for Python in a step."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as found:
@@ -121,7 +121,7 @@ def _waits(step: Step) -> int:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """All lines."""
+    """Return all lines."""
     return {"gpu": Table.of([line for row in rows for line in row["lines"]])}
 
 

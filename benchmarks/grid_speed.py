@@ -1,15 +1,14 @@
-"""What a training iteration on a grid with a hole costs.
+"""Time of a training iteration on a grid with a hole.
 
 One iteration (loss, gradient, a step of Adam) of networks of kernels, one per dimension, on the
-metal plate with the paper's hole: of this package, of the paper's formulation and, without the
-step, of BoTorch's LatentKroneckerGP under the settings of its own fit. All start from the same
-kernels, which some iterations have trained, and from each of several noise variances, and take
-turns. GPYTORCH_NKN_DATA names the folder of the data. (``benchmarks.scaling`` has larger grids.)
+metal plate with the paper's hole. Compared are this package, the paper's formulation and, without
+the step, BoTorch's LatentKroneckerGP with the settings of its own fit. All start from the same
+partly trained kernels and from each of several noise variances, and alternate. GPYTORCH_NKN_DATA
+names the folder of the data. (``benchmarks.scaling`` has larger grids.)
 
-The paper's formulation is that of Sun et al. (2018), appendix J.4, after Wilson et al. (2014), as a
-reader would write it in PyTorch: the grid is completed with imaginary observations of noise 1e6,
-conjugate gradients solve the system scaled by D^(-1/2), and the log-determinant is that of scaled
-eigenvalues.
+The paper's formulation (Sun et al. 2018, appendix J.4, after Wilson et al. 2014) is written
+directly in PyTorch: imaginary observations with noise 1e6 complete the grid, conjugate gradients
+solve the system scaled by D^(-1/2), and scaled eigenvalues approximate the log-determinant.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class PaperGrid(nn.Module):
         self.num_observed = int((~self.missing).sum())
 
     def forward(self) -> Tensor:
-        """Negative log marginal likelihood per observation, differentiable."""
+        """Return the negative log marginal likelihood per observation, differentiable."""
         rows, columns = self._factors()
         noise = self.likelihood.noise
         diagonal = torch.where(self.missing, noise + 1 / _EPSILON, noise)
@@ -100,7 +99,7 @@ class PaperGrid(nn.Module):
 def latent_kronecker_loss(
     grid: Grid, kernels: Sequence[Kernel], noise: float
 ) -> Callable[[], Tensor]:
-    """A function that computes loss and gradient as the fit of LatentKroneckerGP does."""
+    """Return a function that computes loss and gradient like the fit of LatentKroneckerGP."""
     coordinates, targets, missing = grid
     likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-6))
     parts = dict(zip(("covar_module_X", "covar_module_T"), kernels, strict=True))
@@ -121,7 +120,7 @@ def latent_kronecker_loss(
 def standardized_grid(
     image: np.ndarray, mask: np.ndarray, *, dtype: torch.dtype = torch.float64
 ) -> Grid:
-    """Standardised coordinates ``n_p x 1`` and targets, and missing cells, of an image."""
+    """Return standardised coordinates ``n_p x 1`` and targets, and missing cells, of an image."""
     coordinates = []
     for size in image.shape:
         x = torch.arange(size, dtype=torch.float64) - (size - 1) / 2
@@ -136,7 +135,7 @@ def standardized_grid(
 def start_kernels(
     coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor
 ) -> list[NeuralKernelNetwork]:
-    """A texture network per dimension, with start values from the data."""
+    """Create a texture network per dimension, with start values from the data."""
     kernels = [NeuralKernelNetwork.texture(priors=False).to(targets.dtype) for _ in coordinates]
     initialize_grid_kernels(kernels, coordinates, targets, ~missing)
     return kernels
@@ -155,7 +154,7 @@ _WAYS = {
 
 
 class _OurGrid(nn.Module):
-    """The loss by which ``fit_grid_gp`` trains a model of a grid."""
+    """Return the loss that ``fit_grid_gp`` minimises."""
 
     def __init__(self, grid: Grid, kernels: Sequence[Kernel], noise: float):
         super().__init__()
@@ -173,7 +172,7 @@ class _OurGrid(nn.Module):
 
 
 def _iteration(grid: Grid, kernels: Sequence[Kernel], way: str, noise: float) -> Callable:
-    """A function that does one iteration from a copy of the kernels."""
+    """Return a function that runs one iteration from a copy of the kernels."""
     method, dtype = _WAYS[way]
     coordinates, targets, missing = grid
     grid = [x.to(dtype) for x in coordinates], targets.to(dtype), missing
@@ -199,7 +198,7 @@ def _plate() -> Grid:
 
 
 def waves_iteration(*shape: int, device: torch.device | str = "cpu") -> Callable[[], object]:
-    """A function that does one iteration, in float32, on waves with a hole."""
+    """Return a function that runs one iteration, in float32, on sinusoids with a hole."""
     axes = np.meshgrid(*(np.arange(side) for side in shape), indexing="ij", sparse=True)
     waves = sum(np.sin(2 * np.pi * x / (11 + 3 * d)) for d, x in enumerate(axes))
     values = waves + 0.3 * np.random.default_rng(0).standard_normal(shape)
@@ -213,7 +212,7 @@ def waves_iteration(*shape: int, device: torch.device | str = "cpu") -> Callable
 
 
 def run(way: str, noise: float, turns: int, train: int) -> dict:
-    """Milliseconds of a way and of ours in turn."""
+    """Return milliseconds of a method and of ours, measured alternately."""
     plate = _plate()
     kernels = start_kernels(*plate)
     step = _iteration(plate, kernels, _OURS, 0.1)
@@ -228,7 +227,7 @@ def run(way: str, noise: float, turns: int, train: int) -> dict:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Medians with the lowest and highest, and ratios to ours in the same dtype."""
+    """Return medians with minimum and maximum, and ratios to ours in the same dtype."""
     lines: dict[str, dict] = {}
     for row in rows:
         middle, low, high = (f"{f(row['ms']):.3g}" for f in (median, min, max))

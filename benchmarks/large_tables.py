@@ -1,9 +1,9 @@
-"""Models of a table of many rows: RMSE, log density, time and memory, each in a process of its own.
+"""Models of a table of many rows: RMSE, log density, time and memory, each in its own process.
 
-8 columns, uniform on [0, 1], and a function of them plus noise: ``waves`` (additive parts and
-products, noise of 0.3) or ``arm`` (the distance from a point to the end of a plane robot arm of
-eight links, as in the kin family of tables, noise of 0.2). ``parquet`` is NKNRegressor reading a
-file.
+The table has 8 columns, uniform on [0, 1], and a function of them plus noise: ``waves`` (additive
+parts and products, noise of 0.3) or ``arm`` (the distance from a point to the end of a plane robot
+arm of eight links, as in the kin family of tables, noise of 0.2). With ``parquet``, NKNRegressor
+reads a file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TITLES = {
 
 
 def run(function: str, method: str, rows: int, inducing: int, epochs: int, batch: int) -> dict:
-    """Scores of 20,000 new observations, of the function itself, time and memory."""
+    """Return scores of 20,000 new observations and of the function, time and memory."""
     rng = np.random.default_rng(0)
     x = rng.uniform(size=(rows + 20_000, 8))
     make, noise = _FUNCTIONS[function]
@@ -127,7 +127,7 @@ _FUNCTIONS = {"waves": (_waves, 0.3), "arm": (_arm, 0.2)}
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """A row for each model, the oracle's last."""
+    """Return a row for each model, the oracle last."""
     found: dict[str, list[dict]] = {}
     for row in rows:
         name = "large_tables_million" if row["rows"] > 500_000 else "large_tables"

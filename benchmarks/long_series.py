@@ -1,9 +1,9 @@
-"""Forecasts of long series: errors, time and memory, each in a process of its own.
+"""Forecasts of long series: errors, time and memory, each in its own process.
 
 GPYTORCH_NKN_DATA names the folder of the data. Every ``long_series/NAME.csv`` in it is a series:
 dates or numbers in the first column, values in the second, at equal steps (hours or half-hours of
 dates, unless :data:`_SEASONS` names it). Horizons are the shortest and the longest season that
-the peers receive, and shares of the length. ``benchmarks.scaling`` shows how time and memory grow.
+the other methods receive, and fractions of the length. ``benchmarks.scaling`` has time and memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _read(name: str) -> tuple[np.ndarray | pd.DatetimeIndex, np.ndarray]:
 
 
 def run(series: str, horizon: str, origin: int, method: str) -> dict:
-    """Scores by thirds of the horizon, time and memory of a forecast."""
+    """Return scores by thirds of the horizon, time and memory of a forecast."""
     x, y = _read(series)
     seasons = _SEASONS.get(series) or _BY_STEP[pd.infer_freq(x[:10])]
     steps = {"short": seasons[0], "long": seasons[-1]}.get(horizon, 0)
@@ -84,7 +84,7 @@ def run(series: str, horizon: str, origin: int, method: str) -> dict:
 
 
 def _prophet(y: np.ndarray, horizon: int, frequency: str, cycle: int) -> dict:
-    """With seasons by the calendar, and one that the calendar does not know."""
+    """Forecast with the calendar's seasons and one more."""
     from prophet import Prophet
 
     times = pd.date_range("2000-01-01", periods=y.size + horizon, freq=frequency)
@@ -107,7 +107,7 @@ def _mean(rows: list[dict], name: str) -> float:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """A row for each series and horizon, and a summary of each method."""
+    """Return a row for each series and horizon, and a summary of each method."""
     lines, found = [], {}
     for key, group in grouped(rows, "series", "horizon").items():
         line: dict[str, object] = {"series": key[0], "steps": group[0]["steps"]}

@@ -1,10 +1,10 @@
-"""Scratches, text and holes in the photographs of scikit-image, filled by us and by others.
+"""Scratches, text and holes in the photographs of scikit-image, filled by several methods.
 
-Twelve images as squares of 256 x 256 grey pixels; missing are scratches (twelve lines of
-``numpy.random.default_rng(0)``, one to three pixels wide), these and a blob of 13 x 13 pixels, five
-lines of text, a hole of 60 x 60 pixels in the middle or at the left edge, the left quarter, a
-corner of 96 x 96 pixels, or all but 3 % of them. The defaults were chosen with six of the images in
-view; the others are reported apart.
+Twelve images are squares of 256 x 256 grey pixels. The masks are scratches (twelve lines of
+``numpy.random.default_rng(0)``, one to three pixels wide), scratches and a blob of 13 x 13 pixels,
+five lines of text, a hole of 60 x 60 pixels in the middle or at the left edge, the left quarter, a
+corner of 96 x 96 pixels, or all but 3 % of the pixels. The defaults were chosen on six of the
+images; the others are reported separately.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LINES = ("Inpainting by a", "Gaussian process", "of learned kernels", "01234567
 
 
 def photograph(name: str) -> np.ndarray:
-    """The square in the middle of an image of scikit-image, grey, from 0 to 1."""
+    """Return the central square of an image of scikit-image, grey, from 0 to 1."""
     from skimage import color, data, transform
 
     image = getattr(data, name)()
@@ -37,7 +37,7 @@ def photograph(name: str) -> np.ndarray:
 
 
 def mask_of(kind: str) -> np.ndarray:
-    """Booleans ``256 x 256``, true where a pixel is missing."""
+    """Return the mask ``256 x 256`` of missing pixels."""
     mask = np.zeros((_SIDE, _SIDE), dtype=bool)
     if kind == "hole":
         mask[98:158, 98:158] = True
@@ -70,7 +70,7 @@ def mask_of(kind: str) -> np.ndarray:
 
 
 def _peers(image: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
-    """Results of other methods that are installed."""
+    """Return results of other installed methods."""
     from skimage.restoration import inpaint_biharmonic
 
     found = {"biharmonic": inpaint_biharmonic(np.where(mask, 0, image), mask)}
@@ -85,12 +85,12 @@ def _peers(image: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def psnr(truth: np.ndarray, filled: np.ndarray, mask: np.ndarray) -> float:
-    """Peak signal-to-noise ratio of the missing pixels in decibels, for grey from 0 to 1."""
+    """Return the peak signal-to-noise ratio of missing pixels in decibels, for grey from 0 to 1."""
     return float(-10 * np.log10(np.square(filled - truth)[mask].mean()))
 
 
 def run(image: str, missing: str, seed: int, budget: float) -> dict:
-    """Decibels of every fill, and what the intervals of ours cover."""
+    """Return decibels of every method, and the coverage of our intervals."""
     truth, mask = photograph(image), mask_of(missing)
     given = np.where(mask, np.nan, truth)
     limit = budget or None
@@ -106,7 +106,7 @@ def run(image: str, missing: str, seed: int, budget: float) -> dict:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """A row for each image and mask."""
+    """Return a row for each image and mask."""
     found: dict[str, list[dict]] = {}
     for row in sorted(rows, key=lambda row: MASKS.index(row["missing"])):
         own, *others = row["fills"].values()

@@ -1,9 +1,9 @@
-"""Rates of counts from tables: NKNRegressor beside a generalised linear model and boosting.
+"""Rates of counts from tables: NKNRegressor, a generalised linear model and boosting.
 
-Hourly counts and claims with exposure are drawn, with columns that matter and others that do not;
-visits to a doctor are from the RAND experiment (statsmodels). A split trains on two thirds of the
-rows. Boosting is tuned by random search over five folds for ``--tuning`` CPU seconds. No choice of
-ours was made on these sets.
+Hourly counts and claims with exposure are simulated, with relevant and irrelevant columns. Visits
+to a doctor are from the RAND experiment (statsmodels). A split trains on two thirds of the rows.
+Random search over five folds tunes boosting for ``--tuning`` CPU seconds. These sets were not used
+in the development of NKNRegressor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows, counts, exposures
 
 
 def _hourly(rng: np.random.Generator) -> Data:
-    """Riders an hour by hour, temperature, humidity, day of the week and two columns of noise."""
+    """Return riders per hour by hour, temperature, humidity, weekday and two columns of noise."""
     hour, day = rng.integers(24, size=_ROWS), rng.integers(7, size=_ROWS)
     weather = rng.normal(size=(_ROWS, 4))
     commute = np.exp(-((hour - 8) ** 2) / 3) + np.exp(-((hour - 17) ** 2) / 6)
@@ -45,7 +45,7 @@ def _hourly(rng: np.random.Generator) -> Data:
 
 
 def _claims(rng: np.random.Generator) -> Data:
-    """Claims of insured years by age, power, mileage, density of the place, and noise."""
+    """Return claims of insured years by age, power, mileage, population density, and noise."""
     age, power = rng.uniform(18, 90, _ROWS), rng.integers(4, 15, _ROWS)
     mileage, density = rng.lognormal(0, 0.5, _ROWS), rng.normal(size=_ROWS)
     years = rng.uniform(0.1, 3, _ROWS)
@@ -56,7 +56,7 @@ def _claims(rng: np.random.Generator) -> Data:
 
 
 def _visits(rng: np.random.Generator) -> Data:
-    """Visits to a doctor in a year."""
+    """Return visits to a doctor in a year."""
     from statsmodels.datasets import randhie
 
     frame = randhie.load_pandas().data
@@ -82,7 +82,7 @@ def _linear(X: np.ndarray, y: np.ndarray, exposure: np.ndarray, seed: int, tunin
 
 
 def _tuned(make: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
-    """Fit rates weighted by exposure, with options that a random search chooses."""
+    """Fit rates weighted by exposure, with options from a random search."""
 
     def fit(X: np.ndarray, y: np.ndarray, exposure: np.ndarray, seed: int, tuning: float) -> Any:
         def loss(tried: dict[str, Any]) -> float:
@@ -119,7 +119,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
 
 
 def run(set: str, split: int, method: str, tuning: float) -> dict:
-    """Mean deviance of the predicted means of test rows."""
+    """Return the mean deviance of the predicted means of test rows."""
     X, y, exposure = _SETS[set](np.random.default_rng(split))
     given = train_test_split(X, y.astype(float), exposure, test_size=1 / 3, random_state=split)
     X, new_X, y, new_y, exposure, new_exposure = given
@@ -129,7 +129,7 @@ def run(set: str, split: int, method: str, tuning: float) -> dict:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Mean deviances by set, and mean ranks over sets and splits."""
+    """Return mean deviances by set, and mean ranks over sets and splits."""
     cases = [
         {row["method"]: row["deviance"] for row in of}
         for of in grouped(rows, "set", "split").values()

@@ -1,8 +1,8 @@
-"""How often a Neural Kernel Network finds the composition of kernels that its data were drawn from.
+"""Recovery of known kernels by a Neural Kernel Network.
 
-Data from Gaussian processes with known kernels are given to a network; ``simplify`` keeps
-few terms (for several columns: whose ``effects`` of pairs link the columns); right is an answer
-whose leading terms are the true ones. Seeds 0 to 7 are for tuning, 100 to 119 for the report.
+A network is trained on data from Gaussian processes with known kernels. ``simplify`` keeps few
+terms; for several columns, ``effects`` of pairs group the columns. An answer is right if its
+leading terms are the true terms. Seeds 0 to 7 are for tuning, 100 to 119 for the report.
 
 Series have 100, 200 or 300 points on a regular grid over a span of 1; their kernels are products of
 
@@ -61,7 +61,7 @@ _NOISE = 0.1  # in standard deviations of the signal
 
 @dataclass(frozen=True)
 class Draw:
-    """Inputs ``N x D``, noisy targets ``N``, and the terms of the kernel they were drawn from."""
+    """Inputs ``N x D``, noisy targets ``N``, and the terms of their kernel."""
 
     x: Tensor
     y: Tensor
@@ -69,7 +69,7 @@ class Draw:
 
 
 def draw(case: str, seed: int) -> Draw:
-    """Data of a case, a function of the seed alone."""
+    """Return the data of a case, determined by the seed."""
     rng = np.random.default_rng([seed, list(CASES).index(case)])
     if case == "groups":
         x = torch.from_numpy(rng.random((_ROWS, _COLUMNS)))
@@ -90,7 +90,7 @@ def draw(case: str, seed: int) -> Draw:
 
 
 def _random_kernel(rng: np.random.Generator, term: Term) -> Kernel:
-    """A product of base kernels, with random parameters and variance one."""
+    """Create a product of base kernels, with random parameters and variance one."""
     if not isinstance(term[0], str):
         kernel = RBFKernel(ard_num_dims=len(term), active_dims=term)
         low, high = (end * math.sqrt(len(term)) for end in (0.3, 0.5))
@@ -113,7 +113,7 @@ def _random_kernel(rng: np.random.Generator, term: Term) -> Kernel:
 
 
 class _Centered(LinearKernel):
-    """Linear around the middle of the span."""
+    """Create a linear kernel with its centre in the middle of the span."""
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params):
         return super().forward(x1 - 0.5, x2 - 0.5, diag=diag, **params)
@@ -124,7 +124,7 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def _sample(rng: np.random.Generator, kernel: Kernel, x: Tensor) -> Tensor:
-    """Values ``N`` of a process with a random output scale."""
+    """Draw values ``N`` of a process with a random output scale."""
     with torch.no_grad():
         eigenvalues, vectors = torch.linalg.eigh(kernel(x).to_dense())
     roots = (_log_uniform(rng, 0.5, 2.0) * eigenvalues.clamp_min(0)).sqrt()
@@ -132,7 +132,7 @@ def _sample(rng: np.random.Generator, kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def _shares(parts: Tensor) -> list[float]:
-    """Covariance of each part ``J x N`` with the sum of all, over the variance of the sum."""
+    """Return covariances of parts ``J x N`` with their sum, divided by the variance of the sum."""
     centered = parts - parts.mean(-1, keepdim=True)
     total = centered.sum(0)
     return ((centered @ total) / (total @ total)).tolist()
@@ -155,7 +155,7 @@ def _warm_up(method: str) -> None:
 
 
 def _terms(x: Tensor, y: Tensor, seed: int) -> list[Term]:
-    """Terms but for constants, the one with the largest share of the variance first.
+    """Return terms without constants, by decreasing share of the variance.
 
     They are products of LIN, PER and SMOOTH for one input, columns from 0 for several.
     """
@@ -176,7 +176,7 @@ def _terms(x: Tensor, y: Tensor, seed: int) -> list[Term]:
 
 
 def _groups(found: Effects) -> list[Term]:
-    """Columns with an effect, in groups that pairs of them with an interaction link."""
+    """Return columns with an effect, grouped by interactions of pairs."""
     groups = [{column} for column in (found.total_order >= _VISIBLE).nonzero()[0].tolist()]
     for pair in found.pairs:
         linked = [group for group in groups if group & set(pair.columns)]
@@ -225,7 +225,7 @@ def score(terms: Sequence[Term], truth: Sequence[Term]) -> tuple[bool, float]:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Counts of right answers."""
+    """Return counts of right answers."""
     cells = {
         "method": lambda runs: "network",
         "right": lambda runs: f"{sum(row['right'] for row in runs)} of {len(runs)}",

@@ -53,19 +53,19 @@ _QUOTE = re.compile(
 
 
 class Table(NamedTuple):
-    """Columns by name, and rows of cells as they are printed."""
+    """Columns by name, and rows of printed cells."""
 
     columns: list[str]
     rows: list[list[str]]
 
     @classmethod
     def of(cls, records: Sequence[Mapping[str, object]]) -> Table:
-        """A row for each mapping, whose keys are the columns."""
+        """Create a table with a row for each mapping, whose keys are the columns."""
         columns = list(dict.fromkeys(name for record in records for name in record))
         return cls(columns, [[str(record.get(name, "")) for name in columns] for record in records])
 
     def row(self, key: str) -> list[str]:
-        """The one row whose first cells, joined by commas, are the key."""
+        """Return the only row whose first cells, joined by commas, are the key."""
         places = range(1, len(self.columns) + 1)
         found = [row for row in self.rows if any(", ".join(row[:n]) == key for n in places)]
         if len(found) != 1:
@@ -73,18 +73,18 @@ class Table(NamedTuple):
         return found[0]
 
     def column(self, name: str) -> list[str]:
-        """The cells of a column."""
+        """Return the cells of a column."""
         if name not in self.columns:
             raise ValueError(f"There is no column {name!r} among {self.columns}.")
         return [row[self.columns.index(name)] for row in self.rows]
 
     def cell(self, key: str, column: str) -> str:
-        """The cell of a row and a column."""
+        """Return the cell of a row and a column."""
         self.column(column)
         return self.row(key)[self.columns.index(column)]
 
     def part(self, columns: Sequence[str] = (), rows: Sequence[str] = ()) -> Table:
-        """Some columns and rows, all by default; ``old -> new`` renames one."""
+        """Return some columns and rows, all by default; ``old -> new`` renames."""
         kept = [_renamed(name) for name in columns] or [(name, name) for name in self.columns]
         lines = [(self.row(old), "" if new == old else new) for old, new in map(_renamed, rows)]
         named = next(old for old in (self.columns[0], kept[0][0]) if old in dict(kept))
@@ -95,7 +95,7 @@ class Table(NamedTuple):
         return Table([new for _, new in kept], cells)
 
     def wide(self, across: str, value: str) -> Table:
-        """The first column as rows, a column for each value of ``across``, with ``value`` in it."""
+        """Pivot the table: rows by the first column, columns of ``value`` by ``across``."""
         methods = list(dict.fromkeys(self.column(across)))
         found: dict[str, dict[str, str]] = {}
         for row, method, cell in zip(
@@ -106,7 +106,7 @@ class Table(NamedTuple):
         return Table([self.columns[0], *methods], rows)
 
     def markdown(self) -> str:
-        """The table in Markdown, with a line break at its end."""
+        """Return the table in Markdown, with a final line break."""
         lines = [self.columns, ["---"] * len(self.columns), *self.rows]
         return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
@@ -117,7 +117,7 @@ def _renamed(name: str) -> tuple[str, str]:
 
 
 def read_table(name: str) -> Table:
-    """A committed table."""
+    """Read a committed table."""
     path = FOLDER / f"{name}.csv"
     if not path.is_file():
         raise ValueError(f"There is no table {name!r} in {FOLDER.name}.")
@@ -136,7 +136,7 @@ def write_table(name: str, table: Table) -> None:
 
 
 def render(text: str) -> str:
-    """A page with its tables as they are committed."""
+    """Return a page with its committed tables."""
 
     def shown(match: re.Match[str]) -> str:
         options = dict(part.split(": ", 1) for part in match[3].split(" | ")[1:])
@@ -151,7 +151,7 @@ def render(text: str) -> str:
 
 
 def numbers(cell: str) -> list[float]:
-    """The numbers of a cell or a sentence."""
+    """Return the numbers of a cell or a sentence."""
     return [float(found.replace(",", "")) for found in re.findall(_NUMBER, cell)]
 
 
@@ -180,7 +180,7 @@ def check_quotes(text: str) -> tuple[str, list[str]]:
 
 
 def grouped(rows: Iterable[dict], *keys: str) -> dict[Any, list[dict]]:
-    """Rows by the value of a key, or the tuple of values of several, in order of appearance."""
+    """Group rows by the value of a key or of several keys, in order of appearance."""
     found: dict[Any, list[dict]] = {}
     for row in rows:
         found.setdefault(itemgetter(*keys)(row), []).append(row)
@@ -193,7 +193,7 @@ Cell = Callable[[list[dict]], object]
 def summary(
     rows: Iterable[dict], keys: Mapping[str, str] | Sequence[str], cells: Mapping[str, Cell]
 ) -> Table:
-    """A row for each group of rows with the same ``keys`` (by title, if titles differ).
+    """Return a row for each group of rows with the same ``keys`` (by title, if titles differ).
 
     ``cells`` maps the title of a column to a function of the rows of a group.
     """
@@ -206,26 +206,26 @@ def summary(
 
 
 def mean(name: str, form: str) -> Cell:
-    """The mean of a value over rows, formatted."""
+    """Format the mean of a value over rows."""
     return lambda runs: format(statistics.fmean(row[name] for row in runs), form)
 
 
 def paired(own: Iterable[dict], base: Iterable[dict], value: str, *keys: str) -> list[float]:
-    """Differences of a value, own less base, over what both have (by their keys)."""
+    """Return differences of a value, own minus base, over common keys."""
     case = itemgetter(*keys)
     by_case = {case(row): row[value] for row in base}
     return [row[value] - by_case[case(row)] for row in own if case(row) in by_case]
 
 
 def mean_ranks(cases: Iterable[Mapping[str, float]], methods: Sequence[str]) -> dict[str, float]:
-    """Mean ranks over the cases that all methods have: 1 for the smallest value, ties shared."""
+    """Return mean ranks over the common cases of all methods: 1 for the smallest; ties share."""
     complete = [[case[m] for m in methods] for case in cases if set(methods) <= set(case)]
     means = rankdata(complete, axis=1).mean(0) if complete else ()
     return dict(zip(methods, means, strict=bool(complete)))
 
 
 def mean_and_error(values: Sequence[float], form: str = ".3f", sign: str = "") -> str:
-    """Mean and standard error, which one value has not."""
+    """Write mean and standard error (of several values)."""
     if not values:
         return ""
     mean = format(statistics.fmean(values), sign + form)
@@ -235,13 +235,13 @@ def mean_and_error(values: Sequence[float], form: str = ".3f", sign: str = "") -
 
 
 def pages() -> list[Path]:
-    """What shows tables: RESULTS.md, the README and the pages of the site."""
+    """Return the pages with tables: RESULTS.md, the README and pages of the site."""
     docs = [path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts]
     return [RESULTS, ROOT / "README.md", *sorted(docs)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Bring the pages in step with the tables."""
+    """Update the pages from the tables."""
     argparse.ArgumentParser("python -m benchmarks.report", description=__doc__).parse_args(argv)
     for path in pages():
         text = path.read_text(encoding="utf-8")

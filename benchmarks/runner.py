@@ -1,8 +1,8 @@
-"""One way to run every benchmark: its jobs, the file of finished rows, its tables.
+"""Runner of all benchmarks: jobs, a file of finished rows, tables.
 
-A benchmark names its axes (data, methods, seeds: every combination is a job), its settings, what
-runs a job and what makes tables of the rows. ``python -m benchmarks.NAME`` runs the jobs that the
-file of rows lacks, so that a second call goes on where the first one ended, and prints the tables.
+A benchmark defines its axes (data, methods, seeds: every combination is a job), its settings, and
+functions that run a job and make tables of the rows. ``python -m benchmarks.NAME`` runs the jobs
+without a row in the file, so that a second call continues the first, and prints the tables.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LIBRARIES = ("torch", "gpytorch", "botorch", "numpy", "scipy", "scikit-learn", 
 
 @dataclass(frozen=True)
 class Axis:
-    """Values that a job may have: all of them, and those that run by default."""
+    """Values of a job's axis: all values, and the default selection."""
 
     values: Sequence[Any]
     default: Sequence[Any] = ()
@@ -83,7 +83,7 @@ class Benchmark:
 
     @property
     def module(self) -> Any:
-        """The module, which is ``__main__`` in a command."""
+        """Module, which is ``__main__`` in a command."""
         return sys.modules[self.run.__module__]
 
     @property
@@ -164,7 +164,7 @@ class Benchmark:
             print(f"{value} is skipped: {self.needs[value]} is not installed", file=sys.stderr)
 
     def _read(self, path: Path) -> dict[str, dict]:
-        """Finished rows by their jobs; a line that is only half written does not count."""
+        """Read finished rows by job; incomplete lines are ignored."""
         rows = {}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             try:
@@ -226,7 +226,7 @@ def _append(path: Path, row: dict) -> None:
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:
-    """What a function returns, and the processor's seconds for it, child processes included."""
+    """Return a function's result and its CPU seconds, child processes included."""
     begin = time.process_time() + sum(os.times()[2:4])
     found = function()
     return found, time.process_time() + sum(os.times()[2:4]) - begin
@@ -240,7 +240,7 @@ def random_search(
     seed: int,
     seconds: float,
 ) -> tuple[dict[str, Any], float]:
-    """The options with the smallest loss after CPU ``seconds`` of random search, and the loss.
+    """Return options with the smallest loss after CPU ``seconds`` of random search, and the loss.
 
     The search begins with the options ``first``; an empty space has no others.
     """
@@ -254,7 +254,7 @@ def random_search(
 
 
 def boosting(library: str, kind: str, seed: int, **options: Any) -> Any:
-    """A ``Regressor`` or ``Classifier`` of LightGBM or CatBoost, on one thread."""
+    """Create a ``Regressor`` or ``Classifier`` of LightGBM or CatBoost, on one thread."""
     quiet: dict[str, Any] = {"n_jobs": 1, "verbose": -1}
     if library == "catboost":
         quiet = {"thread_count": 1, "verbose": False, "allow_writing_files": False}
@@ -267,7 +267,7 @@ def ratios_in_turn(
     turns: int,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:
-    """Seconds of steps that take turns, so that whatever else the machine does meets them alike."""
+    """Time steps alternately, so that other load of the machine affects them equally."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(turns + 1):
         for name, step in steps.items():
@@ -279,7 +279,7 @@ def ratios_in_turn(
 
 
 def peak_gigabytes() -> float:
-    """Highest resident size of this process since its start."""
+    """Return the peak resident size of this process."""
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024
@@ -287,5 +287,5 @@ def peak_gigabytes() -> float:
 
 
 def versions() -> dict[str, str]:
-    """Of the libraries."""
+    """Return the versions of the libraries."""
     return {name: metadata.version(name) for name in _LIBRARIES}

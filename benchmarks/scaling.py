@@ -1,8 +1,7 @@
-"""How seconds and memory grow with the rows: exact, sparse, blocks, grids, spectral, forecasts.
+"""Time and memory by number of rows: exact, sparse, blocks, grids, spectral, forecasts.
 
-Each size of a ladder runs in a process of its own; memory is the highest resident size above that
-of the same work on a small problem. Exponents are slopes, in logarithms, over the upper half of a
-ladder. Ways are
+Each size runs in its own process. Memory is the peak resident size minus that of the same work on a
+small problem. Exponents are slopes of logarithms over the upper half of the sizes. The methods are
 
 - ``exact``: a training step of an exact GP with a network over 8 columns;
 - ``sparse``: the same of SparseNKNGP with 500 inducing points;
@@ -47,7 +46,7 @@ _STEPS = 3  # of a training, whose mean counts
 
 
 def run(way: str, rows: int) -> dict:
-    """CPU seconds of a piece of work, and the gigabytes that it needs beyond a small one."""
+    """Return CPU seconds of a task, and its gigabytes in excess of a small task."""
     make = _WAYS[way]
     make(_LADDERS[way][0])()
     before = peak_gigabytes()
@@ -57,7 +56,7 @@ def run(way: str, rows: int) -> dict:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Slope of the logarithms of values against the logarithms of sizes."""
+    """Return the slope of log values against log sizes."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
@@ -155,7 +154,7 @@ _WAYS: dict[str, Callable[[int], Callable[[], int | None]]] = {
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """A row for each size, with the exponents beside the last."""
+    """Return a row for each size, with the exponents in the last row."""
     lines = []
     for way, runs in grouped(rows, "way").items():
         runs = sorted(runs, key=lambda row: row["rows"])

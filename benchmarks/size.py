@@ -1,6 +1,6 @@
 """Count lines: ``python -m benchmarks.size`` prints them by package, with tests and benchmarks.
 
-Code is what is left of a file without blank lines, comments and docstrings.
+Code excludes blank lines, comments and docstrings.
 """
 
 import argparse

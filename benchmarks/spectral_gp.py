@@ -1,7 +1,7 @@
-"""SpectralGP beside Gaussian processes with an RBF kernel, which it contains.
+"""SpectralGP compared with Gaussian processes with an RBF kernel, which it contains.
 
-Up to 2,000 rows the exact GP with a lengthscale per column (two starts, trained to convergence),
-beyond the same with 300 inducing points that are learned (SparseNKNGP). Tables are split 80/20
+Up to 2,000 rows the RBF model is an exact GP with a lengthscale per column (two starts, trained to
+convergence); above, it has 300 learned inducing points (SparseNKNGP). Tables are split 80/20
 (``uci``: 90/10) by seed; synthetic functions have 4,000 rows and 1,000 to test. GPYTORCH_NKN_DATA
 names the folder of the data.
 """
@@ -30,7 +30,7 @@ _EXACT, _TEST = 2000, 1000  # rows
 
 
 def synthetic(name: str, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and noisy values of a function.
+    """Draw inputs and noisy values of a function.
 
     ``"network"`` has 30 tanh units of 8 columns, ``"ridges"`` three sines across 8 columns,
     ``"rbf"`` is a draw from an RBF kernel of 4 columns, ``"noise"`` has no signal.
@@ -56,7 +56,7 @@ def synthetic(name: str, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def run(set: str, seed: int, method: str, rows: int) -> dict:
-    """Scores of one model; ``rows`` is the number of rows of a synthetic function."""
+    """Return scores of one model; ``rows`` is the number of rows of a synthetic function."""
     if set in _SYNTHETIC:
         x, y = synthetic(set, seed, rows + _TEST)
         parts = x[:rows], y[:rows], x[rows:], y[rows:]
@@ -92,7 +92,7 @@ def _fit(method: str, x: Tensor, y: Tensor, seed: int) -> SingleTaskGP:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Paired differences over the splits."""
+    """Return paired differences over the splits."""
     lines = []
     for name, runs in grouped(rows, "set").items():
         by_method = grouped(runs, "method")

@@ -1,10 +1,10 @@
-"""What one training step of a Neural Kernel Network costs, in steps of a stock RBF kernel.
+"""Time of a training step of a Neural Kernel Network, relative to GPyTorch's RBF kernel.
 
-Value and gradient of the exact marginal likelihood (all with Cholesky factorisations) of two preset
-networks, evaluated in several ways, and of GPyTorch's RBF kernel under GPyTorch's likelihood. The
-ways take turns; a figure is the median over the turns of a way's time divided by the RBF's, with
-the lowest and highest. Each row of ``memory`` is the highest resident size above that of a small
-step, in multiples of an N x N matrix, in a process of its own. OMP_NUM_THREADS sets the threads.
+A step computes value and gradient of the exact marginal likelihood (with Cholesky factorisations)
+of two preset networks, evaluated by several methods, and of GPyTorch's RBF kernel under its
+likelihood. The methods alternate; a figure is the median ratio of a method's time to RBF's, with
+minimum and maximum. Each row of ``memory`` is the peak resident size minus that of a small step, in
+multiples of an N x N matrix, in its own process. OMP_NUM_THREADS sets the threads.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Regression(ExactGP):
 def training_step(
     way: str, dim: int, num_points: int, *, steps: int = _STEPS, lazily: bool = False, **to: Any
 ) -> Callable[[], object]:
-    """A function that computes value and gradient once, or ``steps`` times by a fused loss.
+    """Return a function that computes value and gradient once, or ``steps`` times by a fused loss.
 
     ``to`` has the dtype (float64 by default) and the device.
     ``lazily`` leaves kernels to be evaluated by our likelihood, too, as they are by the stock one.
@@ -106,7 +106,7 @@ def _kernel(name: str, dim: int) -> Kernel:
 
 
 def run(dim: int, points: int, way: str, what: str, turns: int) -> dict:
-    """Seconds of a way and of the stock step in turn, or memory."""
+    """Return seconds of a method and of the RBF step, measured alternately, or memory."""
     if what == "memory":
         training_step(way, dim, _SMALL)()
         step, before = training_step(way, dim, points), peak_gigabytes()
@@ -128,7 +128,7 @@ def run(dim: int, points: int, way: str, what: str, turns: int) -> dict:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """A table for each network, and for the memory."""
+    """Return a table for each network, and for the memory."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for row in rows:
         name = "step_1d" if row["dim"] == 1 else "step_8d"

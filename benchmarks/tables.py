@@ -1,11 +1,11 @@
-"""Regression on tables: NKNRegressor beside what a practitioner would take.
+"""Regression on tables: NKNRegressor and usual alternatives.
 
-Boosting runs at its defaults and tuned, by random search over five folds for ``--tuning`` CPU
-seconds; support vectors are always tuned. Models that predict points get normal noise, as wide as
-their out-of-fold residuals. GPYTORCH_NKN_DATA names the folder of the data.
+Boosting runs with defaults and tuned, by random search over five folds for ``--tuning`` CPU
+seconds; support vectors are always tuned. Point predictions get normal noise with the standard
+deviation of out-of-fold residuals. GPYTORCH_NKN_DATA names the folder of the data.
 
-Every table has ten random splits; functions of experiments are drawn. Splits from 3 on were not
-seen when defaults were chosen; the two larger sets have a table of their own.
+Every table has ten random splits; functions of experiments are simulated. Splits from 3 on were not
+used to choose defaults; the two larger sets have their own table.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def load_split(name: str, split: int, rows: int) -> Split:
-    """Inputs and targets to learn from (at most so many rows; 0 for all), then to predict."""
+    """Return inputs and targets for training (at most a number of rows; 0: all) and for tests."""
     X, y, new_X, new_y = SETS[name](split)
     order = np.random.default_rng(split).permutation(len(y))[: rows or None]
     return X[order], y[order], new_X, new_y
 
 
 def resolution(y: np.ndarray) -> float | None:
-    """Common step of all targets, where at least half of them are repeated."""
+    """Return the common step of all targets, if at least half of them are repeated."""
     values = np.unique(y)
     if len(values) > len(y) / 2:
         return None
@@ -103,7 +103,7 @@ Fitted = tuple[Callable, Callable, Callable | None]
 
 
 def run(set: str, split: int, method: str, rows: int, tuning: float) -> dict:
-    """Scores of a method on a split."""
+    """Return scores of a method on a split."""
     X, y, new_X, new_y = load_split(set, split, rows)
     step = resolution(np.concatenate([y, new_y]))
     (mean, quantiles, density), fitting = timed(lambda: _METHODS[method](X, y, split, tuning))
@@ -113,7 +113,7 @@ def run(set: str, split: int, method: str, rows: int, tuning: float) -> dict:
 
 
 def _scores(means, quantiles, density, new_X, new_y, step: float | None) -> dict:
-    """RMSE, CRPS (twice the mean pinball loss), log density, coverage of 90 % intervals."""
+    """Return RMSE, CRPS (twice the mean pinball loss), log density, and 90 % coverage."""
     levels = _LEVELS[:-2, None]
     error = new_y - np.sort(quantiles[:-2], 0)
     pinball = np.maximum(levels * error, (levels - 1) * error)
@@ -135,7 +135,7 @@ def _ours(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
 
 
 def of_estimator(model: NKNRegressor) -> Fitted:
-    """What a fitted estimator predicts."""
+    """Return the predictions of a fitted estimator."""
     return (
         model.predict,
         lambda new, levels: model.predict_quantiles(new, levels).T,
@@ -144,7 +144,7 @@ def of_estimator(model: NKNRegressor) -> Fitted:
 
 
 def normal(moments: Callable) -> Fitted:
-    """What a function predicts that gives means and standard deviations."""
+    """Return the predictions of a function that gives means and standard deviations."""
 
     def quantiles(new: np.ndarray, levels: np.ndarray) -> np.ndarray:
         mean, std = moments(new)
@@ -170,7 +170,7 @@ def _points(
     seed: int,
     tuning: float,
 ) -> Fitted:
-    """A model of points, after a random search where there is a space."""
+    """Fit a model of point predictions, after a random search if it has a search space."""
 
     def error(options: dict) -> float:
         errors = np.empty_like(y)
@@ -283,13 +283,13 @@ _MOST_ROWS = {"SVR, tuned": 8000, "SingleTaskGP": 3500}
 
 
 def critical_difference(methods: int, sets: int) -> float:
-    """Least difference of mean ranks that Nemenyi's test calls one at 5 %, see Demsar (2006)."""
+    """Return the critical difference of mean ranks at 5 % (Nemenyi's test, Demsar 2006)."""
     quantile = studentized_range.ppf(0.95, methods, np.inf) / math.sqrt(2)
     return float(quantile * math.sqrt(methods * (methods + 1) / (6 * sets)))
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Mean ranks, and our errors beside the best of the others; scores of the larger sets."""
+    """Return mean ranks, our errors and the best of the others, and scores of larger sets."""
     cells = {"RMSE": mean("rmse", ".3g"), "CRPS": mean("crps", ".3g"), "CPU s": mean("fit", ".3g")}
     larger = summary([r for r in rows if r["set"] in _LARGER], ("set", "method"), cells)
     found = {"tables_larger": larger} if larger.rows else {}
@@ -339,7 +339,7 @@ def _compared(rows: list[dict]) -> tuple[Table, Table]:
 
 
 def _ranks(sets: list[dict[str, float]], score: str) -> dict[str, float]:
-    """Mean ranks; methods that lack half of the sets do not count."""
+    """Return mean ranks, without methods that lack half of the sets."""
     methods = [m for m in _METHODS if 2 * sum(m in means for means in sets) > len(sets)]
     sign = -1 if score == "density" else 1
     return mean_ranks([{m: sign * v for m, v in means.items()} for means in sets], methods)

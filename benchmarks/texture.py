@@ -1,10 +1,9 @@
-"""Holes in textures, filled by networks of kernels and by what else there is.
+"""Holes in textures, filled by networks of kernels and by other methods.
 
-The hole of Sun et al. (2018), 60 x 80, in images of 224 x 224 pixels, and on the metal plate three
-other holes of its size. Their positions follow from a rule alone: row, then column, of
-``numpy.random.default_rng(0)``, uniform over all positions, drawn again where the hole would
-overlap the paper's or one before it. All Gaussian processes come from
-:func:`gpytorch_nkn.grids.inpaint` with the same seeds and starts.
+The hole of Sun et al. (2018) has 60 x 80 of 224 x 224 pixels; on the metal plate there are three
+other holes of this size. Their rows and columns are drawn by ``numpy.random.default_rng(0)``,
+uniformly over all positions, and drawn again if a hole overlaps the paper's or an earlier one. All
+Gaussian processes come from :func:`gpytorch_nkn.grids.inpaint` with the same seeds and starts.
 GPYTORCH_NKN_DATA names the folder of the data.
 """
 
@@ -36,7 +35,7 @@ _STRUCTURES = {
 
 
 def other_corners() -> list[tuple[int, int]]:
-    """First row and column of the other holes."""
+    """Return the first row and column of the other holes."""
     rng = np.random.default_rng(0)
     corners = [_CORNER]
     while len(corners) < 4:
@@ -53,7 +52,7 @@ _CASES |= dict.fromkeys(("brick", "grass", "gravel"))
 
 
 def run(case: str, method: str, seed: int, restarts: int) -> dict:
-    """Scores of a fill in the hole."""
+    """Return scores in the hole."""
     name, corner = case.split(" ")[0], _CASES[case]
     ends = [(start, start + side) for start, side in zip(corner or (), _SIDES, strict=False)]
     truth, mask = load_texture(name, ends) if corner else load_texture(name)
@@ -75,7 +74,7 @@ def _warm_up(method: str) -> None:
 
 
 def _fill(method: str, image: np.ndarray, mask: np.ndarray, seed: int, restarts: int) -> tuple:
-    """The filled image, and the standard deviation of each pixel, if there is one."""
+    """Return the filled image, and the standard deviation of each pixel, if any."""
     if method in _STRUCTURES:
         options = {"structure": _STRUCTURES[method], "interpolants": "kernel", "restarts": restarts}
         result = inpaint(image, seed=seed, progress=False, **options)
@@ -104,12 +103,12 @@ def harmonic_fill(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def smse(truth: np.ndarray, filled: np.ndarray, mask: np.ndarray) -> float:
-    """Mean squared error in the hole, in units of the variance of the truth there."""
+    """Return the mean squared error in the hole, relative to the variance there."""
     return float(np.square(filled - truth)[mask].mean() / truth[mask].var())
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Means over the seeds, and each seed."""
+    """Return means over the seeds, and each seed."""
     cells = {
         "SMSE": _each("smse", ".3f"),
         "95 % coverage": _each("covered", ".1%"),
@@ -120,7 +119,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 def _each(name: str, form: str) -> Cell:
-    """The mean of a value, and each if there are several."""
+    """Write the mean of a value, and single values if there are several."""
 
     def cell(runs: list[dict]) -> str:
         values = [row[name] for row in runs if name in row]

@@ -1,4 +1,4 @@
-"""Extrapolation of real series by the forecaster and by the usual alternatives.
+"""Extrapolation of real series by the forecaster and usual alternatives.
 
 All series are monthly. The last tenth of the time is held out (``airline36``: the last 36 of 144
 months). GPYTORCH_NKN_DATA names the folder of the data.
@@ -45,7 +45,7 @@ _COLUMNS = {
 
 
 def run(series: str, method: str, seed: int) -> dict:
-    """Scores of a forecast."""
+    """Return scores of a forecast."""
     x, y, test = load_series(series.removesuffix("36"))
     if series == "airline36":
         test = np.arange(x.size) >= x.size - 36
@@ -76,7 +76,7 @@ def _forecaster(**options) -> Callable:
 
 
 def _gp(make_kernel: Callable) -> Callable:
-    """An exact GP with a constant mean: the most likely of several runs of L-BFGS."""
+    """Fit an exact GP with a constant mean by several runs of L-BFGS; keep the most likely."""
 
     def predict(x, y, new_x, new_y, seed) -> dict:
         rng, runs = np.random.default_rng(seed), []
@@ -110,7 +110,7 @@ def _rbf(x, y, rng) -> ScaleKernel:
 
 
 def _spectral_mixture(num_mixtures: int) -> Callable:
-    """GPyTorch's kernel, half of its frequencies at peaks of the periodogram."""
+    """Create GPyTorch's kernel, with half of its frequencies at peaks of the periodogram."""
 
     def make_kernel(x, y, rng):
         span = float(x.max() - x.min())
@@ -167,7 +167,7 @@ _METHODS = {
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Medians over the seeds with their range, and the coverage of all series together."""
+    """Return medians over the seeds with their range, and the coverage over all series."""
     cells: dict[str, Cell] = {"runs": len}
     cells |= {title: _median(name, form) for title, (name, form) in _COLUMNS.items()}
     covered: dict[str, Cell] = {

@@ -1,10 +1,10 @@
-"""Regression on tables by networks of kernels and by the usual Gaussian processes.
+"""Regression on tables by networks of kernels and usual Gaussian processes.
 
 Ten random splits of each table and its PCA split (both ends of the first principal component are
-held out), as in Sun et al. (2018). All methods get standardised inputs and targets, the same
-number of starts and the same iterations of L-BFGS; the paper's recipe is its own. Beyond 2,000 rows
-the peers are trained on blocks of rows by NKNRegressor, whose only structure they are, and the
-spectral mixture and the paper's recipe are omitted. GPYTORCH_NKN_DATA names the folder.
+held out), as in Sun et al. (2018). All methods get standardised inputs and targets, the same number
+of starts and of L-BFGS iterations, except for the paper's recipe. Beyond 2,000 rows the other
+kernels are trained on blocks of rows, as the only structure of NKNRegressor, and the spectral
+mixture and the paper's recipe are omitted. GPYTORCH_NKN_DATA names the folder.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _PUBLISHED = {
 
 
 def run(set: str, split: str, method: str, starts: int, iterations: int, steps: int) -> dict:
-    """Scores of one method on one split."""
+    """Return scores of one method on one split."""
     X, y, new_X, new_y = load_regression(set).split(split)
     recipe = Recipe(adam_steps=0, lbfgs_iterations=iterations)
     if method == _PAPER:
@@ -134,7 +134,7 @@ def _start(model: ExactGP, seed: int, restart: int) -> None:
 
 
 def _start_mixture(model: ExactGP, seed: int, restart: int) -> None:
-    """As the lengthscales of an RBF: near no frequency, from median distances."""
+    """Set start values like RBF lengthscales: frequencies near zero, from median distances."""
     initialize_model(model, seed=seed, restart=restart)  # the noise
     rng = np.random.default_rng([seed, restart, 2])
     kernel = model.covar_module
@@ -148,7 +148,7 @@ def _start_mixture(model: ExactGP, seed: int, restart: int) -> None:
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:
-    """Scores on random splits and on the PCA split, and gains over the better of RBF and Matern.
+    """Return scores on random and PCA splits, and gains over the better of RBF and Matern.
 
     Rows of NKNRegressor alone are a later version's, beside the table with the peers.
     """
@@ -161,7 +161,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
 
 
 def _both(rows: list[dict]) -> Cell:
-    """RMSE and log density of the rows of a set."""
+    """Return RMSE and log density of the rows of a set."""
 
     def cell(runs: list[dict]) -> str:
         own = [row for row in rows if row["set"] == runs[0]["set"]]
@@ -197,7 +197,7 @@ def _scores(rows: list[dict], published: int) -> Table:
 
 
 def _gains(rows: list[dict]) -> Table:
-    """Paired differences of the log density to the better of RBF and Matern."""
+    """Return paired differences of the log density to the better of RBF and Matern."""
     lines = []
     for name, runs in grouped(rows, "set").items():
         here = grouped(runs, "method")

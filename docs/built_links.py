@@ -1,7 +1,7 @@
 """Checks a built site without a network: ``python docs/built_links.py docs/_build/html``.
 
-Every relative link and picture leads to a file of the site, every anchor to an element of it, and
-every picture has a text for those who do not see it.
+Every relative link and picture must lead to a file of the site, and every anchor to an element.
+Every picture must have an alternative text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 __all__ = ["faults"]
 
-# Of the theme: pages that Sphinx makes, which link to what they list.
+# Pages that Sphinx generates for the theme.
 _GENERATED = {"genindex.html", "py-modindex.html", "search.html"}
 
 
@@ -33,7 +33,7 @@ class _Page(HTMLParser):
         self.anchors |= {found[name] for name in ("id", "name") if name in found}
         self.targets += [found[name] for name in ("href", "src") if name in found]
         if tag == "img" and found.get("alt", "").strip() in ("", found.get("src", "")):
-            self.without_text.append(found.get("src", ""))  # docutils takes the path for want of it
+            self.without_text.append(found.get("src", ""))  # docutils uses the path by default
 
 
 @cache
@@ -42,7 +42,7 @@ def _parsed(path: Path) -> _Page:
 
 
 def faults(folder: Path) -> list[str]:
-    """What is wrong with a site's pages, one line each."""
+    """Return faults of a site's pages, one line each."""
     found = []
     for path in sorted(folder.rglob("*.html")):
         name = path.relative_to(folder).as_posix()

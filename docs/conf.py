@@ -18,12 +18,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy.typing  # noqa: E402
 import sphinx.ext.autosummary  # noqa: E402
 
-# Signatures show the name instead of the union of types that it abbreviates.
+# Signatures show the name of a union of types.
 numpy.typing.ArrayLike = type("ArrayLike", (), {"__module__": "numpy.typing"})
 
 import gpytorch_nkn  # noqa: E402
 
-# A summary ends at a full stop, not within the dots of a shape (`... x N`).
+# A summary ends at a full stop, not at the dots of a shape (`... x N`).
 sphinx.ext.autosummary.periods_re = re.compile(r"(?<!\.)\.(?!\.)\s+")
 
 metadata = ConfigParser()
@@ -68,7 +68,7 @@ html_theme_options = {
 }
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
-pygments_dark_style = "a11y-high-contrast-dark"  # as the light one, which is Furo's
+pygments_dark_style = "a11y-high-contrast-dark"  # as accessible as Furo's light style
 autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_typehints = "signature"
@@ -105,7 +105,7 @@ CONTENTS = {
 
 
 def rewrite(folder, pattern, contents):
-    """Make the files of a folder that match a pattern those given, touching changed ones only."""
+    """Replace the files of a folder that match a pattern; write changed files only."""
     folder.mkdir(exist_ok=True)
     for path in folder.glob(pattern):
         if path.name not in contents:
@@ -116,7 +116,7 @@ def rewrite(folder, pattern, contents):
 
 
 def with_links(path):
-    """A notebook, with links below its title to the file and to Colab, and its links from docs."""
+    """Return a notebook with links to the file and to Colab below its title."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     repository = URLS["Repository"].removeprefix("https://github.com/")
     colab = f"https://colab.research.google.com/github/{repository}/blob/main/tutorials/{path.name}"
@@ -127,7 +127,7 @@ def with_links(path):
 
 
 def module_page(module, common):
-    """The page of a module: its docstring and a line for each name, common names first."""
+    """Return the page of a module: its docstring and a line per name, common names first."""
     names = import_module(f"gpytorch_nkn.{module}").__all__
     ordered = [*common, *(name for name in names if name not in common)]
     lines = [f".. automodule:: gpytorch_nkn.{module}", f".. currentmodule:: gpytorch_nkn.{module}"]
@@ -137,7 +137,7 @@ def module_page(module, common):
     return f"{title}\n{'=' * len(title)}\n\n{rest}\n".encode()
 
 
-# Sphinx reads what is below docs: notebooks are copied, pages of modules made from their rows.
+# Sphinx reads the folder docs: notebooks are copied, and pages of modules made from rows.
 rewrite(
     DOCS / "tutorials",
     "*.ipynb",
@@ -152,7 +152,7 @@ PAGES = {f"{module}.rst": module_page(module, re.findall(r"`(\w+)`", c)) for mod
 rewrite(DOCS / "reference" / "modules", "*.rst", PAGES)  # autosummary adds one for each name
 
 
-# Terms of the field, as entries of the index of the page that each leads to: the search shows them.
+# Terms of the field are index entries of their pages, so that the search finds them.
 TERMS = {
     page: terms.split(", ")
     for terms, page in re.findall(
@@ -169,10 +169,10 @@ def tree(documents, caption=""):
 
 
 def plain_markdown(app, name, source):
-    """What a page in plain Markdown, as hosts of repositories show it, leaves to this site.
+    """Convert a page from plain Markdown.
 
-    Lists of pages are tables of contents, terms are entries of the index, names of the package are
-    links, and so are files of the repository outside of docs.
+    Lists of pages become tables of contents, terms become index entries. Names of the package and
+    files of the repository outside docs become links.
     """
     text = source[0]
     if name in TERMS:
@@ -203,12 +203,12 @@ def plain_markdown(app, name, source):
 
 
 def skip_scikit_learn_requests(app, what, name, obj, skip, options):
-    """Methods that scikit-learn makes for routing metadata are not ours to document."""
+    """Skip methods that scikit-learn generates for metadata routing."""
     return True if name.startswith("set_") and name.endswith("_request") else None
 
 
 def describe_constants(app, what, name, obj, options, lines):
-    """The `#:` comment of a constant, which Sphinx does not look for where a module imports it."""
+    """Add the `#:` comment of an imported constant, which Sphinx does not find."""
     if what == "data":
         module, constant = name.split(".")[1:]
         sources = [ROOT / "gpytorch_nkn" / f"{module}.py"]

@@ -1,4 +1,4 @@
-"""The pictures of docs/kernels.md: functions drawn from the prior of each kernel.
+"""Pictures of docs/kernels.md: functions drawn from the prior of each kernel.
 
 Run ``python docs/figures/kernels.py [NAME ...]`` in the root of the repository.
 """

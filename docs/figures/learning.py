@@ -1,8 +1,7 @@
 """A network learns the structure of a series: ``python docs/figures/learning.py``.
 
-Eight years of monthly CO2 at Mauna Loa, and the same training by Adam that any GPyTorch model has.
-Draws learning.png (four steps) and learning.webp (all of it, animated); a training of some CPU
-seconds.
+The data are eight years of monthly CO2 at Mauna Loa, and Adam trains the model for a few CPU
+seconds. The script draws learning.png (four steps) and learning.webp (an animation).
 """
 
 import io
@@ -38,7 +37,7 @@ class Model(gpytorch.models.ExactGP):
 
 
 def snapshots():
-    """``years, values, found``, where found holds mean, deviation and kernel by step."""
+    """Return years, values, and a mapping from steps to mean, standard deviation and kernel."""
     co2 = load_co2()
     y = torch.as_tensor(co2.y[-PAST - AHEAD :])
     years = torch.as_tensor(co2.time[-PAST - AHEAD :])
@@ -68,7 +67,7 @@ def snapshots():
 
 
 def draw(panels, step, years, y, mean, std, kernel):
-    """Forecast above, kernel below."""
+    """Draw the forecast above the kernel."""
     above, below = panels
     ahead = years >= years[PAST]
     above.fill_between(years, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.2, lw=0)
@@ -84,7 +83,7 @@ def draw(panels, step, years, y, mean, std, kernel):
 
 
 def make(steps, size, series):
-    """A figure of some steps side by side."""
+    """Make a figure of some steps side by side."""
     years, y, found = series
     figure, panels = plt.subplots(
         2, len(steps), figsize=size, sharey="row", height_ratios=[2, 1], layout="constrained"

@@ -1,7 +1,7 @@
-"""Figures of the results, out of the tables of benchmarks/results.
+"""Figures of the results, from the tables of benchmarks/results.
 
-``python docs/figures/results.py`` draws them all, ``... NAME`` one of them. Each holds a digest of
-the tables that it shows, from which a test finds that it is out of date.
+``python docs/figures/results.py`` draws all figures, ``... NAME`` one of them. Each contains a
+digest of its tables, by which a test detects outdated figures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.report import Table, numbers, read_table  # noqa: E402
 
 __all__ = ["FIGURES", "digest", "draw"]
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart; markers differ, too.
+# Okabe and Ito's colours, which colour-blind readers can distinguish; markers differ, too.
 BLUE, ORANGE, GREEN, PINK, GRAY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#767676"
 STYLES = [(BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (PINK, "D"), (GRAY, "v"), ("#56b4e9", "P")]
 SETTINGS = {
@@ -52,17 +52,17 @@ BBOB = {
 
 
 def number(cell: str) -> float:
-    """The first number of a cell; NaN without one."""
+    """Return the first number of a cell; NaN without a number."""
     return next(iter(numbers(cell)), math.nan)
 
 
 def errors(cells: Sequence[str]) -> list[float]:
-    """What stands behind the signs of plus and minus."""
+    """Return the numbers after the plus-minus signs."""
     return [number(cell.partition("±")[2]) for cell in cells]
 
 
 def rows_of(axes: Any, names: Sequence[str]) -> list[int]:
-    """Heights of names from the top down, each on a faint line."""
+    """Draw a faint line for each name, and return the heights from the top down."""
     heights = list(range(len(names)))[::-1]
     axes.set_yticks(heights, names)
     axes.set_ylim(-0.6, len(names) - 0.4)
@@ -75,7 +75,7 @@ def rows_of(axes: Any, names: Sequence[str]) -> list[int]:
 def dots(
     axes: Any, names: Sequence[str], values: dict[str, list[float]], spreads: dict | None = None
 ) -> None:
-    """One line a name, one marker a method."""
+    """Draw one line per name, with one marker per method."""
     lines = rows_of(axes, names)
     shift = 0.5 / max(len(values), 1)
     for count, (method, found) in enumerate(values.items()):
@@ -96,7 +96,7 @@ def forecasts(figure: Any, panel: Table) -> None:
     }
     methods = [names.get(name, name) for name in panel.column("method")]
     errors_of = {
-        "MASE / combination": [  # the standard error of a logarithm is a relative one
+        "MASE / combination": [  # the standard error of a logarithm is relative
             0.0 if math.isnan(error) else error * number(cell)
             for error, cell in zip(
                 errors(panel.column("log ratio to the combination")),
@@ -303,7 +303,7 @@ def scaling(figure: Any, found: Table) -> None:
     axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.45, -0.22), columnspacing=0.8)
 
 
-# What draws a figure, its height in inches, and the tables that it shows.
+# Drawing function, height in inches, and tables of each figure.
 FIGURES: dict[str, tuple[Callable[..., None], float, tuple[str, ...]]] = {
     "forecasts": (forecasts, 7.5, ("panel",)),
     "regression": (regression, 6.2, ("uci", "uci_gain")),
@@ -317,17 +317,17 @@ FIGURES: dict[str, tuple[Callable[..., None], float, tuple[str, ...]]] = {
 
 
 def tables_of(name: str) -> list[Table]:
-    """The tables that a figure shows."""
+    """Return the tables of a figure."""
     return [read_table(table) for table in FIGURES[name][2]]
 
 
 def digest(name: str) -> str:
-    """Of what a figure shows."""
+    """Return the digest of a figure's tables."""
     return hashlib.sha256(json.dumps(tables_of(name)).encode()).hexdigest()[:16]
 
 
 def draw(name: str) -> None:
-    """Write a figure beside this file."""
+    """Write a figure to the folder of this file."""
     import matplotlib
 
     matplotlib.use("Agg")

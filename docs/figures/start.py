@@ -1,6 +1,6 @@
-"""The outputs and pictures of docs/start, out of what the code of each page computes.
+"""Outputs and pictures of docs/start, computed by the code of each page.
 
-Below every block of code that prints, its page shows what it printed.
+The printed output follows each block of code that prints.
 
 Run ``python docs/figures/start.py [PAGE ...]`` in the root of the repository.
 """
