@@ -172,7 +172,7 @@ class SpectralGP(ExactBaseGP):
         return kernel.kernels[0].base_kernel if isinstance(kernel, FeatureSumKernel) else None
 
     def _chunk_width(self) -> int:
-        dense = isinstance(self.covar_module, AdditiveKernel)
+        dense = not isinstance(self.covar_module, FeatureKernel)
         return self.train_targets.size(-1) if dense else self.covar_module.feature_dim
 
     def forward(self, x: Tensor) -> MultivariateNormal:
@@ -186,12 +186,13 @@ class SpectralGP(ExactBaseGP):
 
         No setting of GPyTorch makes the covariance lazy, because other threads would change it.
         """
-        dense = isinstance(self.covar_module, AdditiveKernel)
+        kernel, mean = self.covar_module, self.mean_module(x)
+        dense = not isinstance(kernel, FeatureKernel)
         if dense and (self.training or (x.requires_grad and x.size(-2) <= FEW_POINTS)):
-            covariance = to_linear_operator(self._values(x, x))
-        else:
-            covariance = LazyEvaluatedKernelTensor(x, x, kernel=self.covar_module)
-        return LowRankNormal(self.mean_module(x), covariance)
+            return LowRankNormal(mean, to_linear_operator(self._values(x, x)))
+        if (columns := kernel.active_dims) is not None:  # of a kernel of `simplify`
+            x = x.index_select(-1, columns)
+        return LowRankNormal(mean, LazyEvaluatedKernelTensor(x, x, kernel=kernel))
 
     def _get_train_prior_distribution(
         self, train_inputs: Iterable[Tensor], **kwargs: Any
@@ -205,14 +206,16 @@ class SpectralGP(ExactBaseGP):
 
     def _values(self, one: Tensor, two: Tensor) -> Tensor:
         # the sum of dense parts, because linear_operator factorises dense plus low-rank matrices
-        return sum(to_dense(kernel(one, two)) for kernel in self.covar_module.kernels)
+        kernel = self.covar_module
+        kernels = kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel]
+        return sum(to_dense(kernel(one, two)) for kernel in kernels)
 
     def _get_test_prior_mean_and_covariances(
         self, train_inputs: Iterable[Tensor], test_inputs: Iterable[Tensor], **kwargs: Any
     ) -> tuple[Tensor, LinearOperator, LinearOperator, torch.Size, torch.Size, type]:
         """Evaluate as in the base class; features of low rank need no training covariances."""
         (train,), (test,) = train_inputs, test_inputs
-        if isinstance(self.covar_module, AdditiveKernel):
+        if not isinstance(self.covar_module, FeatureKernel):
             return (*self._test_prior(train, test, self._values)[:-1], LowRankNormal)
         batch_shape = torch.broadcast_shapes(train.shape[:-2], test.shape[:-2])
         prior = self._prior(test.expand(*batch_shape, *test.shape[-2:]))

@@ -3,7 +3,8 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import AdditiveKernel
+from botorch.models import SingleTaskGP
+from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.kernels import NonStationarySpectralKernel
 from gpytorch_nkn.models import SpectralGP
@@ -139,6 +140,19 @@ def test_which_kernels_it_has():
     assert many.covar_module.feature_dim == 300 + 2 * 133
     few = SpectralGP(torch.rand(2001, 3), torch.rand(2001, 1), inducing_points=9)
     assert few.covar_module.kernels[0].feature_dim == 9
+
+
+def test_posterior_with_a_kernel_of_simplify():
+    parts = {"covar_module": ScaleKernel(RBFKernel(active_dims=(1,)))}
+    parts["likelihood"] = (model := gp(True, outcome_transform=None)).likelihood
+    model.covar_module = parts["covar_module"]
+    x, y = model.train_inputs[0], model.train_targets.unsqueeze(-1)
+    parts |= {"mean_module": model.mean_module, "outcome_transform": None}
+    expected = SingleTaskGP(x, y, **parts)
+    for points in (torch.rand(5, 2), torch.rand(600, 2)):
+        found, exact = (m.eval().posterior(points).distribution for m in (model, expected))
+        torch.testing.assert_close(found.mean, exact.mean)
+        torch.testing.assert_close(found.variance, exact.variance, rtol=1e-4, atol=1e-6)
 
 
 @BOTH
