@@ -10,7 +10,14 @@ import numpy as np
 import pandas as pd
 from scipy.special import pdtrc  # upper tail of Poisson distributions
 
-__all__ = ["MonthlyDates", "next_in_month", "next_in_retail_year", "next_in_week", "next_times"]
+__all__ = [
+    "MonthlyDates",
+    "closed_months",
+    "next_in_month",
+    "next_in_retail_year",
+    "next_in_week",
+    "next_times",
+]
 
 _DAY, _WEEK = np.timedelta64(1, "D"), np.timedelta64(7, "D")
 _ALL, _AT_WORK = "1111111", "1111100"  # weekdays
@@ -76,19 +83,22 @@ class MonthlyDates:
         return months - (self.dates(months) > dates).astype(int)
 
     def next(self, dates: np.ndarray, count: int) -> np.ndarray:
-        """Return the dates that follow sorted dates ``N`` of this rule, with their median step.
+        """Return the dates that follow sorted dates ``N`` of this rule, with their median step."""
+        months = dates.astype("datetime64[M]")
+        return self.dates(months[-1] + np.arange(1, count + 1) * _median_step(months))
 
-        A month that has no date in any of two or more years, such as a holiday, has no later date.
-        """
-        months = dates.astype("datetime64[M]").astype(int)
-        step, known = _median_step(months), np.unique(months % 12)
-        past = np.arange(months[0], months[-1] + 1, step)
-        years = past.size * step / 12
-        missing = abs(1 - months.size / np.isin(past % 12, known).sum())
-        if years < 2 or 12 * missing**years > _CHANCE:
-            known = np.arange(12)
-        later = months[-1] + step * np.arange(1, 12 * count + 1)
-        return self.dates(later[np.isin(later % 12, known)][:count].astype("datetime64[M]"))
+
+def closed_months(dates: np.ndarray) -> np.ndarray:
+    """Return the months of the year (0 to 11) without dates in two or more years.
+
+    Dates ``N`` are sorted and distinct. The result is empty if random gaps explain such months.
+    """
+    months = np.unique(dates.astype("datetime64[M]").astype(int))
+    past = np.arange(months[0], months[-1] + 1)
+    missing = 1 - months.size / np.isin(past % 12, months % 12).sum()
+    by_chance = 12 * missing ** (past.size / 12)
+    is_known = past.size >= 24 and np.median(np.diff(months)) == 1 and by_chance <= _CHANCE
+    return np.setdiff1d(np.arange(12), months % 12) if is_known else np.arange(0)
 
 
 def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from gpytorch_nkn.estimators.series.recurring_dates import (
     MonthlyDates,
+    closed_months,
     next_in_month,
     next_in_retail_year,
     next_in_week,
@@ -113,7 +114,7 @@ class TimeAxis:
         """Return the times after the end of the series.
 
         They follow the frequency of the index, the rule of monthly dates, or the times of the week
-        in the data. Otherwise they are median steps apart.
+        in the data. Otherwise they are median steps apart. Months that never occur are omitted.
         """
         known = self.index.unique().sort_values()
         if isinstance(known, pd.PeriodIndex):
@@ -135,15 +136,12 @@ class TimeAxis:
         zone = known.tz if self.by_clock or known.tz is None else "UTC"
         moments = known.tz_convert(zone).tz_localize(None) if zone else known
         dates = moments.unique().sort_values().to_numpy()
-        if self.monthly is not None:
-            found = self.monthly.next(dates, count)
-        else:
-            rules = (next_in_retail_year, next_in_month, next_in_week)
-            ahead = (rule(dates, count) for rule in rules)
-            found = next((times for times in ahead if times is not None), None)
-        if found is None:
-            found = next_times(dates, count)
-        ahead = pd.DatetimeIndex(found, name=known.name)
+        closed, found, number = closed_months(dates), dates[:0], count
+        while len(found) < count:
+            found = self._after(dates, number)
+            found = found[~np.isin(found.astype("datetime64[M]").astype(int) % 12, closed)]
+            number *= 4
+        ahead = pd.DatetimeIndex(found[:count], name=known.name)
         if known.tz is not None:
             ahead = ahead.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
             ahead = ahead.tz_convert(known.tz)
@@ -151,6 +149,15 @@ class TimeAxis:
             return ahead.as_unit(known.unit)
         except pd.errors.OutOfBoundsDatetime:  # beyond the range of nanoseconds
             return ahead
+
+    def _after(self, dates: np.ndarray, count: int) -> np.ndarray:
+        """Return ``count`` dates after sorted dates ``N``; months may be closed."""
+        if self.monthly is not None:
+            return self.monthly.next(dates, count)
+        rules = (next_in_retail_year, next_in_month, next_in_week)
+        ahead = (rule(dates, count) for rule in rules)
+        found = next((times for times in ahead if times is not None), None)
+        return next_times(dates, count) if found is None else found
 
 
 def _by_clock(index: pd.Index) -> bool:

@@ -99,14 +99,16 @@ def test_numbers_lead_back_to_the_times(index):
             for unit in ("s", "ns")
         ),
         pd.date_range("2020-01-31 18:00", periods=40, freq="BME"),
-        pd.date_range("2020-01-01", periods=40, freq="SMS"),
-        pd.date_range("2020-01-01", periods=40, freq="SME"),
+        *(pd.date_range("2020-01-01", periods=40, freq=freq) for freq in ("SMS", "SME")),
         pd.date_range("2020-01-01", periods=60, freq=SIX_DAYS),
         pd.date_range("2020-01-01", periods=40, freq=MARKET_DAYS),
         pd.date_range("2020-03-02", periods=300, freq=OFFICE_HOURS),
         pd.date_range("2020-02-03", periods=400, freq=OFFICE_HOURS, tz="Europe/Berlin"),
         (lambda days: days[days.weekday < 6])(pd.period_range("2020-01-01", periods=70)),
-        (lambda months: months[months.month < 7])(pd.date_range("1990", periods=120, freq="MS")),
+        *(
+            (lambda times: times[times.month < 4])(pd.date_range("1990", end, freq=freq))
+            for freq, end in (("MS", "2000"), ("D", "1993-01-06"), ("h", "1993-01-01 06:00"))
+        ),
         pd.date_range("2021-03-10", periods=200, freq="3h", tz="Europe/London"),
         *(
             MONTHS.repeat(len(days)) + pd.to_timedelta(np.tile(days, 20), "D")
