@@ -91,7 +91,7 @@ def test_forecast_scores_the_held_out_tail_next_to_the_naive_rule(run, monthly, 
     assert summary["seed"] == summary["settings"]["seed"] == 3
     assert summary["rows"] == {"total": 39, "train": 35, "forecast": 4}
     assert {"gpytorch_nkn", "python", "torch", "gpytorch"} <= set(summary["versions"])
-    assert "Note: 1 row without a value of 'sales' dropped." in printed.out
+    assert "Note: Rows without a value of 'sales' that are dropped: 1." in printed.out
     for word in ("RMSE", "MAE", "log density", "95 % cover", "seconds", "naive"):
         assert word in printed.out
     figure = tmp_path / "out" / "forecast.png"
@@ -226,7 +226,7 @@ def test_options_of_the_file_reach_its_reader(run, tmp_path, forecast_only):
     assert code == 0, printed.err
     assert [row["time"] for row in rows] == ["2001-01-13", "2001-01-14"]
     assert summary["rows"]["total"] == 11 and summary["settings"]["where"] == [["Laden", "b"]]
-    assert "Note: 1 row without a value of 'Größe' dropped." in printed.out
+    assert "Note: Rows without a value of 'Größe' that are dropped: 1." in printed.out
     assert "median" in printed.out
 
 

@@ -1,24 +1,27 @@
-"""Cells of text files: missing values, numbers, codes of missing values (needs pandas)."""
+"""Cells of text files: numbers, times and missing values (needs pandas)."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
+from datetime import timezone
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 
 __all__ = [
+    "INTERVAL_END",
     "MISSING",
-    "counted",
-    "drop_advice",
-    "is_missing",
+    "MONTH",
+    "is_compact",
+    "kind",
+    "main_kind",
     "notice_sentinels",
-    "number_parts",
-    "once",
     "quoted",
     "read_numbers",
+    "read_times",
 ]
 
 MISSING = (
@@ -36,7 +39,39 @@ _STYLES = {  # by the decimal mark; the other mark may separate thousands
     mark: rf"[+-]?(?:[1-9]\d?\d?(?:{other}\d\d\d?)*{other}\d{{3}}|\d*)(?:{own}\d*)?(?:[eE].+)?"
     for mark, own, other in ((".", r"\.", ","), (",", ",", r"\."))
 }
-_CODE = re.compile(r"-?(?:9{2,}(?:\.9+)?|8{3,}|[1-9]0{2,}|32768|1)")  # usual for missing values
+MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+INTERVAL_END = (
+    r"(?: +(?:-|\u2013|to) +|/(?=\d{4}-\d\d-)|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d))[-\u2013])"
+    r"(?=\d+[-./:]\d).*"
+)
+_UNREAD = INTERVAL_END + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |\bfy ?'?(?=\d)"
+_CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
+    r"(?P<H>\d\d?)(?:[:.]?(?P<M>[0-5]\d)(?:[:.]?(?P<S>[0-5]\d(?:[.,]\d+)?))?)?"
+    r"(?: ?(?P<p>[ap])\.?m\.?)?"
+    r"(?: ?(?P<z>z|[+-]\d\d(?::?\d\d)?|\(?[a-z]{3,4}(?:/[a-z]{3,4})?\)?))?"
+)
+_CLOCK_ALONE = rf"(?=\d\d?(?::|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])){_CLOCK}"
+_FORMS = (  # of dates; "-" separates parts, "~" may separate them
+    "Y-m-d d-m-Y m-d-Y d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND Y-j Y-f Y-q Y-m m-Y YN b~Y "
+    "b~y Y~b Y~x~m Y~Q Q~Y Q-y y~Q R~Y R~y Y Y~w~Wu w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y Y-U U-Y YU"
+).split()
+_ORDERED = _FORMS[1:6]  # day, month or year may come first
+_PARTS = {
+    "-": r"[\s./,:'\u2019_-]+", "~": r"[\s./,:'\u2019_-]*", "Y": r"(?P<Y>\d{4})",
+    "y": r"(?P<y>\d\d)", "m": r"(?P<m>\d\d?)", "N": r"(?P<m>\d\d)", "x": "m",
+    "b": rf"(?P<b>{MONTH})[a-z]*", "d": r"(?P<d>\d\d?)", "D": r"(?P<d>\d\d)", "j": r"(?P<j>\d{3})",
+    "f": r"(?:\d\d)?(?P<f>\d\d)", "q": "(?P<q>[1-4])", "Q": "(?:q|t|qtr|quarter) ?0?(?P<q>[1-4])",
+    "R": "(?P<q>[1-4])(?:st|nd|rd|th)?[ -]?(?:q|quarter)", "w": "(?:week|w)",
+    "W": r"(?P<W>\d\d?)", "U": r"(?P<U>\d\d?)", "u": "(?:-(?P<u>[1-7]))?",
+}  # fmt: skip
+_PATTERNS = {
+    form: "".join(map(_PARTS.__getitem__, form))
+    + rf"(?:(?:t|[ ,:_]+|(?<=^\d{{8}})){_CLOCK})?" * bool({*form} & {*"dDj"})
+    for form in _FORMS
+}
+_DATE = re.sub(r"\?P<\w>", "?:", "|".join(_PATTERNS.values()))
+_CENTURY = 1930  # the first year that two digits stand for
+_EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 1970
 
 
 def quoted(texts: Iterable[object]) -> str:
@@ -45,26 +80,7 @@ def quoted(texts: Iterable[object]) -> str:
     return ", ".join(map(repr, full[:20])) + (", ..." if len(full) > 20 else "")
 
 
-def counted(count: int, what: str = "row") -> str:
-    """Return a number and its noun, such as ``2 rows``."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def is_missing(cells: pd.Series, na_values: Collection[str] = ()) -> pd.Series:
-    """Mask of the cells without a value: empty, NA, NaN, null, -, ., ?, or as given."""
-    missing = cells.str.fullmatch(MISSING) | cells.isin([*na_values])
-    codes = pd.to_numeric(pd.Series([*na_values], dtype=object), errors="coerce").dropna()
-    return missing | pd.to_numeric(cells, errors="coerce").isin(codes) if len(codes) else missing
-
-
-def once(function: Callable[[pd.Series], pd.Series], cells: pd.Series) -> pd.Series:
-    """Apply a function of strings once to each distinct cell."""
-    codes, unique = pd.factorize(cells)
-    values = function(pd.Series(unique, dtype=object)).to_numpy()
-    return pd.Series(values[codes], cells.index, values.dtype, cells.name)
-
-
-def drop_advice(bad: pd.Series) -> str:
+def _drop_advice(bad: pd.Series) -> str:
     """Return advice on cells that cannot be read."""
     cells = list(bad.unique())
     if len(cells) > 10:
@@ -73,96 +89,255 @@ def drop_advice(bad: pd.Series) -> str:
     return f"drop such rows by na_values={cells} ({options})"
 
 
-def number_parts(cell: str) -> tuple[str, str, bool, bool, bool]:
-    """Digits and mark of a number, whether it is negative, and whether each decimal mark fits."""
+def _number(cell: str) -> tuple[str, str, float, bool, bool]:
+    """Digits and marks of a number, its sign, and whether a decimal point and comma fit."""
     found = re.match(_NUMBER, cell)
     if found is None:
-        return "", "", False, False, False
+        return "", "", 1.0, False, False
     digits = re.sub(r"(?<=\d)[ '](?=\d{3})", "", found["digits"]).strip()
     point, comma = (re.fullmatch(style, digits) is not None for style in _STYLES.values())
-    is_negative = found["sign"] + found["end"] in ("()", "-")
-    return digits, found["before"] + found["after"], is_negative, point, comma
+    sign = -1.0 if found["sign"] + found["end"] in ("()", "-") else 1.0
+    return digits, found["before"] + found["after"], sign, point, comma
 
 
-def read_numbers(
-    cells: pd.Series, notices: list[str], *, decimal: str | None = None, sep: str = ","
-) -> np.ndarray:
+@lru_cache(100_000)
+def kind(cell: str) -> str:
+    """Return the kind of a cell: missing, number, date, clock or text."""
+    _, marks, _, *fit = _number(cell)
+    if re.fullmatch(MISSING, cell):
+        return "missing"
+    if any(fit) and not marks:
+        return "number"
+    if re.fullmatch(_CLOCK_ALONE, re.sub(INTERVAL_END, "", cell.lower())):
+        return "clock"
+    if re.search(r"\d", cell) and re.fullmatch(_DATE, re.sub(_UNREAD, "", cell.lower())):
+        return "date"
+    return "number" if any(fit) else "text"
+
+
+def main_kind(cells: pd.Series) -> str:
+    """Return the kind of more than half of the first values, from the first number or date on."""
+    found = [kind(cell) for cell in cells.head(1000)]
+    begin = next((i for i, own in enumerate(found) if own in ("number", "date", "clock")), None)
+    found = [own for own in found[begin:] if own != "missing"]
+    found = found[found[:2] == ["date", "number"] :]  # a date may name a column of numbers
+    most = max(set(found), key=found.count, default="text")
+    return most if 2 * found.count(most) > len(found) else "text"
+
+
+def read_numbers(cells: pd.Series, notices: list[str], decimal: str | None, sep: str) -> np.ndarray:
     """Convert a column of strings to numbers ``N``.
 
-    A comma before three digits separates thousands if other cells have no comma. It is ambiguous
+    A comma before three digits separates thousands if other cells have no comma, and is ambiguous
     if all cells have this form. In files with semicolons, the same holds for points.
-
-    Raises:
-        ValueError: A cell is not a finite number, or the decimal mark is ambiguous.
     """
     if decimal not in (None, ".", ","):
         raise ValueError(f"decimal must be '.' or ',', got {decimal!r}.")
     name, unique = cells.name, pd.Series(cells.unique(), dtype=object)
-    plain = unique.mask(unique.str.contains("_", regex=False) | (decimal == ",") | (sep == ";"))
-    if np.isfinite(pd.to_numeric(plain, errors="coerce")).all():  # long files without patterns
-        return cells.to_numpy().astype(float)
-    columns = ["digits", "mark", "negative", ".", ","]
-    parts = pd.DataFrame([number_parts(cell) for cell in unique], columns=columns)
-    digits, mark = parts["digits"].astype(object), parts["mark"]
-    if decimal is None:
-        decimal = "," if parts[","].sum() > parts["."].sum() else "."
-        seen = next((mark for mark in ",." if digits.str.contains(mark, regex=False).any()), "")
-        if parts["."].equals(parts[","]) and (seen == "," or (seen and sep == ";")):
-            is_everywhere = digits.str.contains(seen, regex=False).all()
-            decimal = "," if is_everywhere == (seen == ",") else "."
-            if is_everywhere and (seen == ".") == (sep == ";"):
-                raise ValueError(
-                    f"Numbers such as {unique[0]!r} in the column {name!r} may have a decimal mark "
-                    "or a thousands separator: set decimal='.' or decimal=',' (--decimal . or "
-                    "--decimal ,)."
-                )
+    parts = pd.DataFrame(map(_number, unique), columns=["digits", "mark", "sign", ".", ","])
+    usual, other = (",", ".") if sep == ";" else (".", ",")
+    digits, is_unusual = parts["digits"].astype(object), parts["digits"].str.count(f"[{other}]") > 0
+    if decimal is None and is_unusual.all() and parts["."].equals(parts[","]):
+        raise ValueError(
+            f"Numbers such as {unique[0]!r} in the column {name!r} may have a decimal mark or a "
+            "thousands separator: set decimal='.' or decimal=',' (--decimal . or --decimal ,)."
+        )
+    decimal = decimal or (usual if parts[usual].sum() >= parts[other].sum() else other)
     plain = digits.str.replace("." if decimal == "," else ",", "", regex=False)
     values = plain.str.replace(decimal, ".", regex=False).where(parts[decimal]).astype(float)
     bad = cells[cells.isin(unique[~np.isfinite(values)])]
     if len(bad):
         raise ValueError(
             f"Line {bad.index[0]}: the column {name!r} must hold numbers, got "
-            f"{quoted(bad.unique())}; {drop_advice(bad)}, or name another column (--target)."
+            f"{quoted(bad.unique())}; {_drop_advice(bad)}, or name another column (--target)."
         )
     if decimal == "," and digits.str.contains(",").any():
         notices.append(f"Numbers of {name!r} have decimal commas.")
-    values *= np.where(parts["negative"], -1.0, 1.0)
-    if mark.nunique() > 1:
-        marked = cells[cells.isin(unique[mark != ""])]
+    marked = cells[cells.isin(unique[parts["mark"] != ""])]
+    if len(marked):
         notices.append(
-            f"{counted(len(marked), 'value')} of {name!r} with a mark, such as "
-            f"{marked.iloc[0]!r}: marks are dropped, values are kept."
+            f"Values of {name!r} with a mark, such as {marked.iloc[0]!r}: {len(marked)}; marks are "
+            "dropped, values are kept."
         )
-    elif mark.any():
-        notices.append(f"Values of {name!r} are in {mark[0]}.")
-    return cells.map(dict(zip(unique, values, strict=True))).to_numpy(float)
+    return cells.map(dict(zip(unique, values * parts["sign"], strict=True))).to_numpy(float)
 
 
 def notice_sentinels(values: np.ndarray, name: str, notices: list[str]) -> None:
     """Add a notice on sentinel values for missing ones, if there are any.
 
-    A sentinel is a usual code (-99, 9999, ...) or a repeated minimum or maximum. Its distance from
-    the other values exceeds their range, or it is the only negative whole number.
+    A sentinel is a minimum or maximum that is repeated or begins with 99. Its distance from all
+    other values exceeds their range, or it is the only negative value and whole.
     """
-    counts = pd.Series(values).value_counts().sort_index()
-    ends = pd.concat([counts.iloc[:50], counts.iloc[50:].tail(50)])
-    value, codes = ends.index.to_numpy(), np.array([f"{v:.12g}" for v in ends.index])
-    suspect = np.array([bool(_CODE.fullmatch(code)) for code in codes])
-    suspect |= np.isin(value, counts.index[[0, -1]])
-    suspect &= (ends.to_numpy() > 1) | np.char.startswith(np.char.lstrip(codes, "-"), "99")
-    for _ in range(2):  # the second time, with the suspects that are not far as other values
-        others = counts.index.drop(value[suspect])
-        if len(others) < 2:
-            return
-        low, high = others[[0, -1]]
-        is_far = np.maximum(low - value, value - high) > high - low
-        suspect &= is_far | ((low >= 0) & (value < 0) & (value == np.round(value)))
-    found = ends[suspect]
-    if len(found) and 2 * found.sum() < values.size:
-        names = codes[suspect].tolist()
-        rows = ", ".join(f"{counted(n)} with {c}" for n, c in zip(found, names, strict=True))
-        options = " ".join(f"--na-values={code}" for code in names)
-        notices.append(
-            f"{name!r} has {rows}, far from all other values; if this stands for missing values, "
-            f"set na_values={names} ({options})."
+    counts, found = pd.Series(values).value_counts().sort_index(), []
+    while len(counts) > 2:
+        v = counts.index.to_numpy()
+        end, low, high = (
+            (v[0], v[1], v[-1]) if v[1] - v[0] > v[-1] - v[-2] else (v[-1], v[0], v[-2])
         )
+        is_far = max(low - end, end - high) > high - low or (end < 0 <= low and end == round(end))
+        if not is_far or (counts[end] == 1 and not f"{abs(end)}".startswith("99")):
+            break
+        found.append(f"{end:.12g}")
+        counts = counts.drop(end)
+    if found and 2 * counts.sum() > values.size:
+        options = " ".join(f"--na-values={code}" for code in found)
+        notices.append(
+            f"Values of {name!r} that are far from all others: {values.size - counts.sum()}; if "
+            f"they stand for missing values, set na_values={found} ({options})."
+        )
+
+
+def is_compact(cells: pd.Series) -> bool:
+    """Whether all numbers are dates: 20010930, 200109, 09.2001, or all of 2001.1 to 2001.4."""
+    some = pd.Series(cells.unique(), dtype=object)
+    if some.str.fullmatch(r"\d{4}\.\d\d?").all():
+        return set(some.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
+    week = r"|\d{6}" if "week" in str(cells.name).lower() else ""
+    day = r"(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){0,2})?"
+    pattern = rf"(?:1[6-9]|2[01])\d\d(?:0[1-9]|1[0-2])(?:{day})?{week}|[01]\d\.(?:1[6-9]|2[01])\d\d"
+    return bool(some.str.fullmatch(pattern).all() and len(some) > 1 == some.str.len().nunique())
+
+
+def read_times(
+    cells: pd.Series,
+    notices: list[str],
+    decimal: str | None,
+    dayfirst: bool | None,
+    date_format: str | None,
+) -> tuple[np.ndarray, str]:
+    """Convert a column of strings to numbers or ``datetime64`` ``N``, with their zone.
+
+    All cells have one form. If several fit, the only one that gives times with few gaps is used.
+    Months and quarters are ``datetime64[M]``. The zone of dates with equal offsets is the offset,
+    such as ``"UTC+02:00"``. Daily dates with different offsets become local times without a zone.
+    Other dates are converted to ``"UTC"``.
+    """
+    codes, found = pd.factorize(cells)
+    name, unique = str(cells.name), pd.Series(found, dtype=object)
+    is_float = unique.str.fullmatch(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?").all()
+    if date_format is None and is_float and not is_compact(cells):
+        values = read_numbers(cells, notices, decimal, sep=".")
+        unit = next((unit for unit, now in _EPOCHS.items() if abs(values).max() < 10 * now), "ns")
+        if abs(values).min() < 0.3 * _EPOCHS[unit]:
+            return values, ""
+        notices.append(f"Times are read as {unit} since 1970.")
+        return _coarsest(pd.Series(pd.to_datetime(values, unit=unit).round("ms")), "d"), ""
+    readings = _readings(unique, name, dayfirst, date_format)
+    good = max((r["time"].notna() for r in readings.values()), key=sum, default=unique.isna())
+    if not good.all():
+        raise ValueError(_not_a_time(cells, good))
+    readings = {form: parts for form, parts in readings.items() if parts["time"].notna().all()}
+    likely = [form for form in readings if _has_few_gaps(readings[form]["time"])]
+    form = likely[0] if len(likely) == 1 else next(iter(readings))
+    times, offset, zone = readings[form]["time"], readings[form]["offset"], ""
+    for other in (parts["time"] for f, parts in readings.items() if f in _ORDERED):
+        i = int((times != other).to_numpy().argmax())
+        if times[i] != other[i] and len(likely) != 1 and dayfirst is None:
+            raise ValueError(
+                f"{unique[i]!r} in the column {name!r} may be {times[i]:%Y-%m-%d} or "
+                f"{other[i]:%Y-%m-%d}: set dayfirst=True or dayfirst=False (--dayfirst or "
+                "--no-dayfirst)."
+            )
+    if offset.nunique() == 1:
+        zone = str(timezone(offset[0].to_pytimedelta()))
+    elif offset.notna().any() and (times - times.dt.normalize()).nunique() > 1:
+        times, zone = times - offset, "UTC"
+    first = {"d": "day", "m": "month", "y": "year"}.get(form[0], "")
+    inferred = {
+        f"Dates are read {first} first.": form in _ORDERED,
+        f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}.": "y" in form,
+        f"Weeks begin on {'Mondays' if 'W' in form else 'Sundays'}.": {*form} & {*"WU"},
+        "Times are read as quarters, and dated to their first month.": {*form} & {*"qQR"},
+        "Times are converted to UTC.": zone == "UTC" and offset.nunique() > 1,
+        "Times are local: offsets from UTC are dropped.": not zone and offset.notna().any(),
+        "Intervals are dated to their starts.": unique.head().str.contains(INTERVAL_END).any(),
+    }
+    notices += [notice for notice, is_so in inferred.items() if is_so]
+    return _coarsest(times, form)[codes], zone
+
+
+def _readings(
+    cells: pd.Series, name: str, dayfirst: bool | None, date_format: str | None
+) -> dict[str, pd.DataFrame]:
+    """Times and offsets from UTC by each form that some cells have; NaT for other cells."""
+    if date_format is not None:
+        utc = "%z" in date_format
+        try:
+            times = pd.to_datetime(cells, format=date_format, errors="coerce", utc=utc)
+        except ValueError as error:
+            raise ValueError(f"date_format={date_format!r} (--date-format): {error}") from None
+        form = "m" if re.search("%[mbB]|^%Y$", date_format) and "%d" not in date_format else "d"
+        return {form: pd.DataFrame({"time": times.dt.tz_localize(None), "offset": pd.NaT})}
+    if dayfirst is None and cells.str.fullmatch(r"\d\d?\.\d\d?\..*").all():
+        dayfirst = True
+    texts, found = cells.str.lower().str.replace(_UNREAD, "", regex=True).str.strip(), {}
+    is_week, is_epi = "week" in name.lower(), re.search("(?i)epi|mmwr|cdc", name) is not None
+    for form in sorted(_FORMS, key=lambda form: is_week and not {*form} & {*"WU"}):
+        is_excluded = form in _ORDERED and dayfirst not in (None, form[0] == "d")
+        is_excluded |= (is_epi and "W" in form) or (form == "Y-q" and texts.str[-1].nunique() < 4)
+        if not is_excluded and texts.head(1000).str.fullmatch(_PATTERNS[form]).any():
+            parts = _assembled(texts.str.extract(f"^(?:{_PATTERNS[form]})$"))
+            if is_week or "w" in form or not {*form} & {*"WU"} or (parts["W"] > 12).mean() > 0.5:
+                found[form] = parts
+    return found
+
+
+def _assembled(parts: pd.DataFrame) -> pd.DataFrame:
+    """Add the times and offsets from UTC of parts of times; NaT for cells that are no time."""
+    n = parts.reindex(columns=[*"YymfqbdjWUuHMSpz"])
+    n["b"] = n["b"].map({name: i + 1 for i, name in enumerate(MONTH.split("|"))})
+    half, zones = n.pop("p"), n.pop("z").astype(str).str.replace("utc|gmt", "z", regex=True)
+    n["S"] = n["S"].astype(str).str.replace(",", ".")
+    n = n.astype(float)
+    year = n["Y"].fillna(n["y"] + 1900 + 100 * (n["y"] < _CENTURY - 1900))
+    month = n["m"].fillna(n["b"]).fillna(3 * n["q"] - 2).fillna(1)
+    week, day = n["W"].fillna(n["U"]), n["d"].fillna(1)
+    day = day.where(week.isna(), 4)  # the fourth of January is in the first week
+    date = pd.to_datetime({"year": year, "month": month, "day": day}, errors="coerce")
+    back = (date.dt.weekday + n["U"].notna()) % 7
+    date += pd.to_timedelta((7 * (week - 1) - back).fillna(0) + n["j"].fillna(1) - 1, unit="D")
+    good = (date + pd.Timedelta(days=3) * week.notna()).dt.year == year
+    good &= n["f"].isna() | ((n["f"] == (year + 1) % 100) & (len(n) > 2))
+    hour = n["H"].where(half.isna(), n["H"] % 12 + 12 * (half == "p"))
+    seconds = 3600 * hour.fillna(0) + 60 * n["M"].fillna(0) + n["S"].fillna(0)
+    starts = ("2000-01-01T00" + zones).str.upper()
+    starts = pd.to_datetime(starts, format="ISO8601", utc=True, errors="coerce")
+    offset = pd.Timestamp("2000") - starts.dt.tz_localize(None)  # NaT without an offset
+    good &= (seconds <= 90_000) & (offset.notna() == (offset.notna().mean() > 0.5))
+    date += pd.to_timedelta(n["u"].fillna(1) - 1, unit="D") + pd.to_timedelta(seconds, unit="s")
+    return pd.DataFrame({"time": date.where(good), "offset": offset, "W": week})
+
+
+def _has_few_gaps(times: pd.Series) -> bool:
+    """Whether at least half of the equally spaced times from the first to the last occur."""
+    ticks = np.unique(times.to_numpy("datetime64[s]"))
+    for unit in ("D", "M"):
+        coarse = ticks.astype(f"datetime64[{unit}]")
+        ticks = coarse if len(np.unique(ticks - coarse)) == 1 else ticks
+    steps = np.diff(ticks).astype(int)
+    return ticks.size < 2 or bool(2 * ticks.size >= steps.sum() / steps.min() + 1)
+
+
+def _not_a_time(cells: pd.Series, good: pd.Series) -> str:
+    """Return the error message on cells, given which unique values are times."""
+    is_good = cells.isin(cells.unique()[good])
+    bad, example = cells[~is_good], "2001-09-30, 30/09/2001 18:00, 2001Q3 or Sep 2001"
+    advice = "name its format, such as date_format='%d.%m.%Y %Hh' (--date-format)"
+    if is_good.mean() >= 0.5:
+        example, advice = repr(cells[is_good].iloc[0]), _drop_advice(bad)
+        if bad.index[-1] < cells.index[is_good][0]:
+            advice = f"skip these lines by skiprows={bad.index[-1]} (--skiprows {bad.index[-1]})"
+    return (
+        f"Line {bad.index[0]}: {bad.iloc[0]!r} in the column {cells.name!r} is not a time such as "
+        f"{example}; {advice}, or set time='rows' (--time rows)."
+    )
+
+
+def _coarsest(times: pd.Series, form: str) -> np.ndarray:
+    """Convert dates to the coarsest of months, days, s and ms that represents them."""
+    dates = times.to_numpy("datetime64[us]")
+    for unit in ("M",) * (not {*form} & {*"dDjWU"}) + ("D", "s", "ms"):
+        coarse = dates.astype(f"datetime64[{unit}]")
+        if (coarse == dates).all():
+            return coarse
+    return dates

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -38,16 +38,10 @@ def read_time_series(
 
     Options that are not given are inferred from the file, and notices state the result. If a choice
     is ambiguous, the error names the option. Rows are sorted by time; rows without a value are
-    dropped.
-
-    - Times are numbers or dates of one format (``30/09/2001 18:00``, ``Sep 2001``, ``2001Q3``,
-      ``2001-W36``, ``20010930``). Year and month, or date and hour or period of the day, may be in
-      several columns. Columns of months or years become rows. Intervals are dated to their starts.
-    - Numbers may have decimal commas, thousands separators, units and marks (``12.4*``).
-    - Text may be packed, and has any separator. Lines without numbers are dropped.
+    dropped. Columns of months or years become rows. Intervals are dated to their starts.
 
     Args:
-        path: The file.
+        path: The file, which gzip or zip may have packed.
         time: Name of the time column, or names of the columns of its parts, such as year and month;
             ``"rows"`` for row numbers; None for a column of dates, or of numbers that rise.
         target: Name of the target column; None for the only other column of numbers.
@@ -72,45 +66,39 @@ def read_time_series(
     try:
         import pandas as pd
 
-        from gpytorch_nkn.datasets import csv_cells, csv_columns, csv_table, csv_times
-        from gpytorch_nkn.datasets.csv_cells import counted, quoted
+        from gpytorch_nkn.datasets import csv_cells, csv_table
+        from gpytorch_nkn.datasets.csv_cells import quoted
     except ImportError as error:
         raise ImportError(
             f"Series from files need pandas: pip install 'gpytorch_nkn[estimators]' ({error})."
         ) from error
     path, where, notices = Path(path), where or {}, list[str]()
     times = [time] if isinstance(time, str) else list(time or ())
-    layout = (na_values, sep, encoding, header, skiprows)
-    frame, found_sep = csv_table.read_table(path, where, *layout, notices)
-    reading: dict[str, Any] = {"dayfirst": dayfirst, "date_format": date_format, "decimal": decimal}
+    layout = {"header": header, "sep": sep, "encoding": encoding, "skiprows": skiprows}
+    frame, found_sep = csv_table.read_table(path, notices, where, na_values, **layout)
     if target is None:
-        frame, part = csv_columns.melted(frame, [*times, *covariates], notices)
-        if part is not None:
-            times, target = [*times, *[part] * bool(times)], frame.columns[-1]
-    if frame.shape[1] == 1 and not times:
-        times = [_ROWS]
-    if times == [_ROWS] and _ROWS not in frame:
-        falling = csv_columns.falling_dates(frame, reading)
-        numbers = np.arange(len(frame)).astype(str).astype(object)
-        frame[_ROWS] = numbers[::-1] if falling else numbers
-        counted_from = f"last to the first row, as {falling!r} falls"
-        notices.append(
-            f"Rows are counted from the {counted_from if falling else 'first to the last row'}."
-        )
+        frame, wide = csv_table.melted(frame, [*times, *covariates], notices)
+        if wide:
+            times, target = times and [*times, *wide], frame.columns[-1]
+    if times == [_ROWS] or (frame.shape[1] == 1 and not times):
+        dates = [name for name in frame if csv_cells.main_kind(frame[name]) == "date"][:1]
+        times, step, frame[_ROWS] = [_ROWS], 1, np.arange(len(frame)).astype(str).astype(object)
+        with suppress(ValueError, IndexError):
+            x, _ = csv_cells.read_times(frame[dates[0]], [], decimal, dayfirst, date_format)
+            step = -1 if (np.diff(x).astype(int) <= 0).all() else 1
+        frame[_ROWS] = frame[_ROWS].to_numpy()[::step]
+        first = f"last row, as {quoted(dates)} falls" if step < 0 else "first row"
+        notices.append(f"Rows are counted from the {first}.")
     csv_table.check_columns(frame, time=times, target=[target or ""], covariates=covariates)
-    columns = csv_columns.Columns(frame)
-    parts = columns.times(times, target)
+    parts, target, rest = csv_table.choose(frame, times, target, covariates)
     times = list(parts.values())
-    target = target or columns.target([*times, *covariates])
     taken = [*times, target, *covariates]
     if len(set(taken)) < len(taken):
-        raise ValueError(
-            f"time, target and covariates must be different columns, got {quoted(taken)}."
-        )
+        raise ValueError(f"time, target and covariates must be different, got {quoted(taken)}.")
     if future is not None:
         if not covariates:
             raise ValueError("future needs covariates: name them (--covariates), too.")
-        more = csv_table.read_table(Path(future), {}, *layout, [])[0]
+        more = csv_table.read_table(Path(future), [], {}, na_values, **layout)[0]
         csv_table.check_columns(more, future=[*times, *covariates])
         for name in where.keys() & set(more):
             more = more[more[name] == where[name]]
@@ -118,61 +106,56 @@ def read_time_series(
     if len(times) > 1 and (frame[times[0]] == "").any():  # merged cells
         frame[times[0]] = frame[times[0]].replace("", None).ffill().fillna("")
         notices.append(f"Empty cells of {times[0]!r} take the value above.")
-    untimed = (frame[times] == "").any(axis=1)
+    timed = (frame[times] != "").all(axis=1)
     if date_format is None:  # words below the data
-        is_time = frame[times[0]].iloc[-100:].map(csv_times.kind) != "text"
-        untimed.iloc[len(frame) - int(is_time[::-1].argmax()) :] = True
+        is_time = frame[times[0]].iloc[-100:].map(csv_cells.kind) != "text"
+        timed.iloc[len(frame) - int(is_time[::-1].argmax()) :] = False
     known, missing = frame[target] != "", int((frame[target] == "").sum())
-    lost = frame[untimed & known]
-    if len(lost):
+    if len(lost := frame[~timed & known]):
         text = quoted([", ".join(filter(None, lost.iloc[0]))])
-        notices.append(f"{counted(len(lost))} without a time dropped ({text}).")
+        notices.append(f"Rows without a time that are dropped: {len(lost)} (such as {text}).")
     is_future = bool(covariates) and (frame[[*covariates]] != "").all(axis=1)
-    frame = frame[~untimed & (known | is_future)]
-    if (frame[target] == "").all():
+    if not (known & timed).any():
         raise ValueError(
             f"{path} has no values in the column {target!r} beside times in {quoted(times)}: name "
             "another column (--time or --target)."
         )
+    frame = frame[timed & (known | is_future)]
     if len(times) > 1 and time is None:
         notices.append(f"Times are read from the columns {quoted(times)}.")
-    cells = csv_columns.joined(frame, parts, notices)
+    cells = csv_table.joined(frame, parts, notices)
     is_kept = ~cells.isin([*na_values])  # of several columns, such as 2001-02-30
     frame, cells = frame[is_kept], cells[is_kept]
     known = (frame[target] != "").to_numpy()
-    x, zone = csv_times.read_times(cells, notices, **reading)
-    read_numbers = partial(csv_cells.read_numbers, decimal=decimal, sep=found_sep)
+    x, zone = csv_cells.read_times(cells, notices, decimal, dayfirst, date_format)
     y = np.full(len(x), np.nan)
-    y[known] = read_numbers(frame[target][known], notices)
+    y[known] = csv_cells.read_numbers(frame[target][known], notices, decimal, found_sep)
     csv_cells.notice_sentinels(y[known], target, notices)
     beside = pd.DataFrame(index=range(len(x)))
     for column in covariates:
-        empty = frame[column] == ""
-        if empty.any():
-            raise ValueError(
-                f"Line {empty.idxmax()}: the covariate {column!r} has no value; fill it in, or "
-                "leave the column out of covariates (--covariates)."
-            )
         words = frame[column][~frame[column].str.contains(r"\d")]
         if len(words):
             raise ValueError(
                 f"Line {words.index[0]}: the covariate {column!r} must hold numbers, such as 0 and "
-                f"1, got {quoted(words.unique())}."
+                f"1, in all rows, got {quoted(words.unique())}; fill it in, or leave the column "
+                "out of covariates (--covariates)."
             )
-        beside[column] = read_numbers(frame[column], [])
+        beside[column] = csv_cells.read_numbers(frame[column], [], decimal, found_sep)
     order = np.argsort(x, kind="stable")
     now, ahead = order[known[order]], order[~known[order]]
     ahead = ahead[x[ahead] > x[now[-1]]]
-    if missing > len(ahead):
-        rows = counted(missing - len(ahead))
-        notices.append(f"{rows} without a value of {target!r} dropped.")
-    if (np.diff(now) < 0).any():
-        notices.append("Rows are sorted by time.")
-    if repeated := len(now) - np.unique(x[now]).size:
-        if time is None:
-            csv_columns.check_one_series(frame[known], x[known], times, target)
-        notices.append(f"{counted(repeated)} at the time of an earlier row; all rows are used.")
-    columns.unused(frame[known], taken, notices)
+    repeated = len(now) - np.unique(x[now]).size
+    if repeated and time is None:
+        csv_table.check_one_series(frame[known], x[known], times, target)
+    full = [c for c in rest if (frame[c][known] != "").all() and frame[c][known].nunique() > 1]
+    gaps = missing - len(ahead)
+    found = {
+        f"Rows without a value of {target!r} that are dropped: {gaps}.": gaps > 0,
+        "Rows are sorted by time.": (np.diff(now) < 0).any(),
+        f"Rows at the time of an earlier row: {repeated}; all rows are used.": repeated,
+        f"Columns of numbers that are not used: {quoted(full)}; if they are known for the future, "
+        f"name them by covariates (--covariates {shlex.join(full)}).": full,
+    }
     return TimeSeries(
         name=Path(path.name.removesuffix(".gz").removesuffix(".zip")).stem,
         x=x[now],
@@ -181,7 +164,7 @@ def read_time_series(
         x_label=str(cells.name) or "time",
         y_label=target,
         zone=zone,
-        notices=tuple(notices),
+        notices=(*notices, *(notice for notice, is_so in found.items() if is_so)),
         covariates=beside.iloc[now].reset_index(drop=True) if covariates else None,
         future_x=x[ahead] if covariates else None,
         future_covariates=beside.iloc[ahead].reset_index(drop=True) if covariates else None,

@@ -2,145 +2,158 @@
 
 from __future__ import annotations
 
-import gzip
-import io
+import csv
 import re
-import zipfile
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gpytorch_nkn.datasets.csv_cells import counted, is_missing, once, quoted
-from gpytorch_nkn.datasets.csv_columns import TIME_NAMES
-from gpytorch_nkn.datasets.csv_times import kind, main_kind
+from gpytorch_nkn.datasets.csv_cells import (
+    INTERVAL_END,
+    MISSING,
+    MONTH,
+    is_compact,
+    kind,
+    main_kind,
+    quoted,
+)
 
-__all__ = ["check_columns", "read_table"]
+__all__ = ["check_columns", "check_one_series", "choose", "joined", "melted", "read_table"]
 
-_SEPARATORS = ("\t", ";", "|", ",", r"\s+")  # spaces also occur within cells
+_SEPARATORS = "\t;|, "  # spaces also occur within cells
 _SAMPLE = 1000  # rows that determine the layout of a table
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-", 0x2019: "'"}
+_REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
+_MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
+_PARTS = {  # of times: names of columns, mark before numbers, smallest and largest number
+    "year": ("year|yr|yy(?:yy)?", None, 1500, 2199),
+    "month": ("month|mon|mm", "M", 1, 12),
+    "quarter": ("quarter|qtr", "Q", 1, 4),
+    "week": ("(?:epi|iso|mmwr)?week|wk", "W", 1, 53),
+    "day": ("day|dd", None, 1, 31),
+    "doy": ("doy|yday", None, 1, 366),
+    "hour": ("hours?|hr|hh(?:mm)?|he|periods?", None, 0, 2400),
+    "minute": ("minutes?|min|mm", None, 0, 59),
+}
+_CHAINS = [  # parts that make up a time, the preferred first
+    (*days, *hours)
+    for days in (("date",), ("year", "month", "day"), ("year", "doy"))
+    for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
+] + [("year", "month"), ("year", "quarter"), ("year", "week")]
+_WIDE = {  # names of columns that become rows, and how many there must be
+    "month": (_MONTH_NAME, range(12, 13)),
+    "year": (r"(?:1[5-9]|2[01])\d\d", range(2, 700)),
+    "quarter": ("(?i:q ?[1-4]|[1-4]q)", range(4, 5)),
+    "hour": (r"(?i:hour|he|h)?[ _]?\d\d?|\d\d?:\d\d(?::00)?(?:-\d\d:\d\d)?", range(23, 26)),
+    "date": ("", range(2, 10**6)),
+}
+_TIME_NAMES = (
+    "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
+    "|yyyy)"
+)
 
 
 def read_table(
     path: Path,
+    notices: list[str],
     where: Mapping[str, str],
     na_values: Sequence[str],
-    sep: str | None,
-    encoding: str | None,
     header: int | str | None,
-    skiprows: int,
-    notices: list[str],
+    **layout: Any,
 ) -> tuple[pd.DataFrame, str]:
-    """Read the rows of one table; also return the separator.
+    """Read the rows of one table as strings, "" for missing values; also return the separator.
 
-    The index is the line numbers. The header is the longest line in the block above the first row
-    of data. Lines without numbers are dropped. Cells without a value are empty strings.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It holds no table with numbers.
+    The index is the line numbers.
     """
-    text = _text(path, encoding, notices).translate(_SPACES)
-    cells, sep = _split(path, text, {r"\t": "\t"}.get(sep or "", sep), skiprows)
-    frame = _body(path, cells, *_header(path, cells, header), sep, notices)
+    rows, sep = _rows(path, notices, **layout)
+    frame = _named(path, rows, header, sep, notices)
     check_columns(frame, where=where)
     for name, value in where.items():
-        if not (frame[name] == value).any():
-            known = quoted(frame[name].unique())
+        known, frame = quoted(frame[name].unique()), frame[frame[name] == value]
+        if frame.empty:
             raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
-        frame = frame[frame[name] == value]
-    missing = frame.apply(lambda column: once(partial(is_missing, na_values=na_values), column))
-    return frame.mask(missing, "").astype(object), sep  # strings of Python, also in pandas 3
+    codes = pd.to_numeric(pd.Series([*na_values], dtype=object), errors="coerce").dropna()
+    for name, cells in frame.items():
+        missing = cells.str.fullmatch(MISSING) | cells.isin([*na_values])
+        missing |= pd.to_numeric(cells, errors="coerce").isin(codes)
+        frame = frame.assign(**{name: cells.mask(missing, "")})
+    return frame.astype(object), sep
 
 
 def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
     """Raise an error if a column that an option names does not exist."""
     for option, names in named.items():
-        for name in filter(None, names):
-            if name not in frame:
-                raise ValueError(
-                    f"There is no {option} column {name!r}; the columns are {quoted(frame)}."
-                )
+        for name in {*names} - {"", *frame}:
+            columns = quoted(frame)
+            raise ValueError(f"There is no {option} column {name!r}; the columns are {columns}.")
 
 
 def _text(path: Path, encoding: str | None, notices: list[str]) -> str:
-    """Read a text file, also from gzip or zip."""
+    """Read a text file."""
     data = path.read_bytes()
-    try:
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-        elif path.suffix.lower() == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                data = archive.read(archive.namelist()[0])
-    except (EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as text: {error}.") from None
-    if data[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0"):
+    if data[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0") or data[:2] == b"\x1f\x8b":
         raise ValueError(f"{path} is no text but a workbook or an archive; save it as CSV first.")
     guess = "utf-16" if b"\0" in data[:4] else "utf-8-sig"
     for name in [encoding] if encoding else [guess, "cp1252", "latin-1"]:
         with suppress(UnicodeError, LookupError):
             text = data.decode(name)
             if name not in (encoding, guess):
-                notices.append(
-                    f"The text is read in {name}; another encoding is named by encoding "
-                    "(--encoding)."
-                )
-            return text
+                notices.append(f"The text is read as {name}; encoding (--encoding) sets another.")
+            return text.translate(_SPACES)
     raise ValueError(f"{path} is not text in {encoding!r}; leave encoding (--encoding) out.")
 
 
-def _split(path: Path, text: str, sep: str | None, skiprows: int) -> tuple[pd.DataFrame, str]:
+def _rows(
+    path: Path, notices: list[str], sep: str | None, encoding: str | None, skiprows: int
+) -> tuple[pd.DataFrame, str]:
     """Split lines into stripped cells; the index is the line numbers. Also return the separator."""
-    lines = [line.strip(" ") for line in re.split("\r\n|\r|\n", text)]
+    lines = [line.strip(" ") for line in re.split("\r\n|\r|\n", _text(path, encoding, notices))]
     lines[:skiprows] = [""] * min(skiprows, len(lines))
     is_comment = [line[:1] == "#" and line[:4].lower() != "#n/a" for line in lines]
-    used = [i for i, line in enumerate(lines) if line and not is_comment[i]][:_SAMPLE]
+    used = [i for i, line in enumerate(lines) if line and not is_comment[i]]
     if not used:
         raise ValueError(f"{path} is empty.")
 
-    def count(line: str, sep: str) -> int:
-        return line.count(sep) + 1 if len(sep) == 1 else len(re.split(sep, line))
+    def split(some: Iterable[str], sep: str) -> list[list[str]]:
+        return list(csv.reader(some, delimiter=sep, skipinitialspace=True))
 
-    def usual(sep: str) -> tuple[int, int]:
-        """Return the most frequent number of cells, after the number of lines that have it."""
-        widths = [count(re.sub('"[^"]*"', "", lines[i]), sep) for i in used]
+    def usual(sep: str) -> tuple[float, int]:
+        """Return how many lines have the most frequent number of cells, and this number."""
+        widths = [len(row) for row in split([lines[i] for i in used[:_SAMPLE]], sep)]
         width = max(set(widths), key=lambda width: (widths.count(width), width))
-        return widths.count(width) if width > 1 else 0, width
+        return widths.count(width) * (width > 1) * (0.9 if sep == " " else 1.0), width
 
     try:
-        sep = sep or max(_SEPARATORS, key=lambda sep: usual(sep)[0] * (0.9 if len(sep) > 1 else 1))
+        if sep and len(sep) > 1:
+            lines, sep = [re.sub(sep, "\x1f", line) for line in lines], "\x1f"
+        sep = sep or max(_SEPARATORS, key=lambda sep: usual(sep)[0])
         width = usual(sep)[1]
-        first = next((i for i in used if count(lines[i], sep) == width), used[0])
+        first = next((i for i in used if len(split(lines[i : i + 1], sep)[0]) == width), used[0])
         for i in np.flatnonzero(is_comment):  # the header may be a comment
             text = lines[i].lstrip("# ")
-            is_header = i < first and count(text, sep) == width and re.search(r"\d", lines[first])
-            lines[i] = text if is_header else ""
-        cells = pd.read_csv(
-            io.StringIO("\n".join(lines)),
-            sep=sep,
-            names=range(max(count(line, sep) for line in lines)),
-            skipinitialspace=True,
-            engine="python" if len(sep) > 1 and sep != r"\s+" else "c",
-            dtype=object,  # with Python's regular expressions; pandas 3 would take RE2
-            na_filter=False,
-            skip_blank_lines=False,
-        )
-    except (pd.errors.ParserError, re.error) as error:
+            is_header = i < first and re.search(r"\d", lines[first])
+            lines[i] = text if is_header and len(split([text], sep)[0]) == width else ""
+        rows = pd.DataFrame(split(lines, sep), dtype=object).fillna("").map(str.strip)
+        rows = rows.astype(object)  # for Python's regular expressions; pandas 3 would take RE2
+    except (csv.Error, re.error) as error:
         raise ValueError(f"{path} cannot be split at {sep!r} (sep, --sep): {error}.") from None
-    cells = cells.fillna("").map(str.strip)
-    cells.index += 1
-    return cells[(cells != "").any(axis=1)], sep
+    rows.index += 1
+    return rows[(rows != "").any(axis=1)], sep
 
 
-def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[int, pd.DataFrame]:
-    """Return the index of the first row of data, and the row of column names, if there is one."""
-    if isinstance(header, int):
-        return header + 1, rows.iloc[header : header + 1]
+def _named(
+    path: Path, rows: pd.DataFrame, header: int | str | None, sep: str, notices: list[str]
+) -> pd.DataFrame:
+    """Return the rows of data with unique column names, without empty columns.
+
+    The header is the fullest line in the block above the first row of data. Lines without numbers
+    are dropped.
+    """
     main = rows.apply(main_kind)
     data = main.index[main != "text"]
     if not len(data):
@@ -149,49 +162,41 @@ def _header(path: Path, rows: pd.DataFrame, header: int | str | None) -> tuple[i
             "if cells are separated by an unusual character, name it by sep (--sep)."
         )
     found = rows[data].head(_SAMPLE).map(kind)
-    fits = found == main[data]
-    filled = fits.sum(axis=1)
-    is_data = (fits | found.isin(["missing", "text"])).all(axis=1) & (found[data[0]] != "text")
-    begin = int((is_data & (2 * filled >= filled[filled > 0].median())).to_numpy().argmax())
+    filled = (found == main[data]).sum(axis=1)
+    is_data = ((found == main[data]) | found.isin(["missing", "text"])).all(axis=1)
+    is_data &= (found[data[0]] != "text") & (2 * filled >= filled[filled > 0].median())
+    begin = int(is_data.to_numpy().argmax())
     names = rows.iloc[:begin]
     gaps = names.index.to_series().diff() > 1
     names = names[gaps.cumsum() == gaps.sum()]  # the last block above the data
     names = names[(names.iloc[:, int(rows.shape[1] > 1) :] != "").any(axis=1)]
     names = names[2 * (names != "").sum(axis=1) >= len(data)]
-    used = (rows.head(_SAMPLE)[is_data] != "").any()
-    lengths = 2 * ((names != "") * (2 * used - 1)).sum(axis=1) + names[data[0]].str.fullmatch(
-        TIME_NAMES
-    )
-    names = names.iloc[[lengths.argmax()]] if len(names) else names
+    is_used = (rows.head(_SAMPLE)[is_data] != "").any()
+    fill = 2 * (names.loc[:, is_used] != "").sum(axis=1) + names[data[0]].str.fullmatch(_TIME_NAMES)
+    names = names[fill == fill.max()].iloc[: int(header is not None)]
     first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
-    is_wide = len(data) > 2 or 1 < len(data) < rows.shape[1]
-    is_unnamed = (names[data] != "").to_numpy().sum() < max(len(data) - 1, 1)
-    if is_wide and is_unnamed and len(first) > 1 and (first.diff().iloc[1:] == 1).all():
-        return begin + 1, rows.iloc[begin : begin + 1]  # columns are called by years
-    return begin, names.iloc[: None if header else 0]
+    if header is not None and names.empty and rows.shape[1] > 2 and len(first) > 1:
+        is_years = int((first.diff().iloc[1:] == 1).all())  # names of columns
+        begin, names = begin + is_years, rows.iloc[begin : begin + is_years]
+    if isinstance(header, int):
+        begin, names = header + 1, rows.iloc[header : header + 1]
 
-
-def _body(
-    path: Path, rows: pd.DataFrame, begin: int, names: pd.DataFrame, sep: str, notices: list[str]
-) -> pd.DataFrame:
-    """Return the rows of data with unique column names, without empty columns."""
-    data = [column for column in rows if main_kind(rows[column]) != "text"]
-    valued = np.full(len(rows), rows.shape[1] == 1)
-    valued |= rows[data].apply(lambda column: column.str.contains(r"\d")).any(axis=1)
-    valued[:begin] = False
+    valued = rows[data].apply(lambda column: column.str.contains(r"\d")).any(axis=1)
+    valued |= rows.shape[1] == 1
+    valued.iloc[:begin] = False
     body, left = rows[valued], rows[~valued].drop(names.index)
     if body.empty:
         raise ValueError(f"{path} has a header and no rows.")
     if len(left):
         text = quoted([", ".join(filter(None, left.iloc[0]))[:80]])
-        notices.append(f"{counted(len(left), 'line')} beside the data dropped ({text}).")
-    used = (body != "").any()
+        notices.append(f"Lines beside the data that are dropped: {len(left)} (such as {text}).")
+    is_used = (body != "").any()
     if names.empty:
-        labels = [f"column {i + 1}" for i in range(used.sum())]
+        labels = [f"column {i + 1}" for i in range(is_used.sum())]
         notices.append(f"No header; the columns are called {quoted(labels)}.")
-        return body.loc[:, used].set_axis(labels, axis=1)
+        return body.loc[:, is_used].set_axis(labels, axis=1)
     name = names.iloc[0]
-    beyond = used[name[name != ""].index[-1] + 1 :]
+    beyond = is_used[name[name != ""].index[-1] + 1 :]
     if beyond.sum() == 1 and sep != "," and (body[beyond.idxmax()] != "").all():
         name = name.shift(1, fill_value="")  # the first column has names of rows
     elif beyond.any():
@@ -201,9 +206,163 @@ def _body(
             f"{quoted(body.loc[line])}; numbers with decimal commas need quotes, or number all "
             "columns by header=None (--header none)."
         )
-    name = name[used | (name != "")]
+    name = name[is_used | (name != "")]
     again = name.groupby(name).cumcount()
     body = body[name.index].set_axis(name.where(again == 0, name + "." + again.map(str)), axis=1)
     is_index = body.shape[1] > 2 and body.columns[0].lower() in ("", "#", "unnamed: 0")
     steps = pd.to_numeric(body.iloc[:, 0], errors="coerce").diff().iloc[1:]
     return body.iloc[:, int(is_index and (steps == 1).all()) :]
+
+
+def melted(
+    frame: pd.DataFrame, named: Collection[str], notices: list[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Turn columns of months, years, hours, ... into rows, except columns that an option names.
+
+    Also returns the part of the time that the columns had, if there are any.
+    """
+    names = pd.Series([c for c in frame if c not in named], dtype=object)
+    names = names[[main_kind(frame[name]) == "number" for name in names]]
+    for part, (pattern, counts) in _WIDE.items():
+        found = [*names[names.str.fullmatch(pattern) if pattern else names.map(kind) == "date"]]
+        if len(found) in counts:
+            others = frame.columns.drop(found)
+            is_total = frame[others].isin(["Total", "Mean", "Average"]).any(axis=1)
+            long = frame[~is_total].melt(
+                others, found, part, f"value by {part}", ignore_index=False
+            )
+            notices.append(f"Columns of {part}s are turned into rows.")
+            return long.sort_index(kind="stable"), [part]
+    return frame, []
+
+
+def _part(cells: pd.Series) -> str:
+    """Return the part of a time in a column, "" for none."""
+    cells = cells[cells != ""]
+    main, some = main_kind(cells), cells.drop_duplicates().head(1000)
+    if main in ("date", "clock") or some.empty:
+        return main.replace("text", "")
+    if some.str.fullmatch(_MONTH_NAME).all():
+        return "month"
+    words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
+    parts = some.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
+    n, mark = parts[1].astype(float), str(parts.iloc[0, 0]).upper()
+    for part, (names, own, low, high) in _PARTS.items():
+        is_named = mark == own or re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words)
+        if is_named and n.between(low, high).all():
+            return part
+    is_time = re.search("dat|time|day|week|month|period", words) or some.iloc[0][2:3] == "."
+    is_time = is_time or pd.to_numeric(some, errors="coerce").is_monotonic_increasing
+    return "date" if n.isna().any() and is_time and is_compact(some) else ""
+
+
+def choose(
+    frame: pd.DataFrame, times: Sequence[str], target: str | None, covariates: Sequence[str]
+) -> tuple[dict[str, str], str, list[str]]:
+    """Find the columns of the parts of the time, the target, and other columns of numbers.
+
+    The time is the first of _CHAINS with few repeated times, else a column of numbers that has a
+    usual name, equal steps or rising values. The target is the only other column of numbers.
+    """
+    part = {name: _part(frame[name]) for name in frame}
+    timely = {name for name in frame if part[name] or re.fullmatch(_TIME_NAMES, name)}
+    numbers = [name for name in frame if name != target and main_kind(frame[name]) == "number"]
+    repeated = {name: frame[name].duplicated().sum() for name in frame}
+    found: dict[str, str] = {}
+    for name in times or frame.columns.drop([target] if target else []):
+        first = found.setdefault(part[name], name)
+        if part[name] == "date" and repeated[name] < repeated[first]:
+            found["date"] = name
+    excess = {
+        chain: max(frame.duplicated([found[p] for p in chain]).mean(), _REPEATED)
+        for chain in _CHAINS
+        if {*chain} <= {*found}
+    }
+    if times and (len(times) == 1 or "" in found or len(found) < len(times)):
+        found = {str(i): name for i, name in enumerate(times)}
+    elif times:
+        found = {p: found[p] for p in ("date", *_PARTS, "clock") if p in found}
+    elif excess:
+        found = {p: found[p] for p in min(excess, key=excess.__getitem__)}
+    else:
+        ranks = {name: (name in timely, _rise(frame[name])) for name in numbers}
+        if len(ranks) + (target is not None) < 2:  # a column of text, which no form fits
+            names = frame.columns.drop([target] if target else [])
+            ranks = {n: (bool(re.fullmatch(_TIME_NAMES, n)), 2 - (n in ranks)) for n in names}
+        best = max(ranks, key=ranks.__getitem__)  # the first of these
+        if not any(ranks[best]):
+            raise ValueError(
+                f"Which column holds the time? No dates, and none of {quoted(ranks)} rises from "
+                "row to row: name it by time (--time), or set time='rows' (--time rows)."
+            )
+        found = {"0": best}
+    others = [name for name in frame if name not in {*found.values(), *covariates, target}]
+    if target is None and len(others) > 1:
+        others = [name for name in others if name in numbers]
+        others = [name for name in others if frame[name].nunique() > 1] or others
+        others = [name for name in others if name not in timely] or others
+    if target is None and len(others) != 1:
+        columns = quoted(frame)
+        raise ValueError(f"The target may be any of {columns}: name it by target (--target).")
+    target = target or others[0]
+    rest = [name for name in numbers if name not in {*found.values(), target, *covariates, *timely}]
+    return found, target, rest
+
+
+def _rise(cells: pd.Series) -> int:
+    """Return 2 for numbers in equal steps, 1 for other rising or falling numbers, else 0."""
+    numbers = pd.to_numeric(cells.str.replace(",", "."), errors="coerce")
+    steps = numbers.dropna().diff().iloc[1:]
+    if 2 * len(steps) + 2 <= len(cells) or not ((steps > 0).all() or (steps < 0).all()):
+        return 0
+    return 2 if steps.nunique() <= 1 else 1
+
+
+def joined(frame: pd.DataFrame, columns: Mapping[str, str], notices: list[str]) -> pd.Series:
+    """Join columns of years, months, hours, ... into one column of times."""
+    if len(columns) == 1:
+        return frame[next(iter(columns.values()))]
+    text = pd.Series("", frame.index, dtype=object)
+    for part, name in columns.items():
+        cells = frame[name].str.replace(r"\.0$|" + INTERVAL_END, "", regex=True)
+        digits = cells.str.extract(r"(\d+)")[0]
+        if part == "hour" and digits.notna().all() and not cells.str.contains("[.:]").any():
+            minutes = _minutes(digits.astype(int), text, name, notices)
+            cells = minutes.map({m: f"{m // 60}:{m % 60:02}" for m in minutes.unique()})
+        cells = {"quarter": "Q" + digits, "doy": digits.str.zfill(3)}.get(part, cells)
+        if part == "minute":
+            text = text.str.replace(r":\d\d$", ":", regex=True) + digits.str.zfill(2)
+        else:
+            text += " " + cells
+    return text.str.strip().rename(" ".join(columns.values()))
+
+
+def _minutes(n: pd.Series, days: pd.Series, name: str, notices: list[str]) -> pd.Series:
+    """Convert hours (0 to 23 or 1 to 24), periods (1 to 48) or 1330 to minutes from midnight."""
+    if n.max() > 100:
+        return n // 100 * 60 + n % 100
+    per_day = next(p for p in (24, 48, 96) if n.max() <= p + p // 24)
+    first = int(n.min() > 0 and (n.max() >= 24 or per_day > 24))
+    if first:
+        notices.append(f"{name!r} counts from 1, {1440 // per_day} minutes each; times are starts.")
+    if n.groupby(days).max().iloc[:-1].nunique() > 1:
+        notices.append(
+            f"Days in {name!r} end at different numbers; all are counted from midnight, also on "
+            "days of 23 or 25 hours."
+        )
+    return (n - first) * (1440 // per_day)
+
+
+def check_one_series(frame: pd.DataFrame, x: np.ndarray, times: Sequence[str], target: str) -> None:
+    """Raise an error if many rows are at the time of another row, as in files of several series."""
+    count = pd.Series(x).value_counts()
+    ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
+    if len(x) - len(count) < (_REPEATED if ids else 0.5) * len(x):
+        return
+    name, value = (ids[0], frame[ids[0]].iloc[0]) if ids else ("COL", "VALUE")
+    again = " ".join(f"--time {shlex.quote(name)}" for name in times)
+    raise ValueError(
+        f"{count.iloc[0]} rows have the time {count.index[0]}: choose the rows of one series by "
+        f"where={ {name: value} } (--where {shlex.quote(f'{name}={value}')}), name all columns of "
+        f"the time, or name {quoted(times)} by time ({again}) to use all rows."
+    )
