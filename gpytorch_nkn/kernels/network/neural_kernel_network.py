@@ -332,7 +332,7 @@ class NeuralKernelNetwork(BatchKernel):
                 :class:`.CategoricalKernel` instead of an RBF. A joint categorical kernel multiplies
                 the Matern kernel.
             wiring: Layers in the paper's notation; the last layer must be ``Linear1``.
-            priors: Use log-normal and gamma priors on lengthscales, and normal priors on raw
+            priors: Use log-normal priors on lengthscales, and normal priors on raw
                 weights that favour a sum of one-dimensional kernels.
             batch_shape, active_dims: See :meth:`time_series`.
         """

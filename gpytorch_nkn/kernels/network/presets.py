@@ -17,7 +17,6 @@ from gpytorch.kernels import (
     RQKernel,
     ScaleKernel,
 )
-from gpytorch.priors import GammaPrior
 
 from gpytorch_nkn.kernels.categorical_kernel import CategoricalKernel, categorical_columns
 from gpytorch_nkn.kernels.network.convex_weights import (
@@ -106,9 +105,9 @@ class _Columns(NamedTuple):
 
 # Priors on lengthscales in the unit cube, chosen on other functions and seeds than those reported.
 # BoTorch's wider prior for single columns allowed lengthscales of 0.01 on a function with steep
-# valleys. The joint kernel has BoTorch's gamma prior, scaled in proportion from ten columns on.
+# valleys. The joint kernel has BoTorch's prior, whose median grows with the root of the dimension.
 _SINGLE_LENGTHSCALE = (-1.0, 1.0)  # location and scale of the logarithm
-_JOINT_LENGTHSCALE = (3.0, 6.0)  # concentration and rate
+_JOINT_LENGTHSCALE = (2**0.5, 3**0.5)  # of one column
 # Of categories: at lengthscale 1 two categories have the correlation 1 / e.
 _CATEGORIES = (1.0, 1.0)  # mode, and scale of the logarithm
 
@@ -195,9 +194,9 @@ def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: _Optio
         joint = MaternKernel(nu=2.5, batch_shape=batch_shape, **columns.of_numbers)
         joint.lengthscale = 0.3 * math.sqrt(len(columns.continuous))
         if options.priors:
-            concentration, rate = _JOINT_LENGTHSCALE
-            joint_prior = GammaPrior(concentration, rate / max(1.0, len(columns.continuous) / 10))
-            joint.register_prior("lengthscale_prior", joint_prior, *prior_closures("lengthscale"))
+            location, scale = _JOINT_LENGTHSCALE
+            prior = LogNormalPrior(location + math.log(len(columns.continuous)) / 2, scale)
+            joint.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))
         factors.append(joint)
     if columns.categorical:
         factors.append(_categorical(options, **columns.of_categories))
