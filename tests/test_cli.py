@@ -144,7 +144,7 @@ def test_forecast_is_that_of_the_estimator(run, tmp_path, forecast_only, step):
     expected = forecaster.predict_quantiles(ahead, [0.025, 0.5, 0.975])
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert summary["seasons"] == STEPS[step]
-    assert f"Seasons: {', '.join(summary['seasons']) or 'none; '}" in printed.out
+    assert f"Seasons: {', '.join(summary['seasons']) or 'none found; '}" in printed.out
 
 
 def test_times_keep_their_zone_beside_covariates(run, tmp_path):
