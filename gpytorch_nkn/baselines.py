@@ -44,7 +44,7 @@ def seasonal_naive_forecast(
         shapes = [values.shape for values in (x, y, new)]
         raise ValueError(f"x, y and x_new must be vectors, x and y of one length, got {shapes}.")
     if not all(np.isfinite(values).all() for values in (x, y, new)):
-        raise ValueError("x, y and x_new must be finite.")
+        raise ValueError("x, y and x_new must be finite, got NaN or infinite values.")
     means = pd.Series(y).groupby(x).mean()
     x, y = means.index.to_numpy(), means.to_numpy()
 

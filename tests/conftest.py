@@ -77,7 +77,7 @@ def pytest_configure(config):
 
 @pytest.fixture
 def default_evaluation():
-    """The default choice of how networks are evaluated, whatever ``--evaluation`` forces."""
+    """The default evaluation of networks, despite ``--evaluation``."""
     with kernel_evaluation("auto"):
         yield
 
@@ -88,7 +88,7 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """On another device than the CPU, the tests that were written for it."""
+    """On another device than the CPU, select the tests for devices."""
     if config.stash[DEVICE].type != "cpu":
         wanted = {"device", "bare_device"}
         others = [item for item in items if wanted.isdisjoint(item.fixturenames)]
@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish(session):
-    """What the imports have made stays: the collector need not go through it time and again."""
+    """Exclude imported objects from garbage collection, which would scan them repeatedly."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
@@ -116,7 +116,7 @@ def pytest_report_header(config):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say plainly what this machine could not show."""
+    """Report what this machine could not test."""
     skipped = terminalreporter.stats.get("skipped", [])
     count = sum("test_page_in_browser" in report.nodeid for report in skipped)
     if count:
@@ -127,7 +127,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(autouse=True)
 def _evaluation(request):
-    """The path that was asked for; a test of one path sets its own."""
+    """Use the requested path; a test of one path sets its own."""
     path = request.config.getoption("--evaluation")
     with kernel_evaluation(path) if path else nullcontext():
         yield
@@ -144,7 +144,7 @@ def _seed_everything() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _float64_and_seed_for_wider_fixtures():
-    """Fixtures of module and session scope are made earlier, with the same settings."""
+    """Apply the same settings to fixtures of module and session scope."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     _seed_everything()
@@ -167,14 +167,14 @@ def _seed():
 
 @pytest.fixture
 def device(request, _seed):
-    """The device of this test's tensors: that of ``--device``, or the CPU beside it."""
+    """The device of this test's tensors: the device of ``--device``, or the CPU."""
     with devices.made_on(request.config.stash[DEVICE], getattr(request, "param", "data")) as data:
         yield data
 
 
 @pytest.fixture
 def bare_device(request):
-    """The device of ``--device``, where nothing is made that does not ask for it."""
+    """The device of ``--device``, which is not the default device."""
     return request.config.stash[DEVICE]
 
 

@@ -1,4 +1,4 @@
-"""What a call of the package must leave as it found it."""
+"""Global state that a call of the package must not change."""
 
 import random
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Small models of correlated tasks, one of each class that GPyTorch and BoTorch have."""
+"""Small models of correlated tasks, one for each class of GPyTorch and BoTorch."""
 
 import gpytorch
 import torch

@@ -1,7 +1,7 @@
-"""Relative changes of 1e-12 where trainings begin, as other arithmetic would make them.
+"""Relative changes of 1e-12 at the start of trainings, as from other arithmetic.
 
-What a test says holds with them, too, if it does not depend on the path that rounding took. They
-depend on the numbers alone, so what is to be repeatable stays so.
+Assertions that do not depend on rounding also hold with these changes. The changes depend only on
+the numbers, so that repeated calls agree.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The rooms that train or compare numbers, under other arithmetic: ``make test-portable``.
+"""Tests that train or compare numbers, with other arithmetic: ``make test-portable``.
 
 ``python -m tests.portable [SETTING ...] [OPTION OF PYTEST ...]`` runs all settings or some. Each is
-one run of pytest and ends with one line; what failed is shown above it.
+one run of pytest and ends with one line, below its failures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every estimator and model does with a million rows: say at once what to do, or work.
+"""Every estimator and model with a million rows: an early message, or a result.
 
 The classes come from the public interfaces, so that a new one is tested, too.
 """

@@ -1,4 +1,4 @@
-"""The reference leaves no public module and no public name out."""
+"""The reference has every public module and name."""
 
 import ast
 import re

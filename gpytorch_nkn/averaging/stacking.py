@@ -55,7 +55,7 @@ def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -
     logs[~np.isfinite(logs)] = -np.inf
     usable = np.isfinite(logs).any(1)
     if not usable.any():
-        raise ValueError("No log density is finite.")
+        raise ValueError("log_densities must have a finite entry, got none.")
     logs = logs[:, np.isfinite(logs).any(0)]  # points without finite densities are uninformative
     even = usable / usable.sum()
     weights = _maximise(logs, even, concentration * logs.shape[1] * even)

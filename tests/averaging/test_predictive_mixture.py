@@ -21,7 +21,7 @@ LOGS = (False, True, False)
 
 
 def parts(column, floor):
-    """The same by SciPy's distributions."""
+    """Compute the same by SciPy's distributions."""
     for mean, std, log in zip(MEANS[:, column], STDS[:, column], LOGS, strict=True):
         if log:
             yield lognorm(std, scale=np.exp(mean))

@@ -36,7 +36,7 @@ def test_models_that_are_alike_share_evenly():
 
 
 def test_a_model_of_some_points_beats_a_better_mean_density():
-    """What stacking is for: a specialist for half of the points beside an all-rounder."""
+    """Stacking combines a model for half of the points with a model for all points."""
     logs = np.array([np.full(20, -1.0), np.r_[np.full(10, 1.0), np.full(10, -9.0)]])
     assert logs[0].mean() > logs[1].mean()
     assert 0.3 < stacking_weights(logs, concentration=0)[1] < 0.6
@@ -62,7 +62,7 @@ def test_what_has_no_meaning_is_rejected():
         stacking_weights(np.zeros(3))
     with pytest.raises(ValueError, match="not negative, got -1"):
         stacking_weights(np.zeros((2, 3)), concentration=-1)
-    with pytest.raises(ValueError, match="No log density is finite"):
+    with pytest.raises(ValueError, match="must have a finite entry"):
         stacking_weights(np.full((2, 3), -np.inf))
 
 

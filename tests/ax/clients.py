@@ -1,4 +1,4 @@
-"""Clients of Ax with our strategy, and what is done with them."""
+"""Clients of Ax with our strategy, and operations on them."""
 
 import inspect
 from functools import partial
@@ -33,7 +33,7 @@ def make_client(objective="-loss", parameters=PLANE, constraints=(), **options):
 
 
 def run_trials(client, number, names=("loss",), noise=None):
-    """Complete this many trials; names of the nodes that made them."""
+    """Complete a number of trials; return the names of their generation nodes."""
     nodes = []
     for _ in range(number):
         for trial, point in client.get_next_trials(max_trials=1).items():
@@ -53,7 +53,7 @@ def generator(client):
 
 
 class Spy:
-    """Calls a function and keeps what it was given."""
+    """Calls a function and records its arguments."""
 
     def __init__(self, function):
         self.function, self.calls = function, []

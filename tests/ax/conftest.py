@@ -9,7 +9,7 @@ collect_ignore_glob = [] if find_spec("ax") else ["test_*.py"]
 
 @pytest.fixture
 def few_steps(monkeypatch):
-    """Models whose training takes few steps."""
+    """Models that train with few steps."""
     from tests.ax.clients import take_few_steps  # needs Ax
 
     take_few_steps(monkeypatch)

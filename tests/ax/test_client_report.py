@@ -30,7 +30,7 @@ from tests.ax.clients import (
 
 @pytest.fixture(scope="module")
 def told():
-    """A client with choices and a logarithm after six trials, and one under way; their points."""
+    """Return a client after six trials (choices, a logarithm), a running trial, and the points."""
     extra = [
         RangeParameterConfig(name="rate", parameter_type="float", bounds=(1e-4, 1), scaling="log"),
         ChoiceParameterConfig(name="c", parameter_type="str", values=["oak", "elm", "ash"]),

@@ -1,4 +1,4 @@
-"""What is known to Ax, and the arguments that our handlers supply."""
+"""Classes registered with Ax, and arguments supplied by our handlers."""
 
 import importlib
 import sys

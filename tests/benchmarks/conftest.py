@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """A folder of small data under the names of the benchmarks' own."""
+    """A folder of small data sets with the names of the benchmark data."""
     rng = np.random.default_rng(0)
     monkeypatch.setenv("GPYTORCH_NKN_DATA", str(tmp_path))
     X = rng.uniform(size=(60, 3))

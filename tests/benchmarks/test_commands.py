@@ -1,4 +1,4 @@
-"""Each benchmark runs, and makes the tables that are committed."""
+"""Each benchmark runs and makes the committed tables."""
 
 import runpy
 import sys

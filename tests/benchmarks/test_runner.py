@@ -1,4 +1,4 @@
-"""The runner goes on where it ended; tables are written, read, shown and quoted."""
+"""The runner resumes; tables are written, read, shown and quoted."""
 
 import json
 

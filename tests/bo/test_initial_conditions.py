@@ -14,7 +14,7 @@ WIDTH = BOUNDS[1] - BOUNDS[0]
 
 
 class Separable(AcquisitionFunction):
-    """A sum over points and columns of narrow peaks, where random points see next to nothing."""
+    """A sum of narrow peaks over points and columns, which random points miss."""
 
     def __init__(self, best=BEST):
         super().__init__(model=None)

@@ -1,4 +1,4 @@
-"""Steps of Bayesian optimisation that tests/test_real_loops.py has not: fidelities, batches."""
+"""Steps of Bayesian optimisation not in tests/test_real_loops.py: fidelities, batches."""
 
 import warnings
 
@@ -41,7 +41,7 @@ def sampler(seed=0):
 
 
 class CostPerMember(InverseCostWeightedUtility):
-    """That of the page on BoTorch, for ensembles."""
+    """The utility of the page on BoTorch, for ensembles."""
 
     def forward(self, X, deltas, **kwargs):
         return super().forward(X.unsqueeze(-3), deltas, **kwargs)
@@ -76,7 +76,7 @@ def total(samples, X=None):
 
 
 def test_models_of_different_data_and_batches(inputs):
-    """A batch of two models beside one model of fewer data: a next point for each of the batch."""
+    """A batch of two models gives a next point for each."""
     moved = 1 - inputs
     batched = NKNSingleTaskGP(
         torch.stack([inputs, moved]), torch.stack([objective(inputs), objective(inputs)])

@@ -1,4 +1,4 @@
-"""Literal files, and what is read of them or why they raise an error."""
+"""Literal files, with the result of reading or the error."""
 
 import re
 from contextlib import redirect_stdout

@@ -26,7 +26,7 @@ WAYS = {"data": (True, False), "data and default": (True, True), "default": (Fal
 
 
 def check(name: str) -> torch.device:
-    """The device of that name; a ``ValueError`` says why it cannot be used."""
+    """Return a device by name; a ``ValueError`` states why it cannot be used."""
     if name == "second":
         from tests.devices import second
 
@@ -56,7 +56,7 @@ def made_on(device: torch.device, way: str = "data") -> Iterator[torch.device]:
 
 
 def rng_state(device: torch.device) -> bytes:
-    """Of the device's default generator."""
+    """Return the state of the device's default generator."""
     if device.type == "cpu":
         return b""
     return torch.get_device_module(device).get_rng_state(device).numpy().tobytes()

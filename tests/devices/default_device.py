@@ -54,7 +54,7 @@ def tensors_of(module):
 
 @pytest.mark.parametrize("entry", REGISTRY, ids=lambda entry: entry.name)
 def test_kernels(entry, bare_device):
-    """They are made there, with the start values that they have on the CPU, and meet data there."""
+    """Kernels and layers have the start values of the CPU on the device, and accept data there."""
     torch.set_default_dtype(torch.float32)  # as most scripts have it
     here = entry.make()
     generator = torch.Generator().manual_seed(0)
@@ -86,7 +86,7 @@ def test_layers(bare_device):
 @pytest.mark.parametrize("way", ["data and default", "default"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_models(case, way, bare_device):
-    """They are where their data are."""
+    """Models are on the device of their data."""
     if way == "default" and case is not case_of(case.cls):
         return
     with made_on(bare_device, way) as device:
@@ -108,7 +108,7 @@ def test_estimators_are_on_the_cpu(cls, bare_device):
 
 @pytest.mark.parametrize("way", ["data and default", "default"])
 def test_functions(way, bare_device):
-    """What reads a model, draws it or searches with it."""
+    """Functions that read a model, draw it or search with it."""
     with made_on(bare_device, way):
         x = torch.linspace(0, 1, 12).unsqueeze(-1).repeat(1, 2)
         x[:, 1] = x[:, 1].flip(0).square()

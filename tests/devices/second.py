@@ -46,7 +46,7 @@ def _compiled() -> Path:
 
 
 def _module() -> types.ModuleType:
-    """``torch.second``: what PyTorch asks of a device's module."""
+    """``torch.second``: the module that PyTorch requires of a device."""
     ops = torch.ops.gpytorch_nkn_second
     module = types.ModuleType("torch.second")
     for name, function in {

@@ -1,4 +1,4 @@
-"""Everything public under a default device, in a process of its own: see default_device.py."""
+"""Everything public under a default device, in its own process; see default_device.py."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""What holds for every estimator; each of them is registered here."""
+"""Contract of all estimators, with their registry."""
 
 import inspect
 import pickle
@@ -89,7 +89,7 @@ def test_help_describes_every_argument(cls):
 
 
 def words_of(annotation):
-    """Words among the choices that a type offers."""
+    """Return the string choices of a type."""
     found = set()
     for part in get_args(annotation):
         found |= {part} if isinstance(part, str) else words_of(part)
@@ -202,7 +202,7 @@ def test_the_default_dtype_does_not_matter_and_nothing_is_shown_without_a_termin
 @each
 @pytest.mark.parametrize("factor", [1.0, 1e4])
 def test_numpy_may_raise_what_it_otherwise_ignores(cls, factor):
-    """Underflow of small densities is meant; nothing divides by zero or overflows."""
+    """Small densities may underflow; nothing divides by zero or overflows."""
     X, y = data(cls)
     far = X + 1000 if cls is not NKNForecaster else np.arange(len(X), len(X) + 200.0)
     y = (
@@ -284,7 +284,7 @@ def test_a_budget_that_is_used_up_at_once_leaves_what_predicts(cls):
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of what is kept
 @pytest.mark.parametrize("after", [1, 3, 12])
 def test_ctrl_c_at_any_look_at_the_clock(cls, after, monkeypatch):
-    """What is kept predicts; a fit that could keep nothing says so and is not fitted."""
+    """An interrupted fit predicts; without a result it raises an error and is not fitted."""
     X, y = data(cls)
     model = MAKE[cls](random_state=0)
     looks, real = [], time.monotonic

@@ -1,4 +1,4 @@
-"""What tests of the loss in closed form compare it with."""
+"""References for tests of the loss in closed form."""
 
 import pytest
 import torch
@@ -65,7 +65,7 @@ def assert_same(actual, expected, tolerance=1e-9):
 
 
 def check_loss_and_gradient(model):
-    """Where the model is, away from there, and there again, as the objective by autograd."""
+    """Compare with autograd at the model's point, at another point, and again at the first."""
     objective = Objective(model)
     flat = FlatParameters(objective.model)
     here = flat.values.clone()

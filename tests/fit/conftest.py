@@ -1,4 +1,4 @@
-"""Processes of joblib that take no seconds to start."""
+"""Processes of joblib that start quickly."""
 
 import multiprocessing
 

@@ -12,7 +12,7 @@ from gpytorch_nkn.fit import Best, Session, check_counts, progress_bar, warn_use
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The monotonic clock, as a list of one value."""
+    """The monotonic clock as a list of one value."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now

@@ -1,4 +1,4 @@
-"""What holds for every function that trains a model; each of them is registered here."""
+"""Contract of all trainers, with their registry."""
 
 import contextlib
 import copy
@@ -31,7 +31,7 @@ from tests.models.registry import CASES, case_of
 
 @contextlib.contextmanager
 def short_starts():
-    """Few iterations also where no option says how many."""
+    """Few iterations, also without an option for their number."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (fit_sparse, fit_spectral):
             patch.setattr(module, "Recipe", lambda **_: Recipe(adam_steps=0, lbfgs_iterations=4))
@@ -168,7 +168,7 @@ def test_options_are_keywords_and_those_that_all_have_are_alike(trainer):
 
 
 class Stream(io.StringIO):
-    """A standard error that says whether it is a terminal."""
+    """A standard error with a given answer to ``isatty``."""
 
     def __init__(self, is_terminal):
         super().__init__()
@@ -411,7 +411,7 @@ def more_of(trainer):
 
 @each
 def test_priors_of_noise_and_lengthscales_count(trainer):
-    """One that is sure of large values leads to larger ones than a training without."""
+    """A prior that is concentrated at large values leads to larger values than no prior."""
     noises, lengthscales = [], []
     for _ in range(2):
         model = trainer.make()

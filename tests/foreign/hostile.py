@@ -1,4 +1,4 @@
-"""Data as they should not come, one fault at a time, and what may come of them."""
+"""Invalid data, one fault at a time, and permitted outcomes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def faulty(arguments: tuple, place: int, fault: str) -> tuple:
 
 
 def check_call(call: Callable[[], Any]) -> str:
-    """Nothing where a call answers by finite numbers or by a sentence, else what is wrong."""
+    """Return None if a call gives finite numbers or a clear error, otherwise the fault."""
     try:
         answer = call()
     except _SENTENCES as error:

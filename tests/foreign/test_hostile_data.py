@@ -1,9 +1,8 @@
 """Every public class, method and function that takes data, given data with each fault.
 
-It answers by finite numbers, or by an error in words that say what was expected. What is public
-is read from the faces, and what a method takes from its signature: a new room, class, method or
-function is missed by name here. Kernels keep to GPyTorch's words, and figures have a contract of
-their own.
+The result must be finite numbers, or an error that states what was expected. Public names and
+signatures are read from the packages, so that a new class, method or function without an entry fails
+here. Kernels raise GPyTorch's errors, and figures have their own contract.
 """
 
 import importlib

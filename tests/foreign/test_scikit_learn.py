@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of every estimator, each said once."""
+"""scikit-learn's checks of every estimator, without repetitions."""
 
 import inspect
 from dataclasses import replace

@@ -10,7 +10,7 @@ from gpytorch_nkn.grids.inpaint_grid import INTERPOLANTS
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Few steps of the kernel, where no test asks how good it gets."""
+    """Few training steps, for tests that need no accurate kernel."""
     module = importlib.import_module("gpytorch_nkn.grids.inpaint_grid")
     fit = module.fit_grid_gp
     few = {"likelihood_steps": 16, "block_steps": 4}

@@ -1,4 +1,4 @@
-"""Small models that are fitted in a moment, or not at all, for the tests of reports."""
+"""Small models for the tests of reports, with short or no training."""
 
 import math
 

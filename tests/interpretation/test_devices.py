@@ -1,4 +1,4 @@
-"""What is read of a model on another device is what is read of it on the CPU."""
+"""Interpretation of a model on another device equals interpretation on the CPU."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""One property suite for every kernel of the package: GPyTorch's contract, in every corner."""
+"""Property tests for every kernel of the package: GPyTorch's contract and more."""
 
 import io
 import itertools
@@ -399,7 +399,7 @@ def differences_of_pair(kernel, x1, x2, step=1e-4):
 
 
 def assert_near(found, expected, where, tolerance=1e-3):
-    """Equal as far as differences of a small step can tell."""
+    """Compare with differences of a small step."""
     error = (found - expected).abs().max()
     scale = expected.abs().max().clamp_min(1e-3)
     assert error < tolerance * scale, f"off by {error} of {scale} ({where})"

@@ -1,4 +1,4 @@
-"""Every public kernel, in the forms that the contract and GPyTorch's own tests go through."""
+"""Every public kernel, in several forms for the contract and GPyTorch's tests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One row makes a kernel known everywhere: two kernels that the package has no other word of."""
+"""A spec is sufficient to add a kernel: two kernels that only their specs define."""
 
 import math
 

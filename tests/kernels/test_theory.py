@@ -1,4 +1,4 @@
-"""What the paper proves about the network, by construction and by value."""
+"""Theorems of the paper about the network, by construction and by value."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Processes that start at an origin: against integrals, simulations, filters and what is known."""
+"""Processes that start at an origin, compared with integrals, simulations and filters."""
 
 import math
 

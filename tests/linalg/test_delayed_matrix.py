@@ -1,4 +1,4 @@
-"""Matrices that are computed when more than their diagonals is needed."""
+"""Matrices that are evaluated only if more than their diagonals is needed."""
 
 import copy
 import pickle

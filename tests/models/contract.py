@@ -1,4 +1,4 @@
-"""What holds for every model; ``registry.py`` says which there are."""
+"""Contract of all models; ``registry.py`` lists the models."""
 
 import contextlib
 import copy
@@ -224,7 +224,7 @@ def check_paths(case: Case):
 
 
 def check_noise(case: Case):
-    """Noise of the observations comes on top, in the unit of the outcomes."""
+    """Noise of observations adds to the variance, in the unit of the outcomes."""
     model, points = case.model(), case.points(4)
     (mean, variance), noisy = moments(model, points), moments(model, points, observation_noise=True)
     torch.testing.assert_close(noisy[0], mean)
@@ -324,7 +324,7 @@ def check_batches(case: Case):
 
 
 def check_input_transforms(case: Case):
-    """A transform of the inputs is that of every prediction."""
+    """Every prediction applies the input transform."""
     if case.on_grid:
         return
     inputs, y = case.data()
@@ -409,7 +409,7 @@ def check_predict(case: Case):
 
 
 def check_bayesian_optimisation(case: Case):
-    """An acquisition function of it is optimised."""
+    """An acquisition function of the model is optimised."""
     model, y = case.model(), case.data()[1]
     best = y[~y.isnan()].max() - 0.5
     sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
@@ -424,7 +424,7 @@ def check_bayesian_optimisation(case: Case):
 
 
 def check_lists(case: Case):
-    """In a list of models it predicts what it predicts alone."""
+    """In a list of models, a model has the same predictions as alone."""
     first, points, x = case.model(), case.points(4), case.points(6)
     second = SingleTaskGP(x, x.sum(-1, keepdim=True))
     mean, _ = moments(ModelListGP(first, second), points)
@@ -629,7 +629,7 @@ def check_dtypes(case: Case):
 
 
 def check_device(case: Case, device):
-    """On another device it predicts what it predicts on the CPU, in both dtypes."""
+    """Predictions on another device equal predictions on the CPU, in both dtypes."""
     points = case.points(3)
     for dtype, rtol, atol in ((torch.float64, 1e-6, 1e-8), (torch.float32, 0.02, 0.01)):
         here = case.model().to(device, dtype)
@@ -679,12 +679,12 @@ def check_tiny_outcomes(case: Case):
 
 
 def transforms(model):
-    """What of a state belongs to the data."""
+    """Return the entries of a state that belong to the data."""
     return {k: v for k, v in model.state_dict().items() if "transform" in k or "scale_of" in k}
 
 
 def check_global_state(case: Case):
-    """Making and using a model leaves the global state, and its arguments, as they were."""
+    """Construction and use of a model do not change the global state or its arguments."""
     inputs, y = case.data()
     kept = copy.deepcopy((inputs, y))
     with unchanged(), warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""The most memory that a call takes."""
+"""Peak memory of a call."""
 
 import resource
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every model of the package, in every kind, for the property suite."""
+"""Every model of the package, in all variants, for the contract."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Case:
         return x.to(dtype)
 
     def model(self, outputs=1, batch_shape=(), dtype=torch.float64, seed=0, **options):
-        """A model in eval mode whose parameters have moved away from where they start."""
+        """Return a model in eval mode whose parameters differ from their start values."""
         if any(value is not None for value in options.values()):
             return self._moved(outputs, batch_shape, dtype, seed, **options)
         devices = torch.zeros(0).device, torch.get_default_device()
@@ -112,7 +112,7 @@ class Case:
 
 @cache
 def _kept(devices, case, outputs, batch_shape, dtype, seed, *without):
-    """Models that tests copy; to make one takes ten times as long."""
+    """Return a model that tests copy; construction takes ten times as long."""
     return case._moved(outputs, batch_shape, dtype, seed, **dict.fromkeys(without))
 
 

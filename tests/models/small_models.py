@@ -56,7 +56,7 @@ def _name_of(model, parameter):
 
 
 class Largest(TorchDispatchMode):
-    """The most elements of any tensor that an operation returns."""
+    """Record the largest number of elements of a tensor that an operation returns."""
 
     elements = 0
 

@@ -1,4 +1,4 @@
-"""Every model goes through the contract, in every kind."""
+"""The contract on every model, in all variants."""
 
 import inspect
 
@@ -11,7 +11,7 @@ from tests.models.registry import CASES
 
 
 def each_case(*checks):
-    """Every check on every case, but where another case says the same."""
+    """Run every check on every case, unless another case is equivalent."""
     return [
         pytest.param(check, case, id=f"{check.__name__}-{case.name}")
         for check in checks

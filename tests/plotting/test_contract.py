@@ -1,4 +1,4 @@
-"""What every figure keeps to: it draws into the Axes that it gets, and leaves all else alone."""
+"""Contract of all figures: they draw into the given Axes and change nothing else."""
 
 import copy
 from types import SimpleNamespace

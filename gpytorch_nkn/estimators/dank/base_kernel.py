@@ -47,7 +47,7 @@ class BaseKernel:
                 f"{left.shape} and {right.shape}, got {gram.shape}."
             )
         if not np.isfinite(gram).all():
-            raise ValueError("kernel returned NaN or infinite values.")
+            raise ValueError("kernel must return finite values, got NaN or infinite values.")
         return gram
 
     @property

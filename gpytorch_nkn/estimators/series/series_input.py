@@ -43,7 +43,7 @@ def times_and_targets(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray
     remedy = "drop those rows, or pass a pandas series, whose NaN are gaps"
     times, target = as_times(x), as_vector(y, "y", remedy=remedy)
     if len(times) != target.size:
-        raise ValueError(f"x has {len(times)} points and y has {target.size}.")
+        raise ValueError(f"x and y must have one length, got {len(times)} and {target.size}.")
     return times, target
 
 

@@ -201,7 +201,7 @@ class Decomposition:
             at_train: Any = np.searchsorted(grid, train)
         elif past.size:
             raise ValueError(
-                "Curves past the data would need the covariates there: horizon must be 0."
+                "horizon must be 0 for a series with covariates, whose future values are unknown."
             )
         else:
             grid, inputs, at_train = train, gp.inputs[order.copy()], slice(None)

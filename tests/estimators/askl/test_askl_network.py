@@ -1,4 +1,4 @@
-"""The engine of ASKL: features, losses and gradients."""
+"""Features, losses and gradients of ASKL."""
 
 import math
 

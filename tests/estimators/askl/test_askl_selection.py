@@ -64,7 +64,7 @@ def test_gamma_is_that_of_the_best_kernel_ridge_regression():
 
 
 def held_out_predictions(features, y, penalty):
-    """Of ridge regressions on all other rows."""
+    """Return predictions of ridge regressions on all other rows."""
     found = []
     for row in range(len(y)):
         others = np.arange(len(y)) != row

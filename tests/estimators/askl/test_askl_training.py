@@ -19,7 +19,7 @@ def trainer(net, penalty=0.1, trace_norm=True, loss="log_loss"):
 
 
 def reference(net, x, y, penalty, trace_norm, steps):
-    """Autograd, torch's own optimiser, and an SVD after each of its steps."""
+    """Train by autograd, PyTorch's optimiser, and an SVD after each step."""
     size = net.weight.numel()
     start = net.values.double()
     head = start[: size + net.num_outputs].clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""Shorter searches, where a test is about something else."""
+"""Shorter searches for tests of other properties."""
 
 import pytest
 

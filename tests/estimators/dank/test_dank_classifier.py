@@ -18,7 +18,7 @@ def rows(count=60, classes=2, seed=0, columns=3):
 
 
 def classifier(**options):
-    """Neither factor, unless asked for."""
+    """Create a classifier without factors, unless requested."""
     return DANKClassifier(**{"eta": np.inf, "relevance": None, "random_state": 0, **options})
 
 

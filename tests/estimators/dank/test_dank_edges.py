@@ -1,4 +1,4 @@
-"""Data-adaptive support vector machines at the edges of their options and of the data."""
+"""Data-adaptive support vector machines with extreme options and data."""
 
 import gpytorch
 import numpy as np

@@ -14,7 +14,7 @@ def rows(count=60, seed=0, columns=3):
 
 
 def regressor(**options):
-    """Neither factor, unless asked for."""
+    """Create a regressor without factors, unless requested."""
     return DANKRegressor(**{"eta": np.inf, "relevance": None, "random_state": 0, **options})
 
 

@@ -1,4 +1,4 @@
-"""Tables of more rows than exact predictions take, in memory and out of it."""
+"""Tables with too many rows for exact predictions, in memory and on disk."""
 
 import pickle
 from copy import deepcopy
@@ -48,7 +48,7 @@ def fitted(small_pieces):
 
 
 def sources(kind, X, y, folder):
-    """The table as each kind of source takes it."""
+    """Return the table in the form of each source."""
     if kind == "memmap":
         np.save(folder / "X.npy", X)
         return np.load(folder / "X.npy", mmap_mode="r"), y
@@ -108,7 +108,7 @@ def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
 
 @pytest.fixture(scope="module")
 def brief(small_pieces):
-    """Of fewer rows, and with fewer steps, of what is easier to follow."""
+    """Fit fewer rows of a simpler function, with fewer steps."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_residuals, "_ITERATIONS", 4)
         return regressor(recipe=BRIEF).fit(*rough_table(600, waves=20))

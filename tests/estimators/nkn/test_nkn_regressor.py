@@ -247,7 +247,7 @@ def test_rows_and_columns_that_come_twice():
 
 
 def test_few_noisy_rows_are_left_to_a_single_kernel():
-    """What fits the noise of the rows it has seen does not predict the others."""
+    """A model that fits the noise of its rows does not predict other rows."""
     X, y = make_friedman1(100, 10, noise=1.0, random_state=0)
     new, truth = make_friedman1(500, 10, noise=1.0, random_state=1)
     model = NKNRegressor(random_state=0).fit(X, y)

@@ -1,4 +1,4 @@
-"""Long series, forecasts far ahead, and what bounds them."""
+"""Long series, distant forecasts, and their limits."""
 
 import time as clock
 

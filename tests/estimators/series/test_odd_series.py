@@ -1,4 +1,4 @@
-"""Stuck sensors, repeated times, lots, gapped times, and updates beyond what was seen."""
+"""Stuck sensors, repeated times, lots, gaps in time, and updates beyond the data."""
 
 import warnings
 

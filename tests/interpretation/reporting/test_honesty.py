@@ -1,4 +1,4 @@
-"""What is said must be true where structure is not there, hidden, or hard to see."""
+"""Reports must be correct if structure is absent, hidden or hard to detect."""
 
 import math
 

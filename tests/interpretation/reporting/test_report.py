@@ -24,7 +24,7 @@ from tests.interpretation.small_models import (
 
 
 def check(found):
-    """What holds for every report."""
+    """Properties of all reports."""
     assert isinstance(found, Report) and str(found) == found.text
     if found.fit is not None:
         assert len(found.sections) == len(found.decomposition.components)

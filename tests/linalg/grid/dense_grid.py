@@ -1,4 +1,4 @@
-"""What the structured computations on grids must equal, by dense matrices."""
+"""Dense references for structured computations on grids."""
 
 import torch
 from torch.distributions import MultivariateNormal

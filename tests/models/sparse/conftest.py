@@ -1,4 +1,4 @@
-"""Shorter starts, where a test is about what comes after them."""
+"""Shorter starts for tests of later stages."""
 
 import pytest
 
