@@ -1,8 +1,8 @@
 """Every public class, method and function that takes data, given data with each fault.
 
 The result must be finite numbers, or an error that states what was expected. Public names and
-signatures are read from the packages, so that a new class, method or function without an entry fails
-here. Kernels raise GPyTorch's errors, and figures have their own contract.
+signatures are read from the packages, so that a class, method or function without an entry fails.
+Kernels raise GPyTorch's errors, and figures have their own contract.
 """
 
 import importlib

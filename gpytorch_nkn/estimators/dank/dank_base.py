@@ -315,5 +315,5 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         if number == "auto":
             number = 1 if count <= _WHOLE else math.ceil(count / _CLUSTER)
         if number > count:
-            raise ValueError(f"n_clusters must be at most the {count} rows, got {number}.")
+            raise ValueError(f"n_clusters must be at most {count} for {count} rows, got {number}.")
         return int(number)
