@@ -39,6 +39,7 @@ _STYLES = {  # by the decimal mark; the other mark may separate thousands
     mark: rf"[+-]?(?:[1-9]\d?\d?(?:{other}\d\d\d?)*{other}\d{{3}}|\d*)(?:{own}\d*)?(?:[eE].+)?"
     for mark, own, other in ((".", r"\.", ","), (",", ",", r"\."))
 }
+_PLAIN = r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
 MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 INTERVAL_END = (
     r"(?: +(?:-|\u2013|to) +|/(?=\d{4}-\d\d-)|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d))[-\u2013])"
@@ -214,7 +215,7 @@ def read_times(
     """
     codes, found = pd.factorize(cells)
     name, unique = str(cells.name), pd.Series(found, dtype=object)
-    is_float = unique.str.fullmatch(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?").all()
+    is_float = all(unique.str.fullmatch(_PLAIN).all() for unique in (unique.head(9), unique))
     if date_format is None and is_float and not is_compact(cells):
         values = read_numbers(cells, notices, decimal, sep=".")
         unit = next((unit for unit, now in _EPOCHS.items() if abs(values).max() < 10 * now), "ns")
@@ -268,9 +269,11 @@ def _readings(
             raise ValueError(f"date_format={date_format!r} (--date-format): {error}") from None
         form = "m" if re.search("%[mbB]|^%Y$", date_format) and "%d" not in date_format else "d"
         return {form: pd.DataFrame({"time": times.dt.tz_localize(None), "offset": pd.NaT})}
-    if dayfirst is None and cells.str.fullmatch(r"\d\d?\.\d\d?\..*").all():
+    if dayfirst is None and cells.head(1000).str.fullmatch(r"\d\d?\.\d\d?\..*").all():
         dayfirst = True
-    texts, found = cells.str.lower().str.replace(_UNREAD, "", regex=True).str.strip(), {}
+    texts, found = cells.str.lower(), {}
+    if texts.head(1000).str.contains(_UNREAD).any():
+        texts = texts.str.replace(_UNREAD, "", regex=True).str.strip()
     is_week, is_epi = "week" in name.lower(), re.search("(?i)epi|mmwr|cdc", name) is not None
     for form in sorted(_FORMS, key=lambda form: is_week and not {*form} & {*"WU"}):
         is_excluded = form in _ORDERED and dayfirst not in (None, form[0] == "d")

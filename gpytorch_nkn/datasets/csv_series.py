@@ -115,11 +115,6 @@ def read_time_series(
         text = quoted([", ".join(filter(None, lost.iloc[0]))])
         notices.append(f"Rows without a time that are dropped: {len(lost)} (such as {text}).")
     is_future = bool(covariates) and (frame[[*covariates]] != "").all(axis=1)
-    if not (known & timed).any():
-        raise ValueError(
-            f"{path} has no values in the column {target!r} beside times in {quoted(times)}: name "
-            "another column (--time or --target)."
-        )
     frame = frame[timed & (known | is_future)]
     if len(times) > 1 and time is None:
         notices.append(f"Times are read from the columns {quoted(times)}.")
@@ -127,6 +122,11 @@ def read_time_series(
     is_kept = ~cells.isin([*na_values])  # of several columns, such as 2001-02-30
     frame, cells = frame[is_kept], cells[is_kept]
     known = (frame[target] != "").to_numpy()
+    if not known.any():
+        raise ValueError(
+            f"{path} has no values in the column {target!r} beside times in {quoted(times)}: name "
+            "another column (--time or --target)."
+        )
     x, zone = csv_cells.read_times(cells, notices, decimal, dayfirst, date_format)
     y = np.full(len(x), np.nan)
     y[known] = csv_cells.read_numbers(frame[target][known], notices, decimal, found_sep)

@@ -78,11 +78,12 @@ def read_table(
         if frame.empty:
             raise ValueError(f"There is no row with {value!r} in the column {name!r}, but {known}.")
     codes = pd.to_numeric(pd.Series([*na_values], dtype=object), errors="coerce").dropna()
-    for name, cells in frame.items():
+
+    def cleared(cells: pd.Series) -> pd.Series:
         missing = cells.str.fullmatch(MISSING) | cells.isin([*na_values])
-        missing |= pd.to_numeric(cells, errors="coerce").isin(codes)
-        frame = frame.assign(**{name: cells.mask(missing, "")})
-    return frame.astype(object), sep
+        return cells.mask(missing | pd.to_numeric(cells, errors="coerce").isin(codes), "")
+
+    return frame.apply(cleared).astype(object), sep
 
 
 def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
@@ -228,11 +229,10 @@ def melted(
         if len(found) in counts:
             others = frame.columns.drop(found)
             is_total = frame[others].isin(["Total", "Mean", "Average"]).any(axis=1)
-            long = frame[~is_total].melt(
-                others, found, part, f"value by {part}", ignore_index=False
-            )
             notices.append(f"Columns of {part}s are turned into rows.")
-            return long.sort_index(kind="stable"), [part]
+            label = f"value by {part}"
+            frame = frame[~is_total].melt(others, found, part, label, ignore_index=False)
+            return frame.sort_index(kind="stable"), [part]
     return frame, []
 
 
@@ -267,25 +267,29 @@ def choose(
     part = {name: _part(frame[name]) for name in frame}
     timely = {name for name in frame if part[name] or re.fullmatch(_TIME_NAMES, name)}
     numbers = [name for name in frame if name != target and main_kind(frame[name]) == "number"]
-    repeated = {name: frame[name].duplicated().sum() for name in frame}
     found: dict[str, str] = {}
     for name in times or frame.columns.drop([target] if target else []):
         first = found.setdefault(part[name], name)
-        if part[name] == "date" and repeated[name] < repeated[first]:
+        if part[name] == "date" and frame[name].nunique() > frame[first].nunique():
             found["date"] = name
     excess = {
         chain: max(frame.duplicated([found[p] for p in chain]).mean(), _REPEATED)
         for chain in _CHAINS
         if {*chain} <= {*found}
     }
-    if times and (len(times) == 1 or "" in found or len(found) < len(times)):
-        found = {str(i): name for i, name in enumerate(times)}
-    elif times:
+    if times and 1 < len(times) == len(found) and "" not in found:
         found = {p: found[p] for p in ("date", *_PARTS, "clock") if p in found}
+    elif times:
+        found = {str(i): name for i, name in enumerate(times)}
     elif excess:
         found = {p: found[p] for p in min(excess, key=excess.__getitem__)}
     else:
-        ranks = {name: (name in timely, _rise(frame[name])) for name in numbers}
+        ranks = {}
+        for name in numbers:  # 2 for equal steps, 1 for other rising or falling values
+            values = pd.to_numeric(frame[name].str.replace(",", "."), errors="coerce").dropna()
+            steps, is_full = values.diff().iloc[1:], 2 * len(values) > len(frame)
+            rises = is_full and bool((steps > 0).all() or (steps < 0).all())
+            ranks[name] = (name in timely, rises * (1 + (steps.nunique() <= 1)))
         if len(ranks) + (target is not None) < 2:  # a column of text, which no form fits
             names = frame.columns.drop([target] if target else [])
             ranks = {n: (bool(re.fullmatch(_TIME_NAMES, n)), 2 - (n in ranks)) for n in names}
@@ -302,20 +306,10 @@ def choose(
         others = [name for name in others if frame[name].nunique() > 1] or others
         others = [name for name in others if name not in timely] or others
     if target is None and len(others) != 1:
-        columns = quoted(frame)
-        raise ValueError(f"The target may be any of {columns}: name it by target (--target).")
+        raise ValueError(f"The target may be any of {quoted(frame)}: name it by target (--target).")
     target = target or others[0]
     rest = [name for name in numbers if name not in {*found.values(), target, *covariates, *timely}]
     return found, target, rest
-
-
-def _rise(cells: pd.Series) -> int:
-    """Return 2 for numbers in equal steps, 1 for other rising or falling numbers, else 0."""
-    numbers = pd.to_numeric(cells.str.replace(",", "."), errors="coerce")
-    steps = numbers.dropna().diff().iloc[1:]
-    if 2 * len(steps) + 2 <= len(cells) or not ((steps > 0).all() or (steps < 0).all()):
-        return 0
-    return 2 if steps.nunique() <= 1 else 1
 
 
 def joined(frame: pd.DataFrame, columns: Mapping[str, str], notices: list[str]) -> pd.Series:
@@ -341,15 +335,13 @@ def _minutes(n: pd.Series, days: pd.Series, name: str, notices: list[str]) -> pd
     """Convert hours (0 to 23 or 1 to 24), periods (1 to 48) or 1330 to minutes from midnight."""
     if n.max() > 100:
         return n // 100 * 60 + n % 100
-    per_day = next(p for p in (24, 48, 96) if n.max() <= p + p // 24)
+    per_day = next((p for p in (24, 48) if n.max() <= p + p // 24), 96)
     first = int(n.min() > 0 and (n.max() >= 24 or per_day > 24))
     if first:
         notices.append(f"{name!r} counts from 1, {1440 // per_day} minutes each; times are starts.")
     if n.groupby(days).max().iloc[:-1].nunique() > 1:
-        notices.append(
-            f"Days in {name!r} end at different numbers; all are counted from midnight, also on "
-            "days of 23 or 25 hours."
-        )
+        text = "the times count from midnight, also on days of 23 or 25 hours."
+        notices.append(f"Days end at different numbers of {name!r}; {text}")
     return (n - first) * (1440 // per_day)
 
 
