@@ -17,8 +17,8 @@ from torch import Tensor
 from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.minimize import Recipe, check_recipe
-from gpytorch_nkn.fit.objective import Objective, check_model, has_evidence
-from gpytorch_nkn.fit.result import FitResult, HeldOut, predict_observations
+from gpytorch_nkn.fit.objective import Objective, check_model
+from gpytorch_nkn.fit.result import FitResult, HeldOut
 from gpytorch_nkn.fit.session import Session
 from gpytorch_nkn.linalg import check_counts
 
@@ -49,9 +49,8 @@ def fit_in_stages(
     r"""Train an exact GP from several starts, in much less time than :func:`fit_best_of`.
 
     Each start spends two thirds of its iterations on a subset of the rows, and the rest on all
-    rows. Below 500 rows each start has its own subset of two thirds, and predicts the held-out
-    third before training on it. Unlike leave-one-out densities, these predictions do not favour
-    flexible kernels. From 500 rows on, the subset has 350 random rows. Above ``2 * block_size``
+    rows. Below 500 rows each start has its own subset of two thirds. From 500 rows on, the subset
+    has 350 random rows. Above ``2 * block_size``
     rows only the best start continues, with a composite likelihood that treats random blocks of
     rows b as independent:
 
@@ -74,8 +73,8 @@ def fit_in_stages(
     Returns:
         Result of the last stage that took a step, marked ``interrupted`` if it did not finish.
         Losses are sums over the rows of that stage; members are conditioned on all rows. The model
-        is in eval mode. With 15 to 499 rows, ``held_out`` has predictions of held-out rows (latent
-        values for a ``LaplaceGP``).
+        is in eval mode. From 15 to ``2 * block_size`` rows, ``held_out`` has the rows outside the
+        subset, and the parameters learned from the subset.
 
     Raises:
         TypeError, ValueError, RuntimeError, KeyboardInterrupt: As in :func:`fit_best_of`.
@@ -120,11 +119,8 @@ def fit_in_stages(
     finally:
         data.set_on(model)
     session.interrupted = result.interrupted
-    held_out: dict[int, HeldOut] = {}
-    for number, member in result.members.items() if is_few else ():
-        held_out[number] = _held_out(member, folds[number], inputs)
-    first_stage = {
-        number: (rows[~torch.isin(rows, seen[number])], deepcopy(member.state_dict()))
+    held_out = {
+        number: HeldOut(rows[~torch.isin(rows, seen[number])], deepcopy(member.state_dict()))
         for number, member in result.members.items()
         if not is_many
     }
@@ -165,20 +161,10 @@ def fit_in_stages(
     for member in result.members.values():
         data.set_on(member.train())
         member.eval()
-    result.held_out = {number: held_out[number] for number in result.members if is_few}
-    result.first_stage = first_stage
+    result.held_out = held_out
     model.load_state_dict(result.members[result.best].state_dict())
     result.model = model.eval()
     return result
-
-
-def _held_out(model: ExactGP, rows: Tensor, inputs: Tensor) -> HeldOut:
-    """Return predictions of held-out rows; latent values if the likelihood is not Gaussian."""
-    if not has_evidence(model):
-        return HeldOut(rows, *predict_observations(model, inputs[rows]))
-    with torch.no_grad():
-        latent = model.eval()(inputs[rows])
-        return HeldOut(rows, latent.mean, latent.variance)
 
 
 def _seconds_of_a_step(result: FitResult) -> float:

@@ -93,17 +93,15 @@ class RestartRecord(Start):
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Predictions of held-out rows.
+    """Rows held out while a model was trained.
 
     Attributes:
         rows: Indices of the rows, ``H``.
-        mean: Means ``H``.
-        variance: Variances ``H``, noise included.
+        parameters: State dict of the model that was trained on the other rows.
     """
 
     rows: Tensor
-    mean: Tensor
-    variance: Tensor
+    parameters: dict[str, Tensor]
 
 
 @dataclass
@@ -117,10 +115,7 @@ class FitResult(Fit[RestartRecord]):
         best: Number of the best restart.
         criterion: Name of the criterion by which the best restart was selected.
         members: Trained copies of the model for successful restarts, by number.
-        held_out: Predictions of held-out rows by number of the member; empty without held-out
-            rows.
-        first_stage: Rows that the first stage of ``fit_in_stages`` has held out, and the parameters
-            that it has learned, by number of the member.
+        held_out: Rows held out by the first stage of ``fit_in_stages``, by number of the member.
         interrupted: Whether Ctrl-C ended the training.
     """
 
@@ -130,7 +125,6 @@ class FitResult(Fit[RestartRecord]):
     criterion: str
     members: dict[int, ExactGP]
     held_out: dict[int, HeldOut] = field(default_factory=dict)
-    first_stage: dict[int, tuple[Tensor, dict[str, Tensor]]] = field(default_factory=dict)
     interrupted: bool = False
 
     _columns: ClassVar = (
@@ -148,9 +142,35 @@ class FitResult(Fit[RestartRecord]):
 
         Returns:
             Mean and variance (noise included) in units of the targets, ``N`` each, or ``N x m``
-            for a BoTorch model.
+            for a BoTorch model. With known noise (FixedNoiseGaussianLikelihood), new observations
+            have the mean training noise.
         """
-        return predict_observations(self.model, x)
+        model = self.model.eval()
+        with torch.no_grad():
+            if hasattr(model, "posterior"):  # a BoTorch model undoes its outcome transform itself
+                posterior = model.posterior(x, observation_noise=True)
+                return posterior.mean, posterior.variance
+            # GPyTorch's settings are global and not thread-safe.
+            with _LOCK, warnings.catch_warnings(), _exact():
+                warnings.simplefilter("ignore", GPInputWarning)  # training inputs are valid inputs
+                latent = model(x)
+                if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
+                    noise = model.likelihood.noise.mean(-1, keepdim=True)  # as BoTorch does
+                    return latent.mean, latent.variance + noise
+                predictive = model.likelihood(latent, [x])
+                return predictive.mean, predictive.variance
+
+    def before_held_out(self, number: int) -> tuple[ExactGP, np.ndarray]:
+        """Return a member with parameters that ignore some rows, and the mask ``N`` of these rows.
+
+        Without held-out rows, return the member itself and all rows.
+        """
+        member, held_out = self.members[number], self.held_out.get(number)
+        if held_out is None:
+            return member, np.ones(member.train_targets.size(-1), dtype=bool)
+        start = copy_model(member)
+        start.load_state_dict(held_out.parameters)
+        return start, np.isin(np.arange(start.train_targets.size(-1)), held_out.rows.cpu())
 
 
 _LOCK = threading.Lock()
@@ -160,27 +180,6 @@ _LOCK = threading.Lock()
 def _exact() -> Iterator[None]:
     with fast_computations(False, False, False), max_cholesky_size(2**31):
         yield
-
-
-def predict_observations(model: ExactGP, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Predict mean and variance of new observations at ``x``, and leave the model in eval mode.
-
-    With known noise (FixedNoiseGaussianLikelihood), new observations have the mean training noise.
-    """
-    model.eval()
-    with torch.no_grad():
-        if hasattr(model, "posterior"):  # a BoTorch model undoes its outcome transform itself
-            posterior = model.posterior(x, observation_noise=True)
-            return posterior.mean, posterior.variance
-        # GPyTorch's settings are global and not thread-safe.
-        with _LOCK, warnings.catch_warnings(), _exact():
-            warnings.simplefilter("ignore", GPInputWarning)  # training inputs are valid inputs
-            latent = model(x)
-            if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
-                noise = model.likelihood.noise.mean(-1, keepdim=True)  # as BoTorch does
-                return latent.mean, latent.variance + noise
-            predictive = model.likelihood(latent, [x])
-            return predictive.mean, predictive.variance
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
 from gpytorch_nkn.estimators.nkn.table_models import LatentGP
 from gpytorch_nkn.fit import FitResult
 
-__all__ = ["Ensemble", "cubic_seconds", "release_some"]
+__all__ = ["Ensemble", "cubic_seconds", "of_held_out_rows", "release_some"]
 
 _KEPT_BYTES = 2 * 2**30  # largest size of the factors that are kept between predictions
 _MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held-out rows of sparse models, and rows of a block
@@ -86,37 +86,35 @@ class Ensemble:
         scale_noise: bool = True,
         end: float = math.inf,
     ):
-        found: list[tuple[tuple[str, int], Predictor, np.ndarray]] = []
+        found: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
         seconds = 0.0  # time of the last member
         for name, number in _in_turn(results):
             if found and time.monotonic() + seconds > end:
                 break
             begin = time.monotonic()
             model = results[name].members[number]
+            start, mask = results[name].before_held_out(number)
             try:
-                exact = ConditionedGP(model if isinstance(model, ExactGP) else LatentGP.of(model))
+                exact = _exact(model)
                 predictor: Predictor = exact if sparse is None else sparse(model)
-                blocks = [exact]
-                if sparse is not None:
-                    blocks = exact.blocks(_BLOCK_ROWS, _MAX_LOO_ROWS)
-                moments = torch.cat([torch.stack(block.leave_one_out()) for block in blocks], 1)
-                rows = torch.arange(moments.size(1), device=moments.device)
-                own = _observed(model, rows, *moments).cpu().numpy()
+                own = _leave_one_out(exact, model, sparse is not None)
+                honest = own
+                if start is not model:
+                    honest = _leave_one_out(_exact(start), start, sparse is not None)
             except (torch.linalg.LinAlgError, NotPSDError):
                 continue
-            found.append(((name, number), predictor, own))
-            release_some([one for _, one, _ in found])
+            found.append(((name, number), predictor, own, honest, mask[: own.shape[1]]))
+            release_some([one for _, one, *_ in found])
             seconds = time.monotonic() - begin
         if not found:
             raise RuntimeError("No trained network has a positive definite covariance matrix.")
         # Starts with equal weights: the first one is reported, the best of its network.
         names = list(results)
         found.sort(key=lambda one: names.index(one[0][0]))
-        members = [member for member, _, _ in found]
-        table = np.stack([own for _, _, own in found], 1)
-        held_out = _held_out(results, members)
-        honest = table if held_out is None else held_out
-        predictors = [predictor for _, predictor, _ in found]
+        members, predictors, *parts, masks = (list(part) for part in zip(*found, strict=True))
+        table, honest = (np.stack(part, 1) for part in parts)
+        networks = [name for name, _ in members]
+        honest, kept = of_held_out_rows(networks, honest, np.stack(masks))
         weights = _prepared(self._weigh(honest, predictors), predictors, end)
         used = np.flatnonzero(weights)
         self.members = [members[index] for index in used]
@@ -124,7 +122,7 @@ class Ensemble:
         weights, table, honest = weights[used], table[:, used], honest[:, used]
         seen = _held_out_rows(self.predictors)
         if seen is not None:  # predictions from all other rows, in place of blocks
-            table = honest = seen
+            table, honest, kept = seen, seen, np.arange(seen.shape[-1])
             weights = self._weigh(honest, self.predictors)
         self.weights = weights
         self.width_weights = self._shares_of_widths(table, table[2])
@@ -132,8 +130,7 @@ class Ensemble:
         factors = np.ones(table.shape[-1])
         if scale_noise and len(factors) >= _SCALED_ROWS:
             factors = self._learn_scale(table, cat_dims)
-        aligned = honest.shape == table.shape
-        mixture = self.mixture(weights, honest[1], honest[2] * (factors if aligned else 1.0))
+        mixture = self.mixture(weights, honest[1], honest[2] * factors[kept])
         self.held_out = honest[0, 0], mixture.log_density(honest[0, 0])
         self.gap_noises = np.zeros(len(self.predictors))
         if incomplete is not None:
@@ -288,37 +285,45 @@ def _held_out_rows(predictors: Sequence[Predictor]) -> np.ndarray | None:
     return np.stack(found, 1) if len(found) == len(predictors) else None
 
 
-def _held_out(
-    results: Mapping[str, FitResult], members: list[tuple[str, int]]
-) -> np.ndarray | None:
-    """Return targets, means and variances ``3 x M x N`` of rows held out during the training.
+def of_held_out_rows(
+    networks: Sequence[str], table: np.ndarray, masks: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return predictions ``K x M x n`` of held-out rows, and indices ``n`` of the rows.
 
-    Starts of a network held out different rows; each start gets the predictions of all rows.
+    Members of a network hold out different rows and share their predictions. Rows that some network
+    has not held out are omitted; if no row is left, all rows are used as if they were held out.
+
+    Args:
+        networks: Names of the networks of ``M`` members.
+        table: Predictions ``K x M x N`` by the members.
+        masks: Masks ``M x N`` of the rows that the members have held out.
     """
-    if not all(result.held_out for result in results.values()):
-        return None
-    tables = {}
-    for name, result in results.items():
-        targets = result.model.train_targets
-        table = targets.new_full((3, targets.size(-1)), torch.nan)
-        for number, held in result.held_out.items():  # the last start of each fold counts
-            given = held.rows, held.mean, held.variance
-            table[:, held.rows] = _observed(result.members[number], *given)
-        tables[name] = table.cpu().numpy()
-    whole = np.stack([tables[name] for name, _ in members], 1)
-    whole = whole[..., np.isfinite(whole).all((0, 1))]
-    return whole if whole.shape[-1] else None
+    table, masks, names = table.copy(), masks.copy(), np.array(networks)
+    for member, name in enumerate(names):
+        own = names == name
+        new = masks[member] & ~masks[own]
+        table[:, own] = np.where(new, table[:, [member]], table[:, own])
+        masks[own] |= masks[member]
+    kept = np.flatnonzero(masks.all(0))
+    kept = kept if kept.size else np.arange(masks.shape[1])
+    return table[..., kept], kept
 
 
-def _observed(model: Any, rows: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Return targets ``n``, and means and variances of their predictions, ``3 x n``.
+def _exact(model: Any) -> ConditionedGP:
+    return ConditionedGP(model if isinstance(model, ExactGP) else LatentGP.of(model))
+
+
+def _leave_one_out(exact: ConditionedGP, model: Any, in_blocks: bool) -> np.ndarray:
+    """Return targets, and leave-one-out means and variances of observations, ``3 x n``.
 
     For counts, predictions are of the logarithm of the mean, exposure included.
     """
-    targets = model.train_targets[..., rows]
+    blocks = exact.blocks(_BLOCK_ROWS, _MAX_LOO_ROWS) if in_blocks else [exact]
+    mean, variance = torch.cat([torch.stack(block.leave_one_out()) for block in blocks], 1)
+    targets = model.train_targets[..., : len(mean)]
     if targets.dim() == 2:
-        counts, offset = targets
-        return torch.stack([counts, mean + offset, variance])
-    if not isinstance(model, ExactGP):
+        targets, offset = targets
+        mean = mean + offset
+    elif not isinstance(model, ExactGP):
         variance = variance + model.likelihood.noise.detach()
-    return torch.stack([targets, mean, variance])
+    return torch.stack([targets, mean, variance]).cpu().numpy()

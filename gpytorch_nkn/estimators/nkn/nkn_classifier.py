@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from functools import partial
 from typing import Any, Literal
 
@@ -22,7 +21,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
-from gpytorch_nkn.estimators.nkn.ensemble import release_some
+from gpytorch_nkn.estimators.nkn.ensemble import of_held_out_rows, release_some
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
 from gpytorch_nkn.estimators.nkn.table_models import (
     ClassGP,
@@ -200,25 +199,16 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         Returns:
             The member with the largest weight.
         """
-        members, tables = [], []
+        members, tables, masks = [], [], []
         for name, result in results.items():
-            shared = np.full((len(counts), len(labels)), np.nan)
-            parts = {}
             for number, member in result.members.items():
-                rows, start = np.arange(len(labels)), deepcopy(member)
-                if number in result.first_stage:
-                    held_out, parameters = result.first_stage[number]
-                    start.load_state_dict(parameters)
-                    rows = held_out.cpu().numpy()
-                parts[number] = rows, _Predictor(start).leave_one_out()[:, rows]
-                shared[:, rows] = parts[number][1]
-            for number, (rows, part) in parts.items():
-                members.append((name, number, _Predictor(result.members[number])))
-                tables.append(shared.copy())  # another start predicts the other rows
-                tables[-1][:, rows] = part
-        scores = np.stack(tables)  # M x K x N
-        seen = np.isfinite(scores).all((0, 1))
-        scores, labels = scores[..., seen], labels[seen]
+                start, mask = result.before_held_out(number)
+                members.append((name, number, _Predictor(member)))
+                tables.append(_Predictor(start).leave_one_out())
+                masks.append(mask)
+        networks = [name for name, *_ in members]
+        scores, kept = of_held_out_rows(networks, np.stack(tables, 1), np.stack(masks))
+        scores, labels = scores.swapaxes(0, 1), labels[kept]
         self._base = np.log((counts + 0.5) / (counts + 0.5).sum())[:, None]
         weights = _pooling_weights(scores - self._base, self._base, labels)
         used = np.flatnonzero(weights >= _LEAST_WEIGHT * weights.max())

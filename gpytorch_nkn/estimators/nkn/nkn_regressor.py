@@ -148,9 +148,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         model_: Gaussian process of the largest weight, over standardised columns and targets; the
             input of ``expand``, ``decompose`` and ``report``.
         held_out_log_density_: Mean log density of held-out rows of the fit, per unit of the
-            targets. Below 500 rows: three-fold cross-validation, with hyperparameters learned
-            without the held-out third. From 500 rows on: leave-one-out, which is slightly
-            optimistic (with sparse predictions, within blocks of rows).
+            targets. From 15 to 2000 rows, the hyperparameters are learned without the held-out
+            rows. With other numbers of rows: leave-one-out, which is slightly optimistic (with
+            sparse predictions, within blocks of rows).
         width_weights_: Weights of the noise components, by factor of the standard deviation.
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
@@ -243,17 +243,15 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             in_memory = source is None and self.likelihood == "gaussian"
             transforms = candidates(self.y_transform, target, bounds, in_memory=in_memory)
         rows, cat_dims = self._standardise(table, codes, structures, seed)
-        is_gaussian, few = self.likelihood == "gaussian", np.arange(len(rows))
-        if not is_gaussian:
+        is_gaussian = self.likelihood == "gaussian"
+        if not is_gaussian and len(rows) > _MAX_TRAINED:
             what = "time grows with their cube, and a random part is used."
             warn_of_size(f"likelihood={self.likelihood!r}", len(rows), _MAX_ROWS, what)
-            order = np.random.default_rng(seed).permutation(len(rows))
-            kept = np.sort(order[:_MAX_ROWS])
+            kept = np.random.default_rng(seed).permutation(len(rows))[:_MAX_ROWS]
             rows, target, offset = rows[kept], target[kept], offset[kept]
-            few = np.sort(np.random.default_rng(seed).permutation(len(kept))[:_MAX_TRAINED])
         learned = learned_rows(rows, target) if is_gaussian else np.ones(len(rows), dtype=bool)
         count = int(learned.sum())
-        few = few[:count]
+        few = slice(None if is_gaussian else _MAX_TRAINED)
         num_rows = count if drawn is None else drawn.source.num_rows
         self._choose_method(len(rows) if self.method == "exact" else num_rows)
         gappy = np.zeros(0, dtype=int)
@@ -306,29 +304,29 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
                 **self._training,
                 make_model=make_model,
             )
-            for result in results.values() if len(few) < count else ():
+            for result in results.values() if not is_gaussian else ():
                 for member in result.members.values():
                     member.set_train_data(inputs, targets)
-        sparse = None
-        if self.method_ == "sparse":
-            known = (
-                TableRows.in_memory(inputs, targets, self._num_points, seed)
-                if drawn is None
-                else TableRows.on_disk(drawn, self._standardised)
+            sparse = None
+            if self.method_ == "sparse":
+                known = (
+                    TableRows.in_memory(inputs, targets, self._num_points, seed)
+                    if drawn is None
+                    else TableRows.on_disk(drawn, self._standardised)
+                )
+                sparse = sparse_predictors(inputs, self._num_points, known, seed, cat_dims)
+            mix = partial(
+                mixture_of,
+                results,
+                cat_dims=cat_dims,
+                sparse=sparse,
+                incomplete=incomplete,
+                scale_noise=is_gaussian,
             )
-            sparse = sparse_predictors(inputs, self._num_points, known, seed, cat_dims)
-        mix = partial(
-            mixture_of,
-            results,
-            cat_dims=cat_dims,
-            sparse=sparse,
-            incomplete=incomplete,
-            scale_noise=is_gaussian,
-        )
-        with session.interruptible():
-            ensemble = mix(end=session.end)
-        if session.interrupted:  # the best start alone is fastest
-            ensemble = mix(end=-math.inf)
+            with session.interruptible():
+                ensemble = mix(end=session.end)
+            if session.interrupted:  # the best start alone is fastest
+                ensemble = mix(end=-math.inf)
         self._ensemble, self.results_ = ensemble, results
         self.members_, self.weights_ = ensemble.members, ensemble.weights
         self.model_, self.heteroscedastic_ = ensemble.model, ensemble.scale is not None
