@@ -276,7 +276,7 @@ def test_predictions_that_a_budget_has_no_time_for_are_sparse_ones():
     model = NKNRegressor(**options, recipe=recipe, budget=1e-3).fit(X, y)
     assert model.method_ == "sparse" and len(model.members_) == 1
     assert np.isfinite(model.predict(X[:3], return_std=True)).all()
-    with pytest.raises(MemoryError, match="take method='sparse'"):
+    with pytest.raises(MemoryError, match="use method='sparse'"):
         NKNRegressor(**options, method="exact").fit(np.arange(1e6)[:, None], np.arange(1e6))
 
 
