@@ -10,12 +10,13 @@ from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrateg
 from linear_operator import to_dense
 from torch import Tensor
 
+from gpytorch_nkn.kernels.fantasy_noise import FantasyNoise
 from gpytorch_nkn.linalg import DelayedMatrix
 
 __all__ = ["BatchPredictionStrategy"]
 
 
-class BatchPredictionStrategy(DefaultPredictionStrategy):
+class BatchPredictionStrategy(FantasyNoise, DefaultPredictionStrategy):
     """Prediction strategy for batches of GPs of any shape, fantasies included."""
 
     def exact_prediction(

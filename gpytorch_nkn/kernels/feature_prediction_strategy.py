@@ -22,6 +22,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
+from gpytorch_nkn.kernels.fantasy_noise import FantasyNoise
 from gpytorch_nkn.linalg import low_rank_posterior
 
 __all__ = ["FeaturePredictionStrategy", "feature_function", "rest_function"]
@@ -58,7 +59,7 @@ def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] |
     return rest
 
 
-class FeaturePredictionStrategy(LinearPredictionStrategy):
+class FeaturePredictionStrategy(FantasyNoise, LinearPredictionStrategy):
     """GPyTorch's strategy for linear kernels, which evaluates features in chunks of rows.
 
     Without ``gpytorch.settings.detach_test_caches``, and for fantasies whose data require

@@ -18,22 +18,24 @@ from botorch.utils.transforms import normalize_indices
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from gpytorch.module import Module
 from gpytorch.priors import Prior
 from linear_operator import to_linear_operator
-from linear_operator.operators import (
-    BlockDiagLinearOperator,
-    DiagLinearOperator,
-    LinearOperator,
-)
+from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
 from gpytorch_nkn.fit import check_counts, options_of
-from gpytorch_nkn.kernels import FeatureKernel, categorical_columns, check_codes, index_kernel_batch
+from gpytorch_nkn.kernels import (
+    FeatureKernel,
+    categorical_columns,
+    check_codes,
+    index_kernel_batch,
+    noise_variances,
+)
 from gpytorch_nkn.layers import apply_to_base
 from gpytorch_nkn.linalg import BlockDiagonal, DelayedMatrix, check_finite, check_tensors
 from gpytorch_nkn.models.common import (
@@ -282,31 +284,18 @@ class ExactModel(BaseGP):
             kwargs["noise"] = noise.to(X)
         return super().condition_on_observations(X, Y.to(X), **kwargs)  # type: ignore[misc]
 
-    def get_fantasy_model(
-        self: Any, inputs: Tensor, targets: Tensor, *, noise: Tensor | None = None, **kwargs: Any
-    ) -> Any:
+    def get_fantasy_model(self: Any, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Any:
         """As in GPyTorch, which ignores ``noise`` if the likelihood learns its own.
 
         With ``noise``, the returned model has known noise variances: the learned ones for the
         previous rows and ``noise`` for the new ones. Further observations have the learned noise.
         """
-        strategy, own = self.prediction_strategy, self.likelihood
-        learned = getattr(own, "learned", None)
-        if noise is None and learned is not None:
-            noise = _noise_variances(learned, targets, inputs)
-        if noise is None:
-            return super().get_fantasy_model(inputs, targets, **kwargs)  # type: ignore[misc]
-        if strategy is not None and not isinstance(own, FixedNoiseGaussianLikelihood):
-            rows = _noise_variances(own, strategy.train_prior_dist.mean, strategy.train_inputs)
-            known = FixedNoiseGaussianLikelihood(rows, batch_shape=rows.shape[:-1]).eval()
-            vars(known)["learned"] = own  # not a submodule, whose parameters would be trained
-            self.likelihood = strategy.likelihood = known
-        try:
-            return super().get_fantasy_model(inputs, targets, noise=noise, **kwargs)  # type: ignore[misc]
-        finally:
-            self.likelihood = own
-            if strategy is not None:
-                strategy.likelihood = own
+        learned = getattr(self.likelihood, "learned", None)
+        if learned is not None and kwargs.get("noise") is None:
+            kwargs["noise"] = noise_variances(learned, targets, inputs)
+        model = super().get_fantasy_model(inputs, targets, **kwargs)  # type: ignore[misc]
+        model.likelihood = model.prediction_strategy.likelihood
+        return model
 
     def _apply_noise(
         self: Any, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
@@ -526,12 +515,6 @@ def transform_inputs_again(model: ExactModel, keys: Any) -> None:
     """
     with model._inputs_as_given():
         pass
-
-
-def _noise_variances(likelihood: Likelihood, targets: Tensor, inputs: Any) -> Tensor:
-    """Return the likelihood's noise variances of targets ``... x n``."""
-    exact = MultivariateNormal(targets, DiagLinearOperator(torch.zeros_like(targets)))
-    return likelihood(exact, inputs).variance.detach()
 
 
 def event_dims(part: Module, name: str) -> int | None:
