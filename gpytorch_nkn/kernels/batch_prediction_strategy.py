@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from gpytorch import settings
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
-from linear_operator import to_dense
+from linear_operator import to_dense, to_linear_operator
+from linear_operator.operators import MatmulLinearOperator
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from gpytorch_nkn.kernels.fantasy_noise import FantasyNoise
@@ -34,6 +36,20 @@ class BatchPredictionStrategy(FantasyNoise, DefaultPredictionStrategy):
         if cache.dim() != 4 or settings.observation_nan_policy.value() != "ignore":
             return super().exact_predictive_mean(test_mean, test_train_covar)
         return test_mean + (test_train_covar @ cache.unsqueeze(-1)).squeeze(-1)
+
+    def exact_predictive_covar(self, test_test_covar: Any, test_train_covar: Any) -> Any:
+        """Return the covariance; GPyTorch counts missing observations as observed."""
+        policy, missing = settings.observation_nan_policy.value(), self.train_labels.isnan()
+        if policy == "ignore" or settings.skip_posterior_variances.on() or not missing.any():
+            return super().exact_predictive_covar(test_test_covar, test_train_covar)
+        if policy == "mask":  # rows that are missing in one batch are dropped in all
+            missing = missing.flatten(0, -2).any(0) if missing.dim() > 1 else missing
+        rows = self.lik_train_train_covar.to_dense()
+        rows = rows.masked_fill(missing.unsqueeze(-1) | missing.unsqueeze(-2), 0.0)
+        factor = psd_safe_cholesky(rows + torch.diag_embed(missing.to(rows)))
+        cross = to_dense(test_train_covar).masked_fill(missing.unsqueeze(-2), 0.0)
+        white = torch.linalg.solve_triangular(factor, cross.mT, upper=False)
+        return to_linear_operator(test_test_covar) + MatmulLinearOperator(white.mT, -white)
 
     def _exact_predictive_covar_inv_quad_form_root(
         self, precomputed_cache: Any, test_train_covar: Any
