@@ -43,7 +43,7 @@ class BatchPredictionStrategy(FantasyNoise, DefaultPredictionStrategy):
         if policy == "ignore" or settings.skip_posterior_variances.on() or not missing.any():
             return super().exact_predictive_covar(test_test_covar, test_train_covar)
         if policy == "mask":  # rows that are missing in one batch are dropped in all
-            missing = missing.flatten(0, -2).any(0) if missing.dim() > 1 else missing
+            missing = missing.view(-1, missing.size(-1)).any(0)
         rows = self.lik_train_train_covar.to_dense()
         rows = rows.masked_fill(missing.unsqueeze(-1) | missing.unsqueeze(-2), 0.0)
         factor = psd_safe_cholesky(rows + torch.diag_embed(missing.to(rows)))

@@ -20,10 +20,9 @@ def noise_variances(likelihood: Likelihood, targets: Tensor, inputs: Any) -> Ten
 
 
 class FantasyNoise:
-    """Mixin of prediction strategies, for noise of new rows.
+    """Mixin of prediction strategies: fantasies with noise, if the likelihood learns its own.
 
-    GPyTorch ignores ``noise`` if the likelihood learns its own. With it, the strategy of the
-    fantasies has known noise variances, and their likelihood has an attribute ``learned``.
+    Fantasies then have a likelihood with known noise, and with an attribute ``learned``.
     """
 
     def get_fantasy_strategy(
@@ -37,9 +36,7 @@ class FantasyNoise:
         if options and not isinstance(own, FixedNoiseGaussianLikelihood):
             rows = noise_variances(own, self.train_prior_dist.mean, self.train_inputs)
             self.likelihood = FixedNoiseGaussianLikelihood(rows, batch_shape=rows.shape[:-1]).eval()
-            # not a submodule, whose parameters would be trained
-            vars(self.likelihood)["learned"] = own
-        try:
-            return super().get_fantasy_strategy(inputs, targets, *full, **options)  # type: ignore[misc]
-        finally:
-            self.likelihood = own
+            vars(self.likelihood)["learned"] = own  # not a submodule, whose parameters would train
+        found = super().get_fantasy_strategy(inputs, targets, *full, **options)  # type: ignore[misc]
+        self.likelihood = own
+        return found

@@ -285,14 +285,12 @@ class ExactModel(BaseGP):
         return super().condition_on_observations(X, Y.to(X), **kwargs)  # type: ignore[misc]
 
     def get_fantasy_model(self: Any, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Any:
-        """As in GPyTorch, which ignores ``noise`` if the likelihood learns its own.
+        """As in GPyTorch; with ``noise``, the returned model has known noise variances.
 
-        With ``noise``, the returned model has known noise variances: the learned ones for the
-        previous rows and ``noise`` for the new ones. Further observations have the learned noise.
+        Previous rows have the learned noise, and so have further observations.
         """
-        learned = getattr(self.likelihood, "learned", None)
-        if learned is not None and kwargs.get("noise") is None:
-            kwargs["noise"] = noise_variances(learned, targets, inputs)
+        if kwargs.get("noise") is None and hasattr(self.likelihood, "learned"):
+            kwargs["noise"] = noise_variances(self.likelihood.learned, targets, inputs)
         model = super().get_fantasy_model(inputs, targets, **kwargs)  # type: ignore[misc]
         model.likelihood = model.prediction_strategy.likelihood
         return model
@@ -304,10 +302,9 @@ class ExactModel(BaseGP):
         own = self.likelihood
         if observation_noise is True and hasattr(own, "learned"):
             self.likelihood = own.learned.to(mvn.mean)
-        try:
-            return super()._apply_noise(X, mvn, observation_noise)  # type: ignore[misc]
-        finally:
-            self.likelihood = own
+        found = super()._apply_noise(X, mvn, observation_noise)  # type: ignore[misc]
+        self.likelihood = own
+        return found
 
     def _prior_mean(self: Any, x: Tensor) -> Tensor:
         """Return the prior mean ``... x N`` at transformed inputs ``... x N x D``."""
