@@ -156,10 +156,8 @@ def read_numbers(cells: pd.Series, notices: list[str], decimal: str | None, sep:
         notices.append(f"Numbers of {name!r} have decimal commas.")
     marked = cells[cells.isin(unique[parts["mark"] != ""])]
     if len(marked):
-        notices.append(
-            f"Values of {name!r} with a mark, such as {marked.iloc[0]!r}: {len(marked)}; marks are "
-            "dropped, values are kept."
-        )
+        text = f"marks such as in {marked.iloc[0]!r} are dropped"
+        notices.append(f"Values of {name!r} with a mark: {len(marked)}; {text}, values are kept.")
     return cells.map(dict(zip(unique, values * parts["sign"], strict=True))).to_numpy(float)
 
 

@@ -132,8 +132,10 @@ def _rows(
     try:
         if sep and len(sep) > 1:
             lines, sep = [re.sub(sep, "\x1f", line) for line in lines], "\x1f"
-        sep = sep or max(_SEPARATORS, key=lambda sep: usual(sep)[0])
-        width = usual(sep)[1]
+        best = max(_SEPARATORS, key=lambda sep: usual(sep)[0])
+        width = usual(sep := sep or best)[1]
+        if width == 1 < usual(best)[1]:
+            raise ValueError(f"{path} has no cells that are separated by {sep!r} (sep, --sep).")
         first = next((i for i in used if len(split(lines[i : i + 1], sep)[0]) == width), used[0])
         for i in np.flatnonzero(is_comment):  # the header may be a comment
             text = lines[i].lstrip("# ")

@@ -168,7 +168,7 @@ NUMBERS = {
     ("1,234", "2,5"): ([1.234, 2.5], "decimal commas"),
     ("0,123", "1,234"): ([0.123, 1.234], "decimal commas"),
     ("1.234", "2.345"): ([1.234, 2.345], ""),
-    ("$1,234.50", "-$2.00"): ([1234.5, -2], "with a mark, such as '$1,234.50': 2;"),
+    ("$1,234.50", "-$2.00"): ([1234.5, -2], "with a mark: 2; marks such as in '$1,234.50'"),
     ("12.5%", "3 %"): ([12.5, 3], "with a mark"),
     ("5 \u20ac", "-6 \u20ac"): ([5, -6], "with a mark"),
     ("EUR 5", "EUR 6"): ([5, 6], "with a mark"),
@@ -176,8 +176,8 @@ NUMBERS = {
     ("<3.0", "4.2"): ([3, 4.2], "with a mark"),
     ("1e5", "-2.5E-3"): ([1e5, -0.0025], ""),
     ("\u22125", "+.5"): ([-5, 0.5], ""),
-    ("126.4#", "127"): ([126.4, 127], "of 'y' with a mark, such as '126.4#': 1;"),
-    ("12*", "13 p", "14e", "15(b)"): ([12, 13, 14, 15], "with a mark, such as '12*': 4;"),
+    ("126.4#", "127"): ([126.4, 127], "of 'y' with a mark: 1; marks such as in '126.4#'"),
+    ("12*", "13 p", "14e", "15(b)"): ([12, 13, 14, 15], "with a mark: 4; marks such as in '12*'"),
 }  # fmt: skip
 
 
@@ -554,6 +554,7 @@ BAD = {
     "t,y\n1,3\n": ({"time": "z"}, "no time column 'z'"),
     "t,y\n1,4\n": ({"where": {"z": "1"}}, "no where column 'z'"),
     "t,y\n1,5\n": ({"where": {"t": "3"}}, "no row with '3' in the column 't', but '1'"),
+    "t;y\n1;2\n": ({"sep": ","}, "has no cells that are separated by ','"),
     "t,y\n1,6\n": ({"time": "y", "target": "y"}, "must be different, got 'y', 'y'"),
     "t,y\n1,7\n": ({"target": "y", "covariates": ["y"]}, "must be different"),
     "t,y\n1,8\n": ({"encoding": "foo"}, "is not text in 'foo'; leave encoding"),
