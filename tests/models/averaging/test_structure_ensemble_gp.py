@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from botorch.acquisition import LogExpectedImprovement, PosteriorMean, UpperConfidenceBound
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
 from botorch.sampling import SobolQMCNormalSampler
@@ -114,24 +113,6 @@ def test_members_that_were_set_apart_are_predicted_by_themselves():
     again.posterior(x)
     told = again.condition_on_observations(x, targets)
     assert told.posterior(x).mean.std(-3).min() > 1e-4
-
-
-def test_acquisition_functions_average_by_the_weights():
-    model, x = fitted(structures=PLAIN), torch.rand(6, 1, 3)
-    weights = torch.tensor([0.25, 0.625, 0.125])
-    model.set_weights(weights)
-    best = model.train_targets.max() * model.outcome_transform.stdvs.item() + 7.5
-    posterior = model.posterior(x)
-    places = torch.tensor([0, 2, 7])  # the first member of each structure
-    mean, deviation = (v[:, places, 0, 0] for v in (posterior.mean, posterior.variance.sqrt()))
-    torch.testing.assert_close(PosteriorMean(model)(x), mean @ weights)
-    bound = UpperConfidenceBound(model, beta=4.0)(x)
-    torch.testing.assert_close(bound, (mean + 2 * deviation) @ weights)
-    z = (mean - best) / deviation
-    normal = Normal(torch.zeros(()), torch.ones(()))
-    improvement = deviation * (normal.log_prob(z).exp() + z * normal.cdf(z))
-    found = LogExpectedImprovement(model, best)(x).exp()
-    torch.testing.assert_close(found, improvement @ weights, rtol=1e-4, atol=1e-9)
 
 
 def test_weights_follow_what_predicts_held_out_points():
@@ -381,7 +362,3 @@ def test_further_observations_have_their_noise():
     got = longer.posterior(test_x)
     torch.testing.assert_close(standardize(got.mean)[0], expected.mean, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(got.variance / unit, expected.variance, rtol=1e-2, atol=1e-4)
-    with pytest.raises(
-        ValueError, match=r"noise must be non-negative variances .*\(3, 1\).*got .*\(2, 1\)"
-    ):
-        model.condition_on_observations(new_x, new_y, noise=new_noise[:2])
