@@ -8,6 +8,7 @@ from gpytorch_nkn.kernels.batch_kernel import (
 )
 from gpytorch_nkn.kernels.batch_prediction_strategy import (
     BatchPredictionStrategy as BatchPredictionStrategy,
+    noise_variances as noise_variances,
 )
 from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
@@ -27,7 +28,6 @@ from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import (
     DataAdaptiveHadamardKernel,
     cluster_centers as cluster_centers,
 )
-from gpytorch_nkn.kernels.fantasy_noise import noise_variances as noise_variances
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel as FeatureKernel
 from gpytorch_nkn.kernels.feature_prediction_strategy import (
     feature_function as feature_function,

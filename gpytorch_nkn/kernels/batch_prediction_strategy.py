@@ -6,20 +6,29 @@ from typing import Any
 
 import torch
 from gpytorch import settings
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from linear_operator import to_dense, to_linear_operator
-from linear_operator.operators import MatmulLinearOperator
+from linear_operator.operators import DiagLinearOperator, MatmulLinearOperator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from gpytorch_nkn.kernels.fantasy_noise import FantasyNoise
 from gpytorch_nkn.linalg import DelayedMatrix
 
-__all__ = ["BatchPredictionStrategy"]
+__all__ = ["BatchPredictionStrategy", "noise_variances"]
 
 
-class BatchPredictionStrategy(FantasyNoise, DefaultPredictionStrategy):
+def noise_variances(likelihood: Likelihood, targets: Tensor, inputs: Any) -> Tensor:
+    """Return the likelihood's noise variances of targets ``... x n``."""
+    exact = MultivariateNormal(targets, DiagLinearOperator(torch.zeros_like(targets)))
+    return likelihood(exact, inputs).variance.detach()
+
+
+class BatchPredictionStrategy(DefaultPredictionStrategy):
     """Prediction strategy for batches of GPs of any shape, fantasies included."""
+
+    likelihood: Any
 
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
@@ -36,6 +45,25 @@ class BatchPredictionStrategy(FantasyNoise, DefaultPredictionStrategy):
         if cache.dim() != 4 or settings.observation_nan_policy.value() != "ignore":
             return super().exact_predictive_mean(test_mean, test_train_covar)
         return test_mean + (test_train_covar @ cache.unsqueeze(-1)).squeeze(-1)
+
+    def get_fantasy_strategy(
+        self, inputs: Any, targets: Tensor, *full: Any, noise: Tensor | None = None
+    ) -> Any:
+        """As in GPyTorch, which ignores ``noise`` if the likelihood learns its own.
+
+        Fantasies then have a likelihood with known noise, and with an attribute ``learned``.
+        """
+        own = self.likelihood
+        if noise is None and hasattr(own, "learned"):
+            noise = noise_variances(own.learned, targets, inputs)
+        options = {} if noise is None else {"noise": noise}
+        if options and not isinstance(own, FixedNoiseGaussianLikelihood):
+            rows = noise_variances(own, self.train_prior_dist.mean, self.train_inputs)
+            self.likelihood = FixedNoiseGaussianLikelihood(rows, batch_shape=rows.shape[:-1]).eval()
+            vars(self.likelihood)["learned"] = own  # not a submodule, whose parameters would train
+        found = super().get_fantasy_strategy(inputs, targets, *full, **options)
+        self.likelihood = own
+        return found
 
     def exact_predictive_covar(self, test_test_covar: Any, test_train_covar: Any) -> Any:
         """Return the covariance; GPyTorch counts missing observations as observed."""

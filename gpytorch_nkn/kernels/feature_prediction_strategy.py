@@ -21,8 +21,8 @@ from linear_operator.operators import LinearOperator, MatmulLinearOperator, Root
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
+from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrategy
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
-from gpytorch_nkn.kernels.fantasy_noise import FantasyNoise
 from gpytorch_nkn.linalg import low_rank_posterior
 
 __all__ = ["FeaturePredictionStrategy", "feature_function", "rest_function"]
@@ -59,7 +59,7 @@ def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] |
     return rest
 
 
-class FeaturePredictionStrategy(FantasyNoise, LinearPredictionStrategy):
+class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrategy):
     """GPyTorch's strategy for linear kernels, which evaluates features in chunks of rows.
 
     Without ``gpytorch.settings.detach_test_caches``, and for fantasies whose data require
