@@ -37,9 +37,9 @@ def coordinate_sweep_initial_conditions(
 ) -> Tensor:
     """Return initial conditions, half from coordinate sweeps and half from BoTorch's generator.
 
-    In ten dimensions, random points miss the small region of expected improvement. If the function
-    is a sum over groups of few columns, a good value of one column is good for all values of the
-    columns outside its group. A sweep starts at one of the best points, and moves one column after
+    In ten dimensions, random points miss the small region of expected improvement. Consider a
+    sum over groups of few columns: a good value of one column is good for all values of the columns
+    in other groups. A sweep starts at one of the best points, and moves one column after
     another to the best of 16 values. Pass the function to ``optimize_acqf`` as ``ic_generator``,
     with ``incumbent=``.
 

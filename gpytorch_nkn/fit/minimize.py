@@ -71,8 +71,8 @@ def check_recipe(recipe: object) -> None:
 class FlatParameters:
     """All trainable parameters of a model in one vector, and the best point so far.
 
-    Until :meth:`release` the parameters are views of the vector, because one update of a vector is
-    ten times as fast as updates of a hundred small tensors.
+    Until :meth:`release` the parameters are views of the vector. One update of a vector is ten
+    times as fast as updates of a hundred small tensors.
 
     Args:
         model: The model; its trainable parameters must have one dtype and device.

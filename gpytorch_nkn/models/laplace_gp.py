@@ -206,7 +206,7 @@ class LaplaceGP(GP):
 
         They are :math:`\hat f + W^{-1} \nabla \log p` and :math:`W^{-1}`. The posterior mean is the
         same for any positive :math:`W`. If the density of a target is not log-concave, :math:`W` is
-        at least a tenth of its largest entry, so that outliers stay near their prediction.
+        at least a tenth of its largest entry. Outliers then stay near their prediction.
         """
         mode = self._mode_found()
         share = _LEAST_CURVATURE if bool((mode.second > 0).any()) else 0.0

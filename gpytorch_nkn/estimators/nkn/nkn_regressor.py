@@ -420,9 +420,9 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
 
         Returns:
             Mean ``M``, or mean and standard deviations or covariance, in units of the targets.
-            The mean is always of observations. With a transform, moments clip values of the process
-            more than a standard deviation beyond both the targets of the fit and the median,
-            because log-normal tails would dominate.
+            The mean is always of observations. With a transform, log-normal tails would dominate
+            the moments. Values of the process more than a standard deviation beyond both the
+            targets of the fit and the median are therefore clipped.
 
         Raises:
             ValueError: Both ``return_std`` and ``return_cov`` are set, ``return_cov`` is set for

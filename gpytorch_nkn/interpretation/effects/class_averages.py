@@ -13,8 +13,8 @@ __all__ = ["ClassAverages"]
 class ClassAverages(Averages):
     r"""Means and variances of averages of the predicted probability of a class.
 
-    The probability :math:`p(x)` is approximated by a linear function of the latent values
-    :math:`f_k(x)` of the classes, with the correct variance at each :math:`x`:
+    A linear function of the latent values :math:`f_k(x)` of the classes approximates the
+    probability :math:`p(x)`, with the correct variance at each :math:`x`:
 
     .. math:: p(x) \approx \hat p(x) + \sum_k c_k(x) (f_k(x) - \mu_k(x)), \qquad
         c_k(x) \propto \frac{\partial \hat p(x)}{\partial \mu_k(x)}

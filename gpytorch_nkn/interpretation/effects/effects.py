@@ -129,8 +129,8 @@ def effects(
 
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (including SingleTaskGP),
-            the result of a trainer, or an ensemble (StructureEnsembleGP,
-            EnsembleMapSaasSingleTaskGP), whose effects average over the mixture. Or a fitted
+            or the result of a trainer. Effects of an ensemble (StructureEnsembleGP,
+            EnsembleMapSaasSingleTaskGP) average over the mixture. Or a fitted
             NKNClassifier, NKNRegressor, or NKNForecaster with covariates (effects of the
             covariates); of the last two, the member with the largest weight. If an estimator
             transforms its targets, effects are on the transformed scale (``scale``).
