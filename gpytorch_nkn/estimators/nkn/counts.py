@@ -21,6 +21,7 @@ from gpytorch_nkn.averaging import Transform, share_weights, stacking_weights
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
 from gpytorch_nkn.estimators.nkn.table_models import add_prior
 from gpytorch_nkn.estimators.nkn.table_targets import Targets
+from gpytorch_nkn.estimators.table_input import as_numbers
 from gpytorch_nkn.layers import log_normal_prior
 
 __all__ = [
@@ -125,8 +126,8 @@ def log_exposures(likelihood: str, exposure: Any, count: int) -> np.ndarray:
         raise ValueError(
             f"exposure needs likelihood='poisson' or 'negative_binomial', got {likelihood!r}."
         )
-    values = np.asarray(exposure, dtype=float)
-    values = np.broadcast_to(values, count) if values.ndim == 0 else values
+    given = np.full(count, exposure) if np.ndim(exposure) == 0 else exposure
+    values = np.asarray(as_numbers("exposure", given), dtype=float)
     if values.shape != (count,):
         raise ValueError(
             f"exposure must be a number or hold one for each of {count} rows, got shape "
