@@ -41,7 +41,7 @@ def read_time_series(
     dropped. Columns of months or years become rows. Intervals are dated to their starts.
 
     Args:
-        path: The file, which gzip or zip may have packed.
+        path: The file, which gzip may have compressed.
         time: Name of the time column, or names of the columns of its parts, such as year and month;
             ``"rows"`` for row numbers; None for a column of dates, or of numbers that rise.
         target: Name of the target column; None for the only other column of numbers.
@@ -157,7 +157,7 @@ def read_time_series(
         f"name them by covariates (--covariates {shlex.join(full)}).": full,
     }
     return TimeSeries(
-        name=Path(path.name.removesuffix(".gz").removesuffix(".zip")).stem,
+        name=Path(path.name.removesuffix(".gz")).stem,
         x=x[now],
         y=y[now],
         test=np.zeros(len(now), dtype=bool),

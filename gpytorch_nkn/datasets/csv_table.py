@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -97,7 +98,9 @@ def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
 def _text(path: Path, encoding: str | None, notices: list[str]) -> str:
     """Read a text file."""
     data = path.read_bytes()
-    if data[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0") or data[:2] == b"\x1f\x8b":
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    if data[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0"):
         raise ValueError(f"{path} is no text but a workbook or an archive; save it as CSV first.")
     guess = "utf-16" if b"\0" in data[:4] else "utf-8-sig"
     for name in [encoding] if encoding else [guess, "cp1252", "latin-1"]:
