@@ -44,6 +44,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import min_variance
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyRegressor
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
@@ -672,6 +673,14 @@ def small_classifier():
 
 
 # --- data and estimators
+
+
+@advice("use MultiOutputRegressor or MultiOutputClassifier")
+def _(told):
+    both, options = np.column_stack([Y, -Y]), {"restarts": 1, "recipe": SHORT, "progress": False}
+    with told():
+        NKNRegressor("rbf", **options).fit(X.numpy(), both)
+    MultiOutputRegressor(NKNRegressor("rbf", **options)).fit(X.numpy(), both)
 
 
 def written(folder, text, name="series.csv", **options):
