@@ -19,10 +19,6 @@ JOBS = {
         {"dim": 1, "points": 20, "way": way, "what": "time", "turns": 1}
         for way in ("RBF, stock", "drop-in", "compiled fused loss")
     ],
-    "fit_speed": [
-        {"method": method, "restart": 0, "target": 5.0, "budget": 1.0}
-        for method in ("L-BFGS, one after another", "Adam 3e-2, compiled")
-    ],
     "drop_in_time": [{"use": use, "turns": 1} for use in ("ExactGP", "SVGP", "deep GP")],
     "time_series": [
         {"series": "airline", "method": method, "seed": 0} for method in ("RBF", "seasonal_naive")
@@ -55,6 +51,10 @@ JOBS = {
     "rates": [
         {"set": "claims", "split": 0, "method": method, "tuning": 0.1}
         for method in ("PoissonRegressor", "HistGradientBoosting, tuned")
+    ],
+    "outputs": [
+        {"set": "co-kriging", "split": 0, "method": method, "noise": 0.1}
+        for method in ("NKNSingleTaskGP per output", "SingleTaskGP per output")
     ],
     "classes": [
         {"set": "breast_cancer", "split": 0, "method": method, "tuning": 0.1}
