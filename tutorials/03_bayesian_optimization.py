@@ -163,7 +163,7 @@ axes.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %% [markdown]
-# The next figure shows the effect of one variable beside the true effect (dotted, aligned at its
+# The next figure shows effects of single variables beside the true effects (dotted, aligned at the
 # maximum). The model is accurate where the search has evaluated the function, and the percentages
 # describe the evaluated region only.
 

@@ -83,9 +83,10 @@ progress: Show a progress bar on a terminal.
                     "X and y have the same index in different orders, but rows are matched by "
                     "position: if this is wrong, pass y.loc[X.index]."
                 )
-        if not checks.get("multi_output") and np.ndim(y) == 2 and np.shape(y)[1] > 1:
+        shape = tuple(getattr(y, "shape", ()))
+        if not checks.get("multi_output") and len(shape) == 2 and shape[1] > 1:
             raise ValueError(
-                f"y must have one column, got shape {np.shape(y)}: for independent columns, use "
+                f"y must have one column, got shape {shape}: for independent columns, use "
                 "MultiOutputRegressor or MultiOutputClassifier of sklearn.multioutput."
             )
         if checks.get("y_numeric"):

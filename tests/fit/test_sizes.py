@@ -10,10 +10,10 @@ from tests.fit.models import SmallGP, rbf_model
 MANY = 1_000_000
 
 
-def test_what_does_not_fit_is_rejected_with_the_sizes_and_what_to_take(monkeypatch):
+def test_what_does_not_fit_is_rejected_with_the_sizes_and_what_to_use(monkeypatch):
     monkeypatch.setattr(sizes, "free_bytes", lambda device: 2e9)
     check_dense("A", 9_000, torch.ones(1))  # three matrices of 324 MB
-    with pytest.raises(MemoryError, match=r"A of 9,200 rows needs some 2.0 GB .* 2.0 GB .* take B"):
+    with pytest.raises(MemoryError, match=r"A of 9,200 rows needs some 2.0 GB .* 2.0 GB .* use B"):
         check_dense("A", 9_200, torch.ones(1, dtype=torch.float64), "B")
 
 
@@ -34,5 +34,5 @@ def test_an_exact_gp_of_too_many_rows_is_rejected_before_any_work(network):
         model = SmallGP(x, y, NeuralKernelNetwork.time_series())
     x = torch.rand(MANY, 1)
     model.set_train_data(x, x[:, 0], strict=False)
-    with pytest.raises(MemoryError, match=r"1,000,000 rows needs .* take SparseNKNGP"):
+    with pytest.raises(MemoryError, match=r"1,000,000 rows needs .* use SparseNKNGP"):
         fit_best_of(model)
