@@ -6,6 +6,7 @@ import csv
 import gzip
 import re
 import shlex
+import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -99,7 +100,10 @@ def _text(path: Path, encoding: str | None, notices: list[str]) -> str:
     """Read a text file."""
     data = path.read_bytes()
     if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"{path} is a damaged gzip file: {error}.") from None
     if data[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0"):
         raise ValueError(f"{path} is no text but a workbook or an archive; save it as CSV first.")
     guess = "utf-16" if b"\0" in data[:4] else "utf-8-sig"

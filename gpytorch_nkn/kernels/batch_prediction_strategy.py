@@ -61,9 +61,10 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
             rows = noise_variances(own, self.train_prior_dist.mean, self.train_inputs)
             self.likelihood = FixedNoiseGaussianLikelihood(rows, batch_shape=rows.shape[:-1]).eval()
             vars(self.likelihood)["learned"] = own  # not a submodule, whose parameters would train
-        found = super().get_fantasy_strategy(inputs, targets, *full, **options)
-        self.likelihood = own
-        return found
+        try:
+            return super().get_fantasy_strategy(inputs, targets, *full, **options)
+        finally:
+            self.likelihood = own
 
     def exact_predictive_covar(self, test_test_covar: Any, test_train_covar: Any) -> Any:
         """Return the covariance; GPyTorch counts missing observations as observed."""

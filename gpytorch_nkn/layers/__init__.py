@@ -11,6 +11,7 @@ from gpytorch_nkn.layers.linear import (
 from gpytorch_nkn.layers.log_normal_prior import (
     LogNormalPrior,
     apply_to_base as apply_to_base,
+    dimension_scaled_prior as dimension_scaled_prior,
     log_normal_prior,
 )
 from gpytorch_nkn.layers.operation import Operation, operation_of as operation_of, register_layer

@@ -10,7 +10,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
-__all__ = ["LogNormalPrior", "apply_to_base", "log_normal_prior"]
+__all__ = ["LogNormalPrior", "apply_to_base", "dimension_scaled_prior", "log_normal_prior"]
 
 
 class LogNormalPrior(gpytorch.priors.LogNormalPrior):
@@ -65,6 +65,15 @@ def log_normal_prior(mode: float, scale: float) -> LogNormalPrior:
     therefore shrink towards the mode.
     """
     return LogNormalPrior(math.log(mode) + scale**2, scale)
+
+
+def dimension_scaled_prior(num_columns: int) -> LogNormalPrior:
+    """Return BoTorch's prior on lengthscales, whose median grows with the root of the dimension.
+
+    Reference: Hvarfner, Hellsten and Nardi (2024), Vanilla Bayesian Optimization Performs Great in
+    High Dimensions.
+    """
+    return LogNormalPrior(2**0.5 + math.log(num_columns) / 2, 3**0.5)
 
 
 def apply_to_base(prior: Any, fn: Callable[[Tensor], Tensor]) -> None:

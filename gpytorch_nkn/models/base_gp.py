@@ -302,9 +302,10 @@ class ExactModel(BaseGP):
         own = self.likelihood
         if observation_noise is True and hasattr(own, "learned"):
             self.likelihood = own.learned.to(mvn.mean)
-        found = super()._apply_noise(X, mvn, observation_noise)  # type: ignore[misc]
-        self.likelihood = own
-        return found
+        try:
+            return super()._apply_noise(X, mvn, observation_noise)  # type: ignore[misc]
+        finally:
+            self.likelihood = own
 
     def _prior_mean(self: Any, x: Tensor) -> Tensor:
         """Return the prior mean ``... x N`` at transformed inputs ``... x N x D``."""

@@ -98,12 +98,12 @@ class Ensemble:
                 exact = _exact(model)
                 predictor: Predictor = exact if sparse is None else sparse(model)
                 own = _leave_one_out(exact, model, sparse is not None)
-                honest = own
+                unseen = own
                 if start is not model:
-                    honest = _leave_one_out(_exact(start), start, sparse is not None)
+                    unseen = _leave_one_out(_exact(start), start, sparse is not None)
             except (torch.linalg.LinAlgError, NotPSDError):
                 continue
-            found.append(((name, number), predictor, own, honest, mask[: own.shape[1]]))
+            found.append(((name, number), predictor, own, unseen, mask[: own.shape[1]]))
             release_some([one for _, one, *_ in found])
             seconds = time.monotonic() - begin
         if not found:
@@ -112,26 +112,26 @@ class Ensemble:
         names = list(results)
         found.sort(key=lambda one: names.index(one[0][0]))
         members, predictors, *parts, masks = (list(part) for part in zip(*found, strict=True))
-        table, honest = (np.stack(part, 1) for part in parts)
+        table, unseen = (np.stack(part, 1) for part in parts)
         networks = [name for name, _ in members]
-        honest, kept = of_held_out_rows(networks, honest, np.stack(masks))
-        weights = _prepared(self._weigh(honest, predictors), predictors, end)
+        unseen, kept = of_held_out_rows(networks, unseen, np.stack(masks))
+        weights = _prepared(self._weigh(unseen, predictors), predictors, end)
         used = np.flatnonzero(weights)
         self.members = [members[index] for index in used]
         self.predictors = [predictors[index] for index in used]
-        weights, table, honest = weights[used], table[:, used], honest[:, used]
+        weights, table, unseen = weights[used], table[:, used], unseen[:, used]
         seen = _held_out_rows(self.predictors)
         if seen is not None:  # predictions from all other rows, in place of blocks
-            table, honest, kept = seen, seen, np.arange(seen.shape[-1])
-            weights = self._weigh(honest, self.predictors)
+            table, unseen, kept = seen, seen, np.arange(seen.shape[-1])
+            weights = self._weigh(unseen, self.predictors)
         self.weights = weights
         self.width_weights = self._shares_of_widths(table, table[2])
         self.scale: NoiseScale | None = None
         factors = np.ones(table.shape[-1])
         if scale_noise and len(factors) >= _SCALED_ROWS:
             factors = self._learn_scale(table, cat_dims)
-        mixture = self.mixture(weights, honest[1], honest[2] * factors[kept])
-        self.held_out = honest[0, 0], mixture.log_density(honest[0, 0])
+        mixture = self.mixture(weights, unseen[1], unseen[2] * factors[kept])
+        self.held_out = unseen[0, 0], mixture.log_density(unseen[0, 0])
         self.gap_noises = np.zeros(len(self.predictors))
         if incomplete is not None:
             for member, predictor in enumerate(self.predictors):

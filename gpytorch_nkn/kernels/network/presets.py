@@ -31,6 +31,7 @@ from gpytorch_nkn.layers import (
     Linear,
     LogNormalPrior,
     Product,
+    dimension_scaled_prior,
     log_normal_prior,
     parse_wiring,
     prior_closures,
@@ -105,9 +106,8 @@ class _Columns(NamedTuple):
 
 # Priors on lengthscales in the unit cube, chosen on other functions and seeds than those reported.
 # BoTorch's wider prior for single columns allowed lengthscales of 0.01 on a function with steep
-# valleys. The joint kernel has BoTorch's prior, whose median grows with the root of the dimension.
+# valleys.
 _SINGLE_LENGTHSCALE = (-1.0, 1.0)  # location and scale of the logarithm
-_JOINT_LENGTHSCALE = (2**0.5, 3**0.5)  # of one column
 # Of categories: at lengthscale 1 two categories have the correlation 1 / e.
 _CATEGORIES = (1.0, 1.0)  # mode, and scale of the logarithm
 
@@ -194,8 +194,7 @@ def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: _Optio
         joint = MaternKernel(nu=2.5, batch_shape=batch_shape, **columns.of_numbers)
         joint.lengthscale = 0.3 * math.sqrt(len(columns.continuous))
         if options.priors:
-            location, scale = _JOINT_LENGTHSCALE
-            prior = LogNormalPrior(location + math.log(len(columns.continuous)) / 2, scale)
+            prior = dimension_scaled_prior(len(columns.continuous))
             joint.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))
         factors.append(joint)
     if columns.categorical:

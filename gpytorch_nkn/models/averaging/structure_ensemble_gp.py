@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, Self, cast
@@ -33,7 +32,7 @@ from torch import Tensor, nn
 from gpytorch_nkn.fit import check_counts, check_dense
 from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
-from gpytorch_nkn.layers import LogNormalPrior, log_normal_prior
+from gpytorch_nkn.layers import LogNormalPrior, dimension_scaled_prior, log_normal_prior
 from gpytorch_nkn.linalg import check_tensors
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
@@ -69,7 +68,7 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
     """Return RBF with BoTorch's default prior, whose lengthscales grow with the dimension."""
 
     def make(ard_num_dims: int = 1, **columns: Any) -> Kernel:
-        prior = LogNormalPrior(2**0.5 + math.log(ard_num_dims) / 2, 3**0.5)
+        prior = dimension_scaled_prior(ard_num_dims)
         return RBFKernel(
             ard_num_dims=ard_num_dims,
             lengthscale_prior=prior,
