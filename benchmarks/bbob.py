@@ -145,7 +145,7 @@ def _line(here: dict[tuple, float]) -> dict[str, str]:
     cases = {key[1:] for key in here}
     shared = [c for c in sorted(cases) if all((m, *c) in here for m in methods)]
     line = {"runs": str(len(shared))}
-    for peer in (m for m in methods if m != "structures"):
+    for peer in (m for m in methods if m != "structures" and "structures" in methods):
         gaps = [here["structures", *c] - here[peer, *c] for c in shared]
         line[f"to {peer}"] = mean_and_error(gaps, ".2f", "+")
     ranks = mean_ranks([{m: here[m, *c] for m in methods} for c in shared], methods)

@@ -18,7 +18,7 @@ from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit.best_of import fit_best_of
 from gpytorch_nkn.fit.minimize import Recipe, check_recipe
 from gpytorch_nkn.fit.objective import Objective, check_model
-from gpytorch_nkn.fit.result import FitResult, HeldOut
+from gpytorch_nkn.fit.result import FitResult, HeldOut, RestartRecord
 from gpytorch_nkn.fit.session import Session
 from gpytorch_nkn.linalg import check_counts
 
@@ -102,7 +102,7 @@ def fit_in_stages(
     num_rows = targets.size(-1)
     if num_rows < _FEW_ROWS:
         return fit_best_of(model, restarts=restarts, recipe=recipe, budget=budget, **options)
-    is_few, is_many = _MAX_SUBSET * num_rows < _START_ROWS, num_rows > 2 * block_size
+    is_few, is_many = _is_few(num_rows), num_rows > 2 * block_size
     rows = permutation(num_rows, session.generator()).to(inputs.device)
     folds = [rows.tensor_split(_FOLDS)[number % _FOLDS] for number in range(restarts)]
     seen = [rows[~torch.isin(rows, fold)] if is_few else rows[:_START_ROWS] for fold in folds]
@@ -124,21 +124,14 @@ def fit_in_stages(
         for number, member in result.members.items()
         if not is_many
     }
-    least = _MIN_STEPS * _seconds_of_a_step(result)
-    num_blocks = max_blocks
-    if is_many:
-        least = least * (block_size / _START_ROWS) ** 2
-        num_blocks = int(min(max_blocks, session.seconds_left / least))
-    elif not is_few and session.seconds_left < least * (num_rows / _START_ROWS) ** 2:
-        num_blocks = 0
+    num_blocks = _affordable_blocks(result, session, num_rows, block_size, max_blocks)
     if not session.is_over and num_blocks:
         starts, last = result.members, data
         # keep the result on the subset if the last stage fails
         with suppress(RuntimeError), session.interruptible():
             if is_many:
                 blocks = rows[: min(num_blocks, num_rows // block_size) * block_size]
-                blocks = blocks.view(-1, block_size)
-                last = data[blocks]
+                last = data[blocks.view(-1, block_size)]
                 starts = {0: _best_on(list(starts.values()), last)}
             final = fit_best_of(
                 _one_by_one((start, last) for start in starts.values()),
@@ -148,13 +141,8 @@ def fit_in_stages(
                 budget=session.part(),
                 **options,
             )
-            numbers = list(starts)
             failed = [] if is_many else [record for record in result.restarts if record.failed]
-            done = [replace(record, number=numbers[record.number]) for record in final.restarts]
-            final.restarts = sorted([*failed, *done], key=lambda record: record.number)
-            final.members = {numbers[place]: member for place, member in final.members.items()}
-            final.best = numbers[final.best]
-            result = final
+            result = _renumbered(final, list(starts), failed)
     if session.interrupted:
         records = [r if r.failed else replace(r, status="interrupted") for r in result.restarts]
         result.restarts, result.interrupted = records, True
@@ -165,6 +153,36 @@ def fit_in_stages(
     model.load_state_dict(result.members[result.best].state_dict())
     result.model = model.eval()
     return result
+
+
+def _affordable_blocks(
+    result: FitResult, session: Session, num_rows: int, block_size: int, max_blocks: int
+) -> int:
+    """Return the number of blocks of the last stage, 0 if all rows take too long.
+
+    The time is predicted from the first stage, whose ``result`` this is.
+    """
+    seconds = _MIN_STEPS * _seconds_of_a_step(result)
+    if num_rows > 2 * block_size:
+        of_block = seconds * (block_size / _START_ROWS) ** 2
+        return int(min(max_blocks, session.seconds_left / of_block))
+    if _is_few(num_rows):
+        return max_blocks
+    enough = session.seconds_left >= seconds * (num_rows / _START_ROWS) ** 2
+    return max_blocks if enough else 0
+
+
+def _is_few(num_rows: int) -> bool:
+    return _MAX_SUBSET * num_rows < _START_ROWS
+
+
+def _renumbered(final: FitResult, numbers: list[int], failed: list[RestartRecord]) -> FitResult:
+    """Give the starts of the last stage their numbers of the first; add the failed starts."""
+    done = [replace(record, number=numbers[record.number]) for record in final.restarts]
+    final.restarts = sorted([*failed, *done], key=lambda record: record.number)
+    final.members = {numbers[place]: member for place, member in final.members.items()}
+    final.best = numbers[final.best]
+    return final
 
 
 def _seconds_of_a_step(result: FitResult) -> float:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 
 import numpy as np
 import torch
@@ -15,40 +12,14 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_nkn.initialization.assign import assign, assign_weight
-from gpytorch_nkn.initialization.change_points import change_points
-from gpytorch_nkn.initialization.distances import median_distances
-from gpytorch_nkn.initialization.periods import periodogram_peaks
-from gpytorch_nkn.kernels import (
-    BivariateSpectralMixtureKernel,
-    CategoricalKernel,
-    ChangePointKernel,
-    DataAdaptiveHadamardKernel,
-    NeuralKernelNetwork,
-    NonStationarySpectralKernel,
-    SpectralComponentKernel,
-    StepKernel,
-    spec_of,
-)
-from gpytorch_nkn.kernels.evaluation import unwrap_scales
+from gpytorch_nkn.initialization.part_starts import PartStarts, normal
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import OUTPUT_WEIGHTS, convex_weights
 from gpytorch_nkn.layers import Layer, Linear
 from gpytorch_nkn.linalg import check_counts, check_tensors
 
 __all__ = ["initialize_from_data", "initialize_model"]
 
-_APART = 0.1  # scale of the random difference between a pair's frequencies, relative to their size
-_FACTOR = 0.1  # standard deviation of the weights of a Hadamard factor, which starts near one
-_CHANGES = 3  # number of change points at which steps start
-_STEP_WIDTH = 0.01  # width of a step, relative to the span of the inputs
-# Standard deviations of the logarithms of parameters with median 1.
-_SPREADS = {
-    "alpha": 0.5,
-    "variance": 0.0,
-    "outputscale": 0.0,
-    "concentration1": 0.0,
-    "concentration0": 0.0,
-}
-_FREQUENCY = 0.3  # standard deviation of frequencies, in radians per median distance
 _STARTS = ("additive", "joint")  # structures near which convex networks start in turn
 
 
@@ -98,75 +69,11 @@ def initialize_from_data(
         )
     rng = np.random.default_rng([seed, restart])
     target = y.detach() if y.dim() == 1 else y.detach()[:, 0]
-    num_periodic: Counter[int] = Counter()  # by column
-    num_steps: Counter[tuple[int, str]] = Counter()  # by column and side
-
-    @cache
-    def medians() -> Tensor:
-        return median_distances(x)
-
-    @cache
-    def peaks(column: int) -> tuple[np.ndarray, np.ndarray]:
-        return _peaks_of_column(x[:, column], target, ("cubic", "smooth")[restart % 2])
-
-    @cache
-    def changes(column: int) -> np.ndarray:
-        return _changes_of_column(x[:, column], target)
-
-    def distances(value: Tensor, columns: list[int]) -> Tensor:
-        """Return median distances for a parameter, averaged unless it has one per column."""
-        found = medians()[columns].to(value)
-        return found if value.size(-1) == len(found) else found.mean()
-
     convex = [module for module in kernel.modules() if _is_convex(module)]
     joint = {id(part) for network in convex for part in _joint_kernels(network)}
-    scaled: set[int] = set()  # ids of networks inside a ScaleKernel
+    starts = PartStarts(x, target, rng, restart, joint)
     for part, columns in _parts(kernel, list(range(x.size(-1)))):
-        periodic = "raw_period_length" in part._parameters
-        if part.has_lengthscale and part.raw_lengthscale.requires_grad:
-            value = part.lengthscale
-            if periodic or isinstance(part, CategoricalKernel):  # the lengthscale is dimensionless
-                assign(part, "lengthscale", _log_normal(rng, value, 0.7))
-            else:
-                typical = distances(value, columns)
-                if id(part) in joint or isinstance(part, NonStationarySpectralKernel):
-                    # distances in all columns together are longer
-                    typical = math.sqrt(len(columns)) * typical
-                assign(part, "lengthscale", 0.6 * typical * _log_normal(rng, value, 1.0))
-        if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
-            value = part.frequency.detach()
-            turns = _FREQUENCY * _normal(rng, value)
-            part.initialize(frequency=turns / distances(value, columns))
-        if isinstance(part, DataAdaptiveHadamardKernel) and part.weights.requires_grad:
-            part.initialize(weights=_FACTOR * _normal(rng, part.weights))
-        if isinstance(part, BivariateSpectralMixtureKernel) and part.frequencies.requires_grad:
-            _start_mixture(part, rng, distances(part.frequencies.detach(), columns))
-        if periodic and part.raw_period_length.requires_grad:
-            values = part.period_length.detach().clone()
-            # an outer kernel may give the part other columns than its own
-            for dim, column in zip(range(values.size(-1)), columns, strict=False):
-                position = num_periodic[column]
-                num_periodic[column] += 1
-                values[..., dim] = _draw_periods(
-                    rng, values[..., dim], *peaks(column), position, restart
-                )
-            assign(part, "period_length", values)
-        if isinstance(part, StepKernel | ChangePointKernel):
-            side = part.side if isinstance(part, StepKernel) else "after"
-            column = columns[0 if isinstance(part, StepKernel) else part.switch_dim]
-            position = num_steps[column, side]
-            num_steps[column, side] += part.location.size(-1)
-            _start_steps(part, x[:, column], changes(column), position, restart, rng)
-        for name, spread in _SPREADS.items():
-            raw = part._parameters.get(f"raw_{name}")
-            if raw is not None and raw.requires_grad:
-                value = _log_normal(rng, getattr(part, name), spread)
-                if name == "outputscale" and _is_only_variance(part, scaled):
-                    value = value * _variance(target)
-                assign(part, name, value)
-        spec = spec_of(part)
-        if spec is not None and spec.start is not None:
-            spec.start(part, x[:, columns])
+        starts.set_on(part, columns)
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     drawn = {id(layer) for network in convex for layer in network.layers}
     for module in kernel.modules():
@@ -233,19 +140,8 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
             own = part._parameters
             factor = own.get("covar_factor", own.get("raw_covar_factor"))
             if factor is not None and factor.requires_grad:
-                factor.data.copy_(_normal(rng, factor))
+                factor.data.copy_(normal(rng, factor))
     return model
-
-
-def _start_mixture(
-    part: BivariateSpectralMixtureKernel, rng: np.random.Generator, distances: Tensor
-) -> None:
-    """Draw the frequency pairs of a mixture, and their standard deviations."""
-    value = part.frequencies.detach()
-    shared, own = (_normal(rng, like) for like in (value[..., :1, :], value))
-    part.initialize(frequencies=(shared + _APART * own) / distances)
-    if part.raw_scales.requires_grad:
-        part.mixture_scales = 0.5 * _log_normal(rng, part.mixture_scales, 0.5) / distances
 
 
 def _parts(
@@ -262,91 +158,6 @@ def _parts(
         for part in child if isinstance(child, torch.nn.ModuleList) else [child]:
             if isinstance(part, Kernel):
                 yield from _parts(part, columns, selected)
-
-
-def _is_only_variance(kernel: Kernel, scaled: set[int]) -> bool:
-    """Return whether a kernel is the outermost ScaleKernel of a network with a fixed variance."""
-    network, scales = unwrap_scales(kernel)
-    layers = getattr(network, "layers", None)
-    if not scales or not layers or id(network) in scaled:
-        return False
-    scaled.add(id(network))
-    return isinstance(layers[-1], Linear) and layers[-1].is_simplex
-
-
-def _variance(target: Tensor) -> Tensor:
-    variance = target.var() if target.numel() > 1 else target.new_ones(())
-    return torch.where(variance > 0, variance, 1.0)
-
-
-def _normal(rng: np.random.Generator, like: Tensor) -> Tensor:
-    return torch.as_tensor(rng.standard_normal(tuple(like.shape))).to(like)
-
-
-def _log_normal(rng: np.random.Generator, like: Tensor, scale: float) -> Tensor:
-    draws = np.exp(scale * rng.standard_normal(tuple(like.shape)))
-    return torch.as_tensor(draws, dtype=like.dtype, device=like.device)
-
-
-def _peaks_of_column(column: Tensor, target: Tensor, trend: str) -> tuple[np.ndarray, np.ndarray]:
-    values = column.detach().double().cpu().numpy()
-    periods, shares = periodogram_peaks(values, target.double().cpu().numpy(), trend=trend)
-    if periods.size == 0:  # no peaks; use fractions of the span
-        span = np.ptp(values) or 1.0
-        return span / np.array([4.0, 8.0, 16.0]), np.ones(3)
-    return periods, shares
-
-
-def _changes_of_column(column: Tensor, target: Tensor) -> np.ndarray:
-    """Return change points of the targets, strongest first, then quantiles of the inputs."""
-    values = column.detach().double().cpu().numpy()
-    targets = target.double().cpu().numpy()
-    found = change_points(values, targets, num_candidates=_CHANGES)
-    quantiles = np.quantile(values, [0.5, 0.25, 0.75])
-    return np.array([*(change.location for change in found), *quantiles])
-
-
-def _start_steps(
-    part: StepKernel | ChangePointKernel,
-    column: Tensor,
-    locations: np.ndarray,
-    position: int,
-    restart: int,
-    rng: np.random.Generator,
-) -> None:
-    shape = tuple(part.location.shape)
-    low, high = float(column.min()), float(column.max())
-    chosen = np.broadcast_to(locations[(position + np.arange(shape[-1])) % locations.size], shape)
-    if restart:
-        drawn = np.where(
-            rng.random(shape) < 0.5,
-            rng.choice(locations, size=shape),
-            rng.uniform(low, high, shape),
-        )
-        chosen = drawn if restart > 1 else np.where(rng.random(shape) < 0.5, chosen, drawn)
-    values = torch.as_tensor(np.sort(chosen, axis=-1)).to(part.location)
-    if part.raw_location.requires_grad:
-        assign(part, "location", values)
-    if part.raw_width.requires_grad:
-        width = _STEP_WIDTH * ((high - low) or 1.0)
-        assign(part, "width", width * _log_normal(rng, part.width, 0.5))
-
-
-def _draw_periods(
-    rng: np.random.Generator,
-    like: Tensor,
-    periods: np.ndarray,
-    shares: np.ndarray,
-    position: int,
-    restart: int,
-) -> Tensor:
-    if restart < 2:
-        chosen = np.full(tuple(like.shape), periods[position % periods.size])
-    else:
-        chance = (shares + 1e-12) / (shares + 1e-12).sum()
-        chosen = rng.choice(periods, size=tuple(like.shape), p=chance)
-    jitter = np.exp(0.005 * rng.standard_normal(tuple(like.shape)))
-    return torch.as_tensor(chosen * jitter, dtype=like.dtype, device=like.device)
 
 
 def _is_convex(module: torch.nn.Module) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -365,55 +365,11 @@ def _ordered(
     parts: list[Component], gp: FittedGP, expansion: Expansion, max_components: int, by_share: bool
 ) -> Decomposition:
     """Order components, and merge the smallest."""
-    solver = gp.posterior
     blocks = _blocks(gp.time if gp.is_series else gp.inputs)
-    weights = torch.cat([solver.alpha.unsqueeze(-1), solver.alpha_without(blocks)], dim=-1)
-    ratio = (solver.alpha / solver.precision.diagonal(dim1=-1, dim2=-2)).unsqueeze(-1)
-
-    def fits(_: int, rows: slice, matrix: Tensor) -> Tensor:
-        """Return posterior means with all data, without each block, and without each point."""
-        means = matrix @ weights
-        own = (matrix * solver.precision[..., rows, :]).sum(-1, keepdim=True)
-        return torch.cat([means, means[..., :1] - own * ratio[..., rows, :]], dim=-1)
-
-    groups = [None if part.is_rest else part.terms for part in parts]
-    # J x ... x N x (1 + B + 1)
-    values = evaluate_groups(groups, gp.inputs, gp.inputs, then=fits, whole=gp.kernel)
-    mean = gp.mean.unsqueeze(-1)
-    for k, part in enumerate(parts):
-        if part.has_mean:
-            values[k] += mean
-    spread = values[..., 0].var(-1, correction=0).reshape(len(parts), -1).mean(-1)
-    # do not merge components with the mean function or pruned terms
-    small = [
-        int(k) for k in spread.argsort(descending=True)
-        if not (parts[k].has_mean or parts[k].is_rest)
-    ]  # fmt: skip
-    small = small[max(0, max_components - (len(parts) - len(small)) - 1) :]
-    if len(small) > 1:
-        kept = [k for k in range(len(parts)) if k not in small]
-        terms = [term for k in small for term in parts[k].terms]
-        terms.sort(key=lambda term: -term.mean_share())
-        rest = Component(f"{len(small)} smaller components", tuple(terms))
-        values = torch.cat([values[kept], values[small].sum(0, keepdim=True)])
-        parts = [*(parts[k] for k in kept), rest]
-    fitted = values[..., 0]
-    level = gp.by_task(fitted)
-    centered = fitted - level
-    predicted = torch.empty_like(fitted)
-    for number, block in enumerate(blocks):
-        predicted[..., block] = values[..., block, 1 + number]
-    heldout = torch.stack([predicted, values[..., -1]]) - level  # 2 x J x ... x N
+    parts, values = _merged(parts, _predictions(parts, gp, blocks), max_components)
+    level = gp.by_task(values[..., 0])
+    centered = values[..., 0] - level
     targets = gp.targets - gp.by_task(gp.targets)
-    scale = targets.new_tensor(gp.units.y_scale).unsqueeze(-1)
-
-    # with the level, all components together have the model's errors
-    leveled = gp.targets - level.sum(0)
-
-    def errors_of(order: list[int]) -> Tensor:
-        """Return absolute errors of held-out blocks and points ``2 x ... x N``, in data units."""
-        return ((leveled - heldout[:, order].sum(1)) * scale).abs()
-
     variances = gp.by_task(targets.square())
     least = gp.by_task(gp.targets.square()) * torch.finfo(targets.dtype).eps ** 2
     # weights of tasks: numbers of rows, independent of their units
@@ -422,6 +378,7 @@ def _ordered(
     size = (whole.square() * weights).mean(-1).clamp_min(torch.finfo(whole.dtype).tiny)
     each = (centered * whole * weights).mean(-1) / size  # covariance with the whole
     shares = each.reshape(len(parts), -1).mean(-1).cpu().numpy()
+    errors_of = _held_out_errors(values, level, blocks, gp)
     order: list[int] = []
     if by_share:  # remainders and the level come last
         order = sorted(range(len(parts)), key=lambda k: (not parts[k].columns, -shares[k]))
@@ -441,6 +398,65 @@ def _ordered(
         expansion=expansion,
         gp=gp,
     )
+
+
+def _predictions(parts: list[Component], gp: FittedGP, blocks: list[Tensor]) -> Tensor:
+    """Return posterior means of components ``J x ... x N x (1 + B + 1)``.
+
+    They are with all data, without each block, and without the point itself.
+    """
+    solver = gp.posterior
+    weights = torch.cat([solver.alpha.unsqueeze(-1), solver.alpha_without(blocks)], dim=-1)
+    ratio = (solver.alpha / solver.precision.diagonal(dim1=-1, dim2=-2)).unsqueeze(-1)
+
+    def fits(_: int, rows: slice, matrix: Tensor) -> Tensor:
+        means = matrix @ weights
+        own = (matrix * solver.precision[..., rows, :]).sum(-1, keepdim=True)
+        return torch.cat([means, means[..., :1] - own * ratio[..., rows, :]], dim=-1)
+
+    groups = [None if part.is_rest else part.terms for part in parts]
+    values = evaluate_groups(groups, gp.inputs, gp.inputs, then=fits, whole=gp.kernel)
+    for k, part in enumerate(parts):
+        if part.has_mean:
+            values[k] += gp.mean.unsqueeze(-1)
+    return values
+
+
+def _merged(
+    parts: list[Component], values: Tensor, max_components: int
+) -> tuple[list[Component], Tensor]:
+    """Merge the smallest components, except those with the mean function or pruned terms."""
+    spread = values[..., 0].var(-1, correction=0).reshape(len(parts), -1).mean(-1)
+    small = [
+        int(k) for k in spread.argsort(descending=True)
+        if not (parts[k].has_mean or parts[k].is_rest)
+    ]  # fmt: skip
+    small = small[max(0, max_components - (len(parts) - len(small)) - 1) :]
+    if len(small) < 2:
+        return parts, values
+    kept = [k for k in range(len(parts)) if k not in small]
+    terms = [term for k in small for term in parts[k].terms]
+    terms.sort(key=lambda term: -term.mean_share())
+    rest = Component(f"{len(small)} smaller components", tuple(terms))
+    merged = torch.cat([values[kept], values[small].sum(0, keepdim=True)])
+    return [*(parts[k] for k in kept), rest], merged
+
+
+def _held_out_errors(
+    values: Tensor, level: Tensor, blocks: list[Tensor], gp: FittedGP
+) -> Callable[[list[int]], Tensor]:
+    """Return a function of components: absolute errors of their sum ``2 x ... x N``, in data units.
+
+    The errors are of held-out blocks and of held-out points.
+    """
+    predicted = torch.empty_like(values[..., 0])
+    for number, block in enumerate(blocks):
+        predicted[..., block] = values[..., block, 1 + number]
+    held_out = torch.stack([predicted, values[..., -1]]) - level  # 2 x J x ... x N
+    # with the level, all components together have the model's errors
+    targets = gp.targets - level.sum(0)
+    scale = targets.new_tensor(gp.units.y_scale).unsqueeze(-1)
+    return lambda order: ((targets - held_out[:, order].sum(1)) * scale).abs()
 
 
 def _is_positive(drops: Tensor) -> bool:

@@ -174,14 +174,11 @@ def report_search(
             "y_offset and y_scale must be finite, and y_scale not zero, got "
             f"{y_offset} and {y_scale}."
         )
-    sign = 1 if maximize else -1
     with evaluating(model), torch.no_grad():
         inputs, processes = raw_inputs(model), fitted_processes(model)
         x = (inputs[0] if inputs.dim() > 2 else inputs).cpu().numpy()
-        dim = x.shape[1]
-        _, gp = processes[0]
-        check_one_output(gp, "report_search")
-        units = gp.units.named(columns).with_categories(categories, x)
+        check_one_output(processes[0][1], "report_search")
+        units = processes[0][1].units.named(columns).with_categories(categories, x)
         offset, scale = y_offset + y_scale * float(units.y_offset), y_scale * float(units.y_scale)
         units = replace(units, y_offset=offset, y_scale=scale)
         processes = [(weight, replace(gp, units=units)) for weight, gp in processes]
@@ -189,45 +186,26 @@ def report_search(
         if len(values) < 3:
             raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
         kept, so_far = plotting.check_progress(values, maximize, optimum, num_initial, feasible)
-        best = int(np.where(kept if kept.any() else True, sign * values, -np.inf).argmax())
-        chosen = _points("candidates", candidates, dim)
+        signed = values if maximize else -values
+        best = int(np.where(kept if kept.any() else True, signed, -np.inf).argmax())
+        chosen = _points("candidates", candidates, x.shape[1])
         points = np.concatenate([x, chosen])
-        ends = np.stack([points.min(0), points.max(0)])
-        if bounds is not None:
-            ends = _points("bounds", bounds, dim)
-        if len(ends) != 2 or not (ends[0] <= ends[1]).all():
-            raise ValueError(f"bounds must be lower and upper bounds 2 x D, got {ends.tolist()}.")
-        influence = (
-            effects_of(Averages(processes, x), x, units, _SLICES, seed=seed) if dim > 1 else None
-        )
+        ends = _ends(bounds, points)
+        influence = None
+        if x.shape[1] > 1:
+            influence = effects_of(Averages(processes, x), x, units, _SLICES, seed=seed)
         shown = [0] if influence is None else [effect.columns[0] for effect in influence.main]
-        lines = []
-        for k in shown:
-            grid = positions(points[:, k], _GRID, ends[:, k])
-            if k in units.categories:
-                grid = np.union1d(points[:, k], list(units.categories[k]))
-            lines.append(np.repeat((chosen if len(chosen) else x[[best]])[:1], len(grid), 0))
-            lines[-1][:, k] = grid
-        mean, std = _posterior_moments(model, points, y_offset, y_scale)
-        curves = [_posterior_moments(model, line, y_offset, y_scale) for line in lines]
+
+        def moments(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return _posterior_moments(model, points, y_offset, y_scale)
+
+        mean, std = moments(points)
+        lines = _lines(points, len(x) if len(chosen) else best, ends, shown, units)
         heights = _acquisition_values(model, acquisition, lines)
-    slices = [
-        SearchSlice(
-            name=units.names[k],
-            column=k,
-            grid=line[:, k],
-            levels=units.levels(k, line[:, k]),
-            mean=centre,
-            lower=centre - Z95 * spread,
-            upper=centre + Z95 * spread,
-            acquisition=height,
-            best=float(x[best, k]),
-            best_mean=float(mean[best]),
-            candidates=chosen[:, k],
-            candidate_means=mean[len(x) :],
-        )
-        for k, line, (centre, spread), height in zip(shown, lines, curves, heights, strict=True)
-    ]
+        slices = [
+            _slice(k, line, height, units, points, mean, len(x), best, moments)
+            for k, line, height in zip(shown, lines, heights, strict=True)
+        ]
     found: dict[str, Any] = {
         "outcome": outcome,
         "values": values,
@@ -238,32 +216,16 @@ def report_search(
         "feasible": kept,
         "candidates": chosen,
         "effects": influence,
+        "structures": dict(getattr(model, "structure_weights", {})),
     }
     skill = _skill(values, loo.mean)
-    order = [*shown, *(k for k in range(dim) if k not in shown)]
-    # an outlier must not hide the differences of other values
-    change = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
-    first = None
-    if 0 < num_initial <= best:  # otherwise the best value is an initial one
-        value = so_far[num_initial - 1]
-        first = "" if np.isnan(value) else _value_text(value, change)
-    expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
-    next_points = [_point_text(row, order, units) for row in chosen[:_CANDIDATES]]
-    structures = dict(getattr(model, "structure_weights", {}))
-    weights = sorted(structures.items(), key=lambda item: -item[1])
     summary = render_all(
         "search",
         found=found,
         number=len(values),
-        value=_value_text(values[best], change),
-        where=_point_text(x[best], range(dim), units),
-        first=first,
-        regret=None if optimum is None else f"{max(sign * (optimum - values[best]), 0.0):.3g}",
-        ahead=list(zip(next_points, expected[len(values) :], strict=False)),
-        at_best=expected[best],
         trained=bool(getattr(model, "is_trained", True)),
-        structures=listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
         skill=skill,
+        **_summary_words(found, x, so_far, mean, std, shown, units),
     )
     if influence is not None:
         summary += describe_effects(influence, units, lowest_first=not maximize)
@@ -273,12 +235,102 @@ def report_search(
         summary=tuple(summary),
         checks=(*checks, *describe_checks(loo)),
         x=x,
-        structures=structures,
         ahead=ahead,
         held_out=loo,
         slices=tuple(slices),
         **found,
     )
+
+
+def _ends(bounds: Any, points: np.ndarray) -> np.ndarray:
+    """Return lower and upper bounds ``2 x D``; by default of the points."""
+    if bounds is None:
+        return np.stack([points.min(0), points.max(0)])
+    ends = _points("bounds", bounds, points.shape[1])
+    if len(ends) != 2 or not (ends[0] <= ends[1]).all():
+        raise ValueError(f"bounds must be lower and upper bounds 2 x D, got {ends.tolist()}.")
+    return ends
+
+
+def _lines(
+    points: np.ndarray, through: int, ends: np.ndarray, shown: Sequence[int], units: Units
+) -> list[np.ndarray]:
+    """Return points ``A x D`` on lines along the shown columns, through one of the points."""
+    lines = []
+    for k in shown:
+        grid = positions(points[:, k], _GRID, ends[:, k])
+        if k in units.categories:
+            grid = np.union1d(points[:, k], list(units.categories[k]))
+        line = np.repeat(points[[through]], len(grid), 0)
+        line[:, k] = grid
+        lines.append(line)
+    return lines
+
+
+def _slice(
+    column: int,
+    line: np.ndarray,
+    acquisition: np.ndarray | None,
+    units: Units,
+    points: np.ndarray,
+    mean: np.ndarray,
+    number: int,
+    best: int,
+    moments: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+) -> SearchSlice:
+    """Return the slice along a line; ``points`` and ``mean`` hold candidates from ``number`` on."""
+    grid = line[:, column]
+    centre, spread = moments(line)
+    return SearchSlice(
+        name=units.names[column],
+        column=column,
+        grid=grid,
+        levels=units.levels(column, grid),
+        mean=centre,
+        lower=centre - Z95 * spread,
+        upper=centre + Z95 * spread,
+        acquisition=acquisition,
+        best=float(points[best, column]),
+        best_mean=float(mean[best]),
+        candidates=points[number:, column],
+        candidate_means=mean[number:],
+    )
+
+
+def _summary_words(
+    found: Mapping[str, Any],
+    x: np.ndarray,
+    so_far: np.ndarray,
+    mean: np.ndarray,
+    std: np.ndarray,
+    shown: Sequence[int],
+    units: Units,
+) -> dict[str, Any]:
+    """Return values, points and expectations as words for the summary."""
+    values, best, optimum = found["values"], found["best"], found["optimum"]
+    # an outlier must not hide the differences of other values
+    change = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
+    first = regret = None
+    if 0 < found["num_initial"] <= best:  # otherwise the best value is an initial one
+        value = so_far[found["num_initial"] - 1]
+        first = "" if np.isnan(value) else _value_text(value, change)
+    if optimum is not None:
+        regret = (
+            f"{max(optimum - values[best] if found['maximize'] else values[best] - optimum, 0):.3g}"
+        )
+    order = [*shown, *(k for k in range(x.shape[1]) if k not in shown)]
+    expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
+    next_points = [_point_text(row, order, units) for row in found["candidates"][:_CANDIDATES]]
+    weights = sorted(found["structures"].items(), key=lambda item: -item[1])
+    return {
+        "value": _value_text(values[best], change),
+        "where": _point_text(x[best], range(x.shape[1]), units),
+        "first": first,
+        "regret": regret,
+        "ahead": list(zip(next_points, expected[len(values) :], strict=False)),
+        "at_best": expected[best],
+        "structures": listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
+    }
 
 
 def _points(name: str, given: Any, dim: int) -> np.ndarray:
