@@ -145,7 +145,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         self._class_factors = self._factors_of_classes(labels)
         what = "time grows with their cube, and predictions use a random part of each class."
         warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, what)
-        rows, cat_dims = self._standardise(table, codes, structures, seed)
+        rows = self._standardise(table, codes, structures, seed)
         kept = _stratified(labels, _MAX_ROWS, seed)
         rows, labels = self._gaps.expected(rows[kept]), labels[kept]
         marks = ClassGP.targets_of(labels, len(self.classes_))
@@ -163,7 +163,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 y[:, learned],
                 budget=session.part(),
                 seed=seed,
-                cat_dims=cat_dims,
+                cat_dims=self._cat_dims,
                 **self._training,
                 make_model=ClassGP,
                 others={_LABELLED: labelled_model} if is_cheap else {},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from numbers import Integral
 from typing import Any, Literal, overload
@@ -17,7 +17,13 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from gpytorch_nkn.averaging import TRANSFORMS, MixturePredictions, PredictiveMixture, as_bounds
+from gpytorch_nkn.averaging import (
+    TRANSFORMS,
+    MixturePredictions,
+    PredictiveMixture,
+    Transform,
+    as_bounds,
+)
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
 from gpytorch_nkn.estimators.nkn.counts import (
     COUNTS,
@@ -39,10 +45,10 @@ from gpytorch_nkn.estimators.nkn.table_models import (
     train_structures,
     untrained_model,
 )
-from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, TableRows, row_source
+from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, RowSource, TableRows, row_source
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
 from gpytorch_nkn.estimators.table_input import check_varies, warn_of_copies
-from gpytorch_nkn.fit import Recipe, Session, check_counts, check_dense, warn_of_size
+from gpytorch_nkn.fit import FitResult, Recipe, Session, check_counts, check_dense, warn_of_size
 
 __all__ = ["NKNRegressor"]
 
@@ -67,6 +73,33 @@ _MAX_ROWS, _MAX_TRAINED = 4000, 1000
 # distance between neighbours.
 _BANDWIDTH = 0.2
 _CHOICE = 0.05  # largest fraction of a budget for each candidate transform
+
+
+@dataclass(frozen=True)
+class _Observations:
+    """Rows of a fit in units of the data, except for the standardised inputs."""
+
+    rows: np.ndarray  # N x d, with NaN for missing values
+    target: np.ndarray  # N
+    offset: np.ndarray  # logarithms N of the exposures
+
+    def __getitem__(self, index: np.ndarray) -> _Observations:
+        return _Observations(*(getattr(self, own.name)[index] for own in fields(self)))
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Standardised rows of a fit."""
+
+    inputs: Tensor  # N x d
+    targets: Tensor  # N, or counts and logarithms of the exposures 2 x N
+    incomplete: tuple[Tensor, Tensor] | None  # draws S x n x d of rows with gaps, and targets n
+    drawn: DrawnRows | None  # the source, if the rows are some of a file
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, including those that were not drawn."""
+        return len(self.inputs) if self.drawn is None else self.drawn.source.num_rows
 
 
 class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
@@ -221,121 +254,167 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         self._forget()
         structures = self._check_parameters()
         session = Session(budget=self.budget)
-        self.seed_ = seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        source, drawn = row_source(X, y), None
-        if source is not None:
-            self._choose_method(source.num_rows)
-            if self.method_ == "exact":
-                X, y = source.rows(np.arange(source.num_rows))
-                X = source.named(X)
-            else:
-                drawn = DrawnRows(source, seed)
-                X, y = drawn.X, drawn.y
+        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        source = row_source(X, y)
+        X, y, drawn = (X, y, None) if source is None else self._read_source(source)
         table, target, codes = self._read(X, y, y_numeric=True)
         target = target.astype(np.float64)
         offset = log_exposures(self.likelihood, exposure, len(target))
-        is_counts = self.likelihood in COUNTS
-        if is_counts:
-            check_counted(self.likelihood, target)
-        else:
-            check_varies(target)
-            bounds = as_bounds(self.y_bounds, "y_bounds")
-            in_memory = source is None and self.likelihood == "gaussian"
-            transforms = candidates(self.y_transform, target, bounds, in_memory=in_memory)
-        rows, cat_dims = self._standardise(table, codes, structures, seed)
-        is_gaussian = self.likelihood == "gaussian"
-        if not is_gaussian and len(rows) > _MAX_TRAINED:
-            what = "time grows with their cube, and a random part is used."
-            warn_of_size(f"likelihood={self.likelihood!r}", len(rows), _MAX_ROWS, what)
-            kept = np.random.default_rng(seed).permutation(len(rows))[:_MAX_ROWS]
-            rows, target, offset = rows[kept], target[kept], offset[kept]
-        learned = learned_rows(rows, target) if is_gaussian else np.ones(len(rows), dtype=bool)
-        count = int(learned.sum())
-        few = slice(None if is_gaussian else _MAX_TRAINED)
-        num_rows = count if drawn is None else drawn.source.num_rows
-        self._choose_method(len(rows) if self.method == "exact" else num_rows)
-        gappy = np.zeros(0, dtype=int)
-        if self.method_ == "exact":  # inducing points need equal noise of all rows
-            most = None if self.method == "exact" else max_exact_rows(self.device) - count
-            gappy = np.flatnonzero(~learned)[:most]
-        warn_of_copies(rows, target)  # sorts the rows, hence after the check of their number
-        gappy_rows, gappy_target = rows[gappy], target[gappy]
-        self.incomplete_rows_ = {
-            "noisy": gappy.size,
-            "imputed": int(np.isnan(rows[learned]).any(1).sum()),
-            "omitted": len(rows) - count - gappy.size,
-        }
-        rows, target = self._gaps.expected(rows)[learned], target[learned]
+        transforms = self._candidate_transforms(target, in_memory=source is None)
+        rows = self._standardise(table, codes, structures, self.seed_)
+        learned, gappy = self._select(_Observations(rows, target, offset), drawn)
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-            inputs = self._tensor(rows)
-            if is_counts:
-                self._targets, targets = RATES, self._tensor(np.stack([target, offset]))
-            else:
-                transform = choose_transform(
-                    transforms,
-                    inputs,
-                    target,
-                    seed=seed,
-                    recipe=self.recipe,
-                    budget=None if self.budget is None else _CHOICE * self.budget,
-                    cat_dims=cat_dims,
-                )
-                self._targets = Targets.of(target, transform, robust=not is_gaussian)
-                targets = self._tensor(self._targets.standardised(target))
-            self.y_transform_ = self._targets.transform
-            self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
-            incomplete = None
-            if gappy.size:
-                draws = self._tensor(self._gaps.draw(gappy_rows))
-                incomplete = draws, self._tensor(self._targets.standardised(gappy_target))
-            named = named_structures(structures, num_rows, inputs.size(-1))
-            later = 0.0
-            if self.budget is not None and is_gaussian:
-                model = untrained_model(named, inputs, targets, cat_dims)
-                later = self._plan_predictions(model, num_rows + gappy.size, len(named))
-            make_model, mixture_of = _LIKELIHOODS[self.likelihood]
-            results = train_structures(
-                named,
-                inputs[few],
-                targets[..., few],
-                budget=session.part(1 - later / max(session.seconds_left, later, 1e-9)),
-                seed=seed,
-                cat_dims=cat_dims,
-                **self._training,
-                make_model=make_model,
-            )
-            for result in results.values() if not is_gaussian else ():
-                for member in result.members.values():
-                    member.set_train_data(inputs, targets)
-            sparse = None
-            if self.method_ == "sparse":
-                known = (
-                    TableRows.in_memory(inputs, targets, self._num_points, seed)
-                    if drawn is None
-                    else TableRows.on_disk(drawn, self._standardised)
-                )
-                sparse = sparse_predictors(inputs, self._num_points, known, seed, cat_dims)
-            mix = partial(
-                mixture_of,
-                results,
-                cat_dims=cat_dims,
-                sparse=sparse,
-                incomplete=incomplete,
-                scale_noise=is_gaussian,
-            )
-            with session.interruptible():
-                ensemble = mix(end=session.end)
-            if session.interrupted:  # the best start alone is fastest
-                ensemble = mix(end=-math.inf)
+            data = self._learn_targets(learned, gappy, transforms, drawn)
+            results = self._train(structures, data, session)
+            ensemble = self._mix(results, data, session)
         self._ensemble, self.results_ = ensemble, results
         self.members_, self.weights_ = ensemble.members, ensemble.weights
         self.model_, self.heteroscedastic_ = ensemble.model, ensemble.scale is not None
         widths = zip(ensemble.widths.tolist(), ensemble.width_weights.tolist(), strict=True)
         self.width_weights_ = dict(widths)
         logs = ensemble.held_out[1]
-        logs = logs if is_counts else self._targets.log_density_of(*ensemble.held_out)
+        logs = logs if self._is_counts else self._targets.log_density_of(*ensemble.held_out)
         self.held_out_log_density_ = float(np.nanmean(logs))
         return self
+
+    @property
+    def _is_gaussian(self) -> bool:
+        return self.likelihood == "gaussian"
+
+    @property
+    def _is_counts(self) -> bool:
+        return self.likelihood in COUNTS
+
+    def _read_source(self, source: RowSource) -> tuple[Any, np.ndarray, DrawnRows | None]:
+        """Read all rows of a source or, for sparse predictions, random rows."""
+        self._choose_method(source.num_rows)
+        if self.method_ == "sparse":
+            drawn = DrawnRows(source, self.seed_)
+            return drawn.X, drawn.y, drawn
+        X, y = source.rows(np.arange(source.num_rows))
+        return source.named(X), y, None
+
+    def _candidate_transforms(self, target: np.ndarray, *, in_memory: bool) -> list[Transform]:
+        """Check targets ``N``, and return their candidate transforms."""
+        if self._is_counts:
+            check_counted(self.likelihood, target)
+            return [RATES.transform]
+        check_varies(target)
+        bounds = as_bounds(self.y_bounds, "y_bounds")
+        in_memory &= self._is_gaussian
+        return candidates(self.y_transform, target, bounds, in_memory=in_memory)
+
+    def _select(
+        self, data: _Observations, drawn: DrawnRows | None
+    ) -> tuple[_Observations, _Observations]:
+        """Return rows from which networks learn, imputed, and rows with gaps for predictions."""
+        if not self._is_gaussian and len(data.target) > _MAX_TRAINED:
+            what = "time grows with their cube, and a random part is used."
+            warn_of_size(f"likelihood={self.likelihood!r}", len(data.target), _MAX_ROWS, what)
+            order = np.random.default_rng(self.seed_).permutation(len(data.target))
+            data = data[order[:_MAX_ROWS]]
+        rows = data.rows
+        learned = np.ones(len(rows), dtype=bool)
+        if self._is_gaussian:
+            learned = learned_rows(rows, data.target)
+        count = int(learned.sum())
+        num_rows = count if drawn is None else drawn.source.num_rows
+        self._choose_method(len(rows) if self.method == "exact" else num_rows)
+        gappy = np.zeros(0, dtype=int)
+        if self.method_ == "exact":  # inducing points need equal noise of all rows
+            most = None if self.method == "exact" else max_exact_rows(self.device) - count
+            gappy = np.flatnonzero(~learned)[:most]
+        warn_of_copies(rows, data.target)  # sorts the rows, hence after the check of their number
+        self.incomplete_rows_ = {
+            "noisy": gappy.size,
+            "imputed": int(np.isnan(rows[learned]).any(1).sum()),
+            "omitted": len(rows) - count - gappy.size,
+        }
+        imputed = replace(data, rows=self._gaps.expected(rows))
+        return imputed[learned], data[gappy]
+
+    def _learn_targets(
+        self,
+        learned: _Observations,
+        gappy: _Observations,
+        transforms: Sequence[Transform],
+        drawn: DrawnRows | None,
+    ) -> _Data:
+        """Choose the transform, standardise the targets, and draw missing values."""
+        inputs, self._targets = self._tensor(learned.rows), RATES
+        if self._is_counts:
+            targets = self._tensor(np.stack([learned.target, learned.offset]))
+        else:
+            transform = choose_transform(
+                transforms,
+                inputs,
+                learned.target,
+                seed=self.seed_,
+                recipe=self.recipe,
+                budget=None if self.budget is None else _CHOICE * self.budget,
+                cat_dims=self._cat_dims,
+            )
+            self._targets = Targets.of(learned.target, transform, robust=not self._is_gaussian)
+            targets = self._tensor(self._targets.standardised(learned.target))
+        self.y_transform_ = self._targets.transform
+        self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
+        incomplete = None
+        if gappy.target.size:
+            draws = self._tensor(self._gaps.draw(gappy.rows))
+            incomplete = draws, self._tensor(self._targets.standardised(gappy.target))
+        return _Data(inputs, targets, incomplete, drawn)
+
+    def _train(
+        self, structures: Sequence[str | Kernel], data: _Data, session: Session
+    ) -> dict[str, FitResult]:
+        """Train the networks; members have all rows."""
+        inputs, targets = data.inputs, data.targets
+        named = named_structures(structures, data.num_rows, inputs.size(-1))
+        later = 0.0
+        if self.budget is not None and self._is_gaussian:
+            model = untrained_model(named, inputs, targets, self._cat_dims)
+            num_gappy = 0 if data.incomplete is None else len(data.incomplete[1])
+            later = self._plan_predictions(model, data.num_rows + num_gappy, len(named))
+        few = slice(None if self._is_gaussian else _MAX_TRAINED)
+        results = train_structures(
+            named,
+            inputs[few],
+            targets[..., few],
+            budget=session.part(1 - later / max(session.seconds_left, later, 1e-9)),
+            seed=self.seed_,
+            cat_dims=self._cat_dims,
+            **self._training,
+            make_model=_LIKELIHOODS[self.likelihood][0],
+        )
+        for result in results.values() if not self._is_gaussian else ():
+            for member in result.members.values():
+                member.set_train_data(inputs, targets)
+        return results
+
+    def _mix(self, results: dict[str, FitResult], data: _Data, session: Session) -> Ensemble:
+        """Mix the trained networks, in the time that is left."""
+        sparse = None
+        if self.method_ == "sparse":
+            if data.drawn is None:
+                known = TableRows.in_memory(data.inputs, data.targets, self._num_points, self.seed_)
+            else:
+                known = TableRows.on_disk(data.drawn, self._standardised)
+            sparse = sparse_predictors(
+                data.inputs, self._num_points, known, self.seed_, self._cat_dims
+            )
+        mix = partial(
+            _LIKELIHOODS[self.likelihood][1],
+            results,
+            cat_dims=self._cat_dims,
+            sparse=sparse,
+            incomplete=data.incomplete,
+            scale_noise=self._is_gaussian,
+        )
+        with session.interruptible():
+            ensemble = mix(end=session.end)
+        if session.interrupted:  # the best start alone is fastest
+            ensemble = mix(end=-math.inf)
+        return ensemble
 
     def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return standardised inputs ``N x d`` and targets ``N``."""
@@ -344,7 +423,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     def _choose_method(self, num_rows: int) -> None:
         """Choose the method of prediction; raise an error or warn if it is too expensive."""
         self.method_ = self.method
-        if self.likelihood != "gaussian":
+        if not self._is_gaussian:
             self.method_, num_rows = "exact", min(num_rows, _MAX_ROWS)
         elif self.method == "auto":
             self.method_ = "exact" if num_rows <= max_exact_rows(self.device) else "sparse"
@@ -585,12 +664,12 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
         check_counts(1, num_inducing=self.num_inducing)
-        if self.likelihood != "gaussian" and self.method == "sparse":
+        if not self._is_gaussian and self.method == "sparse":
             raise ValueError(
                 f"method='sparse' needs likelihood='gaussian', got {self.likelihood!r}: set "
                 "method='auto'."
             )
-        if self.likelihood in COUNTS and (self.y_transform, self.y_bounds) != ("auto", None):
+        if self._is_counts and (self.y_transform, self.y_bounds) != ("auto", None):
             raise ValueError(
                 f"likelihood={self.likelihood!r} predicts counts by the logarithm of their rate: "
                 "leave y_transform and y_bounds out."

@@ -73,8 +73,8 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
 
     def _standardise(
         self, table: np.ndarray, codes: np.ndarray, structures: Sequence[str | Kernel], seed: int
-    ) -> tuple[np.ndarray, tuple[int, ...]]:
-        """Learn standardisation and imputation; rows ``N x d`` and their columns of codes."""
+    ) -> np.ndarray:
+        """Learn the standardisation and the imputation, and return standardised rows ``N x d``."""
         own = any(isinstance(structure, Kernel) for structure in structures)
         self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
         self.x_offset_, self.x_scale_ = self.standardisation_.offset, self.standardisation_.scale
@@ -84,11 +84,11 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
             names = list(map(str, self._names))
         self.columns_ = tuple(name for name, own in zip(names, used, strict=True) if own)
         used = codes[used] if codes.size else codes
-        cat_dims = self._cat_dims = tuple(np.flatnonzero(used).tolist())
+        self._cat_dims = tuple(np.flatnonzero(used).tolist())
         rows = self.standardisation_(table)
         self.missing_fractions_ = np.isnan(table).mean(0)
-        self._gaps = Gaps(rows, cat_dims, seed)
-        return rows, cat_dims
+        self._gaps = Gaps(rows, self._cat_dims, seed)
+        return rows
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
