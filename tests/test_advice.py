@@ -24,12 +24,12 @@ from botorch.acquisition.multi_objective import qMultiFidelityHypervolumeKnowled
 from botorch.acquisition.multi_step_lookahead import qMultiStepLookahead
 from botorch.cross_validation import CVFolds, batch_cross_validation
 from botorch.exceptions import InputDataWarning
-from botorch.fit import fit_gpytorch_mll
 from botorch.generation import MaxPosteriorSampling
 from botorch.models import AffineFidelityCostModel, ModelListGP, MultiTaskGP, SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Warp
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_kernel_feature_paths
+from botorch.utils.datasets import SupervisedDataset
 from gpytorch.kernels import (
     AdditiveStructureKernel,
     Kernel,
@@ -463,12 +463,12 @@ def _(told):
     models.StructureEnsembleGP(X, Log()(Y)[0])
 
 
-@advice("use the options of fit_structure_ensemble_gp")
+@advice("call its constructor with the coordinates")
 def _(told):
-    model = models.StructureEnsembleGP(X, Y, structures=("rbf",))
+    data = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["y"])
     with told():
-        fit_gpytorch_mll(mll_of(model), optimizer_kwargs={"options": {"maxiter": 2}})
-    models.fit_structure_ensemble_gp(model, **QUICK)
+        models.KroneckerGridGP.construct_inputs(data)
+    models.KroneckerGridGP([X[:, 0]], Y[:, 0], [RBFKernel()])
 
 
 @advice("give it the indices of other columns")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from inspect import signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
@@ -51,6 +52,7 @@ __all__ = [
     "BaseGP",
     "ExactBaseGP",
     "ExactModel",
+    "TrainerOnly",
     "event_dims",
     "trains",
     "transform_inputs_again",
@@ -104,6 +106,33 @@ class BaseGP:
             "caught_exception_types",
         }
     )
+
+    @classmethod
+    def construct_inputs(
+        cls,
+        training_data: SupervisedDataset,
+        *,
+        categorical_features: Sequence[int] | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Return the constructor's arguments for a data set.
+
+        Args:
+            training_data: Inputs, targets and, if known, noise variances.
+            categorical_features: ``cat_dims``, under the name that BoTorch and Ax use.
+            **options: Further arguments of the constructor.
+
+        Raises:
+            NotImplementedError: The model has no kernels of categories.
+        """
+        if categorical_features:
+            if "cat_dims" not in signature(cls).parameters:
+                raise NotImplementedError(
+                    f"{cls.__name__} does not support categorical_features, got "
+                    f"{categorical_features}."
+                )
+            options["cat_dims"] = categorical_features
+        return {**Model.construct_inputs(training_data), **options}
 
     def custom_fit(
         self,
@@ -228,6 +257,22 @@ class BaseGP:
             means.append(posterior.mean.squeeze(-2).movedim(0, -2))
             variances.append(posterior.variance.squeeze(-2).movedim(0, -2))
         return torch.cat(means, -2), torch.cat(variances, -2)
+
+
+class TrainerOnly(BaseGP):
+    """Model that BoTorch's optimisers cannot train."""
+
+    @property
+    def compute_custom_loss(self) -> Callable[..., Tensor]:
+        """Raise a NotImplementedError: BoTorch's optimisers would minimise this loss."""
+        trainer = next(TRAINERS[c] for c in type(self).__mro__ if c in TRAINERS)
+        raise NotImplementedError(
+            f"{type(self).__name__} must be trained by {trainer.__name__}, or by fit_gpytorch_mll "
+            "with its ExactMarginalLogLikelihood and without a closure or options of an optimizer."
+        )
+
+    def _botorch_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
+        return self.compute_custom_loss(mll, **options)
 
 
 class ExactModel(BaseGP):
@@ -393,25 +438,6 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         self._num_columns = train_X.shape[-1:]
         check_codes_kept(self, train_X)
         self.register_load_state_dict_post_hook(transform_inputs_again)
-
-    @classmethod
-    def construct_inputs(
-        cls,
-        training_data: SupervisedDataset,
-        *,
-        categorical_features: Sequence[int] | None = None,
-        **options: Any,
-    ) -> dict[str, Any]:
-        """Return the constructor's arguments for a data set.
-
-        Args:
-            training_data: Inputs, targets and, if known, noise variances.
-            categorical_features: ``cat_dims``, under the name that BoTorch and Ax use.
-            **options: Further arguments of the constructor.
-        """
-        if categorical_features is not None:
-            options["cat_dims"] = categorical_features
-        return {**super().construct_inputs(training_data), **options}
 
     def set_train_data(
         self,

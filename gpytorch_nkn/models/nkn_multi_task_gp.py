@@ -112,6 +112,8 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         torch.Size([3, 2])
     """
 
+    construct_inputs = MultiTaskGP.construct_inputs  # type: ignore[assignment] # has tasks
+
     def __init__(
         self,
         train_X: Tensor,

@@ -50,10 +50,15 @@ from botorch.acquisition.multi_objective.logei import (
     qLogExpectedHypervolumeImprovement,
     qLogNoisyExpectedHypervolumeImprovement,
 )
-from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.acquisition.multi_objective.multi_fidelity import MOMF
+from botorch.acquisition.objective import (
+    GenericMCObjective,
+    LearnedObjective,
+    ScalarizedPosteriorTransform,
+)
 from botorch.acquisition.predictive_entropy_search import qPredictiveEntropySearch
 from botorch.exceptions import BotorchError
-from botorch.models import ModelListGP
+from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import (
     ChainedInputTransform,
     ChainedOutcomeTransform,
@@ -64,7 +69,10 @@ from botorch.models.transforms import (
 )
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
-from botorch.utils.multi_objective.box_decompositions import FastNondominatedPartitioning
+from botorch.utils.multi_objective.box_decompositions import (
+    FastNondominatedPartitioning,
+    NondominatedPartitioning,
+)
 
 from gpytorch_nkn.models import NKNMultiTaskGP
 from tests.models.registry import CASES
@@ -239,6 +247,23 @@ FURTHER = {
     ),
     "PES": lambda m, best, case: qPredictiveEntropySearch(m, case.points(2, 1)),
     "fidelity KG": lambda m, best, case: qMultiFidelityKnowledgeGradient(m, 3, sampler(3)),
+    # functions of the points need a dimension of members
+    "objective of X": lambda m, best, case: qExpectedImprovement(
+        m,
+        best - 1,
+        sampler(),
+        GenericMCObjective(lambda y, X: y[..., 0] - X.unsqueeze(-3)[..., 0].square()),
+    ),
+    "learned objective": lambda m, best, case: qSimpleRegret(
+        m, sampler(), LearnedObjective(SingleTaskGP(*(2 * [case.points(6)[:, :1]])), seed=0)
+    ),
+    "MOMF": lambda m, best, case: MOMF(
+        ModelListGP(m, m),
+        ZERO,
+        NondominatedPartitioning(ZERO, torch.eye(2).to(ZERO)),
+        sampler(),
+        cost_call=lambda X: 1 + X.unsqueeze(-3)[..., -1:],
+    ),
 }
 NO_AVERAGE = {"active learning"}  # it is about the differences between members
 

@@ -5,6 +5,7 @@ import copy
 import io
 import pickle
 import warnings
+from inspect import signature
 from unittest import mock
 
 import gpytorch
@@ -25,10 +26,12 @@ from botorch.models.transforms.input import (
 )
 from botorch.models.transforms.outcome import Log, StratifiedStandardize
 from botorch.optim import optimize_acqf
+from botorch.optim.fit import fit_gpytorch_mll_scipy, fit_gpytorch_mll_torch
 from botorch.posteriors import Posterior
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.settings import propagate_grads
+from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.settings import cholesky_jitter
 from linear_operator.utils.warnings import NumericalWarning
@@ -910,9 +913,13 @@ def check_data_set_later(case: Case):
 
 def check_likelihood(case: Case):
     """GPyTorch's marginal likelihood of a model in training mode is a number with gradients."""
+    model = case.make(*case.data()).train()
+    if case.on_grid or case.members:
+        for fit in (fit_gpytorch_mll_scipy, fit_gpytorch_mll_torch):
+            with pytest.raises(NotImplementedError, match="must be trained by fit_"):
+                fit(ExactMarginalLogLikelihood(model.likelihood, model))
     if not case.exact:
         return
-    model = case.make(*case.data()).train()
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     value = mll(model(*model.train_inputs), model.train_targets).sum()
     value.backward()
@@ -920,6 +927,23 @@ def check_likelihood(case: Case):
     assert torch.isfinite(value) and gradients
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
     assert any(gradient.abs().max() > 0 for gradient in gradients)
+
+
+def check_data_sets(case: Case):
+    """A data set of BoTorch's gives the arguments of the constructor; or an error."""
+    x, y = case.points(N), case.points(N).sin().sum(-1, keepdim=True)
+    for known in (None, 0.1 + y.square()):
+        data = SupervisedDataset(x, y, Yvar=known, feature_names=["a", "b"], outcome_names=["y"])
+        if case.on_grid:
+            with pytest.raises(NotImplementedError, match="KroneckerGridGP does not support data"):
+                case.cls.construct_inputs(data)
+            continue
+        given = case.cls.construct_inputs(data, categorical_features=[])
+        made = [case.cls(**given), case.cls(x, y, known)]
+        assert torch.equal(*(moments(model.eval(), x)[0] for model in made))
+        if "cat_dims" not in signature(case.cls).parameters:
+            with pytest.raises(NotImplementedError, match=r"categorical_features, got \[1\]"):
+                case.cls.construct_inputs(data, categorical_features=[1])
 
 
 def _list(value):
@@ -960,4 +984,5 @@ CHECKS = [
     check_bad_data,
     check_data_set_later,
     check_likelihood,
+    check_data_sets,
 ]

@@ -23,7 +23,6 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean, Mean
-from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.priors import GammaPrior
 from linear_operator.operators import LinearOperator
@@ -43,7 +42,7 @@ from gpytorch_nkn.models.averaging.member_warp import (
     warped,
 )
 from gpytorch_nkn.models.averaging.structure_kernel import StructureKernel
-from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP, event_dims
+from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP, TrainerOnly, event_dims
 from gpytorch_nkn.models.common import check_noise
 from gpytorch_nkn.models.structure import check_columns, make_kernel
 
@@ -89,7 +88,7 @@ _WARP_SCALE = 0.75  # scale of the log-normal prior (mode 1) on exponents of inp
 _PARTS = ("mean_module", "likelihood")
 
 
-class StructureEnsembleGP(ExactBaseGP):
+class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
     r"""Mixture of exact GPs with several kernel structures, weighted by held-out predictions.
 
     .. math:: p(f \mid y) = \sum_k w_k\, p_k(f \mid y)
@@ -102,7 +101,8 @@ class StructureEnsembleGP(ExactBaseGP):
     members of a structure is therefore proportional to its weight. The posterior is a
     ``GaussianMixturePosterior`` with a batch dimension ``MCMC_DIM`` of ``num_members`` members,
     and each structure is evaluated only once. Divide the number of samples that a single model
-    would need by ``num_members``.
+    would need by ``num_members``. BoTorch passes points ``X`` to objectives and cost functions
+    without the dimension of members: use ``X.unsqueeze(-3)`` in these functions.
 
     Args:
         train_X: Inputs ``N x D``, in the unit cube after ``input_transform``.
@@ -554,13 +554,6 @@ class StructureEnsembleGP(ExactBaseGP):
         if few and test.shape[-3:-2] in ((), (1,)) and torch.equal(train, one.expand_as(train)):
             train = one
         return self._test_prior(train, test, self.covar_module.forward)
-
-    def _botorch_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
-        given = [name for name, value in options.items() if value is not None]
-        raise NotImplementedError(
-            "StructureEnsembleGP needs an ExactMarginalLogLikelihood and no option of BoTorch, got "
-            f"{type(mll).__name__} and {given}: use the options of fit_structure_ensemble_gp."
-        )
 
 
 def _check_caller() -> None:

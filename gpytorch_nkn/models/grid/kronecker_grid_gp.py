@@ -11,12 +11,12 @@ import torch
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.posteriors import GPyTorchPosterior
+from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, Mean, ZeroMean
-from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models.gp import GP
 from gpytorch.settings import detach_test_caches
 from linear_operator import to_linear_operator
@@ -33,7 +33,7 @@ from gpytorch_nkn.linalg import (
     check_counts,
 )
 from gpytorch_nkn.linalg.grid import put_slices, take_slices
-from gpytorch_nkn.models.base_gp import BaseGP
+from gpytorch_nkn.models.base_gp import TrainerOnly
 from gpytorch_nkn.models.common import check_likelihood, make_likelihood
 from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
 from gpytorch_nkn.models.grid.grid_data import (
@@ -74,7 +74,7 @@ def _in_double(method: Callable) -> Callable:
     return wrapped
 
 
-class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
+class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     r"""Exact Gaussian process on a grid with missing cells.
 
     .. math::
@@ -273,10 +273,12 @@ class KroneckerGridGP(BaseGP, GPyTorchModel, GP):
                 )
                 yield put_slices(inner, self.kept, self._sizes)
 
-    def _botorch_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
-        raise TypeError(
-            "KroneckerGridGP must be trained by fit_grid_gp, or by fit_gpytorch_mll with an "
-            "ExactMarginalLogLikelihood of the model and without a closure or an optimizer."
+    @classmethod
+    def construct_inputs(cls, training_data: SupervisedDataset, **options: Any) -> dict[str, Any]:
+        """Raise a NotImplementedError: rows of a data set do not define a grid."""
+        raise NotImplementedError(
+            "KroneckerGridGP does not support data sets of rows: call its constructor with the "
+            "coordinates of each dimension."
         )
 
     @_in_double

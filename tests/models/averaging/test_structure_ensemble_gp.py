@@ -171,11 +171,9 @@ def test_models_and_weights_that_do_not_fit():
     with pytest.raises(TypeError, match="got ModelListGP; train each of its models"):
         fit_structure_ensemble_gp(ModelListGP(model, model), **QUICK)
     assert torch.equal(model.subset_output([0]).posterior(x).mean, model.posterior(x).mean)
-    with pytest.raises(
-        ValueError, match=r"idcs must be \[0\] or \[-1\] for a single output, got \[1\]"
-    ):
+    with pytest.raises(ValueError, match=r"idcs must be \[0\] or \[-1\] .*, got \[1\]"):
         model.subset_output([1])
-    with pytest.raises(NotImplementedError, match=r"got .* and \['optimizer_kwargs'\]"):
+    with pytest.raises(NotImplementedError, match="must be trained by fit_structure_ensemble_gp"):
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
         fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 2}})
     model.eval().posterior(x)

@@ -286,5 +286,5 @@ def test_scattered_cells_and_a_forecast():
 @pytest.mark.parametrize("option", ["optimizer", "closure"])
 def test_botorchs_own_training_is_rejected(option):
     model = small()
-    with pytest.raises(TypeError, match="must be trained by fit_grid_gp"):
+    with pytest.raises(NotImplementedError, match="must be trained by fit_grid_gp"):
         fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **{option: print})
