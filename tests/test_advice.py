@@ -44,7 +44,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import min_variance
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyRegressor
-from sklearn.multioutput import MultiOutputRegressor
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
@@ -53,6 +53,7 @@ from gpytorch_nkn import bo, kernels, mlls, models
 from gpytorch_nkn.datasets import read_time_series
 from gpytorch_nkn.estimators import (
     ASKLRegressor,
+    DANKClassifier,
     NKNClassifier,
     NKNForecaster,
     NKNRegressor,
@@ -677,10 +678,27 @@ def small_classifier():
 
 @advice("use MultiOutputRegressor or MultiOutputClassifier")
 def _(told):
-    both, options = np.column_stack([Y, -Y]), {"restarts": 1, "recipe": SHORT, "progress": False}
+    labels = np.column_stack([Y, -Y]) > [Y.mean(), -Y.mean()]
     with told():
-        NKNRegressor("rbf", **options).fit(X.numpy(), both)
-    MultiOutputRegressor(NKNRegressor("rbf", **options)).fit(X.numpy(), both)
+        DANKClassifier().fit(X.numpy(), labels)
+    MultiOutputClassifier(DANKClassifier(relevance=None, eta=0.05)).fit(X.numpy(), labels)
+
+
+@advice("use regressor.estimators_[k]")
+def _(told):
+    both, options = np.column_stack([Y, -Y]), {"restarts": 1, "recipe": SHORT, "progress": False}
+    regressor = NKNRegressor("rbf", **options).fit(X.numpy(), both)
+    for read in (report, effects, decompose, expand, simplify):
+        with told():
+            read(regressor)
+        read(regressor.estimators_[1])
+    for read in (
+        lambda model: model.predict(X.numpy(), return_cov=True),
+        lambda model: model.standardised_inputs(X.numpy()),
+    ):
+        with told():
+            read(regressor)
+        read(regressor.estimators_[1])
 
 
 def written(folder, text, name="series.csv", **options):

@@ -336,6 +336,11 @@ def _unwrap(model: Any) -> tuple[Any, ExactGP]:
     given, estimator = model, None
     model = getattr(model, "model", model)  # a trainer's result has the attribute
     if isinstance(given, NetworkEstimator):
+        if hasattr(given, "estimators_"):
+            raise TypeError(
+                f"Expected a model of one output, got a {type(given).__name__} of "
+                f"{len(given.estimators_)} outputs: use regressor.estimators_[k]."
+            )
         estimator, model = given, getattr(given, "model_", None)
         if model is None:
             raise ValueError(f"This {type(given).__name__} is not fitted yet.")

@@ -58,14 +58,8 @@ def arrow(values, kind):
 SAME = {
     "Float64": (X["a"].where(X["a"] < 1).astype("Float64"), X["a"].where(X["a"] < 1)),
     "boolean": (pd.array([True, None, False, True] * 10, dtype="boolean"), [1, None, 0, 1] * 10),
-    "objects of booleans": (
-        pd.Series([True, None, False, True] * 10),
-        [1, None, 0, 1] * 10,
-    ),
-    "string": (
-        pd.array(["x", None, "z", "x"] * 10, dtype="string"),
-        ["x", None, "z", "x"] * 10,
-    ),
+    "objects of booleans": (pd.Series([True, None, False, True] * 10), [1, None, 0, 1] * 10),
+    "string": (pd.array(["x", None, "z", "x"] * 10, dtype="string"), ["x", None, "z", "x"] * 10),
     "strings of numbers": (["1", "2.5"] * 20, [1, 2.5] * 20),
     "strings, none present": (pd.array([None] * N, dtype="string"), [np.nan] * N),
     "objects": (X["b"].astype(object), X["b"]),

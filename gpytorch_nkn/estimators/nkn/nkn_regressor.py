@@ -13,13 +13,11 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
-from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from torch import Tensor
 
 from gpytorch_nkn.averaging import (
     TRANSFORMS,
-    MixturePredictions,
     PredictiveMixture,
     Transform,
     as_bounds,
@@ -36,7 +34,6 @@ from gpytorch_nkn.estimators.nkn.counts import (
 )
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble, cubic_seconds
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
-from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
 from gpytorch_nkn.estimators.nkn.table_gaps import learned_rows
 from gpytorch_nkn.estimators.nkn.table_models import (
     TableGP,
@@ -47,6 +44,7 @@ from gpytorch_nkn.estimators.nkn.table_models import (
 )
 from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, RowSource, TableRows, row_source
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
+from gpytorch_nkn.estimators.nkn.target_columns import ColumnPredictions, by_column, has_columns
 from gpytorch_nkn.estimators.table_input import check_varies, warn_of_copies
 from gpytorch_nkn.fit import FitResult, Recipe, Session, check_counts, check_dense, warn_of_size
 
@@ -102,7 +100,7 @@ class _Data:
         return len(self.inputs) if self.drawn is None else self.drawn.source.num_rows
 
 
-class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
+class NKNRegressor(ColumnPredictions):
     """Gaussian process regression on tabular data, with kernels that learn their structure.
 
     Columns and targets are standardised; results are in the units of the data. A few networks of
@@ -133,6 +131,14 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
     predicted one, with weights from held-out rows. From 100 rows on, a log-linear function of the
     columns and of the prediction may scale the noise. It must increase the log density of held-out
     rows by 3 standard errors.
+
+    Targets may have ``K`` columns, with NaN where a target was not observed. A separate regressor
+    learns each column from its observed rows, independently of the other columns;
+    :class:`gpytorch_nkn.models.NKNMultiTaskGP` learns correlated outputs. ``estimators_`` has these
+    regressors, which divide the budget; use them for ``report``, ``effects`` and ``decompose``, and
+    for the attributes below. Arrays of predictions have the axis ``K`` after the rows:
+    ``predict`` returns ``M x K``, ``sample_y`` ``M x K x S``. ``predict_distribution`` returns a
+    list. Scores are means over the columns, as in scikit-learn, without missing targets.
 
     Args:
         structure: The networks: ``"auto"``, a name, a kernel over all columns, or a sequence of
@@ -192,6 +198,8 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             additional noise in predictions. ``"imputed"`` rows have expected values in ``model_``,
             whose noise includes the imputation error. The others are ``"omitted"``.
         heteroscedastic_: Whether the noise depends on the inputs.
+        estimators_: Fitted regressors of several target columns, in place of the attributes above.
+        target_names_: Names of these columns in a data frame, otherwise their numbers.
 
     Ctrl-C and the budget end the training; the best parameters so far are used.
 
@@ -239,20 +247,24 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         Args:
             X: Rows ``N x D``: an array, a data frame, the path of a Parquet file or folder (or
                 several paths), or a ``numpy.memmap``.
-            y: Targets ``N``; for Parquet the name of their column.
-            exposure: Time, area or population ``N`` in which each count was observed; ``None`` for
-                1. The mean count is exposure times rate.
+            y: Targets ``N``, or ``N x K`` with NaN where a target was not observed; for Parquet the
+                name of their column.
+            exposure: Time, area or population ``N`` (or ``N x K``) in which each count was
+                observed; ``None`` for 1. The mean count is exposure times rate.
 
         Raises:
-            ValueError: Targets are missing or constant, values are infinite or not numbers, or
-                lengths differ. There are fewer than 3 rows, all columns are constant, or an option
-                is invalid. Counts are negative or fractional, or an exposure is not positive.
+            ValueError: Targets of one column are missing, or a column of targets is constant.
+                Values are infinite or not numbers, or lengths differ. There are fewer than 3 rows,
+                all columns are constant, or an option is invalid. Counts are negative or
+                fractional, or an exposure is not positive.
             TypeError: ``structure`` is not a name, a kernel, or a sequence of names and kernels.
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C was pressed before the first training step.
         """
         self._forget()
         structures = self._check_parameters()
+        if has_columns(y):
+            return self._fit_columns(X, y, exposure=exposure)
         session = Session(budget=self.budget)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         source = row_source(X, y)
@@ -478,6 +490,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         observation_noise: bool = ...,
     ) -> tuple[np.ndarray, np.ndarray]: ...
 
+    @by_column
     def predict(
         self,
         X: ArrayLike,
@@ -527,6 +540,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
             std = self._targets.moments(self._mixture(drawn, gaps, offset, noise=False))[1]
         return (mean, std) if return_std else mean
 
+    @by_column
     def predict_distribution(  # type: ignore[override]
         self, X: ArrayLike, /, *, exposure: ArrayLike | None = None
     ) -> PredictiveMixture | CountMixture:
@@ -570,6 +584,7 @@ class NKNRegressor(MixturePredictions, RegressorMixin, TableEstimator):
         covariance[np.diag_indices_from(covariance)] += spread
         return mean, covariance
 
+    @by_column
     def sample_y(
         self,
         X: ArrayLike,

@@ -50,8 +50,7 @@ def test_defaults_learn_classes_and_a_function():
 
 
 @pytest.mark.parametrize(
-    ("method", "loss"),
-    [*product(METHODS, ("log_loss", None)), ("SK", "hinge"), ("ASKL", "hinge")],
+    ("method", "loss"), [*product(METHODS, ("log_loss", None)), ("SK", "hinge"), ("ASKL", "hinge")]
 )
 def test_every_method_learns_and_is_what_it_is_called(method, loss):
     if loss:

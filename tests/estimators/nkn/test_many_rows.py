@@ -173,7 +173,7 @@ def test_other_sources_are_rejected(tmp_path):
         ((tmp_path / "words.parquet", "y"), ValueError, r"must hold numbers, got 'a'"),
         ((tmp_path / "empty.parquet", "y"), ValueError, "no rows"),
         ((memmap, y[:-1]), ValueError, "equally many rows, got 50 and 49"),
-        ((memmap, X), ValueError, "X must be N x D and y N"),
+        ((memmap, X[:, :1]), ValueError, "X must be N x D and y N"),
     ):
         with pytest.raises(error, match=message):
             regressor().fit(*given)
