@@ -12,11 +12,11 @@ import gpytorch
 import pytest
 import torch
 from botorch.acquisition import qKnowledgeGradient, qLogExpectedImprovement
-from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.acquisition.objective import GenericMCObjective, ScalarizedPosteriorTransform
 from botorch.acquisition.thompson_sampling import PathwiseThompsonSampling
 from botorch.cross_validation import loo_cv
 from botorch.exceptions import UnsupportedError
-from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models import ModelList, ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import (
     AppendFeatures,
@@ -29,14 +29,20 @@ from botorch.optim import optimize_acqf
 from botorch.optim.fit import fit_gpytorch_mll_scipy, fit_gpytorch_mll_torch
 from botorch.posteriors import Posterior
 from botorch.sampling import SobolQMCNormalSampler
-from botorch.sampling.pathwise import draw_matheron_paths
+from botorch.sampling.pathwise import draw_matheron_paths, get_matheron_path_model
 from botorch.settings import propagate_grads
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.settings import cholesky_jitter
 from linear_operator.utils.warnings import NumericalWarning
 
-from gpytorch_nkn.models import NKNSingleTaskGP, SpectralGP, VariationalNKNGP, gradient_posterior
+from gpytorch_nkn.models import (
+    NKNMultiTaskGP,
+    NKNSingleTaskGP,
+    SpectralGP,
+    VariationalNKNGP,
+    gradient_posterior,
+)
 from gpytorch_nkn.models.spectral.feature_sum_kernel import FeatureSumKernel
 from tests.global_state import unchanged
 from tests.models.peak_memory import peak_memory
@@ -185,6 +191,12 @@ def check_samples(case: Case):
     torch.testing.assert_close(samples.std(0), deviation, rtol=0.15, atol=0.0)
 
 
+def check_draws(draws, mean, variance):
+    assert draws.shape == (2048, *mean.shape)
+    assert ((draws.mean(0) - mean).abs() < 0.12 * variance.sqrt()).all()
+    torch.testing.assert_close(draws.var(0), variance, rtol=0.2, atol=0.0)
+
+
 def check_paths(case: Case):
     """Pathwise draws have the moments of the posterior and are chosen among for BoTorch."""
     options = {} if case.on_grid else {"input_transform": Normalize(case.columns)}
@@ -205,9 +217,7 @@ def check_paths(case: Case):
             values = normal.mean + level[:, None, None] * normal.stddev
             values = model.outcome_transform.untransform(values.unsqueeze(-1))[0].squeeze(-1)
             mean, variance = values.mean(0), values.var(0)
-    assert draws.shape == (2048, *mean.shape)
-    assert ((draws.mean(0) - mean).abs() < 0.12 * variance.sqrt()).all()
-    torch.testing.assert_close(draws.var(0), variance, rtol=0.2, atol=0.0)
+    check_draws(draws, mean, variance)
     for copied in (copy.deepcopy(paths), pickle.loads(pickle.dumps(paths))):
         torch.testing.assert_close(copied(points), draws)
     with pytest.raises(TypeError, match="Inputs must have the dtype torch.float64, got"):
@@ -427,13 +437,26 @@ def check_bayesian_optimisation(case: Case):
 
 
 def check_lists(case: Case):
-    """In a list of models, a model has the same predictions as alone."""
+    """In a list of models, a model has the same predictions and paths as alone."""
     first, points, x = case.model(), case.points(4), case.points(6)
     second = SingleTaskGP(x, x.sum(-1, keepdim=True))
-    mean, _ = moments(ModelListGP(first, second), points)
+    mean, variance = moments(ModelListGP(first, second), points)
     torch.testing.assert_close(mean[..., :1], moments(first, points)[0])
     other = moments(second, points)[0][:, 0]
     torch.testing.assert_close(mean[..., 1], other.expand(mean.shape[:-1]))
+    if case.on_grid or case.cls is NKNMultiTaskGP:
+        with pytest.raises(NotImplementedError, match="signature|has no random features"):
+            get_matheron_path_model(ModelList(first, second))
+        return
+    torch.manual_seed(0)
+    with torch.no_grad():
+        draws = get_matheron_path_model(ModelList(second, first), torch.Size([2048]))(points)
+        check_draws(draws.flip(-1), mean, variance)
+        thompson = PathwiseThompsonSampling(
+            ModelListGP(first, second), GenericMCObjective(lambda y, X=None: y.sum(-1))
+        )
+        batches = case.points(3, 2)
+        torch.testing.assert_close(thompson(batches), torch.cat([thompson(x) for x in batches]))
 
 
 def check_many_points(case: Case):

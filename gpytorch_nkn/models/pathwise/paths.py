@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy
 import torch
+from botorch.models import ModelList, ModelListGP
 from botorch.sampling.pathwise.features import FeatureMap, gen_kernel_features
 from botorch.sampling.pathwise.features.maps import KernelEvaluationMap
-from botorch.sampling.pathwise.paths import GeneralizedLinearPath, SamplePath
-from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths, MatheronPath
+from botorch.sampling.pathwise.paths import GeneralizedLinearPath, PathList, SamplePath
+from botorch.sampling.pathwise.posterior_samplers import (
+    DrawMatheronPaths,
+    MatheronPath,
+    draw_matheron_paths,
+)
 from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
 from botorch.sampling.pathwise.update_strategies import GaussianUpdate
 from botorch.sampling.pathwise.utils import (
@@ -20,6 +25,7 @@ from botorch.sampling.pathwise.utils import (
     get_train_inputs,
 )
 from botorch.utils.context_managers import delattr_ctx
+from botorch.utils.transforms import is_ensemble
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.models import ExactGP
@@ -254,3 +260,39 @@ def _draw_of_inducing_values(
         update = update_strategy(model=model, sample_values=values)
     transform = get_output_transform(model)
     return MatheronPath(prior_paths=prior, update_paths=update, output_transform=transform)
+
+
+class _OneMember(SamplePath):
+    """Path of a single model beside ensembles, whose draws have a dimension of one member."""
+
+    def __init__(self, path: SamplePath):
+        super().__init__()
+        self.path, self.ensemble_as_batch = path, False
+
+    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
+        """Set whether inputs have a dimension of members, ``... x members x N x D``."""
+        self.ensemble_as_batch = ensemble_as_batch
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.path(x if self.ensemble_as_batch else x.unsqueeze(-3))
+
+
+_draw_of_list = DrawMatheronPaths.dispatch(ModelListGP)
+
+
+@DrawMatheronPaths.register((ModelList, ModelListGP))
+def _draw_of_models(model: ModelList, *, sample_shape: torch.Size, **options: Any) -> SamplePath:
+    """Draw as in BoTorch, with a dimension of members for all models if one is an ensemble."""
+    if not is_ensemble(model):
+        return _draw_of_list(model, sample_shape=sample_shape, **options)
+    paths = [
+        draw_matheron_paths(one, sample_shape, **options)
+        if is_ensemble(one)
+        else _OneMember(draw_matheron_paths(one, torch.Size([*sample_shape, 1]), **options))
+        for one in model.models
+    ]
+    return PathList(paths, join=_broadcast)
+
+
+def _broadcast(values: list[Tensor]) -> Any:
+    return list(torch.broadcast_tensors(*values))
