@@ -743,21 +743,46 @@ def check_settings(case: Case):
         moments(case.model(), points)  # other threads would return the prior
 
 
-def check_noise_of_new_rows(model, at, x, y):
-    """Means given rows with known noise, from the joint posterior of points and new rows."""
-    noise, own = 0.3 + y.square(), model.train_targets.shape[:-1]
-    joint = model(torch.cat([at, x]).expand(*own, 7, -1))
-    (old, there), cov = joint.mean.unsqueeze(-1).split([5, 2], -2), joint.covariance_matrix
-    seen = cov[..., 5:, 5:] + torch.diag_embed(noise.mT.expand(*own, 2))
-    change = torch.linalg.solve(seen, y.mT.unsqueeze(-1).expand_as(there) - there)
-    knowing = model.condition_on_observations(x, y, noise=noise)
-    for given in (knowing,) if type(model) is SingleTaskGP else (knowing, copy.deepcopy(knowing)):
-        found = given(at.expand(*own, 5, -1)).mean.unsqueeze(-1)
-        torch.testing.assert_close(found, old + cov[..., :5, 5:] @ change, rtol=1e-4, atol=1e-5)
-    noises = [
-        moments(m, at, observation_noise=True)[1] - moments(m, at)[1] for m in (model, knowing)
-    ]
-    torch.testing.assert_close(*noises, rtol=1e-4, atol=1e-5)
+def check_noise_of_new_rows(case: Case):
+    """Moments given rows with known noise, by the joint posterior of points and new rows."""
+    outputs = 2 if case.outputs else 1
+    model, tasks = case.model(outputs, outcome_transform=None), case.cls is NKNMultiTaskGP
+    feature_sum = isinstance(getattr(model, "covar_module", None), FeatureSumKernel)
+    if not (case.takes_rows and case.linear) or feature_sum:
+        return
+    rows, y = case.points(7), torch.linspace(-1, 2, 2 * outputs).view(2, outputs)
+    if tasks:
+        rows = torch.cat([rows, torch.tensor([3.0, 7.0, 7.0, 3.0, 3.0, 7.0, 3.0])[:, None]], -1)
+    models, noise, own = [model], 0.3 + y.square(), model.train_targets.shape[:-1]
+    if case.name in ("nkn", "spectral alone"):  # their kernels do the same in BoTorch's models
+        parts = {"covar_module": model.covar_module, "likelihood": model.likelihood}
+        models += [SingleTaskGP(*case.data(outputs), **parts, outcome_transform=None).eval()]
+    for model in models:
+        at, x = rows.split([5, 2])
+        moments(model, at)
+        joint = model(rows.expand(*own, *rows.shape))
+        (old, there), cov = joint.mean.split([5, 2], -1), joint.covariance_matrix
+        seen = cov[..., 5:, 5:] + torch.diag_embed(noise.mT.squeeze(0).expand(*own, 2))
+        gain = torch.linalg.solve(seen, cov[..., 5:, :5]).mT
+        knowing = model.condition_on_observations(x, y, noise=noise)
+        given = [knowing] if type(model) is SingleTaskGP else [knowing, copy.deepcopy(knowing)]
+        sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
+        if not tasks:
+            given += [model.fantasize(x, sampler, observation_noise=noise)]
+        else:
+            with pytest.raises(NotImplementedError, match="not supported by MultiTaskGP"):
+                model.fantasize(x, sampler, observation_noise=noise)
+        for new in given:
+            found, change = new(at.expand(*own, *at.shape)), new.train_targets[..., -2:] - there
+            mean = old + (gain @ change.unsqueeze(-1)).squeeze(-1)
+            exact = {"rtol": 1e-10, "atol": 1e-10}
+            torch.testing.assert_close(found.mean, mean.expand_as(found.mean), **exact)
+            rest = (cov[..., :5, :5] - gain @ cov[..., 5:, :5]).expand_as(found.covariance_matrix)
+            torch.testing.assert_close(found.covariance_matrix, rest, **exact)
+        learned, same = (
+            moments(m, at, observation_noise=True)[1] - moments(m, at)[1] for m in (model, knowing)
+        )
+        torch.testing.assert_close(same, learned, rtol=1e-4, atol=1e-5)
 
 
 def check_conditioning(case: Case):
@@ -795,13 +820,6 @@ def check_conditioning(case: Case):
     assert (found[0] - moments(model, at)[0]).abs().max() > 1e-3
     with pytest.raises(ValueError, match="noise must be non-negative variances of shape"):
         model.condition_on_observations(new_x, new_y, noise=-new_y.abs())
-    if case.linear and not isinstance(model.covar_module, FeatureSumKernel):
-        check_noise_of_new_rows(model, at, new_x, new_y)
-        if case.name in ("nkn", "spectral alone"):  # their kernels do the same in BoTorch's models
-            parts = {"covar_module": model.covar_module, "likelihood": model.likelihood}
-            stock = SingleTaskGP(inputs, y, **parts, outcome_transform=None).eval()
-            moments(stock, at)
-            check_noise_of_new_rows(stock, at, new_x, new_y)
     batch = model.fantasize(case.points(4, 2), SobolQMCNormalSampler(torch.Size([3]), seed=0))
     mean, variance = moments(batch, at)
     members = () if case.members is None else (case.members,)
@@ -1002,6 +1020,7 @@ CHECKS = [
     check_global_state,
     check_settings,
     check_conditioning,
+    check_noise_of_new_rows,
     check_leave_one_out,
     check_gradients_of_acquisitions,
     check_bad_data,

@@ -218,6 +218,7 @@ _OF_FEATURES = (
     "check_paths",
     "check_subsets",
     "check_conditioning",
+    "check_noise_of_new_rows",
     "check_leave_one_out",
     "check_gradients_of_acquisitions",
     "check_data_set_later",
@@ -262,6 +263,7 @@ _OF_TASKS = (
     "check_dtypes",
     "check_units",
     "check_global_state",
+    "check_noise_of_new_rows",
     "check_device",
 )
 _SPARSE = Case("sparse", SparseNKNGP, sparse, takes_rows=False)

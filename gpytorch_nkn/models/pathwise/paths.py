@@ -281,7 +281,7 @@ _draw_of_list = DrawMatheronPaths.dispatch(ModelListGP)
 
 
 @DrawMatheronPaths.register((ModelList, ModelListGP))
-def _draw_of_models(model: ModelList, *, sample_shape: torch.Size, **options: Any) -> SamplePath:
+def _draw_of_models(model: Any, *, sample_shape: torch.Size, **options: Any) -> SamplePath:
     """Draw as in BoTorch, with a dimension of members for all models if one is an ensemble."""
     if not is_ensemble(model):
         return _draw_of_list(model, sample_shape=sample_shape, **options)
