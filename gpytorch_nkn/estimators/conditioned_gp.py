@@ -38,8 +38,7 @@ class ConditionedGP:
         self.model = model.eval()
         assert model.train_inputs is not None
         self._inputs, self._targets = model.train_inputs[0], model.train_targets
-        noise = model.likelihood.noise.detach()
-        self._noises = noise if noise.dim() and noise.numel() > 1 else None  # N, if rows differ
+        self._noises = model.likelihood.noise.detach().expand(self._targets.shape)  # N
         self._alpha: Tensor | None = None  # kept for means after the factor is released
         self._kept: ExactPosterior | None = None
 
@@ -53,9 +52,9 @@ class ConditionedGP:
 
     @property
     def noise(self) -> float:
-        """Noise variance of a new observation; 0 for counts."""
+        """Noise variance of a new observation; the mean if rows differ, 0 for counts."""
         noise = getattr(getattr(self.model, "observations", self.model.likelihood), "noise", None)
-        return 0.0 if noise is None else noise.item()
+        return 0.0 if noise is None else noise.mean().item()
 
     def prepare(self) -> None:
         """Compute the factor that all predictions share."""
@@ -75,7 +74,7 @@ class ConditionedGP:
         """Return the model conditioned on some of its rows."""
         part = ConditionedGP(self.model)
         part._inputs, part._targets = self._inputs[rows], self._targets[rows]
-        part._noises = None if self._noises is None else self._noises[rows]
+        part._noises = self._noises[rows]
         return part
 
     @property
@@ -89,7 +88,9 @@ class ConditionedGP:
         return self._targets
 
     @torch.no_grad()
-    def add_uncertain_rows(self, inputs: Tensor, targets: Tensor) -> float:
+    def add_uncertain_rows(
+        self, inputs: Tensor, targets: Tensor, known: Tensor | float = 0.0
+    ) -> float:
         r"""Condition on additional rows with uncertain inputs.
 
         Each target becomes an observation at the median input :math:`\bar x` (a median of category
@@ -99,6 +100,7 @@ class ConditionedGP:
         Args:
             inputs: Draws ``S x n x D`` of the inputs.
             targets: Targets ``n``.
+            known: Known noise variances ``n`` of the targets, in addition to the learned noise.
 
         Returns:
             Maximum likelihood estimate of the variance of additional noise in these rows.
@@ -107,15 +109,13 @@ class ConditionedGP:
         size = max(1, _CHUNK_ENTRIES // (len(inputs) * self._targets.numel()))
         parts = [self._differences(rows) for rows in inputs.split(size, 1)]
         shift, noise = (torch.cat(part) for part in zip(*parts, strict=True))
-        targets, noise = targets - shift, noise + self.noise
+        learned = getattr(self.model.likelihood, "second_noise", self.noise)
+        targets, noise = targets - shift, noise + learned + known
         errors = targets - self.moments(middle, variance=False)[0]
         some = slice(_LIKELY_ROWS)
         covariance = self.covariance(middle[some])
         rest = _likely_noise(covariance + noise[some].diag(), errors[some])
-        own = self._noises
-        if own is None:
-            own = noise.new_full((self._targets.numel(),), self.noise)
-        self._noises = torch.cat([own, noise + rest])
+        self._noises = torch.cat([self._noises, noise + rest])
         self._inputs = torch.cat([self._inputs, middle])
         self._targets = torch.cat([self._targets, targets])
         self._alpha = self._kept = None
@@ -142,10 +142,10 @@ class ConditionedGP:
         return mean, half, self.model.covar_module(x, diag=True)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
-        """Return leave-one-out means and variances ``N`` of the targets, with ``noise``."""
+        """Return leave-one-out means and variances ``N`` of the observations, with their noise."""
         posterior = self.posterior()
         mean, variance = posterior.leave_one_out()
-        if self._noises is not None:
+        if hasattr(self.model, "observations"):  # targets are not observations
             variance = (variance - self._noises + self.noise).clamp_min(0)
         return self._targets - posterior.residual + mean, variance
 
@@ -189,7 +189,7 @@ class ConditionedGP:
                 for rows in torch.arange(n).split(max(1, _CHUNK_ENTRIES // n)):
                     part = slice(int(rows[0]), int(rows[-1]) + 1)
                     out[part] = self._kernel(inputs[part], inputs)
-                out.diagonal().add_(self.noise if self._noises is None else self._noises)
+                out.diagonal().add_(self._noises)
 
             residual = self._targets - self.model.mean_module(inputs)
             self._kept = ExactPosterior.from_fill(fill, residual)

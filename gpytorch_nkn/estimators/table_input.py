@@ -22,6 +22,7 @@ __all__ = [
     "moments",
     "numbers_of",
     "offset_and_scale",
+    "per_row",
     "varying",
     "warn_of_copies",
 ]
@@ -287,6 +288,29 @@ def offset_and_scale(y: np.ndarray) -> tuple[Any, Any]:
             "standardised: multiply them by a constant."
         )
     return offset, scale
+
+
+def per_row(name: str, values: Any, count: int, *, positive: bool) -> np.ndarray:
+    """Return one finite number for each of ``N`` rows, positive or at least 0.
+
+    Raises:
+        ValueError: ``values`` is not such a number, and does not hold ``N`` such numbers.
+    """
+    given = np.full(count, values) if np.ndim(values) == 0 else values
+    found = np.asarray(as_numbers(name, given), dtype=float)
+    if found.shape != (count,):
+        raise ValueError(
+            f"{name} must be a number or hold one for each of {count} rows, got shape "
+            f"{found.shape}."
+        )
+    wrong = np.flatnonzero(~(np.isfinite(found) & (found > 0 if positive else found >= 0)))
+    if wrong.size:
+        limit = "positive" if positive else "at least 0"
+        raise ValueError(
+            f"{name} must be {limit} and finite, got {found[wrong[0]]:g} in row {wrong[0]}."
+        )
+    check_size(name, found)
+    return found
 
 
 def warn_of_copies(X: np.ndarray, y: np.ndarray) -> None:

@@ -224,11 +224,16 @@ class Rows:
         return self.y.size(-1)
 
     def likelihood(self, given: Likelihood) -> Likelihood:
-        """Return the given likelihood or, for known noise, a likelihood of these rows."""
+        """Return the given likelihood or, for known noise, a likelihood of these rows.
+
+        The noise that the given likelihood learns is in addition to the known noise.
+        """
         if self.noise is None:
             return given
-        made = FixedNoiseGaussianLikelihood(self.noise)
-        made.second_noise_covar = getattr(given, "second_noise_covar", None)
+        made = FixedNoiseGaussianLikelihood(torch.ones_like(self.noise))
+        made.noise_covar.noise = self.noise  # GPyTorch rounds up small noise in the constructor
+        is_known = isinstance(given, FixedNoiseGaussianLikelihood)
+        made.second_noise_covar = given.second_noise_covar if is_known else given.noise_covar
         return made
 
     def set_on(self, model: ExactGP) -> None:

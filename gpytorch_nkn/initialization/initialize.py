@@ -130,7 +130,8 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     variance = y.var() if y.numel() > 1 else y.new_ones(())
     if isinstance(model.likelihood, StudentTLikelihood):  # outliers dominate the variance
         variance = (torch.quantile(y, 0.75) - torch.quantile(y, 0.25)).square() or variance
-    for noise in (model.likelihood, getattr(model.likelihood, "noise_covar", None)):
+    parts = [getattr(model.likelihood, n, None) for n in ("noise_covar", "second_noise_covar")]
+    for noise in (model.likelihood, *parts):
         for name in ("noise", "task_noises"):
             raw = getattr(noise, "_parameters", {}).get(f"raw_{name}")
             if raw is not None and raw.requires_grad:

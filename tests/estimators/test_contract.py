@@ -256,6 +256,19 @@ def test_bad_data_are_rejected_and_leave_nothing_fitted(cls, known):
 
 
 @each
+def test_known_noise(cls, known):
+    if "noise_variance" in inspect.signature(cls.fit).parameters:
+        X, y = data(cls)
+        model = MAKE[cls](random_state=0).fit(X, y, noise_variance=0.0)
+        np.testing.assert_array_equal(values(model, X), known[1])
+        for wrong in (-1.0, np.nan, np.inf, np.ones(3)):
+            with pytest.raises(ValueError, match="noise_variance must be"):
+                model.fit(X, y, noise_variance=wrong)
+            with pytest.raises(NotFittedError):
+                model.predict(X)
+
+
+@each
 def test_data_frames(cls, known):
     X, y = data(cls)
     expected = known[1]

@@ -160,7 +160,7 @@ METHOD_ARRAYS = {
     "root": torch.eye(6, dtype=torch.float64),
     "probabilities": np.array([0.1, 0.5, 0.9]),
 }
-DATA_NAMES = ("X", "Y", "x", "y", "cells")  # given even where they are optional
+DATA_NAMES = ("X", "Y", "x", "y", "cells", "noise_variance")  # given even where optional
 # Methods whose arguments are no data: numbers, options, raw parameters, other objects. And methods
 # of GPyTorch, which say what its own say. (Chunks of rows have a test of their own; two of a
 # classifier, of standardised rows, serve `effects`, which checks its data.)
@@ -182,7 +182,8 @@ def methods(cls):
             continue
         if of_a_library and name not in ("score", "predict"):
             continue
-        given = [p for p in inspect.signature(method).parameters.values() if p.kind in (0, 1)][1:]
+        given = list(inspect.signature(method).parameters.values())[1:]
+        given = [p for p in given if p.kind < p.VAR_POSITIONAL or p.name in DATA_NAMES]
         taken = [p.name for p in given if p.default is p.empty or p.name in DATA_NAMES]
         if taken:
             yield name, taken
@@ -192,8 +193,10 @@ def method_calls(cls, fitted, arrays, reset):
     """Calls of all methods of a class, on copies where a method may change what it is of."""
     for name, taken in methods(cls):
 
-        def call(*given, name=name):
-            answer = getattr(deepcopy(fitted) if name in reset else fitted, name)(*given)
+        def call(*given, name=name, last="noise_variance" in taken):
+            options = {"noise_variance": given[-1]} if last else {}
+            given = given[:-1] if last else given
+            answer = getattr(deepcopy(fitted) if name in reset else fitted, name)(*given, **options)
             return _parts(answer)
 
         yield f"{cls.__name__}.{name}", call, tuple(arrays[one] for one in taken)
@@ -224,7 +227,7 @@ def entries():
         yield from method_calls(cls, model, arrays, {"set_variational_distribution", "set_weights"})
     for cls, make in MAKE.items():
         x, y = table_of(cls, 30)
-        later = METHOD_ARRAYS | {"x": x + 30, "X": x, "Y": x, "y": y}
+        later = METHOD_ARRAYS | {"x": x + 30, "X": x, "Y": x, "y": y, "noise_variance": np.ones(30)}
         short = {}
         if "recipe" in inspect.signature(cls).parameters:
             short = {"recipe": fit.Recipe(adam_steps=0, lbfgs_iterations=1)}

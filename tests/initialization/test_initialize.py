@@ -4,6 +4,7 @@ import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 
 from gpytorch_nkn.initialization import initialize_from_data, initialize_model, median_distances
 from gpytorch_nkn.kernels import (
@@ -100,9 +101,12 @@ class Model(gpytorch.models.ExactGP):
 
 def test_model_noise_starts_at_a_share_of_the_variance():
     x, y = seasonal_series()
-    model = Model(x, y, gpytorch.likelihoods.GaussianLikelihood())
-    initialize_model(model)
-    assert model.likelihood.noise.item() == pytest.approx(0.01 * y.var().item(), rel=1e-6)
+    known = FixedNoiseGaussianLikelihood(0 * y + 1, True)
+    for likelihood, name in ((known, "second_noise"), (GaussianLikelihood(), "noise")):
+        model = Model(x, y, likelihood)
+        initialize_model(model)
+        found = getattr(likelihood, name).item()
+        assert found == pytest.approx(0.01 * y.var().item(), rel=1e-6)
     for restart in range(1, 4):
         initialize_model(model, restart=restart)
         assert 0.001 < model.likelihood.noise.item() / y.var().item() < 0.1

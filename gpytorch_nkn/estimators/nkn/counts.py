@@ -21,7 +21,7 @@ from gpytorch_nkn.averaging import Transform, share_weights, stacking_weights
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
 from gpytorch_nkn.estimators.nkn.table_models import add_prior
 from gpytorch_nkn.estimators.nkn.table_targets import Targets
-from gpytorch_nkn.estimators.table_input import as_numbers
+from gpytorch_nkn.estimators.table_input import per_row
 from gpytorch_nkn.layers import log_normal_prior
 
 __all__ = [
@@ -126,19 +126,7 @@ def log_exposures(likelihood: str, exposure: Any, count: int) -> np.ndarray:
         raise ValueError(
             f"exposure needs likelihood='poisson' or 'negative_binomial', got {likelihood!r}."
         )
-    given = np.full(count, exposure) if np.ndim(exposure) == 0 else exposure
-    values = np.asarray(as_numbers("exposure", given), dtype=float)
-    if values.shape != (count,):
-        raise ValueError(
-            f"exposure must be a number or hold one for each of {count} rows, got shape "
-            f"{values.shape}."
-        )
-    wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
-    if wrong.size:
-        raise ValueError(
-            f"exposure must be positive and finite, got {values[wrong[0]]:g} in row {wrong[0]}."
-        )
-    return np.log(values)
+    return np.log(per_row("exposure", exposure, count, positive=True))
 
 
 @dataclass(frozen=True)

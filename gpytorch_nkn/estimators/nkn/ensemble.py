@@ -57,8 +57,8 @@ class Ensemble:
         results: Training records by network; members have all rows.
         cat_dims: Columns of category codes.
         sparse: Function that makes a model's sparse predictor; ``None`` for exact predictions.
-        incomplete: Draws ``S x n x D`` of rows with gaps, and their targets ``n``. Exact members
-            are also conditioned on these rows.
+        incomplete: Draws ``S x n x D`` of rows with gaps, their targets ``n`` and known noise
+            variances. Exact members are also conditioned on these rows.
         scale_noise: Learn a :class:`NoiseScale`, and keep it if it predicts held-out rows better.
         end: Time of the monotonic clock after which no member is added.
 
@@ -82,7 +82,7 @@ class Ensemble:
         *,
         cat_dims: Sequence[int],
         sparse: Callable[[ExactGP], Predictor] | None = None,
-        incomplete: tuple[Tensor, Tensor] | None = None,
+        incomplete: tuple[Tensor, Tensor, Tensor | float] | None = None,
         scale_noise: bool = True,
         end: float = math.inf,
     ):
@@ -180,8 +180,9 @@ class Ensemble:
     def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
         """Keep a noise scale if it is better; return its factors ``N`` for held-out rows."""
         first, (targets, means, variances) = self.predictors[0], table
-        known: Any = getattr(first, "rows_held_out", None) or first.model.train_inputs
-        inputs = known[0][: targets.shape[1]].cpu().numpy()
+        held_out = getattr(first, "rows_held_out", None)
+        known: Any = first.model.train_inputs[0] if held_out is None else held_out.x
+        inputs = known[: targets.shape[1]].cpu().numpy()
         mean = self.weights @ means
         variance = self.widening * (self.weights @ variances) + self.weights @ (means - mean) ** 2
         numbers = ~np.isin(np.arange(inputs.shape[1]), cat_dims)
@@ -324,6 +325,4 @@ def _leave_one_out(exact: ConditionedGP, model: Any, in_blocks: bool) -> np.ndar
     if targets.dim() == 2:
         targets, offset = targets
         mean = mean + offset
-    elif not isinstance(model, ExactGP):
-        variance = variance + model.likelihood.noise.detach()
     return torch.stack([targets, mean, variance]).cpu().numpy()

@@ -45,8 +45,16 @@ from gpytorch_nkn.estimators.nkn.table_models import (
 from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, RowSource, TableRows, row_source
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
 from gpytorch_nkn.estimators.nkn.target_columns import ColumnPredictions, by_column, has_columns
-from gpytorch_nkn.estimators.table_input import check_varies, warn_of_copies
-from gpytorch_nkn.fit import FitResult, Recipe, Session, check_counts, check_dense, warn_of_size
+from gpytorch_nkn.estimators.table_input import check_varies, per_row, warn_of_copies
+from gpytorch_nkn.fit import (
+    FitResult,
+    Recipe,
+    Rows,
+    Session,
+    check_counts,
+    check_dense,
+    warn_of_size,
+)
 
 __all__ = ["NKNRegressor"]
 
@@ -80,6 +88,7 @@ class _Observations:
     rows: np.ndarray  # N x d, with NaN for missing values
     target: np.ndarray  # N
     offset: np.ndarray  # logarithms N of the exposures
+    noise: np.ndarray  # known noise variances N
 
     def __getitem__(self, index: np.ndarray) -> _Observations:
         return _Observations(*(getattr(self, own.name)[index] for own in fields(self)))
@@ -89,15 +98,15 @@ class _Observations:
 class _Data:
     """Standardised rows of a fit."""
 
-    inputs: Tensor  # N x d
-    targets: Tensor  # N, or counts and logarithms of the exposures 2 x N
-    incomplete: tuple[Tensor, Tensor] | None  # draws S x n x d of rows with gaps, and targets n
+    known: Rows  # targets are N, or counts and logarithms of the exposures 2 x N
+    # Draws S x n x d of rows with gaps, their targets n and known noise variances.
+    incomplete: tuple[Tensor, Tensor, Tensor | float] | None
     drawn: DrawnRows | None  # the source, if the rows are some of a file
 
     @property
     def num_rows(self) -> int:
         """Number of rows, including those that were not drawn."""
-        return len(self.inputs) if self.drawn is None else self.drawn.source.num_rows
+        return len(self.known) if self.drawn is None else self.drawn.source.num_rows
 
 
 class NKNRegressor(ColumnPredictions):
@@ -110,8 +119,9 @@ class NKNRegressor(ColumnPredictions):
     Up to 2,000 rows, networks are trained on all rows (maximum a posteriori); above, on random
     blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`). Predictions use every row.
     They are exact up to 12,000 rows (fewer if memory is short). Above, they use inducing points
-    and, with at least 20 rows per point, a local process of the residuals. Parquet files and memory
-    maps may exceed the memory; networks then learn from 20,000 random rows, kept in ``model_``.
+    and, with at least 20 rows per point and no known noise, a local process of the residuals.
+    Parquet files and memory maps may exceed the memory; networks then learn from 20,000 random
+    rows, kept in ``model_``.
 
     In a data frame, columns of strings and of pandas' categorical type are categories
     (:class:`gpytorch_nkn.kernels.CategoricalKernel`); booleans are numbers. A new category differs
@@ -241,7 +251,14 @@ class NKNRegressor(ColumnPredictions):
     ):
         self._set_options(locals())
 
-    def fit(self, X: ArrayLike, y: ArrayLike, *, exposure: ArrayLike | None = None) -> NKNRegressor:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        noise_variance: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+    ) -> NKNRegressor:
         """Learn from a table.
 
         Args:
@@ -249,6 +266,13 @@ class NKNRegressor(ColumnPredictions):
                 several paths), or a ``numpy.memmap``.
             y: Targets ``N``, or ``N x K`` with NaN where a target was not observed; for Parquet the
                 name of their column.
+            noise_variance: Known variances of the errors in the targets, in squared units of the
+                targets: one number, one per row ``N``, or ``N x K``, as ``alpha`` of scikit-learn's
+                ``GaussianProcessRegressor`` or ``train_Yvar`` of BoTorch. The learned noise is in
+                addition. New observations have the learned noise and the mean of the known
+                variances. A transform of the targets multiplies the variance by its squared
+                derivative at the target (delta method). Needs a table in memory and
+                ``likelihood="gaussian"``.
             exposure: Time, area or population ``N`` (or ``N x K``) in which each count was
                 observed; ``None`` for 1. The mean count is exposure times rate.
 
@@ -256,7 +280,7 @@ class NKNRegressor(ColumnPredictions):
             ValueError: Targets of one column are missing, or a column of targets is constant.
                 Values are infinite or not numbers, or lengths differ. There are fewer than 3 rows,
                 all columns are constant, or an option is invalid. Counts are negative or
-                fractional, or an exposure is not positive.
+                fractional, an exposure is not positive, or a variance is negative or not finite.
             TypeError: ``structure`` is not a name, a kernel, or a sequence of names and kernels.
             RuntimeError: Every start of every network failed.
             KeyboardInterrupt: Ctrl-C was pressed before the first training step.
@@ -264,7 +288,7 @@ class NKNRegressor(ColumnPredictions):
         self._forget()
         structures = self._check_parameters()
         if has_columns(y):
-            return self._fit_columns(X, y, exposure=exposure)
+            return self._fit_columns(X, y, exposure=exposure, noise_variance=noise_variance)
         session = Session(budget=self.budget)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         source = row_source(X, y)
@@ -272,9 +296,10 @@ class NKNRegressor(ColumnPredictions):
         table, target, codes = self._read(X, y, y_numeric=True)
         target = target.astype(np.float64)
         offset = log_exposures(self.likelihood, exposure, len(target))
+        noise = self._known_noise(noise_variance, len(target), in_memory=source is None)
         transforms = self._candidate_transforms(target, in_memory=source is None)
         rows = self._standardise(table, codes, structures, self.seed_)
-        learned, gappy = self._select(_Observations(rows, target, offset), drawn)
+        learned, gappy = self._select(_Observations(rows, target, offset, noise), drawn)
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
             data = self._learn_targets(learned, gappy, transforms, drawn)
             results = self._train(structures, data, session)
@@ -305,6 +330,18 @@ class NKNRegressor(ColumnPredictions):
             return drawn.X, drawn.y, drawn
         X, y = source.rows(np.arange(source.num_rows))
         return source.named(X), y, None
+
+    def _known_noise(self, variance: Any, count: int, *, in_memory: bool) -> np.ndarray:
+        """Return checked noise variances ``N``, 0 if unknown."""
+        if variance is None:
+            return np.zeros(count)
+        if not self._is_gaussian:
+            raise ValueError(
+                f"noise_variance needs likelihood='gaussian', got {self.likelihood!r}."
+            )
+        if not in_memory:
+            raise ValueError("noise_variance needs a table in memory, got a file or memory map.")
+        return per_row("noise_variance", variance, count, positive=False)
 
     def _candidate_transforms(self, target: np.ndarray, *, in_memory: bool) -> list[Transform]:
         """Check targets ``N``, and return their candidate transforms."""
@@ -354,6 +391,7 @@ class NKNRegressor(ColumnPredictions):
     ) -> _Data:
         """Choose the transform, standardise the targets, and draw missing values."""
         inputs, self._targets = self._tensor(learned.rows), RATES
+        is_known = bool(learned.noise.any())  # zeros change nothing
         if self._is_counts:
             targets = self._tensor(np.stack([learned.target, learned.offset]))
         else:
@@ -361,46 +399,57 @@ class NKNRegressor(ColumnPredictions):
                 transforms,
                 inputs,
                 learned.target,
+                learned.noise if is_known else None,
                 seed=self.seed_,
                 recipe=self.recipe,
                 budget=None if self.budget is None else _CHOICE * self.budget,
                 cat_dims=self._cat_dims,
             )
-            self._targets = Targets.of(learned.target, transform, robust=not self._is_gaussian)
+            robust = is_known or not self._is_gaussian
+            self._targets = Targets.of(learned.target, transform, robust=robust)
             targets = self._tensor(self._targets.standardised(learned.target))
         self.y_transform_ = self._targets.transform
         self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
+
+        def known(data: _Observations) -> Tensor:
+            return self._tensor(self._targets.standardised_variance(data.target, data.noise))
+
         incomplete = None
         if gappy.target.size:
             draws = self._tensor(self._gaps.draw(gappy.rows))
-            incomplete = draws, self._tensor(self._targets.standardised(gappy.target))
-        return _Data(inputs, targets, incomplete, drawn)
+            rest = self._tensor(self._targets.standardised(gappy.target))
+            incomplete = draws, rest, known(gappy) if gappy.noise.any() else 0.0
+        rows = Rows(inputs, targets, known(learned) if is_known else None)
+        return _Data(rows, incomplete, drawn)
 
     def _train(
         self, structures: Sequence[str | Kernel], data: _Data, session: Session
     ) -> dict[str, FitResult]:
         """Train the networks; members have all rows."""
-        inputs, targets = data.inputs, data.targets
-        named = named_structures(structures, data.num_rows, inputs.size(-1))
+        rows = data.known
+        named = named_structures(structures, data.num_rows, rows.x.size(-1))
         later = 0.0
         if self.budget is not None and self._is_gaussian:
-            model = untrained_model(named, inputs, targets, self._cat_dims)
+            model = untrained_model(named, rows.x, rows.y, self._cat_dims)
             num_gappy = 0 if data.incomplete is None else len(data.incomplete[1])
             later = self._plan_predictions(model, data.num_rows + num_gappy, len(named))
-        few = slice(None if self._is_gaussian else _MAX_TRAINED)
+        make_model = _LIKELIHOODS[self.likelihood][0]
+        if rows.noise is not None:
+            make_model = partial(make_model, noise=rows.noise)
+        few = rows if self._is_gaussian else rows[:_MAX_TRAINED]
         results = train_structures(
             named,
-            inputs[few],
-            targets[..., few],
+            few.x,
+            few.y,
             budget=session.part(1 - later / max(session.seconds_left, later, 1e-9)),
             seed=self.seed_,
             cat_dims=self._cat_dims,
             **self._training,
-            make_model=_LIKELIHOODS[self.likelihood][0],
+            make_model=make_model,
         )
         for result in results.values() if not self._is_gaussian else ():
             for member in result.members.values():
-                member.set_train_data(inputs, targets)
+                member.set_train_data(rows.x, rows.y)
         return results
 
     def _mix(self, results: dict[str, FitResult], data: _Data, session: Session) -> Ensemble:
@@ -408,12 +457,11 @@ class NKNRegressor(ColumnPredictions):
         sparse = None
         if self.method_ == "sparse":
             if data.drawn is None:
-                known = TableRows.in_memory(data.inputs, data.targets, self._num_points, self.seed_)
+                known = TableRows.in_memory(data.known, self._num_points, self.seed_)
             else:
                 known = TableRows.on_disk(data.drawn, self._standardised)
-            sparse = sparse_predictors(
-                data.inputs, self._num_points, known, self.seed_, self._cat_dims
-            )
+            points = data.known.x, self._num_points
+            sparse = sparse_predictors(*points, known, self.seed_, self._cat_dims)
         mix = partial(
             _LIKELIHOODS[self.likelihood][1],
             results,
@@ -428,9 +476,10 @@ class NKNRegressor(ColumnPredictions):
             ensemble = mix(end=-math.inf)
         return ensemble
 
-    def _standardised(self, X: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return standardised inputs ``N x d`` and targets ``N``."""
-        return self._tensor(self.standardisation_(X)), self._tensor(self._targets.standardised(y))
+    def _standardised(self, X: np.ndarray, y: np.ndarray) -> Rows:
+        """Return standardised rows."""
+        x, y = self.standardisation_(X), self._targets.standardised(y)
+        return Rows(self._tensor(x), self._tensor(y))
 
     def _choose_method(self, num_rows: int) -> None:
         """Choose the method of prediction; raise an error or warn if it is too expensive."""

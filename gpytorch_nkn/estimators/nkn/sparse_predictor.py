@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.models import ExactGP
 from scipy.stats import norm
 from torch import Tensor
 
 from gpytorch_nkn.estimators.nkn.local_residuals import LocalResiduals
 from gpytorch_nkn.estimators.nkn.table_rows import ROWS_PER_POINT, TableRows
+from gpytorch_nkn.fit import Rows
 
 __all__ = ["SparsePredictor", "sparse_predictors"]
 
@@ -43,16 +45,19 @@ class SparsePredictor:
         self.model = model.eval()
         self._points, self._seed, self._cat_dims = points, seed, tuple(cat_dims)
         self._rows: TableRows | None = rows  # until predictions are prepared
-        self.rows_held_out = rows.held_out  # inputs H x D and targets H, if any
+        self.rows_held_out = rows.held_out
+        self._learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
         self._sparse: Any = None
         self._local: LocalResiduals | None = None
         self._found: np.ndarray | None = None  # predictions of held-out rows
 
     @property
     def noise(self) -> float:
-        """Variance of the noise."""
+        """Noise variance of a new observation."""
         self.prepare()
-        return self.model.likelihood.noise.item() if self._local is None else self._local.noise
+        if self._local is None:
+            return self.model.likelihood.noise.mean().item()
+        return self._local.noise
 
     @torch.no_grad()
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
@@ -77,10 +82,11 @@ class SparsePredictor:
         if self.rows_held_out is None:
             return None
         if self._found is None:
-            x, y = self.rows_held_out
+            x, y, *known = self._with_noise(self.rows_held_out)
             mean, variance = self.moments(x)
             assert variance is not None
-            self._found = torch.stack([y, mean, variance + self.noise]).cpu().numpy()
+            noise = known[0] if known else self.noise
+            self._found = torch.stack([y, mean, variance + noise]).cpu().numpy()
         return self._found
 
     def prepare(self, end: float = math.inf) -> None:
@@ -95,25 +101,32 @@ class SparsePredictor:
         from gpytorch_nkn.models import SparseNKNGP
 
         assert self.model.train_inputs is not None
+        is_known = isinstance(self.model.likelihood, FixedNoiseGaussianLikelihood)
         sparse = SparseNKNGP(
             self.model.train_inputs[0],
             self.model.train_targets.unsqueeze(-1),
+            self.model.likelihood.noise.unsqueeze(-1) if is_known else None,
             structure=self.model.covar_module,
             inducing_points=self._points,
             learn_inducing_points=False,
-            likelihood=deepcopy(self.model.likelihood),
+            likelihood=None if is_known else deepcopy(self.model.likelihood),
             mean_module=deepcopy(self.model.mean_module),
             outcome_transform=None,
         )
         begin = time.monotonic()
-        sparse.condition_on_chunks(rows.chunks())
+        sparse.condition_on_chunks(self._with_noise(part) for part in rows.chunks())
         seconds = time.monotonic() - begin
         self._sparse, self._rows = sparse, None
         many = rows.num_rows >= ROWS_PER_POINT * len(self._points)
         many &= self._points.size(-1) > len(self._cat_dims)  # distances need numbers
+        many &= not is_known  # residuals have equal noise
         left = end - time.monotonic() - seconds  # time after a second pass
         if many and self.rows_held_out is not None and left > seconds:
             self._take_local(rows, None if math.isinf(left) else _LOCAL_SHARE * left)
+
+    def _with_noise(self, rows: Rows) -> tuple[Tensor, ...]:
+        """Return inputs, targets and, if some noise is known, variances ``c`` of all noise."""
+        return rows.x, rows.y, *(() if rows.noise is None else [self._learned + rows.noise])
 
     def _take_local(self, rows: TableRows, budget: float | None) -> None:
         """Train the local process, and keep it if it predicts held-out rows better."""
@@ -125,9 +138,9 @@ class SparsePredictor:
             (slopes,) = torch.autograd.grad(sparse.mean_at(some).sum(), some)
 
         def residuals() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for x, y in rows.chunks():
-                means = torch.cat([sparse.mean_at(part) for part in x.split(_CHUNK)])
-                yield x.cpu().numpy(), (y - means).cpu().numpy()
+            for part in rows.chunks():
+                means = torch.cat([sparse.mean_at(x) for x in part.x.split(_CHUNK)])
+                yield part.x.cpu().numpy(), (part.y - means).cpu().numpy()
 
         try:
             with torch.no_grad():

@@ -25,7 +25,7 @@ from gpytorch.priors import GammaPrior, Prior
 from torch import Tensor
 
 from gpytorch_nkn.averaging import train_candidates
-from gpytorch_nkn.fit import FitResult, Session, fit_in_stages, warn_user
+from gpytorch_nkn.fit import FitResult, Rows, Session, fit_in_stages, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_kernel, with_outputscale
 from gpytorch_nkn.layers import Linear, log_normal_prior
@@ -77,13 +77,16 @@ class _Process(ExactGP):
 
 
 class TableGP(_Process):
-    """Exact GP of standardised data with a constant mean and a weak prior on the noise."""
+    """Exact GP of standardised data with a constant mean and a weak prior on the noise.
 
-    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel):
+    Known variances ``noise`` of the rows' errors are in addition to the learned noise.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel, noise: Tensor | None = None):
         likelihood = GaussianLikelihood(
             noise_prior=log_normal_prior(_NOISE, 2.0), noise_constraint=GreaterThan(_LEAST_NOISE)
         )
-        super().__init__(x, y, likelihood, ConstantMean(), kernel)
+        super().__init__(x, y, Rows(x, y, noise).likelihood(likelihood), ConstantMean(), kernel)
 
 
 def robust_model(x: Tensor, y: Tensor, kernel: Kernel) -> Any:

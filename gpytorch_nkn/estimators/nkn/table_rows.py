@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+
+from gpytorch_nkn.fit import Rows
 
 __all__ = [
     "ROWS_PER_POINT",
@@ -159,36 +160,34 @@ class TableRows:
     """Standardised rows on which predictions are conditioned, and held-out rows."""
 
     num_rows: int  # without held-out rows
-    held_out: tuple[Tensor, Tensor] | None  # inputs H x D and targets H
+    held_out: Rows | None
     _numbers: np.ndarray  # indices of the held-out rows
-    _read: Callable[[], Iterator[tuple[Tensor, Tensor]]]
+    _read: Callable[[], Iterator[Rows]]
 
     @classmethod
-    def in_memory(cls, inputs: Tensor, targets: Tensor, num_points: int, seed: int) -> TableRows:
+    def in_memory(cls, rows: Rows, num_points: int, seed: int) -> TableRows:
         """Take a table ``N x D``; with 20 rows per inducing point, some rows are held out."""
-        count, numbers, held_out = len(targets), np.empty(0, dtype=int), None
+        count, numbers, held_out = len(rows), np.empty(0, dtype=int), None
         if count >= ROWS_PER_POINT * num_points:
             rng = np.random.default_rng([seed, 1])
             numbers = np.sort(rng.choice(count, min(_HELD_OUT, count // 20), replace=False))
-            own = torch.from_numpy(numbers).to(targets.device)
-            held_out = inputs[own], targets[own]
-        parts = inputs.split(_CHUNK_ROWS), targets.split(_CHUNK_ROWS)
-        return cls(count - len(numbers), held_out, numbers, lambda: zip(*parts, strict=True))
+            held_out = rows[torch.from_numpy(numbers).to(rows.y.device)]
+        parts = [slice(start, start + _CHUNK_ROWS) for start in range(0, count, _CHUNK_ROWS)]
+        return cls(count - len(numbers), held_out, numbers, lambda: (rows[part] for part in parts))
 
     @classmethod
     def on_disk(
-        cls, drawn: DrawnRows, standardised: Callable[..., tuple[Tensor, Tensor]]
+        cls, drawn: DrawnRows, standardised: Callable[[np.ndarray, np.ndarray], Rows]
     ) -> TableRows:
         """Take the rows of a source, standardised in chunks by a function."""
         source, numbers = drawn.source, drawn.numbers
         count, held_out = source.num_rows - len(numbers), standardised(*drawn.held_out)
         return cls(count, held_out, numbers, lambda: (standardised(*c) for c in source.chunks()))
 
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield inputs ``c x D`` and targets ``c`` without held-out rows."""
+    def chunks(self) -> Iterator[Rows]:
+        """Yield the rows without held-out rows."""
         start = 0
-        for x, y in self._read():
-            kept = ~np.isin(np.arange(start, start + len(y)), self._numbers)
-            start += len(y)
-            rows = torch.from_numpy(kept).to(y.device)
-            yield x[rows], y[rows]
+        for rows in self._read():
+            kept = ~np.isin(np.arange(start, start + len(rows)), self._numbers)
+            start += len(rows)
+            yield rows[torch.from_numpy(kept).to(rows.y.device)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from gpytorch_nkn.averaging import PredictiveMixture, Transform, candidate_transforms
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
-from gpytorch_nkn.estimators.nkn.table_models import train_structures
+from gpytorch_nkn.estimators.nkn.table_models import TableGP, train_structures
 from gpytorch_nkn.estimators.table_input import offset_and_scale
 from gpytorch_nkn.fit import Recipe
 
@@ -24,6 +25,7 @@ _SKEWED = 0.5  # least skewness for a transform
 _STANDARD_ERRORS = 2.0  # required gain of a transform in held-out log density
 _COMPARED_ROWS = 300  # largest number of rows for the choice of a transform
 _QUARTILES = 1.349  # distance of the quartiles of a normal distribution in standard deviations
+_LARGEST_NOISE = 1e100  # largest noise variance; such rows have no effect
 _QUICK = Recipe(adam_steps=0, lbfgs_iterations=40)
 
 
@@ -54,6 +56,14 @@ class Targets:
     def standardised(self, y: np.ndarray) -> np.ndarray:
         """Transform and standardise targets ``N``."""
         return (_forward(self.transform, y) - self.offset) / self.scale
+
+    def standardised_variance(self, y: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Convert noise variances ``N`` of targets ``N`` to variances of standardised targets.
+
+        By the delta method, the factor is the squared derivative of the transform at the target.
+        """
+        slopes = np.exp(self.transform.log_slope(y)) / self.scale
+        return np.minimum(variance * slopes**2, _LARGEST_NOISE)
 
     def log_density_of(self, standardised: np.ndarray, logs: np.ndarray) -> np.ndarray:
         """Convert log densities ``N`` per standardised unit to those per unit of the targets."""
@@ -102,6 +112,7 @@ def choose_transform(
     found: Sequence[Transform],
     inputs: Tensor,
     y: np.ndarray,
+    noise: np.ndarray | None = None,
     *,
     seed: int,
     recipe: Recipe | None,
@@ -109,14 +120,17 @@ def choose_transform(
 ) -> Transform:
     """Return the transform under which a single kernel predicts held-out rows best.
 
-    Inputs ``N x d`` are standardised; options are of :func:`train_structures`.
+    Inputs ``N x d`` are standardised, known noise variances ``N`` are of targets ``N``, and options
+    are of :func:`train_structures`.
     """
     rows = np.random.default_rng(seed).permutation(len(y))[:_COMPARED_ROWS]
     if len(found) == 1 or np.ptp(y[rows]) == 0:
         return found[0]
 
     def held_out(transform: Transform) -> np.ndarray:
-        targets = Targets.of(y[rows], transform)
+        targets, known = Targets.of(y[rows], transform, robust=noise is not None), None
+        if noise is not None:
+            known = torch.as_tensor(targets.standardised_variance(y[rows], noise[rows])).to(inputs)
         results = train_structures(
             {"rbf": "rbf"},
             inputs[rows],
@@ -125,6 +139,7 @@ def choose_transform(
             recipe=recipe or _QUICK,
             seed=seed,
             progress=False,
+            make_model=partial(TableGP, noise=known),
             **options,
         )
         ensemble = Ensemble(results, cat_dims=options["cat_dims"], scale_noise=False)

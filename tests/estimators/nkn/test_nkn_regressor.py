@@ -57,35 +57,37 @@ def test_a_function_is_learned_and_the_intervals_cover():
     assert density == pytest.approx(model.held_out_log_density_, abs=0.35)
 
 
+def mixed(weights, means, variances):
+    """Mean and variance of a mixture."""
+    return weights @ means, weights @ (variances + means**2) - (weights @ means) ** 2
+
+
 def test_mixture_moments_match_the_members(fitted):
     X, _ = table(4, seed=2)
-    inputs = torch.as_tensor((X - fitted.x_offset_) / fitted.x_scale_)
-    means, variances = [], []
-    for name, number in fitted.members_:
-        member = fitted.results_[name].members[number].eval()
+    inputs, shares = torch.as_tensor(fitted.standardised_inputs(X)), fitted.weights_
+    members = [fitted.results_[name].members[number].eval() for name, number in fitted.members_]
+    widths, wide = np.array(list(fitted.width_weights_.items())).T
+    assert len(members) == 4 and len(widths) == 9
+    assert shares.sum() == pytest.approx(1) and wide.sum() == pytest.approx(1)
+    for noise in (True, False):
         with torch.no_grad():
-            predicted = member.likelihood(member(inputs))
-        means.append(fitted.y_offset_ + fitted.y_scale_ * predicted.mean.numpy())
-        variances.append(fitted.y_scale_**2 * predicted.variance.numpy())
-    assert len(means) == 4 and fitted.weights_.sum() == pytest.approx(1)
-    assert (
-        sum(fitted.width_weights_.values()) == pytest.approx(1) and len(fitted.width_weights_) == 9
-    )
-    means, variances, shares = np.array(means), np.array(variances), fitted.weights_
-    mean, std = fitted.predict(X, return_std=True)
-    np.testing.assert_allclose(mean, shares @ means, rtol=1e-4)
-    widths = sum(share * factor**2 for factor, share in fitted.width_weights_.items())
-    np.testing.assert_allclose(
-        std**2, shares @ (widths * variances + means**2) - (shares @ means) ** 2, rtol=1e-3
-    )
-    y = mean + 0.05
-    densities = sum(
-        share * (shares @ norm.pdf(y, means, factor * np.sqrt(variances)))
-        for factor, share in fitted.width_weights_.items()
-    )
-    np.testing.assert_allclose(
-        fitted.log_predictive_density(X, y), np.log(densities), rtol=1e-3, atol=1e-3
-    )
+            own = [one.likelihood(one(inputs)) if noise else one(inputs) for one in members]
+        means = np.stack([fitted.y_offset_ + fitted.y_scale_ * one.mean.numpy() for one in own])
+        variances = fitted.y_scale_**2 * np.stack([one.variance.numpy() for one in own])
+        widening = wide @ widths**2 if noise else 1.0
+        expected, variance = mixed(shares, means, widening * variances)
+        mean, std = fitted.predict(X, return_std=True, observation_noise=noise)
+        np.testing.assert_allclose(mean, expected, rtol=1e-4)
+        np.testing.assert_allclose(std**2, variance, rtol=1e-3)
+        _, covariance = fitted.predict(X, return_cov=True, observation_noise=noise)
+        np.testing.assert_allclose(np.diag(covariance), std**2)
+        if noise:
+            stds = widths[:, None, None] * np.sqrt(variances)
+            density = wide @ (shares @ norm.pdf(mean + 0.05, means, stds))
+            found = fitted.log_predictive_density(X, mean + 0.05)
+            np.testing.assert_allclose(found, np.log(density), rtol=1e-3, atol=1e-3)
+    with pytest.raises(ValueError, match="At most one"):
+        fitted.predict(X, return_std=True, return_cov=True)
 
 
 def test_covariance_deviations_and_samples_agree(fitted):
@@ -100,23 +102,6 @@ def test_covariance_deviations_and_samples_agree(fitted):
     np.testing.assert_allclose(draws.mean(1), mean, atol=0.01)
     np.testing.assert_allclose(np.cov(draws), covariance, atol=0.07 * covariance.max())
     np.testing.assert_array_equal(fitted.sample_y(X, 3), fitted.sample_y(X, 3))
-
-
-def test_noise_is_omitted_on_request(fitted):
-    X, _ = table(5, seed=3)
-    _, latent = fitted.predict(X, return_std=True, observation_noise=False)
-    inputs = torch.as_tensor((X - fitted.x_offset_) / fitted.x_scale_)
-    members = [fitted.results_[name].members[number].eval() for name, number in fitted.members_]
-    with torch.no_grad():
-        own = [member(inputs) for member in members]
-    means, variances = (np.stack([getattr(p, n) for p in own]) for n in ("mean", "variance"))
-    weights = fitted.weights_
-    expected = weights @ (variances + means**2) - (weights @ means) ** 2
-    np.testing.assert_allclose(latent**2, fitted.y_scale_**2 * expected, rtol=1e-3)
-    _, covariance = fitted.predict(X, return_cov=True, observation_noise=False)
-    np.testing.assert_allclose(np.diag(covariance), latent**2)
-    with pytest.raises(ValueError, match="At most one"):
-        fitted.predict(X, return_std=True, return_cov=True)
 
 
 def test_outliers_in_the_noise_make_tails_and_not_a_wide_interval():
@@ -280,11 +265,62 @@ def test_predictions_that_a_budget_has_no_time_for_are_sparse_ones():
         NKNRegressor(**options, method="exact").fit(np.arange(1e6)[:, None], np.arange(1e6))
 
 
-def test_sparse_predictions_with_all_rows_as_points_are_the_exact_ones():
-    X, y = table(40)
-    exact = regressor("rbf").fit(X, y)
-    sparse = regressor("rbf", method="sparse", num_inducing=40).fit(X, y)
+def noisy(n=60):
+    """A table in which half of the rows have ten times the error, and the known variances."""
+    X, truth = table(n, noise=0)
+    known = np.where(np.arange(n) % 2, 0.01, 1.0)
+    return X, truth + np.sqrt(known) * np.random.default_rng(1).normal(size=n), known
+
+
+def test_known_noise_is_added_to_the_learned_noise():
+    X, y, known = noisy()
+    new, truth = table(50, noise=0, seed=2)
+    model, other = regressor("rbf").fit(X, y, noise_variance=known), regressor("rbf").fit(X, y)
+    gp, scale = model.model_, model.y_scale_
+    learned = scale**2 * gp.likelihood.second_noise.item()
+    x, at = (torch.as_tensor(model.standardised_inputs(rows)) for rows in (X, new))
+    with torch.no_grad():
+        k, level = gp.covar_module, model.y_offset_ + scale * gp.mean_module.constant.item()
+        whole, between, own = (scale**2 * k(*pair).to_dense().numpy() for pair in (
+            (x, x), (at, x), (at, at)
+        ))  # fmt: skip
+    solved = np.linalg.solve(whole + np.diag(known + learned), between.T).T
+    mean, std = model.predict(new, return_std=True, observation_noise=False)
+    np.testing.assert_allclose(mean, level + solved @ (y - level))
+    np.testing.assert_allclose(std**2, np.diag(own - solved @ between.T), rtol=1e-6)
+    _, noisier = model.predict(new, return_std=True)
+    widening = sum(share * factor**2 for factor, share in model.width_weights_.items())
+    np.testing.assert_allclose(noisier**2, widening * (std**2 + learned + known.mean()))
+    errors = [np.sqrt(np.mean((one.predict(new) - truth) ** 2)) for one in (model, other)]
+    logs = [one.held_out_log_density_ for one in (model, other)]
+    assert errors[0] < 0.06 < 0.5 * errors[1] and logs[0] > logs[1] + 0.3
+
+
+def test_known_noise_of_transformed_targets_and_of_rows_with_gaps():
+    X, y, known = noisy()
+    new, truth = table(50, noise=0, seed=2)
+    plain = regressor("rbf").fit(X, y, noise_variance=known)
+    options = {"noise_variance": known * np.exp(2 * y)}
+    other = regressor("rbf", y_transform="log").fit(X, np.exp(y), **options)
+    np.testing.assert_allclose(np.log(other.predict_quantiles(new, 0.5)[:, 0]), plain.predict(new))
+    X[::3, 0] = np.nan
+    errors = [
+        np.sqrt(np.mean((regressor("rbf").fit(X, y, **one).predict(new) - truth) ** 2))
+        for one in ({"noise_variance": known}, {})
+    ]
+    assert errors[0] < 0.5 * errors[1]
+    with pytest.raises(ValueError, match="likelihood='gaussian', got 'student_t'"):
+        regressor("rbf", likelihood="student_t").fit(X, y, noise_variance=known)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_sparse_predictions_with_all_rows_as_points_are_the_exact_ones(known):
+    X, y, variances = noisy(40)
+    options = {"noise_variance": variances} if known else {}
+    exact = regressor("rbf").fit(X, y, **options)
+    sparse = regressor("rbf", method="sparse", num_inducing=40).fit(X, y, **options)
     assert (exact.method_, sparse.method_) == ("exact", "sparse")
+    assert sparse.held_out_log_density_ == pytest.approx(exact.held_out_log_density_)
     new = table(6, seed=7)[0]
     np.testing.assert_allclose(
         sparse.predict(new, return_std=True), exact.predict(new, return_std=True), rtol=1e-3
@@ -292,6 +328,7 @@ def test_sparse_predictions_with_all_rows_as_points_are_the_exact_ones():
     np.testing.assert_allclose(
         sparse.predict(new, return_cov=True)[1], exact.predict(new, return_cov=True)[1], atol=1e-3
     )
+    X, y = table(40)
     few = regressor("rbf", method="sparse", num_inducing=10).fit(X, y)
     assert few.score(X, y) > 0.5
     np.testing.assert_allclose(pickle.loads(pickle.dumps(few)).predict(new), few.predict(new))
@@ -301,7 +338,7 @@ def test_what_was_learned_can_be_read(fitted):
     X, _ = table(3, seed=9)
     assert "x0" in str(expand(fitted))
     parts = decompose(fitted)
-    inputs = torch.as_tensor((X - fitted.x_offset_) / fitted.x_scale_)
+    inputs = torch.as_tensor(fitted.standardised_inputs(X))
     with torch.no_grad():
         own = fitted.model_.eval()(inputs).mean
     expected = fitted.y_offset_ + fitted.y_scale_ * own
@@ -355,6 +392,20 @@ def test_student_t_noise_predicts_as_the_laplace_approximation():
     np.testing.assert_allclose(std, model.y_scale_ * latent.stddev, rtol=0.1)  # W is positive
     _, covariance = model.predict(X[:9] + 0.1, return_cov=True, observation_noise=False)
     np.testing.assert_allclose(np.diag(covariance), std**2, rtol=1e-6)
+
+
+def test_student_t_noise_of_held_out_targets():
+    X, y, _ = outliers(14)  # so few that each is held out alone
+    model = regressor("rbf", likelihood="student_t").fit(X, y)
+    with torch.no_grad():
+        latent = model.results_["rbf"].model.train().leave_one_out()
+    mean = model.y_offset_ + model.y_scale_ * latent.mean.numpy()
+    variance = latent.variance.numpy() + model.model_.observations.noise.item()
+    expected = sum(
+        share * norm.pdf(y, mean, factor * model.y_scale_ * np.sqrt(variance))
+        for factor, share in model.width_weights_.items()
+    )
+    assert model.held_out_log_density_ == pytest.approx(np.log(expected).mean(), abs=1e-3)
 
 
 @pytest.mark.parametrize("n", [3, 30])

@@ -24,14 +24,17 @@ def regressor(**options):
 @pytest.fixture(scope="module")
 def fitted():
     frame = pd.DataFrame(GAPS, columns=["angle", "torque"])
-    return regressor(budget=100.0).fit(pd.DataFrame(X, columns=["a", "b"]), frame)
+    options = {"noise_variance": 0.002 + 0.01 * X}
+    return regressor(budget=100.0).fit(pd.DataFrame(X, columns=["a", "b"]), frame, **options)
 
 
 def test_columns_are_predicted_as_by_regressors_of_their_observed_rows(fitted):
     new = pd.DataFrame(X[:6], columns=["a", "b"])
     assert fitted.target_names_ == ("angle", "torque") and fitted.n_features_in_ == 2
     alone = [
-        regressor(random_state=own.random_state).fit(X[rows], Y[rows, k])
+        regressor(random_state=own.random_state).fit(
+            X[rows], Y[rows, k], noise_variance=0.002 + 0.01 * X[rows, k]
+        )
         for k, (own, rows) in enumerate(zip(fitted.estimators_, ~np.isnan(GAPS.T), strict=True))
     ]
     for name, argument in {
