@@ -14,6 +14,7 @@ from gpytorch.priors import GammaPrior, NormalPrior
 
 from gpytorch_nkn import kernels
 from gpytorch_nkn.estimators.series.candidates import SeriesGP
+from gpytorch_nkn.fit import Rows
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from gpytorch_nkn.models import NKNMultiTaskGP
 from tests.fit.models import SmallGP
@@ -106,7 +107,9 @@ def with_priors():
             continue  # BoTorch's prior is on correlations, which two parameters make
         model = case.make(*case.data(batch_shape=(2,) if case.batches else ()))
         found[case.name] = getattr(model, "model", model)  # BoTorch's holds GPyTorch's
-    found["series"] = SeriesGP(torch.rand(5, 1), torch.rand(5), RBFKernel(), True, line=True)
+    found["series"] = SeriesGP(
+            Rows(torch.rand(5, 1), torch.rand(5)), RBFKernel(), True, line=True
+        )
     return {name: made for name, made in found.items() if any(True for _ in made.named_priors())}
 
 

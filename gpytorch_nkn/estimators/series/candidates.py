@@ -23,8 +23,7 @@ from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.series.member import CONDITIONED, Member, Scales
 from gpytorch_nkn.estimators.series.scoring import one_thread, score
 from gpytorch_nkn.estimators.series.series import Series, view
-from gpytorch_nkn.estimators.table_input import offset_and_scale
-from gpytorch_nkn.fit import Recipe, fit_best_of
+from gpytorch_nkn.fit import Recipe, Rows, fit_best_of
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import log_normal_prior
 
@@ -73,14 +72,13 @@ class SeriesGP(ExactGP):
     """Exact GP with scaled time and targets.
 
     Args:
-        x: Inputs ``N x (1 + C)``, time and covariates.
-        y: Targets ``N``.
+        data: Inputs ``N x (1 + C)`` (time and covariates), targets, and known noise.
         kernel: Covariance.
         priors: Whether noise and mean have weak priors.
         line: Whether the mean is linear; otherwise it is zero.
     """
 
-    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel, priors: bool, *, line: bool):
+    def __init__(self, data: Rows, kernel: Kernel, priors: bool, *, line: bool):
         # The lower bound keeps the covariance matrix of a noise-free series well conditioned.
         noise = (0.01, 2.0) if line else (0.05, 1.5)
         likelihood = GaussianLikelihood(
@@ -89,11 +87,11 @@ class SeriesGP(ExactGP):
         )
         if not line:
             likelihood.noise = noise[0]
-        super().__init__(x, y, likelihood)
+        super().__init__(data.x, data.y, data.likelihood(likelihood))
         self.mean_module = ZeroMean()
         if line:
             with torch.random.fork_rng():  # LinearMean uses the global random state
-                self.mean_module = LinearMean(x.size(-1)).initialize(weights=0.0, bias=0.0)
+                self.mean_module = LinearMean(data.x.size(-1)).initialize(weights=0.0, bias=0.0)
             if priors:
                 for name, scale in (("weights", 1.0), ("bias", 2.0)):
                     closures = (partial(one, name=name) for one in (_get, _set))
@@ -160,10 +158,8 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
         x_offset, x_scale = float(whole.time[-1]), whole.unit
     else:
         x_offset, x_scale = float(whole.time.mean()), float(whole.time.std())
-    y_scales = offset_and_scale(
-        transform.forward(whole.select(view(len(whole.time), whole.reach, CONDITIONED)).values)
-    )
-    scales = Scales(x_offset, x_scale, *y_scales, transform)
+    seen = whole.select(view(len(whole.time), whole.reach, CONDITIONED))
+    scales = Scales.of(x_offset, x_scale, transform, seen)
     log_prior, cycles = 0.0, []
     if name == "cycle":
         found = whole.cycle()
@@ -171,10 +167,9 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
             raise ArithmeticError("the series has no cycle")
         period, times = found
         cycles, log_prior = [period], _PICKED * min(_FEW_CYCLES / times, 1.0)
-    x = scales.inputs(series.rows, options.device)
-    y = scales.targets(series.values, options.device)
+    data = scales.data(series.rows, series.values, series.noise, options.device)
     if is_sum:
-        kernel = _sum(name, cycles, whole, scales, x, options.priors)
+        kernel = _sum(name, cycles, whole, scales, data.x, options.priors)
         how: dict[str, Any] = {"restarts": 1, "initialize": None, "recipe": options.recipe or _SUMS}
     else:
         kernel = NeuralKernelNetwork.time_series(priors=options.priors, active_dims=_TIME)
@@ -184,10 +179,10 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
         if restarts is None:
             restarts = 20 if len(whole.time) <= _MANY else 6
         how = {"restarts": restarts, "recipe": options.recipe}
-    model = SeriesGP(x, y, kernel, options.priors, line=not is_sum)
+    model = SeriesGP(data, kernel, options.priors, line=not is_sum)
     with one_thread(series):
         result = fit_best_of(
-            model.to(device=options.device, dtype=y.dtype),
+            model.to(device=options.device, dtype=data.y.dtype),
             budget=seconds,
             seed=options.random_state,
             progress=options.progress,

@@ -112,7 +112,7 @@ class Covariates:
         return ((table - self.offset) / self.scale)[:, self.used]
 
 
-def covariate_frame(values: Any, times: pd.Index) -> pd.DataFrame:
+def covariate_frame(values: Any, times: pd.Index, name: str = "covariates") -> pd.DataFrame:
     """Convert covariates to columns of floats ``N x C`` at times ``N``; values may be missing.
 
     Rows of a pandas object with dates are selected by date; other rows must be in order of time.
@@ -128,22 +128,22 @@ def covariate_frame(values: Any, times: pd.Index) -> pd.DataFrame:
         values = values.to_frame("covariate 1" if values.name is None else values.name)
     if not isinstance(values, pd.DataFrame):
         values = values.detach().cpu() if isinstance(values, Tensor) else values
-        table = np.asarray(as_numbers("covariates", values))
+        table = np.asarray(as_numbers(name, values))
         table = table[:, None] if table.ndim == 1 else table
         if table.ndim == 2:
             values = pd.DataFrame(table)
             values.columns = [f"covariate {number}" for number in range(1, table.shape[1] + 1)]
     if isinstance(values, pd.DataFrame):
-        values = _at_times(as_numbers("covariates", values), times)
+        values = _at_times(as_numbers(name, values), times, name)
     if np.ndim(values) != 2 or len(values) != len(times):
         raise ValueError(
-            f"covariates must have a row for each of the {len(times)} times, got shape "
+            f"{name} must have a row for each of the {len(times)} times, got shape "
             f"{np.shape(values)}."
         )
     return values.set_axis(times)
 
 
-def _at_times(frame: pd.DataFrame, times: pd.Index) -> pd.DataFrame:
+def _at_times(frame: pd.DataFrame, times: pd.Index, name: str) -> pd.DataFrame:
     """Return the rows at these times if both indices are dates, and otherwise all rows."""
     dates = pd.DatetimeIndex | pd.PeriodIndex
     if not (isinstance(frame.index, dates) and isinstance(times, dates)):
@@ -152,12 +152,12 @@ def _at_times(frame: pd.DataFrame, times: pd.Index) -> pd.DataFrame:
     if np.array_equal(own, wanted):
         return frame
     if len(np.unique(own)) < len(own):
-        raise ValueError("covariates with repeated dates must have the dates of x.")
+        raise ValueError(f"{name} with repeated dates must have the dates of x.")
     rows = pd.Index(own).get_indexer(pd.Index(wanted))
     lacking = rows < 0
     if lacking.any():
         raise ValueError(
-            f"covariates must have a row for every date, but {int(lacking.sum())} of {len(times)} "
+            f"{name} must have a row for every date, but {int(lacking.sum())} of {len(times)} "
             f"dates have none, the first {times[int(lacking.argmax())]}; the rows are from "
             f"{frame.index.min()} to {frame.index.max()}."
         )

@@ -34,6 +34,7 @@ def forecast_many(
     id_col: str = "unique_id",
     time_col: str = "ds",
     target_col: str = "y",
+    noise_col: str | None = None,
     n_jobs: int | None = None,
     random_state: int | np.random.RandomState | None = 0,
     progress: bool = True,
@@ -59,6 +60,7 @@ def forecast_many(
         id_col: Column of the names of the series.
         time_col: Column of times: dates (strings in ISO 8601 only), periods, durations or numbers.
         target_col: Column of targets.
+        noise_col: Column of known noise variances, as in :meth:`NKNForecaster.fit`.
         n_jobs: Processes, or negative for all; ``None`` for the setting of
             ``joblib.parallel_config``, else 1.
         random_state: Seed of every series; ``None`` draws one.
@@ -91,8 +93,9 @@ def forecast_many(
     check_counts(1, horizon=horizon)
     columns = forecast_columns(level)
     forecaster = _forecaster(options, horizon, random_state)
-    names, tasks = _tasks(frame, future, (id_col, time_col, target_col))
-    forecaster._check_structure(frame.shape[1] - 3)
+    roles = (id_col, time_col, target_col, *([] if noise_col is None else [noise_col]))
+    names, tasks = _tasks(frame, future, roles)
+    forecaster._check_structure(frame.shape[1] - len(roles))
     percents = tuple(np.ravel([] if level is None else level).tolist())
     found: dict[int, np.ndarray] = {}
     reasons: dict[int, str] = {}
@@ -145,6 +148,7 @@ class _Task(NamedTuple):
     target: pd.Series  # targets, indexed by time
     known: pd.DataFrame | None  # covariates at the times of the targets
     later: pd.DataFrame | None  # covariates at later times
+    noise: pd.DataFrame  # known noise variances, one column or none
 
 
 def _forecaster(
@@ -161,11 +165,11 @@ def _forecaster(
 
 
 def _tasks(
-    frame: pd.DataFrame, future: pd.DataFrame | None, roles: tuple[str, str, str]
+    frame: pd.DataFrame, future: pd.DataFrame | None, roles: Sequence[str]
 ) -> tuple[pd.Index, list[_Task]]:
     """Return the names of the series, in order of first appearance, and a task for each."""
     _check_columns(frame, "frame", roles)
-    id_col, time_col, target_col = roles
+    id_col, time_col, target_col, *noise_col = roles
     times = _times(frame[time_col], time_col)
     target = pd.Series(_numbers(frame[target_col], target_col), times)
     extra = [column for column in frame.columns if column not in roles]
@@ -183,10 +187,10 @@ def _tasks(
         ahead = future[extra].set_axis(_times(future[time_col], time_col))
         later = dict.fromkeys(names, ahead[:0])
         later |= dict(iter(_groups(ahead, future[id_col])))
-    known = _groups(frame[extra].set_axis(times), frame[id_col])
+    rows = _groups(frame[[*extra, *noise_col]].set_axis(times), frame[id_col])
     return names, [
-        _Task(series, rows if extra else None, later[name])
-        for (name, series), (_, rows) in zip(_groups(target, frame[id_col]), known, strict=True)
+        _Task(series, known[extra] if extra else None, later[name], known[noise_col])
+        for (name, series), (_, known) in zip(_groups(target, frame[id_col]), rows, strict=True)
     ]
 
 
@@ -199,7 +203,7 @@ def _check_columns(frame: pd.DataFrame, argument: str, needed: Sequence[str]) ->
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"{argument} must be a pandas data frame, got {type(frame).__name__}.")
     if len(set(needed)) < len(needed):
-        raise ValueError(f"Series, time and target must be different columns, got {list(needed)}.")
+        raise ValueError(f"Series, time, target ... must be different columns, got {list(needed)}.")
     missing = [column for column in needed if column not in frame.columns]
     if missing:
         raise ValueError(
@@ -267,7 +271,8 @@ def _values(
     is_valid = seen.size >= 3 and np.isfinite(seen).all() and not times.hasnans
     if is_valid and is_constant(seen):
         return np.full((horizon, len(forecast_columns(level))), seen[0])
-    made = clone(forecaster).fit(task.target, covariates=task.known)
+    noise = task.noise if task.noise.shape[1] else None
+    made = clone(forecaster).fit(task.target, covariates=task.known, noise_variance=noise)
     if made._was_interrupted:
         raise KeyboardInterrupt
     later = task.later

@@ -13,8 +13,9 @@ from torch import Tensor
 from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.series.seasons import typical_step
-from gpytorch_nkn.estimators.series.series import view
-from gpytorch_nkn.fit import FitResult
+from gpytorch_nkn.estimators.series.series import Series, view
+from gpytorch_nkn.estimators.table_input import offset_and_scale
+from gpytorch_nkn.fit import FitResult, Rows
 from gpytorch_nkn.kernels import DampedTrendKernel, IntegratedWienerKernel, WienerKernel
 
 __all__ = ["CONDITIONED", "Member", "Scales"]
@@ -22,6 +23,8 @@ __all__ = ["CONDITIONED", "Member", "Scales"]
 CONDITIONED = 4000  # largest number of rows that a forecast is conditioned on
 _WALKS = (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
 _BLOCK = 1000  # number of rows per block of leave-one-out errors
+_QUARTILES = 1.349  # distance of the quartiles of a normal distribution in standard deviations
+_MOST_NOISE = 1e100  # largest noise variance; such observations have no effect
 _UPPER = 2.0  # half width of a 95 % interval in standard deviations
 
 
@@ -34,6 +37,43 @@ class Scales:
     y_offset: float
     y_scale: float
     transform: Transform
+
+    @classmethod
+    def of(cls, x_offset: float, x_scale: float, transform: Transform, seen: Series) -> Scales:
+        """Learn offset and scale of the targets from rows of a series.
+
+        Weights are proportional to 1 / (s^2 + noise), with the variance s^2 by quartiles.
+        """
+        own = cls(x_offset, x_scale, 0.0, 1.0, transform)
+        values = transform.forward(seen.values)
+        offset, scale = offset_and_scale(values)
+        if seen.noise is not None:
+            s = np.subtract(*np.quantile(values, [0.75, 0.25])) / _QUARTILES or scale
+            weights = 1 / (s**2 + own.variances(seen.values, seen.noise))
+            offset = np.average(values, weights=weights)
+            scale = np.sqrt(np.average((values - offset) ** 2, weights=weights)) or scale
+        return replace(own, y_offset=float(offset), y_scale=float(scale))
+
+    def variances(self, values: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return variances ``M`` of scaled targets, given variances of errors in targets ``M``.
+
+        By the delta method, the factor is the squared derivative of the transform at the target.
+        """
+        slopes = np.exp(self.transform.log_slope(values)) / self.y_scale
+        return np.minimum(noise * slopes**2, _MOST_NOISE)
+
+    def data(
+        self,
+        rows: np.ndarray,
+        values: np.ndarray,
+        noise: np.ndarray | None,
+        device: str | torch.device | None = None,
+    ) -> Rows:
+        """Scale rows ``M x (1 + C)``, targets ``M`` and known noise variances."""
+        x, y = self.inputs(rows, device), self.targets(values, device)
+        if noise is None:
+            return Rows(x, y)
+        return Rows(x, y, torch.as_tensor(self.variances(values, noise)).to(y))
 
     def inputs(self, rows: np.ndarray, device: str | torch.device | None = None) -> Tensor:
         """Scale time in rows ``M x (1 + C)`` of time and scaled covariates."""
@@ -130,24 +170,25 @@ class Member:
             self.scales = replace(self.scales, transform=Transform())
         return self.scales.transform.accepts(values)
 
-    def condition(self, rows: np.ndarray, values: np.ndarray) -> None:
+    def condition(self, rows: np.ndarray, values: np.ndarray, noise: np.ndarray | None) -> None:
         """Condition on new observations ``N`` in order of time, without training.
 
-        :func:`.view` thins a long series. Rows are as in :meth:`Scales.inputs`.
+        :func:`.view` thins a long series. Arguments are as in :meth:`Scales.data`.
         """
         self.scales = replace(
             self.scales, transform=self.scales.transform.reaching(float(values.max()))
         )
         self.limit(rows[:, 0], values)
         seen = view(len(values), self.reach, CONDITIONED)
-        x = self.scales.inputs(rows[seen], self._device)
+        noise = None if noise is None else noise[seen]
+        data = self.scales.data(rows[seen], values[seen], noise, self._device)
         self._conditioned = None
         step = typical_step(rows[:, 0]) / self.scales.x_scale
         for kernel in self.model.modules():
             if self.is_sum and isinstance(kernel, _WALKS):  # walks are zero before their origin
-                kernel.initialize(origin=min(kernel.origin.item(), float(x[0, 0]) - step))
-        y = self.scales.targets(values[seen], self._device)
-        self.model.set_train_data(x, y, strict=False)
+                kernel.initialize(origin=min(kernel.origin.item(), float(data.x[0, 0]) - step))
+        self.model.likelihood = data.likelihood(self.model.likelihood)
+        data.set_on(self.model)
 
     def limit(self, time: np.ndarray, values: np.ndarray) -> None:
         """Limit forecasts by the growth in the observations ``N``."""

@@ -154,7 +154,12 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         return tags
 
     def fit(
-        self, x: ArrayLike, y: ArrayLike | None = None, *, covariates: ArrayLike | None = None
+        self,
+        x: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        covariates: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
     ) -> NKNForecaster:
         """Learn the structure of a series.
 
@@ -168,18 +173,24 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             covariates: Numeric columns ``N x C``; every forecast needs their values at new times.
                 The columns of a data frame may be in any order, and so may its rows if both indices
                 contain dates. Constant columns are not used, with a warning.
+            noise_variance: Known variances of the measurement errors, in squared units of the
+                targets: one number or one per observation ``N``, in rows as ``covariates``. The
+                learned noise is in addition. New observations have the learned noise and the mean
+                of the known variances, as in BoTorch. A transform of the targets multiplies a
+                variance by its squared derivative at the target (delta method).
 
         Raises:
             ValueError: Values are NaN or infinite, lengths differ, or an option is invalid. The
                 data have fewer than 3 points or 2 distinct times, or constant targets. A target
-                is beyond the bounds, or its transform is undefined (logarithm of zero).
+                is beyond the bounds, or its transform is undefined (logarithm of zero). A variance
+                is negative.
             TypeError: Time or targets are not numbers or dates, or ``structure`` is neither a
                 name nor a network.
             RuntimeError: No candidate could be trained; the message lists the reasons.
         """
         self._forget()
         self._check_parameters()
-        observed = Observations.read(x, y, covariates)
+        observed = Observations.read(x, y, covariates, noise_variance)
         observed.check(self.transform, self.bounds)
         frame = observed.covariates
         known = Covariates.of(frame, by_name=isinstance(covariates, pd.DataFrame))
@@ -194,6 +205,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             min(horizon, max(len(np.unique(time)) // 4, 1)),
             known.scaled(frame) if known.names else None,
             tuple((np.flatnonzero(~known.is_switch[known.used]) + 1).tolist()),
+            noise=observed.noise if observed.noise.any() else None,
         )
         found = search(self, series)
         if not found.members:
@@ -232,6 +244,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         step: int | None = None,
         level: float | Sequence[float] | None = (80, 95),
         covariates: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
     ) -> pd.DataFrame:
         """Backtest forecasts from several origins, each given only the observations before it.
 
@@ -246,6 +259,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             step: Number of observations between starts of windows; ``None`` for ``horizon``.
             level: Coverage of the central intervals in per cent; ``None`` for no interval.
             covariates: As in :meth:`fit`; forecasts use the values inside their window.
+            noise_variance: As in :meth:`fit`.
 
         Returns:
             Data frame of ``windows * horizon`` rows, with the columns ``cutoff`` (last known time),
@@ -255,7 +269,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             ValueError: Fewer than 3 observations come before the first window.
         """
         self._check_parameters()
-        observed = Observations.read(x, y, covariates)
+        observed = Observations.read(x, y, covariates, noise_variance)
         observed.check(self.transform, self.bounds)
         if horizon is None:
             seasons = self._seasons(observed.time, observed.axis.in_days)
@@ -288,7 +302,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 )
                 try:
                     fresh = clone(self).set_params(progress=False, horizon=horizon)
-                    fitted = fresh.fit(*past, covariates=known)
+                    noise = observed.noise[:cutoff]
+                    fitted = fresh.fit(*past, covariates=known, noise_variance=noise)
                     session.interrupted = fitted._was_interrupted
                     part[columns] = fitted._table(index[ahead], level, later).to_numpy()
                 except (ValueError, RuntimeError) as error:
@@ -299,7 +314,12 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         return pd.concat(parts, ignore_index=True)
 
     def update(
-        self, x: ArrayLike, y: ArrayLike | None = None, *, covariates: ArrayLike | None = None
+        self,
+        x: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        covariates: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
     ) -> NKNForecaster:
         """Add new observations without new training.
 
@@ -309,13 +329,15 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         Args:
             x, y: New part of the series, as in :meth:`fit`.
             covariates: Covariates at the new times, if :meth:`fit` had covariates.
+            noise_variance: As in :meth:`fit`; ``None`` for the mean of the known variances.
 
         Raises:
             ValueError: Targets exceed the bounds, no member's transform is defined for them, or
                 they are not integers after a fit to counts.
         """
         check_is_fitted(self, "members_")
-        observed = self._observations.updated(x, y, covariates, self.covariates_)
+        past = self._observations
+        observed = past.updated(x, y, covariates, noise_variance, self.covariates_)
         frame = None if covariates is None else observed.covariates
         outliers = self.outliers_[~self.outliers_.isin(observed.fresh)]
         used = ~observed.target.index.isin(outliers)
@@ -333,9 +355,11 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 f"Targets from {values.min()} to {values.max()} do not suit the transforms of this "
                 f"fit ({', '.join(names)}; bounds={self.bounds}): fit anew."
             )
+        is_known = past.noise.any() or observed.noise.any()
+        noise = observed.noise[used] if is_known else None
         total = sum(member.weight for member in members)
         for member in members:
-            member.condition(rows, values)
+            member.condition(rows, values, noise)
             member.weight /= total
         self._set_members(members)
         self._set_observations(observed)

@@ -14,7 +14,7 @@ from gpytorch_nkn.estimators.series.covariates import Covariates, covariate_fram
 from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.series.series_input import times_and_targets
 from gpytorch_nkn.estimators.series.time_axis import TimeAxis
-from gpytorch_nkn.estimators.table_input import check_varies, offset_and_scale
+from gpytorch_nkn.estimators.table_input import check_varies, offset_and_scale, per_row
 
 __all__ = ["Observations"]
 
@@ -27,30 +27,35 @@ class Observations:
         axis: Conversion of times, including times of missing targets.
         target: Targets ``N`` over their times.
         covariates: Columns ``N x C`` over the same times.
+        noise: Known noise variances ``N``, 0 if unknown.
         fresh: Times added by the last update.
     """
 
     axis: TimeAxis
     target: pd.Series
     covariates: pd.DataFrame
+    noise: np.ndarray
     fresh: pd.Index
 
     @classmethod
-    def read(cls, x: Any, y: ArrayLike | None, covariates: Any) -> Observations:
+    def read(
+        cls, x: Any, y: ArrayLike | None, covariates: Any, noise_variance: Any = None
+    ) -> Observations:
         """Read the arguments of :meth:`.NKNForecaster.fit`."""
         times, target = times_and_targets(x, y)
         axis = TimeAxis.of(times)
         name = x.name if y is None and isinstance(x, pd.Series) else None
         series, frame = pd.Series(target, times, name=name), covariate_frame(covariates, times)
-        return cls(axis, series, frame, times[:0])._sorted()
+        noise = _noise(noise_variance, series)
+        return cls(axis, series, frame, noise, times[:0])._sorted()
 
     def updated(
-        self, x: Any, y: ArrayLike | None, covariates: Any, known: Covariates
+        self, x: Any, y: ArrayLike | None, covariates: Any, noise_variance: Any, known: Covariates
     ) -> Observations:
         """Add new observations, which replace observations at the same times.
 
         Args:
-            x, y, covariates: As in :meth:`.NKNForecaster.update`.
+            x, y, covariates, noise_variance: As in :meth:`.NKNForecaster.update`.
             known: The covariates of the fit.
         """
         times, target = times_and_targets(x, y)
@@ -58,18 +63,23 @@ class Observations:
         kinds = [index.dtype for index in (self.target.index, times)]
         if kinds[0] != kinds[1] and any(isinstance(kind, pd.PeriodDtype) for kind in kinds):
             raise TypeError(f"The series was fitted over {kinds[0]}, got {kinds[1]}.")
-        fresh, frame = pd.Series(target, times).dropna(), known.frame(covariates, times)
+        fresh, frame = pd.Series(target, times), known.frame(covariates, times)
+        usual = self.noise.mean() if noise_variance is None else noise_variance
+        noise, fresh = _noise(usual, fresh)[~np.isnan(target)], fresh.dropna()
         kept = ~self.target.index.isin(fresh.index)
+        noise = np.concatenate([self.noise[kept], noise])
         both = pd.concat([self.target[kept], fresh]) if kept.any() else fresh
         frame = pd.concat([self.covariates[kept], frame[~np.isnan(target)]])
         axis = replace(self.axis, index=self.axis.index.append(times))
-        return Observations(axis, both.rename(self.target.name), frame, fresh.index)._sorted()
+        name = self.target.name
+        return Observations(axis, both.rename(name), frame, noise, fresh.index)._sorted()
 
     def _sorted(self) -> Observations:
         time = self.axis.numbers(self.target.index)
         rows = np.argsort(time, kind="stable")
         rows = rows[self.target.notna().to_numpy()[rows]]
-        return replace(self, target=self.target.iloc[rows], covariates=self.covariates.iloc[rows])
+        target, frame, noise = self.target.iloc[rows], self.covariates.iloc[rows], self.noise[rows]
+        return replace(self, target=target, covariates=frame, noise=noise)
 
     @property
     def time(self) -> np.ndarray:
@@ -92,3 +102,14 @@ class Observations:
         check_varies(values)
         offset_and_scale(values)  # raises an error for values that are too large
         candidate_transforms(transform, values, as_bounds(bounds))  # raises an error for no value
+
+
+def _noise(values: Any, target: pd.Series) -> np.ndarray:
+    """Return known noise variances ``N`` of targets, 0 if unknown or if the target is missing."""
+    if isinstance(values, pd.Series | pd.DataFrame):
+        values = covariate_frame(values, target.index, "noise_variance").to_numpy()
+        values = values[:, 0] if values.shape[1] == 1 else values
+    if np.shape(values) == target.shape and np.asarray(values).dtype.kind in "fiu":
+        values = np.where(target.isna(), 0.0, values)
+    count = len(target)
+    return per_row("noise_variance", 0.0 if values is None else values, count, positive=False)

@@ -16,6 +16,7 @@ from gpytorch_nkn.averaging import PredictiveMixture, rolling_forecasts
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.series.member import Scales
 from gpytorch_nkn.estimators.series.series import Series, view
+from gpytorch_nkn.fit import Rows
 
 __all__ = ["one_thread", "score"]
 
@@ -68,9 +69,10 @@ def _from_views(
     model: ExactGP, scales: Scales, series: Series, origins: np.ndarray, stops: np.ndarray
 ) -> tuple[np.ndarray, Tensor, Tensor]:
     """Return rows, means and variances of forecasts, each given thinned rows before its origin."""
-    inputs, targets = scales.inputs(series.rows), scales.targets(series.values)
-    inputs, targets = (part.to(model.train_targets) for part in (inputs, targets))
-    kept = model.train_inputs, model.train_targets
+    device = model.train_targets.device
+    data = scales.data(series.rows, series.values, series.noise, device)
+    learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
+    kept = Rows.of(model)
     found: list[tuple[np.ndarray, Tensor, Tensor]] = []
     for number, (origin, stop) in enumerate(zip(origins.tolist(), stops.tolist(), strict=True)):
         seen = view(origin, series.reach, _SEEN)
@@ -78,12 +80,13 @@ def _from_views(
         edges = np.linspace(0, ahead, min(ahead, _AHEAD) + 1)
         inside = (number * (np.sqrt(5) - 1) / 2 + np.arange(len(edges) - 1) * np.sqrt(2)) % 1
         leads = np.unique((edges[:-1] + inside * np.diff(edges)).astype(int))
-        model.set_train_data(inputs[seen], targets[seen], strict=False)
-        process = ConditionedGP(model)
-        mean, variance = process.moments(inputs[origin + leads])
+        data[torch.as_tensor(seen)].set_on(model)
+        later = data[torch.as_tensor(origin + leads)]
+        mean, variance = ConditionedGP(model).moments(later.x)
         assert variance is not None
-        found.append((origin + leads, mean, variance + process.noise))
-    model.set_train_data(*kept, strict=False)
+        noise = learned if later.noise is None else learned + later.noise
+        found.append((origin + leads, mean, variance + noise))
+    kept.set_on(model)
     rows, means, variances = zip(*found, strict=True)
     return np.concatenate(rows), torch.cat(means), torch.cat(variances)
 

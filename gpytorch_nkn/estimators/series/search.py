@@ -95,7 +95,7 @@ def _condition(members: list[Member], series: Series, session: Session) -> list[
                 break
             try:
                 with one_thread(series):
-                    member.condition(series.rows, series.values)
+                    member.condition(series.rows, series.values, series.noise)
                     member.prepare()
             except (RuntimeError, np.linalg.LinAlgError) as error:
                 warn_user(f"{member.name} cannot forecast: {type(error).__name__}: {error}")
@@ -180,7 +180,7 @@ def _find_outliers(
 def _outlying(member: Member, series: Series) -> np.ndarray:
     with one_thread(series):
         if series.is_long:
-            member.condition(series.rows, series.values)
+            member.condition(series.rows, series.values, series.noise)
         errors = member.errors()
     return view(len(series.time), series.reach, CONDITIONED)[_far_errors(errors)]
 

@@ -34,6 +34,7 @@ class Series:
         covariates: Scaled columns ``N x C``; None without covariates.
         curves: Numbers (from 1) of the covariates with more than two values.
         shifts: Times at which the level may have shifted.
+        noise: Known noise variances ``N``; None without known noise.
     """
 
     time: np.ndarray
@@ -43,6 +44,7 @@ class Series:
     covariates: np.ndarray | None = None
     curves: tuple[int, ...] = ()
     shifts: tuple[float, ...] = ()
+    noise: np.ndarray | None = None
 
     @property
     def rows(self) -> np.ndarray:
@@ -90,6 +92,7 @@ class Series:
             time=self.time[rows],
             values=self.values[rows],
             covariates=None if self.covariates is None else self.covariates[rows],
+            noise=None if self.noise is None else self.noise[rows],
         )
 
     @property

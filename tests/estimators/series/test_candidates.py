@@ -29,22 +29,26 @@ def test_rolling_forecasts_match_processes_that_know_the_past_only(
     time, values = np.arange(30.0), 20 + rng.standard_normal(30).cumsum()
     scales = Scales(29.0, 4.0, 2.0, 3.0, transform)
     forward, slope = TRANSFORMS[transform]
-    x, y = scales.inputs(time[:, None], None), scales.targets(values, None)
+    noise = rng.uniform(0, 9, 30) if line else None
+    data = scales.data(time[:, None], values, noise)
     kernel = NeuralKernelNetwork.forecast(origin=-8.0, seasons=[1.0]).double()
-    model = SeriesGP(x, y, kernel, priors=True, line=line).double()
+    model = SeriesGP(data, kernel, priors=True, line=line).double()
     if is_long:  # whose forecasts see a part of the rows, here all
         monkeypatch.setattr("gpytorch_nkn.estimators.series.series._LEARNED", 20)
-    log_density, got_spread = score(model, scales, Series(time, values, [], 6))
+    log_density, got_spread = score(model, scales, Series(time, values, [], 6, noise=noise))
 
     parts = []
     for origin in range(10, 27 if is_long else 30):  # fewer than can be: each of them
-        past = SeriesGP(x[:origin], y[:origin], kernel, priors=True, line=line).double().eval()
+        past = SeriesGP(data[:origin], kernel, priors=True, line=line).double().eval()
         past.load_state_dict(model.state_dict())
-        with torch.no_grad():
-            ahead = past.likelihood(past(x[origin : origin + 6]))
         target = values[origin : origin + 6]
+        with torch.no_grad():
+            ahead = past(data.x[origin : origin + 6])
+            variance = getattr(past.likelihood, "second_noise", past.likelihood.noise).numpy()
+        known = noise[origin : origin + 6] if line else 0.0
+        variance = variance + ahead.variance.numpy() + known * (slope(target) / 3) ** 2
         own = forward(target)
-        moments = [2 + 3 * ahead.mean.numpy(), 3 * ahead.stddev.numpy(), own, slope(target)]
+        moments = [2 + 3 * ahead.mean.numpy(), 3 * np.sqrt(variance), own, slope(target)]
         parts.append(moments)
     mean, std, own, slopes = (np.concatenate(part) for part in zip(*parts, strict=True))
     errors = np.abs(own - mean) / std / np.sqrt(2 / np.pi)

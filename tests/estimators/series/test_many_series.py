@@ -52,6 +52,10 @@ def test_each_series_is_forecast_as_by_a_forecaster_of_its_own(frame, expected):
         np.testing.assert_allclose(found[bands], own, rtol=1e-6)
         assert found["ds"].tolist() == own.index.tolist()
     assert expected["ds"].dtype == frame["ds"].dtype
+    noisy = part.assign(noise=np.linspace(0, 1, len(part)))
+    found = forecast_many(noisy, 6, noise_col="noise", **QUICK)[0]
+    own = model.fit(*(noisy[c].to_numpy() for c in ("ds", "y")), noise_variance=noisy["noise"])
+    np.testing.assert_allclose(found[bands], own.forecast(6), rtol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["multiprocessing", "threading"])

@@ -347,11 +347,13 @@ def test_paths_are_joint_draws(one_sum):
     np.testing.assert_allclose(np.cov(paths) / scale**2, wanted, rtol=0.12)
 
 
-def test_an_update_forecasts_from_all_observations(one_sum):
+@pytest.mark.parametrize("is_noisy", [False, True])
+def test_an_update_forecasts_from_all_observations(one_sum, is_noisy):
     series = monthly()
-    model = plain().fit(series[:60])
+    noise = pd.Series(np.linspace(0, 4, 72) * is_noisy, series.index)
+    model = plain().fit(series[:60], noise_variance=noise[:60][::-1])  # rows are found by date
     state = {name: value.clone() for name, value in model.model_.state_dict().items()}
-    model.update(series[60:])
+    model.update(series[60:], noise_variance=noise[60:])
     assert all(torch.equal(state[name], value) for name, value in model.model_.state_dict().items())
     pd.testing.assert_series_equal(model.observed_, series)
     assert model.forecast(1).index[0] == pd.Period("2021-01", "M")
@@ -360,11 +362,19 @@ def test_an_update_forecasts_from_all_observations(one_sum):
     process = model.model_
     with torch.no_grad():
         covariance = process.covar_module(scaled).to_dense()
-        covariance += process.likelihood.noise * torch.eye(72)
+        learned = getattr(process.likelihood, "second_noise", process.likelihood.noise).detach()
+        covariance += (learned + torch.tensor(noise.to_numpy()) / model.y_scale_**2).diag()
         ahead = torch.tensor(model.standardised_time(model.forecast(3).index)).unsqueeze(-1)
         cross = process.covar_module(ahead, scaled).to_dense()
     expected = model.y_offset_ + model.y_scale_ * cross @ torch.linalg.solve(covariance, targets)
     np.testing.assert_allclose(model.forecast(3)["median"], expected, rtol=1e-6)
+    solved = torch.linalg.solve(covariance, cross.mT)
+    prior = process.covar_module(ahead, diag=True).detach()
+    variances = prior - (cross.mT * solved).sum(0) + learned + noise.mean() / model.y_scale_**2
+    std = model.y_scale_ * model.members_[0].calibration * variances.sqrt()
+    # limits of the growth may narrow the intervals
+    found = model.predict(model.forecast(3).index, return_std=True)[1]
+    assert (found < 1.0001 * std.numpy()).all() and found[0] > 0.9999 * float(std[0])
 
 
 def test_an_update_revises_what_was_observed():
@@ -454,6 +464,8 @@ def test_plot_shows_the_end_of_the_series_and_the_forecast(by_month, history):
         (lambda model: model.sample_paths(horizon=2, x=[1]), ValueError, "give one of them"),
         (lambda model: model.fit(pd.DataFrame({"a": [1], "b": [2]})), ValueError, "columns a, b"),
         (lambda model: model.fit([1.0, 2.0, 4.0]), ValueError, "requires y"),
+        (lambda model: model.fit(monthly(), noise_variance=-1), ValueError, "at least 0.*got -1"),
+        (lambda model: model.fit(monthly(), noise_variance=[1.0]), ValueError, "each of 72 rows"),
         (lambda model: model.fit(monthly().where(lambda y: y < 0)), ValueError, "at least 3"),
         (
             lambda model: model.fit(pd.concat({"a": monthly(), "b": monthly()})),

@@ -8,7 +8,7 @@ import pytest
 
 from gpytorch_nkn.averaging import OrderedProbit, candidate_transforms
 from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.estimators.series import candidates, series as rows
+from gpytorch_nkn.estimators.series import candidates, member, series as rows
 from gpytorch_nkn.estimators.series.series import Series
 from gpytorch_nkn.fit import Recipe
 
@@ -150,6 +150,6 @@ def test_a_candidate_that_numbers_break_does_not_lose_the_others(monkeypatch):
             raise ValueError("too small")
         return values.mean(), values.std()
 
-    monkeypatch.setattr(candidates, "offset_and_scale", broken)
+    monkeypatch.setattr(member, "offset_and_scale", broken)
     model = NKNForecaster(**QUICK).fit(monthly(10 + np.random.default_rng(0).random(30)))
     assert model.scores_["status"].tolist() == ["ok", "failed: ArithmeticError: too small"]
