@@ -86,6 +86,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "had no covariates": "estimators/series/test_forecasts_with_covariates.py",
     "repeat a time": "estimators/series/test_many_series.py",
     "dates such as 2024": "estimators/series/test_many_series.py",
+    "If the zone is known": "estimators/series/test_series_input.py",
     "no structure can be resolved": "estimators/series/test_nkn_forecaster.py",
     "as botorch_model_class": "ax/test_registration.py",
     "over time: use decompose": "interpretation/effects/test_effects.py",

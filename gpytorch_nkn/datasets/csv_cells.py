@@ -208,8 +208,8 @@ def read_times(
 
     All cells have one form. If several fit, the only one that gives times with few gaps is used.
     Months and quarters are ``datetime64[M]``. The zone of dates with equal offsets is the offset,
-    such as ``"UTC+02:00"``. Daily dates with different offsets become local times without a zone.
-    Other dates are converted to ``"UTC"``.
+    such as ``"UTC+02:00"``. Offsets that differ by at most an hour are changes of the clock: dates
+    become local times without a zone. With other offsets, dates are converted to ``"UTC"``.
     """
     codes, found = pd.factorize(cells)
     name, unique = str(cells.name), pd.Series(found, dtype=object)
@@ -239,7 +239,7 @@ def read_times(
             )
     if offset.nunique() == 1:
         zone = str(timezone(offset[0].to_pytimedelta()))
-    elif offset.notna().any() and (times - times.dt.normalize()).nunique() > 1:
+    elif offset.max() - offset.min() > pd.Timedelta(hours=1):
         times, zone = times - offset, "UTC"
     first = {"d": "day", "m": "month", "y": "year"}.get(form[0], "")
     inferred = {
@@ -248,7 +248,9 @@ def read_times(
         f"Weeks begin on {'Mondays' if 'W' in form else 'Sundays'}.": {*form} & {*"WU"},
         "Times are read as quarters, and dated to their first month.": {*form} & {*"qQR"},
         "Times are converted to UTC.": zone == "UTC" and offset.nunique() > 1,
-        "Times are local: offsets from UTC are dropped.": not zone and offset.notna().any(),
+        "Times are local: the clock is changed, and offsets from UTC are dropped.": (
+            not zone and offset.notna().any()
+        ),
         "Intervals are dated to their starts.": unique.head().str.contains(INTERVAL_END).any(),
     }
     notices += [notice for notice, is_so in inferred.items() if is_so]

@@ -107,9 +107,7 @@ def with_priors():
             continue  # BoTorch's prior is on correlations, which two parameters make
         model = case.make(*case.data(batch_shape=(2,) if case.batches else ()))
         found[case.name] = getattr(model, "model", model)  # BoTorch's holds GPyTorch's
-    found["series"] = SeriesGP(
-            Rows(torch.rand(5, 1), torch.rand(5)), RBFKernel(), True, line=True
-        )
+    found["series"] = SeriesGP(Rows(torch.rand(5, 1), torch.rand(5)), RBFKernel(), True, line=True)
     return {name: made for name, made in found.items() if any(True for _ in made.named_priors())}
 
 

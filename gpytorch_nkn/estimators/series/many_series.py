@@ -222,7 +222,10 @@ def _check_columns(frame: pd.DataFrame, argument: str, needed: Sequence[str]) ->
 def _times(column: pd.Series, name: str) -> pd.Index:
     index = as_times(column)
     if pd.api.types.infer_dtype(index) == "string":
+        offsets = index.str[10:].str.extract(r"(Z|[+-]\d\d:?\d\d)$", expand=False)
         try:
+            if offsets.nunique() > 1:
+                return as_times(index.map(pd.Timestamp)).rename(None)
             index = pd.DatetimeIndex(pd.to_datetime(index, format="ISO8601"))
         except ValueError as error:
             raise ValueError(

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from gpytorch_nkn.fit import check_number
+from gpytorch_nkn.fit import check_number, warn_user
 
 __all__ = [
     "as_time",
@@ -21,6 +21,8 @@ __all__ = [
     "starts",
     "times_and_targets",
 ]
+
+_CLOCK_CHANGE = pd.Timedelta(hours=1)  # largest change of a clock at one place
 
 
 def times_and_targets(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
@@ -91,9 +93,19 @@ def _of_objects(values: np.ndarray, name: Any) -> pd.Index:
     if pd.api.types.infer_dtype(values, skipna=True) == "date":  # of any year
         return pd.Index(pd.Series(values).to_numpy("datetime64[s]"), name=name)
     index = pd.Index(values, dtype=object, name=name).infer_objects()
-    if pd.api.types.infer_dtype(index, skipna=True) == "datetime":  # of several time zones
-        return pd.DatetimeIndex(pd.to_datetime(values, utc=True), name=name)
-    return index
+    if pd.api.types.infer_dtype(index, skipna=True) != "datetime":
+        return index
+    moments = pd.DatetimeIndex(pd.to_datetime(values, utc=True), name=name)
+    offsets = pd.to_timedelta([None if pd.isna(one) else one.utcoffset() for one in values])
+    is_naive = offsets.isna() & moments.notna()
+    if is_naive.any() or offsets.max() - offsets.min() > _CLOCK_CHANGE:
+        return moments
+    warn_user(
+        "The clock changes within the times: they are local times, and offsets from UTC are "
+        "dropped. If the zone is known, set it: pandas.to_datetime(times, utc=True)"
+        ".tz_convert('Europe/Berlin')."
+    )
+    return (moments + offsets).tz_localize(None)
 
 
 def _detached(x: Any) -> Any:

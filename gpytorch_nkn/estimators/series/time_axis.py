@@ -31,13 +31,13 @@ class TimeAxis:
     """Converts the times of a series to numbers and continues them.
 
     Dates become days since 1970. If they follow a monthly rule, such as the 30th or the last
-    business day, all months have the same length. Dates with a time zone are local times if steps
-    are at least a day or if there are opening hours, and otherwise UTC.
+    business day, all months have the same length. Dates with a time zone become local times. If
+    the clock is set back, local times are repeated; if it is set forward, there is a gap.
     """
 
     index: pd.Index  # the times N
     monthly: MonthlyDates | None  # rule of at most one date per month
-    by_clock: bool  # whether times with a time zone are treated as local times
+    by_clock: bool  # whether dates with a time zone go on by the local clock, or in equal steps
 
     @classmethod
     def of(cls, index: pd.Index) -> TimeAxis:
@@ -85,7 +85,7 @@ class TimeAxis:
                 f"The series was fitted over dates {_named(zone)}, got dates {_named(own)}."
             )
         if own is not None:
-            times = times.tz_convert(zone if self.by_clock else "UTC").tz_localize(None)
+            times = times.tz_convert(zone)
         times = local(times)
         if self.monthly is None:
             return as_time(times)
@@ -104,11 +104,7 @@ class TimeAxis:
             begin, end = (self.monthly.dates(months + k) for k in (0, 1))
             part = np.clip(numbers / _MONTH - whole, 0, None) * (end - begin).astype(float)
             return begin + np.round(part).astype("timedelta64[ms]")
-        dates = np.round(numbers * 86_400_000).astype("int64").astype("datetime64[ms]")
-        zone = _zone(self.index)
-        if zone is None or self.by_clock:
-            return dates
-        return pd.DatetimeIndex(dates, tz="UTC").tz_convert(zone).tz_localize(None).to_numpy()
+        return np.round(numbers * 86_400_000).astype("int64").astype("datetime64[ms]")
 
     def next(self, count: int) -> pd.Index:
         """Return the times after the end of the series.
@@ -167,9 +163,12 @@ def _by_clock(index: pd.Index) -> bool:
     if pd.Series(different).diff().median() >= 0.95 * _DAY:
         return True
     clock, utc = (times.tz_localize(None) for times in (different, different.tz_convert("UTC")))
-    by_clock, by_utc = ((times - times.normalize()).nunique() for times in (clock, utc))
-    # Equal steps across a change of the clock have more times of day by the clock.
-    return by_clock <= by_utc and next_in_week(clock.to_numpy(), 1) is not None
+    of_day = (times - times.normalize() for times in (clock, utc))
+    by_clock, by_utc = ((times.nunique(), times.min()) for times in of_day)
+    # Equal steps across a change of the clock have more times of day by the clock. Without a
+    # change, regular times often include midnight.
+    is_open_at_times = by_clock[0] == by_utc[0] and next_in_week(clock.to_numpy(), 1) is not None
+    return by_clock < by_utc or is_open_at_times
 
 
 def _has_dates(index: pd.Index) -> bool:

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpytorch_nkn.estimators.series.series_input import as_time
+from gpytorch_nkn.estimators.series.many_series import _times
+from gpytorch_nkn.estimators.series.series_input import as_time, as_times
 
 
 def test_dates_beyond_the_nanoseconds_of_pandas():
@@ -22,3 +23,17 @@ def test_lists_of_durations_are_days():
 def test_missing_times_are_named_wherever_they_are(x):
     with pytest.raises(ValueError, match="1 missing"):
         as_time(x)
+
+
+def test_times_with_a_change_of_the_clock_are_local():
+    index = pd.date_range("2024-03-30 09:00", periods=4, tz="Europe/Berlin")
+    texts = pd.Series([time.isoformat() for time in index])
+    for times in (texts.map(pd.Timestamp), texts.map(pd.Timestamp).tolist()):
+        with pytest.warns(UserWarning, match="If the zone is known, set it"):
+            pd.testing.assert_index_equal(as_times(times), index.tz_localize(None), exact=False)
+    with pytest.warns(UserWarning, match="offsets from UTC are dropped"):
+        assert _times(texts, "ds").tz is None  # a column of strings
+    known = pd.to_datetime(texts.tolist(), utc=True).tz_convert("Europe/Berlin")
+    pd.testing.assert_index_equal(as_times(known), index, exact=False)
+    far = [pd.Timestamp("2024-01-01 09:00-05:00"), pd.Timestamp("2024-01-01 09:00+01:00")]
+    assert str(as_times(far).tz) == "UTC"

@@ -245,7 +245,24 @@ def test_clocks_of_other_zones_are_the_same_moments():
         axis.numbers(DAYS)
 
 
-def test_opening_hours_of_a_zone_are_counted_by_its_clock():
-    index = pd.date_range("2020-02-03", periods=400, freq=OFFICE_HOURS, tz="Europe/Berlin")
-    of_day = TimeAxis.of(index).numbers(index) % 1  # summer time begins within
-    assert np.unique(of_day.round(6)).size == 8
+CHANGES = {"Europe/Berlin": "2024-03-31", "America/New_York": "2024-11-03"}
+CHANGES["Australia/Lord_Howe"] = "2024-10-06"  # by half an hour
+
+
+@pytest.mark.parametrize("end", [-3, 0, 1, 4])
+@pytest.mark.parametrize("freq", ["h", "30min", "6h", "12h", "D", "W", OFFICE_HOURS])
+@pytest.mark.parametrize("zone", CHANGES)
+def test_series_go_on_across_a_change_of_the_clock(zone, freq, end):
+    """By the clock; steps of at most an hour are equal, and an hour may occur twice."""
+    change = pd.Timestamp(CHANGES[zone])
+    ends = change - pd.Timedelta(days=90 if freq != "W" else 900), change + pd.Timedelta(days=40)
+    if freq in ("h", "30min"):
+        index = pd.date_range(*ends, freq=freq, tz="UTC").tz_convert(zone)
+    else:
+        index = pd.date_range(*ends, freq=freq)
+        index = index.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
+    count = (index < (change + pd.Timedelta(days=end)).tz_localize(zone)).sum()
+    axis = TimeAxis.of(pd.DatetimeIndex(list(index[:count])))
+    pd.testing.assert_index_equal(axis.next(len(index) - count), index[count:], exact=False)
+    of_day = np.unique((axis.numbers(index) % 1).round(6))
+    assert of_day.size == len(set(index.time))
