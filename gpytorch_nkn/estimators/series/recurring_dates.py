@@ -91,14 +91,18 @@ class MonthlyDates:
 def closed_months(dates: np.ndarray) -> np.ndarray:
     """Return the months of the year (0 to 11) without dates in two or more years.
 
-    Dates ``N`` are sorted and distinct. The result is empty if random gaps explain such months.
+    Dates ``N`` are sorted and distinct, also in every second or third month. The result is empty if
+    random gaps explain such months.
     """
     months = np.unique(dates.astype("datetime64[M]").astype(int))
-    past = np.arange(months[0], months[-1] + 1)
+    step = int(np.median(np.diff(months))) if months.size > 1 else 12
+    past = np.arange(months[0], months[-1] + 1, step)
+    years = past.size * step / 12
+    if years < 2 or 12 % step or not np.isin(months, past).all():
+        return np.arange(0)
     missing = 1 - months.size / np.isin(past % 12, months % 12).sum()
-    by_chance = 12 * missing ** (past.size / 12)
-    is_known = past.size >= 24 and np.median(np.diff(months)) == 1 and by_chance <= _CHANCE
-    return np.setdiff1d(np.arange(12), months % 12) if is_known else np.arange(0)
+    is_known = 12 / step * missing**years <= _CHANCE
+    return np.setdiff1d(past % 12, months % 12) if is_known else np.arange(0)
 
 
 def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:

@@ -114,13 +114,8 @@ class TimeAxis:
         """
         known = self.index.unique().sort_values()
         if isinstance(known, pd.PeriodIndex):
-            dates = next_in_week(starts(known).to_numpy(), count)
-            if dates is not None:
-                return pd.DatetimeIndex(dates).to_period(known.freq).rename(known.name)
-            ordinals = known.asi8
-            step = int(next_times(ordinals, 1)[0] - ordinals[-1]) if len(known) > 1 else 1
-            found = ordinals[-1] + step * np.arange(1, count + 1)
-            return pd.PeriodIndex.from_ordinals(found, freq=known.freq, name=known.name)
+            found = self._open(starts(known).to_numpy(), count, known)
+            return pd.DatetimeIndex(found).to_period(known.freq).rename(known.name)
         if not isinstance(known, pd.DatetimeIndex):
             return pd.Index(next_times(known.to_numpy(), count), name=known.name)
         if known.freq is not None:
@@ -131,13 +126,8 @@ class TimeAxis:
             return ahead[1:].rename(known.name)
         zone = known.tz if self.by_clock or known.tz is None else "UTC"
         moments = known.tz_convert(zone).tz_localize(None) if zone else known
-        dates = moments.unique().sort_values().to_numpy()
-        closed, found, number = closed_months(dates), dates[:0], count
-        while len(found) < count:
-            found = self._after(dates, number)
-            found = found[~np.isin(found.astype("datetime64[M]").astype(int) % 12, closed)]
-            number *= 4
-        ahead = pd.DatetimeIndex(found[:count], name=known.name)
+        found = self._open(moments.unique().sort_values().to_numpy(), count)
+        ahead = pd.DatetimeIndex(found, name=known.name)
         if known.tz is not None:
             ahead = ahead.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
             ahead = ahead.tz_convert(known.tz)
@@ -146,14 +136,32 @@ class TimeAxis:
         except pd.errors.OutOfBoundsDatetime:  # beyond the range of nanoseconds
             return ahead
 
-    def _after(self, dates: np.ndarray, count: int) -> np.ndarray:
+    def _open(
+        self, dates: np.ndarray, count: int, periods: pd.PeriodIndex | None = None
+    ) -> np.ndarray:
+        """Return ``count`` dates after sorted dates ``N``, which may be starts of periods."""
+        closed, found, number = closed_months(dates), dates[:0], count
+        while len(found) < count:
+            found = self._after(dates, number, periods)
+            found = found[~np.isin(found.astype("datetime64[M]").astype(int) % 12, closed)]
+            number *= 4
+        return found[:count]
+
+    def _after(self, dates: np.ndarray, count: int, periods: pd.PeriodIndex | None) -> np.ndarray:
         """Return ``count`` dates after sorted dates ``N``; months may be closed."""
         if self.monthly is not None:
             return self.monthly.next(dates, count)
         rules = (next_in_retail_year, next_in_month, next_in_week)
         ahead = (rule(dates, count) for rule in rules)
         found = next((times for times in ahead if times is not None), None)
-        return next_times(dates, count) if found is None else found
+        if found is not None:
+            return found
+        if periods is None:
+            return next_times(dates, count)
+        ordinals = periods.asi8
+        step = int(next_times(ordinals, 1)[0] - ordinals[-1]) if len(periods) > 1 else 1
+        ahead = ordinals[-1] + step * np.arange(1, count + 1)
+        return starts(pd.PeriodIndex.from_ordinals(ahead, freq=periods.freq)).to_numpy()
 
 
 def _by_clock(index: pd.Index) -> bool:

@@ -109,6 +109,8 @@ def test_numbers_lead_back_to_the_times(index):
             (lambda times: times[times.month < 4])(pd.date_range("1990", end, freq=freq))
             for freq, end in (("MS", "2000"), ("D", "1993-01-06"), ("h", "1993-01-01 06:00"))
         ),
+        (lambda months: months[months.month < 4])(pd.period_range("1990", "1999-12", freq="M")),
+        (lambda times: times[times.quarter != 2])(pd.period_range("1980", "2010", freq="Q")),
         pd.date_range("2021-03-10", periods=200, freq="3h", tz="Europe/London"),
         *(
             MONTHS.repeat(len(days)) + pd.to_timedelta(np.tile(days, 20), "D")
