@@ -9,7 +9,7 @@ import torch
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_nkn.fit import free_bytes
+from gpytorch_nkn.fit import Rows, free_bytes
 from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["ConditionedGP", "max_exact_rows"]
@@ -88,9 +88,7 @@ class ConditionedGP:
         return self._targets
 
     @torch.no_grad()
-    def add_uncertain_rows(
-        self, inputs: Tensor, targets: Tensor, known: Tensor | float = 0.0
-    ) -> float:
+    def add_uncertain_rows(self, rows: Rows) -> float:
         r"""Condition on additional rows with uncertain inputs.
 
         Each target becomes an observation at the median input :math:`\bar x` (a median of category
@@ -98,19 +96,18 @@ class ConditionedGP:
         target, and its posterior variance is added to the noise.
 
         Args:
-            inputs: Draws ``S x n x D`` of the inputs.
-            targets: Targets ``n``.
-            known: Known noise variances ``n`` of the targets, in addition to the learned noise.
+            rows: Draws ``S x n x D`` of the inputs, targets ``n``, and known noise variances ``n``
+                in addition to the learned noise, if any.
 
         Returns:
             Maximum likelihood estimate of the variance of additional noise in these rows.
         """
-        middle = inputs.median(0).values
-        size = max(1, _CHUNK_ENTRIES // (len(inputs) * self._targets.numel()))
-        parts = [self._differences(rows) for rows in inputs.split(size, 1)]
+        middle, known = rows.x.median(0).values, 0.0 if rows.noise is None else rows.noise
+        size = max(1, _CHUNK_ENTRIES // (len(rows.x) * self._targets.numel()))
+        parts = [self._differences(part) for part in rows.x.split(size, 1)]
         shift, noise = (torch.cat(part) for part in zip(*parts, strict=True))
         learned = getattr(self.model.likelihood, "second_noise", self.noise)
-        targets, noise = targets - shift, noise + learned + known
+        targets, noise = rows.y - shift, noise + learned + known
         errors = targets - self.moments(middle, variance=False)[0]
         some = slice(_LIKELY_ROWS)
         covariance = self.covariance(middle[some])

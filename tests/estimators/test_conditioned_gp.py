@@ -7,6 +7,7 @@ import torch
 from gpytorch_nkn.estimators import conditioned_gp
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.table_models import TableGP
+from gpytorch_nkn.fit import Rows
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 
@@ -88,7 +89,7 @@ def test_rows_with_uncertain_inputs_have_noise_of_their_own(model, monkeypatch):
     mean, before, _ = dense(model, middle)
     posterior = ConditionedGP(model)
     monkeypatch.setattr(conditioned_gp, "_CHUNK_ENTRIES", 75)
-    more = posterior.add_uncertain_rows(inputs, targets)
+    more = posterior.add_uncertain_rows(Rows(inputs, targets))
     likely = torch.distributions.MultivariateNormal
     errors, own = targets - torch.stack(shift) - mean, torch.stack(noise) + 0.03
 

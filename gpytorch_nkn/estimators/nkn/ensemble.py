@@ -26,7 +26,7 @@ from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
 from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
 from gpytorch_nkn.estimators.nkn.table_models import LatentGP
-from gpytorch_nkn.fit import FitResult
+from gpytorch_nkn.fit import FitResult, Rows
 
 __all__ = ["Ensemble", "cubic_seconds", "of_held_out_rows", "release_some"]
 
@@ -57,8 +57,8 @@ class Ensemble:
         results: Training records by network; members have all rows.
         cat_dims: Columns of category codes.
         sparse: Function that makes a model's sparse predictor; ``None`` for exact predictions.
-        incomplete: Draws ``S x n x D`` of rows with gaps, their targets ``n`` and known noise
-            variances. Exact members are also conditioned on these rows.
+        incomplete: Rows with gaps, whose inputs are draws ``S x n x D``. Exact members are also
+            conditioned on these rows.
         scale_noise: Learn a :class:`NoiseScale`, and keep it if it predicts held-out rows better.
         end: Time of the monotonic clock after which no member is added.
 
@@ -82,7 +82,7 @@ class Ensemble:
         *,
         cat_dims: Sequence[int],
         sparse: Callable[[ExactGP], Predictor] | None = None,
-        incomplete: tuple[Tensor, Tensor, Tensor | float] | None = None,
+        incomplete: Rows | None = None,
         scale_noise: bool = True,
         end: float = math.inf,
     ):
@@ -136,7 +136,7 @@ class Ensemble:
         if incomplete is not None:
             for member, predictor in enumerate(self.predictors):
                 if isinstance(predictor, ConditionedGP):
-                    self.gap_noises[member] = predictor.add_uncertain_rows(*incomplete)
+                    self.gap_noises[member] = predictor.add_uncertain_rows(incomplete)
 
     def _weigh(self, table: np.ndarray, predictors: Sequence[Predictor]) -> np.ndarray:
         """Return weights of members for held-out targets, means and variances ``3 x M x N``."""

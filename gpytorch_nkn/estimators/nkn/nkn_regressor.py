@@ -14,7 +14,6 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
-from torch import Tensor
 
 from gpytorch_nkn.averaging import (
     TRANSFORMS,
@@ -83,9 +82,9 @@ _CHOICE = 0.05  # largest fraction of a budget for each candidate transform
 
 @dataclass(frozen=True)
 class _Observations:
-    """Rows of a fit in units of the data, except for the standardised inputs."""
+    """Rows of a fit: standardised inputs, and targets in units of the data."""
 
-    rows: np.ndarray  # N x d, with NaN for missing values
+    inputs: np.ndarray  # N x d with NaN for missing values, or draws of these S x N x d
     target: np.ndarray  # N
     offset: np.ndarray  # logarithms N of the exposures
     noise: np.ndarray  # known noise variances N
@@ -98,15 +97,14 @@ class _Observations:
 class _Data:
     """Standardised rows of a fit."""
 
-    known: Rows  # targets are N, or counts and logarithms of the exposures 2 x N
-    # Draws S x n x d of rows with gaps, their targets n and known noise variances.
-    incomplete: tuple[Tensor, Tensor, Tensor | float] | None
+    rows: Rows  # for training; targets are N, or counts and logarithms of the exposures 2 x N
+    incomplete: Rows | None  # rows with gaps, whose inputs are draws S x n x d
     drawn: DrawnRows | None  # the source, if the rows are some of a file
 
     @property
     def num_rows(self) -> int:
         """Number of rows, including those that were not drawn."""
-        return len(self.known) if self.drawn is None else self.drawn.source.num_rows
+        return len(self.rows) if self.drawn is None else self.drawn.source.num_rows
 
 
 class NKNRegressor(ColumnPredictions):
@@ -301,7 +299,9 @@ class NKNRegressor(ColumnPredictions):
         rows = self._standardise(table, codes, structures, self.seed_)
         learned, gappy = self._select(_Observations(rows, target, offset, noise), drawn)
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-            data = self._learn_targets(learned, gappy, transforms, drawn)
+            self._learn_targets(learned, transforms)
+            incomplete = None if gappy is None else self._standardised(gappy)
+            data = _Data(self._standardised(learned), incomplete, drawn)
             results = self._train(structures, data, session)
             ensemble = self._mix(results, data, session)
         self._ensemble, self.results_ = ensemble, results
@@ -355,14 +355,14 @@ class NKNRegressor(ColumnPredictions):
 
     def _select(
         self, data: _Observations, drawn: DrawnRows | None
-    ) -> tuple[_Observations, _Observations]:
-        """Return rows from which networks learn, imputed, and rows with gaps for predictions."""
+    ) -> tuple[_Observations, _Observations | None]:
+        """Return rows for training, imputed, and rows with gaps for predictions, drawn."""
         if not self._is_gaussian and len(data.target) > _MAX_TRAINED:
             what = "time grows with their cube, and a random part is used."
             warn_of_size(f"likelihood={self.likelihood!r}", len(data.target), _MAX_ROWS, what)
             order = np.random.default_rng(self.seed_).permutation(len(data.target))
             data = data[order[:_MAX_ROWS]]
-        rows = data.rows
+        rows = data.inputs
         learned = np.ones(len(rows), dtype=bool)
         if self._is_gaussian:
             learned = learned_rows(rows, data.target)
@@ -379,59 +379,49 @@ class NKNRegressor(ColumnPredictions):
             "imputed": int(np.isnan(rows[learned]).any(1).sum()),
             "omitted": len(rows) - count - gappy.size,
         }
-        imputed = replace(data, rows=self._gaps.expected(rows))
-        return imputed[learned], data[gappy]
+        imputed = replace(data, inputs=self._gaps.expected(rows))[learned]
+        if not gappy.size:
+            return imputed, None
+        return imputed, replace(data[gappy], inputs=self._gaps.draw(rows[gappy]))
 
-    def _learn_targets(
-        self,
-        learned: _Observations,
-        gappy: _Observations,
-        transforms: Sequence[Transform],
-        drawn: DrawnRows | None,
-    ) -> _Data:
-        """Choose the transform, standardise the targets, and draw missing values."""
-        inputs, self._targets = self._tensor(learned.rows), RATES
-        is_known = bool(learned.noise.any())  # zeros change nothing
-        if self._is_counts:
-            targets = self._tensor(np.stack([learned.target, learned.offset]))
-        else:
+    def _learn_targets(self, data: _Observations, transforms: Sequence[Transform]) -> None:
+        """Choose the transform of the targets, and learn their standardisation."""
+        self._targets = RATES
+        if not self._is_counts:
+            noise = data.noise if data.noise.any() else None
             transform = choose_transform(
                 transforms,
-                inputs,
-                learned.target,
-                learned.noise if is_known else None,
+                self._tensor(data.inputs),
+                data.target,
+                noise,
                 seed=self.seed_,
                 recipe=self.recipe,
                 budget=None if self.budget is None else _CHOICE * self.budget,
                 cat_dims=self._cat_dims,
             )
-            robust = is_known or not self._is_gaussian
-            self._targets = Targets.of(learned.target, transform, robust=robust)
-            targets = self._tensor(self._targets.standardised(learned.target))
+            robust = not self._is_gaussian or noise is not None
+            self._targets = Targets.of(data.target, transform, robust=robust)
         self.y_transform_ = self._targets.transform
         self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
 
-        def known(data: _Observations) -> Tensor:
-            return self._tensor(self._targets.standardised_variance(data.target, data.noise))
-
-        incomplete = None
-        if gappy.target.size:
-            draws = self._tensor(self._gaps.draw(gappy.rows))
-            rest = self._tensor(self._targets.standardised(gappy.target))
-            incomplete = draws, rest, known(gappy) if gappy.noise.any() else 0.0
-        rows = Rows(inputs, targets, known(learned) if is_known else None)
-        return _Data(rows, incomplete, drawn)
+    def _standardised(self, data: _Observations) -> Rows:
+        """Return rows with standardised targets and, if some noise is known, its variances."""
+        y, noise = data.target, None
+        if data.noise.any():
+            noise = self._tensor(self._targets.standardised_variance(y, data.noise))
+        y = np.stack([y, data.offset]) if self._is_counts else self._targets.standardised(y)
+        return Rows(self._tensor(data.inputs), self._tensor(y), noise)
 
     def _train(
         self, structures: Sequence[str | Kernel], data: _Data, session: Session
     ) -> dict[str, FitResult]:
         """Train the networks; members have all rows."""
-        rows = data.known
+        rows = data.rows
         named = named_structures(structures, data.num_rows, rows.x.size(-1))
         later = 0.0
         if self.budget is not None and self._is_gaussian:
             model = untrained_model(named, rows.x, rows.y, self._cat_dims)
-            num_gappy = 0 if data.incomplete is None else len(data.incomplete[1])
+            num_gappy = 0 if data.incomplete is None else len(data.incomplete)
             later = self._plan_predictions(model, data.num_rows + num_gappy, len(named))
         make_model = _LIKELIHOODS[self.likelihood][0]
         if rows.noise is not None:
@@ -454,13 +444,18 @@ class NKNRegressor(ColumnPredictions):
 
     def _mix(self, results: dict[str, FitResult], data: _Data, session: Session) -> Ensemble:
         """Mix the trained networks, in the time that is left."""
+
+        def standardised(X: np.ndarray, y: np.ndarray) -> Rows:
+            zeros = np.zeros(len(y))
+            return self._standardised(_Observations(self.standardisation_(X), y, zeros, zeros))
+
         sparse = None
         if self.method_ == "sparse":
             if data.drawn is None:
-                known = TableRows.in_memory(data.known, self._num_points, self.seed_)
+                known = TableRows.in_memory(data.rows, self._num_points, self.seed_)
             else:
-                known = TableRows.on_disk(data.drawn, self._standardised)
-            points = data.known.x, self._num_points
+                known = TableRows.on_disk(data.drawn, standardised)
+            points = data.rows.x, self._num_points
             sparse = sparse_predictors(*points, known, self.seed_, self._cat_dims)
         mix = partial(
             _LIKELIHOODS[self.likelihood][1],
@@ -475,11 +470,6 @@ class NKNRegressor(ColumnPredictions):
         if session.interrupted:  # the best start alone is fastest
             ensemble = mix(end=-math.inf)
         return ensemble
-
-    def _standardised(self, X: np.ndarray, y: np.ndarray) -> Rows:
-        """Return standardised rows."""
-        x, y = self.standardisation_(X), self._targets.standardised(y)
-        return Rows(self._tensor(x), self._tensor(y))
 
     def _choose_method(self, num_rows: int) -> None:
         """Choose the method of prediction; raise an error or warn if it is too expensive."""
