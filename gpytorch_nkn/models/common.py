@@ -25,6 +25,7 @@ from gpytorch_nkn.linalg import check_finite, check_tensors
 __all__ = [
     "PartsGP",
     "check_codes_kept",
+    "check_forward",
     "check_likelihood",
     "check_noise",
     "check_support",
@@ -33,7 +34,6 @@ __all__ = [
     "load_parts",
     "make_likelihood",
     "outcome_transform_for",
-    "reject_loo_cv",
 ]
 
 _NOISE_FLOOR = 1e-6  # smallest noise variance of standardised targets, for numerical stability
@@ -159,12 +159,18 @@ def check_support(name: str, targets: Tensor, likelihood: Likelihood, shape: tor
         )
 
 
-def reject_loo_cv(model: Any) -> None:
-    """Raise an error if BoTorch's ``loo_cv`` calls ``forward``, in eval mode.
+def check_forward(model: Any) -> None:
+    """Raise an error if ``forward`` of a model with inducing points would be used as an exact GP's.
 
-    Features at inducing points omit a part of the prior variances, and standard deviations could be
-    half of the correct ones. Other calls in eval mode use ``gpytorch.settings.prior_mode``.
+    Features at inducing points omit a part of the prior variances. In ``loo_cv`` of BoTorch, which
+    calls ``forward`` in eval mode, standard deviations could be half of the correct ones; other
+    calls use ``gpytorch.settings.prior_mode``. With masked targets, GPyTorch ignores the bound.
     """
+    if model.training and settings.observation_nan_policy.value() == "mask":
+        raise NotImplementedError(
+            f"{type(model).__name__} with inducing points does not support "
+            "observation_nan_policy('mask') in training mode."
+        )
     if not model.training and settings.prior_mode.off():
         raise NotImplementedError(
             f"{type(model).__name__} with inducing points does not support forward in eval mode, "

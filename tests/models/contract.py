@@ -739,6 +739,18 @@ def check_settings(case: Case):
             found = moments(case.model(), points)
         message = f"{type(setting).__name__} changes the posterior"
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6, msg=message)
+    model = case.model().train()
+    if case.exact:
+        mll, data = ExactMarginalLogLikelihood(model.likelihood, model), model.train_inputs
+        density = mll(model(*data), model.train_targets)
+        with settings.observation_nan_policy("mask"):
+            if hasattr(model, "inducing_points") or isinstance(
+                model.covar_module, FeatureSumKernel
+            ):
+                with pytest.raises(NotImplementedError, match="does not support observation_nan"):
+                    model(*data)
+            else:
+                torch.testing.assert_close(mll(model(*data), model.train_targets), density)
     with mock.patch.object(settings.prior_mode, "__init__", side_effect=AssertionError):
         moments(case.model(), points)  # other threads would return the prior
 

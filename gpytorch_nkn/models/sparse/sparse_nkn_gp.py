@@ -19,10 +19,10 @@ from torch import Tensor
 
 from gpytorch_nkn.models.base_gp import ExactBaseGP
 from gpytorch_nkn.models.common import (
+    check_forward,
     check_likelihood,
     check_training_data,
     make_likelihood,
-    reject_loo_cv,
 )
 from gpytorch_nkn.models.inducing_points import InducingFeatureKernel, LowRankNormal
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP, WhitenedPosterior
@@ -222,7 +222,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Return the low-rank prior at inputs ``... x n x d``, whose log density is the bound."""
-        reject_loo_cv(self)
+        check_forward(self)
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 

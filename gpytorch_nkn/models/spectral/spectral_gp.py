@@ -26,7 +26,7 @@ from gpytorch_nkn.kernels import (
 )
 from gpytorch_nkn.linalg import check_counts
 from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP
-from gpytorch_nkn.models.common import reject_loo_cv
+from gpytorch_nkn.models.common import check_forward
 from gpytorch_nkn.models.inducing_points import (
     InducingFeatureKernel,
     LowRankNormal,
@@ -178,7 +178,7 @@ class SpectralGP(ExactBaseGP):
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Return the prior at inputs ``... x n x d``, whose density uses the low rank."""
         if isinstance(self.covar_module, FeatureSumKernel):
-            reject_loo_cv(self)
+            check_forward(self)
         return self._prior(self.transform_inputs(x) if self.training else x)
 
     def _prior(self, x: Tensor) -> MultivariateNormal:
