@@ -248,6 +248,14 @@ def check_noise(case: Case):
     level = level * model.outcome_transform.stdvs.squeeze() ** 2
     added = noisy[1] - variance
     torch.testing.assert_close(added, level.expand_as(added), rtol=1e-4, atol=1e-6)
+    given = torch.full((4, 1), 0.2)
+    if case.cls is VariationalNKNGP:
+        with pytest.raises(NotImplementedError, match="True or False for a VariationalNKNGP"):
+            model.posterior(points, observation_noise=given[:1])
+    else:
+        added = moments(model, points, observation_noise=given)[1] - variance
+        expected = 0.2 * model.outcome_transform.stdvs.squeeze() ** 2
+        torch.testing.assert_close(added, expected.expand_as(added), rtol=1e-4, atol=1e-6)
     if case.known_noise:
         inputs, y = case.data()
         known = 0.1 + torch.rand(y.shape)

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import torch
+from botorch.acquisition.objective import PosteriorTransform
 from botorch.fit import _fit_fallback_approximate
 from botorch.models import SingleTaskVariationalGP
 from botorch.models.transforms.input import InputTransform
@@ -188,6 +189,20 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         if hasattr(inner, "train_targets"):  # not yet while the base class is made
             inner.train_targets = fn(inner.train_targets)
         return self
+
+    def posterior(  # type: ignore[override]
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> Any:
+        """As in BoTorch; a tensor as ``observation_noise`` raises a NotImplementedError."""
+        if isinstance(observation_noise, Tensor):  # BoTorch would use the learned noise
+            raise NotImplementedError(
+                "observation_noise must be True or False for a VariationalNKNGP, got a tensor."
+            )
+        return super().posterior(X, output_indices, observation_noise, posterior_transform)
 
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
         """Return whether ``mll`` is the evidence lower bound of all rows."""
