@@ -93,6 +93,7 @@ def inpaint(
     image: ArrayLike,
     mask: ArrayLike | None = None,
     *,
+    noise_variance: ArrayLike | None = None,
     structure: str | Sequence[Kernel] = "texture",
     interpolants: Sequence[str] = INTERPOLANTS,
     channel_axis: int | None = None,
@@ -121,6 +122,11 @@ def inpaint(
             NaN, or masked in a masked array.
         mask: True (or not zero) where missing, as in scikit-image and OpenCV, with the image's
             shape or without the channels. None if NaN marks all missing cells.
+        noise_variance: Known variances of the errors of the cells, in squared units of the image:
+            one number, or one per cell, with the image's shape or without the channels. The learned
+            noise is in addition. Values at missing cells are ignored. The Gaussian process uses
+            the variances in training and prediction; the smooth interpolants do not. Standard
+            deviations include the errors at the held-out blocks.
         structure: Kernel of each dimension: ``"texture"``, ``"spectral_mixture"`` (ten components),
             ``"periodic"`` or ``"rbf"``. A texture is a network of linear, RBF, rational quadratic
             and periodic kernels. Or one kernel per dimension, which is copied; coordinates are
@@ -145,8 +151,8 @@ def inpaint(
 
     Raises:
         TypeError: The image does not hold real numbers.
-        ValueError: Shapes do not fit, an option is unknown, numbers are infinite, or a channel has
-            fewer than two observed cells.
+        ValueError: Shapes do not fit, an option is unknown, numbers are infinite, a channel has
+            fewer than two observed cells, or a variance is negative.
 
     Reference: Sun et al. (2018), section 5.4; Damelin and Hoang (2018) for biharmonic functions.
 
@@ -160,6 +166,7 @@ def inpaint(
         0.0
     """
     values, missing = _check(image, mask, channel_axis)  # C x n_1 x ...
+    noise = _check_noise(noise_variance, values, missing, channel_axis)
     if not missing.any():
         warn_user(
             "Nothing is missing: image has no NaN"
@@ -187,7 +194,9 @@ def inpaint(
     learned = scale.ravel() > 0  # other channels are constant
     model, fit, weights = None, None, {}
     if learned.any():
-        grid = _Grid(values[learned], missing[learned], center[learned], scale[learned], session)
+        own = None if noise is None else noise[learned]
+        parts = (values[learned], missing[learned], center[learned], scale[learned])
+        grid = _Grid(*parts, own, session)
         where = torch.device("cpu" if device is None else device)
         _fill(grid, names, partial(_learn, grid, kernels, restarts, channel_axis is None, where))
         mean[learned], std[learned] = grid.mean, grid.std
@@ -206,6 +215,7 @@ class _Grid:
     Args:
         values, missing: The channels.
         center, scale: Their means and standard deviations ``C x 1 x ...``.
+        noise: Known noise variances ``C x n_1 x ...``, or None.
         session: Budget and seed.
     """
 
@@ -215,9 +225,10 @@ class _Grid:
         missing: np.ndarray,
         center: np.ndarray,
         scale: np.ndarray,
+        noise: np.ndarray | None,
         session: Session,
     ):
-        self.values, self.missing, self.session = values, missing, session
+        self.values, self.missing, self.noise, self.session = values, missing, noise, session
         self.center, self.scale = center, scale
         self.standard = (values - center) / scale
         self.anywhere = np.logical_or.reduce(missing)
@@ -319,6 +330,7 @@ def _learn(
         iteration: Time of one iteration of a solve in seconds.
     """
     session, learned = grid.session, grid.standard
+    noise = None if grid.noise is None else grid.noise / grid.scale**2
     coordinates = _coordinates(grid.anywhere.shape, device)
     if fillable.any():
         maker = SmoothInterpolants(grid.anywhere.shape)
@@ -327,9 +339,10 @@ def _learn(
         learned = np.where(fillable, smooth, learned)
     complete = bool(grid.mixtures) and not np.isnan(learned).any()
     if not is_plain and (complete or bool((grid.missing == grid.missing[0]).all())):
-        learned = _first_component(learned)
+        learned, weights = _first_component(learned)
+        noise = None if noise is None else np.tensordot(weights**2, noise, 1)
     elif is_plain:
-        learned = learned[0]
+        learned, noise = learned[0], None if noise is None else noise[0]
 
     def iterations(solves: int, most: int) -> int:
         if session.budget is None:
@@ -344,6 +357,7 @@ def _learn(
             torch.as_tensor(learned, dtype=_TRAINED, device=device),
             [kernel.to(device=device, dtype=_TRAINED) for kernel in kernels],
             outcome_transform=None,
+            train_Yvar=None if noise is None else torch.as_tensor(noise, dtype=_TRAINED),
         )
         grid.fit = fit_grid_gp(
             trained,
@@ -354,10 +368,13 @@ def _learn(
             block_steps=0 if complete else None,
             blocks=0 if complete else _BLOCKS,
         )
+        known = grid.noise if grid.noise is None or not is_plain else grid.noise[0]
+        known = None if known is None else torch.as_tensor(known)
         grid.model = grid.fit.model = model = KroneckerGridGP(
             coordinates,
             torch.as_tensor(grid.values[0] if is_plain else grid.values, device=device),
-            list(trained.kernels.double()),
+            train_Yvar=known,
+            kernels=list(trained.kernels.double()),
             likelihood=trained.likelihood.double(),
             mean_module=trained.mean_module.double(),
         ).eval()
@@ -374,12 +391,13 @@ def _learn(
             mixture.add("kernel", fill, in_blocks)
 
 
-def _first_component(values: np.ndarray) -> np.ndarray:
-    """Return the standardised first principal component of channels ``C x n_1 x ...``."""
+def _first_component(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the standardised first principal component of channels, and its weights ``C``."""
     known = np.where(np.isnan(values).any(0), 0.0, values).reshape(len(values), -1)
     weights = np.linalg.eigh(known @ known.T)[1][:, -1]
     component = np.tensordot(weights, values, 1)
-    return component / np.nanstd(component, ddof=1)
+    scale = np.nanstd(component, ddof=1)
+    return component / scale, weights / scale
 
 
 def _location(values: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -448,6 +466,36 @@ def _check(
     if np.isinf(values).any():
         raise ValueError("image must be finite, or NaN where missing; got infinite values.")
     return values, missing
+
+
+def _check_noise(
+    noise_variance: ArrayLike | None,
+    values: np.ndarray,
+    missing: np.ndarray,
+    channel_axis: int | None,
+) -> np.ndarray | None:
+    """Return known noise variances ``C x n_1 x ...``, 0 at missing cells; None if all are 0."""
+    if noise_variance is None:
+        return None
+    noise: np.ndarray = np.ma.filled(np.ma.asarray(noise_variance), np.nan)
+    if noise.dtype.kind not in "fiub":
+        raise TypeError(f"noise_variance must hold real numbers, got an array of {noise.dtype}.")
+    shape = noise.shape
+    if channel_axis is not None and noise.ndim == values.ndim:
+        noise = np.moveaxis(noise, channel_axis, 0)
+    if noise.ndim and noise.shape not in (values.shape, values.shape[1:]):
+        raise ValueError(
+            "noise_variance must be a number or hold one for each cell, got shape "
+            f"{shape} for {values.shape[1:]} cells."
+        )
+    noise = np.where(missing, 0.0, np.broadcast_to(noise, values.shape).astype(float))
+    wrong = ~(np.isfinite(noise) & (noise >= 0))
+    if wrong.any():
+        raise ValueError(
+            "noise_variance must be at least 0 and finite at observed cells, got "
+            f"{noise[wrong][0]:g} at cell {tuple(np.argwhere(wrong)[0, 1:].tolist())}."
+        )
+    return noise if noise.any() else None
 
 
 def _kernels(structure: str | Sequence[Kernel], num_dims: int) -> list[Kernel]:

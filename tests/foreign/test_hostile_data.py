@@ -89,8 +89,10 @@ FUNCTIONS = {
         (X,),
     ),
     grids.inpaint: (
-        lambda image, mask: grids.inpaint(image, mask, restarts=1, budget=0.05).filled,
-        (IMAGE, HOLE),
+        lambda image, mask, noise: (
+            grids.inpaint(image, mask, noise_variance=noise, restarts=1, budget=0.05).filled
+        ),
+        (IMAGE, HOLE, np.full(IMAGE.shape, 0.01)),
     ),
 }
 # Functions that take no arrays: models, kernels, names or files, whose tests are elsewhere.

@@ -64,6 +64,22 @@ def test_scratches_and_colours():
     np.testing.assert_array_equal(result.filled, again.filled)
 
 
+def test_known_noise_of_cells(quick):
+    rows, columns = np.mgrid[0:30, 0:34]
+    image, hole = np.sin(rows / 2.3) * np.cos(columns / 3.1), np.zeros((30, 34), bool)
+    hole[10:17, 14:21] = True
+    stds = np.where((rows > 6) & (rows < 22) & (columns > 20) & (columns < 30), 0.8, 0.05)
+    noisy = image + stds * np.random.default_rng(0).standard_normal(image.shape)
+    errors = {}
+    for name, noise in (("none", None), ("zero", 0.0), ("known", np.where(hole, -1, stds**2))):
+        found = inpaint(noisy, hole, noise_variance=noise, structure="rbf", interpolants="kernel")
+        errors[name] = float(np.square(found.mean - image).mean())
+    assert errors["zero"] == errors["none"] > 2 * errors["known"]
+    for wrong in (-1.0, np.nan, np.inf, np.ones(3)):
+        with pytest.raises(ValueError, match="noise_variance must be"):
+            inpaint(noisy, hole, noise_variance=wrong)
+
+
 def test_each_fill_alone(quick):
     image, mask = ramp()
     results = {

@@ -18,6 +18,7 @@ __all__ = ["GridLikelihood", "HeldOutBlocks"]
 
 _POSITIVE = 1e-3  # tolerance of a solve whose result is a variance
 _EXACT = 1e-4  # tolerance of predictions for calibration
+_LEAST_RATIO = 1e-2  # least ratio of squared errors, without known noise, to variances
 _SLACK = 3.0  # tolerance of solves for derivatives, in tolerances of the loss
 
 
@@ -31,6 +32,10 @@ class GridLikelihood:
     The eigenvalues of :math:`A_{oo}` are approximated by the M largest of the N eigenvalues of A,
     times M / N (equation 39 of the paper). This is exact on a complete grid. With missing cells,
     training overestimates the noise, by a factor of two on one image.
+
+    With extra noise, variances :math:`d_j` in all, the determinant is approximated by
+    :math:`\prod_j d_j \prod_i (1 + \lambda_i / d)`, where d is the harmonic mean of the
+    :math:`d_j`. This is exact for equal variances.
 
     Derivatives are computed in the eigenbasis of the grid; the result is differentiable once.
 
@@ -199,7 +204,10 @@ class HeldOutBlocks:
             signs = signs[(slice(None), *[None] * max(lacking, 0))]  # s x ... x n_1 x ... x n_P
             target = take_slices(signs, system.grid.rows)
             variances = target * system.solve(target, tolerance=_POSITIVE)
-            ratios.append(errors / variances.sum(axes).mean(0))
+            variance = variances.sum(axes).mean(0)
+            if part.extra is not None:
+                errors = (errors - part.extra).maximum(_LEAST_RATIO * variance)
+            ratios.append(errors / variance)
         return torch.stack(ratios).mean(0)
 
 
@@ -222,11 +230,20 @@ def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, T
         used = used - surplus / equal.sum(-1, keepdim=True) * equal
     scale = observed.to(flat) / grid.shape.numel()
     noise = system.noise.expand(*system.batch_shape, *[1] * grid.num_dims).reshape(-1, 1)
+    rest, slope = torch.zeros_like(noise[:, 0]), torch.ones_like(noise[:, 0])
+    of_noise = torch.zeros_like(rest)
+    if grid.extra is not None:
+        seen = grid.observed.expand(shape).reshape(flat.shape).to(flat)
+        own = grid.extra.expand(shape).reshape(flat.shape) + noise
+        mean, squares = ((seen * own**-k).sum(-1) / observed[:, 0] for k in (1, 2))
+        noise, slope = 1 / mean.unsqueeze(-1), squares / mean**2  # harmonic mean, its derivative
+        rest = (seen * own.log()).sum(-1) + observed[:, 0] * mean.log()
+        of_noise = observed[:, 0] * (mean - squares / mean)
     shifted = scale * flat + noise
-    value = (used * shifted.log()).sum(-1).view(system.batch_shape)
+    value = ((used * shifted.log()).sum(-1) + rest).view(system.batch_shape)
     inverse = used / shifted
     weights = (scale * inverse).view(shape)
-    return value, weights, inverse.sum(-1).view(system.batch_shape)
+    return value, weights, (slope * inverse.sum(-1) + of_noise).view(system.batch_shape)
 
 
 class _Block:
@@ -237,7 +254,10 @@ class _Block:
         self.size = self.cells.flatten(-grid.num_dims).sum(-1)
         if bool((self.size == 0).any()):
             raise ValueError("Every block must have an observed cell in every entry of a batch.")
-        self.grid = PartialGrid(grid.observed & ~self.cells, grid.num_dims)
+        self.grid = PartialGrid(grid.observed & ~self.cells, grid.num_dims, grid.extra)
+        self.extra: Tensor | None = None  # sum of the extra noise in the block
+        if grid.extra is not None:
+            self.extra = (self.cells * grid.extra).flatten(-grid.num_dims).sum(-1)
         self.states: list[Tensor | None] = [None, None]
 
     def predict(

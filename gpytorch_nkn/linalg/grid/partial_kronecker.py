@@ -29,18 +29,20 @@ class PartialGrid:
     Args:
         observed: Whether a cell is observed, ``... x n_1 x ... x n_P``.
         num_dims: Number of dimensions ``P`` of the grid, after the batch dimensions.
+        extra: Known noise variances of cells, in addition to the noise of all cells; None for 0.
 
     Attributes:
         shape: Sizes ``n_1 x ... x n_P``.
         num_observed: Numbers of observed cells ``...``.
         rows: Indices of the sub-grid in each dimension, for all grids of the batch.
-        missing: Missing cells of the sub-grid, ``... x h_1 x ... x h_P``.
+        unknown: Cells of the sub-grid that are missing or have extra noise, ``... x h_1 x ...``.
+        precision: Inverse extra variances of the sub-grid; 0 at other cells, None without extra.
 
     Raises:
         ValueError: A batch entry has no observed cell, or ``observed`` is not boolean.
     """
 
-    def __init__(self, observed: Tensor, num_dims: int):
+    def __init__(self, observed: Tensor, num_dims: int, extra: Tensor | None = None):
         if observed.dtype != torch.bool:
             raise ValueError(f"observed must be boolean, got {observed.dtype}.")
         self.observed = observed
@@ -50,14 +52,22 @@ class PartialGrid:
         self.num_observed = observed.flatten(-num_dims).sum(-1)
         if bool((self.num_observed == 0).any()):
             raise ValueError("Every grid of a batch must have an observed cell.")
-        gone = ~observed.reshape(-1, *self.shape).all(0)
+        self.extra = None if extra is None else torch.where(observed, extra, 0.0)
+        if self.extra is not None and not bool((self.extra > 0).any()):
+            self.extra = None
+        exact = observed if self.extra is None else observed & (self.extra == 0)
+        gone = ~exact.reshape(-1, *self.shape).all(0)
         self.rows = [index.unique() for index in gone.nonzero().unbind(-1)]
-        self.missing = take_slices(~observed, self.rows)
+        self.unknown = take_slices(~exact, self.rows)
+        self.precision: Tensor | None = None
+        if self.extra is not None:
+            own = take_slices(self.extra, self.rows)
+            self.precision = torch.where(own > 0, 1 / own, 0.0)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every cell is observed."""
-        return self.missing.numel() == 0
+        """Whether every cell is observed without extra noise."""
+        return self.unknown.numel() == 0
 
 
 def take_slices(array: Tensor, rows: Sequence[Tensor]) -> Tensor:
@@ -97,6 +107,14 @@ class PartialKronecker:
     :math:`A_{hh}`, solve :math:`(A^{-1})_{hh} f = -(A^{-1})_{ho} y_o`. The vector
     :math:`A^{-1} (y_o, f)` is then zero at missing cells and :math:`A_{oo}^{-1} y_o` at observed
     cells, and f is the posterior mean.
+
+    Extra noise with variances V makes the covariance of observed cells :math:`A_{oo} + V`. Cells
+    with extra noise also belong to h, and f also minimises :math:`\sum_i (f_i - y_i)^2 / V_i`:
+
+    .. math:: \bigl((A^{-1})_{hh} + V^{-1}\bigr) f = V^{-1} y_h - (A^{-1})_{ho} y_o
+
+    with :math:`V^{-1} = 0` at missing cells. :math:`A^{-1} (y_o, f)` is then
+    :math:`(A_{oo} + V)^{-1} y_o` at all observed cells.
 
     Args:
         grid: Grid with the observed cells.
@@ -140,14 +158,21 @@ class PartialKronecker:
         self.expand = [q.index_select(-2, rows) for q, _, rows in pairs]
         self._contract = [q.mT.contiguous() for q in self.expand]
         self._prior = [k.index_select(-2, rows).index_select(-1, rows) for _, k, rows in pairs]
+        self._shrink: Tensor | None = None
+        if grid.precision is not None:  # V / (A + V), with the mean of the inverse of A
+            self._shrink = (1 + grid.precision / self.inverse.mean()).rsqrt()
 
     def multiply(self, array: Tensor) -> Tensor:
         r"""Multiply an array on the sub-grid of the missing cells by :math:`(A^{-1})_{hh}`."""
         basis = kronecker_multiply(self._contract, array) * self.inverse
-        return self.grid.missing * kronecker_multiply(self.expand, basis)
+        found = self.grid.unknown * kronecker_multiply(self.expand, basis)
+        return found if self.grid.precision is None else found + self.grid.precision * array
 
     def _precondition(self, array: Tensor) -> Tensor:
-        return self.grid.missing * kronecker_multiply(self._prior, array) + self.noise * array
+        if self._shrink is not None:
+            array = self._shrink * array
+        found = self.grid.unknown * kronecker_multiply(self._prior, array) + self.noise * array
+        return found if self._shrink is None else self._shrink * found
 
     def solve(
         self,
@@ -191,11 +216,15 @@ class PartialKronecker:
             start: State of an earlier solve with similar hyperparameters.
             tolerance: Replaces the tolerance of the system.
         """
-        basis, state = self.eigen.to_basis(targets), None
+        state, extra, precision = None, self.grid.extra, self.grid.precision
+        basis = self.eigen.to_basis(targets if extra is None else (extra == 0) * targets)
         if not self.grid.is_complete:
-            image = kronecker_multiply(self.expand, basis * self.inverse)
+            right = self.grid.unknown * -kronecker_multiply(self.expand, basis * self.inverse)
+            noisy = take_slices(targets, self.grid.rows)
+            if precision is not None:
+                right = right + precision * noisy
             state = self.solve(
-                self.grid.missing * -image,
+                right,
                 start,
                 tolerance=tolerance,
                 what="The observed cells",
@@ -203,7 +232,10 @@ class PartialKronecker:
             basis = basis + kronecker_multiply(self._contract, state)
         coefficients = basis * self.inverse
         # minimum over f of the quadratic form, so that the error is of second order in f
-        quadratic = (basis * coefficients).sum(tuple(range(-self.num_dims, 0)))
+        axes = tuple(range(-self.num_dims, 0))
+        quadratic = (basis * coefficients).sum(axes)
+        if precision is not None and state is not None:
+            quadratic = quadratic + (precision * (noisy - state).square()).sum(axes)
         return Weights(coefficients, state, quadratic)
 
     def continued(
@@ -257,16 +289,20 @@ class PartialKronecker:
         return sums
 
     def cells(self, of_holes: bool) -> Tensor:
-        """Return the mask ``B x u`` of missing cells of the sub-grid, or of observed cells."""
-        mask = self.grid.missing if of_holes else self.grid.observed
+        """Return the mask ``B x u`` of unknown cells of the sub-grid, or of observed cells."""
+        mask = self.grid.unknown if of_holes else self.grid.observed
         mask = mask.flatten(-self.num_dims)
         size = mask.size(-1)
         return mask.expand(*self.batch_shape, size).reshape(self.batch_shape.numel(), size)
 
     def dense_matrices(self, of_holes: bool) -> Iterator[Tensor]:
-        r"""Yield :math:`(A^{-1})_{hh}` or :math:`A_{oo}` of each batch entry."""
+        r"""Yield :math:`(A^{-1})_{hh} + V^{-1}` or :math:`A_{oo} + V` of each batch entry."""
+        diagonal = self.grid.precision if of_holes else self.grid.extra
         for number, mask in enumerate(self.cells(of_holes)):
-            yield (self._missing_dense if of_holes else self._observed_dense)(number, mask)
+            matrix = (self._missing_dense if of_holes else self._observed_dense)(number, mask)
+            if diagonal is not None:
+                matrix.diagonal().add_(self._entry(diagonal, number, self.num_dims).flatten()[mask])
+            yield matrix
 
     def _observed_dense(self, number: int, mask: Tensor) -> Tensor:
         index = torch.unravel_index(mask.nonzero()[:, 0], self.grid.shape)

@@ -14,7 +14,14 @@ from torch import Tensor
 from gpytorch_nkn.linalg import check_tensors
 from gpytorch_nkn.linalg.grid import take_slices
 
-__all__ = ["GridData", "check_coordinates", "check_grid", "check_kernels", "transform_outcomes"]
+__all__ = [
+    "GridData",
+    "check_coordinates",
+    "check_grid",
+    "check_kernels",
+    "check_variances",
+    "transform_outcomes",
+]
 
 
 class GridData(NamedTuple):
@@ -60,6 +67,26 @@ def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor |
     kept = [index.unique() for index in observed.reshape(-1, *sizes).any(0).nonzero().unbind(-1)]
     targets = take_slices(torch.where(observed, targets, 0.0), kept)
     return GridData(coordinates, kept, targets, take_slices(observed, kept))
+
+
+def check_variances(train_Yvar: Tensor | float, data: GridData, sizes: Sequence[int]) -> Tensor:
+    """Return noise variances of the slices with an observed cell, zero where missing."""
+    given = torch.as_tensor(train_Yvar).to(data.targets)
+    batch = data.targets.shape[: -len(data.kept)]
+    try:
+        given = take_slices(given.expand(*batch, *sizes), data.kept)
+    except RuntimeError:
+        raise ValueError(
+            f"train_Yvar must have the shape {(*batch, *sizes)} of targets or broadcast to it, got "
+            f"{tuple(given.shape)}."
+        ) from None
+    given = torch.where(data.observed, given, 0.0)
+    if not bool((given.isfinite() & (given >= 0)).all()):
+        raise ValueError(
+            "train_Yvar must be at least 0 and finite at observed cells, got values from "
+            f"{float(given.min()):g} to {float(given.max()):g}."
+        )
+    return given
 
 
 def check_coordinates(coordinates: Sequence[Tensor], like: Tensor) -> list[Tensor]:

@@ -37,7 +37,7 @@ class GridPosterior:
         self.num_dims = system.num_dims
         self.coefficients = system.weights(residual).coefficients
         # variances need a matrix of the missing or of the observed cells
-        self._of_holes = bool(2 * system.grid.observed.sum() >= system.grid.observed.numel())
+        self._of_holes = bool(system.grid.unknown.sum() <= system.grid.observed.sum())
         self._factors: list[Tensor] | None = None
 
     def mean(self, crosses: Sequence[Tensor]) -> Tensor:
@@ -73,7 +73,7 @@ class GridPosterior:
         None for a complete grid, many missing cells, or different missing cells in a batch.
         """
         grid = self.system.grid
-        if grid.is_complete or grid.batch_shape or not self._of_holes:
+        if grid.is_complete or grid.batch_shape or not self._of_holes or grid.extra is not None:
             return None
         factors = self._dense_factors()
         if factors is None:
@@ -119,7 +119,8 @@ class GridPosterior:
         for _ in range(num_samples):
             prior = kronecker_multiply(roots, draw((*batch, *sizes)))
             values = take_slices(prior, kept)
-            values = values + system.noise.sqrt() * draw(tuple(values.shape))
+            noise = system.noise if system.grid.extra is None else system.noise + system.grid.extra
+            values = values + noise.sqrt() * draw(tuple(values.shape))
             target = system.grid.observed * (like - values)
             weights = system.weights(target)
             samples.append(prior + kronecker_multiply(crosses, weights.coefficients))
@@ -145,7 +146,7 @@ class GridPosterior:
         if not self._of_holes and self._dense_factors() is not None:
             space = system.grid.observed * system.eigen.from_basis(cells)
             return self._inverse_form(space, diag)
-        space = system.grid.missing * kronecker_multiply(system.expand, weighted)
+        space = system.grid.unknown * kronecker_multiply(system.expand, weighted)
         return first - self._inverse_form(space, diag)
 
     def _inverse_form(self, space: Tensor, diag: bool) -> Tensor:

@@ -40,6 +40,7 @@ from gpytorch_nkn.models.grid.grid_data import (
     check_coordinates,
     check_grid,
     check_kernels,
+    check_variances,
     transform_outcomes,
 )
 from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
@@ -48,6 +49,7 @@ __all__ = ["KroneckerGridGP"]
 
 _CACHES = ("_grid", "_state", "_posterior", "_double")
 _LEAST = 1e-9  # smallest variance without a warning from GPyTorch
+_LEAST_EXTRA = 1e-6  # smallest known variance, of transformed targets, that is not rounded to 0
 _MAX_ELEMENTS = 2**27  # largest number of tensor elements of a joint posterior
 
 
@@ -93,6 +95,9 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         kernels: One kernel per dimension, on its columns. Their batch shapes must broadcast to the
             batch shape of the targets.
         missing: Mask of further missing cells, which must broadcast to the targets' shape.
+        train_Yvar: Known noise variances, one or one per cell, in addition to the learned noise.
+            Each solve with several variances takes conjugate gradients on all cells, and the
+            determinant is approximated, see :class:`.GridLikelihood`.
         likelihood: ``None`` for a Gaussian likelihood with a weak log-normal prior on the noise.
         mean_module: ``None`` for a constant.
         outcome_transform: By default, standardise; ``None`` for no transform.
@@ -124,6 +129,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     _num_outputs = 1
     likelihood: GaussianLikelihood
     outcome_transform: OutcomeTransform
+    _known_noise: Tensor | None
     _grid: PartialGrid | None
     _state: Tensor | None
     _posterior: tuple[Tensor, GridPosterior] | None
@@ -136,6 +142,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         kernels: Sequence[Kernel],
         *,
         missing: Tensor | None = None,
+        train_Yvar: Tensor | float | None = None,
         likelihood: GaussianLikelihood | None = None,
         mean_module: Mean | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
@@ -167,6 +174,12 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         values = data.targets
         if outcome_transform is not None:
             self.outcome_transform, values = transform_outcomes(data, outcome_transform)
+        known = None
+        if train_Yvar is not None:
+            known = check_variances(train_Yvar, data, self._sizes)
+            if outcome_transform is not None:
+                known = self._flat_call(self.outcome_transform, data.targets, known)[1]
+        self.register_buffer("_known_noise", known, persistent=False)
         self.register_buffer("_observed", data.observed, persistent=False)
         self.register_buffer("_targets", values.contiguous(), persistent=False)
         self.to(data.targets)
@@ -202,8 +215,27 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             observed = self.get_buffer("_observed")
             first = observed.reshape(-1, *observed.shape[-self.num_dims :])[0]
             shared = first if bool((observed == first).all()) else observed
-            self._grid = PartialGrid(shared, self.num_dims)
+            extra = None
+            if self._known_noise is not None:
+                extra = self._known_noise - self._least_noise()
+                extra = torch.where(extra > _LEAST_EXTRA, extra, 0.0)
+                first = extra.reshape(-1, *extra.shape[-self.num_dims :])[0]
+                if bool((extra == first).all()) and shared.dim() == self.num_dims:
+                    extra = first
+                else:
+                    shared = observed
+            self._grid = PartialGrid(shared, self.num_dims, extra)
         return self._grid
+
+    def _least_noise(self) -> Tensor:
+        """Return the least known noise variance, which all observed cells have."""
+        return self.get_buffer("_known_noise")[self.get_buffer("_observed")].min()
+
+    def _flat_call(self, function: Callable, *arrays: Tensor) -> list[Tensor]:
+        """Call a function of outcomes and variances ``... x N x 1`` with grids."""
+        shape = arrays[0].shape
+        found = function(*(array.flatten(-self.num_dims).unsqueeze(-1) for array in arrays))
+        return [part.reshape(shape) for part, _ in zip(found, arrays, strict=False)]
 
     @property
     def missing(self) -> Tensor:
@@ -222,8 +254,15 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         return self.get_buffer("_targets") - self._mean_on(self.train_coordinates)
 
     def noise_variance(self) -> Tensor:
-        """Return the noise variance, with the batch shape of the likelihood."""
-        return self.likelihood.noise.squeeze(-1)
+        """Return the noise variance of all cells, with the batch shape of the likelihood."""
+        learned = self.likelihood.noise.squeeze(-1)
+        return learned if self._known_noise is None else learned + self._least_noise()
+
+    def _new_noise(self) -> Tensor:
+        """Return the noise variance of new observations: learned noise and mean known noise."""
+        if self.grid.extra is None:
+            return self.noise_variance()
+        return self.noise_variance() + self.grid.extra[self.grid.observed].mean()
 
     def trimmed(self, array: Tensor) -> Tensor:
         """Select the slices with an observed cell from a tensor ``... x n_1 x ... x n_P``."""
@@ -322,7 +361,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         variance = None
         if cells is None:
             cells = self.missing.reshape(-1, *self._sizes).any(0)
-            if int(cells.sum()) == known.system.grid.missing.sum():  # all are in the model's grid
+            if int(cells.sum()) == known.system.grid.unknown.sum():  # all are in the model's grid
                 variance = known.missing_variance()
         if not isinstance(cells, Tensor):
             raise TypeError(
@@ -345,7 +384,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
                 variance = prior - known.explained(rows, diag=True)
             variance = variance.clamp_min(0.0)
             if observation_noise:
-                variance = variance + self.noise_variance().unsqueeze(-1)
+                variance = variance + self._new_noise().unsqueeze(-1)
             return self._untransformed(mean, variance.expand_as(mean))
 
     @_in_double
@@ -388,7 +427,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             if observation_noise:
                 generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
                 noise = normal(samples.shape, generator)
-                scale = self.noise_variance().sqrt()[(..., *[None] * self.num_dims)]
+                scale = self._new_noise().sqrt()[(..., *[None] * self.num_dims)]
                 samples = samples + scale * noise.to(samples)
             if hasattr(self, "outcome_transform"):
                 flat = samples.flatten(-self.num_dims).unsqueeze(-1)
@@ -464,16 +503,19 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             keep_transforms: Transform this model's targets by the loaded transform.
         """
         # BoTorch's method needs training inputs with N rows
-        values = self.get_buffer("_targets")
-        flat = values.flatten(-self.num_dims).unsqueeze(-1)
+        data = [
+            self.get_buffer("_targets"),
+            *([] if self._known_noise is None else [self._known_noise]),
+        ]
         transform = getattr(self, "outcome_transform", None) if keep_transforms else None
         if transform is not None:
-            flat, _ = transform.untransform(flat)
+            data = self._flat_call(transform.untransform, *data)
         keys = nn.Module.load_state_dict(self, state_dict, strict=strict, assign=assign)
         if transform is not None:
-            flat, _ = transform.eval()(flat)
+            data = self._flat_call(transform.eval(), *data)
         observed = self.get_buffer("_observed")
-        self._targets = torch.where(observed, flat.reshape(values.shape), 0.0)
+        self._targets = torch.where(observed, data[0], 0.0)
+        self._known_noise = data[1] if self._known_noise is not None else None
         self._clear_cache()
         return keys
 

@@ -75,8 +75,9 @@ def product(model, left, right):
     return value
 
 
-def dense(model, values, missing, points, standardize=True):
+def dense(model, values, missing, points, standardize=True, known=0.0):
     """Mean ``... x q`` and covariance ``... x q x q`` at points ``q x D``, in the values' units."""
+    known = (known + torch.zeros_like(values)).flatten(-model.num_dims)
     batch, cells = model.batch_shape, all_points(model.coordinates)
     joint = product(model, torch.cat([cells, points]), torch.cat([cells, points]))
     size = len(cells) + len(points)
@@ -85,12 +86,13 @@ def dense(model, values, missing, points, standardize=True):
     noise = model.likelihood.noise.expand(*batch, 1).reshape(-1)
     means, covariances = [], []
     flat, masks = values.reshape(len(joint), -1), missing.reshape(len(joint), -1)
-    for k, m, y, gone, s2 in zip(joint, prior, flat, masks, noise, strict=True):
+    parts = joint, prior, flat, masks, noise, known.reshape(len(joint), -1)
+    for k, m, y, gone, s2, v in zip(*parts, strict=True):
         seen, new = (~gone).nonzero()[:, 0], torch.arange(len(cells), size)
         shift, scale = (y[seen].mean(), y[seen].std()) if standardize is True else (0.0, 1.0)
         if isinstance(standardize, tuple):
             shift, scale = standardize
-        own = k[seen][:, seen] + s2 * torch.eye(len(seen))
+        own = k[seen][:, seen] + (s2 + v[seen] / scale**2).diag()
         gain = torch.linalg.solve(own, k[seen][:, new]).mT
         mean = m[new] + gain @ ((y[seen] - shift) / scale - m[seen])
         means.append(shift + scale * mean)

@@ -7,6 +7,7 @@ from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKern
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 import gpytorch_nkn.models.grid.grid_posterior as grid_posterior
+from gpytorch_nkn.linalg import HeldOutBlocks
 from gpytorch_nkn.models import KroneckerGridGP
 from tests.models.grid.small_grids import all_points, dense, grid_data, make, move, some_kernels
 
@@ -61,6 +62,57 @@ def test_mean_and_variance_at_cells_equal_the_dense_ones(shape, share, batch, ow
     scale = model.outcome_transform.stdvs.squeeze(-1) ** 2
     found, noisy = model.predict(observation_noise=True)
     torch.testing.assert_close(noisy, variance + noise * scale, **CLOSE)
+
+
+@pytest.mark.parametrize("noisy", [0.2, 0.9, 1.0])
+@pytest.mark.parametrize("shape, share, batch", [GRIDS[0], GRIDS[2], GRIDS[-1]])
+@pytest.mark.usefixtures("solver")
+def test_known_noise_of_cells(shape, share, batch, noisy):
+    values = grid_data(shape, share, batch)[1]
+    known = 9 * torch.rand(values.shape) * (torch.rand(shape) < noisy)
+    model, values, missing = make(shape, share, batch, train_Yvar=known.where(known > 0, 0.0))
+    cells = all_points(model.coordinates)
+    mean, covariance = dense(model, values, missing, cells, known=known)
+    found, variance = everywhere(model)
+    torch.testing.assert_close(found, mean, **CLOSE)
+    torch.testing.assert_close(variance, diagonal(covariance), **CLOSE)
+    scale = model.outcome_transform.stdvs.squeeze(-1) ** 2
+    usual = (known / scale[(..., *[None] * (len(shape) - 1))])[~missing].mean()
+    noise = (model.likelihood.noise.expand(*batch, 1) + usual) * scale
+    noisy_variance = everywhere(model, observation_noise=True)[1]
+    torch.testing.assert_close(noisy_variance, variance + noise, rtol=1e-5, atol=1e-5)
+    if not batch:
+        block = torch.rand(1, *shape) < 0.2
+        (found,) = model.block_means(block)
+        own = float(model.outcome_transform.means), float(scale.sqrt())
+        mean = dense(model, values, missing | block[0], cells, own, known)[0]
+        torch.testing.assert_close(own[0] + own[1] * found.flatten(), mean, **CLOSE)
+    same = KroneckerGridGP(
+        model.coordinates, values, model.kernels, missing=missing, train_Yvar=0.0,
+        likelihood=model.likelihood, mean_module=model.mean_module, tolerance=1e-11,
+    )  # fmt: skip
+    same.load_state_dict(model.state_dict())
+    plain = dense(model, values, missing, cells)[0]
+    torch.testing.assert_close(everywhere(same.eval())[0], plain, **CLOSE)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_gradients_with_known_noise_of_cells(share):
+    model, values, _ = make((6, 7), share, train_Yvar=9 * torch.rand(6, 7))
+    parameters = [model.likelihood.noise_covar.raw_noise, model.kernels[1].raw_lengthscale]
+    cells = torch.zeros(1, 6, 7, dtype=torch.bool)
+    cells[0, 2:4, 3:5] = True
+    blocks = HeldOutBlocks(model.grid, cells, tolerance=1e-10, max_iterations=500)
+    for loss in (model.log_marginal_likelihood, lambda: blocks(*model.loss_inputs()).sum()):
+        for own, got in zip(parameters, torch.autograd.grad(loss(), parameters), strict=True):
+            with torch.no_grad():
+                ends = []
+                for step in (1e-4, -2e-4, 1e-4):
+                    own += step
+                    ends.append(float(loss()))
+            assert got.sum().item() == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-4)
+    with pytest.raises(ValueError, match="train_Yvar must be at least 0"):
+        make((6, 7), share, train_Yvar=-torch.ones(6, 7))
 
 
 @pytest.mark.parametrize("other", ["complete", "rows gone", "mostly gone"])
