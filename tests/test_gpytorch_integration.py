@@ -1,13 +1,10 @@
 """The network in GPyTorch's models: exact, variational, sparse, batched, sampled parameters."""
 
-import gpytorch
 import pytest
 import torch
-from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import InducingPointKernel, RBFKernel
+from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
-from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
@@ -79,83 +76,6 @@ def test_exact_posterior_equals_the_formulas(name, data):
     )
     value = loss(model(data[0]), data[1])
     torch.testing.assert_close(value, (expected + log_priors) / 14, rtol=1e-6, atol=1e-6)
-
-
-def fast(on):
-    return gpytorch.settings.fast_computations(covar_root_decomposition=on, log_prob=on, solves=on)
-
-
-SETTINGS = {
-    "fast": lambda: fast(True),
-    "exact": lambda: fast(False),
-    "fast_pred_var": lambda: gpytorch.settings.fast_pred_var(),
-    "eager kernels": lambda: gpytorch.settings.lazily_evaluate_kernels(False),
-    "debug off": lambda: gpytorch.settings.debug(False),
-    "memory efficient": lambda: gpytorch.settings.memory_efficient(),
-    "prior mode skipped": lambda: gpytorch.settings.skip_logdet_forward(False),
-}
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_posterior_does_not_depend_on_settings(setting, data):
-    kernel, test_x = NETWORKS["time_series"](), torch.linspace(-2, 3, 5).unsqueeze(-1)
-    mean, covariance = exact_posterior(kernel, *data, 0.05, test_x)
-    model = exact_gp(*data, kernel)
-    with SETTINGS[setting]():
-        mll = ExactMarginalLogLikelihood(model.likelihood, model.train())
-        loss = -mll(model(data[0]), data[1])
-        loss.backward()
-        posterior = model.eval()(test_x)
-        torch.testing.assert_close(posterior.mean, mean, rtol=1e-3, atol=1e-3)
-        variance = covariance.diagonal()
-        torch.testing.assert_close(posterior.variance, variance, rtol=1e-3, atol=1e-3)
-    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
-
-
-class SVGP(gpytorch.models.ApproximateGP):
-    def __init__(self, inducing_points, kernel):
-        distribution = CholeskyVariationalDistribution(
-            inducing_points.size(-2), batch_shape=kernel.batch_shape
-        )
-        super().__init__(VariationalStrategy(self, inducing_points, distribution))
-        self.mean_module = gpytorch.means.ConstantMean(batch_shape=kernel.batch_shape)
-        self.covar_module = kernel
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-@pytest.mark.parametrize("name", ["time_series", "complex"])
-def test_variational_gp_trains_and_predicts(name, data):
-    x, y = data
-    model, likelihood = SVGP(x[::3].clone(), NETWORKS[name]()), GaussianLikelihood()
-    elbo = VariationalELBO(likelihood, model, num_data=len(y))
-    parameters = [*model.parameters(), *likelihood.parameters()]
-    optimizer = torch.optim.Adam([p for p in parameters if p.requires_grad], lr=0.03)
-    losses = []
-    for _ in range(10):
-        optimizer.zero_grad()
-        loss = -elbo(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 0.02
-    assert model.variational_strategy.inducing_points.grad.abs().max() > 0
-    with torch.no_grad():
-        prediction = likelihood(model.eval()(torch.linspace(-2, 3, 9).unsqueeze(-1)))
-    assert prediction.mean.isfinite().all() and (prediction.variance > 0).all()
-
-
-def test_sgpr_with_all_points_inducing_equals_the_exact_gp(data):
-    x, y = data
-    kernel, test_x = NETWORKS["time_series"](), torch.linspace(-2, 2, 5).unsqueeze(-1)
-    sparse = exact_gp(x, y, kernel)
-    sparse.covar_module = InducingPointKernel(kernel, x.clone(), sparse.likelihood)
-    exact = exact_gp(x, y, kernel).eval()(test_x)
-    prediction = sparse.eval()(test_x)
-    assert exact.mean.abs().max() > 0.1
-    torch.testing.assert_close(prediction.mean, exact.mean, rtol=1e-2, atol=1e-3)
-    torch.testing.assert_close(prediction.variance, exact.variance, rtol=1e-2, atol=1e-2)
 
 
 def samples_of_priors(module, num_samples):

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from gpytorch_nkn.kernels import BivariateSpectralMixtureKernel, SpectralComponentKernel
+from gpytorch_nkn.kernels import BivariateSpectralMixtureKernel
 
 WEIGHTS = torch.tensor([0.7, 1.4], dtype=torch.float64)
 SCALES = torch.tensor([[0.5, 0.3], [1.0, 0.2]], dtype=torch.float64)
@@ -68,31 +68,12 @@ def test_values_are_means_over_the_spectral_density():
     assert sums.imag.abs().max() < 0.015
 
 
-def test_negative_correlations_would_not_be_a_kernel():
-    """Why the correlation stays within 0 and 1."""
-    x = torch.linspace(-2, 2, 9).unsqueeze(-1)
-    exponent = x.square() + x.mT.square() + 2 * 0.5 * x * x.mT
-    assert torch.linalg.eigvalsh(torch.exp(-exponent / 2))[0] < -0.05
+def test_correlations_are_between_0_and_1_where_the_kernel_is_valid():
     kernel = BivariateSpectralMixtureKernel()
     kernel.raw_correlations.data.fill_(-50.0)
     assert 0 <= kernel.correlations.min() < 1e-9
     kernel.raw_correlations.data.fill_(50.0)
     assert 1 - 1e-9 < kernel.correlations.max() <= 1
-
-
-def test_full_correlation_and_equal_frequencies_are_a_stationary_component():
-    kernel, stationary = mixture(), SpectralComponentKernel(ard_num_dims=2)
-    kernel.mixture_weights = torch.tensor([1.3, 0.0])
-    kernel.correlations = 1.0
-    kernel.initialize(frequencies=FREQUENCIES[:, :1].expand(-1, 2, -1))
-    stationary.lengthscale = 1 / SCALES[0]
-    stationary.initialize(frequency=FREQUENCIES[0, :1])
-    x, y = torch.randn(6, 2), torch.randn(5, 2)
-    values = kernel(x, y).to_dense()
-    assert values.min() < -0.1
-    torch.testing.assert_close(values, 1.3 * stationary(x, y).to_dense())
-    values.sum().backward()
-    assert all(p.grad.isfinite().all() for p in kernel.parameters() if p.requires_grad)
 
 
 def test_wrong_arguments_are_shown():

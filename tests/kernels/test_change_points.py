@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.constraints import Interval
-from gpytorch.kernels import ConstantKernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
 from gpytorch_nkn.initialization import initialize_from_data
 from gpytorch_nkn.interpretation import expand
 from gpytorch_nkn.kernels import ChangePointKernel, NeuralKernelNetwork, StepKernel
-from gpytorch_nkn.layers import Linear, Product
+from gpytorch_nkn.layers import Linear
 
 
 def logistic(x, location, width):
@@ -68,17 +68,6 @@ def test_limits_are_independent_blocks_and_one_kernel_alone():
         torch.testing.assert_close(kernel(x).to_dense(), alone(x).to_dense())
     wide = ChangePointKernel(first, first, location=5.0, width=1e9)(x).to_dense()
     torch.testing.assert_close(wide, first(x).to_dense() / 2)
-
-
-def test_two_steps_are_a_window():
-    x = torch.linspace(0, 10, 21).unsqueeze(-1)
-    kernel = RBFKernel()
-    steps = StepKernel(location=3.1, width=0.2), StepKernel("before", location=6.1, width=0.2)
-    window = (kernel * steps[0] * steps[1])(x).to_dense()
-    none = ConstantKernel().initialize(constant=torch.tensor([1e-300]))
-    parts = ChangePointKernel(none, kernel, none, location=torch.tensor([3.1, 6.1]), width=0.2)
-    torch.testing.assert_close(window, parts(x).to_dense())
-    assert window[0, 0] < 1e-10 and window[9, 9] > 0.99 and window[-1, -1] < 1e-10
 
 
 def test_parts_see_their_own_columns_and_change_along_another():
@@ -149,14 +138,3 @@ def test_expansion_splits_change_points_into_products():
         ("AFTER[1]", "BEFORE[1]", "LIN[1]"),
         ("AFTER[1]", "PER[0, 1]"),
     }
-
-
-def test_steps_in_a_network_match_change_points():
-    x = torch.linspace(-1, 1, 12).unsqueeze(-1)
-    steps = [StepKernel(side, location=0.2, width=0.1) for side in ("before", "after")]
-    first, second = RBFKernel(), PeriodicKernel()
-    total = Linear(2, 1, bias=False)
-    total.weight = torch.ones(1, 2)
-    network = NeuralKernelNetwork([first, steps[0], second, steps[1]], [Product(4, 2), total])
-    expected = ChangePointKernel(first, second, location=0.2, width=0.1)(x).to_dense()
-    torch.testing.assert_close(network(x).to_dense(), expected)

@@ -4,19 +4,15 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import (
-    LinearKernel,
     MultitaskKernel,
-    PeriodicKernel,
     RBFKernel,
     RBFKernelGrad,
-    ScaleKernel,
 )
 from gpytorch.priors import NormalPrior
 from sklearn.cluster import KMeans
 
 from gpytorch_nkn.kernels import DataAdaptiveHadamardKernel
 from tests.global_state import unchanged
-from tests.kernels.contract import perturb
 
 
 def make(dims=2, num_anchors=4, rank=2, **options):
@@ -60,36 +56,6 @@ def test_values_equal_the_formula_written_out():
     torch.testing.assert_close(kernel(x, diag=True), square.diagonal())
     torch.testing.assert_close(kernel(x[:4], y, diag=True), expected[:4].diagonal())
     assert (kernel(x, diag=True) > 1.05).all()
-
-
-def test_weights_of_zero_give_the_base_kernel():
-    base = ScaleKernel(RBFKernel()) + LinearKernel()
-    kernel = make(base_kernel=base)
-    x, y = torch.randn(6, 2), torch.randn(3, 2)
-    assert (kernel(x, y).to_dense() - base(x, y).to_dense()).abs().max() > 1e-3
-    kernel.initialize(weights=torch.zeros(4, 2))
-    torch.testing.assert_close(kernel(x, y).to_dense(), base(x, y).to_dense())
-    torch.testing.assert_close(kernel(x, diag=True), base(x, diag=True))
-
-
-def test_factor_is_that_of_a_sum_of_processes_with_varying_amplitudes():
-    kernel = perturb(make(base_kernel=PeriodicKernel(), rank=3))
-    x = torch.randn(5, 2)
-    draws = torch.linalg.cholesky(kernel.base_kernel(x).to_dense() + 1e-10 * torch.eye(5))
-    parts = torch.cat([draws] + [g.unsqueeze(-1) * draws for g in kernel.factors(x).T], -1)
-    torch.testing.assert_close(kernel(x).to_dense(), parts @ parts.T, atol=1e-8, rtol=1e-8)
-
-
-def test_standard_normal_weights_make_the_factors_draws_of_the_factor_kernel():
-    """At the anchors their covariance is the factor kernel's matrix, whatever the root."""
-    kernel = make(num_anchors=4, rank=1)
-    values = []
-    for unit in torch.eye(4):
-        kernel.initialize(weights=unit[:, None])
-        values.append(kernel.factors(kernel.anchors))
-    values = torch.cat(values, -1)  # anchors x units
-    expected = kernel.factor_kernel(kernel.anchors).to_dense()
-    torch.testing.assert_close(values @ values.T, expected, atol=1e-3, rtol=1e-3)
 
 
 def test_joint_matrix_is_positive_semi_definite_with_large_weights_and_coincident_anchors():

@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from gpytorch.kernels import CosineKernel, RBFKernel
 from torch import nn
 from torch.nn.functional import softplus
 
@@ -62,18 +61,6 @@ def test_contract_with_a_rough_spectrum(dim):
     matrix = kernel(torch.cat([x, x + 1e-3])).to_dense().detach()
     assert torch.linalg.eigvalsh(matrix)[0] > -1e-7 * matrix.diagonal().max()
     check_kernel(kernel, x, 0.3 * torch.randn(5, dim))
-
-
-def test_constant_functions_give_a_stationary_spectral_mixture():
-    kernel = GeneralizedSpectralMixtureKernel(1, 2)
-    kernel.initialize(weight_1=torch.zeros(4, 16), bias_1=torch.tensor([0.5, 1.0, 0.3, -0.2]))
-    x, y = torch.randn(6, 2), torch.randn(5, 2)
-    along = [t @ torch.tensor([[0.3], [-0.2]]) for t in (x, y)]
-    wave = CosineKernel().initialize(period_length=0.5)  # cos(pi t / period)
-    rbf = RBFKernel().initialize(lengthscale=math.log1p(math.e))
-    expected = math.log1p(math.exp(0.5)) ** 2 * rbf(x, y).to_dense() * wave(*along).to_dense()
-    assert expected.min() < -0.05
-    torch.testing.assert_close(kernel(x, y).to_dense(), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

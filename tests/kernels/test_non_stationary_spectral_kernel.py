@@ -4,11 +4,10 @@ import gpytorch
 import pytest
 import torch
 from botorch.models import SingleTaskGP
-from gpytorch.kernels import RBFKernel, RFFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from linear_operator.operators import RootLinearOperator
 
 from gpytorch_nkn.kernels import (
-    BivariateComplexExponentialKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
 )
@@ -104,47 +103,6 @@ def test_values_are_equation_5_integrated_over_a_gaussian_density(correlation):
     torch.testing.assert_close(kernel(x, y).to_dense(), expected, rtol=0.0, atol=0.01)
     stationary = RBFKernel(ard_num_dims=2).initialize(lengthscale=kernel.lengthscale)
     assert (1.3 * stationary(x, y).to_dense() - expected).abs().max() > 0.1
-
-
-def test_psi_and_phi_agree_in_expectation_over_the_phases():
-    x, y = torch.randn(5, 2), torch.randn(4, 2)
-    psi = NonStationarySpectralKernel(MANY, 2, correlation=0.2)
-    phi = NonStationarySpectralKernel(MANY, 2, correlation=0.2, features="phi")
-    expected = psi(x, y).to_dense()
-    assert expected.std() > 0.1
-    torch.testing.assert_close(phi(x, y).to_dense(), expected, rtol=0.0, atol=0.01)
-
-
-def test_equal_frequencies_are_random_fourier_features():
-    kernel = NonStationarySpectralKernel(9, 2, stationary=True)
-    kernel.lengthscale = torch.tensor([[0.4, 1.3]])
-    other = RFFKernel(9, num_dims=2, ard_num_dims=2).initialize(lengthscale=kernel.lengthscale)
-    other.randn_weights = kernel.mean_frequencies.T.detach().clone()
-    x, y = torch.randn(5, 2), torch.randn(4, 2)
-    torch.testing.assert_close(kernel(x, y).to_dense(), other(x, y).to_dense())
-    assert kernel.is_stationary
-    pairs = NonStationarySpectralKernel(9, 2)
-    assert not pairs.is_stationary
-    pairs.initialize(frequencies=kernel.frequencies)
-    pairs.lengthscale = kernel.lengthscale
-    torch.testing.assert_close(pairs(x, y).to_dense(), kernel(x, y).to_dense())
-
-
-def test_one_pair_is_the_bivariate_complex_exponential():
-    kernel = NonStationarySpectralKernel(1, 3, correlation=0.1)
-    kernel.lengthscale = 1.0
-    other = BivariateComplexExponentialKernel(ard_num_dims=3)
-    other.initialize(frequencies=kernel.frequencies.squeeze(-2).detach())
-    x, y = torch.randn(5, 3), torch.randn(4, 3)
-    torch.testing.assert_close(kernel(x, y).to_dense(), other(x, y).to_dense())
-
-
-def test_frequencies_of_a_pair_start_with_the_correlation_asked_for():
-    first, second = NonStationarySpectralKernel(MANY, 1, correlation=0.6).frequencies.squeeze(-1)
-    correlation = torch.corrcoef(torch.stack([first, second]))[0, 1].item()
-    assert correlation == pytest.approx(0.6, abs=0.01)
-    assert first.std().item() == pytest.approx(1.0, abs=0.01)
-    assert second.std().item() == pytest.approx(1.0, abs=0.01)
 
 
 def test_pairs_can_be_set():

@@ -64,17 +64,6 @@ def test_damped_trends_of_any_lengthscale(lengthscale, a, b):
     assert value(kernel, a, b) == pytest.approx(expected, rel=1e-9)
 
 
-def test_limits_of_damped_trends():
-    x = 3 * torch.rand(9, 1)
-    kernel = DampedTrendKernel()
-    kernel.lengthscale = 1e6
-    expected = IntegratedWienerKernel()(x).to_dense()
-    torch.testing.assert_close(kernel(x).to_dense(), expected, rtol=1e-5, atol=0)
-    kernel.lengthscale = 1e-7
-    expected = 1e-14 * WienerKernel()(x).to_dense()
-    torch.testing.assert_close(kernel(x).to_dense(), expected, rtol=1e-5, atol=0)
-
-
 @pytest.mark.parametrize("cls", KERNELS)
 def test_nothing_happens_ahead_of_the_origin(cls):
     kernel = cls(origin=1.0)
@@ -83,27 +72,6 @@ def test_nothing_happens_ahead_of_the_origin(cls):
     assert (matrix[:3] == 0).all() and (matrix[:, :3] == 0).all() and (matrix[3:, 3:] > 0).all()
     (gradient,) = torch.autograd.grad(matrix.sum(), x)
     assert (gradient[:2] == 0).all() and gradient.isfinite().all()
-
-
-def test_the_best_forecast_is_the_last_level_or_the_last_direction():
-    x, y = torch.tensor([0.5, 1.0, 2.0, 2.25]), torch.tensor([0.3, -1.0, 0.7, 1.1])
-    ahead = torch.tensor([[3.0], [5.0]])
-
-    def forecast(kernel):
-        weights = torch.linalg.solve(kernel(x[:, None]).to_dense(), y)
-        across = kernel(ahead, x[:, None]).to_dense()
-        variance = kernel(ahead).to_dense() - across @ torch.linalg.solve(
-            kernel(x[:, None]).to_dense(), across.mT
-        )
-        return across @ weights, variance.diagonal()
-
-    mean, variance = forecast(WienerKernel())
-    torch.testing.assert_close(mean, y[[-1, -1]])
-    torch.testing.assert_close(variance, torch.tensor([0.75, 2.75]))
-    mean, variance = forecast(IntegratedWienerKernel())
-    slopes = (mean - y[-1]) / (ahead[:, 0] - x[-1])
-    assert slopes[0].item() == pytest.approx(slopes[1].item())
-    assert variance[1] > variance[0] * (2.75 / 0.75) ** 2
 
 
 @pytest.mark.parametrize("cls", KERNELS)

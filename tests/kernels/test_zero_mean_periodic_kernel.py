@@ -1,30 +1,12 @@
 import mpmath
 import pytest
 import torch
-from gpytorch.kernels import PeriodicKernel
-from scipy import integrate
 
 from gpytorch_nkn.kernels import ZeroMeanPeriodicKernel
 
 
 def kernel_with(lengthscale, period):
     return ZeroMeanPeriodicKernel().initialize(lengthscale=lengthscale, period_length=period)
-
-
-@pytest.mark.parametrize("lengthscale", [0.05, 0.7, 3.0])
-def test_equals_the_plain_kernel_less_its_mean_by_quadrature(lengthscale):
-    period, tau = 1.7, 0.31
-    plain = PeriodicKernel().initialize(lengthscale=lengthscale, period_length=period)
-
-    def value(tau):
-        return plain(torch.tensor([[tau]]), torch.tensor([[0.0]])).to_dense().item()
-
-    mean = integrate.quad(value, 0, period, epsabs=1e-13, points=[period])[0] / period
-    expected = (value(tau) - mean) / (value(0.0) - mean)
-    assert abs(expected) > 0.01
-    kernel = kernel_with(lengthscale, period)
-    actual = kernel(torch.tensor([[1.0 + tau]]), torch.tensor([[1.0]])).to_dense().item()
-    assert actual == pytest.approx(expected, abs=1e-7)  # GPyTorch's distances limit the accuracy
 
 
 @pytest.mark.parametrize(
@@ -38,19 +20,6 @@ def test_accuracy_against_arbitrary_precision(z, tau):
         expected = float((mpmath.exp(z_ * cos) - mean) / (mpmath.exp(z_) - mean))
     value = kernel_with(1 / z, 1.0)(torch.tensor([[tau]]), torch.zeros(1, 1)).to_dense().item()
     assert value == pytest.approx(expected, rel=1e-9, abs=1e-10)
-
-
-def test_mean_over_a_period_is_zero_in_every_dimension():
-    kernel = ZeroMeanPeriodicKernel(ard_num_dims=2)
-    kernel.initialize(lengthscale=torch.tensor([[0.5, 2.0]]))
-    kernel.initialize(period_length=torch.tensor([[1.0, 0.7]]))
-    grid = torch.arange(64) / 64
-    x = torch.stack([grid, torch.full_like(grid, 0.2)], -1)
-    values = kernel(torch.zeros(1, 2), x).to_dense()
-    assert values.abs().max() > 0.1 and values.mean().abs() < 1e-12
-    x = torch.stack([torch.full_like(grid, 0.1), 0.7 * grid], -1)
-    values = kernel(torch.zeros(1, 2), x).to_dense()
-    assert values.abs().max() > 0.1 and values.mean().abs() < 1e-12
 
 
 def test_several_dimensions_multiply():

@@ -121,6 +121,8 @@ def test_every_prior_can_be_sampled(structure):
     if structure == "optimization":
         fixed = {name for name in after if bool((after[name] == before[name]).any())}
         assert fixed == {"mean_module.raw_constant"}  # has no prior in BoTorch either
+        for name in after.keys() - fixed:
+            assert after[name].unique().numel() == after[name].numel(), f"{name}: equal starts"
     assert not torch.equal(
         after["likelihood.noise_covar.raw_noise"], before["likelihood.noise_covar.raw_noise"]
     )

@@ -6,7 +6,6 @@ from gpytorch.kernels import (
     AdditiveKernel,
     LinearKernel,
     Matern52KernelGrad,
-    MaternKernel,
     PeriodicKernel,
     PolynomialKernelGrad,
     ProductKernel,
@@ -58,24 +57,6 @@ def test_value_equals_the_formula_written_out_for_one_pair():
     expected = 1.3 * (0.5 * k1 + 1.5 * k2 + 0.1) * (2.0 * k1 + 0.3 * k2 + 0.7) + 0.2
     value = dense(network, torch.tensor([[x]]), torch.tensor([[y]])).item()
     assert expected > 1 and value == pytest.approx(expected, rel=1e-12)
-
-
-def test_equals_the_composition_in_gpytorchs_own_kernels():
-    x, y = torch.randn(7, 2), torch.randn(5, 2)
-    k1, k2, k3 = rbf(0.8), MaternKernel(nu=1.5), LinearKernel().initialize(variance=0.4)
-    weight = [[0.5, 1.5, 0.2], [2.0, 0.3, 0.9], [0.4, 0.6, 1.1], [0.7, 0.8, 0.1]]
-    network = NeuralKernelNetwork(
-        [k1, k2, k3], [linear(weight), Product(4, 2), linear([[1.3, 0.6]])]
-    )
-
-    def scaled(kernel, scale):
-        return ScaleKernel(kernel).initialize(outputscale=scale)
-
-    sums = [AdditiveKernel(*map(scaled, (k1, k2, k3), row)) for row in weight]
-    products = [ProductKernel(*sums[:2]), ProductKernel(*sums[2:])]
-    by_hand = AdditiveKernel(scaled(products[0], 1.3), scaled(products[1], 0.6))
-    torch.testing.assert_close(dense(network, x, y), dense(by_hand, x, y), rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(dense(network, x), dense(by_hand, x), rtol=1e-6, atol=1e-6)
 
 
 def test_bias_equals_a_constant_kernel_and_activation_a_power_series():

@@ -166,31 +166,6 @@ def test_posterior_off_the_grid_and_its_gradient_equal_the_dense_ones(shape, sha
     torch.testing.assert_close(noisy, posterior.variance[..., 0] + extra, **CLOSE)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.75])
-@pytest.mark.usefixtures("solver")
-def test_batches_of_points(share):
-    model, values, missing = make((6, 7), share)
-    points = torch.rand(2, 3, 4, 2)
-    posterior = model.posterior(points)
-    assert posterior.mean.shape == (2, 3, 4, 1)
-    mean, covariance = dense(model, values, missing, points[1, 2])
-    torch.testing.assert_close(posterior.mean[1, 2, :, 0], mean, **CLOSE)
-    torch.testing.assert_close(posterior.distribution.covariance_matrix[1, 2], covariance, **CLOSE)
-    model, values, missing = make((5, 4), share, (2,))
-    own = model.posterior(points[:, 0])  # 2 x 4 x 2: one set of points for each grid
-    shared = model.posterior(points[:, :, None][..., :2, :])  # 2 x 3 x 1 x 2 x 2
-    assert own.mean.shape == (2, 4, 1) and shared.mean.shape == (2, 3, 2, 2, 1)
-    for number in range(2):
-        mean, covariance = dense(model, values, missing, points[number, 0])
-        torch.testing.assert_close(own.mean[number, :, 0], mean[number], **CLOSE)
-        found = own.distribution.covariance_matrix[number]
-        torch.testing.assert_close(found, covariance[number], **CLOSE)
-        mean, covariance = dense(model, values, missing, points[1, 2, :2])
-        torch.testing.assert_close(shared.mean[1, 2, number, :, 0], mean[number], **CLOSE)
-        found = shared.distribution.covariance_matrix[1, 2, number]
-        torch.testing.assert_close(found, covariance[number], **CLOSE)
-
-
 @pytest.mark.parametrize(
     "shape, share, batch",
     [((5, 6), 0.75, ()), ((5, 6), 0.0, ()), ((3, 2, 4), 0.3, ()), ((3, 4), 0.25, (2,))],
