@@ -18,7 +18,7 @@ DEVICE ?= cpu
 SETTINGS ?=
 # Sources of the compiled evaluator; without a C++ compiler the package does without it.
 NATIVE = $(wildcard gpytorch_nkn/kernels/evaluation/cpp/native*)
-BENCHMARKS ?= step drop_in_time time_series forecast_panel long_series covariates counts rates outputs classes uci tables askl dank spectral_gp large_tables scaling texture photographs grid_speed recovery bbob bo_real_loops gpu
+BENCHMARKS ?= step drop_in_time time_series forecast_panel long_series covariates counts rates outputs classes uci tables askl dank spectral_gp large_tables scaling texture photographs grid_speed recovery bbob bo_real_loops gradients gpu
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 

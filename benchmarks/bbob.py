@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from benchmarks.bo_loop import INITIAL_POINTS, SURROGATES, Problem, initial_points, run_loop
-from benchmarks.report import Table, grouped, mean_and_error, mean_ranks
+from benchmarks.report import Table, grouped, mean, mean_and_error, mean_ranks
 from benchmarks.runner import Axis, Benchmark
 
 __all__ = ["BENCHMARK", "bbob_problem"]
@@ -123,10 +123,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
             for (_, low), (group, high) in groups:
                 line = _line({k: v for k, v in logs.items() if low < k[1] <= high})
                 lines.append({"D": dimension, "evaluations": count, "group": group, **line})
-    seconds = {
-        m: f"{statistics.fmean(r['seconds'] for r in own):.2f}"
-        for m, own in grouped(rows, "method").items()
-    }
+    seconds = {m: mean("seconds", ".2f")(own) for m, own in grouped(rows, "method").items()}
     curves = []
     for (function, dimension, method), own in grouped(
         (r for r in rows if r["evaluations"] >= 50), "function", "dimension", "method"

@@ -91,14 +91,10 @@ def _matern(X: Tensor, Y: Tensor) -> SingleTaskGP:
     return SingleTaskGP(X, Y, covar_module=kernel, likelihood=likelihood)
 
 
-def _structures(X: Tensor, Y: Tensor, **options: Any) -> SingleTaskGP:
-    return fit_structure_ensemble_gp(StructureEnsembleGP(X, Y, **options))
-
-
 SURROGATES: dict[str, Surrogate] = {
     "singletask": _fitted(SingleTaskGP),
     "matern": _fitted(_matern),
-    "structures": _structures,
+    "structures": lambda *data, **o: fit_structure_ensemble_gp(StructureEnsembleGP(*data, **o)),
 }
 
 

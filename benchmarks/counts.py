@@ -6,24 +6,8 @@ intermittent demand (6 months ahead), each from two origins. Only NKNForecaster 
 52 weeks; all methods receive the season of months. Croston's method, TSB, ADIDA and IMAPA have
 conformal intervals. Quantiles are never negative.
 
-GPYTORCH_NKN_DATA names the folder of the data. This R code makes its file counts/counts.csv, with
-the columns group (carparts, weeks, months), series and y, in order of time:
-
-    rows <- function(group, name, y) data.frame(group = group, series = name, y = as.vector(y))
-    data(carparts, package = "expsmooth")
-    parts <- lapply(colnames(carparts), function(n) rows("carparts", n, carparts[, n]))
-    data(campy, ecoli, ehec, influenza, measles, package = "tscount")
-    data(k1, m1, m3, m4, m5, n1, n2, q1_nrwh, s1, s2, s3, h1_nrwrp, hepatitisA, salmonella.agona,
-         shadar, influMen, meningo.age, package = "surveillance")
-    of <- function(n, y = get(n)$observed) lapply(seq_len(NCOL(y)), function(j)
-      rows(ifelse(n %in% c("campy", "meningo.age"), "months", "weeks"), paste0(n, ".", j),
-           tail(as.matrix(y)[, j], 260)))
-    weeks <- lapply(c("ecoli", "ehec", "influenza", "measles"), function(n) of(n, get(n)[, 3]))
-    more <- lapply(c("k1", "m1", "m3", "m4", "m5", "n1", "n2", "q1_nrwh", "s1", "s2", "s3",
-                     "h1_nrwrp", "hepatitisA", "salmonella.agona", "shadar", "influMen",
-                     "meningo.age"), of)
-    all <- do.call(rbind, c(parts, of("campy", campy), unlist(c(weeks, more), recursive = FALSE)))
-    write.csv(all, "counts.csv", row.names = FALSE)
+GPYTORCH_NKN_DATA names the folder of the data. ``benchmarks/counts.R`` makes its file
+counts/counts.csv.
 """
 
 from __future__ import annotations
@@ -56,11 +40,8 @@ _TRAINED = 24  # points, at least, before the first window of conformal interval
 @cache
 def _series() -> list[tuple[str, str, np.ndarray]]:
     """Group, name and values of each series."""
-    frame = load_frame("counts/counts.csv")
-    read = [
-        (*key, part["y"].to_numpy(float))
-        for key, part in frame.groupby(["group", "series"], sort=False)
-    ]
+    parts = load_frame("counts/counts.csv").groupby(["group", "series"], sort=False)
+    read = [(*key, part["y"].to_numpy(float)) for key, part in parts]
     sold = [one for one in read if one[0] == "carparts" and np.isfinite(one[2]).all()]
     sold = [one for one in sold if (one[2] > 0).sum() >= 2]
     drawn = np.random.default_rng(0).choice(len(sold), 2 * _PARTS, replace=False)

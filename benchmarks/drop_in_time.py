@@ -15,7 +15,7 @@ from gpytorch import constraints, kernels, likelihoods, means, mlls, models, pri
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.models.deep_gps import DeepGP, DeepGPLayer
 
-from benchmarks.report import Table
+from benchmarks.report import Table, mean, summary
 from benchmarks.runner import Axis, Benchmark, ratios_in_turn
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -176,16 +176,9 @@ def run(use: str, turns: int) -> dict:
 
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Return a row for each use."""
-    lines = [
-        {
-            "use": row["use"],
-            "stock, ms": f"{row['stock']:,.1f}",
-            "network, ms": f"{row['network']:,.1f}",
-            "network / stock": f"{row['ratio']:.2f}",
-        }
-        for row in rows
-    ]
-    return {"drop_in_time": Table.of(lines)}
+    cells = {f"{name}, ms": mean(name, ",.1f") for name in ("stock", "network")}
+    cells["network / stock"] = mean("ratio", ".2f")
+    return {"drop_in_time": summary(rows, ("use",), cells)}
 
 
 BENCHMARK = Benchmark({"use": Axis(list(_USES))}, run, tables, settings={"turns": 60})

@@ -187,9 +187,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
             line["CPU s, mean"] = f"{np.mean(seconds[method]):.2f}"
             line["CPU s, most"] = f"{max(seconds[method]):.1f}"
         if method in _OPTIONS:
-            default = [
-                ratio for key, ratio in ratios(scores["default"], base).items() if key in own
-            ]
+            default = [r for k, r in ratios(scores["default"], base).items() if k in own]
             line["default on these"] = f"{math.exp(np.mean(default)):.3f}"
         lines.append(line)
     usual = [line for line in lines if line["method"] not in _OPTIONS]

@@ -51,9 +51,6 @@ _SIZES = {144: 40, 500: 20, 2000: 5}  # turns by number of points
 _COMPILED, _UNCOMPILED, _WHOLE_FIT = 1.1, 1.5, 1.5  # allowed ratios of times
 
 
-# -- scores
-
-
 def _mean(values: np.ndarray) -> tuple[float, float]:
     """Return a mean and its standard error."""
     return float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values)))
@@ -74,9 +71,6 @@ def _by_blocks(values: np.ndarray) -> tuple[float, float]:
     """Return a mean and its standard error over 16 blocks, because neighbours are similar."""
     blocks = np.array([part.mean() for part in np.array_split(values, 16)])
     return float(np.mean(values)), _mean(blocks)[1]
-
-
-# -- cases
 
 
 def _panel() -> Figures:
@@ -178,17 +172,10 @@ def _airline() -> Figures:
     return _errors(model, x[test], y[test])
 
 
-# -- times
-
-
 def _seconds(run: Callable[[], object]) -> float:
     begin = time.process_time()
     run()
     return time.process_time() - begin
-
-
-def _stock(num_points: int) -> Callable[[], object]:
-    return training_step("RBF, stock", 1, num_points)
 
 
 # A way of ``benchmarks.step``, the training steps in a call, the allowed ratio.
@@ -205,7 +192,7 @@ def _steps() -> Figures:
     """Time a training step of the network relative to GPyTorch's RBF kernel."""
     found: Figures = {}
     for size, turns in _SIZES.items():
-        base = _stock(size)
+        base = training_step("RBF, stock", 1, size)
         steps = {
             name: training_step(way, 1, size, steps=number, lazily=True)
             for name, (way, number, _) in _WAYS.items()
@@ -259,7 +246,7 @@ def run(case: str, code: int) -> dict:
     with threadpool_limits(1):
         if case in _TIMES:
             return {"figures": CASES[case]()}
-        unit = _stock(500)
+        unit = training_step("RBF, stock", 1, 500)
         before = [_seconds(unit) for _ in range(6)][1:]
         found: Figures = {}
         total = _seconds(lambda: found.update(CASES[case]()))

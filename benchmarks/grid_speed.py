@@ -193,10 +193,6 @@ def _iteration(grid: Grid, kernels: Sequence[Kernel], way: str, noise: float) ->
     return step
 
 
-def _plate() -> Grid:
-    return standardized_grid(*load_texture("plate"))
-
-
 def waves_iteration(*shape: int, device: torch.device | str = "cpu") -> Callable[[], object]:
     """Return a function that runs one iteration, in float32, on sinusoids with a hole."""
     axes = np.meshgrid(*(np.arange(side) for side in shape), indexing="ij", sparse=True)
@@ -213,7 +209,7 @@ def waves_iteration(*shape: int, device: torch.device | str = "cpu") -> Callable
 
 def run(way: str, noise: float, turns: int, train: int) -> dict:
     """Return milliseconds of a method and of ours, measured alternately."""
-    plate = _plate()
+    plate = standardized_grid(*load_texture("plate"))
     kernels = start_kernels(*plate)
     step = _iteration(plate, kernels, _OURS, 0.1)
     for _ in range(train):

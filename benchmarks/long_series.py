@@ -153,10 +153,7 @@ BENCHMARK = Benchmark(
     },
     run,
     tables,
-    needs={
-        **dict.fromkeys(("SeasonalNaive", "MSTL", "AutoTBATS"), "statsforecast"),
-        "Prophet": "prophet",
-    },
+    needs={**dict.fromkeys(_PEERS, "statsforecast"), "Prophet": "prophet"},
     fresh=True,
 )
 

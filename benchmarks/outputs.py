@@ -33,9 +33,8 @@ def _fields(lengthscales: list[float], x: Tensor) -> Tensor:
     """Draws ``N x K`` of Gaussian processes with Matern-3/2 kernels."""
     distances = 3**0.5 * torch.cdist(x, x) / torch.tensor(lengthscales)[:, None, None]
     covariances = (1 + distances) * (-distances).exp() + 1e-8 * torch.eye(len(x))
-    return (torch.linalg.cholesky(covariances) @ torch.randn(len(lengthscales), len(x), 1))[
-        ..., 0
-    ].T
+    draws = torch.linalg.cholesky(covariances) @ torch.randn(len(lengthscales), len(x), 1)
+    return draws[..., 0].T
 
 
 def _cokriging() -> Drawn:

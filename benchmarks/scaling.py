@@ -144,12 +144,7 @@ def _forecasts(size: int) -> Callable[[], None]:
 
 
 _WAYS: dict[str, Callable[[int], Callable[[], int | None]]] = {
-    "exact": _exact,
-    "sparse": _sparse,
-    "blocks": _blocks,
-    "grids": _grids,
-    "spectral": _spectral,
-    "forecasts": _forecasts,
+    way.__name__[1:]: way for way in (_exact, _sparse, _blocks, _grids, _spectral, _forecasts)
 }
 
 

@@ -119,12 +119,8 @@ def run(dim: int, points: int, way: str, what: str, turns: int) -> dict:
     parts = _STEPS if _WAYS[way][2] == "fused" else 1
     pairs = zip(seconds[way], seconds[_BASE], strict=True)
     ratios = [own / parts / base for own, base in pairs]
-    return {
-        "value": median(ratios),
-        "low": min(ratios),
-        "high": max(ratios),
-        "ms": 1e3 * median(seconds[_BASE]),
-    }
+    found = {"value": median(ratios), "low": min(ratios), "high": max(ratios)}
+    return {**found, "ms": 1e3 * median(seconds[_BASE])}
 
 
 def tables(rows: list[dict]) -> dict[str, Table]:

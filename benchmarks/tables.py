@@ -231,15 +231,13 @@ def _forest(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
 
 def _single_task(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Fitted:
     import torch
-    from botorch.fit import fit_gpytorch_mll
-    from botorch.models import SingleTaskGP
-    from botorch.models.transforms import Normalize, Standardize
-    from gpytorch.mlls import ExactMarginalLogLikelihood
+    from botorch.models.transforms import Normalize
+
+    from benchmarks.bo_loop import SURROGATES
 
     torch.manual_seed(seed)
-    transforms = {"input_transform": Normalize(X.shape[1]), "outcome_transform": Standardize(1)}
-    model = SingleTaskGP(torch.from_numpy(X), torch.from_numpy(y)[:, None], **transforms)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    data = torch.from_numpy(X), torch.from_numpy(y)[:, None]  # outcomes are standardised
+    model = SURROGATES["singletask"](*data, input_transform=Normalize(X.shape[1]))
 
     def moments(new: np.ndarray) -> tuple:
         with torch.no_grad():
@@ -269,11 +267,7 @@ _METHODS: dict[str, Callable[..., Fitted]] = {
     "NKNRegressor": _ours,
     "SingleTaskGP": _single_task,
     **{f"{name}, tuned": partial(_points, *parts) for name, parts in _SPACES.items()},
-    **{
-        name: partial(_points, make, None, {})
-        for name, (make, _, first) in _SPACES.items()
-        if not first
-    },
+    **{n: partial(_points, make, None, {}) for n, (make, _, first) in _SPACES.items() if not first},
     "CatBoost with uncertainty": _catboost_normal,
     "NGBoost": _ngboost,
     "quantile forest": _forest,
@@ -345,12 +339,6 @@ def _ranks(sets: list[dict[str, float]], score: str) -> dict[str, float]:
     return mean_ranks([{m: sign * v for m, v in means.items()} for means in sets], methods)
 
 
-def _possible(job: dict) -> bool:
-    if job["method"] not in _MOST_ROWS or job["set"] not in _LARGER:
-        return True
-    return len(load_split(job["set"], job["split"], 0)[1]) <= _MOST_ROWS[job["method"]]
-
-
 BENCHMARK = Benchmark(
     {
         "set": Axis(list(SETS), [s for s in SETS if s not in _LARGER]),
@@ -360,7 +348,11 @@ BENCHMARK = Benchmark(
     run,
     tables,
     settings={"rows": 0, "tuning": 5.0},
-    possible=_possible,
+    possible=lambda job: (
+        job["method"] not in _MOST_ROWS
+        or job["set"] not in _LARGER
+        or len(load_split(job["set"], job["split"], 0)[1]) <= _MOST_ROWS[job["method"]]
+    ),
     warm_up=_warm_up,
     needs={
         **{name: "catboost" for name in _METHODS if name.startswith("CatBoost")},

@@ -65,12 +65,8 @@ def _forecaster(**options) -> Callable:
         model = NKNForecaster(random_state=seed, progress=False, **options).fit(x, y)
         lower, upper = model.predict_interval(new_x)
         density = model.log_predictive_density(new_x, new_y)
-        return {
-            "mean": model.predict(new_x),
-            "lower": lower,
-            "upper": upper,
-            "log_density": density,
-        }
+        found = {"lower": lower, "upper": upper, "log_density": density}
+        return {"mean": model.predict(new_x), **found}
 
     return predict
 

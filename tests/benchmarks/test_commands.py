@@ -78,21 +78,18 @@ JOBS = {
         for way in ("ours, float32", "paper, float32")
     ],
     "large_tables": [
-        {
-            "function": "waves",
-            "method": method,
-            "rows": 200,
-            "inducing": 5,
-            "epochs": 1,
-            "batch": 50,
-        }
-        for method in ("svgp-rbf",)
+        {"function": "waves", "method": "svgp-rbf", "rows": 200}
+        | {"inducing": 5, "epochs": 1, "batch": 50}
     ],
     "scaling": [{"way": "exact", "rows": rows} for rows in (100, 200)],
     "recovery": [{"case": "LIN + RBF*PER", "seed": 102}],
     "bbob": [
         {"method": method, "function": 8, "instance": 1, "dimension": 2, "evaluations": 12}
         for method in ("structures", "turbo", "cma")
+    ],
+    "gradients": [
+        {"function": "branin", "seed": 0, "method": method, "evaluations": 6}
+        for method in ("network", "SingleTaskGP")
     ],
     "bo_real_loops": [
         {"function": name, "surrogate": "structures", "seed": 0, "evaluations": 11, "batch": 1}
