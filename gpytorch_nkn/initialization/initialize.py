@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from gpytorch.kernels import IndexKernel, Kernel, ProductKernel, ScaleKernel
-from gpytorch.likelihoods import MultitaskGaussianLikelihood, StudentTLikelihood
+from gpytorch.likelihoods import (
+    FixedNoiseGaussianLikelihood,
+    MultitaskGaussianLikelihood,
+    StudentTLikelihood,
+)
 from gpytorch.models import ExactGP
 from torch import Tensor
 
@@ -20,6 +24,7 @@ from gpytorch_nkn.linalg import check_counts, check_tensors
 
 __all__ = ["initialize_from_data", "initialize_model"]
 
+_NOISY = 10.0  # largest known noise variance relative to the median, for start values
 _STARTS = ("additive", "joint")  # structures near which convex networks start in turn
 
 
@@ -95,7 +100,8 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     their values in restart 0 and are random later. In restart 0 the noise variance of a
     homoskedastic Gaussian likelihood is 0.01 times the variance of the targets. Later it is 0.001
     to 0.1 times. For Student-t noise the squared distance of the targets' quartiles replaces the
-    variance. A BoTorch model's input transform is applied first.
+    variance. Rows whose known noise variance exceeds ten times the median are ignored. A BoTorch
+    model's input transform is applied first.
 
     Args:
         model: An exact GP of one task, of a batch of tasks, or of correlated tasks. Correlated
@@ -124,6 +130,11 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     if isinstance(model.likelihood, MultitaskGaussianLikelihood):
         y = y.mT  # ... x T x n, a batch of tasks
     x, y = x.reshape(-1, *x.shape[-2:])[0], y.reshape(-1, y.size(-1))[0]
+    if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
+        known = model.likelihood.noise_covar.noise.detach()
+        known = known.reshape(-1, known.size(-1))[0]
+        kept = known <= _NOISY * known.median()
+        x, y = (x[kept], y[kept]) if len(kept) == len(y) else (x, y)
     initialize_from_data(model.covar_module, x, y, seed=seed, restart=restart)
     rng = np.random.default_rng([seed, restart, 1])
     share = 1e-2 if restart == 0 else 10 ** rng.uniform(-3, -1)

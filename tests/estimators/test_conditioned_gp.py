@@ -77,7 +77,7 @@ def test_rows_with_uncertain_inputs_have_noise_of_their_own(model, monkeypatch):
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(4, 3, 2, generator=generator, dtype=torch.float64)
     inputs[..., 1] = inputs[:1, :, 1]
-    targets = torch.tensor([3.0, -1.0, 0.5])
+    targets, known = torch.tensor([3.0, -1.0, 0.5]), torch.tensor([0.0, 0.5, 2.0])
     middle, x = inputs.median(0).values, torch.randn(5, 2)
     shift, noise = [], []
     for row in range(3):  # moments of f(draw) - f(mean), averaged over draws
@@ -89,9 +89,9 @@ def test_rows_with_uncertain_inputs_have_noise_of_their_own(model, monkeypatch):
     mean, before, _ = dense(model, middle)
     posterior = ConditionedGP(model)
     monkeypatch.setattr(conditioned_gp, "_CHUNK_ENTRIES", 75)
-    more = posterior.add_uncertain_rows(Rows(inputs, targets))
+    more = posterior.add_uncertain_rows(Rows(inputs, targets, known))
     likely = torch.distributions.MultivariateNormal
-    errors, own = targets - torch.stack(shift) - mean, torch.stack(noise) + 0.03
+    errors, own = targets - torch.stack(shift) - mean, torch.stack(noise) + 0.03 + known
 
     def log_prob(added):
         return likely(torch.zeros(3), before + (own + added).diag()).log_prob(errors).item()

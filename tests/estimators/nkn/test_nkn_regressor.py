@@ -304,11 +304,9 @@ def test_known_noise_of_transformed_targets_and_of_rows_with_gaps():
     other = regressor("rbf", y_transform="log").fit(X, np.exp(y), **options)
     np.testing.assert_allclose(np.log(other.predict_quantiles(new, 0.5)[:, 0]), plain.predict(new))
     X[::3, 0] = np.nan
-    errors = [
-        np.sqrt(np.mean((regressor("rbf").fit(X, y, **one).predict(new) - truth) ** 2))
-        for one in ({"noise_variance": known}, {})
-    ]
-    assert errors[0] < 0.5 * errors[1]
+    y[1], known[1] = 1e6, 1e12  # which says nothing
+    found = regressor("rbf").fit(X, y, noise_variance=known).predict(new)
+    assert np.sqrt(np.mean((found - truth) ** 2)) < 0.15
     with pytest.raises(ValueError, match="likelihood='gaussian', got 'student_t'"):
         regressor("rbf", likelihood="student_t").fit(X, y, noise_variance=known)
 
