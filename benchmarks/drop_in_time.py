@@ -19,6 +19,7 @@ from benchmarks.report import Table, mean, summary
 from benchmarks.runner import Axis, Benchmark, ratios_in_turn
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.kernels import NeuralKernelNetwork
+from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 
 __all__ = ["BENCHMARK"]
 
@@ -85,10 +86,16 @@ def _training(model, mll, y, *params, inputs=None):
     return step
 
 
-def _exact(kernel, dim=_DIM, features=None):
+def _exact(kernel, dim=_DIM, features=None, mll=mlls.ExactMarginalLogLikelihood):
     x, y = _data()
     model = _Exact(x[:, :dim], y, kernel, features or torch.nn.Identity())
-    return _training(model, mlls.ExactMarginalLogLikelihood(model.likelihood, model), y)
+    return _training(model, mll(model.likelihood, model), y)
+
+
+def _analytic(make):
+    network = make is _network
+    mll = AnalyticExactMarginalLogLikelihood if network else mlls.ExactMarginalLogLikelihood
+    return _exact(make(_DIM), mll=mll)
 
 
 def _approximate(make, deep=False):
@@ -129,7 +136,7 @@ def _deep_kernel(make):
     return _exact(make(2), features=torch.nn.Sequential(*layers))
 
 
-def _fit(make, tasks=False, own=False, transform=False):
+def _fit(make, tasks=False, own=False, transform=False, **options):
     network = make is _network
 
     def run():
@@ -138,22 +145,26 @@ def _fit(make, tasks=False, own=False, transform=False):
         if own and network:
             fit_bo_model(model)
         else:
-            fit_gpytorch_mll(mlls.ExactMarginalLogLikelihood(model.likelihood, model))
+            mll = mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+            fit_gpytorch_mll(mll, optimizer_kwargs={"options": options if network else {}})
 
     return run
 
 
 _USES = {
     "ExactGP": lambda make: _exact(make(_DIM)),
+    "ExactGP, closed-form gradient": _analytic,
     "SVGP": _approximate,
     "SGPR": _inducing,
     "MultiTaskGP": _multitask,
     "deep kernel learning": _deep_kernel,
     "deep GP": lambda make: _approximate(make, deep=True),
     "fit of SingleTaskGP": _fit,
+    "fit of SingleTaskGP, maxcor=100": lambda make: _fit(make, maxcor=100),
     "fit of SingleTaskGP with softplus noise": lambda make: _fit(make, transform=True),
     "fit of SingleTaskGP by fit_bo_model": lambda make: _fit(make, own=True),
     "fit of MultiTaskGP": lambda make: _fit(make, tasks=True),
+    "fit of MultiTaskGP, maxcor=100": lambda make: _fit(make, tasks=True, maxcor=100),
     "fit of MultiTaskGP by fit_bo_model": lambda make: _fit(make, tasks=True, own=True),
 }
 

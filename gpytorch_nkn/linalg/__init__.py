@@ -7,6 +7,7 @@ from gpytorch_nkn.linalg.delayed_matrix import DelayedMatrix
 from gpytorch_nkn.linalg.entrywise import (
     EntrywiseMatrix,
     broadcasts,
+    elements,
     to_dense,
 )
 from gpytorch_nkn.linalg.exact_posterior import ExactPosterior
@@ -54,6 +55,7 @@ __all__ = [
     "check_counts",
     "check_finite",
     "check_tensors",
+    "elements",
     "entrywise_negative_log_likelihood",
     "factorize_inducing",
     "gaussian_negative_log_likelihood",

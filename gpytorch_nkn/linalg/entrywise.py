@@ -20,6 +20,8 @@ __all__ = [
     "to_dense",
 ]
 
+Index = tuple[int, ...]
+
 _KEEP_ENTRIES = 10_000  # smallest number of entries whose evaluator is cached for backward
 
 
@@ -44,8 +46,8 @@ class EntrywiseMatrix(Protocol):
         Its ``vjp`` returns one gradient per tensor; gradients that are not ``needed`` may be None.
         """
 
-    def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Evaluate one batch element by differentiable operations."""
+    def differentiable(self, tensors: Sequence[Tensor]) -> Iterator[tuple[Index, Tensor]]:
+        """Evaluate by differentiable operations; yield parts of the batch with their indices."""
 
 
 def broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
@@ -109,10 +111,7 @@ def _differentiable_gradients(
     # use views: the weights may depend on the tensors, whose gradient would then recurse
     with torch.enable_grad():
         views = [tensor.view_as(tensor) for tensor in tensors]
-        indices, values = [], []
-        for index, own in elements(matrix, views):
-            indices.append(index)
-            values.append(matrix.differentiable(own))
+        indices, values = zip(*matrix.differentiable(views), strict=True)
     wanted = [view for view, need in zip(views, needed, strict=True) if need]
     outer = [weights[index] if index else weights for index in indices]
     found = iter(torch.autograd.grad(values, wanted, outer, create_graph=True, allow_unused=True))
@@ -128,7 +127,7 @@ def _shares(
 
 def elements(
     matrix: EntrywiseMatrix, tensors: Sequence[Tensor]
-) -> Iterator[tuple[tuple[int, ...], list[Tensor]]]:
+) -> Iterator[tuple[Index, list[Tensor]]]:
     """Yield the index of each batch element and its part of every tensor."""
     batch_shape = matrix.shape[:-2]
     if not batch_shape:

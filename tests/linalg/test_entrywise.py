@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from gpytorch_nkn.linalg import TileEvaluator, to_dense
+from gpytorch_nkn.linalg import TileEvaluator, elements, to_dense
 
 
 class CauchyEvaluator(TileEvaluator):
@@ -87,7 +87,8 @@ class Cauchy:
         return CauchyEvaluator(tensors[0], tensors[-2], tensors[-1])
 
     def differentiable(self, tensors):
-        return cauchy(tensors[0], tensors[-2], tensors[-1])
+        for index, own in elements(self, tensors):
+            yield index, cauchy(own[0], own[-2], own[-1])
 
     def dense(self):
         return cauchy(self.inputs[0], self.inputs[-1], self.scale.unsqueeze(-1))

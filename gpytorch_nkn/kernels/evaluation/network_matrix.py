@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
@@ -13,10 +14,12 @@ from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.evaluation import native
 from gpytorch_nkn.kernels.evaluation.program import Program, describe
 from gpytorch_nkn.kernels.evaluation.tiled import TiledEvaluator, differentiable_values
-from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator
+from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator, elements
 
 __all__ = ["is_ordinary", "network_matrix", "program_matrix", "unwrap_scales"]
 
+_BLOCK_ROWS = 100  # of blocks whose diagonals are computed with second derivatives
+_MANY_ROWS = 150  # entries of diagonals of several networks, above which plain autograd is faster
 _TILED_ENTRIES = 2_500  # entries per matrix, above which tiles are faster than plain autograd
 
 # A private function of PyTorch. If it is missing, no dispatch mode is assumed.
@@ -38,17 +41,19 @@ def network_matrix(
     """Return the scaled matrix of a network; ``None`` if it needs plain evaluation.
 
     With ``diag``, return the diagonal as a batch ``... x N x 1 x 1``; ``None`` without compiled
-    code or if the inputs require gradients.
+    code, or for many points of several networks.
     """
     network.check_columns(x1)
     if settings.kernel_evaluation.path() == "plain" or not is_ordinary(x1, x2):
-        return None
-    if diag and (x1.requires_grad or x2.requires_grad):
         return None
     described = describe(network, x1.size(-1), scales)
     if described is None:
         return None
     program, vector = described
+    networks = vector.batch_shape.numel()
+    if diag and networks > 1:
+        if x1.size(-2) * max(networks, x1.shape[:-2].numel()) > _MANY_ROWS:
+            return None
     theta = vector.values()
     if theta is None:
         return None
@@ -57,7 +62,9 @@ def network_matrix(
         return program_matrix(program, theta, inputs)
     theta = theta.unsqueeze(-2) if theta.dim() > 1 else theta
     rows = program_matrix(program, theta, tuple(x.unsqueeze(-2) for x in inputs))
-    return rows if rows is not None and rows.whole else None
+    if rows is None or not rows.whole:
+        return None
+    return _ProgramDiagonal(program, True, rows.shape, rows.tensors)
 
 
 def unwrap_scales(kernel: Kernel) -> tuple[Kernel, list[ScaleKernel]]:
@@ -129,7 +136,25 @@ class _ProgramMatrix:
         make = native.NativeEvaluator if self.whole else TiledEvaluator
         return make(self._program, theta, inputs[0], inputs[-1], any(needed[:-1]))
 
-    def differentiable(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Return one batch element by twice differentiable operations."""
+    def differentiable(self, tensors: Sequence[Tensor]) -> Iterator[tuple[Any, Tensor]]:
+        """Yield each batch element with its index, by twice differentiable operations."""
+        for index, (*inputs, theta) in elements(self, tensors):
+            yield index, differentiable_values(self._program, theta, inputs[0], inputs[-1])
+
+
+class _ProgramDiagonal(_ProgramMatrix):
+    """Lazily evaluated diagonal of a program, as a batch ``... x N x 1 x 1``."""
+
+    def differentiable(self, tensors: Sequence[Tensor]) -> Iterator[tuple[Any, Tensor]]:
+        """Yield each diagonal, from blocks of the matrix, which are faster than single entries."""
         *inputs, theta = tensors
-        return differentiable_values(self._program, theta, inputs[0], inputs[-1])
+        theta = theta.squeeze(-2) if theta.dim() > 1 else theta
+        inputs = [x.squeeze(-2) for x in inputs]
+        column = _ProgramMatrix(self._program, True, self.shape[:-1], (*inputs, theta))
+        for index, (*own, one) in elements(column, column.tensors):
+            blocks = [x.split(_BLOCK_ROWS) for x in own]
+            values = [
+                differentiable_values(self._program, one, left, right).diagonal()
+                for left, right in zip(blocks[0], blocks[-1], strict=True)
+            ]
+            yield index, torch.cat(values)[:, None, None]

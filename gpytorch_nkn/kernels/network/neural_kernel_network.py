@@ -403,8 +403,9 @@ class NeuralKernelNetwork(BatchKernel):
         """Broadcast batch shapes of the primitives and layers."""
         if not hasattr(self, "layers"):  # the base class's constructor reads this property
             return self._batch_shape
-        shapes = [part.batch_shape for part in (*self.primitives, *self.layers)]
-        return torch.broadcast_shapes(self._batch_shape, *shapes)
+        shapes = {part.batch_shape for part in (*self.primitives, *self.layers)}
+        shapes.add(self._batch_shape)
+        return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
 
     @batch_shape.setter
     def batch_shape(self, value: torch.Size) -> None:
