@@ -9,17 +9,11 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
+import botorch.acquisition as acq
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from botorch.acquisition import (
-    InverseCostWeightedUtility,
-    LogNoisyExpectedImprovement,
-    qKnowledgeGradient,
-    qLogNoisyExpectedImprovement,
-    qMultiFidelityKnowledgeGradient,
-)
 from botorch.acquisition.multi_objective import qMultiFidelityHypervolumeKnowledgeGradient
 from botorch.acquisition.multi_step_lookahead import qMultiStepLookahead
 from botorch.cross_validation import CVFolds, batch_cross_validation
@@ -224,19 +218,19 @@ def _(told):
 def _(told):
     model = models.StructureEnsembleGP(X, Y, torch.full_like(Y, 1e-4))
     with told():
-        LogNoisyExpectedImprovement(model, X)
-    acquisition = qLogNoisyExpectedImprovement(model, X, prune_baseline=False)
+        acq.LogNoisyExpectedImprovement(model, X)
+    acquisition = acq.qLogNoisyExpectedImprovement(model, X, prune_baseline=False)
     assert acquisition(X[:3, None]).isfinite().all()
 
 
 @advice("does not support ensembles: use an NKNSingleTaskGP")
 def _(told):
-    cost = InverseCostWeightedUtility(AffineFidelityCostModel({1: 1.0}))
+    cost = acq.InverseCostWeightedUtility(AffineFidelityCostModel({1: 1.0}))
     options = {"num_fantasies": 2, "current_value": Y.max(), "cost_aware_utility": cost}
     options_of_list = {**options, "num_pareto": 2, "ref_point": Y.new_zeros(2)}
     options_of_list["target_fidelities"] = {1: 1.0}
     calls = (
-        lambda m: qMultiFidelityKnowledgeGradient(m, **options),
+        lambda m: acq.qMultiFidelityKnowledgeGradient(m, **options),
         lambda m: qMultiFidelityHypervolumeKnowledgeGradient(ModelListGP(m, m), **options_of_list),
         lambda m: qMultiStepLookahead(m, batch_sizes=[1], num_fantasies=[2]),
     )
@@ -246,16 +240,6 @@ def _(told):
         with told():
             make(ensemble.eval())(points)
         assert make(instead.eval())(points).isfinite().all()
-
-    class CostPerMember(InverseCostWeightedUtility):
-        def forward(self, X, deltas, **kwargs):
-            return super().forward(X.unsqueeze(-3), deltas, **kwargs)
-
-    options["cost_aware_utility"] = CostPerMember(cost.cost_model)
-    acquisition = qMultiFidelityKnowledgeGradient(ensemble, **options)
-    points = X[:9].view(3, 3, 2)
-    alone = torch.cat([acquisition(one.unsqueeze(0)) for one in points])
-    torch.testing.assert_close(acquisition(points), alone)
 
 
 # --- fit, bo, initialization
@@ -352,7 +336,7 @@ def _(told):
 @advice("leave ic_generator out")
 def _(told):
     generator = partial(bo.coordinate_sweep_initial_conditions, incumbent=X[:1])
-    function = qKnowledgeGradient(SingleTaskGP(X, Y), num_fantasies=2)
+    function = acq.qKnowledgeGradient(SingleTaskGP(X, Y), num_fantasies=2)
     bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
     options = {"q": 1, "num_restarts": 1, "raw_samples": 2, "options": {"maxiter": 1}}
     with told():
@@ -571,7 +555,7 @@ def _(told):
     state = {k: v for k, v in model.state_dict().items() if "outcome_transform" not in k}
     more.load_state_dict(state, strict=False)
     for made in (models.NKNSingleTaskGP(X, Y), models.SpectralGP(X, Y)):
-        qKnowledgeGradient(made, num_fantasies=2)(torch.rand(1, 3, 2, dtype=torch.float64))
+        acq.qKnowledgeGradient(made, num_fantasies=2)(torch.rand(1, 3, 2, dtype=torch.float64))
 
 
 @advice("give the network active_dims to omit them")

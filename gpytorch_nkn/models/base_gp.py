@@ -9,6 +9,7 @@ from inspect import signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
+from botorch.acquisition.objective import PosteriorTransform
 from botorch.fit import _fit_fallback
 from botorch.models import MultiTaskGP, SingleTaskGP
 from botorch.models.model import Model
@@ -466,9 +467,23 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
                 return self.set_train_data(inputs, targets, strict)
         super().set_train_data(inputs, targets, strict)
 
-    def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """As in BoTorch, at points ``... x q x d``."""
-        posterior = super().posterior(X, *args, **kwargs)
+    def posterior(  # type: ignore[override]
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> Any:
+        """As in BoTorch, at points ``... x q x d``.
+
+        BoTorch would use the outcome transforms of the first outputs for ``output_indices``.
+        """
+        if output_indices and self._num_outputs > 1:
+            if isinstance(observation_noise, Tensor):
+                observation_noise = observation_noise[..., output_indices]
+            subset = self.subset_output(output_indices)
+            return subset.posterior(X, None, observation_noise, posterior_transform)
+        posterior = super().posterior(X, None, observation_noise, posterior_transform)
         normal: Any = getattr(posterior, "distribution", None)
         covariance: Any = getattr(normal, "lazy_covariance_matrix", None)
         if type(covariance) is BlockDiagLinearOperator:  # ModelListGP slices it by output

@@ -10,69 +10,19 @@ from __future__ import annotations
 
 import copy
 
+import botorch.acquisition as bo
 import pytest
 import torch
-from botorch.acquisition import (
-    ConstrainedExpectedImprovement,
-    ExpectedImprovement,
-    LogExpectedImprovement,
-    LogNoisyExpectedImprovement,
-    NoisyExpectedImprovement,
-    PosteriorMean,
-    PosteriorStandardDeviation,
-    ProbabilityOfImprovement,
-    UpperConfidenceBound,
-    qAnalyticProbabilityOfImprovement,
-    qBayesianActiveLearningByDisagreement,
-    qExpectedImprovement,
-    qKnowledgeGradient,
-    qLogExpectedImprovement,
-    qLogNoisyExpectedImprovement,
-    qMultiFidelityKnowledgeGradient,
-    qNegIntegratedPosteriorVariance,
-    qNoisyExpectedImprovement,
-    qProbabilityOfImprovement,
-    qSimpleRegret,
-    qUpperConfidenceBound,
-)
-from botorch.acquisition.analytic import (
-    LogConstrainedExpectedImprovement,
-    LogProbabilityOfFeasibility,
-    LogProbabilityOfImprovement,
-    ScalarizedPosteriorMean,
-)
+from botorch.acquisition import analytic, max_value_entropy_search as mes, objective
 from botorch.acquisition.joint_entropy_search import qJointEntropySearch
-from botorch.acquisition.max_value_entropy_search import (
-    qLowerBoundMaxValueEntropy,
-    qMaxValueEntropy,
-)
-from botorch.acquisition.multi_objective.logei import (
-    qLogExpectedHypervolumeImprovement,
-    qLogNoisyExpectedHypervolumeImprovement,
-)
+from botorch.acquisition.multi_objective import logei
 from botorch.acquisition.multi_objective.multi_fidelity import MOMF
-from botorch.acquisition.objective import (
-    GenericMCObjective,
-    LearnedObjective,
-    ScalarizedPosteriorTransform,
-)
 from botorch.acquisition.predictive_entropy_search import qPredictiveEntropySearch
 from botorch.exceptions import BotorchError
-from botorch.models import ModelListGP, SingleTaskGP
-from botorch.models.transforms import (
-    ChainedInputTransform,
-    ChainedOutcomeTransform,
-    Log,
-    Normalize,
-    Standardize,
-    Warp,
-)
+from botorch.models import ModelListGP, SingleTaskGP, transforms as tf
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
-from botorch.utils.multi_objective.box_decompositions import (
-    FastNondominatedPartitioning,
-    NondominatedPartitioning,
-)
+from botorch.utils.multi_objective import box_decompositions as boxes
 
 from gpytorch_nkn.models import NKNMultiTaskGP
 from tests.models.registry import CASES
@@ -87,48 +37,54 @@ def sampler(size=8):
 # Acquisition functions of a model, the best value so far and its case, with the points of a
 # t-batch; one for one output, then those for two.
 OF_ONE = {
-    "EI": (1, lambda m, best, case: ExpectedImprovement(m, best)),
-    "log EI": (1, lambda m, best, case: LogExpectedImprovement(m, best)),
-    "PI": (1, lambda m, best, case: ProbabilityOfImprovement(m, best)),
-    "UCB": (1, lambda m, best, case: UpperConfidenceBound(m, 0.5)),
-    "mean": (1, lambda m, best, case: PosteriorMean(m)),
-    "deviation": (1, lambda m, best, case: PosteriorStandardDeviation(m)),
-    "log NEI": (1, lambda m, best, case: LogNoisyExpectedImprovement(m, case.points(5), 4)),
-    "qEI": (2, lambda m, best, case: qExpectedImprovement(m, best, sampler())),
-    "qlog EI": (2, lambda m, best, case: qLogExpectedImprovement(m, best, sampler())),
-    "qPI": (2, lambda m, best, case: qProbabilityOfImprovement(m, best, sampler())),
-    "qUCB": (2, lambda m, best, case: qUpperConfidenceBound(m, 0.5, sampler())),
-    "qregret": (2, lambda m, best, case: qSimpleRegret(m, sampler())),
-    "qNEI": (2, lambda m, best, case: qNoisyExpectedImprovement(m, case.points(5), sampler())),
+    "EI": (1, lambda m, best, case: bo.ExpectedImprovement(m, best)),
+    "log EI": (1, lambda m, best, case: bo.LogExpectedImprovement(m, best)),
+    "PI": (1, lambda m, best, case: bo.ProbabilityOfImprovement(m, best)),
+    "UCB": (1, lambda m, best, case: bo.UpperConfidenceBound(m, 0.5)),
+    "mean": (1, lambda m, best, case: bo.PosteriorMean(m)),
+    "deviation": (1, lambda m, best, case: bo.PosteriorStandardDeviation(m)),
+    "log NEI": (1, lambda m, best, case: bo.LogNoisyExpectedImprovement(m, case.points(5), 4)),
+    "qEI": (2, lambda m, best, case: bo.qExpectedImprovement(m, best, sampler())),
+    "qlog EI": (2, lambda m, best, case: bo.qLogExpectedImprovement(m, best, sampler())),
+    "qPI": (2, lambda m, best, case: bo.qProbabilityOfImprovement(m, best, sampler())),
+    "qUCB": (2, lambda m, best, case: bo.qUpperConfidenceBound(m, 0.5, sampler())),
+    "qregret": (2, lambda m, best, case: bo.qSimpleRegret(m, sampler())),
+    "qNEI": (2, lambda m, best, case: bo.qNoisyExpectedImprovement(m, case.points(5), sampler())),
     "qlog NEI": (
         2,
-        lambda m, best, case: qLogNoisyExpectedImprovement(m, case.points(5), sampler()),
+        lambda m, best, case: bo.qLogNoisyExpectedImprovement(m, case.points(5), sampler()),
     ),
-    "MES": (1, lambda m, best, case: qMaxValueEntropy(m, case.points(20), num_mv_samples=3)),
+    "MES": (
+        1,
+        lambda m, best, case: mes.qMaxValueEntropy(m, case.points(20), num_mv_samples=3),
+    ),
     "GIBBON": (
         1,
-        lambda m, best, case: qLowerBoundMaxValueEntropy(m, case.points(20), num_mv_samples=3),
+        lambda m, best, case: mes.qLowerBoundMaxValueEntropy(m, case.points(20), num_mv_samples=3),
     ),
-    "KG": (4, lambda m, best, case: qKnowledgeGradient(m, 3, sampler(3))),
-    "NIPV": (2, lambda m, best, case: qNegIntegratedPosteriorVariance(m, case.points(4))),
+    "KG": (4, lambda m, best, case: bo.qKnowledgeGradient(m, 3, sampler(3))),
+    "NIPV": (2, lambda m, best, case: bo.qNegIntegratedPosteriorVariance(m, case.points(4))),
 }
 ZERO = torch.zeros(2, dtype=torch.float64)
 OF_TWO = {
     "scalarised log EI": (
         1,
-        lambda m, best, case: LogExpectedImprovement(
-            m, best, posterior_transform=ScalarizedPosteriorTransform(ZERO + 0.5)
+        lambda m, best, case: bo.LogExpectedImprovement(
+            m, best, posterior_transform=objective.ScalarizedPosteriorTransform(ZERO + 0.5)
         ),
     ),
     "log EHVI": (
         2,
-        lambda m, best, case: qLogExpectedHypervolumeImprovement(
-            m, ZERO, FastNondominatedPartitioning(ZERO, ZERO + torch.eye(2).to(ZERO)), sampler()
+        lambda m, best, case: logei.qLogExpectedHypervolumeImprovement(
+            m,
+            ZERO,
+            boxes.FastNondominatedPartitioning(ZERO, ZERO + torch.eye(2).to(ZERO)),
+            sampler(),
         ),
     ),
     "log NEHVI": (
         2,
-        lambda m, best, case: qLogNoisyExpectedHypervolumeImprovement(
+        lambda m, best, case: logei.qLogNoisyExpectedHypervolumeImprovement(
             m, ZERO, case.points(5), sampler()
         ),
     ),
@@ -190,7 +146,7 @@ def check(case, name):
     assert right or name in GRADIENTS_OF_BOTORCH, f"{found} is not {expected}"
     assert gradient.abs().max() > 0 or name in FLAT
     bounds = torch.tensor([[0.2], [0.7]], dtype=x.dtype).expand(2, case.columns)
-    number = q if not isinstance(acquisition, qKnowledgeGradient) else 1
+    number = q if not isinstance(acquisition, bo.qKnowledgeGradient) else 1
     best, value = optimize_acqf(
         acquisition, bounds, number, num_restarts=2, raw_samples=4, options={"maxiter": 2}
     )
@@ -229,38 +185,40 @@ def uniform(model, entry, members):
 ENSEMBLES = [case for case in CASES if case.members]
 # Analytic functions beside those above, of a list where there are constraints.
 FURTHER = {
-    "log PI": lambda m, best, case: LogProbabilityOfImprovement(m, best),
-    "analytic qPI": lambda m, best, case: qAnalyticProbabilityOfImprovement(m, best),
-    "scalarised mean": lambda m, best, case: ScalarizedPosteriorMean(m, ZERO[:1] + 0.5),
-    "constrained EI": lambda m, best, case: ConstrainedExpectedImprovement(
+    "log PI": lambda m, best, case: analytic.LogProbabilityOfImprovement(m, best),
+    "analytic qPI": lambda m, best, case: bo.qAnalyticProbabilityOfImprovement(m, best),
+    "scalarised mean": lambda m, best, case: analytic.ScalarizedPosteriorMean(m, ZERO[:1] + 0.5),
+    "constrained EI": lambda m, best, case: bo.ConstrainedExpectedImprovement(
         ModelListGP(m, m), best, 0, {1: (1.0, 3.0)}
     ),
-    "log constrained EI": lambda m, best, case: LogConstrainedExpectedImprovement(
+    "log constrained EI": lambda m, best, case: analytic.LogConstrainedExpectedImprovement(
         ModelListGP(m, m), best, 0, {1: (1.0, 3.0)}
     ),
-    "feasibility": lambda m, best, case: LogProbabilityOfFeasibility(
+    "feasibility": lambda m, best, case: analytic.LogProbabilityOfFeasibility(
         ModelListGP(m, m), {1: (1.0, 3.0)}
     ),
-    "active learning": lambda m, best, case: qBayesianActiveLearningByDisagreement(m, sampler()),
+    "active learning": lambda m, best, case: bo.qBayesianActiveLearningByDisagreement(m, sampler()),
     "JES": lambda m, best, case: qJointEntropySearch(  # an optimum of each member
         m, case.points(2, 1).expand(2, case.members, -1), best.expand(2, case.members, 1)
     ),
     "PES": lambda m, best, case: qPredictiveEntropySearch(m, case.points(2, 1)),
-    "fidelity KG": lambda m, best, case: qMultiFidelityKnowledgeGradient(m, 3, sampler(3)),
+    "fidelity KG": lambda m, best, case: bo.qMultiFidelityKnowledgeGradient(m, 3, sampler(3)),
     # functions of the points need a dimension of members
-    "objective of X": lambda m, best, case: qExpectedImprovement(
+    "objective of X": lambda m, best, case: bo.qExpectedImprovement(
         m,
         best - 1,
         sampler(),
-        GenericMCObjective(lambda y, X: y[..., 0] - X.unsqueeze(-3)[..., 0].square()),
+        objective.GenericMCObjective(lambda y, X: y[..., 0] - X.unsqueeze(-3)[..., 0].square()),
     ),
-    "learned objective": lambda m, best, case: qSimpleRegret(
-        m, sampler(), LearnedObjective(SingleTaskGP(*(2 * [case.points(6)[:, :1]])), seed=0)
+    "learned objective": lambda m, best, case: bo.qSimpleRegret(
+        m,
+        sampler(),
+        objective.LearnedObjective(SingleTaskGP(*(2 * [case.points(6)[:, :1]])), seed=0),
     ),
     "MOMF": lambda m, best, case: MOMF(
         ModelListGP(m, m),
         ZERO,
-        NondominatedPartitioning(ZERO, torch.eye(2).to(ZERO)),
+        boxes.NondominatedPartitioning(ZERO, torch.eye(2).to(ZERO)),
         sampler(),
         cost_call=lambda X: 1 + X.unsqueeze(-3)[..., -1:],
     ),
@@ -312,7 +270,7 @@ def test_noiseless_fantasies_leave_the_variance_given_the_function_at_the_data(c
     points = case.points(case.members or 6)
     data = points if case.members else inputs  # equal counts do not hide one behind another
     try:
-        fantasies = NoisyExpectedImprovement(copy.deepcopy(model), data, len(points)).model
+        fantasies = bo.NoisyExpectedImprovement(copy.deepcopy(model), data, len(points)).model
         found = fantasies.posterior(points).variance[0, :, 0]
     except (NotImplementedError, BotorchError) as error:
         assert "qLogNoisyExpectedImprovement" in str(error) or "`SingleTaskGP`" in str(error)
@@ -324,20 +282,20 @@ def test_noiseless_fantasies_leave_the_variance_given_the_function_at_the_data(c
 
 def input_transforms(columns):
     bounds = torch.tensor([[-0.5], [1.5]], dtype=torch.float64).expand(2, columns)
-    normalize = Normalize(columns, bounds=bounds)
-    warp = Warp(columns, [0], bounds=torch.tensor([[0.0], [1.0]]).expand(2, columns).double())
+    normalize = tf.Normalize(columns, bounds=bounds)
+    warp = tf.Warp(columns, [0], bounds=torch.tensor([[0.0], [1.0]]).expand(2, columns).double())
     return {
         "normalize": normalize,
         "warp": warp,
-        "chained": ChainedInputTransform(first=normalize, second=warp),
+        "chained": tf.ChainedInputTransform(first=normalize, second=warp),
     }
 
 
 def outcome_transforms(outputs):
     return {
-        "standardize": Standardize(outputs),
-        "log": Log(),
-        "chained": ChainedOutcomeTransform(log=Log(), standardize=Standardize(outputs)),
+        "standardize": tf.Standardize(outputs),
+        "log": tf.Log(),
+        "chained": tf.ChainedOutcomeTransform(log=tf.Log(), standardize=tf.Standardize(outputs)),
     }
 
 
@@ -370,5 +328,5 @@ def test_transforms(case, request):
         assert mean.shape == (2, 3, *members, 4, 1) and mean.isfinite().all()
         (gradient,) = torch.autograd.grad(mean.sum(), points)
         assert gradient.isfinite().all() and gradient.abs().max() > 0
-        value = qSimpleRegret(model, sampler(4))(points.detach())
+        value = bo.qSimpleRegret(model, sampler(4))(points.detach())
         assert value.shape == (2, 3) and value.isfinite().all()

@@ -5,6 +5,7 @@ import copy
 import io
 import pickle
 import warnings
+from functools import partial
 from inspect import signature
 from unittest import mock
 
@@ -16,6 +17,7 @@ from botorch.acquisition.objective import GenericMCObjective, ScalarizedPosterio
 from botorch.acquisition.thompson_sampling import PathwiseThompsonSampling
 from botorch.cross_validation import loo_cv
 from botorch.exceptions import UnsupportedError
+from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelList, ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import (
@@ -295,6 +297,9 @@ def check_outputs(case: Case):
         found = moments(take(case.make(inputs, y[:, [k]]), model, (k,)), points)
         torch.testing.assert_close(found[0], mean[:, [k]], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found[1], variance[:, [k]], rtol=1e-4, atol=1e-5)
+    for chosen in ([2, 1, 0], [-1]):
+        some = moments(model, points, output_indices=chosen)
+        torch.testing.assert_close([*some], [mean[:, chosen], variance[:, chosen]])
     weights = torch.tensor([2.0, -0.5, 1.0])
     transform = ScalarizedPosteriorTransform(weights)
     one = moments(model, points, posterior_transform=transform)
@@ -976,7 +981,9 @@ def check_likelihood(case: Case):
     """GPyTorch's marginal likelihood of a model in training mode is a number with gradients."""
     model = case.make(*case.data()).train()
     if case.on_grid or case.members:
-        for fit in (fit_gpytorch_mll_scipy, fit_gpytorch_mll_torch):
+        options = {"closure": print}, {"optimizer_kwargs": {"options": {"maxiter": 2}}}
+        by_options = [partial(fit_gpytorch_mll, **some) for some in options]
+        for fit in (fit_gpytorch_mll_scipy, fit_gpytorch_mll_torch, *by_options):
             with pytest.raises(NotImplementedError, match="must be trained by fit_"):
                 fit(ExactMarginalLogLikelihood(model.likelihood, model))
     if not case.exact:
@@ -1002,7 +1009,9 @@ def check_data_sets(case: Case):
         given = case.cls.construct_inputs(data, categorical_features=[])
         made = [case.cls(**given), case.cls(x, y, known)]
         assert torch.equal(*(moments(model.eval(), x)[0] for model in made))
-        if "cat_dims" not in signature(case.cls).parameters:
+        if "cat_dims" in signature(case.cls).parameters:
+            assert case.cls.construct_inputs(data, categorical_features=[1])["cat_dims"] == [1]
+        else:
             with pytest.raises(NotImplementedError, match=r"categorical_features, got \[1\]"):
                 case.cls.construct_inputs(data, categorical_features=[1])
 

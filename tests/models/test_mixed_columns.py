@@ -10,7 +10,6 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import MixedSingleTaskGP
 from botorch.models.transforms import Normalize, Round
 from botorch.optim import optimize_acqf_mixed
-from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.bo import fit_bo_model
@@ -111,15 +110,6 @@ def test_codes_are_integers(cls):
     x[3, 2] = 0.25
     with pytest.raises(ValueError, match=r"\(2,\) of train_X must contain integer codes, got 0.25"):
         cls(x, function(x), cat_dims=[2])
-
-
-@pytest.mark.parametrize("cls", MODELS)
-def test_arguments_from_a_data_set_as_in_botorch(cls):
-    x = points(10)
-    data = SupervisedDataset(x, function(x), feature_names=["a", "b", "c"], outcome_names=["y"])
-    given = cls.construct_inputs(data, categorical_features=[2])
-    assert cls(**given).cat_dims == (2,)
-    assert given.keys() >= MixedSingleTaskGP.construct_inputs(data, [2]).keys() - {"likelihood"}
 
 
 @pytest.mark.parametrize("copy", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))])

@@ -2,12 +2,10 @@ import math
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.settings import cholesky_jitter
 from torch.distributions import Normal
 
@@ -173,9 +171,6 @@ def test_models_and_weights_that_do_not_fit():
     assert torch.equal(model.subset_output([0]).posterior(x).mean, model.posterior(x).mean)
     with pytest.raises(ValueError, match=r"idcs must be \[0\] or \[-1\] .*, got \[1\]"):
         model.subset_output([1])
-    with pytest.raises(NotImplementedError, match="must be trained by fit_structure_ensemble_gp"):
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 2}})
     model.eval().posterior(x)
     fantasy = model.fantasize(x[:1], SobolQMCNormalSampler(torch.Size([2])))
     with pytest.raises(ValueError, match="fantasies cannot be trained"):

@@ -3,10 +3,8 @@ import math
 
 import pytest
 import torch
-from botorch.fit import fit_gpytorch_mll
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -281,10 +279,3 @@ def test_scattered_cells_and_a_forecast():
         fit = fit_grid_gp(model, likelihood_steps=24, block_steps=3, blocks=3)
         assert math.isfinite(fit.restarts[0].block_error)
         assert smse(model, clean) < 0.5
-
-
-@pytest.mark.parametrize("option", ["optimizer", "closure"])
-def test_botorchs_own_training_is_rejected(option):
-    model = small()
-    with pytest.raises(NotImplementedError, match="must be trained by fit_grid_gp"):
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **{option: print})
