@@ -54,7 +54,7 @@ _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
 _CLOCK_ALONE = rf"(?=\d\d?(?::|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])){_CLOCK}"
 _FORMS = (  # of dates; "-" separates parts, "~" may separate them
     "Y-m-d d-m-Y m-d-Y d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND Y-j Y-f Y-q Y-m m-Y YN b~Y "
-    "b~y Y~b Y~x~m Y~Q Q~Y Q-y y~Q R~Y R~y Y Y~w~Wu w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y Y-U U-Y YU"
+    "b~y Y~b Y~x~m Y~Q Q~Y Q-y y~Q R~Y R~y Y Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y Y-U U-Y YU"
 ).split()
 _ORDERED = _FORMS[1:6]  # day, month or year may come first
 _PARTS = {

@@ -33,7 +33,7 @@ _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
 _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
 _PARTS = {  # of times: names of columns, mark before numbers, smallest and largest number
-    "year": ("year|yr|yy(?:yy)?", None, 1500, 2199),
+    "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?", None, 1500, 2199),
     "month": ("month|mon|mm", "M", 1, 12),
     "quarter": ("quarter|qtr", "Q", 1, 4),
     "week": ("(?:epi|iso|mmwr)?week|wk", "W", 1, 53),

@@ -478,15 +478,12 @@ def _check_noise(
     if noise_variance is None:
         return None
     noise: np.ndarray = np.ma.filled(np.ma.asarray(noise_variance), np.nan)
-    if noise.dtype.kind not in "fiub":
-        raise TypeError(f"noise_variance must hold real numbers, got an array of {noise.dtype}.")
-    shape = noise.shape
     if channel_axis is not None and noise.ndim == values.ndim:
         noise = np.moveaxis(noise, channel_axis, 0)
-    if noise.ndim and noise.shape not in (values.shape, values.shape[1:]):
+    if noise.dtype.kind not in "fiub" or noise.shape not in ((), values.shape, values.shape[1:]):
         raise ValueError(
-            "noise_variance must be a number or hold one for each cell, got shape "
-            f"{shape} for {values.shape[1:]} cells."
+            "noise_variance must be a number or hold one for each of "
+            f"{values.shape[1:]} cells, got {noise.dtype} of shape {noise.shape}."
         )
     noise = np.where(missing, 0.0, np.broadcast_to(noise, values.shape).astype(float))
     wrong = ~(np.isfinite(noise) & (noise >= 0))

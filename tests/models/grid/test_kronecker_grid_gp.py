@@ -87,13 +87,10 @@ def test_known_noise_of_cells(shape, share, batch, noisy):
         own = float(model.outcome_transform.means), float(scale.sqrt())
         mean = dense(model, values, missing | block[0], cells, own, known)[0]
         torch.testing.assert_close(own[0] + own[1] * found.flatten(), mean, **CLOSE)
-    same = KroneckerGridGP(
-        model.coordinates, values, model.kernels, missing=missing, train_Yvar=0.0,
-        likelihood=model.likelihood, mean_module=model.mean_module, tolerance=1e-11,
-    )  # fmt: skip
+    same = make(shape, share, batch, train_Yvar=0.0)[0]
     same.load_state_dict(model.state_dict())
     plain = dense(model, values, missing, cells)[0]
-    torch.testing.assert_close(everywhere(same.eval())[0], plain, **CLOSE)
+    torch.testing.assert_close(everywhere(same)[0], plain, **CLOSE)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
