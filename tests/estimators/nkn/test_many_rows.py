@@ -137,7 +137,10 @@ def small(small_pieces):
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_tables_outside_of_the_memory_are_read_whole(kind, small, tmp_path):
     X, y = rough_table(80)
-    model = regressor(method="auto").fit(*sources(kind, X, y, tmp_path))
+    given = sources(kind, X, y, tmp_path)
+    with pytest.raises(ValueError, match="noise_variance needs a table in memory"):
+        regressor().fit(*given, noise_variance=1.0)
+    model = regressor(method="auto").fit(*given)
     assert model.method_ == "exact" and model.model_.train_targets.numel() == 80
     rows = X[:3] if model.columns_ == small.columns_ else pd.DataFrame(X[:3], columns=["a", "b"])
     np.testing.assert_allclose(model.predict(rows), small.predict(X[:3]), rtol=1e-6)
