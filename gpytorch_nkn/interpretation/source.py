@@ -56,22 +56,6 @@ class TableEstimator(NetworkEstimator, Protocol):
     def standardised_inputs(self, X: Any, /) -> Any: ...
 
 
-@runtime_checkable
-class ClassEstimator(TableEstimator, Protocol):
-    """Classifier whose members have a Gaussian process for each class."""
-
-    classes_: np.ndarray
-    model_: Any
-    weights_: np.ndarray
-    processes: list[ExactGP]
-    x_offset_: np.ndarray
-    x_scale_: np.ndarray
-
-    def class_probabilities(self, rows: np.ndarray, /) -> np.ndarray: ...
-
-    def linearised(self, rows: np.ndarray, code: int, /) -> tuple[np.ndarray, np.ndarray]: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Source:
     """Kernel, and its inputs ``... x N x D`` and their units if known."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.constraints import Interval
-from gpytorch.priors import Prior
 from torch import nn
 
 from gpytorch_nkn.kernels.batch_kernel import constrained
@@ -26,8 +24,6 @@ class CenteredLinearKernel(FormulaKernel):
     functions average to zero over the data. The slope then does not change the mean level.
 
     Args:
-        variance_prior: Prior on the variance, ``... x 1 x D``.
-        variance_constraint: Constraint on the variance; ``None`` for positive.
         learn_center: Train the centre too.
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in
             :class:`gpytorch.kernels.Kernel`; ``ard_num_dims=None`` shares one variance and one
@@ -37,9 +33,6 @@ class CenteredLinearKernel(FormulaKernel):
         center: :math:`c`, ``... x 1 x D``, in units of the input; starts at 0. Set it with
             ``kernel.initialize(center=...)``.
 
-    Raises:
-        TypeError: ``variance_prior`` is not a GPyTorch prior.
-
     Reference: Lloyd et al. (2014), appendix A (its linear kernel with an offset).
     """
 
@@ -48,16 +41,8 @@ class CenteredLinearKernel(FormulaKernel):
     parameter_names = ("variance", "center")
     variance = constrained("variance", "Variance of the slopes, ``... x 1 x D``.")
 
-    def __init__(
-        self,
-        *,
-        variance_prior: Prior | None = None,
-        variance_constraint: Interval | None = None,
-        learn_center: bool = False,
-        **kwargs: Any,
-    ):
+    def __init__(self, *, learn_center: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         shape = (*self.batch_shape, 1, self.ard_num_dims or 1)
-        self.add_constrained("variance", shape, variance_constraint)
+        self.add_constrained("variance", shape, None)
         self.register_parameter("center", nn.Parameter(torch.zeros(shape), learn_center))
-        self.add_prior("variance_prior", variance_prior, "variance")

@@ -6,8 +6,6 @@ import math
 from typing import Any
 
 import torch
-from gpytorch.constraints import Interval
-from gpytorch.priors import Prior
 from torch import Tensor
 
 from gpytorch_nkn.kernels.batch_kernel import constrained
@@ -56,13 +54,8 @@ class ZeroMeanPeriodicKernel(FormulaKernel):
     :class:`gpytorch.kernels.PeriodicKernel`, the lengthscale is not squared.
 
     Args:
-        period_length_prior: Prior on the period, ``... x 1 x D``.
-        period_length_constraint: Constraint on the period; ``None`` for positive.
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
             ``lengthscale_constraint`` as in :class:`gpytorch.kernels.Kernel`.
-
-    Raises:
-        TypeError: ``period_length_prior`` is not a GPyTorch prior.
 
     Reference: Lloyd et al. (2014), Automatic Construction and Natural-Language Description of
     Nonparametric Regression Models, appendix A.
@@ -79,17 +72,10 @@ class ZeroMeanPeriodicKernel(FormulaKernel):
     )
     period_length = constrained("period_length", "Period, ``... x 1 x D``, in units of the input.")
 
-    def __init__(
-        self,
-        *,
-        period_length_prior: Prior | None = None,
-        period_length_constraint: Interval | None = None,
-        **kwargs: Any,
-    ):
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         shape = (*self.batch_shape, 1, self.ard_num_dims or 1)
-        self.add_constrained("period_length", shape, period_length_constraint)
-        self.add_prior("period_length_prior", period_length_prior, "period_length")
+        self.add_constrained("period_length", shape, None)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return values ``... x N x M`` (``... x N`` with ``diag``)."""

@@ -14,8 +14,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.autograd import grad
 
-from gpytorch_nkn.kernels import check_has_derivatives
-from gpytorch_nkn.kernels.network import kernel_values
+from gpytorch_nkn.kernels import NeuralKernelNetwork, check_has_derivatives
 from gpytorch_nkn.linalg import check_finite, check_tensors
 from gpytorch_nkn.models.base_gp import ExactBaseGP
 
@@ -105,27 +104,19 @@ def _normal(model: Any, X: Tensor) -> MultivariateNormal:
     return found
 
 
-class _Smooth(Kernel):
-    """GPyTorch kernel with distances that are differentiable at equal inputs."""
-
-    def __init__(self, base_kernel: Kernel):
-        super().__init__(batch_shape=base_kernel.batch_shape)
-        self.base_kernel = base_kernel
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        return kernel_values(self.base_kernel, x1, x2, diag, **params)
-
-
 @contextmanager
 def _smooth(model: Any, X: Tensor) -> Iterator[None]:
-    """Make a GPyTorch or BoTorch model twice differentiable inside a context."""
+    """Make a GPyTorch or BoTorch model twice differentiable inside a context.
+
+    Distances of a network of one unit, unlike GPyTorch's, are differentiable at equal inputs.
+    """
     kernel = getattr(model, "covar_module", None)
     if not isinstance(kernel, Kernel) or isinstance(model, ExactBaseGP):
         yield
         return
     with torch.no_grad():
         _normal(model, X).mean  # noqa: B018 - computes caches with the original kernel
-    model.covar_module = _Smooth(kernel)
+    model.covar_module = NeuralKernelNetwork([kernel], [])
     try:
         yield
     finally:

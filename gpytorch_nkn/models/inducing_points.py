@@ -95,6 +95,7 @@ class InducingFeatureKernel(FeatureKernel):
     Processes.
     """
 
+    is_stationary = False
     leaves_rest = True
     inducing_points: Tensor
 
@@ -109,11 +110,6 @@ class InducingFeatureKernel(FeatureKernel):
     def feature_dim(self) -> int:  # type: ignore[override]
         """Number of inducing points."""
         return self.inducing_points.size(-2)
-
-    @property
-    def is_stationary(self) -> bool:
-        """False, because the approximation depends on the position."""
-        return False
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor | LinearOperator:
         """Return the residual covariance; see :class:`FeatureKernel`."""

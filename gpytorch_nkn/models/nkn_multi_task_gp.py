@@ -25,7 +25,7 @@ from torch import Tensor
 
 from gpytorch_nkn.bo import fit_bo_model
 from gpytorch_nkn.fit import check_dense
-from gpytorch_nkn.kernels import BatchPredictionStrategy
+from gpytorch_nkn.kernels import BatchKernel
 from gpytorch_nkn.linalg import DelayedMatrix, check_counts
 from gpytorch_nkn.models.base_gp import FEW_POINTS, TRAINERS, ExactModel, transform_inputs_again
 from gpytorch_nkn.models.common import check_training_data
@@ -54,11 +54,7 @@ class TaskStandardize(StratifiedStandardize):
 class _TaskProduct(ProductKernel):
     """Product of an input kernel and a task kernel, with the package's prediction strategy."""
 
-    def prediction_strategy(
-        self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
-    ) -> BatchPredictionStrategy:
-        """Return the prediction strategy of the package's kernels."""
-        return BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+    prediction_strategy: Any = BatchKernel.prediction_strategy
 
 
 class NKNMultiTaskGP(ExactModel, MultiTaskGP):

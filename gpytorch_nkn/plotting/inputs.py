@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from gpytorch_nkn.fit import check_number
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.plotting.style import as_array
 
@@ -18,7 +18,6 @@ __all__ = [
     "InputLine",
     "as_inputs",
     "check_kernel",
-    "check_positive",
     "kernel_values",
     "line_of_inputs",
     "unit_values",
@@ -54,12 +53,6 @@ def check_kernel(kernel: Kernel) -> None:
         )
 
 
-def check_positive(name: str, value: float) -> None:
-    """Raise ValueError unless a number is positive and finite."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive number, got {value}.")
-
-
 def as_inputs(kernel: Kernel, x: Any) -> Tensor:
     """Convert ``N`` or ``N x D`` finite numbers to inputs ``N x D`` in the kernel's dtype."""
     array = as_array("x", x, ndim=2 if getattr(x, "ndim", None) == 2 else 1)
@@ -72,9 +65,8 @@ def as_inputs(kernel: Kernel, x: Any) -> Tensor:
 def line_of_inputs(kernel: Kernel, x: Any, offset: float = 0.0, scale: float = 1.0) -> InputLine:
     """Return inputs along the only varying column of ``N`` or ``N x D`` values."""
     check_kernel(kernel)
-    if not math.isfinite(offset):
-        raise ValueError(f"x_offset must be a finite number, got {offset}.")
-    check_positive("x_scale", scale)
+    check_number("x_offset", abs(offset), positive=False)
+    check_number("x_scale", scale, positive=True)
     fixed = as_inputs(kernel, x)[:1]
     array = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, dtype=float)
     array = array.reshape(len(array), -1)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gpytorch.kernels import Kernel
 
+from gpytorch_nkn.fit import check_number
 from gpytorch_nkn.plotting.inputs import (
     InputLine,
-    check_positive,
     kernel_values,
     line_of_inputs,
 )
@@ -75,13 +75,20 @@ def plot_local_spectrum(
     Reference: Martin and Flandrin (1985), Wigner-Ville spectral analysis of nonstationary
     processes.
     """
+    from matplotlib.colors import PowerNorm
+
     line = line_of_inputs(kernel, x, x_offset, x_scale)
     low, high = line.x[[0, -1]]
     window = (high - low) / 24 if window is None else window
-    check_positive("window", window)
+    check_number("window", window, positive=True)
     positions = np.linspace(low, high, _POSITIONS)
     frequencies, power = _expected_spectrogram(kernel, line, positions, window, max_frequency)
-    _draw_image(ax, positions, frequencies, power, f"power per (cycle per {unit})")
+    norm = PowerNorm(0.5, 0.0, float(power.max()) or 1.0)
+    ax.grid(False)
+    options: Any = {"cmap": "magma", "norm": norm, "shading": "nearest", "rasterized": True}
+    mesh = ax.pcolormesh(positions, frequencies, power, **options)
+    add_bar(ax, mesh, label=f"power per (cycle per {unit})")
+    ax.set(xlim=positions[[0, -1]], ylim=frequencies[[0, -1]])
     finish(ax, x_label, f"frequency (cycles per {unit})")
     return ax
 
@@ -97,7 +104,7 @@ def _expected_spectrogram(
     low, high = positions[0] - _REACH * window, positions[-1] + _REACH * window
     count = _FINEST
     if max_frequency is not None:
-        check_positive("max_frequency", max_frequency)
+        check_number("max_frequency", max_frequency, positive=True)
         # frequencies up to twice the largest must not alias
         count = max(count, math.ceil(4 * max_frequency * (high - low)))
     count = max(count, math.ceil(3 * (high - low) / window))
@@ -110,9 +117,8 @@ def _expected_spectrogram(
     step = grid[1] - grid[0]
     covariance = kernel_values(kernel, line.at(grid), line.at(grid)).numpy()
     lags = min(count, math.ceil(2 * _REACH * window / step))
-    smoothed = np.empty(
-        (lags, len(positions))
-    )  # covariance at a lag, averaged around each position
+    # covariance at a lag, averaged around each position
+    smoothed = np.empty((lags, len(positions)))
     # midpoints of pairs are on the grid for even lags, halfway between for odd ones
     offsets = [(grid + shift - positions[:, None]) / window for shift in (0.0, step / 2)]
     norm = step / (window * math.sqrt(2 * math.pi))
@@ -139,14 +145,3 @@ def _largest_frequency(smoothed: np.ndarray, step: float) -> float:
         raise ValueError("The spectrum of the kernel must not vanish, got zero at all frequencies.")
     share = power.cumsum() / power.sum()
     return float(1.1 * frequencies[max(int(np.searchsorted(share, _MOST_POWER)), 1)])
-
-
-def _draw_image(ax: Axes, x: np.ndarray, y: np.ndarray, values: np.ndarray, label: str) -> None:
-    """Draw values ``Y x X`` on a square-root scale of colours, with a bar."""
-    from matplotlib.colors import PowerNorm
-
-    norm = PowerNorm(0.5, 0.0, float(values.max()) or 1.0)
-    ax.grid(False)
-    mesh = ax.pcolormesh(x, y, values, cmap="magma", norm=norm, shading="nearest", rasterized=True)
-    add_bar(ax, mesh, label=label)
-    ax.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))

@@ -24,11 +24,9 @@ from tests.models.registry import CASES
 SIGNED = NormalPrior(0.2, 0.7)
 POSITIVE = GammaPrior(3.0, 2.0)
 OWN = {  # what each kernel has priors on that are no lengthscales
-    kernels.CenteredLinearKernel: {"variance_prior": POSITIVE},
     kernels.DataAdaptiveHadamardKernel: {"weight_prior": SIGNED},
     kernels.InputWarpKernel: {"concentration1_prior": POSITIVE, "concentration0_prior": POSITIVE},
     kernels.NonStationarySpectralKernel: {"frequency_prior": 0.5, "difference_prior": 0.1},
-    kernels.ZeroMeanPeriodicKernel: {"period_length_prior": POSITIVE},
 }
 
 
@@ -37,9 +35,7 @@ def make(cls, **options):
         return cls(3, 2, **options)
     if cls is kernels.DataAdaptiveHadamardKernel:
         return cls(RBFKernel(), torch.rand(4, 2, generator=torch.Generator().manual_seed(0)), 2)
-    if cls is kernels.InputWarpKernel:
-        return cls(RBFKernel(), 2, **options)
-    return cls(ard_num_dims=2, **options)
+    return cls(RBFKernel(), 2, **options)
 
 
 def test_every_kernel_with_priors_of_its_own_is_here():

@@ -136,9 +136,9 @@ def test_inputs_lie_on_a_line(make_axes, name):
     dates = np.array(["2001", "2002"], dtype="datetime64[Y]")
     refuse(make_axes, name, "got dates", KERNEL, dates, error=TypeError)
     for scale in (0.0, -1.0, np.inf, np.nan):
-        match = f"x_scale must be a positive number, got {scale}"
+        match = f"x_scale must be (positive|finite), got {scale}"
         refuse(make_axes, name, match, x_scale=scale)
-    refuse(make_axes, name, "x_offset must be a finite number, got nan", x_offset=np.nan)
+    refuse(make_axes, name, "x_offset must be finite, got nan", x_offset=np.nan)
 
 
 @pytest.mark.parametrize("name", OVER_INPUTS)
@@ -208,7 +208,7 @@ FAULTS = [
     ("plot_kernel", (), {"show": "draws"}, "'slices' or 'samples', got 'draws'"),
     ("plot_kernel", (), {"show": "slices", "origins": [np.inf]}, "origins must be finite"),
     ("plot_local_spectrum", (), {"window": 5e-4}, "at most 4800 positions .*, got 30048"),
-    ("plot_local_spectrum", (), {"max_frequency": -3}, "max_frequency .* positive .* got -3"),
+    ("plot_local_spectrum", (), {"max_frequency": -3}, "max_frequency must be positive, got -3"),
     ("plot_network", (), {"x": np.ones((4, 2))}, "column of x must vary, got 4 equal inputs"),
     ("plot_network", (), {"names": ["a"]}, "per input column, 2, got 1"),
 ]

@@ -19,9 +19,8 @@ __all__ = [
     "relevance",
 ]
 
-GAMMAS = tuple(
-    2.0**exponent for exponent in range(-5, 5)
-)  # gamma times the median squared distance
+# gamma times the median squared distance
+GAMMAS = tuple(2.0**exponent for exponent in range(-5, 5))
 
 _PENALTIES = 10.0 ** np.arange(-7, 1.1, 0.5)  # candidate penalties per row
 _LEAST_PENALTY = 1e-5  # smallest penalty per row when slopes are computed

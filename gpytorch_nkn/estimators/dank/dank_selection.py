@@ -55,9 +55,8 @@ class Task:
 
     gram: np.ndarray  # Gram matrix of the base kernel, n x n
     target: np.ndarray  # encoded targets
-    blocks: Callable[
-        [np.ndarray, float], list[Block]
-    ]  # returns SVMs for encoded targets and a factor of C
+    # returns SVMs for encoded targets and a factor of C
+    blocks: Callable[[np.ndarray, float], list[Block]]
     losses: Callable[[np.ndarray, np.ndarray], np.ndarray]  # loss of each row's decision values
     folds: Sequence[Fold]  # pairs of training rows and held-out rows
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from gpytorch_nkn.interpretation.effects.averages import Averages, contrast
-from gpytorch_nkn.interpretation.source import ClassEstimator, fitted_gp
+from gpytorch_nkn.interpretation.source import fitted_gp
 
 __all__ = ["ClassAverages"]
 
@@ -22,13 +24,13 @@ class ClassAverages(Averages):
     Deviations sum to zero over the classes, because a row has one label.
 
     Args:
-        estimator: A fitted classifier.
+        estimator: A fitted classifier whose members have a Gaussian process for each class.
         code: Index of the class in ``classes_``.
     """
 
     largest, residuals, _task_column = 1.0, None, None
 
-    def __init__(self, estimator: ClassEstimator, code: int):
+    def __init__(self, estimator: Any, code: int):
         self._estimator, self._code = estimator, code
         self._processes = [fitted_gp(model) for model in estimator.processes]
 

@@ -315,9 +315,8 @@ def _summary_words(
         value = so_far[found["num_initial"] - 1]
         first = "" if np.isnan(value) else _value_text(value, change)
     if optimum is not None:
-        regret = (
-            f"{max(optimum - values[best] if found['maximize'] else values[best] - optimum, 0):.3g}"
-        )
+        gap = (optimum - values[best]) * (1 if found["maximize"] else -1)
+        regret = f"{max(gap, 0):.3g}"
     order = [*shown, *(k for k in range(x.shape[1]) if k not in shown)]
     expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
     next_points = [_point_text(row, order, units) for row in found["candidates"][:_CANDIDATES]]

@@ -23,9 +23,8 @@ from gpytorch_nkn.linalg import factorize_inducing
 __all__ = ["CollapsedGP", "Statistics", "WhitenedPosterior"]
 
 _DENSE = 512  # largest number of points with a dense joint covariance
-_CHUNK_ENTRIES = (
-    2_000_000  # kernel values of a chunk: 16 MB, several times that in plain evaluation
-)
+# kernel values of a chunk: 16 MB, several times that in plain evaluation
+_CHUNK_ENTRIES = 2_000_000
 
 
 @dataclass
