@@ -327,6 +327,10 @@ def check_subsets(case: Case):
         with pytest.raises(ValueError, match="Index|none|single output"):
             model.subset_output(bad)
     assert all(torch.equal(before[name], v) for name, v in model.state_dict().items())
+    if case.outputs and case.batches:
+        model = case.model(2, (2,))
+        found, (mean, _) = moments(model.subset_output([1]), points), moments(model, points)
+        torch.testing.assert_close(found[0], mean[..., [1]])
 
 
 def check_batches(case: Case):

@@ -226,6 +226,14 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         prior = super().forward(x)
         return LowRankNormal(prior.loc, prior.lazy_covariance_matrix)
 
+    def subset_output(self, idcs: list[int]) -> Any:
+        """Return the model of some of the outputs, which share the inducing points."""
+        subset, points = super().subset_output(idcs), self.inducing_points.detach().clone()
+        if self._num_outputs > 1 == subset._num_outputs and points.dim() > 2:
+            points = points.squeeze(-3)  # the dimension of outputs
+        subset.inducing_points.data = points
+        return subset
+
     def posterior_of_inducing_values(self) -> WhitenedPosterior:
         """Return the distribution of whitened function values at the inducing points."""
         posterior: WhitenedPosterior | None = self.prediction_strategy
