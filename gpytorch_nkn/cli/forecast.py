@@ -248,12 +248,11 @@ def _forecast_all(
     table["observed"] = np.nan if y is None else y
 
     def add(name: str, density: Any, mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-        scores[name] = (
-            {}
-            if y is None
-            else forecast_scores(y, mean=mean, lower=low, upper=high, log_density=density(y))
-        )
-        scores[name]["seconds"] = round(time.perf_counter() - start, 2)
+        scores[name] = {"seconds": round(time.perf_counter() - start, 2)}
+        if y is not None:
+            scores[name] |= forecast_scores(
+                y, mean=mean, lower=low, upper=high, log_density=density(y)
+            )
 
     add("NKN", found.log_density, median, low, high)
     if y is not None:

@@ -201,10 +201,28 @@ def report_search(
 
         mean, std = moments(points)
         lines = _lines(points, len(x) if len(chosen) else best, ends, shown, units)
-        heights = _acquisition_values(model, acquisition, lines)
         slices = [
-            _slice(k, line, height, units, points, mean, len(x), best, moments)
-            for k, line, height in zip(shown, lines, heights, strict=True)
+            SearchSlice(
+                name=units.names[k],
+                column=k,
+                grid=line[:, k],
+                levels=units.levels(k, line[:, k]),
+                mean=centre,
+                lower=centre - Z95 * spread,
+                upper=centre + Z95 * spread,
+                acquisition=height,
+                best=float(x[best, k]),
+                best_mean=float(mean[best]),
+                candidates=chosen[:, k],
+                candidate_means=mean[len(x) :],
+            )
+            for k, line, (centre, spread), height in zip(
+                shown,
+                lines,
+                map(moments, lines),
+                _acquisition_values(model, acquisition, lines),
+                strict=True,
+            )
         ]
     found: dict[str, Any] = {
         "outcome": outcome,
@@ -265,36 +283,6 @@ def _lines(
         line[:, k] = grid
         lines.append(line)
     return lines
-
-
-def _slice(
-    column: int,
-    line: np.ndarray,
-    acquisition: np.ndarray | None,
-    units: Units,
-    points: np.ndarray,
-    mean: np.ndarray,
-    number: int,
-    best: int,
-    moments: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-) -> SearchSlice:
-    """Return the slice along a line; ``points`` and ``mean`` hold candidates from ``number`` on."""
-    grid = line[:, column]
-    centre, spread = moments(line)
-    return SearchSlice(
-        name=units.names[column],
-        column=column,
-        grid=grid,
-        levels=units.levels(column, grid),
-        mean=centre,
-        lower=centre - Z95 * spread,
-        upper=centre + Z95 * spread,
-        acquisition=acquisition,
-        best=float(points[best, column]),
-        best_mean=float(mean[best]),
-        candidates=points[number:, column],
-        candidate_means=mean[number:],
-    )
 
 
 def _summary_words(
