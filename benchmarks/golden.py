@@ -129,11 +129,6 @@ def _plate() -> Figures:
     return _fill(image, mask, "SMSE", image[mask].var())
 
 
-def _photograph() -> Figures:
-    """Fill scratches in the photograph of the cameraman."""
-    return _fill(photograph("camera"), mask_of("scratches"), "squared error", 1.0)
-
-
 def _fill(truth: np.ndarray, mask: np.ndarray, name: str, scale: float) -> Figures:
     result = inpaint(np.where(mask, np.nan, truth), seed=0, progress=False)
     errors = np.square((result.filled - truth)[mask]) / scale
@@ -232,7 +227,7 @@ CASES: dict[str, Callable[[], Figures]] = {
     "hartmann6": partial(_optimisation, Hartmann(6), 40, (0, 1)),
     "stybtang10": partial(_optimisation, StyblinskiTang(10), 40, (0, 1)),
     "plate": _plate,
-    "scratches": _photograph,
+    "scratches": lambda: _fill(photograph("camera"), mask_of("scratches"), "squared error", 1.0),
     "satimage": _satimage,
     "heart": _dank,
     "airline, paper": _airline,

@@ -23,11 +23,8 @@ __all__ = ["BENCHMARK"]
 
 # Seasons in steps as the peers receive them. Sunspots have no season by the calendar: their cycle
 # lasts about eleven years.
-_SEASONS = {
-    "half_hourly_demand": (48, 336),
-    "daily_temperature": (7, 365),
-    "monthly_sunspots": (12, 132),
-}
+_SEASONS = {"half_hourly_demand": (48, 336), "daily_temperature": (7, 365)}
+_SEASONS["monthly_sunspots"] = (12, 132)
 _BY_STEP = {"h": (24, 168), "30min": (48, 336)}
 _FREQUENCIES = {7: "D", 12: "MS", 24: "h", 48: "30min"}  # by the shortest season
 _PEERS = ("SeasonalNaive", "MSTL", "AutoTBATS", "Prophet")

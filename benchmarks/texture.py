@@ -26,12 +26,8 @@ __all__ = ["BENCHMARK", "harmonic_fill", "other_corners", "smse"]
 
 _PLATE = "plate"
 _SHAPE, _CORNER, _SIDES = (224, 224), (60, 80), (60, 80)  # of the image and of the paper's hole
-_STRUCTURES = {
-    "NKN": "texture",
-    "spectral mixture 10": "spectral_mixture",
-    "RBF": "rbf",
-    "periodic": "periodic",
-}
+_STRUCTURES = {"NKN": "texture", "spectral mixture 10": "spectral_mixture"}
+_STRUCTURES |= {"RBF": "rbf", "periodic": "periodic"}
 
 
 def other_corners() -> list[tuple[int, int]]:
