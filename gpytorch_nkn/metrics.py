@@ -39,12 +39,7 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
 
 
 def forecast_scores(
-    y: ArrayLike,
-    *,
-    mean: ArrayLike,
-    lower: ArrayLike,
-    upper: ArrayLike,
-    log_density: ArrayLike,
+    y: ArrayLike, *, mean: ArrayLike, lower: ArrayLike, upper: ArrayLike, log_density: ArrayLike
 ) -> dict[str, float]:
     """Return scores of a forecast.
 

@@ -162,9 +162,7 @@ print("one output:", single.posterior(grid[:2]).mean.shape)
 
 two_outputs = torch.stack([train_y, train_y.square()], -1)
 double = SingleTaskGP(
-    train_x,
-    two_outputs,
-    covar_module=NeuralKernelNetwork.additive(2, batch_shape=torch.Size([2])),
+    train_x, two_outputs, covar_module=NeuralKernelNetwork.additive(2, batch_shape=torch.Size([2]))
 )
 print("two outputs:", double.posterior(grid[:2]).mean.shape)
 

@@ -41,10 +41,7 @@ print(f"{past.sum()} months to learn from, {(~past).sum()} that are held out")
 
 # %%
 forecaster = NKNForecaster(
-    NeuralKernelNetwork.time_series(sparsity="l1"),
-    transform="identity",
-    restarts=3,
-    random_state=1,
+    NeuralKernelNetwork.time_series(sparsity="l1"), transform="identity", restarts=3, random_state=1
 ).fit(dates[past], co2[past])
 
 # %% [markdown]

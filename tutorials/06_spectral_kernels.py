@@ -136,9 +136,7 @@ def compare(function):
     x, models = 4 * t - 2, {}
     for name, make in KERNELS.items():
         fit = fit_best_of(
-            lambda make=make: SingleTaskGP(x, y, covar_module=make()),
-            restarts=STARTS,
-            seed=SEED,
+            lambda make=make: SingleTaskGP(x, y, covar_module=make()), restarts=STARTS, seed=SEED
         )
         models[name] = fit.model
     models["SpectralGP"] = SpectralGP(x, y)
@@ -196,11 +194,7 @@ for name, (_, models, _) in results.items():
 _, models, _ = results["chirp"]
 figure, axes = plt.subplots(1, 3, figsize=(14.5, 3.5), layout="constrained", sharey=True)
 figure.get_layout_engine().set(w_pad=0.1)
-for ax, name in zip(
-    axes,
-    ("RBF", BIVARIATE, GENERALIZED),
-    strict=True,
-):
+for ax, name in zip(axes, ("RBF", BIVARIATE, GENERALIZED), strict=True):
     plot_local_spectrum(
         ax,
         models[name].covar_module,

@@ -8,10 +8,7 @@ from gpytorch_nkn.averaging.scores import (
     leave_one_out as leave_one_out,
     rolling_forecasts as rolling_forecasts,
 )
-from gpytorch_nkn.averaging.search import (
-    Trained as Trained,
-    train_candidates as train_candidates,
-)
+from gpytorch_nkn.averaging.search import Trained as Trained, train_candidates as train_candidates
 from gpytorch_nkn.averaging.stacking import (
     WIDTHS as WIDTHS,
     share_weights as share_weights,

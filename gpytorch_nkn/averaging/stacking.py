@@ -87,11 +87,7 @@ def share_weights(predictions: np.ndarray, weigh: Callable[[np.ndarray], np.ndar
 
 
 def stack_predictions(
-    targets: ArrayLike,
-    means: ArrayLike,
-    variances: ArrayLike,
-    *,
-    weights: ArrayLike | None = None,
+    targets: ArrayLike, means: ArrayLike, variances: ArrayLike, *, weights: ArrayLike | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Return the weights of models and calibration factors that predict held-out targets best.
 

@@ -241,11 +241,7 @@ def as_bounds(
 
 
 def candidate_transforms(
-    option: str,
-    values: np.ndarray,
-    bounds: tuple[float, float] | None = None,
-    *,
-    prefix: str = "",
+    option: str, values: np.ndarray, bounds: tuple[float, float] | None = None, *, prefix: str = ""
 ) -> list[Transform]:
     """Return the candidate transforms of an option.
 

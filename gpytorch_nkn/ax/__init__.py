@@ -34,10 +34,6 @@ except ImportError as error:
         f"gpytorch_nkn.ax needs ax-platform: pip install 'gpytorch_nkn[ax]' ({error})."
     ) from error
 
-__all__ = [
-    "EnsembleAcquisition",
-    "make_generation_strategy",
-    "report_client",
-]
+__all__ = ["EnsembleAcquisition", "make_generation_strategy", "report_client"]
 
 _register()

@@ -11,14 +11,7 @@ from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor, nn
 
-from gpytorch_nkn.fit import (
-    Recipe,
-    Session,
-    check_counts,
-    check_model,
-    fit_best_of,
-    warn_user,
-)
+from gpytorch_nkn.fit import Recipe, Session, check_counts, check_model, fit_best_of, warn_user
 from gpytorch_nkn.initialization import initialize_model
 
 __all__ = ["fit_bo_model", "warm_start"]

@@ -55,8 +55,7 @@ class _Version(argparse.Action):
 def _make_parser() -> argparse.ArgumentParser:
     """Return the parser, which raises a UserError for invalid options."""
     parser = _Parser(
-        prog="gpytorch-nkn",
-        description="Forecast a time series, or fill the holes of an image.",
+        prog="gpytorch-nkn", description="Forecast a time series, or fill the holes of an image."
     )
     text = "show the version and how networks are evaluated, and exit"
     parser.add_argument("--version", action=_Version, nargs=0, help=text)

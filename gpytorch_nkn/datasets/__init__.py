@@ -6,13 +6,6 @@ from gpytorch_nkn.datasets.image_files import (
     read_image as read_image,
     read_mask as read_mask,
 )
-from gpytorch_nkn.datasets.time_series import (
-    TimeSeries,
-    load_co2,
-)
+from gpytorch_nkn.datasets.time_series import TimeSeries, load_co2
 
-__all__ = [
-    "TimeSeries",
-    "load_co2",
-    "read_time_series",
-]
+__all__ = ["TimeSeries", "load_co2", "read_time_series"]

@@ -41,11 +41,4 @@ from gpytorch_nkn.fit.sizes import (
 )
 from gpytorch_nkn.linalg import check_counts as check_counts
 
-__all__ = [
-    "FitResult",
-    "Recipe",
-    "RestartRecord",
-    "SizeWarning",
-    "fit_best_of",
-    "fit_in_stages",
-]
+__all__ = ["FitResult", "Recipe", "RestartRecord", "SizeWarning", "fit_best_of", "fit_in_stages"]

@@ -36,11 +36,7 @@ _KEPT = 2  # number of shared objects that a worker caches
 
 
 def as_finished(
-    function: Callable[..., Any],
-    tasks: Iterable[tuple],
-    n_jobs: int | None,
-    *,
-    shared: Any = None,
+    function: Callable[..., Any], tasks: Iterable[tuple], n_jobs: int | None, *, shared: Any = None
 ) -> Generator[tuple[int, Any]]:
     """Yield each task's number and ``function(*task)``, in the order in which tasks finish.
 

@@ -18,14 +18,7 @@ from tqdm import tqdm
 
 from gpytorch_nkn.linalg import check_counts
 
-__all__ = [
-    "Best",
-    "Session",
-    "check_number",
-    "options_of",
-    "progress_bar",
-    "warn_user",
-]
+__all__ = ["Best", "Session", "check_number", "options_of", "progress_bar", "warn_user"]
 
 S = TypeVar("S")
 

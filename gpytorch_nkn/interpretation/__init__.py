@@ -7,13 +7,7 @@ from gpytorch_nkn.interpretation.components import (
     decompose,
 )
 from gpytorch_nkn.interpretation.effects import Effect, Effects, effects
-from gpytorch_nkn.interpretation.expansion import (
-    Expansion,
-    Simplification,
-    Term,
-    expand,
-    simplify,
-)
+from gpytorch_nkn.interpretation.expansion import Expansion, Simplification, Term, expand, simplify
 from gpytorch_nkn.interpretation.reporting import (
     ClassReport,
     Report,

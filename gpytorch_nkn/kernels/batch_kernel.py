@@ -19,12 +19,7 @@ from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrate
 from gpytorch_nkn.layers import Layer, for_prior, prior_closures
 from gpytorch_nkn.linalg import broadcasts
 
-__all__ = [
-    "BatchKernel",
-    "constrained",
-    "expand_kernel_batch",
-    "index_kernel_batch",
-]
+__all__ = ["BatchKernel", "constrained", "expand_kernel_batch", "index_kernel_batch"]
 
 K = TypeVar("K", bound=Kernel)
 
@@ -126,11 +121,7 @@ class BatchKernel(Kernel):
         self.initialize(**{name: start.expand(shape)})
 
     def add_prior(
-        self,
-        name: str,
-        prior: Prior | float | None,
-        attribute: str,
-        location: Tensor | None = None,
+        self, name: str, prior: Prior | float | None, attribute: str, location: Tensor | None = None
     ) -> None:
         """Register a prior on an attribute; ``None`` for no prior.
 

@@ -16,9 +16,7 @@ from gpytorch_nkn.layers.log_normal_prior import (
 )
 from gpytorch_nkn.layers.operation import Operation, operation_of as operation_of, register_layer
 from gpytorch_nkn.layers.product import Product
-from gpytorch_nkn.layers.shrunk_log_normal_prior import (
-    ShrunkLogNormalPrior as ShrunkLogNormalPrior,
-)
+from gpytorch_nkn.layers.shrunk_log_normal_prior import ShrunkLogNormalPrior as ShrunkLogNormalPrior
 from gpytorch_nkn.layers.wiring import PAPER_WIRING, parse_wiring
 
 __all__ = [

@@ -4,12 +4,7 @@ from gpytorch_nkn.linalg.block_diagonal import BlockDiagonal
 from gpytorch_nkn.linalg.checks import check_counts, check_finite, check_tensors
 from gpytorch_nkn.linalg.cholesky import factorize_inducing, psd_root
 from gpytorch_nkn.linalg.delayed_matrix import DelayedMatrix
-from gpytorch_nkn.linalg.entrywise import (
-    EntrywiseMatrix,
-    broadcasts,
-    elements,
-    to_dense,
-)
+from gpytorch_nkn.linalg.entrywise import EntrywiseMatrix, broadcasts, elements, to_dense
 from gpytorch_nkn.linalg.exact_posterior import ExactPosterior
 from gpytorch_nkn.linalg.gaussian import (
     entrywise_negative_log_likelihood,

@@ -12,13 +12,7 @@ from torch.autograd import Function
 
 from gpytorch_nkn.linalg.tiles import Evaluator, Gradients, mirror
 
-__all__ = [
-    "EntrywiseMatrix",
-    "broadcasts",
-    "elements",
-    "gathered",
-    "to_dense",
-]
+__all__ = ["EntrywiseMatrix", "broadcasts", "elements", "gathered", "to_dense"]
 
 Index = tuple[int, ...]
 

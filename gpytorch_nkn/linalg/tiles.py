@@ -10,14 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Evaluator",
-    "TileEvaluator",
-    "add_all",
-    "in_threads",
-    "mirror",
-    "symmetric_strips",
-]
+__all__ = ["Evaluator", "TileEvaluator", "add_all", "in_threads", "mirror", "symmetric_strips"]
 
 _CPU_ENTRIES = 40_000  # entries of a tile; fewer need more calls, more exceed the cache
 _CUDA_ENTRIES = 1_048_576  # entries of a tile that occupy a GPU fully

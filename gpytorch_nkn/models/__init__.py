@@ -14,10 +14,7 @@ from gpytorch_nkn.models.inducing_points import select_inducing_points as select
 from gpytorch_nkn.models.laplace_gp import LaplaceGP
 from gpytorch_nkn.models.nkn_multi_task_gp import NKNMultiTaskGP
 from gpytorch_nkn.models.nkn_single_task_gp import NKNSingleTaskGP
-from gpytorch_nkn.models.pathwise import (
-    SpectralFeatureMap,
-    spectral_features,
-)
+from gpytorch_nkn.models.pathwise import SpectralFeatureMap, spectral_features
 from gpytorch_nkn.models.sparse import (
     SparseNKNGP,
     VariationalNKNGP,

@@ -102,10 +102,7 @@ class NKNSingleTaskGP(ExactBaseGP):
         check_dense("NKNSingleTaskGP", train_X.size(-2), train_X)
         num_columns = self.covar_module.ard_num_dims  # BoTorch's kernel, replaced below
         self.covar_module = make_kernel(
-            structure,
-            num_columns,
-            self._aug_batch_shape,
-            cat_dims=self.cat_dims,
+            structure, num_columns, self._aug_batch_shape, cat_dims=self.cat_dims
         )
         self.to(self.train_targets)
         check_columns(self.covar_module, num_columns, self.train_targets)

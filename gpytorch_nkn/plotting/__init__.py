@@ -4,18 +4,12 @@ They raise TypeError or ValueError for invalid data. Reports use the style sheet
 ``plt.style.use("gpytorch_nkn.plotting.gpytorch_nkn")``.
 """
 
-from gpytorch_nkn.plotting.checks import (
-    plot_autocorrelation,
-    plot_calibration,
-)
+from gpytorch_nkn.plotting.checks import plot_autocorrelation, plot_calibration
 from gpytorch_nkn.plotting.components import plot_components
 from gpytorch_nkn.plotting.cumulative import plot_cumulative
 from gpytorch_nkn.plotting.effects import plot_effects
 from gpytorch_nkn.plotting.forecast import plot_forecast
-from gpytorch_nkn.plotting.inpainting import (
-    draw_uncertainty as draw_uncertainty,
-    plot_inpainting,
-)
+from gpytorch_nkn.plotting.inpainting import draw_uncertainty as draw_uncertainty, plot_inpainting
 from gpytorch_nkn.plotting.kernel import plot_kernel
 from gpytorch_nkn.plotting.local_spectrum import plot_local_spectrum
 from gpytorch_nkn.plotting.network import plot_network
@@ -25,11 +19,7 @@ from gpytorch_nkn.plotting.search import (
     plot_one_step_ahead,
     plot_progress,
 )
-from gpytorch_nkn.plotting.style import (
-    PALETTE as PALETTE,
-    STYLE as STYLE,
-    put_title as put_title,
-)
+from gpytorch_nkn.plotting.style import PALETTE as PALETTE, STYLE as STYLE, put_title as put_title
 
 __all__ = [
     "plot_acquisition",

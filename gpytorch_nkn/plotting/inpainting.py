@@ -21,11 +21,7 @@ _FEW_EDGES = 100  # largest number of cell edges for which all holes have outlin
 
 
 def plot_inpainting(
-    axes: Given,
-    result: Any,
-    *,
-    truth: ArrayLike | None = None,
-    label: str = "standard deviation",
+    axes: Given, result: Any, *, truth: ArrayLike | None = None, label: str = "standard deviation"
 ) -> Given:
     """Draw an image with its holes, the filled image and the standard deviations.
 

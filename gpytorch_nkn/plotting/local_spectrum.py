@@ -9,11 +9,7 @@ import numpy as np
 from gpytorch.kernels import Kernel
 
 from gpytorch_nkn.fit import check_number
-from gpytorch_nkn.plotting.inputs import (
-    InputLine,
-    kernel_values,
-    line_of_inputs,
-)
+from gpytorch_nkn.plotting.inputs import InputLine, kernel_values, line_of_inputs
 from gpytorch_nkn.plotting.style import add_bar, finish
 
 if TYPE_CHECKING:

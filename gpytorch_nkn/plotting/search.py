@@ -36,11 +36,7 @@ _ROUNDING = 1e-4  # tolerance at the optimum, relative to the range of the value
 
 
 def check_progress(
-    values: ArrayLike,
-    maximize: bool,
-    optimum: float | None,
-    num_initial: int,
-    feasible: Any,
+    values: ArrayLike, maximize: bool, optimum: float | None, num_initial: int, feasible: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a mask ``N`` of feasible values, and the best value so far ``N`` (NaN if none).
 

@@ -54,10 +54,7 @@ OF_ONE = {
         2,
         lambda m, best, case: bo.qLogNoisyExpectedImprovement(m, case.points(5), sampler()),
     ),
-    "MES": (
-        1,
-        lambda m, best, case: mes.qMaxValueEntropy(m, case.points(20), num_mv_samples=3),
-    ),
+    "MES": (1, lambda m, best, case: mes.qMaxValueEntropy(m, case.points(20), num_mv_samples=3)),
     "GIBBON": (
         1,
         lambda m, best, case: mes.qLowerBoundMaxValueEntropy(m, case.points(20), num_mv_samples=3),

@@ -3,11 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import (
-    MultitaskKernel,
-    RBFKernel,
-    RBFKernelGrad,
-)
+from gpytorch.kernels import MultitaskKernel, RBFKernel, RBFKernelGrad
 from gpytorch.priors import NormalPrior
 from sklearn.cluster import KMeans
 

@@ -7,10 +7,7 @@ from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from linear_operator.operators import RootLinearOperator
 
-from gpytorch_nkn.kernels import (
-    NeuralKernelNetwork,
-    NonStationarySpectralKernel,
-)
+from gpytorch_nkn.kernels import NeuralKernelNetwork, NonStationarySpectralKernel
 
 MANY = 200_000  # pairs, for expectations; their standard error is below 0.0023
 

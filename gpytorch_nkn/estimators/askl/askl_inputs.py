@@ -7,11 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from gpytorch_nkn.estimators.askl.leave_one_out import (
-    KernelRidge,
-    kernel_ridge,
-    relevance,
-)
+from gpytorch_nkn.estimators.askl.leave_one_out import KernelRidge, kernel_ridge, relevance
 from gpytorch_nkn.estimators.table_input import moments, varying
 
 __all__ = ["SCALINGS", "InputMap", "choose_input_map"]

@@ -10,14 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "GAMMAS",
-    "KernelRidge",
-    "Ridge",
-    "kernel_ridge",
-    "leave_one_out_ridge",
-    "relevance",
-]
+__all__ = ["GAMMAS", "KernelRidge", "Ridge", "kernel_ridge", "leave_one_out_ridge", "relevance"]
 
 # gamma times the median squared distance
 GAMMAS = tuple(2.0**exponent for exponent in range(-5, 5))

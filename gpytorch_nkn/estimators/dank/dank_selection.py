@@ -84,10 +84,7 @@ class Candidate:
 
 
 def learn_relevances(
-    task: Task,
-    base: BaseKernel,
-    table: np.ndarray,
-    paths: Sequence[Path],
+    task: Task, base: BaseKernel, table: np.ndarray, paths: Sequence[Path]
 ) -> tuple[RelevanceKernel | None, float, list[Candidate]]:
     """Learn the kernel with relevances that predicts held-out rows best.
 

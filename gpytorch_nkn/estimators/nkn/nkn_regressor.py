@@ -15,12 +15,7 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from gpytorch_nkn.averaging import (
-    TRANSFORMS,
-    PredictiveMixture,
-    Transform,
-    as_bounds,
-)
+from gpytorch_nkn.averaging import TRANSFORMS, PredictiveMixture, Transform, as_bounds
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
 from gpytorch_nkn.estimators.nkn.counts import (
     COUNTS,

@@ -325,10 +325,7 @@ def train_structures(
 
 
 def untrained_model(
-    named: Mapping[str, str | Kernel],
-    inputs: Tensor,
-    targets: Tensor,
-    cat_dims: Sequence[int] = (),
+    named: Mapping[str, str | Kernel], inputs: Tensor, targets: Tensor, cat_dims: Sequence[int] = ()
 ) -> TableGP:
     """Create a model of the first structure, with its start values."""
     kernel = _make_kernel(next(iter(named.values())), inputs, cat_dims)

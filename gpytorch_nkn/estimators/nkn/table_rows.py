@@ -14,13 +14,7 @@ import torch
 
 from gpytorch_nkn.fit import Rows
 
-__all__ = [
-    "ROWS_PER_POINT",
-    "DrawnRows",
-    "RowSource",
-    "TableRows",
-    "row_source",
-]
+__all__ = ["ROWS_PER_POINT", "DrawnRows", "RowSource", "TableRows", "row_source"]
 
 ROWS_PER_POINT = 20  # least ratio of rows to inducing points for a model of the residuals
 

@@ -270,10 +270,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         return horizon
 
     def _table(
-        self,
-        times: pd.Index,
-        level: float | Sequence[float] | None,
-        covariates: ArrayLike | None,
+        self, times: pd.Index, level: float | Sequence[float] | None, covariates: ArrayLike | None
     ) -> pd.DataFrame:
         """Return medians and intervals at times ``M``, which are the index."""
         columns = forecast_columns(level)

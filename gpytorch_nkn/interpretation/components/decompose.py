@@ -277,10 +277,7 @@ def decompose(
 
 
 def decompose_gp(
-    gp: FittedGP,
-    by: By = "auto",
-    max_components: int | None = None,
-    max_terms: int | None = None,
+    gp: FittedGP, by: By = "auto", max_components: int | None = None, max_terms: int | None = None
 ) -> Decomposition:
     """Decompose the posterior of a process, see :func:`decompose`."""
     if by not in _BY:

@@ -13,14 +13,7 @@ from torch import Tensor
 
 from gpytorch_nkn.interpretation.source import FittedGP
 
-__all__ = [
-    "Averages",
-    "Empirical",
-    "contrast",
-    "draw_rows",
-    "independent_copies",
-    "set_columns",
-]
+__all__ = ["Averages", "Empirical", "contrast", "draw_rows", "independent_copies", "set_columns"]
 
 _COPIES = 200  # least number of rows with independent columns
 _ENTRIES = 2**20  # covariance entries held in memory

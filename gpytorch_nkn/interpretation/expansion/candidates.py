@@ -10,13 +10,7 @@ from itertools import chain
 from typing import Any
 
 import torch
-from gpytorch.kernels import (
-    AdditiveKernel,
-    Kernel,
-    LinearKernel,
-    ProductKernel,
-    ScaleKernel,
-)
+from gpytorch.kernels import AdditiveKernel, Kernel, LinearKernel, ProductKernel, ScaleKernel
 from linear_operator import to_dense
 from torch import Tensor
 

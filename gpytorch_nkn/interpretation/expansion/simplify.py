@@ -34,11 +34,7 @@ from gpytorch_nkn.interpretation.expansion.candidates import (
     shorter,
 )
 from gpytorch_nkn.interpretation.expansion.expand import expand_source, with_posterior_shares
-from gpytorch_nkn.interpretation.expansion.factors import (
-    columns_of,
-    label_of,
-    period_of,
-)
+from gpytorch_nkn.interpretation.expansion.factors import columns_of, label_of, period_of
 from gpytorch_nkn.interpretation.expansion.terms import Term
 from gpytorch_nkn.interpretation.source import FittedGP, check_one_output, fitted_gp
 from gpytorch_nkn.interpretation.units import Units, three_digits

@@ -38,12 +38,7 @@ from gpytorch_nkn.interpretation.reporting.words import (
     describe_effects,
     spread_text,
 )
-from gpytorch_nkn.interpretation.source import (
-    FittedGP,
-    check_one_output,
-    class_units,
-    fitted_gp,
-)
+from gpytorch_nkn.interpretation.source import FittedGP, check_one_output, class_units, fitted_gp
 from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, means_text, percent
 from gpytorch_nkn.linalg import psd_root
 

@@ -32,11 +32,7 @@ except ImportError:
 
 
 def network_matrix(
-    network: Kernel,
-    x1: Tensor,
-    x2: Tensor,
-    scales: Sequence[ScaleKernel] = (),
-    diag: bool = False,
+    network: Kernel, x1: Tensor, x2: Tensor, scales: Sequence[ScaleKernel] = (), diag: bool = False
 ) -> EntrywiseMatrix | None:
     """Return the scaled matrix of a network; ``None`` if it needs plain evaluation.
 

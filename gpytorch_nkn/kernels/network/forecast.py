@@ -87,10 +87,7 @@ def _periodic(start: _Start, shape: str) -> Kernel:
 
 
 def _season(start: _Start, drift: str) -> list[Kernel]:
-    return [
-        _periodic(start, "shape"),
-        *_with_lengthscale(RBFKernel(), drift, start, start.period),
-    ]
+    return [_periodic(start, "shape"), *_with_lengthscale(RBFKernel(), drift, start, start.period)]
 
 
 def _cycle(start: _Start) -> list[Kernel]:

@@ -223,12 +223,7 @@ class PartialKronecker:
             noisy = take_slices(targets, self.grid.rows)
             if precision is not None:
                 right = right + precision * noisy
-            state = self.solve(
-                right,
-                start,
-                tolerance=tolerance,
-                what="The observed cells",
-            )
+            state = self.solve(right, start, tolerance=tolerance, what="The observed cells")
             basis = basis + kronecker_multiply(self._contract, state)
         coefficients = basis * self.inverse
         # minimum over f of the quadratic form, so that the error is of second order in f

@@ -9,14 +9,7 @@ from gpytorch import settings
 from torch import Tensor
 
 from gpytorch_nkn.averaging import leave_one_out, stacking_weights, train_candidates
-from gpytorch_nkn.fit import (
-    FitResult,
-    Recipe,
-    Session,
-    check_counts,
-    fit_best_of,
-    warn_user,
-)
+from gpytorch_nkn.fit import FitResult, Recipe, Session, check_counts, fit_best_of, warn_user
 from gpytorch_nkn.models.averaging.member_warp import fit_warp, secant, warp_slope, warped
 from gpytorch_nkn.models.averaging.structure_ensemble_gp import StructureEnsembleGP
 from gpytorch_nkn.models.base_gp import trains

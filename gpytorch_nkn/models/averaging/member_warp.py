@@ -16,15 +16,7 @@ from torch import Tensor
 
 from gpytorch_nkn.models.base_gp import FEW_POINTS
 
-__all__ = [
-    "IDENTITY",
-    "MemberWarp",
-    "fit_warp",
-    "secant",
-    "unwarped",
-    "warp_slope",
-    "warped",
-]
+__all__ = ["IDENTITY", "MemberWarp", "fit_warp", "secant", "unwarped", "warp_slope", "warped"]
 
 # Entries of a warp: direction (0 for the identity), location, scale, end, mean, standard deviation,
 # best value.

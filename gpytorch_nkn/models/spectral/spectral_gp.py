@@ -19,11 +19,7 @@ from linear_operator import to_dense, to_linear_operator
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
-from gpytorch_nkn.kernels import (
-    BatchPredictionStrategy,
-    FeatureKernel,
-    NonStationarySpectralKernel,
-)
+from gpytorch_nkn.kernels import BatchPredictionStrategy, FeatureKernel, NonStationarySpectralKernel
 from gpytorch_nkn.linalg import check_counts
 from gpytorch_nkn.models.base_gp import FEW_POINTS, ExactBaseGP
 from gpytorch_nkn.models.common import check_forward
