@@ -11,9 +11,9 @@ from gpytorch_nkn.averaging.scores import (
 from gpytorch_nkn.averaging.search import Trained as Trained, train_candidates as train_candidates
 from gpytorch_nkn.averaging.stacking import (
     WIDTHS as WIDTHS,
-    share_weights as share_weights,
     stack_predictions as stack_predictions,
     stacking_weights,
+    weigh_unique as weigh_unique,
 )
 from gpytorch_nkn.averaging.transforms import (
     TRANSFORMS as TRANSFORMS,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-__all__ = ["WIDTHS", "share_weights", "stack_predictions", "stacking_weights"]
+__all__ = ["WIDTHS", "stack_predictions", "stacking_weights", "weigh_unique"]
 
 _STEPS, _ROUNDS = 500, 20
 _TOLERANCE = 1e-10  # largest change of a weight in one EM step at convergence
@@ -77,7 +77,7 @@ def _maximise(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.nd
     return weights
 
 
-def share_weights(predictions: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def weigh_unique(predictions: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return weights ``M``; models with equal predictions ``M x N`` share one weight.
 
     ``weigh`` returns the weights of distinct models, given their indices.

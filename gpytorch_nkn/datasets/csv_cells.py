@@ -248,7 +248,7 @@ def read_times(
         f"Weeks begin on {'Mondays' if 'W' in form else 'Sundays'}.": {*form} & {*"WU"},
         "Times are read as quarters, and dated to their first month.": {*form} & {*"qQR"},
         "Times are converted to UTC.": zone == "UTC" and offset.nunique() > 1,
-        "Times are local: the clock is changed, and offsets from UTC are dropped.": (
+        "Times are local: the clock changes, and offsets from UTC are dropped.": (
             not zone and offset.notna().any()
         ),
         "Intervals are dated to their starts.": unique.head().str.contains(INTERVAL_END).any(),

@@ -11,6 +11,8 @@ import pandas as pd
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 
+from gpytorch_nkn.averaging import Transform
+
 __all__ = [
     "Standardisation",
     "as_numbers",
@@ -23,10 +25,12 @@ __all__ = [
     "numbers_of",
     "offset_and_scale",
     "per_row",
+    "scaled_variance",
     "varying",
     "warn_of_copies",
 ]
 
+_LARGEST_NOISE = 1e100  # largest noise variance; such rows have no effect
 _ROUNDING = 1e-13  # largest relative range of a column that is constant up to rounding
 _LARGEST = 1e100  # largest number, because squares must be finite
 _COPIES = 0.1  # largest fraction of duplicate rows without a warning
@@ -291,10 +295,10 @@ def offset_and_scale(y: np.ndarray) -> tuple[Any, Any]:
 
 
 def per_row(name: str, values: Any, count: int, *, positive: bool) -> np.ndarray:
-    """Return one finite number for each of ``N`` rows, positive or at least 0.
+    """Return finite numbers ``N`` from one number or ``N``, all positive or all at least 0.
 
     Raises:
-        ValueError: ``values`` is not such a number, and does not hold ``N`` such numbers.
+        ValueError: The shape is wrong, or a value is not such a number.
     """
     given = np.full(count, values) if np.ndim(values) == 0 else values
     found = np.asarray(as_numbers(name, given), dtype=float)
@@ -311,6 +315,15 @@ def per_row(name: str, values: Any, count: int, *, positive: bool) -> np.ndarray
         )
     check_size(name, found)
     return found
+
+
+def scaled_variance(transform: Transform, y: np.ndarray, variance: Any, scale: float) -> np.ndarray:
+    """Convert noise variances ``N`` of targets ``N`` to variances of transformed, scaled targets.
+
+    By the delta method, the factor is the squared derivative of the transform at the target.
+    """
+    slopes = np.exp(transform.log_slope(y)) / scale
+    return np.minimum(variance * slopes**2, _LARGEST_NOISE)
 
 
 def warn_of_copies(X: np.ndarray, y: np.ndarray) -> None:

@@ -160,7 +160,7 @@ def _affordable_blocks(
 ) -> int:
     """Return the number of blocks of the last stage, 0 if all rows take too long.
 
-    The time is predicted from the first stage, whose ``result`` this is.
+    The time is extrapolated from the first stage, with the given ``result``.
     """
     seconds = _MIN_STEPS * _seconds_of_a_step(result)
     if num_rows > 2 * block_size:
@@ -177,7 +177,7 @@ def _is_few(num_rows: int) -> bool:
 
 
 def _renumbered(final: FitResult, numbers: list[int], failed: list[RestartRecord]) -> FitResult:
-    """Give the starts of the last stage their numbers of the first; add the failed starts."""
+    """Restore the numbers that the starts had in the first stage, and add failed starts."""
     done = [replace(record, number=numbers[record.number]) for record in final.restarts]
     final.restarts = sorted([*failed, *done], key=lambda record: record.number)
     final.members = {numbers[place]: member for place, member in final.members.items()}

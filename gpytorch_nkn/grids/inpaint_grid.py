@@ -123,8 +123,8 @@ def inpaint(
         mask: True (or not zero) where missing, as in scikit-image and OpenCV, with the image's
             shape or without the channels. None if NaN marks all missing cells.
         noise_variance: Known variances of the errors of the cells, in squared units of the image:
-            one number, or one per cell, with the image's shape or without the channels. The learned
-            noise is in addition. Values at missing cells are ignored. The Gaussian process uses
+            one number, or one per cell, with the image's shape or without the channels. Further
+            noise is learned. Values at missing cells are ignored. The Gaussian process uses
             the variances in training and prediction; the smooth interpolants do not. Standard
             deviations include the errors at the held-out blocks.
         structure: Kernel of each dimension: ``"texture"``, ``"spectral_mixture"`` (ten components),
@@ -152,7 +152,7 @@ def inpaint(
     Raises:
         TypeError: The image does not hold real numbers.
         ValueError: Shapes do not fit, an option is unknown, numbers are infinite, a channel has
-            fewer than two observed cells, or a variance is negative.
+            fewer than two observed cells, or a variance is negative or not finite.
 
     Reference: Sun et al. (2018), section 5.4; Damelin and Hoang (2018) for biharmonic functions.
 

@@ -322,8 +322,8 @@ def _unwrap(model: Any) -> tuple[Any, ExactGP]:
     if isinstance(given, NetworkEstimator):
         if hasattr(given, "estimators_"):
             raise TypeError(
-                f"Expected a model of one output, got a {type(given).__name__} of "
-                f"{len(given.estimators_)} outputs: use regressor.estimators_[k]."
+                f"Expected a model of one output, got {type(given).__name__} with "
+                f"{len(given.estimators_)} target columns: use regressor.estimators_[k]."
             )
         estimator, model = given, getattr(given, "model_", None)
         if model is None:

@@ -254,7 +254,7 @@ def for_prior(module: Module, value: Tensor) -> Tensor:
     Otherwise GPyTorch would take the parameter's dimensions for batch dimensions of the log
     density, if the data have a batch and the kernel has none.
     """
-    batch_shape = vars(module).get("_batch_shape")  # kernels search sub-kernels in batch_shape
+    batch_shape = vars(module).get("_batch_shape")  # batch_shape of kernels visits sub-kernels
     has_batch = module.batch_shape if batch_shape is None else batch_shape
     return value if has_batch else value.view(*_NO_BATCH, *value.shape)
 

@@ -17,7 +17,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import betainc, digamma, expit, logsumexp, ndtr, pdtr, polygamma
 from torch import Tensor
 
-from gpytorch_nkn.averaging import Transform, share_weights, stacking_weights
+from gpytorch_nkn.averaging import Transform, stacking_weights, weigh_unique
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
 from gpytorch_nkn.estimators.nkn.table_models import add_prior
 from gpytorch_nkn.estimators.nkn.table_targets import Targets
@@ -251,9 +251,9 @@ class CountEnsemble(Ensemble):
         given = CountMixture(np.ones(1), means, np.sqrt(variances), excess)
         with np.errstate(all="ignore"):
             logs = given._log_densities(targets[0])
-        return share_weights(means, lambda first: stacking_weights(logs[first]))
+        return weigh_unique(means, lambda first: stacking_weights(logs[first]))
 
-    def _shares_of_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    def _weigh_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
         return np.ones(1)
 
     def mixture(

@@ -19,8 +19,8 @@ from gpytorch_nkn.averaging import (
     WIDTHS,
     PredictiveMixture,
     Transform,
-    share_weights,
     stack_predictions,
+    weigh_unique,
 )
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
@@ -35,7 +35,7 @@ _MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held-out rows of sparse models, and r
 _PROBE = 1000  # number of rows on which the time is measured
 _SCALED_ROWS = 100  # least number of rows for noise that depends on the inputs
 _HEAVY_WIDTHS = 2.0 ** np.arange(-1.0, 6.5, 0.5)  # factors of the scale of Student-t noise
-_SURE = 3.0  # gain in held-out log density that scaled noise needs, in standard errors
+_STANDARD_ERRORS = 3.0  # required gain of scaled noise in held-out log density
 
 IDENTITY = Transform()
 
@@ -125,7 +125,7 @@ class Ensemble:
             table, unseen, kept = seen, seen, np.arange(seen.shape[-1])
             weights = self._weigh(unseen, self.predictors)
         self.weights = weights
-        self.width_weights = self._shares_of_widths(table, table[2])
+        self.width_weights = self._weigh_widths(table, table[2])
         self.scale: NoiseScale | None = None
         factors = np.ones(table.shape[-1])
         if scale_noise and len(factors) >= _SCALED_ROWS:
@@ -141,7 +141,7 @@ class Ensemble:
     def _weigh(self, table: np.ndarray, predictors: Sequence[Predictor]) -> np.ndarray:
         """Return weights of members for held-out targets, means and variances ``3 x M x N``."""
         targets, means, variances = table
-        return share_weights(
+        return weigh_unique(
             means, lambda first: stack_predictions(targets[0], means[first], variances[first])[0]
         )
 
@@ -164,7 +164,7 @@ class Ensemble:
         stds = stds.reshape(weights.size, -1)
         return PredictiveMixture(weights, means, stds, (transform,) * weights.size)
 
-    def _shares_of_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    def _weigh_widths(self, table: np.ndarray, variances: np.ndarray) -> np.ndarray:
         """Return weights of widths from held-out targets and means, with variances ``R x N``.
 
         Student-t noise is a mixture of widths whose inverse squares have a gamma distribution.
@@ -191,10 +191,10 @@ class Ensemble:
         before = self.mixture(self.weights, means, variances).log_density(targets[0])
         scale = NoiseScale(*given)
         factors = scale.held_out
-        self.width_weights = self._shares_of_widths(table, variances * factors)
+        self.width_weights = self._weigh_widths(table, variances * factors)
         scaled = self.mixture(self.weights, means, variances * factors)
         gain = scaled.log_density(targets[0]) - before
-        if gain.mean() <= _SURE * gain.std() / math.sqrt(len(gain)):
+        if gain.mean() <= _STANDARD_ERRORS * gain.std() / math.sqrt(len(gain)):
             self.width_weights = constant
             return np.ones(len(gain))
         self.scale = scale

@@ -261,8 +261,8 @@ class NKNRegressor(ColumnPredictions):
                 name of their column.
             noise_variance: Known variances of the errors in the targets, in squared units of the
                 targets: one number, one per row ``N``, or ``N x K``, as ``alpha`` of scikit-learn's
-                ``GaussianProcessRegressor`` or ``train_Yvar`` of BoTorch. The learned noise is in
-                addition. New observations have the learned noise and the mean of the known
+                ``GaussianProcessRegressor`` or ``train_Yvar`` of BoTorch. Further noise is learned.
+                The noise of new observations is the learned noise plus the mean of the known
                 variances. A transform of the targets multiplies the variance by its squared
                 derivative at the target (delta method). Needs a table in memory and
                 ``likelihood="gaussian"``.

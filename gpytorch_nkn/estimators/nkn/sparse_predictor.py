@@ -125,7 +125,7 @@ class SparsePredictor:
             self._take_local(rows, None if math.isinf(left) else _LOCAL_SHARE * left)
 
     def _with_noise(self, rows: Rows) -> tuple[Tensor, ...]:
-        """Return inputs, targets and, if some noise is known, variances ``c`` of all noise."""
+        """Return inputs, targets and, if some noise is known, the total noise variances ``c``."""
         return rows.x, rows.y, *(() if rows.noise is None else [self._learned + rows.noise])
 
     def _take_local(self, rows: TableRows, budget: float | None) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from gpytorch_nkn.averaging import PredictiveMixture, Transform, candidate_transforms
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
 from gpytorch_nkn.estimators.nkn.table_models import TableGP, train_structures
-from gpytorch_nkn.estimators.table_input import offset_and_scale
+from gpytorch_nkn.estimators.table_input import offset_and_scale, scaled_variance
 from gpytorch_nkn.fit import Recipe
 
 __all__ = ["Targets", "candidates", "choose_transform"]
@@ -25,7 +25,6 @@ _SKEWED = 0.5  # least skewness for a transform
 _STANDARD_ERRORS = 2.0  # required gain of a transform in held-out log density
 _COMPARED_ROWS = 300  # largest number of rows for the choice of a transform
 _QUARTILES = 1.349  # distance of the quartiles of a normal distribution in standard deviations
-_LARGEST_NOISE = 1e100  # largest noise variance; such rows have no effect
 _QUICK = Recipe(adam_steps=0, lbfgs_iterations=40)
 
 
@@ -58,12 +57,8 @@ class Targets:
         return (_forward(self.transform, y) - self.offset) / self.scale
 
     def standardised_variance(self, y: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Convert noise variances ``N`` of targets ``N`` to variances of standardised targets.
-
-        By the delta method, the factor is the squared derivative of the transform at the target.
-        """
-        slopes = np.exp(self.transform.log_slope(y)) / self.scale
-        return np.minimum(variance * slopes**2, _LARGEST_NOISE)
+        """Convert noise variances ``N`` of targets ``N`` to variances of standardised targets."""
+        return scaled_variance(self.transform, y, variance, self.scale)
 
     def log_density_of(self, standardised: np.ndarray, logs: np.ndarray) -> np.ndarray:
         """Convert log densities ``N`` per standardised unit to those per unit of the targets."""

@@ -23,12 +23,7 @@ __all__ = ["ColumnPredictions", "by_column", "has_columns"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LEAST = 3  # least number of observed values of a column
-_OF_ROWS = {
-    "y",
-    "exposure",
-    "noise_variance",
-    "sample_weight",
-}  # arguments with values for each row
+_OF_ROWS = {"y", "exposure", "noise_variance", "sample_weight"}  # arguments with a value per row
 
 
 def has_columns(y: Any) -> bool:

@@ -14,7 +14,7 @@ from gpytorch_nkn.averaging import Transform
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.series.seasons import typical_step
 from gpytorch_nkn.estimators.series.series import Series, view
-from gpytorch_nkn.estimators.table_input import offset_and_scale
+from gpytorch_nkn.estimators.table_input import offset_and_scale, scaled_variance
 from gpytorch_nkn.fit import FitResult, Rows
 from gpytorch_nkn.kernels import DampedTrendKernel, IntegratedWienerKernel, WienerKernel
 
@@ -24,7 +24,6 @@ CONDITIONED = 4000  # largest number of rows that a forecast is conditioned on
 _WALKS = (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
 _BLOCK = 1000  # number of rows per block of leave-one-out errors
 _QUARTILES = 1.349  # distance of the quartiles of a normal distribution in standard deviations
-_MOST_NOISE = 1e100  # largest noise variance; such observations have no effect
 _UPPER = 2.0  # half width of a 95 % interval in standard deviations
 
 
@@ -42,25 +41,16 @@ class Scales:
     def of(cls, x_offset: float, x_scale: float, transform: Transform, seen: Series) -> Scales:
         """Learn offset and scale of the targets from rows of a series.
 
-        Weights are proportional to 1 / (s^2 + noise), with the variance s^2 by quartiles.
+        With known noise, the rows have weights 1 / (s^2 + noise), with s from the quartiles.
         """
-        own = cls(x_offset, x_scale, 0.0, 1.0, transform)
         values = transform.forward(seen.values)
         offset, scale = offset_and_scale(values)
         if seen.noise is not None:
             s = np.subtract(*np.quantile(values, [0.75, 0.25])) / _QUARTILES or scale
-            weights = 1 / (s**2 + own.variances(seen.values, seen.noise))
+            weights = 1 / (s**2 + scaled_variance(transform, seen.values, seen.noise, 1.0))
             offset = np.average(values, weights=weights)
             scale = np.sqrt(np.average((values - offset) ** 2, weights=weights)) or scale
-        return replace(own, y_offset=float(offset), y_scale=float(scale))
-
-    def variances(self, values: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Return variances ``M`` of scaled targets, given variances of errors in targets ``M``.
-
-        By the delta method, the factor is the squared derivative of the transform at the target.
-        """
-        slopes = np.exp(self.transform.log_slope(values)) / self.y_scale
-        return np.minimum(noise * slopes**2, _MOST_NOISE)
+        return cls(x_offset, x_scale, float(offset), float(scale), transform)
 
     def data(
         self,
@@ -69,11 +59,12 @@ class Scales:
         noise: np.ndarray | None,
         device: str | torch.device | None = None,
     ) -> Rows:
-        """Scale rows ``M x (1 + C)``, targets ``M`` and known noise variances."""
+        """Scale rows ``M x (1 + C)``, targets ``M`` and known noise variances ``M``."""
         x, y = self.inputs(rows, device), self.targets(values, device)
         if noise is None:
             return Rows(x, y)
-        return Rows(x, y, torch.as_tensor(self.variances(values, noise)).to(y))
+        noise = scaled_variance(self.transform, values, noise, self.y_scale)
+        return Rows(x, y, torch.as_tensor(noise).to(y))
 
     def inputs(self, rows: np.ndarray, device: str | torch.device | None = None) -> Tensor:
         """Scale time in rows ``M x (1 + C)`` of time and scaled covariates."""

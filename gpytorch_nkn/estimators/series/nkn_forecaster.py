@@ -174,16 +174,16 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 The columns of a data frame may be in any order, and so may its rows if both indices
                 contain dates. Constant columns are not used, with a warning.
             noise_variance: Known variances of the measurement errors, in squared units of the
-                targets: one number or one per observation ``N``, in rows as ``covariates``. The
-                learned noise is in addition. New observations have the learned noise and the mean
-                of the known variances, as in BoTorch. A transform of the targets multiplies a
+                targets: one number, or ``N`` in the order of ``x`` or with its dates as index.
+                Further noise is learned. The noise of new observations is the learned noise plus
+                the mean of the known variances. A transform of the targets multiplies a
                 variance by its squared derivative at the target (delta method).
 
         Raises:
             ValueError: Values are NaN or infinite, lengths differ, or an option is invalid. The
                 data have fewer than 3 points or 2 distinct times, or constant targets. A target
                 is beyond the bounds, or its transform is undefined (logarithm of zero). A variance
-                is negative.
+                is negative or infinite.
             TypeError: Time or targets are not numbers or dates, or ``structure`` is neither a
                 name nor a network.
             RuntimeError: No candidate could be trained; the message lists the reasons.

@@ -37,7 +37,7 @@ class TimeAxis:
 
     index: pd.Index  # the times N
     monthly: MonthlyDates | None  # rule of at most one date per month
-    by_clock: bool  # whether dates with a time zone go on by the local clock, or in equal steps
+    by_clock: bool  # whether dates with a time zone continue in local time, or in steps of UTC
 
     @classmethod
     def of(cls, index: pd.Index) -> TimeAxis:
@@ -148,7 +148,7 @@ class TimeAxis:
         return found[:count]
 
     def _after(self, dates: np.ndarray, count: int, periods: pd.PeriodIndex | None) -> np.ndarray:
-        """Return ``count`` dates after sorted dates ``N``; months may be closed."""
+        """Return ``count`` dates, as :meth:`_open`, but without a check of closed months."""
         if self.monthly is not None:
             return self.monthly.next(dates, count)
         rules = (next_in_retail_year, next_in_month, next_in_week)

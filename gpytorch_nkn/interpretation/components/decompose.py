@@ -400,7 +400,7 @@ def _ordered(
 def _predictions(parts: list[Component], gp: FittedGP, blocks: list[Tensor]) -> Tensor:
     """Return posterior means of components ``J x ... x N x (1 + B + 1)``.
 
-    They are with all data, without each block, and without the point itself.
+    The last axis has the means given all data, without each block, and without the point itself.
     """
     solver = gp.posterior
     weights = torch.cat([solver.alpha.unsqueeze(-1), solver.alpha_without(blocks)], dim=-1)
@@ -442,9 +442,9 @@ def _merged(
 def _held_out_errors(
     values: Tensor, level: Tensor, blocks: list[Tensor], gp: FittedGP
 ) -> Callable[[list[int]], Tensor]:
-    """Return a function of components: absolute errors of their sum ``2 x ... x N``, in data units.
+    """Return a function that maps components to absolute errors of their sum, in data units.
 
-    The errors are of held-out blocks and of held-out points.
+    The errors ``2 x ... x N`` are of held-out blocks and of held-out points.
     """
     predicted = torch.empty_like(values[..., 0])
     for number, block in enumerate(blocks):

@@ -33,7 +33,8 @@ class GridLikelihood:
     times M / N (equation 39 of the paper). This is exact on a complete grid. With missing cells,
     training overestimates the noise, by a factor of two on one image.
 
-    With extra noise, variances :math:`d_j` in all, the determinant is approximated by
+    If cells have extra noise, let :math:`d_j` be the variance of all noise of observed cell j.
+    The determinant is then approximated by
     :math:`\prod_j d_j \prod_i (1 + \lambda_i / d)`, where d is the harmonic mean of the
     :math:`d_j`. This is exact for equal variances.
 

@@ -70,7 +70,7 @@ def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor |
 
 
 def check_variances(train_Yvar: Tensor | float, data: GridData, sizes: Sequence[int]) -> Tensor:
-    """Return noise variances of the slices with an observed cell, zero where missing."""
+    """Return noise variances ``... x n_1 x ... x n_P`` of the kept slices, 0 where missing."""
     given = torch.as_tensor(train_Yvar).to(data.targets)
     batch = data.targets.shape[: -len(data.kept)]
     try:

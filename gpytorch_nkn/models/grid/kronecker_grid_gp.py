@@ -95,8 +95,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         kernels: One kernel per dimension, on its columns. Their batch shapes must broadcast to the
             batch shape of the targets.
         missing: Mask of further missing cells, which must broadcast to the targets' shape.
-        train_Yvar: Known noise variances, one or one per cell, in addition to the learned noise.
-            Each solve with several variances takes conjugate gradients on all cells, and the
+        train_Yvar: Known noise variance, or one per cell, in addition to the learned noise. If the
+            variances differ, every solve uses conjugate gradients on all cells, and the
             determinant is approximated, see :class:`.GridLikelihood`.
         likelihood: ``None`` for a Gaussian likelihood with a weak log-normal prior on the noise.
         mean_module: ``None`` for a constant.
