@@ -180,7 +180,7 @@ def _renumbered(final: FitResult, numbers: list[int], failed: list[RestartRecord
     """Restore the numbers that the starts had in the first stage, and add failed starts."""
     done = [replace(record, number=numbers[record.number]) for record in final.restarts]
     final.restarts = sorted([*failed, *done], key=lambda record: record.number)
-    final.members = {numbers[place]: member for place, member in final.members.items()}
+    final.members = {numbers[index]: member for index, member in final.members.items()}
     final.best = numbers[final.best]
     return final
 

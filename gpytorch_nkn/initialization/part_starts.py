@@ -128,7 +128,7 @@ class PartStarts:
         return torch.as_tensor(chosen * jitter, dtype=like.dtype, device=like.device)
 
     def _find_peaks(self, column: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return periods and their shares of the power; fractions of the span without a peak."""
+        """Return periods and their fractions of the power; fractions of the span without a peak."""
         values, targets = self._arrays(column)
         trend = ("cubic", "smooth")[self.restart % 2]
         periods, shares = periodogram_peaks(values, targets, trend=trend)
@@ -143,10 +143,10 @@ class PartStarts:
         if column not in self.changes:
             self.changes[column] = self._find_changes(column)
         locations, shape = self.changes[column], tuple(part.location.shape)
-        places = self.num_steps[column, side] + np.arange(shape[-1])
+        indices = self.num_steps[column, side] + np.arange(shape[-1])
         self.num_steps[column, side] += shape[-1]
         low, high = float(self.x[:, column].min()), float(self.x[:, column].max())
-        chosen = np.broadcast_to(locations[places % locations.size], shape)
+        chosen = np.broadcast_to(locations[indices % locations.size], shape)
         if self.restart:
             rng = self.rng
             drawn = np.where(

@@ -203,7 +203,7 @@ def _check_columns(frame: pd.DataFrame, argument: str, needed: Sequence[str]) ->
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"{argument} must be a pandas data frame, got {type(frame).__name__}.")
     if len(set(needed)) < len(needed):
-        raise ValueError(f"Series, time, target and noise need different columns, got {list(needed)}.")
+        raise ValueError(f"The *_col arguments must be different columns, got {list(needed)}.")
     missing = [column for column in needed if column not in frame.columns]
     if missing:
         raise ValueError(
