@@ -70,7 +70,7 @@ SMALL = {
     },
     "06_spectral_kernels": {
         "0, 3, 60": "0, 1, 15",
-        "restarts=STARTS,\n            seed=SEED": "seed=SEED, **FAST",
+        "restarts=STARTS, seed=SEED": "seed=SEED, **FAST",
     },
     "07_data_adaptive_kernels": {
         "SEED, FOLDS = 0, 5": "SEED, FOLDS = 0, 2",

@@ -78,7 +78,8 @@ def dense(gp, rows):
         if rows.noise is None:
             noise = gp.likelihood.noise.expand(residual.shape)
         else:
-            noise = torch.cat([gp.rows.noise, rows.noise], -1)
+            learned = (0.2 + 0.3 * torch.arange(max(1, shape.numel()))).view(*shape, 1)
+            noise = torch.cat([gp.rows.noise, rows.noise], -1) + learned
     return covariance, noise.numpy(), residual.numpy()
 
 
