@@ -246,7 +246,7 @@ def class_units(model: Any, label: Any) -> tuple[Units | None, int]:
     if not hasattr(model, "linearised"):
         if label is not None:
             raise ValueError(
-                f"label is the class of a classifier, got {label!r} for a {type(model).__name__}: "
+                f"label is the class of a classifier, got {label!r} for {type(model).__name__}: "
                 "leave it out."
             )
         return None, 0

@@ -93,7 +93,7 @@ def test_wrong_labels_are_named(describe, data):
         describe(few, label="z")
     with pytest.raises(ValueError, match="NKNClassifier is not fitted yet"):
         describe(NKNClassifier(), label="a")
-    with pytest.raises(ValueError, match="label is the class of a classifier, got 'a' for a NKNR"):
+    with pytest.raises(ValueError, match="label is the class of a classifier, got 'a' for NKNR"):
         describe(NKNRegressor("rbf"), label="a")
     with pytest.raises(TypeError, match="process for each class: use effects or report"):
         decompose(few)
