@@ -77,12 +77,7 @@ progress: Show a progress bar on a terminal.
         """Return checked rows ``N x D`` and targets of a fit."""
         self._check_names(X, reset=True)
         check_complete_targets(y)
-        if isinstance(X, pd.DataFrame) and isinstance(y, pd.DataFrame | pd.Series):
-            if not X.index.equals(y.index) and set(X.index) == set(y.index):
-                warn_user(
-                    "X and y have the same index in different orders, but rows are matched by "
-                    "position: if this is wrong, pass y.loc[X.index]."
-                )
+        self._warn_of_order(X, y=y)
         shape = tuple(getattr(y, "shape", ()))
         if not checks.get("multi_output") and len(shape) == 2 and shape[1] > 1:
             raise ValueError(
@@ -95,6 +90,16 @@ progress: Show a progress bar on a terminal.
         table, target = validate_data(self, as_numbers("X", X, **self._advice), y, **checks)
         check_size("X", table)
         return table, target
+
+    def _warn_of_order(self, X: Any, **of_rows: Any) -> None:
+        """Warn if values of rows have the index of ``X`` in another order."""
+        for name, values in of_rows.items():
+            if isinstance(X, pd.DataFrame) and isinstance(values, pd.DataFrame | pd.Series):
+                if not X.index.equals(values.index) and set(X.index) == set(values.index):
+                    warn_user(
+                        f"X and {name} have the same index in different orders, but rows are "
+                        f"matched by position: if this is wrong, pass {name}.loc[X.index]."
+                    )
 
     def _checked_rows(self, X: Any, name: str = "X", **checks: Any) -> np.ndarray:
         """Return checked rows ``M x D`` for predictions."""

@@ -258,7 +258,7 @@ class NKNRegressor(ColumnPredictions):
             X: Rows ``N x D``: an array, a data frame, the path of a Parquet file or folder (or
                 several paths), or a ``numpy.memmap``.
             y: Targets ``N``, or ``N x K`` with NaN where a target was not observed; for Parquet the
-                name of their column.
+                name of their column. Later data frames ``M x K`` are matched by column names.
             noise_variance: Known variances of the errors in the targets, in squared units of the
                 targets: one number, one per row ``N``, or ``N x K``, as ``alpha`` of scikit-learn's
                 ``GaussianProcessRegressor`` or ``train_Yvar`` of BoTorch. Further noise is learned.
@@ -280,6 +280,7 @@ class NKNRegressor(ColumnPredictions):
         """
         self._forget()
         structures = self._check_parameters()
+        self._warn_of_order(X, noise_variance=noise_variance, exposure=exposure)
         if has_columns(y):
             return self._fit_columns(X, y, exposure=exposure, noise_variance=noise_variance)
         session = Session(budget=self.budget)

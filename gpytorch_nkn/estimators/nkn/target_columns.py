@@ -54,14 +54,14 @@ def by_column(method: F) -> F:
         if "random_state" in given:
             given["random_state"] = _seeds(given["random_state"], number)
         if "y" in given:
-            given["y"] = _targets(given["y"])
+            given["y"] = _targets(_in_order(given["y"], self.target_names_))
             if given["y"].shape[1] != number:
                 raise ValueError(f"y must have {number} columns, got shape {given['y'].shape}.")
             observed = ~np.isnan(given["y"])
         parts = []
         for k, own in enumerate(self.estimators_):
             rows = None if observed is None else observed[:, k]
-            part = method(own, _rows(X, rows), **_of_column(given, k, number, rows))
+            part = method(own, _rows(X, rows), **_of_column(given, k, self.target_names_, rows))
             if observed is not None and isinstance(part, np.ndarray):
                 values, part = part, np.full(len(observed), np.nan)
                 part[rows] = values
@@ -101,7 +101,7 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
             own = clone(self).set_params(budget=budget, random_state=seed)
             target = values[:, k] if index is None else pd.Series(values[:, k], index)
             rows = observed[:, k]
-            own.fit(_rows(X, rows), target[rows], **_of_column(inputs, k, number, rows))
+            own.fit(_rows(X, rows), target[rows], **_of_column(inputs, k, names, rows))
             session.interrupted |= any(result.interrupted for result in own.results_.values())
             fitted.append(own)
         self.estimators_, self.target_names_ = fitted, names
@@ -133,15 +133,21 @@ def _rows(table: Any, rows: Any) -> Any:
     return (table if hasattr(table, "shape") else np.asarray(table))[rows]
 
 
-def _of_column(given: dict[str, Any], k: int, number: int, rows: Any) -> dict[str, Any]:
-    """Return arguments for column ``k`` of ``number``, at the rows in a mask."""
+def _in_order(values: Any, names: tuple[Any, ...]) -> Any:
+    """Return the columns of a data frame in the order of the targets, if it has their names."""
+    named = isinstance(values, pd.DataFrame) and values.columns.is_unique
+    return values[list(names)] if named and set(values.columns) == set(names) else values
+
+
+def _of_column(given: dict[str, Any], k: int, names: tuple[Any, ...], rows: Any) -> dict[str, Any]:
+    """Return arguments for column ``k`` of the targets, at the rows in a mask."""
     found = dict(given)
     for name in ({"random_state"} | _OF_ROWS) & given.keys():
-        value = np.asarray(given[name])
+        value = np.asarray(_in_order(given[name], names))
         if name == "random_state":
             found[name] = given[name][k]  # a seed for each column
         elif value.ndim:
-            found[name] = _rows(value[:, k] if value.shape[1:] == (number,) else value, rows)
+            found[name] = _rows(value[:, k] if value.shape[1:] == (len(names),) else value, rows)
     return found
 
 

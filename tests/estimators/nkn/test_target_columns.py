@@ -24,8 +24,9 @@ def regressor(**options):
 @pytest.fixture(scope="module")
 def fitted():
     frame = pd.DataFrame(GAPS, columns=["angle", "torque"])
-    options = {"noise_variance": 0.002 + 0.01 * X}
-    return regressor(budget=100.0).fit(pd.DataFrame(X, columns=["a", "b"]), frame, **options)
+    noise = pd.DataFrame(0.002 + 0.01 * X[:, ::-1], columns=["torque", "angle"])  # by name
+    table = pd.DataFrame(X, columns=["a", "b"])
+    return regressor(budget=100.0).fit(table, frame, noise_variance=noise)
 
 
 def test_columns_are_predicted_as_by_regressors_of_their_observed_rows(fitted):
@@ -37,11 +38,8 @@ def test_columns_are_predicted_as_by_regressors_of_their_observed_rows(fitted):
         )
         for k, (own, rows) in enumerate(zip(fitted.estimators_, ~np.isnan(GAPS.T), strict=True))
     ]
-    for name, argument in {
-        "predict": (),
-        "predict_quantiles": ([0.1, 0.5, 0.9],),
-        "predict_interval": (),
-    }.items():
+    methods = {"predict": (), "predict_quantiles": ([0.1, 0.5, 0.9],), "predict_interval": ()}
+    for name, argument in methods.items():
         found = getattr(pickle.loads(pickle.dumps(fitted)), name)(new, *argument)
         expected = [getattr(own, name)(X[:6], *argument) for own in alone]
         np.testing.assert_allclose(found, np.stack(expected, -2 if argument else -1), rtol=1e-5)
@@ -66,7 +64,8 @@ def test_scores_omit_missing_targets(fitted):
     predicted = fitted.predict(frame)
     assert fitted.score(frame, Y) == pytest.approx(r2_score(Y, predicted))
     scores = [r2_score(Y[10:, 1], predicted[10:, 1]), r2_score(Y[:, 0], predicted[:, 0])]
-    assert fitted.score(frame, GAPS) == pytest.approx(np.mean(scores))
+    for targets in (GAPS, pd.DataFrame(GAPS[:, ::-1], columns=["torque", "angle"])):
+        assert fitted.score(frame, targets) == pytest.approx(np.mean(scores))
     assert np.isfinite(cross_val_score(regressor(), X, GAPS, cv=2)).all()
 
 
@@ -76,8 +75,7 @@ def test_counts_with_an_exposure_for_each_column():
     model = regressor(likelihood="poisson").fit(X, counts.tolist(), exposure=exposure)
     mean = model.predict(X, exposure=exposure)
     np.testing.assert_allclose(mean, exposure * model.predict(X))
-    own = model.estimators_[1]
-    alone = regressor(likelihood="poisson", random_state=own.random_state)
+    alone = regressor(likelihood="poisson", random_state=model.estimators_[1].random_state)
     alone.fit(X[10:], counts[10:, 1], exposure=exposure[10:, 1])
     np.testing.assert_allclose(alone.predict(X), model.predict(X)[:, 1])
 
@@ -100,6 +98,8 @@ def test_a_column_that_cannot_be_learned_is_named(column, message):
 def test_wrong_shapes_are_rejected(fitted):
     with pytest.raises(ValueError, match=r"2 columns, got shape \(40, 1\)"):
         fitted.score(X, Y[:, :1])
+    with pytest.warns(UserWarning, match=r"pass noise_variance\.loc\[X\.index\]"):
+        regressor().fit(pd.DataFrame(X), GAPS, noise_variance=pd.Series(X[:, 0])[::-1])
     with pytest.raises(ValueError, match=r"\[30, 40\]"):
         regressor().fit(X[:30], GAPS)
     with pytest.raises(ValueError, match=r"\[30, 40\]"):
