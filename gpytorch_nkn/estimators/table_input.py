@@ -295,13 +295,14 @@ def offset_and_scale(y: np.ndarray) -> tuple[Any, Any]:
 
 
 def per_row(name: str, values: Any, count: int, *, positive: bool) -> np.ndarray:
-    """Return finite numbers ``N`` from one number or ``N``, all positive or all at least 0.
+    """Return finite numbers ``N`` from one number, ``N`` or ``N x 1``, all positive or at least 0.
 
     Raises:
         ValueError: The shape is wrong, or a value is not such a number.
     """
     given = np.full(count, values) if np.ndim(values) == 0 else values
     found = np.asarray(as_numbers(name, given), dtype=float)
+    found = found[:, 0] if found.shape == (count, 1) else found  # a column, as in BoTorch
     if found.shape != (count,):
         raise ValueError(
             f"{name} must be a number or hold one for each of {count} rows, got shape "

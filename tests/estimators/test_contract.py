@@ -259,7 +259,7 @@ def test_bad_data_are_rejected_and_leave_nothing_fitted(cls, known):
 def test_known_noise(cls, known):
     if "noise_variance" in inspect.signature(cls.fit).parameters:
         X, y = data(cls)
-        model = MAKE[cls](random_state=0).fit(X, y, noise_variance=0.0)
+        model = MAKE[cls](random_state=0).fit(X, y, noise_variance=np.zeros((len(y), 1)))
         np.testing.assert_array_equal(values(model, X), known[1])
         for wrong in (-1.0, np.nan, np.inf, np.ones(3)):
             with pytest.raises(ValueError, match="noise_variance must be"):
