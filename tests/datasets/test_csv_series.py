@@ -564,7 +564,7 @@ BAD = {
     "t,y\n3,9\n": ({"date_format": "%K"}, "date_format='%K' (--date-format): "),
     "t,y\n4,9\nx,5\n": ({"date_format": "%d"}, "Line 3: 'x' in the column 't' is not a time"),
     "PK\x03\x04": ({}, "save it as CSV"),
-    gzip.compress(b"t,y")[:-4]: ({}, "is a damaged gzip file"),
+    gzip.compress(b"t,y", mtime=0)[:-4]: ({}, "is a damaged gzip file"),
     "t,y,z\n1,2,\n2,3,1\n": ({"target": "y", "covariates": ["z"]},
         "Line 2: the covariate 'z' must hold numbers, such as 0 and 1, in all rows, got '';"),
     "t,y,z\n1,2,yes\n2,3,no\n": ({"target": "y", "covariates": ["z"]},
