@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, partial
-from numbers import Integral
-from typing import Any, Literal, overload
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,13 +14,12 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from gpytorch_nkn.averaging import TRANSFORMS, PredictiveMixture, Transform, as_bounds
+from gpytorch_nkn.averaging import TRANSFORMS, Transform, as_bounds
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
 from gpytorch_nkn.estimators.nkn.counts import (
     COUNTS,
     RATES,
     CountEnsemble,
-    CountMixture,
     check_counted,
     count_model,
     log_exposures,
@@ -36,9 +34,10 @@ from gpytorch_nkn.estimators.nkn.table_models import (
     train_structures,
     untrained_model,
 )
+from gpytorch_nkn.estimators.nkn.table_predictions import TablePredictions
 from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, RowSource, TableRows, row_source
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
-from gpytorch_nkn.estimators.nkn.target_columns import ColumnPredictions, by_column, has_columns
+from gpytorch_nkn.estimators.nkn.target_columns import has_columns
 from gpytorch_nkn.estimators.table_input import check_varies, per_row, warn_of_copies
 from gpytorch_nkn.fit import (
     FitResult,
@@ -69,9 +68,6 @@ _CHOICES = {
 }
 # Rows for predictions and for the training under a likelihood that is not Gaussian.
 _MAX_ROWS, _MAX_TRAINED = 4000, 1000
-# Width of the Gaussian around each of eight draws in their standard deviation: half of the
-# distance between neighbours.
-_BANDWIDTH = 0.2
 _CHOICE = 0.05  # largest fraction of a budget for each candidate transform
 
 
@@ -102,7 +98,7 @@ class _Data:
         return len(self.rows) if self.drawn is None else self.drawn.source.num_rows
 
 
-class NKNRegressor(ColumnPredictions):
+class NKNRegressor(TablePredictions):
     """Gaussian process regression on tabular data, with kernels that learn their structure.
 
     Columns and targets are standardised; results are in the units of the data. A few networks of
@@ -502,210 +498,6 @@ class NKNRegressor(ColumnPredictions):
         affordable = math.sqrt(seconds / (per_point * min(count, _MIXED)))
         self._num_points = min(self.num_inducing, max(int(affordable), _LEAST_POINTS))
         return min(count * per_point * self._num_points**2, seconds)
-
-    @overload
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: Literal[False] = ...,
-        return_cov: Literal[False] = ...,
-        *,
-        exposure: ArrayLike | None = ...,
-        observation_noise: bool = ...,
-    ) -> np.ndarray: ...
-
-    @overload
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: bool = ...,
-        return_cov: bool = ...,
-        *,
-        exposure: ArrayLike | None = ...,
-        observation_noise: bool = ...,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
-
-    @by_column
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: bool = False,
-        return_cov: bool = False,
-        *,
-        exposure: ArrayLike | None = None,
-        observation_noise: bool = True,
-    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Predict the mean of new observations, and standard deviation or covariance on request.
-
-        Args:
-            X: Rows ``M x D``.
-            return_std: Also return standard deviations ``M``.
-            return_cov: Also return the covariance ``M x M``.
-            exposure: Exposures ``M`` of counts, or one number; ``None`` for 1: the rate.
-            observation_noise: Include the noise of an observation; ``False`` for the uncertainty
-                of the function alone.
-
-        Returns:
-            Mean ``M``, or mean and standard deviations or covariance, in units of the targets.
-            The mean is always of observations. With a transform, log-normal tails would dominate
-            the moments. Values of the process more than a standard deviation beyond both the
-            targets of the fit and the median are therefore clipped.
-
-        Raises:
-            ValueError: Both ``return_std`` and ``return_cov`` are set, ``return_cov`` is set for
-                transformed targets, or ``X`` does not match the fit.
-        """
-        if return_std and return_cov:
-            raise ValueError("At most one of return_std and return_cov can be True, got both.")
-        drawn, gaps, offset = self._drawn_with(X, exposure)
-        is_linear = self.y_transform_.is_linear
-        if return_cov:
-            if not is_linear:
-                raise ValueError(
-                    "return_cov needs targets without a transform, bounds or counts "
-                    f"(y_transform_ 'identity'), got {self.y_transform_.name!r}; sample_y is joint."
-                )
-            return self._mean_and_covariance(drawn, gaps, observation_noise)
-        if is_linear and not return_std:
-            weights, means, *_ = self._components(drawn, gaps, variance=False)
-            return weights @ means
-        noise = observation_noise or not is_linear
-        mean, std = self._targets.moments(self._mixture(drawn, gaps, offset, noise=noise))
-        if return_std and not observation_noise and not is_linear:
-            std = self._targets.moments(self._mixture(drawn, gaps, offset, noise=False))[1]
-        return (mean, std) if return_std else mean
-
-    @by_column
-    def predict_distribution(  # type: ignore[override]
-        self, X: ArrayLike, /, *, exposure: ArrayLike | None = None
-    ) -> PredictiveMixture | CountMixture:
-        """Predict the distributions of new observations.
-
-        Args:
-            X: Rows ``M x D``.
-            exposure: As in :meth:`predict`.
-
-        Returns:
-            The mixture, with ``quantile(p)`` and ``std()``, each ``M``, and ``log_density(y)`` of
-            observations ``M``, in units of the targets.
-        """
-        return self._mixture(*self._drawn_with(X, exposure), noise=True)
-
-    def _drawn_with(
-        self, X: ArrayLike, exposure: ArrayLike | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the results of :meth:`_drawn`, and logarithms ``M`` of exposures."""
-        drawn, gaps = self._drawn(X)
-        return drawn, gaps, log_exposures(self.likelihood, exposure, len(gaps))
-
-    def _mean_and_covariance(
-        self, drawn: np.ndarray, gaps: np.ndarray, noise: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean ``M`` and covariance ``M x M`` of the mixture."""
-        ensemble = self._ensemble
-        weights, means, _, of_gaps = self._components(drawn, gaps, variance=False)
-        mean = weights @ means
-        covariance = np.zeros((len(mean), len(mean)))
-        for member, weight in enumerate(ensemble.weights):
-            for rows in drawn:
-                own = ensemble.covariance(member, self._tensor(rows), noise=noise)
-                covariance += weight / len(drawn) * own
-        covariance *= self.y_scale_**2 * (ensemble.widening if noise else 1.0)
-        # Missing values of different rows are independent: only the diagonal changes.
-        members = (means - mean).reshape(len(ensemble.weights), len(drawn), -1)
-        central = members.mean(1)
-        covariance += (ensemble.weights * central.T) @ central
-        spread = ensemble.weights @ members.var(1) + weights @ of_gaps
-        covariance[np.diag_indices_from(covariance)] += spread
-        return mean, covariance
-
-    @by_column
-    def sample_y(
-        self,
-        X: ArrayLike,
-        n_samples: int = 1,
-        random_state: int | np.random.RandomState | None = 0,
-        *,
-        exposure: ArrayLike | None = None,
-        observation_noise: bool = True,
-    ) -> np.ndarray:
-        """Draw joint samples of observations.
-
-        Args:
-            X: Rows ``M x D``.
-            n_samples: Number of samples.
-            random_state: Seed, or NumPy random state.
-            exposure: As in :meth:`predict`.
-            observation_noise: Draw observations; ``False`` draws the function.
-
-        Returns:
-            Samples ``M x n_samples``, each of one member, one noise component and one draw of the
-            missing values.
-        """
-        if not isinstance(n_samples, Integral) or n_samples < 1:
-            raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-        drawn, gaps, offset = self._drawn_with(X, exposure)
-        mixture = self._mixture(drawn, gaps, offset, noise=observation_noise)
-        widening = self._ensemble.widening if observation_noise else 1.0
-        num_widths = len(self._ensemble.widths) if observation_noise else 1
-        of_gaps = self._components(drawn, gaps, variance=False)[3] / (widening * self.y_scale_**2)
-
-        @cache
-        def root(component: int) -> np.ndarray:
-            """Return the root ``M x M`` of a member's correlations at a draw of missing values."""
-            member, number = divmod(component, len(drawn))
-            covariance = self._ensemble.covariance(
-                member, self._tensor(drawn[number]), noise=observation_noise
-            )
-            covariance[np.diag_indices_from(covariance)] += of_gaps[component]
-            values, vectors = np.linalg.eigh(covariance)
-            return vectors * np.sqrt(values.clip(0)) / np.sqrt(np.diag(covariance))[:, None]
-
-        def scores(component: int, count: int) -> np.ndarray:
-            return rng.standard_normal((count, len(gaps))) @ root(component // num_widths).T
-
-        return mixture.sample(n_samples, rng, scores).T
-
-    def _mixture(
-        self, drawn: np.ndarray, gaps: np.ndarray, offset: np.ndarray, *, noise: bool
-    ) -> Any:
-        """Return distributions of observations, or of the function, at rows ``S x M x d``."""
-        weights, means, variances, of_gaps = self._components(drawn, gaps, noise=noise)
-        means = means + offset
-        transform = self.y_transform_
-        if noise:
-            return self._ensemble.mixture(weights, means, variances, of_gaps, transform)
-        stds = np.sqrt(variances + of_gaps)
-        smooth = replace(transform, whole=False)  # a function of counts is not rounded
-        return PredictiveMixture(weights, means, stds, (smooth,) * len(weights))
-
-    def _components(
-        self, drawn: np.ndarray, gaps: np.ndarray, *, variance: bool = True, noise: bool = False
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return weights ``R S``, means and variances ``R S x M`` of members and draws.
-
-        Rows ``S x M x d`` differ between draws only where they have gaps. The last array
-        ``R S x M`` is the variance due to missing values. Each draw becomes a Gaussian, because a
-        mixture of 8 points would exclude the values between them. The moments of the mixture do
-        not change.
-        """
-        ensemble, count = self._ensemble, len(drawn)
-        once = np.concatenate([drawn[0, ~gaps], drawn[:, gaps].reshape(-1, drawn.shape[-1])])
-        indices = np.empty(drawn.shape[:2], dtype=int)
-        indices[:, ~gaps] = np.arange((~gaps).sum())
-        indices[:, gaps] = (~gaps).sum() + np.arange(count * gaps.sum()).reshape(count, -1)
-        means, variances = ensemble.moments(self._tensor(once), variance=variance, noise=noise)
-        if variance:
-            variances = variances[:, indices].reshape(-1, len(gaps))
-        means = self.y_offset_ + self.y_scale_ * means[:, indices]  # R x S x M
-        middle, spread = means.mean(1, keepdims=True), means.var(1, keepdims=True)
-        means = np.where(gaps, middle + math.sqrt(1 - _BANDWIDTH**2) * (means - middle), means)
-        noises = self.y_scale_**2 * ensemble.gap_noises[:, None, None]
-        of_gaps = np.broadcast_to(gaps * (_BANDWIDTH**2 * spread + noises), means.shape)
-        weights = np.repeat(ensemble.weights, count) / count
-        means, of_gaps = (part.reshape(-1, len(gaps)) for part in (means, of_gaps))
-        return weights, means, self.y_scale_**2 * variances, of_gaps
 
     def _check_parameters(self) -> list[str | Kernel]:
         structures = super()._check_parameters()
