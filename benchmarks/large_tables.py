@@ -2,18 +2,14 @@
 
 The table has 8 columns, uniform on [0, 1], and a function of them plus noise: ``waves`` (additive
 parts and products, noise of 0.3) or ``arm`` (the distance from a point to the end of a plane robot
-arm of eight links, as in the kin family of tables, noise of 0.2). With ``parquet``, NKNRegressor
-reads a file.
+arm of eight links, as in the kin family of tables, noise of 0.2).
 """
 
 from __future__ import annotations
 
 import math
-import tempfile
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy.stats import norm
@@ -30,7 +26,6 @@ _TITLES = {
     "svgp-rbf": "VariationalNKNGP, RBF-ARD",
     "sgpr-network": "SparseNKNGP, network",
     "regressor": "NKNRegressor",
-    "parquet": "NKNRegressor, from the file",
     "lightgbm": "LightGBM, early stopping",
 }
 
@@ -83,20 +78,8 @@ def _sparse(method: str, x: np.ndarray, y: np.ndarray, inducing: int, epochs: in
 
 def _regressor(method: str, x: np.ndarray, y: np.ndarray, inducing: int, **_):
     model = NKNRegressor(num_inducing=inducing, random_state=0, progress=False)
-    names = [f"x{number}" for number in range(x.shape[1])]
-    if method == "regressor":
-        model.fit(x, y)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "table.parquet"
-            pd.DataFrame(x, columns=names).assign(y=y).to_parquet(path)
-            model.fit(path, "y")
-
-    def predict(x: np.ndarray, y: np.ndarray) -> tuple:
-        rows = x if method == "regressor" else pd.DataFrame(x, columns=names)
-        return model.predict(rows), model.log_predictive_density(rows, y).mean()
-
-    return predict
+    model.fit(x, y)
+    return lambda x, y: (model.predict(x), model.log_predictive_density(x, y).mean())
 
 
 def _lightgbm(method: str, x: np.ndarray, y: np.ndarray, **_):

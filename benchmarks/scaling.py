@@ -5,7 +5,7 @@ small problem. Exponents are slopes of logarithms over the upper half of the siz
 
 - ``exact``: a training step of an exact GP with a network over 8 columns;
 - ``sparse``: the same of SparseNKNGP with 500 inducing points;
-- ``blocks``: NKNRegressor, fit to a file of Parquet (250 inducing points) and 2,000 predictions;
+- ``blocks``: NKNRegressor with 250 inducing points, and 2,000 predictions;
 - ``grids``: a training step of KroneckerGridGP on a square, a seventh of it a hole;
 - ``spectral``: a training step of SpectralGP with 200 pairs of frequencies;
 - ``forecasts``: NKNForecaster on half-hours with days and weeks, fit and forecast of a week.
@@ -14,12 +14,9 @@ small problem. Exponents are slopes of logarithms over the upper half of the siz
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
@@ -98,15 +95,9 @@ def _sparse(size: int) -> Callable[[], int]:
 
 def _blocks(size: int) -> Callable[[], None]:
     def work() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "table.parquet"
-            x, y = _table(size)
-            frame = pd.DataFrame(x, columns=[f"x{k}" for k in range(8)])
-            frame.assign(y=y).to_parquet(path)
-            new = frame.iloc[:2_000].copy()
-            del x, y, frame
-            model = NKNRegressor(num_inducing=250, random_state=0, progress=False)
-            model.fit(path, "y").predict(new, return_std=True)
+        x, y = _table(size)
+        model = NKNRegressor(num_inducing=250, random_state=0, progress=False)
+        model.fit(x, y).predict(x[:2_000], return_std=True)
 
     return work
 

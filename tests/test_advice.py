@@ -53,7 +53,6 @@ from gpytorch_nkn.estimators import (
     NKNRegressor,
     forecast_many,
 )
-from gpytorch_nkn.estimators.nkn.table_rows import row_source
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.initialization import initialize_model
 from gpytorch_nkn.interpretation import decompose, effects, expand, report, report_search, simplify
@@ -710,19 +709,6 @@ def _(told):
     for encoder in (OneHotEncoder(), OrdinalEncoder()):
         columns = make_column_transformer((encoder, ["word"]), remainder="passthrough")
         make_pipeline(columns, ASKLRegressor(method="SK")).fit(frame, y)
-
-
-@advice("drop them, or write them as numbers")
-def _(told, folder):
-    pytest.importorskip("pyarrow")
-    frame = pd.DataFrame({"x": np.arange(9.0), "word": ["a", "b", "c"] * 3, "y": np.arange(9.0)})
-    frame.to_parquet(folder / "mixed.parquet")
-    with told():
-        row_source(folder / "mixed.parquet", "y")
-    frame.drop(columns="word").to_parquet(folder / "left.parquet")
-    assert row_source(folder / "left.parquet", "y").columns == ["x"]
-    frame.assign(word=frame["word"].map(ord)).to_parquet(folder / "codes.parquet")
-    assert row_source(folder / "codes.parquet", "y").columns == ["x", "word"]
 
 
 T, SERIES = np.arange(24.0), np.exp(np.sin(np.arange(24.0)))

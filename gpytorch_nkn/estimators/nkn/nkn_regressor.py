@@ -35,7 +35,6 @@ from gpytorch_nkn.estimators.nkn.table_models import (
     untrained_model,
 )
 from gpytorch_nkn.estimators.nkn.table_predictions import TablePredictions
-from gpytorch_nkn.estimators.nkn.table_rows import DrawnRows, RowSource, TableRows, row_source
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
 from gpytorch_nkn.estimators.nkn.target_columns import has_columns
 from gpytorch_nkn.estimators.table_input import check_varies, per_row, warn_of_copies
@@ -90,12 +89,6 @@ class _Data:
 
     rows: Rows  # for training; targets are N, or counts and logarithms of the exposures 2 x N
     incomplete: Rows | None  # rows with gaps, whose inputs are draws S x n x d
-    drawn: DrawnRows | None  # the source, if the rows are some of a file
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows, including those that were not drawn."""
-        return len(self.rows) if self.drawn is None else self.drawn.source.num_rows
 
 
 class NKNRegressor(TablePredictions):
@@ -109,8 +102,6 @@ class NKNRegressor(TablePredictions):
     blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`). Predictions use every row.
     They are exact up to 12,000 rows (fewer if memory is short). Above, they use inducing points
     and, with at least 20 rows per point and no known noise, a local process of the residuals.
-    Parquet files and memory maps may exceed the memory; networks then learn from 20,000 random
-    rows, kept in ``model_``.
 
     In a data frame, columns of strings and of pandas' categorical type are categories
     (:class:`gpytorch_nkn.kernels.CategoricalKernel`); booleans are numbers. A new category differs
@@ -124,7 +115,7 @@ class NKNRegressor(TablePredictions):
     incomplete rows with additional noise: the variance of the function over the missing values. The
     prediction of an incomplete row is a mixture over 8 draws. Values must be missing at random
     given the observed values; otherwise add columns of scikit-learn's ``MissingIndicator``.
-    Infinite values raise an error, as do missing values in files and memory maps.
+    Infinite values raise an error.
 
     The noise is a mixture of Gaussians whose standard deviation is half to eight times the
     predicted one, with weights from held-out rows. From 100 rows on, a log-linear function of the
@@ -166,8 +157,8 @@ class NKNRegressor(TablePredictions):
         restarts: Starts of every network.
         y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
             ``"logit"``, as in :class:`.NKNForecaster`. ``"auto"`` considers logarithms and square
-            roots of non-negative targets with a skewness above 0.5, except for tables in files. It
-            uses them if the log density of held-out rows (of 300) is higher by 2 standard errors.
+            roots of non-negative targets with a skewness above 0.5. It uses them if the log density
+            of held-out rows (of 300) is higher by 2 standard errors.
             Predictions are in units of the targets. Under a root, a logarithm or bounds, integers
             are counts: quantiles and samples are integers, densities are probabilities.
         y_bounds: Lower and upper bound of the targets and predictions, each a number or ``None``.
@@ -251,17 +242,15 @@ class NKNRegressor(TablePredictions):
         """Learn from a table.
 
         Args:
-            X: Rows ``N x D``: an array, a data frame, the path of a Parquet file or folder (or
-                several paths), or a ``numpy.memmap``.
-            y: Targets ``N``, or ``N x K`` with NaN where a target was not observed; for Parquet the
-                name of their column. Later data frames ``M x K`` are matched by column names.
+            X: Rows ``N x D``, an array or a data frame.
+            y: Targets ``N``, or ``N x K`` with NaN where a target was not observed. Later data
+                frames ``M x K`` are matched by column names.
             noise_variance: Known variances of the errors in the targets, in squared units of the
                 targets: one number, one per row ``N``, or ``N x K``, as ``alpha`` of scikit-learn's
                 ``GaussianProcessRegressor`` or ``train_Yvar`` of BoTorch. Further noise is learned.
                 The noise of new observations is the learned noise plus the mean of the known
                 variances. A transform of the targets multiplies the variance by its squared
-                derivative at the target (delta method). Needs a table in memory and
-                ``likelihood="gaussian"``.
+                derivative at the target (delta method). Needs ``likelihood="gaussian"``.
             exposure: Time, area or population ``N`` (or ``N x K``) in which each count was
                 observed; ``None`` for 1. The mean count is exposure times rate.
 
@@ -281,19 +270,17 @@ class NKNRegressor(TablePredictions):
             return self._fit_columns(X, y, exposure=exposure, noise_variance=noise_variance)
         session = Session(budget=self.budget)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
-        source = row_source(X, y)
-        X, y, drawn = (X, y, None) if source is None else self._read_source(source)
         table, target, codes = self._read(X, y, y_numeric=True)
         target = target.astype(np.float64)
         offset = log_exposures(self.likelihood, exposure, len(target))
-        noise = self._known_noise(noise_variance, len(target), in_memory=source is None)
-        transforms = self._candidate_transforms(target, in_memory=source is None)
+        noise = self._known_noise(noise_variance, len(target))
+        transforms = self._candidate_transforms(target)
         rows = self._standardise(table, codes, structures, self.seed_)
-        learned, gappy = self._select(_Observations(rows, target, offset, noise), drawn)
+        learned, gappy = self._select(_Observations(rows, target, offset, noise))
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
             self._learn_targets(learned, transforms)
             incomplete = None if gappy is None else self._standardised(gappy)
-            data = _Data(self._standardised(learned), incomplete, drawn)
+            data = _Data(self._standardised(learned), incomplete)
             results = self._train(structures, data, session)
             ensemble = self._mix(results, data, session)
         self._ensemble, self.results_ = ensemble, results
@@ -314,16 +301,7 @@ class NKNRegressor(TablePredictions):
     def _is_counts(self) -> bool:
         return self.likelihood in COUNTS
 
-    def _read_source(self, source: RowSource) -> tuple[Any, np.ndarray, DrawnRows | None]:
-        """Read all rows of a source or, for sparse predictions, random rows."""
-        self._choose_method(source.num_rows)
-        if self.method_ == "sparse":
-            drawn = DrawnRows(source, self.seed_)
-            return drawn.X, drawn.y, drawn
-        X, y = source.rows(np.arange(source.num_rows))
-        return source.named(X), y, None
-
-    def _known_noise(self, variance: Any, count: int, *, in_memory: bool) -> np.ndarray:
+    def _known_noise(self, variance: Any, count: int) -> np.ndarray:
         """Return checked noise variances ``N``, 0 if unknown."""
         if variance is None:
             return np.zeros(count)
@@ -331,23 +309,20 @@ class NKNRegressor(TablePredictions):
             raise ValueError(
                 f"noise_variance needs likelihood='gaussian', got {self.likelihood!r}."
             )
-        if not in_memory:
-            raise ValueError("noise_variance needs a table in memory, got a file or memory map.")
         return per_row("noise_variance", variance, count, positive=False)
 
-    def _candidate_transforms(self, target: np.ndarray, *, in_memory: bool) -> list[Transform]:
+    def _candidate_transforms(self, target: np.ndarray) -> list[Transform]:
         """Check targets ``N``, and return their candidate transforms."""
         if self._is_counts:
             check_counted(self.likelihood, target)
             return [RATES.transform]
         check_varies(target)
-        bounds = as_bounds(self.y_bounds, "y_bounds")
-        in_memory &= self._is_gaussian
-        return candidates(self.y_transform, target, bounds, in_memory=in_memory)
+        option, bounds = self.y_transform, as_bounds(self.y_bounds, "y_bounds")
+        if option == "auto" and bounds is None and not self._is_gaussian:
+            option = "identity"
+        return candidates(option, target, bounds)
 
-    def _select(
-        self, data: _Observations, drawn: DrawnRows | None
-    ) -> tuple[_Observations, _Observations | None]:
+    def _select(self, data: _Observations) -> tuple[_Observations, _Observations | None]:
         """Return rows for training, imputed, and rows with gaps for predictions, drawn."""
         if not self._is_gaussian and len(data.target) > _MAX_TRAINED:
             what = "time grows with their cube, and a random part is used."
@@ -359,8 +334,7 @@ class NKNRegressor(TablePredictions):
         if self._is_gaussian:
             learned = learned_rows(rows, data.target)
         count = int(learned.sum())
-        num_rows = count if drawn is None else drawn.source.num_rows
-        self._choose_method(len(rows) if self.method == "exact" else num_rows)
+        self._choose_method(len(rows) if self.method == "exact" else count)
         gappy = np.zeros(0, dtype=int)
         if self.method_ == "exact":  # inducing points need equal noise of all rows
             most = None if self.method == "exact" else max_exact_rows(self.device) - count
@@ -409,12 +383,12 @@ class NKNRegressor(TablePredictions):
     ) -> dict[str, FitResult]:
         """Train the networks; members have all rows."""
         rows = data.rows
-        named = named_structures(structures, data.num_rows, rows.x.size(-1))
+        named = named_structures(structures, len(rows), rows.x.size(-1))
         later = 0.0
         if self.budget is not None and self._is_gaussian:
             model = untrained_model(named, rows.x, rows.y, self._cat_dims)
             num_gappy = 0 if data.incomplete is None else len(data.incomplete)
-            later = self._plan_predictions(model, data.num_rows + num_gappy, len(named))
+            later = self._plan_predictions(model, len(rows) + num_gappy, len(named))
         make_model = _LIKELIHOODS[self.likelihood][0]
         if rows.noise is not None:
             make_model = partial(make_model, noise=rows.noise)
@@ -436,19 +410,9 @@ class NKNRegressor(TablePredictions):
 
     def _mix(self, results: dict[str, FitResult], data: _Data, session: Session) -> Ensemble:
         """Mix the trained networks, in the time that is left."""
-
-        def standardised(X: np.ndarray, y: np.ndarray) -> Rows:
-            zeros = np.zeros(len(y))
-            return self._standardised(_Observations(self.standardisation_(X), y, zeros, zeros))
-
         sparse = None
         if self.method_ == "sparse":
-            if data.drawn is None:
-                known = TableRows.in_memory(data.rows, self._num_points, self.seed_)
-            else:
-                known = TableRows.on_disk(data.drawn, standardised)
-            points = data.rows.x, self._num_points
-            sparse = sparse_predictors(*points, known, self.seed_, self._cat_dims)
+            sparse = sparse_predictors(data.rows, self._num_points, self.seed_, self._cat_dims)
         mix = partial(
             _LIKELIHOODS[self.likelihood][1],
             results,

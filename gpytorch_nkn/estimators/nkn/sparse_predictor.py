@@ -16,11 +16,13 @@ from scipy.stats import norm
 from torch import Tensor
 
 from gpytorch_nkn.estimators.nkn.local_residuals import LocalResiduals
-from gpytorch_nkn.estimators.nkn.table_rows import ROWS_PER_POINT, TableRows
 from gpytorch_nkn.fit import Rows
 
 __all__ = ["SparsePredictor", "sparse_predictors"]
 
+_ROWS_PER_POINT = 20  # least ratio of rows to inducing points for held-out rows
+_HELD_OUT = 2000  # largest number of held-out rows
+_CHUNK_ROWS = 50_000  # rows of an update of the posterior
 _CHUNK = 2000  # rows whose covariances with inducing points are in memory
 _LOCAL_SHARE = 0.4  # fraction of the remaining time for the training of the local process
 _PROBE = 500  # rows at which the sensitivity to the columns is measured
@@ -31,21 +33,23 @@ class SparsePredictor:
 
     The inducing points have Titsias' posterior at the hyperparameters of an exact GP
     (``SparseNKNGP``). The local process is kept if it predicts held-out rows better
-    (:class:`LocalResiduals`). Inducing points are ``m x D``; ``seed`` is for the local process.
+    (:class:`LocalResiduals`). Inducing points are ``m x D``; ``held_out`` are rows that are not
+    among the other rows, if any; ``seed`` is for the local process.
     """
 
     def __init__(
         self,
         model: ExactGP,
         points: Tensor,
-        rows: TableRows,
+        rows: Rows,
+        held_out: Rows | None,
         seed: int,
         cat_dims: Sequence[int] = (),
     ):
         self.model = model.eval()
         self._points, self._seed, self._cat_dims = points, seed, tuple(cat_dims)
-        self._rows: TableRows | None = rows  # until predictions are prepared
-        self.rows_held_out = rows.held_out
+        self._rows: Rows | None = rows  # until predictions are prepared
+        self.rows_held_out = held_out
         self._learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
         self._sparse: Any = None
         self._local: LocalResiduals | None = None
@@ -114,21 +118,21 @@ class SparsePredictor:
             outcome_transform=None,
         )
         begin = time.monotonic()
-        sparse.condition_on_chunks(self._with_noise(part) for part in rows.chunks())
+        sparse.condition_on_chunks(self._with_noise(part) for part in _chunks(rows))
         seconds = time.monotonic() - begin
         self._sparse, self._rows = sparse, None
-        many = rows.num_rows >= ROWS_PER_POINT * len(self._points)
+        many = self.rows_held_out is not None
         many &= self._points.size(-1) > len(self._cat_dims)  # distances need numbers
         many &= not is_known  # residuals have equal noise
         left = end - time.monotonic() - seconds  # time after a second pass
-        if many and self.rows_held_out is not None and left > seconds:
+        if many and left > seconds:
             self._take_local(rows, None if math.isinf(left) else _LOCAL_SHARE * left)
 
     def _with_noise(self, rows: Rows) -> tuple[Tensor, ...]:
         """Return inputs, targets and, if some noise is known, the total noise variances ``c``."""
         return rows.x, rows.y, *(() if rows.noise is None else [self._learned + rows.noise])
 
-    def _take_local(self, rows: TableRows, budget: float | None) -> None:
+    def _take_local(self, rows: Rows, budget: float | None) -> None:
         """Train the local process, and keep it if it predicts held-out rows better."""
         sparse, without = self._sparse, self._held_out_density()
         found = self._found
@@ -138,7 +142,7 @@ class SparsePredictor:
             (slopes,) = torch.autograd.grad(sparse.mean_at(some).sum(), some)
 
         def residuals() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for part in rows.chunks():
+            for part in _chunks(rows):
                 means = torch.cat([sparse.mean_at(x) for x in part.x.split(_CHUNK)])
                 yield part.x.cpu().numpy(), (part.y - means).cpu().numpy()
 
@@ -146,7 +150,7 @@ class SparsePredictor:
             with torch.no_grad():
                 self._local = LocalResiduals(
                     residuals(),
-                    rows.num_rows,
+                    len(rows),
                     slopes.square().mean(0).sqrt().cpu().numpy(),
                     self.model.train_targets,
                     seed=self._seed,
@@ -166,22 +170,33 @@ class SparsePredictor:
         return float(norm.logpdf(targets, means, np.sqrt(variances)).mean())
 
 
+def _chunks(rows: Rows) -> Iterator[Rows]:
+    return (rows[start : start + _CHUNK_ROWS] for start in range(0, len(rows), _CHUNK_ROWS))
+
+
 def sparse_predictors(
-    inputs: Tensor, count: int, rows: TableRows, seed: int, cat_dims: Sequence[int] = ()
+    rows: Rows, count: int, seed: int, cat_dims: Sequence[int] = ()
 ) -> Callable[[ExactGP], SparsePredictor]:
     """Return a function that makes a model's sparse predictor, given rows ``N x D``.
 
     Inducing points are cluster centres or, with category codes, the rows of largest conditional
-    variance.
+    variance. With 20 rows per inducing point, some rows are held out.
     """
     from gpytorch_nkn.models import select_inducing_points
 
+    inputs, held_out = rows.x, None
+    if len(rows) >= _ROWS_PER_POINT * count:
+        rng = np.random.default_rng([seed, 1])
+        is_held_out = np.zeros(len(rows), dtype=bool)
+        is_held_out[rng.choice(len(rows), min(_HELD_OUT, len(rows) // 20), replace=False)] = True
+        mask = torch.from_numpy(is_held_out).to(inputs.device)
+        held_out, rows = rows[mask], rows[~mask]
     points = None if cat_dims else select_inducing_points(inputs, count, seed=seed)
 
     def predictor(model: ExactGP) -> SparsePredictor:
         own = points
         if own is None:
             own = select_inducing_points(inputs, count, kernel=model.covar_module, seed=seed)
-        return SparsePredictor(model, own, rows, seed, cat_dims)
+        return SparsePredictor(model, own, rows, held_out, seed, cat_dims)
 
     return predictor

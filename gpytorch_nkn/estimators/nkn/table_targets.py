@@ -88,11 +88,9 @@ def _forward(transform: Transform, y: np.ndarray) -> np.ndarray:
     return transform.forward(y)
 
 
-def candidates(
-    option: str, y: np.ndarray, bounds: tuple[float, float] | None, *, in_memory: bool
-) -> list[Transform]:
+def candidates(option: str, y: np.ndarray, bounds: tuple[float, float] | None) -> list[Transform]:
     """Return candidate transforms of targets ``N`` for an option of the regressor."""
-    if option == "auto" and bounds is None and not (in_memory and _is_skewed(y)):
+    if option == "auto" and bounds is None and not _is_skewed(y):
         option = "identity"
     found = candidate_transforms(option, y, bounds, prefix="y_")
     return [Transform(), *found[1:]] if bounds is None and found[0].is_identity else found

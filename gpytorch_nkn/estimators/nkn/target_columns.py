@@ -101,7 +101,7 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
             try:
                 if (count := observed[:, k].sum()) < _LEAST:
                     raise ValueError(f"At least {_LEAST} are needed, got {count}.")
-                self._candidate_transforms(values[observed[:, k], k], in_memory=False)
+                self._candidate_transforms(values[observed[:, k], k])
             except ValueError as error:
                 raise ValueError(f"Observed values of column {name!r}: {error}") from error
         session, fitted = Session(budget=self.budget), []
@@ -139,7 +139,7 @@ def _rows(table: Any, rows: Any) -> Any:
     """Return the rows of a table in a mask; all if the mask is full, or None."""
     check_consistent_length(table, rows)
     if rows is None or rows.all():
-        return table  # a memory map stays on disk
+        return table
     return (table if hasattr(table, "shape") else np.asarray(table))[rows]
 
 

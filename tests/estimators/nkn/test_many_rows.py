@@ -1,22 +1,19 @@
-"""Tables with too many rows for exact predictions, in memory and on disk."""
+"""Tables with too many rows for exact predictions."""
 
-import pickle
 from copy import deepcopy
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from gpytorch_nkn.estimators import NKNRegressor
-from gpytorch_nkn.estimators.nkn import local_residuals, table_rows
+from gpytorch_nkn.estimators.nkn import local_residuals, sparse_predictor
 from gpytorch_nkn.estimators.nkn.local_residuals import LocalResiduals
 from gpytorch_nkn.estimators.nkn.table_models import untrained_model
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.models import SparseNKNGP
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=9)
-BRIEF = Recipe(adam_steps=0, lbfgs_iterations=4)
 
 
 def rough_table(n, seed=0, noise=0.1, waves=60):
@@ -36,7 +33,7 @@ def regressor(**options):
 @pytest.fixture(autouse=True, scope="module")
 def small_pieces():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_rows, "_CHUNK_ROWS", 230)
+        patch.setattr(sparse_predictor, "_CHUNK_ROWS", 230)
         for name, value in (("_BLOCKS", 6), ("_BLOCK_ROWS", 60), ("_ITERATIONS", 12)):
             patch.setattr(local_residuals, name, value)
         yield
@@ -45,21 +42,6 @@ def small_pieces():
 @pytest.fixture(scope="module")
 def fitted(small_pieces):
     return regressor().fit(*rough_table(900))
-
-
-def sources(kind, X, y, folder):
-    """Return the table in the form of each source."""
-    if kind == "memmap":
-        np.save(folder / "X.npy", X)
-        return np.load(folder / "X.npy", mmap_mode="r"), y
-    pytest.importorskip("pyarrow", exc_type=ImportError)
-    table = pd.DataFrame(X, columns=["a", "b"]).assign(y=y)
-    table[:500].to_parquet(folder / "1.parquet")
-    table[500:].to_parquet(folder / "2.parquet")
-    return folder, "y"
-
-
-KINDS = ("memmap", "parquet")
 
 
 def test_neighbours_say_what_inducing_points_leave_out(fitted):
@@ -104,82 +86,6 @@ def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
     torch.testing.assert_close(
         local.covariance(new), expected.covariance_matrix * unit**2, rtol=1e-4, atol=1e-6
     )
-
-
-@pytest.fixture(scope="module")
-def brief(small_pieces):
-    """Fit fewer rows of a simpler function, with fewer steps."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_residuals, "_ITERATIONS", 4)
-        return regressor(recipe=BRIEF).fit(*rough_table(600, waves=20))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_tables_outside_of_the_memory_predict_alike(kind, brief, tmp_path, monkeypatch):
-    monkeypatch.setattr(local_residuals, "_ITERATIONS", 4)
-    X, y = rough_table(600, waves=20)
-    given = sources(kind, X, y, tmp_path)
-    model = regressor(recipe=BRIEF).fit(*given)
-    new_X, new_y = rough_table(200, seed=4, waves=20)
-    new = pd.DataFrame(new_X, columns=["a", "b"]) if model.columns_ == ("a", "b") else new_X
-    error = np.sqrt(np.mean((model.predict(new) - new_y) ** 2))
-    assert error < np.sqrt(np.mean((brief.predict(new_X) - new_y) ** 2)) + 0.05
-    assert model.n_features_in_ == 2 and (kind == "memmap") == (model.columns_ == ("x0", "x1"))
-    copy = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(copy.predict(new[:3]), model.predict(new[:3]))
-
-
-@pytest.fixture(scope="module")
-def small(small_pieces):
-    return regressor(method="auto").fit(*rough_table(80))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_small_tables_outside_of_the_memory_are_read_whole(kind, small, tmp_path):
-    X, y = rough_table(80)
-    given = sources(kind, X, y, tmp_path)
-    with pytest.raises(ValueError, match="noise_variance needs a table in memory"):
-        regressor().fit(*given, noise_variance=1.0)
-    model = regressor(method="auto").fit(*given)
-    assert model.method_ == "exact" and model.model_.train_targets.numel() == 80
-    rows = X[:3] if model.columns_ == small.columns_ else pd.DataFrame(X[:3], columns=["a", "b"])
-    np.testing.assert_allclose(model.predict(rows), small.predict(X[:3]), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda X, y: X.__setitem__((700, 1), np.nan), "X must be finite, got nan in row 700"),
-        (lambda X, y: y.__setitem__(899, np.inf), "y must be finite, got inf in row 899"),
-    ],
-)
-def test_wrong_values_are_rejected_with_their_row(change, message, tmp_path):
-    X, y = rough_table(900)
-    change(X, y)
-    with pytest.raises(ValueError, match=message):
-        regressor().fit(*sources("memmap", X, y, tmp_path))
-
-
-def test_other_sources_are_rejected(tmp_path):
-    pytest.importorskip("pyarrow", exc_type=ImportError)
-    X, y = rough_table(50)
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    sources("parquet", X, y, folder)
-    words = pd.DataFrame({"a": ["x", "y", "z"], "y": [1.0, 2.0, 3.0]})
-    words.to_parquet(tmp_path / "words.parquet")
-    words[["y"]].assign(b=0.0)[:0].to_parquet(tmp_path / "empty.parquet")
-    memmap = np.memmap(tmp_path / "memory", dtype=float, mode="w+", shape=X.shape)
-    for given, error, message in (
-        ((folder, y), TypeError, "name of the target column"),
-        ((folder, "z"), ValueError, "must name a column, got 'z'"),
-        ((tmp_path / "words.parquet", "y"), ValueError, r"must hold numbers, got 'a'"),
-        ((tmp_path / "empty.parquet", "y"), ValueError, "no rows"),
-        ((memmap, y[:-1]), ValueError, "equally many rows, got 50 and 49"),
-        ((memmap, X[:, :1]), ValueError, "X must be N x D and y N"),
-    ):
-        with pytest.raises(error, match=message):
-            regressor().fit(*given)
 
 
 def test_chunks_give_the_posterior_of_all_rows():

@@ -76,7 +76,7 @@ def test_a_transform_is_taken_if_held_out_targets_say_so():
     for targets, name in ((y, "log"), (10 + np.log(y), "identity")):
         both = [Transform(), LOG]
         assert choose_transform(both, torch.tensor(X), targets, **options).name == name
-    assert candidates("auto", y, None, in_memory=False) == [Transform()]  # not looked at
+    assert candidates("auto", np.log(y), None) == [Transform()]  # negative
 
 
 def test_skewed_targets_are_predicted_in_their_units(fitted):
