@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import pairwise_distances_argmin
 
 from gpytorch_nkn.estimators.dank.dual import Block
-from gpytorch_nkn.estimators.dank.extension import Function, LearnedKernel, SmoothExtension
+from gpytorch_nkn.estimators.dank.extension import Function, LearnedKernel
 from gpytorch_nkn.estimators.dank.svm import FittedSVMs, learn_svms, plain_svms
 from gpytorch_nkn.fit import as_finished
 
@@ -46,7 +46,7 @@ class ClusteredKernel(LearnedKernel):
     where ``c(x)`` is the nearest centroid. Thus ``F = 11' + blockdiag(E_c)`` with positive
     semi-definite ``E_c = F_c - 11'``. By lemma 5 of the paper this solves problem (20) without the
     nuclear norm, whose optimal entries between clusters are one. Features of different clusters use
-    different columns, so that ``F = 1 + k f f'`` as in :class:`SmoothExtension`.
+    different columns, so that ``F = 1 + k f f'`` as in :class:`LearnedKernel`.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class ClusteredKernel(LearnedKernel):
         base: Function,
         rows: np.ndarray,
         clusters: Clusters,
-        extensions: Sequence[SmoothExtension | None],
+        coefficients: Sequence[np.ndarray | None],
     ):
         super().__init__(base, rows)
         self.clusters = clusters
         self.parts = [
-            (cluster, rows[clusters.rows[cluster]], extension.coefficients_)
-            for cluster, extension in enumerate(extensions)
-            if extension is not None
+            (cluster, rows[clusters.rows[cluster]], own)
+            for cluster, own in enumerate(coefficients)
+            if own is not None
         ]
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
@@ -101,35 +101,34 @@ def fit_clusters(
         The kernel, the SVMs, and the rows of the SVMs.
     """
     kept = np.arange(len(table))
-    extensions: list[SmoothExtension | None] = [None] * len(clusters.rows)
+    coefficients: list[np.ndarray | None] = [None] * len(clusters.rows)
     if share is not None or np.isfinite(eta) or len(table) > _DENSE:
         jobs = [(table[rows], [b.restricted(rows) for b in blocks]) for rows in clusters.rows]
         support = np.zeros(len(table), dtype=bool)
-        for number, (extension, used) in as_finished(
+        for number, (own, used) in as_finished(
             _learn_cluster, jobs, None, shared=(base, share, eta)
         ):
-            extensions[number] = extension
+            coefficients[number] = own
             support[clusters.rows[number][used]] = True
         if len(table) > _DENSE:
             support[order[: len(order) - len(table)]] = True
             kept = np.unique(order[np.argsort(~support[order], kind="stable")][:_DENSE])
-    kernel = ClusteredKernel(base, table, clusters, extensions)
+    kernel = ClusteredKernel(base, table, clusters, coefficients)
     inner = [block.restricted(kept) for block in blocks]
     return kernel, plain_svms(kernel(table[kept], table[kept]), inner), kept
 
 
 def _learn_cluster(
     shared: tuple, inputs: np.ndarray, blocks: Sequence[Block]
-) -> tuple[SmoothExtension | None, np.ndarray]:
-    """Return the factor of one cluster, and the mask of its support vectors."""
+) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return the coefficients of the factor of one cluster, and the mask of its support vectors."""
     base, share, eta = shared
     blocks = [block for block in blocks if len(block.rows) and np.ptp(block.targets) > 0.0]
     if not blocks:
         return None, np.zeros(len(inputs), dtype=bool)
     gram = base(inputs, inputs)
-    svms, extension = plain_svms(gram, blocks), None
+    svms = plain_svms(gram, blocks)
     eta = eta if share is None else share * svms.norm
     if np.isfinite(eta) and svms.norm > 0.0:
         svms = learn_svms(gram, blocks, eta, svms.variables)
-        extension = svms.extension
-    return extension, np.any(svms.signed != 0.0, axis=1)
+    return svms.coefficients, np.any(svms.signed != 0.0, axis=1)

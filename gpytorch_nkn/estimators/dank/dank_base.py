@@ -239,7 +239,7 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
             self.eta_ = share * svms.norm
         if math.isfinite(self.eta_):
             svms = learn_svms(gram, blocks, self.eta_, svms.variables)
-        self._keep(LearnedKernel(kernel, table, svms.extension), svms, np.arange(len(table)))
+        self._keep(LearnedKernel(kernel, table, svms.coefficients), svms, np.arange(len(table)))
 
     def _eta_share(
         self, gram: Callable[[np.ndarray], np.ndarray], target: np.ndarray, cost: float

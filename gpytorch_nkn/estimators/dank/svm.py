@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
 from gpytorch_nkn.estimators.dank.dual import Block, DualProblem, maximize
-from gpytorch_nkn.estimators.dank.extension import SmoothExtension
+from gpytorch_nkn.estimators.dank.extension import smooth_coefficients, times_factor
 
 __all__ = ["FittedSVMs", "learn_svms", "plain_svms", "solve_svms"]
 
@@ -72,7 +72,9 @@ class FittedSVMs:
     intercepts: np.ndarray
     learned: np.ndarray | None = None  # coefficients from which F was learned; None for F = 1
     steps: int = 1  # number of steps of the maximisation
-    extension: SmoothExtension | None = None  # None if F is one everywhere
+    # of the features of F at any inputs, n x P, and features of the training rows; None for F = 1
+    coefficients: np.ndarray | None = None
+    features: np.ndarray | None = None
 
     @property
     def norm(self) -> float:
@@ -81,9 +83,8 @@ class FittedSVMs:
 
     def outputs(self, cross: np.ndarray) -> np.ndarray:
         """Return decision values ``M x P``, given base kernel values ``M x n``."""
-        if self.extension is not None:
-            features = self.extension.features(cross)
-            cross = cross * self.extension.factor(cross, features, self.extension.features_)
+        if self.coefficients is not None and self.features is not None:
+            cross = times_factor(cross, cross @ self.coefficients, self.features)
         return cross @ self.signed + self.intercepts
 
 
@@ -113,9 +114,11 @@ def learn_svms(
     problem = DualProblem(gram, blocks, eta)
     tol, steps = (_QUICK_TOL, _QUICK_STEPS) if quick else (_FACTOR_TOL, _FACTOR_STEPS)
     point, count = maximize(problem, start, tol=tol, max_iter=steps)
-    smooth = SmoothExtension(gram, point.signed, eta, spectrum)
-    learned = gram * smooth.factor(gram, smooth.features_, smooth.features_)
+    coefficients = smooth_coefficients(gram, point.signed, eta, spectrum)
+    features, learned = None, gram
+    if coefficients is not None:
+        features = gram @ coefficients
+        learned = times_factor(gram, features, features)
     variables, intercepts = solve_svms(learned, blocks, quick=quick)
     signed = problem.signed(variables)
-    extension = smooth if np.isfinite(smooth.ridge_) else None
-    return FittedSVMs(variables, signed, intercepts, point.signed, count, extension)
+    return FittedSVMs(variables, signed, intercepts, point.signed, count, coefficients, features)
