@@ -127,7 +127,10 @@ def _register(registry: Any) -> None:
         import_module(f"{__name__}.models")  # replaces this function in the registry
         return registry.gen_kernel_features(kernel, **options)
 
-    registry.GenKernelFeatures.register(registry.Kernel)(features)
+    scale = registry.kernels.ScaleKernel  # BoTorch's map of a ScaleKernel rejects other maps
+    own: Any = features
+    own.of_scales = registry.GenKernelFeatures.dispatch(scale)
+    registry.GenKernelFeatures.register((registry.Kernel, scale))(features)
 
 
 if _REGISTRY in sys.modules:

@@ -278,7 +278,8 @@ kernels = effects(lambda: top.NeuralKernelNetwork)
 def draw():  # BoTorch's draws load the models
     from botorch.sampling.pathwise.features import gen_kernel_features
     with torch.random.fork_rng():
-        gen_kernel_features(top.NeuralKernelNetwork.pairs(2), num_inputs=2, num_outputs=8)
+        kernel = gpytorch.kernels.ScaleKernel(top.NeuralKernelNetwork.pairs(2))
+        gen_kernel_features(kernel, num_inputs=2, num_outputs=8)(torch.ones(1, 2))
 
 later = effects(lambda: (draw(), importlib.import_module("{PACKAGE}.plotting")))
 try:

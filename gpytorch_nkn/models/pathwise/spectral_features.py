@@ -430,7 +430,8 @@ class _RealPart(Measure):
         self._measure.draw(replace(draws, sign=sign), features)
 
 
-_botorch_scale_features = GenKernelFeatures.dispatch(ScaleKernel)
+_deferred: Any = GenKernelFeatures.dispatch(ScaleKernel)  # of gpytorch_nkn/__init__.py
+_botorch_scale_features = _deferred.of_scales
 
 
 def _scale_features(kernel: ScaleKernel, *, num_inputs: int, num_outputs: int) -> FeatureMap:
