@@ -34,6 +34,9 @@ def seasonal_naive_forecast(
     Returns:
         A frozen :data:`scipy.stats.norm` of ``M`` independent values.
 
+    Raises:
+        ValueError: The inputs and targets are not finite vectors of one length.
+
     Reference: Hyndman and Athanasopoulos (2021), Forecasting: Principles and Practice, 5.5.
     """
     x, y, new = (np.asarray(values, dtype=float) for values in (x, y, x_new))

@@ -17,6 +17,10 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
 
     Args:
         y, lower, upper: Observations and the ends of their intervals, of the same shape.
+
+    Raises:
+        ValueError: The shapes differ, there are no observations, a value is NaN, or a lower end
+            exceeds its upper end.
     """
     y, lower, upper = (np.asarray(values, dtype=float) for values in (y, lower, upper))
     if not y.shape == lower.shape == upper.shape or y.size == 0:
@@ -47,6 +51,9 @@ def forecast_scores(
 
     Returns:
         ``rmse``, ``mae``, ``mean_log_density`` and ``coverage``.
+
+    Raises:
+        ValueError: The shapes differ, or a value is missing or infinite.
     """
     log_density = np.asarray(log_density, dtype=float)
     if log_density.shape != np.shape(y):

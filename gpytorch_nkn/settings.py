@@ -22,6 +22,9 @@ class kernel_evaluation:  # noqa: N801, spelt as gpytorch.settings
             does not support the primitives (complex, or without a formula), device or dtype, or
             that lacks compiled code (``gpytorch_nkn.kernels.evaluation.instruction_set``).
 
+    Raises:
+        ValueError: The path is unknown.
+
     Example:
         >>> with kernel_evaluation("plain"):
         ...     assert kernel_evaluation.path() == "plain"

@@ -40,6 +40,10 @@ def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -
     Returns:
         Non-negative weights ``M`` with sum 1; 0 for a model without a finite density.
 
+    Raises:
+        ValueError: ``log_densities`` is not a matrix or has no finite entry, or ``concentration``
+            is negative.
+
     Reference: Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian
     predictive distributions, equation 8. The prior is not in the paper.
     """
@@ -102,6 +106,9 @@ def stack_predictions(
     Returns:
         Non-negative weights ``M`` of the models and ``K`` of the factors :data:`WIDTHS`, each with
         sum 1.
+
+    Raises:
+        ValueError: As in :func:`stacking_weights`.
     """
     y, mean = np.asarray(targets, dtype=float), np.asarray(means, dtype=float)
     stds = np.sqrt(np.asarray(variances, dtype=float))[:, None] * WIDTHS[:, None]

@@ -219,7 +219,11 @@ class OrderedProbit(Transform):
 def as_bounds(
     bounds: Sequence[float | None] | None, name: str = "bounds"
 ) -> tuple[float, float] | None:
-    """Check bounds, and return them as two numbers, with infinity for ``None``."""
+    """Check bounds, and return them as two numbers, with infinity for ``None``.
+
+    Raises:
+        ValueError: The bounds are not two increasing numbers.
+    """
     if bounds is None:
         return None
     expected = f"{name} must be a lower and a larger upper number or None, got {bounds!r}."

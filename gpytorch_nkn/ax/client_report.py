@@ -55,6 +55,9 @@ def report_client(
         Report, with winsorised values if Ax winsorises the outcome.
 
     Raises:
+        TypeError: ``client`` is not a client of Ax.
+        ValueError: ``outcome`` is not an objective or is missing, the strategy has no surrogate, or
+            there are too few evaluations.
         NotImplementedError: Ax transforms the outcome by more than winsorising and standardising,
             for example because of bounds.
     """

@@ -55,6 +55,10 @@ def make_generation_strategy(
 
     Returns:
         A strategy for ``client.set_generation_strategy(...)``.
+
+    Raises:
+        TypeError: ``structure`` is not a name.
+        ValueError: ``structure`` is not a known name or ``initialization_trials`` is less than 1.
     """
     check_counts(1, initialization_trials=initialization_trials)
     if not isinstance(structure, str):

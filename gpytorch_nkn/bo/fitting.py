@@ -54,6 +54,8 @@ def fit_bo_model(
         The same model, in eval mode. Failed starts give a warning.
 
     Raises:
+        TypeError: The model is not an exact GP with a Gaussian likelihood or a list of them, or a
+            number is not an integer.
         ValueError: ``previous`` has another structure, the data are not finite or are fantasies,
             or an option is invalid.
         RuntimeError: All starts failed.

@@ -67,6 +67,8 @@ def coordinate_sweep_initial_conditions(
         Initial conditions ``R x q x d``.
 
     Raises:
+        ValueError: ``incumbent`` does not fit the bounds, a value is not finite, or a fixed feature
+            has several values.
         NotImplementedError: ``acq_function`` is a one-shot acquisition function (knowledge
             gradient), for which BoTorch has generators.
 

@@ -66,6 +66,7 @@ class ImageFile:
 
         Raises:
             OSError: The file cannot be written.
+            ValueError: A shape differs.
         """
         if np.shape(values) != self.values.shape or np.shape(mask) != self.pixels.shape[:2]:
             raise ValueError(

@@ -111,7 +111,11 @@ def check_complete_targets(y: Any) -> None:
 
 
 def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted classes, and the code ``N`` of each label."""
+    """Return the sorted classes, and the code ``N`` of each label.
+
+    Raises:
+        ValueError: Labels have several types, are continuous, or are of one class.
+    """
     if labels.dtype == object:
         kinds = {
             "str" if isinstance(v, str) else "number" if np.isscalar(v) else type(v).__name__
@@ -131,7 +135,12 @@ def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def numbers_of(column: pd.Series) -> np.ndarray:
-    """Return the cells of a data frame's column in float64, with NaN for missing cells."""
+    """Return the cells of a data frame's column in float64, with NaN for missing cells.
+
+    Raises:
+        TypeError: Cells are dates, durations, complex numbers or other objects.
+        ValueError: A string is not a number.
+    """
     if column.dtype.kind in "mMc" or isinstance(column.dtype, pd.PeriodDtype):
         raise TypeError(f"{column.dtype} is not a type of numbers.")
     return column.to_numpy(dtype=float, na_value=np.nan)
@@ -145,6 +154,11 @@ def as_numbers(name: str, values: Any, *, categories: bool = False, fitted: bool
         values: The table or vector.
         categories: Explain in the message how columns of a data frame become categories.
         fitted: State in the message that the columns contained numbers in ``fit``.
+
+    Raises:
+        TypeError: An array contains dates or durations or has named fields, or ``values`` is not a
+            table.
+        ValueError: A value is masked or not a number.
     """
     if isinstance(values, pd.DataFrame):
         return _frame_of_numbers(name, values, categories, fitted)
@@ -281,7 +295,11 @@ def offset_and_scale(y: np.ndarray) -> tuple[Any, Any]:
 
 
 def per_row(name: str, values: Any, count: int, *, positive: bool) -> np.ndarray:
-    """Return finite numbers ``N`` from one, ``N`` or ``N x 1``; all positive or at least 0."""
+    """Return finite numbers ``N`` from one number, ``N`` or ``N x 1``, all positive or at least 0.
+
+    Raises:
+        ValueError: The shape is wrong, or a value is not such a number.
+    """
     given = np.full(count, values) if np.ndim(values) == 0 else values
     found = np.asarray(as_numbers(name, given), dtype=float)
     found = found[:, 0] if found.shape == (count, 1) else found  # a column, as in BoTorch

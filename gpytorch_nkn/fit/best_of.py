@@ -104,6 +104,7 @@ def fit_best_of(
         Result of the fit, whose model is in eval mode with the best parameters.
 
     Raises:
+        TypeError: The model is not one of the supported GPs.
         MemoryError: The covariance matrices do not fit into free memory.
         ValueError: An option is invalid, the data are not finite, all restarts have equal start
             values, or ``criterion`` is not the marginal likelihood for a LaplaceGP.

@@ -78,6 +78,8 @@ def fit_in_stages(
 
     Raises:
         TypeError, ValueError, RuntimeError, KeyboardInterrupt: As in :func:`fit_best_of`.
+        ValueError: ``block_size`` is below 2 or ``max_blocks`` below 1, or the model has a batch
+            dimension.
 
     Reference: Varin, Reid and Firth (2011), An overview of composite likelihood methods.
     """

@@ -150,6 +150,7 @@ def inpaint(
     300,000 cells have no budget.
 
     Raises:
+        TypeError: The image does not hold real numbers.
         ValueError: Shapes do not fit, an option is unknown, numbers are infinite, a channel has
             fewer than two observed cells, or a variance is negative or not finite.
 

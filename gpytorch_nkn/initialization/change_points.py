@@ -54,6 +54,10 @@ def change_points(x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1) -> lis
 
     Returns:
         Changes; an empty list for fewer than 9 distinct inputs or constant targets.
+
+    Raises:
+        ValueError: ``x`` and ``y`` are not finite vectors of one length, or ``num_candidates`` is
+            below 1.
     """
     x, y = finite_vectors(x, y)
     check_counts(1, num_candidates=num_candidates)

@@ -24,6 +24,9 @@ def median_distances(x: Tensor) -> Tensor:
     Returns:
         Positive distances ``D``, in units of the input.
 
+    Raises:
+        ValueError: ``x`` is not a finite matrix.
+
     Reference: Sun et al. (2018), section 5 (start values from the median of the data).
     """
     check_tensors(x=x)

@@ -62,6 +62,9 @@ def initialize_from_data(
 
     Returns:
         The same kernel.
+
+    Raises:
+        ValueError: ``x`` or ``y`` has a wrong shape or is not finite.
     """
     check_counts(0, seed=seed, restart=restart)
     check_tensors(x=x, y=y)
@@ -108,6 +111,10 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
 
     Returns:
         The same model.
+
+    Raises:
+        TypeError: The model has no ``covar_module``.
+        ValueError: The second training input is not an integer index.
     """
     if not hasattr(model, "covar_module"):
         raise TypeError(f"{type(model).__name__} has no covar_module to initialize.")

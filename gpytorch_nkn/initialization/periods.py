@@ -43,6 +43,9 @@ def periodogram_peaks(
         At most ``num_candidates`` periods in units of the input, strongest first, and the fraction
         of the detrended variance that a sinusoid of each period explains. Both are empty for fewer
         than 8 distinct inputs or without variation around the trend.
+
+    Raises:
+        ValueError: ``x`` and ``y`` are not finite vectors of one length, or ``trend`` is unknown.
     """
     x, y = finite_vectors(x, y)
     check_counts(1, num_candidates=num_candidates)

@@ -31,6 +31,9 @@ class BatchKernel(Kernel):
     ``kernel[i]`` also indexes ``active_dims``, and batch entries of its ``expand_batch`` share
     memory. Every ``forward`` accepts ``last_dim_is_batch=True``, with which GPyTorch's
     ``AdditiveStructureKernel`` requests one matrix per column.
+
+    Raises:
+        TypeError: An argument is unknown, or the kernel has no lengthscale to constrain.
     """
 
     def __init__(
@@ -94,6 +97,9 @@ class BatchKernel(Kernel):
             constraint: ``None`` for positive values, or any real values with ``positive=False``.
             start: Value that broadcasts to the shape; ``None`` for raw values of zero.
             positive: Whether ``constraint=None`` requires positive values.
+
+        Raises:
+            ValueError: ``start`` violates the constraint, is not finite, or has another shape.
         """
         self.register_parameter(f"raw_{name}", nn.Parameter(torch.zeros(shape)))
         if constraint is None and positive:

@@ -62,6 +62,9 @@ class BivariateSpectralMixtureKernel(BatchKernel):
         center: :math:`c`, ``... x 1 x D``, in units of the input; starts at 0 and is not trained.
             All sinusoids are in phase there.
 
+    Raises:
+        ValueError: ``num_mixtures`` is below 1.
+
     Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 3; Samo
     and Roberts (2015), Generalized Spectral Kernels.
     """

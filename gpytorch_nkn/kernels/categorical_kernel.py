@@ -60,6 +60,10 @@ def categorical_columns(
         cat_dims: Indices; negative indices count from the last column. ``None`` for no column.
         num_columns: Number of all columns.
         name: Name of the argument, for errors.
+
+    Raises:
+        TypeError: An index is not an integer.
+        ValueError: An index is out of range or given twice.
     """
     given: Any = () if cat_dims is None else cat_dims
     if isinstance(given, Iterable):  # a kernel, which supports indexing, would not end
@@ -75,7 +79,11 @@ def categorical_columns(
 
 
 def check_codes(x: Tensor, cat_dims: Sequence[int], name: str) -> None:
-    """Check that the categorical columns of ``x``, ``... x d``, contain integers or NaN."""
+    """Check that the categorical columns of ``x``, ``... x d``, contain integers or NaN.
+
+    Raises:
+        ValueError: A value is not an integer.
+    """
     codes = x[..., list(cat_dims)]
     wrong = codes[(codes != codes.round()) & ~codes.isnan()]
     if wrong.numel():

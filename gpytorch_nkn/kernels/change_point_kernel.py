@@ -40,6 +40,11 @@ class ChangePointKernel(BatchKernel):
             ``active_dims``.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
+    Raises:
+        TypeError: An entry of ``kernels`` is not a kernel, or ``switch_dim`` is not an integer.
+        ValueError: There are fewer than two kernels, a location or width is not finite, or a width
+            is not positive. ``switch_dim`` is not the index of a column.
+
     Example:
         >>> from gpytorch.kernels import MaternKernel, RBFKernel
         >>> kernel = ChangePointKernel(RBFKernel(), MaternKernel(), location=4.0, width=0.1)

@@ -60,6 +60,12 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         batch_shape: Batch shape; ``None`` broadcasts the batch shapes of the parts.
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
+    Raises:
+        TypeError: ``base_kernel`` is not a kernel, ``weight_prior`` is neither a prior nor a
+            number, or the rank is not an integer.
+        ValueError: Anchors are not a finite matrix, or a number is not positive. On evaluation:
+            inputs and anchors differ in columns, or the base kernel has several outputs.
+
     Attributes:
         weights: :math:`A`, ``... x M x R``.
         anchors: :math:`Z`, ``... x M x D``.
@@ -129,6 +135,9 @@ class DataAdaptiveHadamardKernel(BatchKernel):
             train_X: Inputs ``N x D`` with all columns, scaled as for training.
             num_anchors: Largest number of anchors. With at most as many distinct rows, these are
                 the anchors.
+
+        Raises:
+            ValueError: ``train_X`` is not a finite matrix, or ``num_anchors`` is below one.
         """
         selected = train_X if active_dims is None else train_X[..., list(active_dims)]
         anchors = _kmeans_anchors(selected, num_anchors, seed)

@@ -46,6 +46,10 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
         seed: Seed of the network's start values.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
+    Raises:
+        TypeError: A size is not an integer.
+        ValueError: A size is below one.
+
     Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 4, with
     Gaussian processes in place of the network.
     """

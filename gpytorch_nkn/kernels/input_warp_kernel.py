@@ -59,6 +59,9 @@ class InputWarpKernel(BatchKernel):
             the batch shape of the base kernel.
 
     Raises:
+        TypeError: ``base_kernel`` is not a kernel, or ``columns`` are not integers.
+        ValueError: A column does not exist or is given twice, or a start value is not positive or
+            has a wrong shape.
         NotImplementedError: The base kernel has several outputs per input.
 
     Example:

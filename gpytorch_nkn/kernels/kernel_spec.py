@@ -104,7 +104,12 @@ _REGISTRY: dict[type[Kernel], KernelSpec] = {}
 
 
 def register(spec: KernelSpec) -> None:
-    """Add a spec to the registry, in place of any earlier spec of the class."""
+    """Add a spec to the registry, in place of any earlier spec of the class.
+
+    Raises:
+        TypeError: ``spec`` is not a KernelSpec, or ``spec.cls`` is not a kernel class.
+        ValueError: The kind of a parameter or the role is unknown.
+    """
     if not isinstance(spec, KernelSpec):
         raise TypeError(f"spec must be a KernelSpec, got {spec!r}.")
     if not (isinstance(spec.cls, type) and issubclass(spec.cls, Kernel)):

@@ -78,6 +78,12 @@ class NonStationarySpectralKernel(FeatureKernel):
         center: ``... x 1 x D``, in units of the input; starts at 0 and is not trained. Set it to
             the centre of the data by ``kernel.initialize(center=...)``.
 
+    Raises:
+        TypeError: A prior is not a GPyTorch prior or number, or a count is not an integer.
+        ValueError: A count or standard deviation is not positive, ``correlation`` is not in
+            [0, 1), or ``features`` is unknown. Also if a stationary kernel has
+            ``learn_envelopes`` or ``difference_prior``.
+
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, equations 5 and 6. Their
     :math:`\phi` has independent phases for :math:`\omega` and :math:`\omega'`, which makes the
     expected kernel stationary; here both share a phase.

@@ -49,6 +49,10 @@ class StepKernel(FormulaKernel):
             of GPflow's steepness. Three quarters of the step lie within two widths of its centre.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; one input column.
 
+    Raises:
+        ValueError: ``side`` is unknown, the location or width is not finite, the width is not
+            positive, or the input has several columns.
+
     Example:
         >>> from gpytorch.kernels import RBFKernel
         >>> before, after = StepKernel("before", location=5.0), StepKernel(location=3.0)

@@ -23,6 +23,10 @@ class WalkKernel(FormulaKernel):
     The kernel is valid for any response :math:`g`, as an inner product of functions of :math:`s`.
     A subclass defines the integral as ``covariance(a, b)`` and the power :math:`p` of time in it.
     For arguments see :class:`gpytorch_nkn.kernels.WienerKernel`.
+
+    Raises:
+        TypeError: A kernel without lengthscale receives a prior or constraint for a lengthscale.
+        ValueError: ``unit`` is not positive, or a number is not finite.
     """
 
     is_stationary = False

@@ -26,6 +26,10 @@ class Activation(Layer):
         coefficients: ``"exp"`` for :math:`e^z`, or the coefficients :math:`c_0, c_1, \dots` of a
             polynomial, at least one of them positive.
 
+    Raises:
+        ValueError: ``coefficients`` is another string, or its numbers are not finite, not
+            non-negative or all zero.
+
     Reference: Sun et al. (2018), section 3.1, activation functions.
     """
 

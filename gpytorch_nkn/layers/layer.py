@@ -22,6 +22,10 @@ class Layer(Module):
         in_features: Number of input units.
         out_features: Number of output units.
         batch_shape: Batch shape ``B_1 x ... x B_k`` for independent layers.
+
+    Raises:
+        TypeError: A width is not an integer.
+        ValueError: A width is below 1.
     """
 
     def __init__(

@@ -56,6 +56,11 @@ class Linear(Layer):
         seed: Seed of the start weights, uniform in [1 / 2C, 3 / 2C]. The global random state does
             not change. Units with equal weights would stay equal during training.
 
+    Raises:
+        TypeError: A prior is not a GPyTorch prior.
+        ValueError: A width is below 1, ``weights`` is unknown, ``bias_prior`` is given with
+            ``bias=False``, or ``initial_bias`` is negative or not finite.
+
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning, section 3.1. Start
     weights follow the authors' code.
     """
@@ -120,6 +125,9 @@ class Linear(Layer):
 
         Args:
             scale: Standard deviation of the log ratios of weights.
+
+        Raises:
+            ValueError: The weights are not on a simplex, or ``scale`` is not positive.
         """
         if not self.is_simplex or not 0 < scale < math.inf:
             raise ValueError(

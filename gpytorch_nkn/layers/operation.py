@@ -41,6 +41,9 @@ def register_layer(cls: type[Layer], operation: Operation) -> None:
     Args:
         cls: A subclass of :class:`Layer` with the attributes that :class:`Operation` requires.
         operation: The operation that its ``forward`` performs.
+
+    Raises:
+        TypeError: ``cls`` is not a subclass of Layer, or ``operation`` is not an Operation.
     """
     if not (isinstance(cls, type) and issubclass(cls, Layer)):
         raise TypeError(f"cls must be a subclass of gpytorch_nkn.layers.Layer, got {cls!r}.")

@@ -27,6 +27,11 @@ class Product(Layer):
         groups: Sizes :math:`g_o` of the groups, ``O`` positive integers with sum ``C``. ``None``
             for equal sizes, where ``O`` must divide ``C``.
 
+    Raises:
+        TypeError: The groups are not integers.
+        ValueError: ``out_features`` does not divide ``in_features``, or the number of groups or
+            their sum is wrong.
+
     Reference: Sun et al. (2018), section 3.1, figure 2 and appendix J (groups of two). Groups of
     different sizes are not in the paper; they represent sums of given products.
     """

@@ -50,6 +50,11 @@ def parse_wiring(
         weights: ``"softplus"`` or ``"simplex"``, see :class:`Linear`; a simplex has no priors here.
         skip: Connect the primitives to the last layer, which must be a Linear layer.
 
+    Raises:
+        ValueError: The wiring cannot be parsed, a Product width does not divide its input width,
+            or ``sparsity`` or ``hidden_bias`` is invalid. Priors are given with a simplex. With
+            ``skip``, the wiring does not end in a Linear layer after another layer.
+
     Reference: Sun et al. (2018), sections 5.1 to 5.3 and appendix J.
     """
     if sparsity not in (None, "l1"):

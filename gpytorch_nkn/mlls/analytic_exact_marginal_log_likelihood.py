@@ -96,6 +96,9 @@ def exact_log_density(output: MultivariateNormal, target: Tensor) -> Tensor:
     Args:
         output: Prior of an exact GP, including the likelihood's noise.
         target: Targets ``... x N``.
+
+    Raises:
+        ValueError: The number of targets differs from the size of the distribution.
     """
     if target.shape[-1:] != output.event_shape:  # a single target would broadcast
         raise ValueError(

@@ -149,6 +149,9 @@ class BaseGP:
             mll: Marginal log likelihood of this model.
             closure, closure_kwargs, optimizer_kwargs: As in BoTorch.
             **kwargs: Options of the model's trainer or of BoTorch.
+
+        Raises:
+            TypeError: An option is unknown, or options of both trainers are given.
         """
         trainer = next(TRAINERS[c] for c in type(self).__mro__ if c in TRAINERS)
         own = options_of(trainer)
@@ -194,6 +197,11 @@ class BaseGP:
         """Check points for prediction (or ``added`` data), and convert them to the model's dtype.
 
         ``width`` is the number of columns of transformed points; ``None`` for other points.
+
+        Raises:
+            TypeError: The points are not a tensor of real numbers.
+            ValueError: The points are not ``... x q x d`` or not finite. For prediction they may
+                lack columns that an input transform appends.
         """
         if not isinstance(X, Tensor) or X.is_complex():
             got = X.dtype if isinstance(X, Tensor) else type(X).__name__
@@ -233,6 +241,9 @@ class BaseGP:
 
         Returns:
             Mean and variance ``... x q x m`` in the units of ``train_Y``.
+
+        Raises:
+            ValueError: ``chunk_size`` is below 1.
         """
         if chunk_size is None:
             chunk_size = max(1, _CHUNK_ENTRIES // self._chunk_width())
@@ -300,6 +311,10 @@ class ExactModel(BaseGP):
         """Add observations as in BoTorch: inputs ``... x q x d``, outcomes ``... x q x m``.
 
         With tasks, a row has the outcome of one task.
+
+        Raises:
+            TypeError: An argument is not a floating-point tensor.
+            ValueError: Shapes do not match, a value is not finite, or ``noise`` is negative.
         """
         X = self._check_points(X, added=True)
         check_tensors(Y=Y)
@@ -385,6 +400,10 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         cat_dims: Columns of ``train_X`` with category codes.
 
     Other arguments are as in BoTorch.
+
+    Raises:
+        TypeError: The data are not floating-point tensors, or ``cat_dims`` are not integers.
+        ValueError: Shapes of the data do not match, or ``cat_dims`` are not columns of codes.
     """
 
     cat_dims: tuple[int, ...]
@@ -430,6 +449,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         """Set untransformed inputs ``... x n x d`` and targets ``... x n`` as in GPyTorch.
 
         Raises:
+            ValueError: The numbers of rows differ.
             RuntimeError: ``strict`` is True, and a shape, dtype or device changes.
         """
         given = (inputs,) if isinstance(inputs, Tensor) else inputs
@@ -504,6 +524,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
             idcs: Indices of the outputs, from -m to m - 1.
 
         Raises:
+            ValueError: An index is out of range, or ``idcs`` is empty.
             NotImplementedError: The output dimension of a mean's or likelihood's parameter is
                 unknown.
         """

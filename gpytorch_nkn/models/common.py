@@ -43,7 +43,12 @@ _ROUNDING = 10.0  # largest rounding error of constant outcomes, in machine epsi
 
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None = None) -> None:
-    """Check inputs ``... x n x d``, and outcomes and noise variances ``... x n x m``."""
+    """Check inputs ``... x n x d``, and outcomes and noise variances ``... x n x m``.
+
+    Raises:
+        TypeError: An argument is not a floating-point tensor.
+        ValueError: Numbers of rows differ, inputs have no columns, or a value is not finite.
+    """
     present = {"train_X": train_X, "train_Y": train_Y}
     if train_Yvar is not None:
         present["train_Yvar"] = train_Yvar
@@ -60,7 +65,12 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
 
 
 def check_noise(noise: Tensor, shape: torch.Size) -> None:
-    """Check noise variances of new outcomes with a shape ``... x q x m``."""
+    """Check noise variances of new outcomes with a shape ``... x q x m``.
+
+    Raises:
+        TypeError: The variances are not a floating-point tensor.
+        ValueError: Shapes do not match, or a variance is negative or not finite.
+    """
     check_tensors(noise=noise)
     check_finite(noise=noise)
     if noise.dim() < 2 or noise.shape != shape[-noise.dim() :] or not (noise >= 0).all():
@@ -117,7 +127,12 @@ def outcome_transform_for(
 def check_likelihood(
     likelihood: GaussianLikelihood | None, train_Yvar: Tensor | None = None
 ) -> None:
-    """Check that the likelihood is a GaussianLikelihood or None."""
+    """Check that the likelihood is a GaussianLikelihood or None.
+
+    Raises:
+        TypeError: The likelihood is of another type.
+        ValueError: A likelihood is given together with known noise variances.
+    """
     if likelihood is not None and train_Yvar is not None:
         raise ValueError(
             f"Give either likelihood or train_Yvar, got both: {type(likelihood).__name__} infers "

@@ -41,6 +41,7 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
         points first, then columns.
 
     Raises:
+        TypeError: ``X`` is not a floating-point tensor.
         ValueError: ``X`` is not ``... x q x d``, empty or not finite, or the kernel is not twice
             differentiable.
         NotImplementedError: The model has several outputs, or its posterior is not Gaussian.

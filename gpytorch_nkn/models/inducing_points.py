@@ -39,6 +39,9 @@ def select_inducing_points(
         Points ``... x m x d``, or all distinct rows if there are at most ``num_points``. The batch
         element with the fewest distinct rows limits ``m``.
 
+    Raises:
+        ValueError: The inputs are empty or not finite, or ``num_points`` is below 1.
+
     Reference: Burt, Rasmussen and van der Wilk (2020), Convergence of Sparse Variational Inference
     in Gaussian Processes Regression.
     """

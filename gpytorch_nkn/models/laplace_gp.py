@@ -57,6 +57,9 @@ class LaplaceGP(GP):
         mean_module, covar_module: Prior mean and covariance.
 
     Raises:
+        TypeError: The data are not floating-point tensors, or a module is of another kind.
+        ValueError: The data are not finite, their numbers of rows differ, or a target is outside of
+            the likelihood's support.
         NotImplementedError: An observation depends on several latent functions (softmax).
 
     Reference: Rasmussen and Williams (2006), algorithms 3.1, 3.2 and 5.1.
@@ -94,7 +97,12 @@ class LaplaceGP(GP):
     def set_train_data(
         self, inputs: Tensor | None = None, targets: Tensor | None = None, strict: bool = True
     ) -> None:
-        """Replace the data: inputs ``N x D``, targets ``... x N``."""
+        """Replace the data: inputs ``N x D``, targets ``... x N``.
+
+        Raises:
+            ValueError: The numbers of rows differ, a value is not finite, or a target is outside of
+                the likelihood's support.
+        """
         given = inputs[0] if isinstance(inputs, tuple | list) else inputs
         x = self.train_inputs[0] if given is None else given
         y = self.train_targets if targets is None else targets

@@ -89,6 +89,10 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
 
     Raises:
         MemoryError: The covariance matrices do not fit into free memory.
+        TypeError: The data are not floating-point tensors, or ``structure`` is neither a name nor a
+            network.
+        ValueError: Tasks are not non-negative integers, shapes of the data do not match, or
+            ``structure`` does not fit the input columns.
 
     Reference: Bonilla, Chai and Williams (2007), Multi-task Gaussian Process Prediction, equation
     2, with the network of Sun et al. (2018).

@@ -58,6 +58,7 @@ class NKNSingleTaskGP(ExactBaseGP):
 
     Raises:
         MemoryError: The covariance matrices do not fit into free memory.
+        TypeError: ``structure`` is neither a name nor a network.
         ValueError: ``structure`` is an unknown name, or does not fit the columns or the batch
             shape; ``cat_dims`` are not columns of integers, or ``input_transform`` merges
             categories.

@@ -37,6 +37,7 @@ def make_kernel(
     accepted too.
 
     Raises:
+        TypeError: ``structure`` has another type.
         ValueError: The name is unknown or does not fit the columns, or the batch shape of the
             kernel does not broadcast to ``batch_shape``.
     """

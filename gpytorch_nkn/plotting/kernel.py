@@ -51,6 +51,11 @@ def plot_kernel(
             its ``x_offset_`` and ``x_scale_``; dates are then in days since 1970.
         x_scale: Positive scale of the inputs.
         x_label: Label of the horizontal axis, with its unit.
+
+    Raises:
+        TypeError: ``kernel`` is not a kernel, or ``x`` is not numerical.
+        ValueError: The kernel has a batch shape, or not exactly one column of ``x`` varies.
+            ``show``, ``samples`` or ``x_scale`` is invalid, or a value is not finite.
     """
     if show not in ("slices", "samples"):
         raise ValueError(f"show must be 'slices' or 'samples', got {show!r}.")

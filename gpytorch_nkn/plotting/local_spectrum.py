@@ -63,6 +63,11 @@ def plot_local_spectrum(
         x_label: Label of the horizontal axis, with its unit.
         unit: The unit of ``x`` in the singular, such as ``year``.
 
+    Raises:
+        TypeError: ``kernel`` is not a kernel, or ``x`` does not hold numbers.
+        ValueError: The kernel has a batch shape, or not exactly one column of ``x`` varies. An
+            option is not positive or not finite, or more than 4,800 points would be needed.
+
     Reference: Martin and Flandrin (1985), Wigner-Ville spectral analysis of nonstationary
     processes.
     """

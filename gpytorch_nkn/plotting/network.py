@@ -61,6 +61,11 @@ def plot_network(
             Variances are averaged over the inputs. Thumbnails vary all columns together, from
             their smallest to their largest values; by default from -2 to 2.
         names: Names of the input columns, shown for primitives of some columns; default: numbers.
+
+    Raises:
+        TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` is not numerical.
+        ValueError: The network has a batch shape or several outputs per input. ``x`` or ``names``
+            has too few columns, no column of ``x`` varies, or a value is not finite.
     """
     network = _without_scales(network)
     check_kernel(network)

@@ -38,7 +38,11 @@ _ROUNDING = 1e-4  # tolerance at the optimum, relative to the range of the value
 def check_progress(
     values: ArrayLike, maximize: bool, optimum: float | None, num_initial: int, feasible: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a mask ``N`` of feasible values, and the best value so far ``N`` (NaN if none)."""
+    """Return a mask ``N`` of feasible values, and the best value so far ``N`` (NaN if none).
+
+    Raises:
+        ValueError: As in :func:`plot_progress`.
+    """
     (y,) = as_vectors(values=values)
     kept = np.ones(y.size, dtype=bool) if feasible is None else np.asarray(feasible)
     if kept.shape != y.shape or kept.dtype != bool:
@@ -79,6 +83,10 @@ def plot_progress(
         num_initial: Number of initial evaluations, which are shaded.
         feasible: Booleans ``N``, whether an evaluation satisfies the constraints; by default all.
         y_label: Label of the values.
+
+    Raises:
+        ValueError: ``values`` is empty, not finite or better than the optimum, ``num_initial``
+            exceeds the number of values, or ``feasible`` has another length.
     """
     kept, best = check_progress(values, maximize, optimum, num_initial, feasible)
     (y,) = as_vectors(values=values)
@@ -117,6 +125,9 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
         z_scores: Errors ``N`` in predictive standard deviations, in order of evaluation. Errors
             beyond five standard deviations are triangles at the edge.
         num_initial: As in :func:`plot_progress`.
+
+    Raises:
+        ValueError: ``z_scores`` is empty or NaN, or ``num_initial`` exceeds its length.
     """
     z = as_array("z_scores", z_scores, finite=False)  # some are infinite
     (z,) = as_vectors(z_scores=np.clip(z, -2 * _MOST, 2 * _MOST))
@@ -153,6 +164,11 @@ def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "valu
 
     Returns:
         The same axes, with equal vertical limits.
+
+    Raises:
+        TypeError: An entry of ``axes`` is not an Axes.
+        ValueError: ``slices`` is empty, the number of axes differs, a shape is wrong, or a value
+            other than the acquisition is not finite.
     """
     flat = as_list_of_axes(axes, len(slices), "slice")
     # with a common scale, columns without possible improvement look flat

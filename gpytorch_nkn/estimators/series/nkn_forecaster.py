@@ -184,6 +184,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 data have fewer than 3 points or 2 distinct times, or constant targets. A target
                 is beyond the bounds, or its transform is undefined (logarithm of zero). A variance
                 is negative or infinite.
+            TypeError: Time or targets are not numbers or dates, or ``structure`` is neither a
+                name nor a network.
             RuntimeError: No candidate could be trained; the message lists the reasons.
         """
         self._forget()

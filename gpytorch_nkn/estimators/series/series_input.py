@@ -132,7 +132,12 @@ def as_time(x: ArrayLike) -> np.ndarray:
 def as_vector(
     values: ArrayLike, name: str, *, gaps: bool = False, remedy: str = "drop those rows"
 ) -> np.ndarray:
-    """Convert to one column of finite floats; with ``gaps``, values may be NaN."""
+    """Convert to one column of finite floats; with ``gaps``, values may be NaN.
+
+    Raises:
+        TypeError: The values are not real numbers.
+        ValueError: There are several columns, or NaN, infinite or masked values.
+    """
     values = _detached(values)
     try:
         masked = np.ma.isMaskedArray(values)

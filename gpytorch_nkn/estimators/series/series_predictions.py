@@ -220,6 +220,9 @@ class SeriesPredictions(MixturePredictions, OnCPU):
 
         Args:
             x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
+
+        Raises:
+            TypeError: ``x`` holds dates and the fit was over numbers, or the reverse.
         """
         return (self._time(x) - self.x_offset_) / self.x_scale_
 

@@ -63,7 +63,12 @@ class TimeAxis:
         return typical_step(self.numbers(self.index))
 
     def numbers(self, x: ArrayLike) -> np.ndarray:
-        """Convert times ``M`` to numbers."""
+        """Convert times ``M`` to numbers.
+
+        Raises:
+            TypeError: The kind of time differs, or only one of the two has a time zone.
+            ValueError: Times are missing or infinite.
+        """
         times = as_times(x)
         numbers = as_time(times)  # raises an error for strings and missing times
         if _has_dates(times) != self.has_dates:

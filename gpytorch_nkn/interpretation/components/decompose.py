@@ -268,6 +268,7 @@ def decompose(
         of columns are ordered by their share of the variance of the posterior mean.
 
     Raises:
+        TypeError: The model is of another class, or its likelihood is not Gaussian.
         ValueError: An option is out of range, the model has no training data, its outcome transform
             is not affine, or its covariance differs from its ``covar_module``.
     """

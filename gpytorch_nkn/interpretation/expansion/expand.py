@@ -79,6 +79,8 @@ def expand(
         Terms by decreasing share, and the share of dropped terms.
 
     Raises:
+        TypeError: ``kernel`` is neither a kernel nor a model with one, or ``max_terms`` is not an
+            integer.
         ValueError: ``x`` has a wrong shape, or is missing although the diagonal varies. The kernel
             has several outputs per input, or an option is out of range.
         NotImplementedError: A network has an unregistered layer class.

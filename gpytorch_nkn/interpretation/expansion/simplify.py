@@ -81,6 +81,8 @@ def simplify(
         far.
 
     Raises:
+        TypeError: The model has another type, its likelihood is not Gaussian, or a number is not
+            an integer.
         ValueError: As in :func:`decompose`, or GPyTorch's kernels cannot represent any term.
         NotImplementedError: The model is a batch or has several outputs.
 

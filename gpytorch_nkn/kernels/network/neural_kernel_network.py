@@ -53,6 +53,9 @@ class NeuralKernelNetwork(BatchKernel):
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
+        TypeError: A primitive is not a kernel, or a layer is not a Layer.
+        ValueError: ``primitives`` is empty, the widths of layers do not fit, or the batch shapes of
+            the parts do not broadcast.
         NotImplementedError: A primitive models derivatives, which layers do not preserve.
 
     Reference: Sun et al. (2018), Differentiable Compositional Kernel Learning for Gaussian
@@ -182,6 +185,10 @@ class NeuralKernelNetwork(BatchKernel):
             shifts: Times of level shifts, which are not trained.
             priors: Use log-normal priors.
             active_dims: Columns of time and covariates, if the input has other columns.
+
+        Raises:
+            ValueError: A term is unknown or no term is given, a period is not positive, or a column
+                is not a covariate.
 
         Reference: Corani, Benavoli and Zaffalon (2021), Time Series Forecasting with Gaussian
         Processes Needs Priors, for a sum with priors, without random walks and shifting seasons.

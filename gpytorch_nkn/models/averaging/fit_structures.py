@@ -53,6 +53,8 @@ def fit_structure_ensemble_gp(
         ``model``, in eval mode. Structures whose training failed get weight zero and a warning.
 
     Raises:
+        TypeError: ``model`` is not a StructureEnsembleGP.
+        ValueError: ``model`` is a fantasy, or an option is invalid.
         RuntimeError: The training of every structure failed.
         KeyboardInterrupt: Ctrl-C was pressed before the first step. A later Ctrl-C ends the
             training with the best parameters so far.

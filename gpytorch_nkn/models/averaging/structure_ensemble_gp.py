@@ -133,6 +133,9 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
 
     Raises:
         MemoryError: The covariance matrices do not fit into free memory.
+        TypeError: A structure is neither a name nor a kernel.
+        ValueError: ``structures`` is empty, a name is unknown, a kernel does not fit the columns,
+            or ``num_members`` is below the number of structures.
         NotImplementedError: The data have several outputs (use a ``ModelListGP``) or a batch shape,
             or the outcome transform is not linear.
 
@@ -340,7 +343,11 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
         return dict(zip(self.structures, self.weights.tolist(), strict=True))
 
     def set_weights(self, weights: Tensor) -> None:
-        """Set the weights ``K`` of the structures and assign members in proportion."""
+        """Set the weights ``K`` of the structures and assign members in proportion.
+
+        Raises:
+            ValueError: The number of weights is wrong, one is negative, or all are zero.
+        """
         weights = torch.as_tensor(weights).to(self.weights)
         if weights.shape != self.weights.shape or not (weights >= 0).all() or not weights.sum() > 0:
             raise ValueError(
@@ -448,6 +455,9 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
                 members are on the scales of these members.
             typical_noise: One noise variance on the scale of ``common_data``, instead of ``noise``.
             **kwargs: As in BoTorch.
+
+        Raises:
+            ValueError: Shapes do not fit, or values are not finite.
         """
         X = self._check_points(X, added=True)
         check_tensors(Y=Y)

@@ -145,6 +145,8 @@ def fit_grid_gp(
     few for accurate gradients.
 
     Raises:
+        TypeError: The model is not a KroneckerGridGP.
+        ValueError: An option is invalid.
         RuntimeError: Every start failed.
         KeyboardInterrupt: Ctrl-C was pressed before the first step.
     """

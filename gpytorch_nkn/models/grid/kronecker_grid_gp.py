@@ -108,6 +108,12 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     ``fit_gpytorch_mll`` trains the model by :func:`fit_grid_gp` and accepts its options. A custom
     loop minimises ``-model.log_marginal_likelihood()``. The model has no ``train_inputs``.
 
+    Raises:
+        TypeError: Targets are not floating-point numbers, or a kernel or the likelihood has a wrong
+            type.
+        ValueError: Shapes do not fit, coordinates are not finite, or a grid has fewer than two
+            observed cells.
+
     Reference: Sun et al. (2018), section 5.4 and appendix J.4; Wilson et al. (2014), Fast Kernel
     Learning for Multidimensional Pattern Extrapolation; Saatçi (2012).
 
@@ -347,6 +353,9 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
 
         Returns:
             Mean and variance ``... x T`` in units of the targets, in the order of the mask.
+
+        Raises:
+            ValueError: ``cells`` is not a mask of the grid.
         """
         known = self._grid_posterior()
         variance = None

@@ -117,6 +117,7 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
         num_outputs: Number of features, even; ignored for kernels with finitely many features.
 
     Raises:
+        UnsupportedError: ``num_outputs`` is odd or not positive.
         NotImplementedError: Random features of a sub-kernel are not implemented.
 
     References: Rahimi and Recht (2007), Random Features for Large-Scale Kernel Machines; Wilson et

@@ -112,6 +112,8 @@ def fit_sparse_gp(
         The same model, in eval mode.
 
     Raises:
+        TypeError: The model is not a SparseNKNGP.
+        ValueError: An option is invalid, or the data are not finite.
         RuntimeError: Every start failed, or the bound cannot be computed after the blocks.
         KeyboardInterrupt: Ctrl-C was pressed before the first improvement.
     """

@@ -99,6 +99,8 @@ def fit_variational_gp(
         The same model, in eval mode.
 
     Raises:
+        TypeError: The model is not a VariationalNKNGP.
+        ValueError: An option is invalid, or the data are not finite.
         RuntimeError: Every start failed, or the bound cannot be computed at the start.
         KeyboardInterrupt: Ctrl-C was pressed before the first improvement.
 

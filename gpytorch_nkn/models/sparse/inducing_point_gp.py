@@ -28,7 +28,11 @@ class InducingPointGP:
 
     @staticmethod
     def _choose_points(given: int | Tensor, inputs: Tensor, kernel: Kernel, seed: int) -> Tensor:
-        """Return inducing points ``... x m x d`` for transformed inputs ``... x n x d``."""
+        """Return inducing points ``... x m x d`` for transformed inputs ``... x n x d``.
+
+        Raises:
+            ValueError: Kernel or points do not fit the inputs, or a value is not finite.
+        """
         check_columns(kernel, inputs.size(-1), inputs)
         check_scale(kernel, inputs)
         if isinstance(given, Tensor):

@@ -60,6 +60,12 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
     BoTorch's options, BoTorch's optimisers train it. A ``posterior`` is joint over its points;
     ``predict`` returns means and variances at many points.
 
+    Raises:
+        TypeError: ``structure`` is neither a name nor a kernel, or the likelihood is not a
+            GaussianLikelihood.
+        ValueError: ``structure`` is an unknown name. Structure, inducing points or numbers of rows
+            do not fit the data.
+
     Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
     Processes; Sun et al. (2018), section 5.2.
 
@@ -152,6 +158,9 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
             chunks: Inputs ``... x c x d`` and targets ``... x c``, transformed as ``train_inputs``
                 and ``train_targets`` in eval mode. If the noise is known, also transformed
                 variances ``... x c``.
+
+        Raises:
+            ValueError: A shape is wrong, a value is not finite, or ``chunks`` is empty.
         """
         self.eval()
         gp = self.collapsed()

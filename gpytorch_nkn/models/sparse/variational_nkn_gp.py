@@ -75,6 +75,10 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
     (``optimizer``, ``data_loader``) or another objective, BoTorch's optimisers train it.
 
     Raises:
+        TypeError: ``structure`` is neither a name nor a kernel, or ``likelihood`` is not a
+            likelihood of single rows.
+        ValueError: ``structure`` is an unknown name. Structure, inducing points or numbers of rows
+            do not fit the data. An outcome is outside of the likelihood's support.
         NotImplementedError: There are several Gaussian outputs or a batch of data sets, or the
             input transform has trainable parameters.
 
@@ -213,7 +217,11 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         )
 
     def _botorch_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
-        """Train by BoTorch's optimisers."""
+        """Train by BoTorch's optimisers.
+
+        Raises:
+            TypeError: The objective is not a variational one.
+        """
         if not hasattr(mll, "num_data"):
             raise TypeError(
                 "A variational GP takes an objective such as VariationalELBO(model.likelihood, "
@@ -275,6 +283,10 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         Args:
             mean: Their mean ``... x m``.
             root: Matrices C ``... x m x m`` with the covariance C C'.
+
+        Raises:
+            TypeError: An argument is not a floating-point tensor.
+            ValueError: A shape is wrong, or a value is not finite.
         """
         check_tensors(mean=mean, root=root)
         strategy = self.strategy

@@ -79,6 +79,8 @@ def fit_spectral_gp(
         The same model, in eval mode.
 
     Raises:
+        TypeError: The model is not a SpectralGP.
+        ValueError: An option is invalid, or the data are not finite.
         RuntimeError: Every start of the RBF kernel failed.
         KeyboardInterrupt: Ctrl-C was pressed before the first improvement.
     """

@@ -70,6 +70,9 @@ class SpectralGP(ExactBaseGP):
     ``fit_gpytorch_mll`` trains the model by :func:`fit_spectral_gp` and accepts its options. With
     BoTorch's options, BoTorch's optimisers train it.
 
+    Raises:
+        ValueError: An option is invalid, or the data do not fit.
+
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning; Lázaro-Gredilla et al.
     (2010), Sparse Spectrum Gaussian Process Regression.
 
