@@ -784,14 +784,6 @@ def _(told):
         assert kernels.GradientKernel(smoother)(x).to_dense().isfinite().all()
 
 
-@advice("use InputWarpKernel as its base kernel instead")
-def _(told):
-    with told():
-        kernels.InputWarpKernel(kernels.GradientKernel(RBFKernel()), 2)(X).to_dense()
-    warped = kernels.InputWarpKernel(RBFKernel(), 2)
-    assert kernels.GradientKernel(warped)(X).to_dense().shape == (36, 36)
-
-
 @advice("use the network as base kernel of a GradientKernel")
 def _(told):
     with told():

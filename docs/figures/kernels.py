@@ -35,13 +35,6 @@ def network():
     return kernels.NeuralKernelNetwork(parts, [Linear(3, 4), Product(4, 2), Linear(2, 1)])
 
 
-def bivariate():
-    kernel = kernels.BivariateSpectralMixtureKernel(1, ard_num_dims=1)
-    kernel.center.data[:] = 5.0
-    kernel.frequencies.data[:] = torch.tensor([[4.0], [4.5]])
-    return kernel.initialize(correlations=0.9, mixture_scales=0.8)
-
-
 def factor():
     anchors = torch.tensor([[2.0], [5.0], [8.0]])
     kernel = kernels.DataAdaptiveHadamardKernel(smooth(0.5), anchors, rank=1)
@@ -66,18 +59,15 @@ MAKE = {
         lengthscale=3.0, frequency=4.0
     ),
     "GeneralizedSpectralMixtureKernel": lambda: kernels.GeneralizedSpectralMixtureKernel(1, 1),
-    "BivariateSpectralMixtureKernel": bivariate,
     "DataAdaptiveHadamardKernel": factor,
-    "InputWarpKernel": lambda: kernels.InputWarpKernel(smooth(0.07), 1, concentration1=0.35),
 }
 
 
 def draw(name):
     torch.manual_seed(3)
     kernel = MAKE[name]().double()
-    x = X / X.max() if name == "InputWarpKernel" else X  # which is for inputs from 0 to 1
     with torch.no_grad():
-        matrix = kernel(x[:, None]).to_dense()
+        matrix = kernel(X[:, None]).to_dense()
         root = torch.linalg.cholesky(matrix + 1e-6 * matrix.diagonal().mean() * torch.eye(len(X)))
     figure, ax = plt.subplots(figsize=(3.2, 1.7), layout="constrained")
     for values, color in zip(

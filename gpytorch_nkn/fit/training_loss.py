@@ -20,7 +20,7 @@ from gpytorch.priors import GammaPrior, NormalPrior, Prior
 from torch import Tensor
 
 from gpytorch_nkn.fit.parameter_pool import ParameterPool, UnknownPartError, require, to_numpy
-from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.evaluation import (
     NativeEvaluator,
     Program,
@@ -45,10 +45,9 @@ class TrainingLoss:
     class transforms all raw parameters in one operation, computes the likelihood in the memory
     of one matrix, and has explicit gradients. The loss of a batch is the sum over its elements.
 
-    It supports networks whose primitives and layers all have formulas, also in an InputWarpKernel.
-    Means are zero, constant or linear. Noise is homoskedastic or fixed. Priors are normal,
-    log-normal or gamma. The caller compares results with autograd, because the model's ``forward``
-    may depend on other parts.
+    It supports networks whose primitives and layers all have formulas. Means are zero, constant or
+    linear. Noise is homoskedastic or fixed. Priors are normal, log-normal or gamma. The caller
+    compares results with autograd, because the model's ``forward`` may depend on other parts.
 
     Args:
         model: An exact GP in training mode.
@@ -71,16 +70,12 @@ class TrainingLoss:
             self._inputs = self._inputs[:1] * len(self._inputs)
         self._targets = to_numpy(model.train_targets).reshape(-1, size)
         self._shares: dict[int, dict[str, np.ndarray]] = {}  # indices of simplex weights by layer
-        self._warp = kernel if type(kernel) is InputWarpKernel else None
-        bent = self._describe_warp()
-        theta = self._describe_kernel(kernel if self._warp is None else self._warp.base_kernel)
+        theta = self._describe_kernel(kernel)
         coefficients = self._describe_mean(model.mean_module)
         noise = self._describe_noise(model.likelihood)
-        parts = [theta, coefficients, bent, noise]
+        parts = [theta, coefficients, noise]
         stops = np.cumsum([part.shape[1] for part in parts])
-        self._of_theta, self._of_mean, self._of_warp, self._of_noise = map(
-            slice, [0, *stops[:-1]], stops
-        )
+        self._of_theta, self._of_mean, self._of_noise = map(slice, [0, *stops[:-1]], stops)
         self._indices = np.concatenate(parts, 1)  # elements x all of them
         self._pool.finish()
         require(self._pool.reaches_all(self._indices), "a parameter of an unknown part")
@@ -118,7 +113,7 @@ class TrainingLoss:
         residual = self._targets[element] - basis @ own[self._of_mean]
         noise = own[self._of_noise].sum()
         fixed = None if self._fixed_noise is None else self._fixed_noise[element]
-        evaluator, inputs, exponents = self._evaluator(element)
+        evaluator = self._evaluator(element)
 
         def fill(out: Tensor) -> None:
             evaluator.fill(out)
@@ -128,11 +123,8 @@ class TrainingLoss:
         loss, solution = solve_in_place(fill, self._to_tensor(residual), self._buffer, invert=True)
         if solution is None:
             return math.inf
-        of_inputs, of_theta = evaluator.vjp(self._buffer, solution)
+        _, of_theta = evaluator.vjp(self._buffer, solution)
         assert of_theta is not None
-        if exponents is not None:
-            (of_exponents,) = torch.autograd.grad(inputs, exponents, of_inputs)
-            gradient[self._of_warp] = to_numpy(of_exponents)
         solved = to_numpy(solution)
         gradient[self._of_theta] = to_numpy(of_theta)
         gradient[self._of_mean] = -(solved @ basis)
@@ -143,22 +135,15 @@ class TrainingLoss:
             gradient[first] += formula.derived_slope(*values).numpy() * gradient[derived]
         return loss
 
-    def _evaluator(self, element: int) -> tuple[Evaluator, Tensor, Tensor | None]:
-        """Return an evaluator of one output at its current parameters, its inputs, and its warp."""
+    def _evaluator(self, element: int) -> Evaluator:
+        """Return an evaluator of one output at its current parameters."""
         if element in self._evaluators:
-            return self._evaluators[element], self._inputs[element], None
-        inputs, exponents = self._inputs[element], None
-        if self._warp is not None:
-            exponents = self._to_tensor(self._own[element, self._of_warp]).requires_grad_()
-            with torch.enable_grad():
-                inputs = self._warp.warp(inputs, *exponents.view(2, 1, -1))
+            return self._evaluators[element]
         theta = self._to_tensor(self._own[element, self._of_theta])
-        bent = exponents is not None
-        evaluator = self._matrix.bind((inputs.detach(), theta), [bent, True])
-        # the evaluator reads parameters from memory in every call, and inputs once
-        if isinstance(evaluator, NativeEvaluator) and not bent:
+        evaluator = self._matrix.bind((self._inputs[element], theta), [False, True])
+        if isinstance(evaluator, NativeEvaluator):  # reads parameters from memory in every call
             self._evaluators[element] = evaluator
-        return evaluator, inputs, exponents
+        return evaluator
 
     def _to_tensor(self, numbers: np.ndarray) -> Tensor:
         return torch.from_numpy(numbers).to(self._values)
@@ -166,15 +151,6 @@ class TrainingLoss:
     def release_memory(self) -> None:
         """Free the memory of the matrix until the next call."""
         self._buffer = self._values.new_empty(0)
-
-    def _describe_warp(self) -> np.ndarray:
-        """Return indices of the input warp's exponents for each element of the batch."""
-        columns = [np.empty((len(self._inputs), 0), dtype=int)]
-        for name in ("concentration1", "concentration0") if self._warp is not None else ():
-            raw = getattr(self._warp, f"raw_{name}")
-            indices = self._pool.indices_of(raw, getattr(self._warp, name))
-            columns.append(self._by_element(indices, indices.shape[-1]))
-        return np.concatenate(columns, 1)
 
     def _describe_kernel(self, kernel: Module) -> np.ndarray:
         """Return indices of the network's parameters for each element of the batch."""

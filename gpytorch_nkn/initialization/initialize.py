@@ -43,8 +43,8 @@ def initialize_from_data(
     - *Steps and change points*: in restart 0 the strongest of :func:`change_points`, later also
       random locations.
     - *Origins*: one step before the first input for random walks; the mean input otherwise.
-    - *Weights* of Linear layers: drawn. Variances, output scales and input warps: 1. Exponents and
-      Hadamard factors: near 1.
+    - *Weights* of Linear layers: drawn. Variances and output scales: 1. Exponents and Hadamard
+      factors: near 1.
 
     Every batch entry gets its own draws. A ScaleKernel around a network whose last layer is a
     convex combination starts at the variance of the targets. Networks of convex combinations with

@@ -16,7 +16,6 @@ from gpytorch_nkn.initialization.change_points import change_points
 from gpytorch_nkn.initialization.distances import median_distances
 from gpytorch_nkn.initialization.periods import periodogram_peaks
 from gpytorch_nkn.kernels import (
-    BivariateSpectralMixtureKernel,
     CategoricalKernel,
     ChangePointKernel,
     DataAdaptiveHadamardKernel,
@@ -30,18 +29,11 @@ from gpytorch_nkn.layers import Linear
 
 __all__ = ["PartStarts", "normal"]
 
-_APART = 0.1  # scale of the random difference between a pair's frequencies, relative to their size
 _FACTOR = 0.1  # standard deviation of the weights of a Hadamard factor, which starts near one
 _CHANGES = 3  # number of change points at which steps start
 _STEP_WIDTH = 0.01  # width of a step, relative to the span of the inputs
 # Standard deviations of the logarithms of parameters with median 1.
-_SPREADS = {
-    "alpha": 0.5,
-    "variance": 0.0,
-    "outputscale": 0.0,
-    "concentration1": 0.0,
-    "concentration0": 0.0,
-}
+_SPREADS = {"alpha": 0.5, "variance": 0.0, "outputscale": 0.0}
 _FREQUENCY = 0.3  # standard deviation of frequencies, in radians per median distance
 
 
@@ -69,8 +61,6 @@ class PartStarts:
             part.initialize(frequency=turns / self._distances(value, columns))
         if isinstance(part, DataAdaptiveHadamardKernel) and part.weights.requires_grad:
             part.initialize(weights=_FACTOR * normal(self.rng, part.weights))
-        if isinstance(part, BivariateSpectralMixtureKernel) and part.frequencies.requires_grad:
-            self._start_mixture(part, columns)
         if _is_periodic(part) and part.raw_period_length.requires_grad:
             self._start_periods(part, columns)
         if isinstance(part, StepKernel | ChangePointKernel):
@@ -96,15 +86,6 @@ class PartStarts:
             # distances in all columns together are longer
             typical = math.sqrt(len(columns)) * typical
         assign(part, "lengthscale", 0.6 * typical * self._log_normal(value, 1.0))
-
-    def _start_mixture(self, part: BivariateSpectralMixtureKernel, columns: list[int]) -> None:
-        """Draw the frequency pairs of a mixture, and their standard deviations."""
-        value = part.frequencies.detach()
-        distances = self._distances(value, columns)
-        shared, own = (normal(self.rng, like) for like in (value[..., :1, :], value))
-        part.initialize(frequencies=(shared + _APART * own) / distances)
-        if part.raw_scales.requires_grad:
-            part.mixture_scales = 0.5 * self._log_normal(part.mixture_scales, 0.5) / distances
 
     def _start_periods(self, part: Kernel, columns: list[int]) -> None:
         values = part.period_length.detach().clone()

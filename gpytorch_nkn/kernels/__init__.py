@@ -13,7 +13,6 @@ from gpytorch_nkn.kernels.batch_prediction_strategy import (
 from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
 )
-from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
 from gpytorch_nkn.kernels.categorical_kernel import (
     CategoricalKernel,
     categorical_columns as categorical_columns,
@@ -41,7 +40,6 @@ from gpytorch_nkn.kernels.gradient_kernel import (
     GradientKernel,
     check_has_derivatives as check_has_derivatives,
 )
-from gpytorch_nkn.kernels.input_warp_kernel import InputWarpKernel
 from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
 from gpytorch_nkn.kernels.kernel_spec import (
     KernelSpec,
@@ -63,7 +61,6 @@ from gpytorch_nkn.kernels.zero_mean_periodic_kernel import ZeroMeanPeriodicKerne
 
 __all__ = [
     "BivariateComplexExponentialKernel",
-    "BivariateSpectralMixtureKernel",
     "CategoricalKernel",
     "CenteredLinearKernel",
     "ChangePointKernel",
@@ -74,7 +71,6 @@ __all__ = [
     "Formula",
     "GeneralizedSpectralMixtureKernel",
     "GradientKernel",
-    "InputWarpKernel",
     "IntegratedWienerKernel",
     "KernelSpec",
     "NeuralKernelNetwork",

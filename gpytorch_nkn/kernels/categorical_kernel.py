@@ -51,15 +51,12 @@ class CategoricalKernel(FormulaKernel):
     formula = Formula(_values, code=15)
 
 
-def categorical_columns(
-    cat_dims: Iterable[int] | None, num_columns: int, name: str = "cat_dims"
-) -> tuple[int, ...]:
-    """Return the sorted, non-negative indices of categorical or other columns.
+def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tuple[int, ...]:
+    """Return the sorted, non-negative indices of categorical columns.
 
     Args:
         cat_dims: Indices; negative indices count from the last column. ``None`` for no column.
         num_columns: Number of all columns.
-        name: Name of the argument, for errors.
 
     Raises:
         TypeError: An index is not an integer.
@@ -69,12 +66,12 @@ def categorical_columns(
     if isinstance(given, Iterable):  # a kernel, which supports indexing, would not end
         given = tuple(given)
     if not isinstance(given, tuple) or not all(type(d) is int for d in given):
-        raise TypeError(f"{name} must be integers, got {given}.")
+        raise TypeError(f"cat_dims must be integers, got {given}.")
     if any(not -num_columns <= d < num_columns for d in given):
-        raise ValueError(f"{name} must be indices of {num_columns} columns, got {given}.")
+        raise ValueError(f"cat_dims must be indices of {num_columns} columns, got {given}.")
     found = tuple(sorted({d % num_columns for d in given}))
     if len(found) < len(given):
-        raise ValueError(f"{name} must be distinct, got {given} for {num_columns} columns.")
+        raise ValueError(f"cat_dims must be distinct, got {given} for {num_columns} columns.")
     return found
 
 

@@ -34,7 +34,6 @@ from gpytorch_nkn.kernels import algebra, formulas, measures
 from gpytorch_nkn.kernels.bivariate_complex_exponential_kernel import (
     BivariateComplexExponentialKernel,
 )
-from gpytorch_nkn.kernels.bivariate_spectral_mixture_kernel import BivariateSpectralMixtureKernel
 from gpytorch_nkn.kernels.categorical_kernel import CategoricalKernel
 from gpytorch_nkn.kernels.centered_linear_kernel import CenteredLinearKernel
 from gpytorch_nkn.kernels.change_point_kernel import ChangePointKernel, change_point_products
@@ -44,7 +43,6 @@ from gpytorch_nkn.kernels.data_adaptive_hadamard_kernel import DataAdaptiveHadam
 from gpytorch_nkn.kernels.generalized_spectral_mixture_kernel import (
     GeneralizedSpectralMixtureKernel,
 )
-from gpytorch_nkn.kernels.input_warp_kernel import InputWarpKernel
 from gpytorch_nkn.kernels.integrated_wiener_kernel import IntegratedWienerKernel
 from gpytorch_nkn.kernels.kernel_spec import KernelSpec, register
 from gpytorch_nkn.kernels.network import NeuralKernelNetwork
@@ -207,11 +205,9 @@ SPECS = (
     KernelSpec(PolynomialKernel, lambda kernel: f"POLY{int(kernel.power)}"),
     KernelSpec(SpectralMixtureKernel, "SM"),
     KernelSpec(BivariateComplexExponentialKernel, "BCEXP"),
-    KernelSpec(BivariateSpectralMixtureKernel, "BSM", start=_start_at_mean),
     KernelSpec(GeneralizedSpectralMixtureKernel, "GSM"),
     KernelSpec(NonStationarySpectralKernel, "NSS", measure=measures.Pairs, start=_start_at_mean),
     KernelSpec(DataAdaptiveHadamardKernel, "DANK"),
-    KernelSpec(InputWarpKernel, "WARP"),
     KernelSpec(NeuralKernelNetwork, "NKN"),
 )
 

@@ -8,7 +8,6 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 
 from gpytorch_nkn.initialization import initialize_from_data, initialize_model, median_distances
 from gpytorch_nkn.kernels import (
-    BivariateSpectralMixtureKernel,
     DataAdaptiveHadamardKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
@@ -120,16 +119,6 @@ def test_spectral_kernels_start_from_the_place_and_the_spread_of_the_inputs():
     initialize_from_data(pairs, x, y)
     torch.testing.assert_close(pairs.center, x.mean(0, keepdim=True))
     torch.testing.assert_close(pairs.frequencies, frequencies)  # of a prior's centre
-    mixture = BivariateSpectralMixtureKernel(200, ard_num_dims=2)
-    shared = BivariateSpectralMixtureKernel(2, active_dims=(1,))
-    initialize_from_data(mixture + shared, x, y)
-    torch.testing.assert_close(mixture.center, x.mean(0, keepdim=True))
-    torch.testing.assert_close(shared.center, x[:, 1:].mean(0, keepdim=True))
-    spread = mixture.frequencies.flatten(0, 1).std(0)
-    assert 8 < spread[0] / spread[1] < 12
-    first, second = mixture.frequencies.unbind(-2)
-    assert torch.corrcoef(torch.stack([first[:, 0], second[:, 0]]))[0, 1] > 0.95
-    assert 8 < (mixture.mixture_scales[:, 0] / mixture.mixture_scales[:, 1]).median() < 12
 
 
 def test_learned_factors_start_near_one_and_apart():

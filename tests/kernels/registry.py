@@ -18,7 +18,6 @@ from gpytorch.kernels import (
 
 from gpytorch_nkn.kernels import (
     BivariateComplexExponentialKernel,
-    BivariateSpectralMixtureKernel,
     CategoricalKernel,
     CenteredLinearKernel,
     ChangePointKernel,
@@ -26,7 +25,6 @@ from gpytorch_nkn.kernels import (
     DampedTrendKernel,
     DataAdaptiveHadamardKernel,
     GeneralizedSpectralMixtureKernel,
-    InputWarpKernel,
     IntegratedWienerKernel,
     NeuralKernelNetwork,
     NonStationarySpectralKernel,
@@ -211,9 +209,9 @@ def hadamards(b):
 
 
 def mixtures(b):
-    bivariate = BivariateSpectralMixtureKernel(2, ard_num_dims=2, batch_shape=b)
-    generalized = GeneralizedSpectralMixtureKernel(1, 1, batch_shape=b, active_dims=(1,))
-    return [bivariate, ScaleKernel(generalized, batch_shape=b), RBFKernel(batch_shape=b)]
+    generalized = GeneralizedSpectralMixtureKernel(2, 2, batch_shape=b)
+    second = GeneralizedSpectralMixtureKernel(1, 1, batch_shape=b, active_dims=(1,))
+    return [generalized, ScaleKernel(second, batch_shape=b), RBFKernel(batch_shape=b)]
 
 
 def nested(b):
@@ -257,18 +255,6 @@ def change_points(name, kernels, dims=2, **options):
 
     label = f"{ChangePointKernel.__name__}-{name}"
     return Entry(label, ChangePointKernel, make, dims, ard=True)
-
-
-def bent(name, base, dims=2, **options):
-    """A kernel of warped inputs; ``make(batch_shape)`` returns its base kernel."""
-
-    def make(batch_shape=NO_BATCH, active_dims=None):
-        exponents = {"concentration1": 0.6, "concentration0": 1.7}
-        return InputWarpKernel(
-            base(batch_shape), dims, active_dims=active_dims, **exponents, **options
-        )
-
-    return Entry(f"InputWarpKernel-{name}", InputWarpKernel, make, dims, True)
 
 
 def network_in_network(b):
@@ -328,8 +314,6 @@ REGISTRY = [
     simple(ComplexExponentialKernel, dims=3, ard=True),
     simple(BivariateComplexExponentialKernel),
     simple(BivariateComplexExponentialKernel, dims=3, ard=True),
-    simple(BivariateSpectralMixtureKernel),
-    simple(BivariateSpectralMixtureKernel, dims=3, ard=True, num_mixtures=2),
     simple(CategoricalKernel),
     simple(CategoricalKernel, dims=3, ard=True),
     simple(CenteredLinearKernel),
@@ -349,8 +333,6 @@ REGISTRY = [
     change_points("two", lambda b: real(b)[:2], dims=1, location=0.1, width=0.2),
     change_points("three", lambda b: real(b)[:3], location=torch.tensor([0.5, -0.2]), width=0.4),
     change_points("second", lambda b: ard(b)[:2], switch_dim=1, width=0.3),
-    bent("network", lambda b: NeuralKernelNetwork(real(b), activations_of_four(b))),
-    bent("one", scaled_ard, dims=3, columns=[-1]),
     generalized_mixture(2, dims=1),
     generalized_mixture(3, dims=2),
     feature_pairs("psi"),

@@ -25,7 +25,6 @@ SIGNED = NormalPrior(0.2, 0.7)
 POSITIVE = GammaPrior(3.0, 2.0)
 OWN = {  # what each kernel has priors on that are no lengthscales
     kernels.DataAdaptiveHadamardKernel: {"weight_prior": SIGNED},
-    kernels.InputWarpKernel: {"concentration1_prior": POSITIVE, "concentration0_prior": POSITIVE},
     kernels.NonStationarySpectralKernel: {"frequency_prior": 0.5, "difference_prior": 0.1},
 }
 

@@ -29,9 +29,9 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
 from gpytorch_nkn.fit import check_counts, check_dense
-from gpytorch_nkn.kernels import InputWarpKernel, NeuralKernelNetwork
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
-from gpytorch_nkn.layers import LogNormalPrior, dimension_scaled_prior, log_normal_prior
+from gpytorch_nkn.layers import LogNormalPrior, dimension_scaled_prior
 from gpytorch_nkn.linalg import check_tensors
 from gpytorch_nkn.models.averaging.member_warp import (
     IDENTITY,
@@ -83,8 +83,7 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
 
 
 _KERNELS: dict[str, Callable[[int, Sequence[int]], Kernel]] = {"matern": _matern, "rbf": _rbf}
-_INPUTS, _OUTCOMES = "input-warped ", "outcome-warped "
-_WARP_SCALE = 0.75  # scale of the log-normal prior (mode 1) on exponents of input warps
+_OUTCOMES = "outcome-warped "
 _PARTS = ("mean_module", "likelihood")
 
 
@@ -119,10 +118,7 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
               lengthscales grow in proportion to their number.
             - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
               ``"optimization"``, near a sum of kernels of single columns, or ``"pairs"``.
-            - ``"input-warped "`` plus one of these names adds learned input warping
-              (:class:`.InputWarpKernel`; Snoek et al. 2014). Use it if a function varies faster
-              near one end of a column.
-            - ``"outcome-warped "`` plus any of these names adds an outcome warp that compresses
+            - ``"outcome-warped "`` plus one of these names adds an outcome warp that compresses
               outcomes far below the best (or far above the worst). Its members are Gaussian with
               the warped posterior's median and probability of improvement.
         num_members: Number of members; weights are rounded to multiples of its inverse.
@@ -584,18 +580,11 @@ def _check_outcomes(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) -> Kernel:
-    if isinstance(structure, str) and structure.startswith(_INPUTS):
-        base = _kernel(structure.removeprefix(_INPUTS), num_columns, cat_dims)
-        columns = [column for column in range(num_columns) if column not in cat_dims]
-        priors = {f"concentration{n}_prior": log_normal_prior(1.0, _WARP_SCALE) for n in (0, 1)}
-        return InputWarpKernel(base, num_columns, columns=columns, **priors)
     if isinstance(structure, str) and structure in _KERNELS:
         return _KERNELS[structure](num_columns, cat_dims)
     if isinstance(structure, str):
         check_word(
-            structure,
-            {*NETWORKS, *_KERNELS},
-            "'input-warped ' or 'outcome-warped ' and one of these, or a kernel",
+            structure, {*NETWORKS, *_KERNELS}, "'outcome-warped ' and one of these, or a kernel"
         )
     return make_kernel(structure, num_columns, torch.Size(), cat_dims=cat_dims, any_kernel=True)
 
