@@ -200,6 +200,8 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         # long form, because the outcome transform needs the task of every row
         found = super().posterior(torch.cat(rows, -2), None, observation_noise)
         if len(tasks) > 1:
+            if not hasattr(found, "distribution"):  # not a Gaussian, transformed without tasks
+                return super().posterior(X, tasks, observation_noise, posterior_transform)
             normal = found.distribution
             mean = normal.mean.unflatten(-1, (len(tasks), -1)).mT
             covariance = normal.lazy_covariance_matrix

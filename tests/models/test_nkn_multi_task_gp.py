@@ -7,7 +7,7 @@ from botorch.acquisition import qLogExpectedImprovement
 from botorch.acquisition.objective import LinearMCObjective
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import MultiTaskGP
-from botorch.models.transforms.input import Normalize
+from botorch.models.transforms import Log, Normalize
 from botorch.optim import optimize_acqf
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.kernels import RBFKernel
@@ -63,11 +63,13 @@ def test_posterior_is_that_of_the_long_form():
     torch.testing.assert_close(model.posterior(GRID, output_indices=[7]).mean[:3], single.mean[3:])
 
 
-def test_moments_match_botorch_with_the_same_parts():
+@pytest.mark.parametrize("transform", [None, Log()])
+def test_moments_match_botorch_with_the_same_parts(transform):
     x, y = data()
-    options = {"outcome_transform": None, "input_transform": Normalize(2, indices=[0])}
-    ours = NKNMultiTaskGP(x, y / 10, -1, structure=NeuralKernelNetwork.additive(1), **options)
-    stock = MultiTaskGP(x, y / 10, -1, covar_module=NeuralKernelNetwork.additive(1), **options)
+    y, kernel = 2 + y / 10, NeuralKernelNetwork.additive(1)
+    options = {"outcome_transform": transform, "input_transform": Normalize(2, indices=[0])}
+    ours = NKNMultiTaskGP(x, y, -1, structure=kernel, **options)
+    stock = MultiTaskGP(x, y, -1, covar_module=kernel, **options)
     stock.load_state_dict(ours.state_dict())
     for noise in (False, True):
         one, two = (m.posterior(GRID, observation_noise=noise) for m in (ours, stock))
