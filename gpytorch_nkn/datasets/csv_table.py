@@ -315,7 +315,8 @@ def choose(
         others = [name for name in others if frame[name].nunique() > 1] or others
         others = [name for name in others if name not in timely] or others
     if target is None and len(others) != 1:
-        raise ValueError(f"The target may be any of {quoted(frame)}: name it by target (--target).")
+        names = quoted(others or frame)
+        raise ValueError(f"The target may be any of {names}: name it by target (--target).")
     target = target or others[0]
     rest = [name for name in numbers if name not in {*found.values(), target, *covariates, *timely}]
     return found, target, rest
@@ -329,7 +330,10 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str], notices: list[str]) 
     for part, name in columns.items():
         cells = frame[name].str.replace(r"\.0$|" + INTERVAL_END, "", regex=True)
         digits = cells.str.extract(r"(\d+)")[0]
-        if part == "hour" and digits.notna().all() and not cells.str.contains("[.:]").any():
+        is_number = part == "hour" and not cells.str.contains("[.:]").any()
+        if part == "clock" and cells.str.fullmatch(r"\d\d?:00(?::00)?").all():  # 01:00 to 24:00
+            is_number = {*digits.astype(int)} == {*range(1, 25)}
+        if is_number and digits.notna().all():
             minutes = _minutes(digits.astype(int), text, name, notices)
             cells = minutes.map({m: f"{m // 60}:{m % 60:02}" for m in minutes.unique()})
         cells = {"quarter": "Q" + digits, "doy": digits.str.zfill(3)}.get(part, cells)

@@ -316,6 +316,8 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2019-03-01T00:00:00", "2019-03-03T23:30:00", 144, 0, 143),
     "hour-ending": ("Date,HE,MW\n" + hours(1, 24, "3/{d}/2019,{n},{i}\n"), {"dayfirst": False},
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
+    "clocks that end": ("Day,Ending,MW\n" + hours(1, 24, "2019-03-0{d},{n:02}:00,{i}\n"), {},
+        "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
     "year to hour": ("year,month,day,hour,y\n2001,9,1,5,1\n2001,9,1,6,2\n", {},
         "2001-09-01T05:00:00", "2001-09-01T06:00:00", 2, 1, 2),
     "months as columns": ("Year,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec,Annual\n2001,"
@@ -474,7 +476,7 @@ BOTH = "a,b,t,y\n" + "".join(
 ADVICE = {
     "y\na\nb\nc~1\n": ("unusual character, name it by sep (--sep)", None),
     "t~y\n2001-01~1\n2001-02~3\n": ("name it by sep (--sep)", {"sep": "~"}),
-    "t,a,b\n1,2,3\n2,4,6\n": ("name it by target (--target)", {"target": "b"}),
+    "t,a,b\n1,2,3\n2,4,6\n": ("'a', 'b': name it by target (--target)", {"target": "b"}),
     "t,y\n1,a\n2,b\n3,4\n": ("na_values=['a', 'b'] (--na-values=a --na-values=b)",
         {"na_values": ["a", "b"]}),
     column([*"abcdefgh", "4"]): (f"na_values={list('abcdefgh')}", {"na_values": [*"abcdefgh"]}),
