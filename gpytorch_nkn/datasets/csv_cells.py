@@ -20,6 +20,7 @@ __all__ = [
     "main_kind",
     "notice_sentinels",
     "quoted",
+    "read_covariates",
     "read_numbers",
     "read_times",
 ]
@@ -159,6 +160,20 @@ def read_numbers(cells: pd.Series, notices: list[str], decimal: str | None, sep:
         text = f"marks such as in {marked.iloc[0]!r} are dropped"
         notices.append(f"Values of {name!r} with a mark: {len(marked)}; {text}, values are kept.")
     return cells.map(dict(zip(unique, values * parts["sign"], strict=True))).to_numpy(float)
+
+
+def read_covariates(frame: pd.DataFrame, decimal: str | None, sep: str) -> pd.DataFrame:
+    """Convert columns of strings, without missing values, to numbers."""
+    for name, cells in frame.items():
+        words = cells[~cells.str.contains(r"\d")]
+        if len(words):
+            raise ValueError(
+                f"Line {words.index[0]}: the covariate {name!r} must hold numbers, such as 0 and "
+                f"1, in all rows, got {quoted(words.unique())}; fill it in, or leave the column "
+                "out of covariates (--covariates)."
+            )
+    numbers = {name: read_numbers(cells, [], decimal, sep) for name, cells in frame.items()}
+    return pd.DataFrame(numbers, index=range(len(frame)))
 
 
 def notice_sentinels(values: np.ndarray, name: str, notices: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,6 @@ import numpy as np
 from gpytorch_nkn.datasets.time_series import TimeSeries
 
 __all__ = ["read_time_series"]
-
-_ROWS = "rows"  # in place of a time column
 
 
 def read_time_series(
@@ -64,10 +62,7 @@ def read_time_series(
         ValueError: The file holds no such series; the message names the line and the option.
     """
     try:
-        import pandas as pd
-
         from gpytorch_nkn.datasets import csv_cells, csv_table
-        from gpytorch_nkn.datasets.csv_cells import quoted
     except ImportError as error:
         raise ImportError(
             f"Series from files need pandas: pip install 'gpytorch_nkn[estimators]' ({error})."
@@ -75,72 +70,46 @@ def read_time_series(
     path, where, notices = Path(path), where or {}, list[str]()
     times = [time] if isinstance(time, str) else list(time or ())
     layout = {"header": header, "sep": sep, "encoding": encoding, "skiprows": skiprows}
+    read_times = partial(
+        csv_cells.read_times, decimal=decimal, dayfirst=dayfirst, date_format=date_format
+    )
     frame, found_sep = csv_table.read_table(path, notices, where, na_values, **layout)
     if target is None:
         frame, wide = csv_table.melted(frame, [*times, *covariates], notices)
         if wide:
             times, target = times and [*times, *wide], frame.columns[-1]
-    if times == [_ROWS] or (frame.shape[1] == 1 and not times):
-        dates = [name for name in frame if csv_cells.main_kind(frame[name]) == "date"][:1]
-        times, step, frame[_ROWS] = [_ROWS], 1, np.arange(len(frame)).astype(str).astype(object)
-        with suppress(ValueError, IndexError):
-            x, _ = csv_cells.read_times(frame[dates[0]], [], decimal, dayfirst, date_format)
-            step = -1 if (np.diff(x).astype(int) <= 0).all() else 1
-        frame[_ROWS] = frame[_ROWS].to_numpy()[::step]
-        first = f"last row, as {quoted(dates)} falls" if step < 0 else "first row"
-        notices.append(f"Rows are counted from the {first}.")
+    if times == [csv_table.ROWS] or (frame.shape[1] == 1 and not times):
+        times = [csv_table.ROWS]
+        csv_table.count_rows(frame, read_times, notices)
     csv_table.check_columns(frame, time=times, target=[target or ""], covariates=covariates)
     parts, target, rest = csv_table.choose(frame, times, target, covariates)
     times = list(parts.values())
-    taken = [*times, target, *covariates]
-    if len(set(taken)) < len(taken):
-        raise ValueError(f"time, target and covariates must be different, got {quoted(taken)}.")
+    taken = csv_cells.quoted([*times, target, *covariates])
+    if len({*times, target, *covariates}) < len(times) + 1 + len(covariates):
+        raise ValueError(f"time, target and covariates must be different, got {taken}.")
     if future is not None:
         if not covariates:
             raise ValueError("future needs covariates: name them (--covariates), too.")
         more = csv_table.read_table(Path(future), [], {}, na_values, **layout)[0]
-        csv_table.check_columns(more, future=[*times, *covariates])
-        for name in where.keys() & set(more):
-            more = more[more[name] == where[name]]
-        frame = pd.concat([frame, more.reindex(columns=frame.columns, fill_value="")])
-    if len(times) > 1 and (frame[times[0]] == "").any():  # merged cells
-        frame[times[0]] = frame[times[0]].replace("", None).ffill().fillna("")
-        notices.append(f"Empty cells of {times[0]!r} take the value above.")
-    timed = (frame[times] != "").all(axis=1)
-    if date_format is None:  # words below the data
-        is_time = frame[times[0]].iloc[-100:].map(csv_cells.kind) != "text"
-        timed.iloc[len(frame) - int(is_time[::-1].argmax()) :] = False
-    known, missing = frame[target] != "", int((frame[target] == "").sum())
-    if len(lost := frame[~timed & known]):
-        text = quoted([", ".join(filter(None, lost.iloc[0]))])
-        notices.append(f"Rows without a time that are dropped: {len(lost)} (such as {text}).")
-    is_future = bool(covariates) and (frame[[*covariates]] != "").all(axis=1)
-    frame = frame[timed & (known | is_future)]
+        frame = csv_table.with_future(frame, more, [*times, *covariates], where)
+    missing = int((frame[target] == "").sum())
+    frame = csv_table.rows_with_time(frame, times, target, covariates, date_format, notices)
     if len(times) > 1 and time is None:
-        notices.append(f"Times are read from the columns {quoted(times)}.")
+        notices.append(f"Times are read from the columns {csv_cells.quoted(times)}.")
     cells = csv_table.joined(frame, parts, notices)
     is_kept = ~cells.isin([*na_values])  # of several columns, such as 2001-02-30
     frame, cells = frame[is_kept], cells[is_kept]
     known = (frame[target] != "").to_numpy()
     if not known.any():
         raise ValueError(
-            f"{path} has no values in the column {target!r} beside times in {quoted(times)}: name "
-            "another column (--time or --target)."
+            f"{path} has no values in the column {target!r} beside times in "
+            f"{csv_cells.quoted(times)}: name another column (--time or --target)."
         )
-    x, zone = csv_cells.read_times(cells, notices, decimal, dayfirst, date_format)
+    x, zone = read_times(cells, notices)
     y = np.full(len(x), np.nan)
     y[known] = csv_cells.read_numbers(frame[target][known], notices, decimal, found_sep)
     csv_cells.notice_sentinels(y[known], target, notices)
-    beside = pd.DataFrame(index=range(len(x)))
-    for column in covariates:
-        words = frame[column][~frame[column].str.contains(r"\d")]
-        if len(words):
-            raise ValueError(
-                f"Line {words.index[0]}: the covariate {column!r} must hold numbers, such as 0 and "
-                f"1, in all rows, got {quoted(words.unique())}; fill it in, or leave the column "
-                "out of covariates (--covariates)."
-            )
-        beside[column] = csv_cells.read_numbers(frame[column], [], decimal, found_sep)
+    beside = csv_cells.read_covariates(frame[[*covariates]], decimal, found_sep)
     order = np.argsort(x, kind="stable")
     now, ahead = order[known[order]], order[~known[order]]
     ahead = ahead[x[ahead] > x[now[-1]]]
@@ -153,8 +122,8 @@ def read_time_series(
         f"Rows without a value of {target!r} that are dropped: {gaps}.": gaps > 0,
         "Rows are sorted by time.": (np.diff(now) < 0).any(),
         f"Rows at the time of an earlier row: {repeated}; all rows are used.": repeated,
-        f"Columns of numbers that are not used: {quoted(full)}; if they are known for the future, "
-        f"name them by covariates (--covariates {shlex.join(full)}).": full,
+        f"Columns of numbers that are not used: {csv_cells.quoted(full)}; if they are known for "
+        f"the future, name them by covariates (--covariates {shlex.join(full)}).": full,
     }
     return TimeSeries(
         name=Path(path.name.removesuffix(".gz")).stem,

@@ -7,7 +7,7 @@ import gzip
 import re
 import shlex
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,20 @@ from gpytorch_nkn.datasets.csv_cells import (
     quoted,
 )
 
-__all__ = ["check_columns", "check_one_series", "choose", "joined", "melted", "read_table"]
+__all__ = [
+    "ROWS",
+    "check_columns",
+    "check_one_series",
+    "choose",
+    "count_rows",
+    "joined",
+    "melted",
+    "read_table",
+    "rows_with_time",
+    "with_future",
+]
+
+ROWS = "rows"  # the time column of row numbers
 
 _SEPARATORS = "\t;|, "  # spaces also occur within cells
 _SAMPLE = 1000  # rows that determine the layout of a table
@@ -320,6 +333,55 @@ def choose(
     target = target or others[0]
     rest = [name for name in numbers if name not in {*found.values(), target, *covariates, *timely}]
     return found, target, rest
+
+
+def count_rows(
+    frame: pd.DataFrame, read_times: Callable[[pd.Series, list[str]], Any], notices: list[str]
+) -> None:
+    """Add a column of row numbers, which count from the last row if dates fall."""
+    dates = [name for name in frame if main_kind(frame[name]) == "date"][:1]
+    falls = False
+    with suppress(ValueError):  # without readable dates
+        falls = any((np.diff(read_times(frame[d], [])[0]).astype(int) <= 0).all() for d in dates)
+    numbers = np.arange(len(frame)).astype(str).astype(object)
+    frame[ROWS] = numbers[::-1] if falls else numbers
+    first = f"last row, as {quoted(dates)} falls" if falls else "first row"
+    notices.append(f"Rows are counted from the {first}.")
+
+
+def with_future(
+    frame: pd.DataFrame, future: pd.DataFrame, needed: Sequence[str], where: Mapping[str, str]
+) -> pd.DataFrame:
+    """Append the future rows of a second file, which must have the ``needed`` columns."""
+    check_columns(future, future=needed)
+    for name in where.keys() & set(future):
+        future = future[future[name] == where[name]]
+    return pd.concat([frame, future.reindex(columns=frame.columns, fill_value="")])
+
+
+def rows_with_time(
+    frame: pd.DataFrame,
+    times: Sequence[str],
+    target: str,
+    covariates: Sequence[str],
+    date_format: str | None,
+    notices: list[str],
+) -> pd.DataFrame:
+    """Return the rows with a time, and with a target or all covariates."""
+    if len(times) > 1 and (frame[times[0]] == "").any():  # merged cells
+        filled = frame[times[0]].replace("", None).ffill().fillna("")
+        frame = frame.assign(**{times[0]: filled})
+        notices.append(f"Empty cells of {times[0]!r} take the value above.")
+    timed = (frame[[*times]] != "").all(axis=1)
+    if date_format is None:  # words below the data
+        is_time = frame[times[0]].iloc[-100:].map(kind) != "text"
+        timed.iloc[len(frame) - int(is_time[::-1].argmax()) :] = False
+    known = frame[target] != ""
+    if len(lost := frame[~timed & known]):
+        text = quoted([", ".join(filter(None, lost.iloc[0]))])
+        notices.append(f"Rows without a time that are dropped: {len(lost)} (such as {text}).")
+    is_future = bool(covariates) and (frame[[*covariates]] != "").all(axis=1)
+    return frame[timed & (known | is_future)]
 
 
 def joined(frame: pd.DataFrame, columns: Mapping[str, str], notices: list[str]) -> pd.Series:
