@@ -204,22 +204,17 @@ def effects_of(
 ) -> Effects:
     """Return effects on predictions, given training inputs ``N x D`` in the user's units."""
     check_counts(0, seed=seed)
-    rng = np.random.default_rng(seed)
-    rows = draw_rows(inputs, _ROWS, rng)
-    first, total, variance = _indices(average, inputs, samples, rng)
-    uncertain = _uncertain(average, inputs, seed)
+    study = _Study(average, inputs, units, np.random.default_rng(seed))
+    rows = study.rows(_ROWS)
+    first, total, variance = study.indices(samples)
+    uncertain = study.uncertain(seed)
     # the effect of time is in the components of a series
     shown = np.argsort(-total, kind="stable")
     shown = shown[shown > 0] if average.is_series and inputs.shape[1] > 1 else shown
-    main = [
-        _main_effect(average, inputs, rows, int(i), units, rng, float(first[i]))
-        for i in shown[:max_effects]
-    ]
-    chosen = []
-    if variance > 0:
-        chosen = _largest_pairs(average, inputs, first, total, variance, max_effects, rng)
-    rows = draw_rows(inputs, _PAIR_ROWS, rng)
-    both = [_pair_effect(average, inputs, rows, pair, units, rng, variance) for pair in chosen]
+    main = [study.main_effect(int(i), rows, float(first[i])) for i in shown[:max_effects]]
+    chosen = study.largest_pairs(first, total, variance, max_effects) if variance > 0 else []
+    rows = study.rows(_PAIR_ROWS)
+    both = [study.pair_effect(pair, rows, variance) for pair in chosen]
     both.sort(key=lambda effect: -effect.share)
     plain, scale = "the targets", units.of_model("the targets")
     scale = "" if scale == plain else scale.removeprefix("the ")
@@ -227,125 +222,114 @@ def effects_of(
     return Effects(tuple(main), tuple(both), *shares, scale, average.task_means)
 
 
-def _indices(
-    average: Averages, inputs: np.ndarray, samples: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return first-order and total indices ``D``, and the variance of the posterior mean."""
-    dim = inputs.shape[1]
-    values: list[np.ndarray] = []
+@dataclass(frozen=True, eq=False)
+class _Study:
+    """Averages of a prediction over training inputs ``N x D``, with one stream of random draws."""
 
-    def predict(x: np.ndarray) -> np.ndarray:
-        values.append(average.within_tasks(x.T))
-        return values[-1]
+    average: Averages
+    inputs: np.ndarray
+    units: Units
+    rng: np.random.Generator
 
-    number = 1 << (int(samples) - 1).bit_length()
-    dists = [Empirical(column) for column in inputs.T]
-    first = total = np.ones(1)
-    if dim > 1:
-        found = sobol_indices(func=predict, n=number, dists=dists, rng=rng)
-        varies = np.ptp(inputs, axis=0) > 0
-        first, total = (np.where(varies, v, 0) for v in (found.first_order, found.total_order))
-    else:
-        predict(inputs.T)
-    variance = float(np.var(np.concatenate(values)))
-    if variance <= (_FLAT * average.largest) ** 2:
-        return np.zeros(dim), np.zeros(dim), 0.0
-    return first, total, variance
+    def rows(self, number: int) -> np.ndarray:
+        """Draw rows of the inputs."""
+        return draw_rows(self.inputs, number, self.rng)
 
+    def quantiles(self, column: int, number: int) -> np.ndarray:
+        """Return evenly spaced quantiles of a column."""
+        return Empirical(self.inputs[:, column]).ppf((np.arange(number) + 0.5) / number)
 
-def _uncertain(average: Averages, inputs: np.ndarray, seed: int) -> float:
-    """Return the posterior variance of the centred function, as a share of its variance."""
-    uniform = qmc.Halton(inputs.shape[1], rng=np.random.default_rng(seed)).random(_COVER)
-    points = np.stack(
-        [Empirical(column).ppf(u) for column, u in zip(inputs.T, uniform.T, strict=True)], axis=-1
-    )
-    mean, deviation = average.contrast(points[:, None], points)
-    both = np.square(deviation).mean() + (mean - average.levels(points)).var()
-    return float(np.square(deviation).mean() / both) if both > 0 else 0.0
+    def grid(self, column: int, points: int) -> np.ndarray:
+        """Return positions of a column; for categories, all codes."""
+        return positions(self.inputs[:, column], 0 if column in self.units.categories else points)
 
+    def indices(self, samples: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return first-order and total indices ``D``, and the variance of the posterior mean."""
+        average, inputs = self.average, self.inputs
+        dim = inputs.shape[1]
+        values: list[np.ndarray] = []
 
-def _main_effect(
-    average: Averages,
-    inputs: np.ndarray,
-    rows: np.ndarray,
-    column: int,
-    units: Units,
-    rng: np.random.Generator,
-    share: float,
-) -> Effect:
-    """Return the effect of a column with its interval and partial residuals."""
-    x, names = inputs[:, column].copy(), (units.names[column],)
-    grid = positions(x, 0 if column in units.categories else _POINTS)
-    base, (values,) = independent_copies(rows, [column], rng)
-    mean, std = average.contrast(
-        set_columns(rows, {column: grid[:, None]}), set_columns(base, {column: values})
-    )
-    data = None
-    if average.residuals is not None:
-        data = units.dates(column, x), np.interp(x, grid, mean) + average.residuals
-    bounds = mean - Z95 * std, mean + Z95 * std
-    levels, shown = (units.levels(column, grid),), (units.dates(column, grid),)
-    return Effect(names[0], (column,), names, shown, levels, mean, *bounds, data, share)
+        def predict(x: np.ndarray) -> np.ndarray:
+            values.append(average.within_tasks(x.T))
+            return values[-1]
 
+        number = 1 << (int(samples) - 1).bit_length()
+        dists = [Empirical(column) for column in inputs.T]
+        first = total = np.ones(1)
+        if dim > 1:
+            found = sobol_indices(func=predict, n=number, dists=dists, rng=self.rng)
+            varies = np.ptp(inputs, axis=0) > 0
+            first, total = (np.where(varies, v, 0) for v in (found.first_order, found.total_order))
+        else:
+            predict(inputs.T)
+        variance = float(np.var(np.concatenate(values)))
+        if variance <= (_FLAT * average.largest) ** 2:
+            return np.zeros(dim), np.zeros(dim), 0.0
+        return first, total, variance
 
-def _pair_effect(
-    average: Averages,
-    inputs: np.ndarray,
-    rows: np.ndarray,
-    columns: tuple[int, int],
-    units: Units,
-    rng: np.random.Generator,
-    variance: float,
-) -> Effect:
-    """Return the interaction of two columns with its share of the variance."""
-    grids = tuple(
-        positions(inputs[:, k], 0 if k in units.categories else _PAIR_POINTS) for k in columns
-    )
-    at = dict(zip(columns, (grids[0][:, None, None], grids[1][:, None]), strict=True))
-    base, values = independent_copies(rows, columns, rng)
-    copies = dict(zip(columns, values, strict=True))
-    mean = np.zeros([grid.size for grid in grids])
-    for sign, chosen in ((1, columns), (-1, columns[:1]), (-1, columns[1:])):
-        curve = average.mean(set_columns(rows, {k: at[k] for k in chosen})).mean(-1)
-        mean += sign * (
-            curve - average.mean(set_columns(base, {k: copies[k] for k in chosen})).mean()
+    def uncertain(self, seed: int) -> float:
+        """Return the posterior variance of the centred function, as a share of its variance."""
+        uniform = qmc.Halton(self.inputs.shape[1], rng=np.random.default_rng(seed)).random(_COVER)
+        columns = zip(self.inputs.T, uniform.T, strict=True)
+        points = np.stack([Empirical(column).ppf(u) for column, u in columns], axis=-1)
+        mean, deviation = self.average.contrast(points[:, None], points)
+        both = np.square(deviation).mean() + (mean - self.average.levels(points)).var()
+        return float(np.square(deviation).mean() / both) if both > 0 else 0.0
+
+    def main_effect(self, column: int, rows: np.ndarray, share: float) -> Effect:
+        """Return the effect of a column with its interval and partial residuals."""
+        average, units = self.average, self.units
+        x, names, grid = self.inputs[:, column], (units.names[column],), self.grid(column, _POINTS)
+        base, (values,) = independent_copies(rows, [column], self.rng)
+        mean, std = average.contrast(
+            set_columns(rows, {column: grid[:, None]}), set_columns(base, {column: values})
         )
-    levels = (np.arange(_SHARE_POINTS) + 0.5) / _SHARE_POINTS
-    quantiles = (Empirical(inputs[:, k]).ppf(levels) for k in columns)
-    table = RegularGridInterpolator(grids, mean)(
-        np.stack(np.meshgrid(*quantiles, indexing="ij"), -1)
-    )
-    share = _interaction_variance(table) / variance
-    names, codes = tuple(units.names[k] for k in columns), tuple(map(units.levels, columns, grids))
-    grids = tuple(map(units.dates, columns, grids))
-    return Effect(", ".join(names), columns, names, grids, codes, mean, None, None, None, share)
+        data = None
+        if average.residuals is not None:
+            data = units.dates(column, x), np.interp(x, grid, mean) + average.residuals
+        bounds = mean - Z95 * std, mean + Z95 * std
+        levels, shown = (units.levels(column, grid),), (units.dates(column, grid),)
+        return Effect(names[0], (column,), names, shown, levels, mean, *bounds, data, share)
 
+    def pair_effect(self, columns: tuple[int, int], rows: np.ndarray, variance: float) -> Effect:
+        """Return the interaction of two columns with its share of the variance."""
+        units = self.units
+        grids = tuple(self.grid(column, _PAIR_POINTS) for column in columns)
+        at = dict(zip(columns, (grids[0][:, None, None], grids[1][:, None]), strict=True))
+        base, values = independent_copies(rows, columns, self.rng)
+        copies = dict(zip(columns, values, strict=True))
+        mean = np.zeros([grid.size for grid in grids])
+        for sign, chosen in ((1, columns), (-1, columns[:1]), (-1, columns[1:])):
+            curve = self.average.mean(set_columns(rows, {k: at[k] for k in chosen})).mean(-1)
+            level = self.average.mean(set_columns(base, {k: copies[k] for k in chosen})).mean()
+            mean += sign * (curve - level)
+        quantiles = [self.quantiles(column, _SHARE_POINTS) for column in columns]
+        points = np.stack(np.meshgrid(*quantiles, indexing="ij"), -1)
+        share = _interaction_variance(RegularGridInterpolator(grids, mean)(points)) / variance
+        names = tuple(units.names[column] for column in columns)
+        codes, shown = (
+            tuple(map(units.levels, columns, grids)),
+            tuple(map(units.dates, columns, grids)),
+        )
+        return Effect(", ".join(names), columns, names, shown, codes, mean, None, None, None, share)
 
-def _largest_pairs(
-    average: Averages,
-    inputs: np.ndarray,
-    first_order: np.ndarray,
-    total_order: np.ndarray,
-    variance: float,
-    number: int,
-    rng: np.random.Generator,
-) -> list[tuple[int, int]]:
-    """Return pairs by decreasing approximate share; total minus first-order indices bound it."""
-    gaps = total_order - first_order
-    # total indices are means of squares, and therefore accurate if small
-    varying = np.flatnonzero(total_order >= _VISIBLE / 2).tolist()
-    pairs = sorted(combinations(varying, 2), key=lambda p: -min(gaps[p[0]], gaps[p[1]]))[:_SCREENED]
-    for (num_rows, points), kept in ((_ROUGH_SCREEN, 3 * number), (_SCREEN, number)):
-        rows = draw_rows(inputs, num_rows, rng)
-        levels = (np.arange(points) + 0.5) / points
-        nodes = [Empirical(column).ppf(levels) for column in inputs.T]
-        shares = {}
-        for i, j in pairs:
-            a, b = nodes[i][:, None, None], nodes[j][None, :, None]
-            table = average.mean(set_columns(rows, {i: a, j: b})).mean(-1)
-            shares[i, j] = _interaction_variance(table) / variance
-        pairs = sorted(shares, key=lambda pair: -shares[pair])[:kept]
-    return [pair for pair in pairs if shares[pair] >= _VISIBLE]
+    def largest_pairs(
+        self, first_order: np.ndarray, total_order: np.ndarray, variance: float, number: int
+    ) -> list[tuple[int, int]]:
+        """Return pairs by decreasing approximate share, bounded by total minus first-order."""
+        gaps = total_order - first_order
+        # total indices are means of squares, and therefore accurate if small
+        varying = np.flatnonzero(total_order >= _VISIBLE / 2).tolist()
+        pairs = sorted(combinations(varying, 2), key=lambda p: -min(gaps[p[0]], gaps[p[1]]))
+        pairs = pairs[:_SCREENED]
+        for (num_rows, points), kept in ((_ROUGH_SCREEN, 3 * number), (_SCREEN, number)):
+            rows, shares = self.rows(num_rows), {}
+            for i, j in pairs:
+                a, b = (self.quantiles(column, points)[:, None] for column in (i, j))
+                table = self.average.mean(set_columns(rows, {i: a[:, None], j: b})).mean(-1)
+                shares[i, j] = _interaction_variance(table) / variance
+            pairs = sorted(shares, key=lambda pair: -shares[pair])[:kept]
+        return [pair for pair in pairs if shares[pair] >= _VISIBLE]
 
 
 def _interaction_variance(table: np.ndarray) -> float:

@@ -224,40 +224,32 @@ def report_search(
                 strict=True,
             )
         ]
-    found: dict[str, Any] = {
-        "outcome": outcome,
-        "values": values,
-        "maximize": maximize,
-        "optimum": optimum,
-        "num_initial": num_initial,
-        "best": best,
-        "feasible": kept,
-        "candidates": chosen,
-        "effects": influence,
-        "structures": dict(getattr(model, "structure_weights", {})),
-    }
     skill = _skill(values, loo.mean)
-    summary = render_all(
-        "search",
-        found=found,
-        number=len(values),
-        trained=bool(getattr(model, "is_trained", True)),
-        skill=skill,
-        **_summary_words(found, x, so_far, mean, std, shown, units),
-    )
-    if influence is not None:
-        summary += describe_effects(influence, units, lowest_first=not maximize)
-    checks = _checks(ahead.z_scores[max(num_initial, 1) :], skill)
-    return SearchReport(
+    found = SearchReport(
         title=title,
-        summary=tuple(summary),
-        checks=(*checks, *describe_checks(loo)),
+        summary=(),
+        checks=(*_checks(ahead.z_scores[max(num_initial, 1) :], skill), *describe_checks(loo)),
         x=x,
+        effects=influence,
         ahead=ahead,
         held_out=loo,
+        outcome=outcome,
+        values=values,
+        maximize=maximize,
+        optimum=optimum,
+        num_initial=num_initial,
+        best=best,
+        feasible=kept,
+        candidates=chosen,
+        structures=dict(getattr(model, "structure_weights", {})),
         slices=tuple(slices),
-        **found,
     )
+    trained = bool(getattr(model, "is_trained", True))
+    words = _summary_words(found, so_far, mean, std, units)
+    summary = render_all("search", found=found, trained=trained, skill=skill, **words)
+    if influence is not None:
+        summary += describe_effects(influence, units, lowest_first=not maximize)
+    return replace(found, summary=tuple(summary))
 
 
 def _ends(bounds: Any, points: np.ndarray) -> np.ndarray:
@@ -286,36 +278,33 @@ def _lines(
 
 
 def _summary_words(
-    found: Mapping[str, Any],
-    x: np.ndarray,
-    so_far: np.ndarray,
-    mean: np.ndarray,
-    std: np.ndarray,
-    shown: Sequence[int],
-    units: Units,
+    found: SearchReport, so_far: np.ndarray, mean: np.ndarray, std: np.ndarray, units: Units
 ) -> dict[str, Any]:
     """Return values, points and expectations as words for the summary."""
-    values, best, optimum = found["values"], found["best"], found["optimum"]
+    values, initial, dim = found.values, found.num_initial, found.x.shape[1]
+    value = values[found.best]
     # an outlier must not hide the differences of other values
-    change = 0.1 * float(abs(values[best] - np.median(values)) or np.ptp(values))
+    change = 0.1 * float(abs(value - np.median(values)) or np.ptp(values))
     first = regret = None
-    if 0 < found["num_initial"] <= best:  # otherwise the best value is an initial one
-        value = so_far[found["num_initial"] - 1]
-        first = "" if np.isnan(value) else _value_text(value, change)
-    if optimum is not None:
-        gap = (optimum - values[best]) * (1 if found["maximize"] else -1)
+    if 0 < initial <= found.best:  # otherwise the best value is an initial one
+        before = so_far[initial - 1]
+        first = "" if np.isnan(before) else _value_text(before, change)
+    if found.optimum is not None:
+        gap = (found.optimum - value) * (1 if found.maximize else -1)
         regret = f"{max(gap, 0):.3g}"
-    order = [*shown, *(k for k in range(x.shape[1]) if k not in shown)]
+    shown = [one.column for one in found.slices]
+    order = [*shown, *(k for k in range(dim) if k not in shown)]
     expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
-    next_points = [_point_text(row, order, units) for row in found["candidates"][:_CANDIDATES]]
-    weights = sorted(found["structures"].items(), key=lambda item: -item[1])
+    next_points = [_point_text(row, order, units) for row in found.candidates[:_CANDIDATES]]
+    weights = sorted(found.structures.items(), key=lambda item: -item[1])
     return {
-        "value": _value_text(values[best], change),
-        "where": _point_text(x[best], range(x.shape[1]), units),
+        "number": len(values),
+        "value": _value_text(value, change),
+        "where": _point_text(found.x[found.best], range(dim), units),
         "first": first,
         "regret": regret,
         "ahead": list(zip(next_points, expected[len(values) :], strict=False)),
-        "at_best": expected[best],
+        "at_best": expected[found.best],
         "structures": listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
     }
 

@@ -212,19 +212,16 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     def grid(self) -> PartialGrid:
         """Observed cells of these slices, without a batch if they are equal in all grids."""
         if self._grid is None:
-            observed = self.get_buffer("_observed")
-            first = observed.reshape(-1, *observed.shape[-self.num_dims :])[0]
-            shared = first if bool((observed == first).all()) else observed
-            extra = None
+            parts = [self.get_buffer("_observed")]
             if self._known_noise is not None:
                 extra = self._known_noise - self._least_noise()
-                extra = torch.where(extra > _LEAST_EXTRA, extra, 0.0)
-                first = extra.reshape(-1, *extra.shape[-self.num_dims :])[0]
-                if bool((extra == first).all()) and shared.dim() == self.num_dims:
-                    extra = first
-                else:
-                    shared = observed
-            self._grid = PartialGrid(shared, self.num_dims, extra)
+                parts.append(torch.where(extra > _LEAST_EXTRA, extra, 0.0))
+            firsts = [part.reshape(-1, *part.shape[-self.num_dims :])[0] for part in parts]
+            pairs = zip(parts, firsts, strict=True)
+            if all(bool((part == first).all()) for part, first in pairs):
+                parts = firsts
+            observed, *known = parts
+            self._grid = PartialGrid(observed, self.num_dims, *known)
         return self._grid
 
     def _least_noise(self) -> Tensor:
@@ -388,42 +385,26 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             return self._untransformed(mean, variance.expand_as(mean))
 
     @_in_double
-    def sample(
-        self,
-        num_samples: int,
-        coordinates: Sequence[Tensor] | None = None,
-        *,
-        observation_noise: bool = False,
-        seed: int = 0,
-    ) -> Tensor:
+    def sample(self, num_samples: int, *, observation_noise: bool = False, seed: int = 0) -> Tensor:
         """Draw joint samples of the posterior at all cells, in units of the targets.
 
         Args:
             num_samples: Number S of samples.
-            coordinates: As in :meth:`grid_mean`.
             observation_noise: Add noise.
             seed: Determines the samples; the global random state does not change.
 
         Returns:
-            Samples ``S x ... x m_1 x ... x m_P``.
+            Samples ``S x ... x n_1 x ... x n_P``.
         """
         check_counts(1, num_samples=num_samples)
         with torch.no_grad():
-            points = self._other_coordinates(coordinates)
-            kept = self.kept
-            if coordinates is None:
-                whole = self.coordinates
-            else:  # a grid of the observed slices, then the new slices
-                own = self.train_coordinates
-                whole = [torch.cat(pair) for pair in zip(own, points, strict=True)]
-                kept = [torch.arange(x.size(0), device=x.device) for x in own]
             samples = self._grid_posterior().sample(
-                num_samples, self._matrices(whole), kept, torch.Generator().manual_seed(seed)
+                num_samples,
+                self._matrices(self.coordinates),
+                self.kept,
+                torch.Generator().manual_seed(seed),
             )
-            if coordinates is not None:
-                new: tuple[Any, ...] = tuple(slice(len(rows), None) for rows in kept)
-                samples = samples[(..., *new)]
-            samples = samples + self._mean_on(points)
+            samples = samples + self._mean_on(self.coordinates)
             if observation_noise:
                 generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
                 noise = normal(samples.shape, generator)

@@ -172,10 +172,13 @@ def test_samples_have_the_mean_and_covariance_of_the_posterior(shape, share, bat
     model.tolerance = 1e-4
     size = 150
     model.train().eval()
-    samples = model.sample(size, seed=1)
+    samples = model.sample(size, observation_noise=bool(batch), seed=1)
     assert samples.shape == (size, *batch, *shape)
     flat = samples.flatten(-len(shape))  # S x ... x N
     mean, covariance = dense(model, values, missing, all_points(model.coordinates))
+    if batch:
+        noise = model.likelihood.noise * model.outcome_transform.stdvs.squeeze(-1) ** 2
+        covariance = covariance + torch.diag_embed(noise.expand(mean.shape))
     error = (diagonal(covariance) / size).sqrt()
     assert ((flat.mean(0) - mean).abs() < 5 * error + 1e-3).all()
     deviation = flat - mean
@@ -183,25 +186,6 @@ def test_samples_have_the_mean_and_covariance_of_the_posterior(shape, share, bat
     variance = diagonal(covariance)
     spread = (variance.unsqueeze(-1) * variance.unsqueeze(-2) + covariance**2) / size
     assert ((found - covariance).abs() < 6 * spread.sqrt() + 1e-3).all()
-
-
-@pytest.mark.parametrize("batch", [(), (2,)])
-def test_joint_samples_on_another_grid(batch):
-    model, values, missing = make((4, 5), 0.3, batch)
-    model.tolerance = 1e-4
-    other = [torch.tensor([0.33, 0.77]), torch.tensor([-0.1, 0.5, 0.9])]
-    size = 150
-    samples = model.sample(size, other, observation_noise=True, seed=3).flatten(-2)
-    mean, covariance = dense(model, values, missing, all_points(other))
-    torch.testing.assert_close(model.grid_mean(other).flatten(-2), mean, rtol=1e-3, atol=1e-3)
-    noise = model.likelihood.noise * model.outcome_transform.stdvs.squeeze(-1) ** 2
-    covariance = covariance + torch.diag_embed(noise.expand(*batch, 6))
-    variance = diagonal(covariance)
-    assert ((samples.mean(0) - mean).abs() < 5 * (variance / size).sqrt()).all()
-    deviation = samples - mean
-    found = torch.einsum("s...i,s...j->...ij", deviation, deviation) / size
-    spread = (variance.unsqueeze(-1) * variance.unsqueeze(-2) + covariance**2) / size
-    assert ((found - covariance).abs() < 6 * spread.sqrt()).all()
 
 
 def test_factors_of_several_columns():
