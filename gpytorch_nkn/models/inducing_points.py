@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from botorch.models.utils.inducing_point_allocators import GreedyVarianceReduction
@@ -110,6 +112,13 @@ class InducingFeatureKernel(FeatureKernel):
     def feature_dim(self) -> int:  # type: ignore[override]
         """Number of inducing points."""
         return self.inducing_points.size(-2)
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Load any number of inducing points, because fewer rows than points have fewer."""
+        points = state.get(f"{prefix}inducing_points", self.inducing_points)
+        if points[..., 0, :].shape == self.inducing_points[..., 0, :].shape:
+            self.inducing_points.data = self.inducing_points.new_empty(points.shape)
+        super()._load_from_state_dict(state, prefix, *args)
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor | LinearOperator:
         """Return the residual covariance; see :class:`FeatureKernel`."""

@@ -151,7 +151,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
                 tasks[-1] + 1, prior, floor, task_feature_index=task_feature
             )
         kernel = make_kernel(structure, num_columns, torch.Size([])).to(train_X)
-        check_columns(kernel, num_columns, train_Y)
+        check_columns(kernel, num_columns, train_X)
         with torch.random.fork_rng():  # BoTorch draws the task covariance
             torch.manual_seed(0)
             super().__init__(

@@ -194,21 +194,19 @@ def of_structure(name, structure, columns, checks):
 # What the kernel or its start values decide, and the shapes of parameters; of one column also
 # what takes columns apart; the choice of inducing points; what goes by outputs or by batches; how
 # predictions are made of features.
-_OF_KERNELS = (
+_OF_EVERY_KIND = (
     "check_many_points",
     "check_covariances_of_many_points",
     "check_posterior",
     "check_gradients_of_points",
     "check_second_derivatives_of_points",
-    "check_outputs",
-    "check_batches",
     "check_copies",
     "check_state",
     "check_dtypes",
     "check_units",
-    "check_likelihood",
     "check_device",
 )
+_OF_KERNELS = (*_OF_EVERY_KIND, "check_outputs", "check_batches", "check_likelihood")
 _OF_ONE_COLUMN = (*_OF_KERNELS, "check_input_transforms", "check_predict", "check_bad_data")
 _OF_ONE_COLUMN += ("check_data_set_later",)
 _OF_FEATURES = (
@@ -225,46 +223,28 @@ _OF_FEATURES = (
     "check_settings",
 )
 _OF_WARPS = (
-    "check_many_points",
-    "check_covariances_of_many_points",
-    "check_posterior",
-    "check_gradients_of_points",
-    "check_second_derivatives_of_points",
+    *_OF_EVERY_KIND,
     "check_gradient_posterior",
     "check_samples",
     "check_paths",
     "check_noise",
-    "check_copies",
-    "check_state",
-    "check_dtypes",
-    "check_units",
     "check_tiny_outcomes",
     "check_conditioning",
     "check_leave_one_out",
     "check_gradients_of_acquisitions",
     "check_data_set_later",
     "check_likelihood",
-    "check_device",
 )
 # without those that change the number of columns, where the task would be lost
 _OF_TASKS = (
-    "check_many_points",
-    "check_covariances_of_many_points",
-    "check_posterior",
-    "check_gradients_of_points",
-    "check_second_derivatives_of_points",
+    *_OF_EVERY_KIND,
     "check_samples",
     "check_predict",
     "check_bayesian_optimisation",
     "check_lists",
     "check_batches",
-    "check_copies",
-    "check_state",
-    "check_dtypes",
-    "check_units",
     "check_global_state",
     "check_noise_of_new_rows",
-    "check_device",
 )
 _SPARSE = Case("sparse", SparseNKNGP, sparse, takes_rows=False)
 _STRUCTURES = Case(

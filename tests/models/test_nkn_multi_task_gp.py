@@ -5,6 +5,7 @@ import pytest
 import torch
 from botorch.acquisition import qLogExpectedImprovement
 from botorch.acquisition.objective import LinearMCObjective
+from botorch.exceptions import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import MultiTaskGP
 from botorch.models.transforms import Log, Normalize
@@ -129,6 +130,8 @@ def test_bad_tasks_are_rejected(change, options, message):
     rows = torch.cat([x[:, :1], change(x[:, 1:])], -1)
     with pytest.raises((TypeError, ValueError), match=message):
         NKNMultiTaskGP(rows, y, **{"task_feature": -1, **options})
+    with pytest.raises(InputDataError, match="share the same dtype"):
+        NKNMultiTaskGP(x.float(), y, -1)
 
 
 def test_points_are_checked():
