@@ -148,6 +148,8 @@ def test_an_optimum_that_was_reached_is_one_whatever_the_rounding(dtype, maximiz
         ax = Figure().add_subplot()
         found.blocks()[0].figures[0].paint(ax)
         assert np.isfinite(ax.get_ylim()).all()
+    found = report_search(model, maximize=maximize, optimum=optimum + (64 if maximize else -64))
+    assert "The simple regret is 64." in found.summary
 
 
 BATCH = X.expand(2, -1, -1), Y.expand(2, -1, -1)

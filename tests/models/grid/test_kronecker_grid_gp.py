@@ -172,13 +172,14 @@ def test_samples_have_the_mean_and_covariance_of_the_posterior(shape, share, bat
     model.tolerance = 1e-4
     size = 150
     model.train().eval()
-    samples = model.sample(size, observation_noise=bool(batch), seed=1)
+    samples = model.sample(size, seed=1)
     assert samples.shape == (size, *batch, *shape)
     flat = samples.flatten(-len(shape))  # S x ... x N
     mean, covariance = dense(model, values, missing, all_points(model.coordinates))
-    if batch:
-        noise = model.likelihood.noise * model.outcome_transform.stdvs.squeeze(-1) ** 2
-        covariance = covariance + torch.diag_embed(noise.expand(mean.shape))
+    scale = (model.likelihood.noise.sqrt() * model.outcome_transform.stdvs.squeeze(-1)).flatten()
+    noise = model.sample(size, observation_noise=True, seed=1) - samples
+    noise = noise / scale.view(*batch, *[1] * len(shape))
+    assert noise.std().item() == pytest.approx(1, rel=0.1)
     error = (diagonal(covariance) / size).sqrt()
     assert ((flat.mean(0) - mean).abs() < 5 * error + 1e-3).all()
     deviation = flat - mean
