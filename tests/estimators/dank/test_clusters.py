@@ -25,28 +25,27 @@ def groups(X):
     return lambda new: np.argmin(np.linalg.norm(new[:, None] - means, axis=-1), axis=1)
 
 
+@pytest.mark.parametrize("n_clusters", [1, 3])
 @pytest.mark.parametrize("classes", [2, 3, 0])
-def test_svm_is_that_of_the_learned_kernel(classes):
+def test_svm_is_that_of_the_learned_kernel(classes, n_clusters):
     X, y = rows()
     new, _ = rows(60, seed=1)
+    options = {**OPTIONS, "n_clusters": n_clusters, "relevance": None}
     if classes:
         y = np.digitize(y, [0.0] if classes == 2 else [-0.15, 0.15])
-        model = DANKClassifier(relevance=None, **OPTIONS).fit(X, y)
-        exact, plain = SVC(C=3.0, kernel="precomputed"), SVC(C=3.0, gamma=1.0).fit(X, y)
+        model, method = DANKClassifier(**options), "decision_function"
+        exact = SVC(C=3.0, kernel="precomputed", break_ties=True)
+        plain = SVC(C=3.0, gamma=1.0)
     else:
-        model = DANKRegressor(epsilon=0.02, relevance=None, **OPTIONS).fit(X, y)
-        exact, plain = (
-            SVR(C=3.0, epsilon=0.02, tol=1e-4, kernel="precomputed"),
-            SVR(C=3.0, epsilon=0.02, gamma=1.0).fit(X, y),
-        )
-    exact.fit(model.learned_kernel(X), y)
-    expected = exact.predict(model.learned_kernel(new, X))
-    if classes:
-        assert np.mean(model.predict(new) == expected) > 0.98
-    else:
-        np.testing.assert_allclose(model.predict(new), expected, atol=5e-3)
-    assert np.abs(plain.predict(new) - model.predict(new)).max() > 0.01
-    assert model.eta_ == 0.05 and not hasattr(model, "factor_")
+        model, method = DANKRegressor(epsilon=0.02, **options), "predict"
+        exact = SVR(C=3.0, epsilon=0.02, tol=1e-4, kernel="precomputed")
+        plain = SVR(C=3.0, epsilon=0.02, gamma=1.0)
+    exact.fit(model.fit(X, y).learned_kernel(X), y)
+    cross, found = model.learned_kernel(new, X), getattr(model, method)(new)
+    np.testing.assert_allclose(found, getattr(exact, method)(cross), atol=5e-3)
+    assert np.mean(model.predict(new) == exact.predict(cross)) > 0.98 or not classes
+    assert np.abs(getattr(plain.fit(X, y), method)(new) - found).max() > 0.01
+    assert model.eta_ == 0.05 and hasattr(model, "factor_") == (n_clusters == 1)
 
 
 @pytest.mark.parametrize("eta", [0.02, "norm"])

@@ -111,20 +111,6 @@ def test_learned_kernel_written_out(classes):
     np.testing.assert_allclose(model.learned_kernel(X), own, rtol=1e-7)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_machines_match_the_learned_kernel(classes):
-    X, y = rows(classes=classes)
-    new, _ = rows(30, seed=1)
-    model = classifier(eta=0.03, C=2.0).fit(X, y)
-    exact = SVC(C=2.0, kernel="precomputed", break_ties=True).fit(model.learned_kernel(X), y)
-    cross = model.learned_kernel(new, X)
-    expected = exact.decision_function(cross)
-    np.testing.assert_allclose(model.decision_function(new), expected, atol=2e-3)
-    np.testing.assert_array_equal(model.predict(new), exact.predict(cross))
-    plain = classifier(C=2.0).fit(X, y)
-    assert np.abs(model.decision_function(new) - plain.decision_function(new)).max() > 0.05
-
-
 @pytest.mark.usefixtures("few_paths")
 @pytest.mark.parametrize("relevance", [None, "cv"])
 def test_joint_matrix_is_positive_semi_definite_and_values_are_free_of_the_batch(relevance):

@@ -5,10 +5,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from botorch.models import SingleTaskGP
 from gpytorch.kernels import LinearKernel, RBFKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
-from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import fit_best_of
 from gpytorch_nkn.interpretation import Report, report
 from gpytorch_nkn.kernels import SpectralComponentKernel
@@ -215,12 +215,6 @@ def test_wrong_options(name):
 def test_wrong_models():
     with pytest.raises(ValueError, match="horizon and x_unit are for one input column, got 2"):
         report(columns_gp(2), horizon=1.0)
-    from botorch.models import SingleTaskGP
-
-    with pytest.raises(ValueError, match="NKNForecaster is not fitted yet"):
-        report(NKNForecaster())
-    with pytest.raises(TypeError, match="Expected a kernel.*got int"):
-        report(3)
     two = SingleTaskGP(torch.rand(10, 1), torch.rand(10, 2))
     with pytest.raises(NotImplementedError, match=r"one output, got targets of shape \(2, 10\)"):
         report(two)

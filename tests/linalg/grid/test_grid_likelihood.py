@@ -82,31 +82,29 @@ BATCHES = [
 ]
 
 
-@pytest.mark.parametrize("mask_batch, batches, batch, noise_batch", BATCHES)
+@pytest.mark.parametrize("batches_of", BATCHES)
 @pytest.mark.parametrize("share", [0.25, 0.7, 0.0])
-def test_a_batch_is_its_entries_and_shared_parts_get_the_sum_of_gradients(
-    mask_batch, batches, batch, noise_batch, share
-):
+def test_a_batch_is_its_entries_and_shared_parts_get_the_sum_of_gradients(batches_of, share):
+    mask_batch, batches, batch, noise_batch = batches_of
     shape = (4, 5)
     grid = random_grid(shape, share, mask_batch)
     residual, _, factors = sources(shape, batches, batch)
     noise = (0.2 + torch.rand(noise_batch)).requires_grad_()
-    loss = GridLikelihood(grid, **TIGHT)
-    value = loss(residual, noise, factors)
     full = torch.broadcast_shapes(mask_batch, batch, noise_batch, *batches)
-    assert value.shape == full
     masks = grid.observed.expand(*full, *shape).reshape(-1, *shape)
     arrays = residual.expand(*full, *shape).reshape(-1, *shape)
     noises = noise.expand(full).reshape(-1)
     parts = [f.expand(*full, *f.shape[-2:]).reshape(-1, *f.shape[-2:]) for f in factors]
+    entries = list(zip(arrays, masks, noises, zip(*parts, strict=True), strict=True))
     dense = scaled_density if share else density
-    expected = torch.stack(
-        [
-            dense(arrays[i], masks[i], noises[i], [part[i] for part in parts])
-            for i in range(len(masks))
-        ]
-    ).view(full)
+    expected = torch.stack([dense(*entry) for entry in entries]).view(full)
+    value = GridLikelihood(grid, **TIGHT)(residual, noise, factors)
     compare(value, expected, residual, noise, factors)
+    blocks = torch.zeros(2, *shape, dtype=torch.bool)
+    blocks[0, 0] = blocks[1, -1, 2:] = True
+    errors = [held_out(y, m, b, *rest)[0].mean() for b in blocks for y, m, *rest in entries]
+    value = HeldOutBlocks(grid, blocks, **TIGHT)(residual, noise, factors)
+    compare(value, torch.stack(errors).view(2, *full), residual, noise, factors)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.7])
@@ -171,32 +169,6 @@ def test_block_errors_and_every_gradient_equal_the_dense_ones(shape, share):
     compare(loss(residual, noise, factors), expected, residual, noise, factors)  # warm
     chosen = loss(residual, noise, factors, [2, 0])
     compare(chosen, expected[[2, 0]], residual, noise, factors)
-
-
-@pytest.mark.parametrize("mask_batch, batches, batch, noise_batch", BATCHES)
-@pytest.mark.parametrize("share", [0.2, 0.0])
-def test_block_errors_of_a_batch(mask_batch, batches, batch, noise_batch, share):
-    shape = (4, 5)
-    grid = random_grid(shape, share, mask_batch)
-    residual, _, factors = sources(shape, batches, batch)
-    noise = (0.2 + torch.rand(noise_batch)).requires_grad_()
-    blocks = torch.zeros(2, *shape, dtype=torch.bool)
-    blocks[0, 0] = blocks[1, -1, 2:] = True
-    value = HeldOutBlocks(grid, blocks, **TIGHT)(residual, noise, factors)
-    full = torch.broadcast_shapes(mask_batch, batch, noise_batch, *batches)
-    assert value.shape == (2, *full)
-    masks = grid.observed.expand(*full, *shape).reshape(-1, *shape)
-    arrays = residual.expand(*full, *shape).reshape(-1, *shape)
-    noises = noise.expand(full).reshape(-1)
-    parts = [f.expand(*full, *f.shape[-2:]).reshape(-1, *f.shape[-2:]) for f in factors]
-    expected = torch.stack(
-        [
-            held_out(arrays[i], masks[i], block, noises[i], [part[i] for part in parts])[0].mean()
-            for block in blocks
-            for i in range(len(masks))
-        ]
-    ).view(2, *full)
-    compare(value, expected, residual, noise, factors)
 
 
 @pytest.mark.parametrize(("share", "batch"), [(0.2, ()), (0.7, (2,)), (0.0, ())])
