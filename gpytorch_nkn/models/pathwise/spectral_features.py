@@ -431,8 +431,9 @@ class _RealPart(Measure):
         self._measure.draw(replace(draws, sign=sign), features)
 
 
-_deferred: Any = GenKernelFeatures.dispatch(ScaleKernel)  # of gpytorch_nkn/__init__.py
-_botorch_scale_features = _deferred.of_scales
+_registered = GenKernelFeatures.dispatch(ScaleKernel)
+# gpytorch_nkn/__init__.py registers a function that defers the import of this module
+_botorch_scale_features = getattr(_registered, "of_scales", _registered)
 
 
 def _scale_features(kernel: ScaleKernel, *, num_inputs: int, num_outputs: int) -> FeatureMap:
