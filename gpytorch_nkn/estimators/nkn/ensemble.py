@@ -86,35 +86,9 @@ class Ensemble:
         scale_noise: bool = True,
         end: float = math.inf,
     ):
-        found: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
-        seconds = 0.0  # time of the last member
-        for name, number in _in_turn(results):
-            if found and time.monotonic() + seconds > end:
-                break
-            begin = time.monotonic()
-            model = results[name].members[number]
-            start, mask = results[name].before_held_out(number)
-            try:
-                exact = _exact(model)
-                predictor: Predictor = exact if sparse is None else sparse(model)
-                own = _leave_one_out(exact, model, sparse is not None)
-                unseen = own
-                if start is not model:
-                    unseen = _leave_one_out(_exact(start), start, sparse is not None)
-            except (torch.linalg.LinAlgError, NotPSDError):
-                continue
-            found.append(((name, number), predictor, own, unseen, mask[: own.shape[1]]))
-            release_some([one for _, one, *_ in found])
-            seconds = time.monotonic() - begin
-        if not found:
-            raise RuntimeError("No trained network has a positive definite covariance matrix.")
-        # Starts with equal weights: the first one is reported, the best of its network.
-        names = list(results)
-        found.sort(key=lambda one: names.index(one[0][0]))
-        members, predictors, *parts, masks = (list(part) for part in zip(*found, strict=True))
-        table, unseen = (np.stack(part, 1) for part in parts)
+        members, predictors, table, unseen, masks = _members(results, sparse, end)
         networks = [name for name, _ in members]
-        unseen, kept = of_held_out_rows(networks, unseen, np.stack(masks))
+        unseen, kept = of_held_out_rows(networks, unseen, masks)
         weights = _prepared(self._weigh(unseen, predictors), predictors, end)
         used = np.flatnonzero(weights)
         self.members = [members[index] for index in used]
@@ -251,6 +225,43 @@ def release_some(predictors: Sequence[Predictor]) -> None:
             kept += predictor.num_bytes
             if kept > _KEPT_BYTES:
                 predictor.release()
+
+
+def _members(
+    results: Mapping[str, FitResult], sparse: Callable[[ExactGP], Predictor] | None, end: float
+) -> tuple[list[tuple[str, int]], list[Predictor], np.ndarray, np.ndarray, np.ndarray]:
+    """Return ``M`` members, their predictors, two arrays of held-out predictions, and masks.
+
+    Predictions ``3 x M x N`` are targets, means and variances, by the members and by the members
+    with parameters that ignore the rows in the masks ``M x N``. No member starts after ``end``.
+    """
+    found: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
+    seconds = 0.0  # time of the last member
+    for name, number in _in_turn(results):
+        if found and time.monotonic() + seconds > end:
+            break
+        begin = time.monotonic()
+        model = results[name].members[number]
+        start, mask = results[name].before_held_out(number)
+        try:
+            exact = _exact(model)
+            predictor: Predictor = exact if sparse is None else sparse(model)
+            own = _leave_one_out(exact, model, sparse is not None)
+            unseen = own
+            if start is not model:
+                unseen = _leave_one_out(_exact(start), start, sparse is not None)
+        except (torch.linalg.LinAlgError, NotPSDError):
+            continue
+        found.append(((name, number), predictor, own, unseen, mask[: own.shape[1]]))
+        release_some([one for _, one, *_ in found])
+        seconds = time.monotonic() - begin
+    if not found:
+        raise RuntimeError("No trained network has a positive definite covariance matrix.")
+    # Starts with equal weights: the first one is reported, the best of its network.
+    names = list(results)
+    found.sort(key=lambda one: names.index(one[0][0]))
+    members, predictors, owns, starts, masks = (list(part) for part in zip(*found, strict=True))
+    return members, predictors, np.stack(owns, 1), np.stack(starts, 1), np.stack(masks)
 
 
 def _in_turn(results: Mapping[str, FitResult]) -> list[tuple[str, int]]:
