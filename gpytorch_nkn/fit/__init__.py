@@ -9,6 +9,7 @@ from gpytorch_nkn.fit.minimize import (
     lbfgs as lbfgs,
 )
 from gpytorch_nkn.fit.objective import (
+    GAUSSIAN_LIKELIHOODS as GAUSSIAN_LIKELIHOODS,
     Objective as Objective,
     check_model as check_model,
     flat_targets as flat_targets,

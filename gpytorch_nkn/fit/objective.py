@@ -18,9 +18,17 @@ from torch import Tensor
 
 from gpytorch_nkn.mlls import exact_log_density
 
-__all__ = ["Objective", "check_model", "flat_targets", "has_evidence", "log_prior", "noisy_prior"]
+__all__ = [
+    "GAUSSIAN_LIKELIHOODS",
+    "Objective",
+    "check_model",
+    "flat_targets",
+    "has_evidence",
+    "log_prior",
+    "noisy_prior",
+]
 
-_GAUSSIAN = (
+GAUSSIAN_LIKELIHOODS = (
     GaussianLikelihood,
     FixedNoiseGaussianLikelihood,
     HadamardGaussianLikelihood,
@@ -38,8 +46,8 @@ def check_model(model: Any) -> None:
     """
     if not isinstance(model, ExactGP) and not has_evidence(model):
         raise TypeError(f"model must be a gpytorch ExactGP, got {type(model).__name__}.")
-    if not has_evidence(model) and not isinstance(model.likelihood, _GAUSSIAN):
-        names = ", ".join(kind.__name__ for kind in _GAUSSIAN)
+    if not has_evidence(model) and not isinstance(model.likelihood, GAUSSIAN_LIKELIHOODS):
+        names = ", ".join(kind.__name__ for kind in GAUSSIAN_LIKELIHOODS)
         raise TypeError(
             f"The likelihood of an exact GP must be one of {names}, got "
             f"{type(model.likelihood).__name__}: gpytorch_nkn.models.LaplaceGP takes others."

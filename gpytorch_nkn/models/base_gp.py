@@ -30,7 +30,7 @@ from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 from linear_operator.settings import cholesky_jitter
 from torch import Tensor
 
-from gpytorch_nkn.fit import check_counts, options_of
+from gpytorch_nkn.fit import GAUSSIAN_LIKELIHOODS, check_counts, options_of
 from gpytorch_nkn.kernels import (
     FeatureKernel,
     categorical_columns,
@@ -186,7 +186,8 @@ class BaseGP:
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
         """Return whether the model's trainer maximises this marginal log likelihood."""
         plain = type(mll) is ExactMarginalLogLikelihood and mll.model is self
-        return plain and mll.likelihood is mll.model.likelihood
+        plain = plain and mll.likelihood is mll.model.likelihood
+        return plain and isinstance(mll.likelihood, GAUSSIAN_LIKELIHOODS)
 
     def _botorch_fit(self, mll: MarginalLogLikelihood, **options: Any) -> MarginalLogLikelihood:
         """Train by BoTorch's optimisers."""

@@ -4,12 +4,14 @@ import gpytorch
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
+from botorch.models.likelihoods.sparse_outlier_noise import SparseOutlierGaussianLikelihood
 from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import AppendFeatures
 from botorch.optim.utils import sample_all_priors
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from gpytorch_nkn.bo import fit_bo_model
@@ -171,6 +173,10 @@ def test_fit_gpytorch_mll_trains_the_likelihood_of_the_mll():
     other.noise = before
     fit_gpytorch_mll(ExactMarginalLogLikelihood(other, NKNSingleTaskGP(x, y)))
     assert other.noise.item() != before
+    y[3] += 9  # BoTorch's optimiser trains noise that the trainer does not know
+    other = SparseOutlierGaussianLikelihood(HomoskedasticNoise().double(), len(x), [3])
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(other, NKNSingleTaskGP(x, y, likelihood=other)))
+    assert other.noise_covar.rho[3] > 1
 
 
 @pytest.mark.parametrize("cls", [NKNSingleTaskGP, StructureEnsembleGP])
