@@ -319,17 +319,11 @@ def test_order_and_numbers_against_brute_force():
 
 
 def test_errors():
-    model = series_model()
-    with pytest.raises(ValueError, match="by must be one of 'auto', 'role'.*got 'period'"):
-        decompose(model, by="period")
     x, y, _ = columns_data()
-    with pytest.raises(ValueError, match="by='role' is for one input column, got 3"):
-        decompose(SingleTaskGP(x, y), by="role")
     with pytest.raises(ValueError, match="outcome transform Log is not affine"):
         decompose(SingleTaskGP(x, y, outcome_transform=Log()))
-    decomposition = decompose(model)
     with pytest.raises(ValueError, match=r"x must be ... x N x 1, got shape \(2, 2\)"):
-        decomposition.posterior(torch.ones(2, 2))
+        decompose(series_model()).posterior(torch.ones(2, 2))
 
 
 def test_columns_have_the_order_of_effects_and_the_values_of_the_kernels():

@@ -164,7 +164,6 @@ class Plain(ExactGP):
     ("model", "options", "error", "message"),
     [
         (Plain, {}, TypeError, "BoTorch model"),
-        (lambda: SingleTaskGP(X, torch.cat([Y, Y], 1)), {}, NotImplementedError, "one output"),
         (lambda: SingleTaskGP(*BATCH), {}, NotImplementedError, "got targets of shape"),
         (lambda: SingleTaskGP(X[:2], Y[:2]), {}, ValueError, "at least 3"),
         (MODELS["single"], {"num_initial": 15}, ValueError, "num_initial must be from 0 to 14"),
