@@ -109,6 +109,9 @@ class Mixture:
 
     def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
         """Return interpolants, depths and true values of the scored cells, with case and mask."""
+        known, sides = np.argwhere(~self.missing)[:, 1:], self.missing.shape[1:]
+        if ((np.ptp(known, axis=0) == 0) & (np.array(sides) > 1)).any():
+            return []  # in one row, errors show nothing about the distance to other rows
         parts = []
         for case, block in zip(self._cases[1:], self.blocks, strict=True):
             cells = (~self.missing & block)[case.missing] & (case.depth <= 1)
