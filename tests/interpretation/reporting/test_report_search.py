@@ -42,9 +42,8 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", ["averaged", "single"])
-def test_an_evaluation_is_predicted_as_by_the_model_without_the_later_ones(name):
-    model = MODELS[name]().eval()
+def test_an_evaluation_is_predicted_as_by_the_model_without_the_later_ones():
+    model = averaged()
     with evaluating(model), torch.no_grad():
         processes = fitted_processes(model)
         values, ahead, loo = held_out(processes)

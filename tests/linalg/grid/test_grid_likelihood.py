@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from linear_operator.utils.errors import NotPSDError
 
 from gpytorch_nkn.linalg import GridLikelihood, HeldOutBlocks, PartialGrid
 from tests.linalg.grid.dense_grid import (
@@ -133,12 +132,6 @@ def test_a_second_derivative_is_rejected():
         value = loss(residual, noise, factors).sum()
         with pytest.raises(NotImplementedError, match="has no second derivatives"):
             torch.autograd.grad(value, noise, create_graph=True)
-
-
-def test_an_indefinite_factor_is_an_error():
-    residual, noise, _ = sources((3, 2))
-    with pytest.raises(NotPSDError, match="Factor 1 "):
-        GridLikelihood(random_grid((3, 2), 0.0))(residual, noise, [torch.eye(3), -torch.eye(2)])
 
 
 # --- blocks ---
