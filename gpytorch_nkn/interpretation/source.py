@@ -371,7 +371,8 @@ def _kernel_inputs(model: ExactGP, estimator: Any, x: Any, like: Tensor, units: 
             inputs = _as_inputs(x, like, columns)
             return inputs if transform is None else transform(inputs)
     # the array of used columns, which effects vary
-    if columns > 1 and isinstance(x, np.ndarray | Tensor) and x.shape[-1] == columns:
+    is_time = columns == 1 and _is_series(estimator)
+    if not is_time and isinstance(x, np.ndarray | Tensor) and x.shape[-1] == columns:
         rows = _as_inputs(x, like.double(), columns)
         offset, scale = (torch.as_tensor(v).to(rows) for v in (units.x_offset, units.x_scale))
         return ((rows - offset) / scale).to(like)

@@ -259,7 +259,8 @@ class _Study:
         if dim > 1:
             found = sobol_indices(func=predict, n=number, dists=dists, rng=self.rng)
             varies = np.ptp(inputs, axis=0) > 0
-            first, total = (np.where(varies, v, 0) for v in (found.first_order, found.total_order))
+            total = np.where(varies, found.total_order, 0)
+            first = found.first_order.clip(0, total)  # within the exact bounds
         else:
             predict(inputs.T)
         variance = float(np.var(np.concatenate(values)))

@@ -12,7 +12,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import LinearMean
 from scipy.stats import qmc
 
-from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.estimators import NKNForecaster, NKNRegressor
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.interpretation import decompose, effects
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -79,11 +79,11 @@ def test_ishigami_indices_equal_the_analytic_ones(name):
     np.testing.assert_allclose(found.total_order, total, atol=0.03)
     assert [pair.names for pair in found.pairs] == [("a", "c")]
     assert found.pairs[0].share == pytest.approx(parts[2] / whole, abs=0.03)
+    assert (found.first_order <= found.total_order).all()
     assert [effect.label for effect in found.main] == ["a", "b", "c"]
     assert found.main[1].share == found.first_order[1]
     curve = found.main[1]  # a sin^2, less its average
-    expected = a * np.sin(curve.grid[0]) ** 2 - a / 2
-    assert np.abs(curve.mean - expected)[3:-3].max() < 0.4
+    assert np.abs(curve.mean - a * np.sin(curve.grid[0]) ** 2 + a / 2)[3:-3].max() < 0.4
 
 
 def test_pure_product_is_all_interaction():
@@ -245,14 +245,14 @@ def test_constant_columns_have_no_effect():
     x = cube(64, 3)
     x[:, 1] = 4.0
     y = torch.sin(5 * x[:, 0]) * x[:, 2]
-    model = single(x, y, input_transform=Normalize(3), outcome_transform=Standardize(1))
-    found = effects(model)
+    found = effects(single(x, y, input_transform=Normalize(3), outcome_transform=Standardize(1)))
     assert found.first_order[1] == 0 and found.total_order[1] == 0
     (constant,) = [effect for effect in found.main if effect.columns == (1,)]
     np.testing.assert_array_equal(constant.grid[0], [4.0])
-    for values in (constant.mean, constant.lower, constant.upper):
-        np.testing.assert_allclose(values, 0, atol=1e-5)
+    np.testing.assert_allclose([constant.mean, constant.lower, constant.upper], 0, atol=1e-5)
     assert [pair.columns for pair in found.pairs] == [(0, 2)]
+    regressor = NKNRegressor("rbf", restarts=1).fit(x[:, 1:].numpy(), y.numpy())
+    assert effects(regressor).names == ("x1",)
 
 
 def test_seeds_decide():
