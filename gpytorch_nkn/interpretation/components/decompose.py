@@ -376,20 +376,25 @@ def _ordered(
     each = (centered * whole * weights).mean(-1) / size  # covariance with the whole
     shares = each.reshape(len(parts), -1).mean(-1).cpu().numpy()
     errors_of = _held_out_errors(values, level, blocks, gp)
+
+    def relative(some: list[int]) -> Tensor:  # outputs may have different units
+        return errors_of(some) * weights.sqrt()
+
     order: list[int] = []
     if by_share:  # remainders and the level come last
         order = sorted(range(len(parts)), key=lambda k: (not parts[k].columns, -shares[k]))
     while len(order) < len(parts):
         waiting = [k for k in range(len(parts)) if k not in order]
-        order.append(min(waiting, key=lambda k: float(errors_of([*order, k])[0].mean())))
+        order.append(min(waiting, key=lambda k: float(relative([*order, k])[0].mean())))
     sums = [order[: number + 1] for number in range(len(order))]
+    scale = targets.new_tensor(gp.units.y_scale).unsqueeze(-1)
     left = [(targets - centered[some].sum(0)).square() for some in sums]
-    drops = [errors_of([other for other in order if other != k]) - errors_of(order) for k in order]
+    drops = [relative([other for other in order if other != k]) - relative(order) for k in order]
     negligible = [not any(map(_is_positive, drop)) for drop in drops]
     return Decomposition(
         components=tuple(parts[k] for k in order),
         explained=np.array([float((weights * (variances - rest)).mean()) for rest in left]),
-        errors=np.array([float(errors_of(some)[0].mean()) for some in sums]),
+        errors=np.array([float((errors_of(some)[0] * scale).mean()) for some in sums]),
         shares=shares[order],
         negligible=np.array(negligible),
         expansion=expansion,
@@ -442,7 +447,7 @@ def _merged(
 def _held_out_errors(
     values: Tensor, level: Tensor, blocks: list[Tensor], gp: FittedGP
 ) -> Callable[[list[int]], Tensor]:
-    """Return a function that maps components to absolute errors of their sum, in data units.
+    """Return a function that maps components to absolute errors of their sum, in model units.
 
     The errors ``2 x ... x N`` are of held-out blocks and of held-out points.
     """
@@ -452,8 +457,7 @@ def _held_out_errors(
     held_out = torch.stack([predicted, values[..., -1]]) - level  # 2 x J x ... x N
     # with the level, all components together have the model's errors
     targets = gp.targets - level.sum(0)
-    scale = targets.new_tensor(gp.units.y_scale).unsqueeze(-1)
-    return lambda order: ((targets - held_out[:, order].sum(1)) * scale).abs()
+    return lambda order: (targets - held_out[:, order].sum(1)).abs()
 
 
 def _is_positive(drops: Tensor) -> bool:

@@ -144,6 +144,18 @@ def test_several_outputs():
     check_model(model, new)
 
 
+def test_components_do_not_depend_on_the_units_of_an_output():
+    x = columns_data()[0]
+    found = []
+    for unit in (1.0, 0.01):
+        y = torch.stack([(2 * x[:, 0]).sin(), unit * x[:, 1]], -1)
+        model = SingleTaskGP(x, y, covar_module=NeuralKernelNetwork.additive(3))
+        found.append(decompose(model, by="columns"))
+    first, second = found
+    assert [part.name for part in first.components] == [part.name for part in second.components]
+    assert (first.negligible == second.negligible).all() and not first.negligible[:2].any()
+
+
 @pytest.mark.parametrize("by", ["role", "columns"])
 def test_batches_of_processes(by):
     x, y = data(20)
