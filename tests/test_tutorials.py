@@ -41,9 +41,10 @@ SMALL = {
         "step=60": "step=12",
     },
     "02_plug_into_your_model": {
-        "range(150)": "range(5)",
-        "restarts=6,": "**FAST,",
-        "range(100)": "range(5)",
+        "RESTARTS = 6": "RESTARTS = 1",
+        "restarts=3": "**FAST",
+        "-8, 8, 200), torch.full((200,)": "-8, 8, 9), torch.full((9,)",
+        "test_x[:200]": "test_x[:9]",
     },
     "03_bayesian_optimization": {
         "6, 10, 50, 3": "6, 4, 5, 1",
