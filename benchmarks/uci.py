@@ -13,6 +13,7 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ from benchmarks.runner import Axis, Benchmark, timed
 from benchmarks.step import Regression
 from benchmarks.tables import Fitted, normal, of_estimator
 from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.estimators.nkn import ensemble
 from gpytorch_nkn.fit import Recipe, fit_best_of
 from gpytorch_nkn.initialization import initialize_model, median_distances
 from gpytorch_nkn.kernels import NeuralKernelNetwork
@@ -40,6 +42,7 @@ from gpytorch_nkn.layers import Linear
 __all__ = ["BENCHMARK"]
 
 _OURS, _PAPER, _MIXTURE = "NKNRegressor", "the paper's NKN", "spectral mixture 4"
+_CONSTANT = "NKNRegressor, constant noise"
 _EXACT_ROWS, _MIXTURES = 2000, 4
 _PEERS = ("RBF-ARD", "Matern-5/2-ARD")
 _LARGE = ("kin8nm",)
@@ -93,14 +96,16 @@ def _warm_up(method: str) -> None:
 
 
 def _fit(method: str, X: np.ndarray, y: np.ndarray, starts: int, recipe: Recipe) -> Fitted:
-    if method == _OURS or len(y) > _EXACT_ROWS:
+    if method in (_OURS, _CONSTANT) or len(y) > _EXACT_ROWS:
         structure: str | NeuralKernelNetwork = "auto"
         if method in _PARTS:
             parts = _PARTS[method](X.shape[1])
             structure = NeuralKernelNetwork(parts, [Linear(len(parts), 1)])
         options: dict = {"restarts": starts, "recipe": recipe}
         model = NKNRegressor(structure, random_state=0, progress=False, **options)
-        return of_estimator(model.fit(X, y))
+        least_rows = math.inf if method == _CONSTANT else ensemble._SCALED_ROWS
+        with patch.object(ensemble, "_SCALED_ROWS", least_rows):
+            return of_estimator(model.fit(X, y))
     gp, initialize = _gp(method, *standardized(X, y, X, y)[:2])
     fitted = fit_best_of(
         gp, restarts=starts, recipe=recipe, initialize=initialize, seed=0, progress=False
@@ -150,9 +155,18 @@ def _start_mixture(model: ExactGP, seed: int, restart: int) -> None:
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Return scores on random and PCA splits, and gains over the better of RBF and Matern.
 
-    Rows of NKNRegressor alone are a later version's, beside the table with the peers.
+    Rows of NKNRegressor alone are a later version's, beside the table with the peers. Rows with
+    constant noise are compared with learned noise.
     """
     random, pca = ([r for r in rows if (r["split"] == "pca") == ends] for ends in (False, True))
+    if constant := [row for row in random if row["method"] == _CONSTANT]:
+        ours = [row for row in random if row["method"] == _OURS]
+
+        def gain(runs: list[dict]) -> str:
+            return mean_and_error(paired(runs, constant, "density", "set", "split"), sign="+")
+
+        cells = {"splits": len, "log density": mean("density", ".3f"), "gain": gain}
+        return {"uci_noise": summary(ours, ("set",), cells)}
     if all(row["method"] == _OURS for row in rows):
         cells: dict[str, Cell] = {"ten random splits": _both(random), "PCA split": _both(pca)}
         return {"uci_now": summary(rows, ("set",), cells)}
@@ -228,7 +242,7 @@ BENCHMARK = Benchmark(
     {
         "set": Axis(["yacht", "boston", "energy", "concrete", "kin8nm"]),
         "split": Axis([*map(str, range(10)), "pca"]),
-        "method": Axis([_OURS, *_PARTS, _MIXTURE, _PAPER], [_OURS, *_PARTS]),
+        "method": Axis([_OURS, *_PARTS, _MIXTURE, _PAPER, _CONSTANT], [_OURS, *_PARTS]),
     },
     run,
     tables,
