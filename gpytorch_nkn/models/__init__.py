@@ -16,6 +16,7 @@ from gpytorch_nkn.models.nkn_multi_task_gp import NKNMultiTaskGP
 from gpytorch_nkn.models.nkn_single_task_gp import NKNSingleTaskGP
 from gpytorch_nkn.models.pathwise import SpectralFeatureMap, spectral_features
 from gpytorch_nkn.models.sparse import (
+    CollapsedGP as CollapsedGP,
     SparseNKNGP,
     VariationalNKNGP,
     fit_sparse_gp,

@@ -167,7 +167,7 @@ DATA_NAMES = ("X", "Y", "x", "y", "cells", "noise_variance")  # given even where
 # of GPyTorch, which say what its own say. (Chunks of rows have a test of their own; two of a
 # classifier, of standardised rows, serve `effects`, which checks its data.)
 NO_DATA_METHODS = {
-    "class_probabilities", "condition_on_chunks", "construct_inputs", "custom_fit", "fantasize",
+    "class_probabilities", "construct_inputs", "custom_fit", "fantasize",
     "forecast", "forward", "get_fantasy_model", "get_params", "linearised", "load_state_dict",
     "member_parts", "on_common_scale", "plot", "sample", "sample_paths", "sample_y",
     "set_member_values", "set_train_data", "subset_output", "train", "trimmed",

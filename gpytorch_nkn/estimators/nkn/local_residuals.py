@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -38,7 +38,8 @@ class LocalResiduals:
     sensitivity. Rows are thinned evenly if there are too many.
 
     Args:
-        rows: Chunks of standardised inputs ``c x D`` and residuals ``c``.
+        inputs: Standardised rows ``N x D``.
+        residuals: ``N``.
         sensitivity: RMS derivatives ``D`` of the function with respect to the columns.
         like: A tensor with the dtype and the device of the computation.
 
@@ -51,8 +52,8 @@ class LocalResiduals:
 
     def __init__(
         self,
-        rows: Iterable[tuple[np.ndarray, np.ndarray]],
-        num_rows: int,
+        inputs: np.ndarray,
+        residuals: np.ndarray,
         sensitivity: np.ndarray,
         like: Tensor,
         *,
@@ -61,13 +62,8 @@ class LocalResiduals:
         budget: float | None = None,
     ):
         self._cat_dims = tuple(cat_dims)
-        every = -(-num_rows * sensitivity.size // _MAX_ENTRIES)
-        kept, start = [], 0
-        for x, y in rows:
-            own = slice(-start % every, None, every)
-            kept.append((x[own], y[own]))
-            start += len(y)
-        self._inputs, self._residuals = (np.concatenate(part) for part in zip(*kept, strict=True))
+        every = -(-inputs.size // _MAX_ENTRIES)
+        self._inputs, self._residuals = inputs[::every], residuals[::every]
         self._like = like.new_empty(0)
         ordered = np.argsort(-sensitivity, kind="stable")
         self._columns = np.sort(ordered[~np.isin(ordered, self._cat_dims)][:_SEARCHED])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.models import ExactGP
 from scipy.stats import norm
 from torch import Tensor
@@ -22,7 +21,6 @@ __all__ = ["SparsePredictor", "sparse_predictors"]
 
 _ROWS_PER_POINT = 20  # least ratio of rows to inducing points for held-out rows
 _HELD_OUT = 2000  # largest number of held-out rows
-_CHUNK_ROWS = 50_000  # rows of an update of the posterior
 _CHUNK = 2000  # rows whose covariances with inducing points are in memory
 _LOCAL_SHARE = 0.4  # fraction of the remaining time for the training of the local process
 _PROBE = 500  # rows at which the sensitivity to the columns is measured
@@ -32,7 +30,7 @@ class SparsePredictor:
     """Inducing points given all rows and, for many rows, a local process of the residuals.
 
     The inducing points have Titsias' posterior at the hyperparameters of an exact GP
-    (``SparseNKNGP``). The local process is kept if it predicts held-out rows better
+    (:class:`.SparseNKNGP`). The local process is kept if it predicts held-out rows better
     (:class:`LocalResiduals`). Inducing points are ``m x D``; ``held_out`` are rows that are not
     among the other rows, if any; ``seed`` is for the local process.
     """
@@ -51,7 +49,7 @@ class SparsePredictor:
         self._rows: Rows | None = rows  # until predictions are prepared
         self.rows_held_out = held_out
         self._learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
-        self._sparse: Any = None
+        self._posterior: Any = None  # of the inducing values, once predictions are prepared
         self._local: LocalResiduals | None = None
         self._found: np.ndarray | None = None  # predictions of held-out rows
 
@@ -67,30 +65,42 @@ class SparsePredictor:
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
         """Return the mean and variance ``M`` of the function at rows ``M x D``, without noise."""
         self.prepare()
-        if self._local is None:
-            mean, own = self._sparse.predict(x)
-            return mean.squeeze(-1), own.squeeze(-1) if variance else None
-        rest, own = self._local.moments(x)
-        return self._sparse.mean_at(x) + rest, own if variance else None
+        if self._local is not None:
+            rest, own = self._local.moments(x)
+            return self._mean(x) + rest, own
+        if not variance:
+            return self._mean(x), None
+        parts = [self._joint(part) for part in x.split(_CHUNK)]
+        return torch.cat([one.mean for one in parts]), torch.cat([one.variance for one in parts])
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> Tensor:
         """Return the covariance ``M x M`` of the function at rows ``M x D``, without noise."""
         self.prepare()
         if self._local is None:
-            return self._sparse(x).covariance_matrix
+            return self._joint(x).covariance_matrix
         return self._local.covariance(x)
+
+    def _mean(self, x: Tensor) -> Tensor:
+        """Return means ``M`` given the inducing values alone."""
+        prior = self.model.covar_module, self.model.mean_module, self._points
+        return torch.cat([self._posterior.mean_at(*prior, part) for part in x.split(_CHUNK)])
+
+    def _joint(self, x: Tensor) -> MultivariateNormal:
+        """Return the distribution given the inducing values alone."""
+        prior = self.model.covar_module, self.model.mean_module, self._points
+        return self._posterior.joint(*prior, x)
 
     def held_out(self) -> np.ndarray | None:
         """Return targets, means and variances ``3 x H`` of held-out rows, if any."""
         if self.rows_held_out is None:
             return None
         if self._found is None:
-            x, y, *known = self._with_noise(self.rows_held_out)
-            mean, variance = self.moments(x)
+            rows = self.rows_held_out
+            mean, variance = self.moments(rows.x)
             assert variance is not None
-            noise = known[0] if known else self.noise
-            self._found = torch.stack([y, mean, variance + noise]).cpu().numpy()
+            noise = self.noise if rows.noise is None else self._learned + rows.noise
+            self._found = torch.stack([rows.y, mean, variance + noise]).cpu().numpy()
         return self._found
 
     def prepare(self, end: float = math.inf) -> None:
@@ -102,55 +112,36 @@ class SparsePredictor:
         rows = self._rows
         if rows is None:
             return
-        from gpytorch_nkn.models import SparseNKNGP
+        from gpytorch_nkn.models import CollapsedGP
 
-        assert self.model.train_inputs is not None
-        is_known = isinstance(self.model.likelihood, FixedNoiseGaussianLikelihood)
-        sparse = SparseNKNGP(
-            self.model.train_inputs[0],
-            self.model.train_targets.unsqueeze(-1),
-            self.model.likelihood.noise.unsqueeze(-1) if is_known else None,
-            structure=self.model.covar_module,
-            inducing_points=self._points,
-            learn_inducing_points=False,
-            likelihood=None if is_known else deepcopy(self.model.likelihood),
-            mean_module=deepcopy(self.model.mean_module),
-            outcome_transform=None,
-        )
+        noise = self._learned if rows.noise is None else self._learned + rows.noise
+        prior = self.model.covar_module, self.model.mean_module, self._points
+        sparse = CollapsedGP(*prior, lambda: rows.x, rows.y, lambda: noise)
         begin = time.monotonic()
-        sparse.condition_on_chunks(self._with_noise(part) for part in _chunks(rows))
+        with torch.no_grad():
+            self._posterior = sparse.statistics().posterior(sparse.noise_variance())
         seconds = time.monotonic() - begin
-        self._sparse, self._rows = sparse, None
+        self._rows = None
         many = self.rows_held_out is not None
         many &= self._points.size(-1) > len(self._cat_dims)  # distances need numbers
-        many &= not is_known  # residuals have equal noise
+        many &= rows.noise is None  # residuals have equal noise
         left = end - time.monotonic() - seconds  # time after a second pass
         if many and left > seconds:
             self._take_local(rows, None if math.isinf(left) else _LOCAL_SHARE * left)
 
-    def _with_noise(self, rows: Rows) -> tuple[Tensor, ...]:
-        """Return inputs, targets and, if some noise is known, the total noise variances ``c``."""
-        return rows.x, rows.y, *(() if rows.noise is None else [self._learned + rows.noise])
-
     def _take_local(self, rows: Rows, budget: float | None) -> None:
         """Train the local process, and keep it if it predicts held-out rows better."""
-        sparse, without = self._sparse, self._held_out_density()
+        without = self._held_out_density()
         found = self._found
         assert self.model.train_inputs is not None
         some = self.model.train_inputs[0][:_PROBE].detach().clone().requires_grad_()
         with torch.enable_grad():
-            (slopes,) = torch.autograd.grad(sparse.mean_at(some).sum(), some)
-
-        def residuals() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for part in _chunks(rows):
-                means = torch.cat([sparse.mean_at(x) for x in part.x.split(_CHUNK)])
-                yield part.x.cpu().numpy(), (part.y - means).cpu().numpy()
-
+            (slopes,) = torch.autograd.grad(self._mean(some).sum(), some)
         try:
             with torch.no_grad():
                 self._local = LocalResiduals(
-                    residuals(),
-                    len(rows),
+                    rows.x.cpu().numpy(),
+                    (rows.y - self._mean(rows.x)).cpu().numpy(),
                     slopes.square().mean(0).sqrt().cpu().numpy(),
                     self.model.train_targets,
                     seed=self._seed,
@@ -168,10 +159,6 @@ class SparsePredictor:
         assert found is not None
         targets, means, variances = found
         return float(norm.logpdf(targets, means, np.sqrt(variances)).mean())
-
-
-def _chunks(rows: Rows) -> Iterator[Rows]:
-    return (rows[start : start + _CHUNK_ROWS] for start in range(0, len(rows), _CHUNK_ROWS))
 
 
 def sparse_predictors(

@@ -92,8 +92,8 @@ class GridPosterior:
     ) -> Tensor:
         """Draw joint samples ``S x ... x m_1 x ... x m_P`` of the function, minus its mean.
 
-        A prior sample on the grid of all slices is corrected by its difference to
-        the observations, with one solve per sample.
+        A prior sample on the grid of all slices is corrected by its difference to the observations,
+        with one solve per sample.
 
         Args:
             num_samples: Number S of samples.

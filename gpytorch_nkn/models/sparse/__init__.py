@@ -1,5 +1,6 @@
 """GPs with inducing points: collapsed and uncollapsed variational bounds."""
 
+from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP as CollapsedGP
 from gpytorch_nkn.models.sparse.fit_sparse import fit_sparse_gp
 from gpytorch_nkn.models.sparse.fit_variational import fit_variational_gp
 from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP

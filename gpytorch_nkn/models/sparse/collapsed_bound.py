@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,12 +38,6 @@ class WhitenedPosterior:
     factor: Tensor  # L, the Cholesky factor of the inducing covariance, ... x m x m
     mean: Tensor  # mu, ... x m
     root: Tensor  # C, ... x m x m
-    is_given: bool = False  # whether the data are other rows than the training data
-
-    def to(self, device: torch.device) -> WhitenedPosterior:
-        """Move to another device, in float64."""
-        factor, mean, root = (part.to(device) for part in (self.factor, self.mean, self.root))
-        return WhitenedPosterior(factor, mean, root, self.is_given)
 
     def joint(self, kernel: Kernel, mean: Mean, points: Tensor, x: Tensor) -> MultivariateNormal:
         """Return the distribution of the function at ``x`` ``... x q x d``.
@@ -164,11 +158,7 @@ class CollapsedGP:
         return self.statistics().bound(self.noise_variance())
 
     def statistics(self) -> Statistics:
-        """Compute the statistics of the training data."""
-        return self.statistics_of([(self.inputs(), self.targets, *self.known_noise())])
-
-    def statistics_of(self, chunks: Iterable[tuple[Tensor, ...]]) -> Statistics:
-        """Compute the statistics of chunks: inputs ``... x c x d``, targets, known variances.
+        """Compute the statistics of the data.
 
         The result is differentiable; to save memory, the backward pass recomputes each chunk.
 
@@ -179,17 +169,13 @@ class CollapsedGP:
         size = factor.size(-1)
         sums = [factor.new_zeros(factor.shape[:-2] + shape) for shape in ((size, size), (size,))]
         sums += [factor.new_zeros(factor.shape[:-2])] * 3
-        num_data = 0
-        for inputs, targets, *noise in chunks:
-            for rows in self.chunks(targets.size(-1)):
-                own = (inputs[..., rows, :], factor, *(one[..., rows] for one in (targets, *noise)))
-                part: Any = checkpoint(
-                    self.sums, *own, use_reentrant=False, preserve_rng_state=False
-                )
-                sums = [total + one for total, one in zip(sums, part, strict=True)]
-            num_data += targets.size(-1)
+        inputs, values = self.inputs(), (self.targets, *self.known_noise())
+        for rows in self.chunks(self.num_data):
+            own = inputs[..., rows, :], factor, *(one[..., rows] for one in values)
+            part: Any = checkpoint(self.sums, *own, use_reentrant=False, preserve_rng_state=False)
+            sums = [total + one for total, one in zip(sums, part, strict=True)]
         gram, cross, residual, variance, log_noise = sums
-        return Statistics(factor, gram, cross, residual, variance, log_noise, num_data)
+        return Statistics(factor, gram, cross, residual, variance, log_noise, self.num_data)
 
     def sums(
         self, x: Tensor, factor: Tensor, y: Tensor, noise: Tensor | None = None

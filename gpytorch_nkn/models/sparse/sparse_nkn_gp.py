@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -147,68 +145,9 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         """Return a lower bound ``...`` of the log marginal likelihood of transformed outcomes."""
         return self.collapsed().bound()
 
-    @torch.no_grad()
-    def condition_on_chunks(self, chunks: Iterable[tuple[Tensor, ...]]) -> None:
-        """Condition predictions on other rows than the training data, which may exceed the memory.
-
-        Each chunk is read once and not kept. The hyperparameters do not change. ``train()`` and
-        ``load_state_dict`` return to the training data.
-
-        Args:
-            chunks: Inputs ``... x c x d`` and targets ``... x c``, transformed as ``train_inputs``
-                and ``train_targets`` in eval mode. If the noise is known, also transformed
-                variances ``... x c``.
-
-        Raises:
-            ValueError: A shape is wrong, a value is not finite, or ``chunks`` is empty.
-        """
-        self.eval()
-        gp = self.collapsed()
-        statistics = gp.statistics_of(self._checked(chunks))
-        if not statistics.num_data:
-            raise ValueError("chunks must hold at least one chunk of rows, got none.")
-        self.prediction_strategy = replace(statistics.posterior(gp.noise_variance()), is_given=True)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Any:
-        posterior: WhitenedPosterior | None = getattr(self, "prediction_strategy", None)
-        super()._apply(fn, *args, **kwargs)
-        if posterior is not None and posterior.is_given:
-            self.prediction_strategy = posterior.to(self.train_targets.device)
-        return self
-
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without caches; they may have gradients, and copies other parameters."""
-        posterior: WhitenedPosterior | None = self.prediction_strategy
-        kept = posterior if posterior is not None and posterior.is_given else None
-        return {**self.__dict__, "prediction_strategy": kept}
-
-    def _checked(self, chunks: Iterable[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...]]:
-        names = ("targets", "variances")[: 1 + len(self.collapsed().known_noise())]
-        for number, (x, *own) in enumerate(chunks):
-            x = self._check_points(x, width=self.inducing_points.size(-1))
-            shapes = [tuple(one.shape) for one in own]
-            if shapes != [tuple(x.shape[:-1])] * len(names):
-                raise ValueError(
-                    f"Chunk {number} must have {' and '.join(names)} {tuple(x.shape[:-1])}, got "
-                    f"{', '.join(map(str, shapes))}."
-                )
-            for name, one in zip(names, own, strict=True):
-                if not bool(one.isfinite().all()) or (name == "variances" and one.min() <= 0):
-                    raise ValueError(f"Chunk {number} has {name} that are NaN, infinite or <= 0.")
-            yield x, *own
-
-    def mean_at(self, x: Tensor) -> Tensor:
-        """Return posterior means ``... x c`` at transformed inputs ``... x c x d``.
-
-        The means are in units of transformed targets. They take a quarter of the time of
-        ``posterior``.
-        """
-        self.eval()
-        x = self._check_points(x, width=self.inducing_points.size(-1))
-        kernel = self.covar_module.base_kernel
-        return self.posterior_of_inducing_values().mean_at(
-            kernel, self.mean_module, self.inducing_points, x
-        )
+        return {**self.__dict__, "prediction_strategy": None}
 
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
         """Return the prior in training mode, and the posterior in eval mode."""

@@ -9,8 +9,9 @@ import torch
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn import local_residuals, sparse_predictor
 from gpytorch_nkn.estimators.nkn.local_residuals import LocalResiduals
+from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
 from gpytorch_nkn.estimators.nkn.table_models import untrained_model
-from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.fit import Recipe, Rows
 from gpytorch_nkn.models import SparseNKNGP
 
 SHORT = Recipe(adam_steps=0, lbfgs_iterations=9)
@@ -33,7 +34,7 @@ def regressor(**options):
 @pytest.fixture(autouse=True, scope="module")
 def small_pieces():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse_predictor, "_CHUNK_ROWS", 230)
+        patch.setattr(sparse_predictor, "_CHUNK", 230)
         for name, value in (("_BLOCKS", 6), ("_BLOCK_ROWS", 60), ("_ITERATIONS", 12)):
             patch.setattr(local_residuals, name, value)
         yield
@@ -71,8 +72,7 @@ def test_joint_predictions_agree_with_single_ones(fitted):
 def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
     rng = np.random.default_rng(0)
     X, rest = rng.normal(size=(60, 2)), rng.normal(size=60)
-    chunks = [(X[:25], rest[:25]), (X[25:], rest[25:])]
-    local = LocalResiduals(chunks, 60, np.array([1.0, 0.3]), torch.zeros(1).double(), seed=0)
+    local = LocalResiduals(X, rest, np.array([1.0, 0.3]), torch.zeros(1).double(), seed=0)
     model = local._process
     x, y = torch.from_numpy(X), torch.from_numpy(rest / rest.std())
     model.set_train_data(x, y, strict=False)
@@ -88,26 +88,28 @@ def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
     )
 
 
-def test_chunks_give_the_posterior_of_all_rows():
+@pytest.mark.parametrize("noise", [None, 0.2])
+def test_predictions_match_a_sparse_model_of_all_rows(noise):
     x, y = (torch.from_numpy(part) for part in rough_table(120))
-    options = {"inducing_points": x[:15].clone(), "outcome_transform": None}
-    exact = untrained_model({"rbf": "rbf"}, x, y)
-    structure = exact.covar_module
-    whole = SparseNKNGP(x, y.unsqueeze(-1), structure=structure, **options)
-    part = SparseNKNGP(x[:20], y[:20].unsqueeze(-1), structure=structure, **options)
-    part.condition_on_chunks(zip(x.split(50), y.split(50), strict=True))
+    known = None if noise is None else noise * torch.rand(120)
+    model = untrained_model({"rbf": "rbf"}, x, y)
+    model.likelihood = Rows(x, y, known).likelihood(model.likelihood)
+    predictor = SparsePredictor(model, x[:15], Rows(x, y, known), None, 0)
+    learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
+    whole = SparseNKNGP(
+        x,
+        y.unsqueeze(-1),
+        None if known is None else (known + learned).unsqueeze(-1),
+        structure=model.covar_module,
+        likelihood=None if known is not None else model.likelihood,
+        inducing_points=x[:15],
+        outcome_transform=None,
+    )
     new = torch.from_numpy(rough_table(6, seed=1)[0])
-    for own, expected in zip(part.predict(new), whole.predict(new), strict=True):
-        torch.testing.assert_close(own, expected)
-    torch.testing.assert_close(part.mean_at(new), whole.posterior(new).mean.squeeze(-1))
-    part.train().eval()
-    assert not torch.allclose(part.predict(new)[0], whole.predict(new)[0])
-    for chunk, message in (
-        ((new, torch.zeros(5)), r"Chunk 0 must have targets \(6,\), got \(5,\)"),
-        ((new[:, :1], new[:, 0]), "q x 2, got shape"),
-        ((new, new[:, 0].log10() * torch.nan), "Chunk 0 has targets that are NaN"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            part.condition_on_chunks([chunk])
-    with pytest.raises(ValueError, match="at least one chunk"):
-        part.condition_on_chunks([])
+    expected = whole.posterior(new)
+    for variance in (True, False):
+        mean, own = predictor.moments(new, variance=variance)
+        torch.testing.assert_close(mean, expected.mean.squeeze(-1))
+    assert own is None
+    torch.testing.assert_close(predictor.covariance(new), expected.distribution.covariance_matrix)
+    torch.testing.assert_close(predictor.moments(new)[1], expected.variance.squeeze(-1))

@@ -222,17 +222,3 @@ def test_fixed_points_stay_and_several_outputs_are_trained(short_start):
     fit_gpytorch_mll(mll, restarts=1, max_iterations=3)
     assert torch.equal(points, model.inducing_points)
     assert (model.bound() > bound).all()
-
-
-def test_rows_that_were_read_once_stay_in_another_dtype_until_it_trains():
-    model = sparse(n=40, number=9)
-    points, (x, y) = torch.rand(5, 2), data(n=60)
-    alone = model.posterior(points).mean
-    model.condition_on_chunks([(x, y.squeeze(-1)), (x.flip(-1), y.squeeze(-1))])
-    expected = model.posterior(points).mean
-    assert not torch.allclose(alone, expected)
-    torch.testing.assert_close(
-        model.float().double().posterior(points).mean, expected, rtol=1e-3, atol=1e-3
-    )
-    model.train().eval()
-    torch.testing.assert_close(model.posterior(points).mean, alone, rtol=1e-3, atol=1e-3)
