@@ -30,10 +30,10 @@ MISSING = (
     r"|#[a-z]+(?:/0)?[!?]|: ?[a-z]{1,3}"  # errors of Excel, flags of Eurostat
     "|m13)"  # the mean of a year of the Bureau of Labor Statistics
 )
-_NUMBER = (  # sign, mark, digits, closing sign, mark: -5, EUR 5, (1,234.5), 3-, 12.4*, 5 %, 15(b)
+_NUMBER = (  # sign, mark, bracket, digits, closing sign, mark: -5, $ (1,234.5), 3-, 12.4*, 15(b)
     r"^(?P<sign>[(+-]?) ?"
     r"(?P<before>[A-Za-z]{0,3}[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|Rs\.?|[<>~*]|) ?"
-    r"(?P<digits>[+-]?(?:\d[\d., ']*|[.,]\d+)(?:[eE][+-]?\d+)?)(?P<end>[-)]?) ?"
+    r"(?P<bracket>\(?)(?P<digits>[+-]?(?:\d[\d., ']*|[.,]\d+)(?:[eE][+-]?\d+)?)(?P<end>[-)]?) ?"
     r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|(?![kKMB]$)[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)$"
 )
 _STYLES = {  # by the decimal mark; the other mark may separate thousands
@@ -54,16 +54,19 @@ _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
 )
 _CLOCK_ALONE = rf"(?=\d\d?(?::|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])){_CLOCK}"
 _FORMS = (  # of dates; "-" separates parts, "~" may separate them
-    "Y-m-d d-m-Y m-d-Y d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND Y-j Y-f Y-q Y-m m-Y YN b~Y "
-    "b~y Y~b Y~x~m Y~Q Q~Y Q-y y~Q R~Y R~y Y Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y Y-U U-Y YU"
+    "Y-m-d d-m-Y m-d-Y d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND Y-j Y-f Y-q Y-m m-Y YN Y~S "
+    "S-Y b~Y b~y Y~b Y~x~m Y~Q Q~Y Q-y y~Q R~Y R~y Y Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y "
+    "Y-U U-Y YU"
 ).split()
 _ORDERED = _FORMS[1:6]  # day, month or year may come first
 _PARTS = {
     "-": r"[\s./,:'\u2019_-]+", "~": r"[\s./,:'\u2019_-]*", "Y": r"(?P<Y>\d{4})",
     "y": r"(?P<y>\d\d)", "m": r"(?P<m>\d\d?)", "N": r"(?P<m>\d\d)", "x": "m",
-    "b": rf"(?P<b>{MONTH})[a-z]*", "d": r"(?P<d>\d\d?)", "D": r"(?P<d>\d\d)", "j": r"(?P<j>\d{3})",
-    "f": r"(?:\d\d)?(?P<f>\d\d)", "q": "(?P<q>[1-4])", "Q": "(?:q|t|qtr|quarter) ?0?(?P<q>[1-4])",
-    "R": "(?P<q>[1-4])(?:st|nd|rd|th)?[ -]?(?:q|quarter)", "w": "(?:week|w)",
+    "b": rf"(?P<b>{MONTH})[a-z]*", "d": r"(?P<d>\d\d?)(?:st|nd|rd|th)?", "D": r"(?P<d>\d\d)",
+    "j": r"(?P<j>\d{3})", "f": r"(?:\d\d)?(?P<f>\d\d)", "q": "(?P<q>[1-4])",
+    "Q": "(?:q|t|qtr|quarter) ?0?(?P<q>[1-4])",
+    "R": "(?P<q>[1-4])(?:st|nd|rd|th)?[ -]?(?:q|quarter)", "S": "[hs](?P<s>[12])",
+    "w": "(?:week|k?w)",
     "W": r"(?P<W>\d\d?)", "U": r"(?P<U>\d\d?)", "u": "(?:-(?P<u>[1-7]))?",
 }  # fmt: skip
 _PATTERNS = {
@@ -98,7 +101,7 @@ def _number(cell: str) -> tuple[str, str, float, bool, bool]:
         return "", "", 1.0, False, False
     digits = re.sub(r"(?<=\d)[ '](?=\d{3})", "", found["digits"]).strip()
     point, comma = (re.fullmatch(style, digits) is not None for style in _STYLES.values())
-    sign = -1.0 if found["sign"] + found["end"] in ("()", "-") else 1.0
+    sign = -1.0 if found["sign"] + found["bracket"] + found["end"] in ("()", "-") else 1.0
     return digits, found["before"] + found["after"], sign, point, comma
 
 
@@ -130,8 +133,9 @@ def main_kind(cells: pd.Series) -> str:
 def read_numbers(cells: pd.Series, notices: list[str], decimal: str | None, sep: str) -> np.ndarray:
     """Convert a column of strings to numbers ``N``.
 
-    A comma before three digits separates thousands if other cells have no comma, and is ambiguous
-    if all cells have this form. In files with semicolons, the same holds for points.
+    A comma before three digits separates thousands if other cells have no comma. If all cells have
+    this form, it separates thousands in files with commas, and is ambiguous in others. In files
+    with semicolons, a point before three digits is ambiguous.
     """
     if decimal not in (None, ".", ","):
         raise ValueError(f"decimal must be '.' or ',', got {decimal!r}.")
@@ -139,7 +143,8 @@ def read_numbers(cells: pd.Series, notices: list[str], decimal: str | None, sep:
     parts = pd.DataFrame(map(_number, unique), columns=["digits", "mark", "sign", ".", ","])
     usual, other = (",", ".") if sep == ";" else (".", ",")
     digits, is_unusual = parts["digits"].astype(object), parts["digits"].str.count(f"[{other}]") > 0
-    if decimal is None and is_unusual.all() and parts["."].equals(parts[","]):
+    is_ambiguous = decimal is None and is_unusual.all() and parts["."].equals(parts[","])
+    if is_ambiguous and sep != ",":
         raise ValueError(
             f"Numbers such as {unique[0]!r} in the column {name!r} may have a decimal mark or a "
             "thousands separator: set decimal='.' or decimal=',' (--decimal . or --decimal ,)."
@@ -153,6 +158,8 @@ def read_numbers(cells: pd.Series, notices: list[str], decimal: str | None, sep:
             f"Line {bad.index[0]}: the column {name!r} must hold numbers, got "
             f"{quoted(bad.unique())}; {_drop_advice(bad)}, or name another column (--target)."
         )
+    if is_ambiguous:
+        notices.append(f"Commas in numbers of {name!r} separate thousands.")
     if decimal == "," and digits.str.contains(",").any():
         notices.append(f"Numbers of {name!r} have decimal commas.")
     marked = cells[cells.isin(unique[parts["mark"] != ""])]
@@ -262,6 +269,7 @@ def read_times(
         f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}.": "y" in form,
         f"Weeks begin on {'Mondays' if 'W' in form else 'Sundays'}.": {*form} & {*"WU"},
         "Times are read as quarters, and dated to their first month.": {*form} & {*"qQR"},
+        "Times are read as half-years, and dated to their first month.": "S" in form,
         "Times are converted to UTC.": zone == "UTC" and offset.nunique() > 1,
         "Times are local: the clock changes, and offsets from UTC are dropped.": (
             not zone and offset.notna().any()
@@ -302,13 +310,13 @@ def _readings(
 
 def _assembled(parts: pd.DataFrame) -> pd.DataFrame:
     """Add the times and offsets from UTC of parts of times; NaT for cells that are no time."""
-    n = parts.reindex(columns=[*"YymfqbdjWUuHMSpz"])
+    n = parts.reindex(columns=[*"YymfqsbdjWUuHMSpz"])
     n["b"] = n["b"].map({name: i + 1 for i, name in enumerate(MONTH.split("|"))})
     half, zones = n.pop("p"), n.pop("z").astype(str).str.replace("utc|gmt", "z", regex=True)
     n["S"] = n["S"].astype(str).str.replace(",", ".")
     n = n.astype(float)
     year = n["Y"].fillna(n["y"] + 1900 + 100 * (n["y"] < _CENTURY - 1900))
-    month = n["m"].fillna(n["b"]).fillna(3 * n["q"] - 2).fillna(1)
+    month = n["m"].fillna(n["b"]).fillna(3 * n["q"] - 2).fillna(6 * n["s"] - 5).fillna(1)
     week, day = n["W"].fillna(n["U"]), n["d"].fillna(1)
     day = day.where(week.isna(), 4)  # the fourth of January is in the first week
     date = pd.to_datetime({"year": year, "month": month, "day": day}, errors="coerce")

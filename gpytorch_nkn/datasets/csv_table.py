@@ -62,14 +62,14 @@ _CHAINS = [  # parts that make up a time, the preferred first
 ] + [("year", "month"), ("year", "quarter"), ("year", "week")]
 _WIDE = {  # names of columns that become rows, and how many there must be
     "month": (_MONTH_NAME, range(12, 13)),
-    "year": (r"(?:1[5-9]|2[01])\d\d", range(2, 700)),
+    "year": (r"(?:1[5-9]|2[01])\d\d(?: \[YR\d{4}\])?", range(2, 700)),
     "quarter": ("(?i:q ?[1-4]|[1-4]q)", range(4, 5)),
     "hour": (r"(?i:hour|he|h)?[ _]?\d\d?|\d\d?:\d\d(?::00)?(?:-\d\d:\d\d)?", range(23, 26)),
     "date": ("", range(2, 10**6)),
 }
 _TIME_NAMES = (
     "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
-    "|yyyy)"
+    "|yyyy|unix)"
 )
 
 
@@ -216,6 +216,8 @@ def _named(
     is_used = (body != "").any()
     if names.empty:
         labels = [f"column {i + 1}" for i in range(is_used.sum())]
+        if len(labels) == 13 and body.iloc[:, 0].str.fullmatch(_WIDE["year"][0]).all():
+            labels = ["year", *MONTH.split("|")]
         notices.append(f"No header; the columns are called {quoted(labels)}.")
         return body.loc[:, is_used].set_axis(labels, axis=1)
     name = names.iloc[0]
@@ -233,8 +235,9 @@ def _named(
     again = name.groupby(name).cumcount()
     body = body[name.index].set_axis(name.where(again == 0, name + "." + again.map(str)), axis=1)
     is_index = body.shape[1] > 2 and body.columns[0].lower() in ("", "#", "unnamed: 0")
-    steps = pd.to_numeric(body.iloc[:, 0], errors="coerce").diff().iloc[1:]
-    return body.iloc[:, int(is_index and (steps == 1).all()) :]
+    numbers = pd.to_numeric(body.iloc[:, 0], errors="coerce")
+    is_index &= numbers.iloc[0] in (0, 1) and bool((numbers.diff().iloc[1:] == 1).all())
+    return body.iloc[:, int(is_index) :]
 
 
 def melted(
@@ -254,6 +257,7 @@ def melted(
             notices.append(f"Columns of {part}s are turned into rows.")
             label = f"value by {part}"
             frame = frame[~is_total].melt(others, found, part, label, ignore_index=False)
+            frame[part] = frame[part].str.replace(r" \[.*", "", regex=True)  # 1960 [YR1960]
             return frame.sort_index(kind="stable"), [part]
     return frame, []
 
@@ -270,7 +274,7 @@ def _part(cells: pd.Series) -> str:
     parts = some.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
     n, mark = parts[1].astype(float), str(parts.iloc[0, 0]).upper()
     for part, (names, own, low, high) in _PARTS.items():
-        is_named = mark == own or re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words)
+        is_named = mark == own or re.search(rf"(?<![a-z])(?:{names})(?![a-z])", words or "year")
         if is_named and n.between(low, high).all():
             return part
     is_time = re.search("dat|time|day|week|month|period", words) or some.iloc[0][2:3] == "."
