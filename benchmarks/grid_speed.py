@@ -160,7 +160,8 @@ class _OurGrid(nn.Module):
         super().__init__()
         coordinates, targets, missing = grid
         likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-6))
-        options = {"missing": missing, "likelihood": likelihood, "outcome_transform": None}
+        options = {"likelihood": likelihood, "outcome_transform": None}
+        targets = targets.masked_fill(missing, math.nan)
         self.model = KroneckerGridGP(coordinates, targets, kernels, **options)
         self.model.likelihood.noise = noise
         self.loss = GridLikelihood(self.model.grid, tolerance=_TOLERANCE)

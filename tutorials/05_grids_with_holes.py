@@ -212,7 +212,7 @@ print(f"{len(locations)} stations x {len(hours)} hours, {missing.double().mean()
 # %%
 def weather(kernel_of_time):
     kernels = [ScaleKernel(MaternKernel(nu=2.5)), kernel_of_time]
-    return KroneckerGridGP([locations, hours], readings, kernels, missing=missing)
+    return KroneckerGridGP([locations, hours], readings.masked_fill(missing, torch.nan), kernels)
 
 
 model = weather(NeuralKernelNetwork.texture())
@@ -230,7 +230,7 @@ for name, fitted in (("network", model), ("RBF", smooth)):
 # %% [markdown]
 # `posterior` accepts points anywhere, with the columns of all dimensions side by side, and supports
 # gradients, so BoTorch's acquisition functions work. `grid_mean` and `sample` evaluate the model on
-# other grids.
+# the whole grid.
 #
 # ## Which tool to use
 #

@@ -220,22 +220,9 @@ class FlatParameters:
         self._confirmed = self.best_loss, self.best_values
         self.values.copy_(here)
 
-    @property
-    def moved(self) -> Tensor:
-        """Vector that Adam updates."""
-        return self.values
-
-    def slope(self) -> Tensor:
-        """Return the gradient of the loss with respect to :attr:`moved`."""
-        return self.gradients
-
-    def settle(self) -> None:
-        """Update the parameters from :attr:`moved`, within their bounds."""
-        torch.clamp(self.values, *self.bounds, out=self.values)
-
-    def go_to(self, values: Tensor) -> None:
-        """Set all parameters."""
-        self.values.copy_(values)
+    def step_sizes(self) -> Tensor | float:
+        """Return the size of Adam's steps for each parameter, relative to the learning rate."""
+        return 1.0
 
     def release(self, values: Tensor | None = None) -> None:
         """Set the model to the best point, with separate memory for each parameter.
@@ -300,7 +287,7 @@ def minimize(flat: FlatParameters, recipe: Recipe, on_step: Callable[[], object]
     for _ in adam(flat, recipe.adam_steps, recipe.rate, _SHORT_DECAYS):
         on_step()
     if flat.evaluations:
-        flat.go_to(flat.best_values)
+        flat.values.copy_(flat.best_values)
     if recipe.lbfgs_iterations and flat.has_time:
         lbfgs(flat, recipe.lbfgs_iterations, on_step)
 
@@ -325,8 +312,8 @@ def adam(
     Raises:
         ArithmeticError: The loss is not finite at the start.
     """
-    optimizer = _Adam(flat.moved, decays)
-    good, slope, shrink, failures = None, flat.slope(), 1.0, 0
+    optimizer = _Adam(flat, decays)
+    good, slope, shrink, failures = None, flat.gradients, 1.0, 0
     step = 0
     while step < steps and flat.has_time:
         loss = flat.evaluate()
@@ -336,14 +323,12 @@ def adam(
             failures += 1
             if failures > _MAX_FAILURES:
                 return
-            flat.go_to(good)
-            shrink, optimizer = shrink / 2, _Adam(flat.moved, decays)
+            flat.values.copy_(good)
+            shrink, optimizer = shrink / 2, _Adam(flat, decays)
             optimizer.step(slope, shrink * rate(step - 1))
-            flat.settle()
             continue
-        good, slope, failures = flat.values.clone(), flat.slope().clone(), 0
+        good, slope, failures = flat.values.clone(), flat.gradients.clone(), 0
         optimizer.step(slope, shrink * rate(step))
-        flat.settle()
         step += 1
         yield loss
 
@@ -383,31 +368,34 @@ def lbfgs(flat: FlatParameters, iterations: int, on_step: Callable[[], object]) 
             callback=lambda _: on_step(),
             options={"maxiter": iterations, "maxcor": 20},
         )
-    flat.go_to(flat.best_values)
+    flat.values.copy_(flat.best_values)
 
 
 class _Adam:
-    """Adam on one tensor, updated in place.
+    """Adam on a model's parameters, updated in place within their bounds.
 
     For a vector of a hundred numbers, a step takes a fraction of ``torch.optim``'s time.
 
     Reference: Kingma and Ba (2015), algorithm 1.
     """
 
-    def __init__(self, values: Tensor, decays: tuple[float, float]):
-        self._values, self._decays = values.detach(), decays
-        self._first, self._second, self._scratch = (torch.zeros_like(values) for _ in range(3))
+    def __init__(self, flat: FlatParameters, decays: tuple[float, float]):
+        self._flat, self._decays = flat, decays
+        self._first, self._second, self._scratch = (torch.zeros_like(flat.values) for _ in range(3))
         self._steps = 0
 
     @torch.no_grad()
     def step(self, gradient: Tensor, rate: float) -> None:
-        """Update the values by one gradient."""
+        """Update the parameters by one gradient."""
         self._steps += 1
         short, long = self._decays
+        sizes, values = self._flat.step_sizes(), self._flat.values
+        gradient = gradient * sizes
         correction = math.sqrt(1 - long**self._steps)
         self._first.lerp_(gradient, 1 - short)
         self._second.mul_(long).addcmul_(gradient, gradient, value=1 - long)
         torch.sqrt(self._second, out=self._scratch)
         self._scratch.add_(_EPSILON * correction)
         size = rate * correction / (1 - short**self._steps)
-        self._values.addcdiv_(self._first, self._scratch, value=-size)
+        values.addcdiv_(self._first * sizes, self._scratch, value=-size)
+        torch.clamp(values, *self._flat.bounds, out=values)

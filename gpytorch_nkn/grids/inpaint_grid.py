@@ -365,7 +365,6 @@ def _learn(
             budget=session.part(_TRAINING),
             seed=session.seed,
             progress=session.progress,
-            block_steps=0 if complete else None,
             blocks=0 if complete else _BLOCKS,
         )
         known = grid.noise if grid.noise is None or not is_plain else grid.noise[0]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen
+from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, outer_product
 from gpytorch_nkn.linalg.grid.partial_kronecker import PartialGrid, PartialKronecker, take_slices
 from gpytorch_nkn.linalg.known_gradients import any_needed, with_gradients
 
@@ -72,20 +72,19 @@ class GridLikelihood:
             weights = system.weights(torch.where(grid.observed, residual, 0.0), self.state)
             self.state = weights.state
             counts = grid.num_observed.to(residual)
-            determinant, of_spectrum, of_noise = _scaled_log_determinant(system)
+            determinant, (of_noise, *of_values) = _scaled_log_determinant(system)
             value = 0.5 * (weights.quadratic + determinant + math.log(2 * math.pi) * counts)
         if not any_needed(inputs):
             return value
         with torch.no_grad():
             alpha, eigen = weights.coefficients, system.eigen
             quadratic = system.factor_gradients(alpha, alpha)
-            diagonals = system.spectral_gradients(of_spectrum)
             gradients = [
                 grid.observed * eigen.from_basis(alpha) if residual.requires_grad else None,
-                0.5 * (of_noise - alpha.square().sum(tuple(range(-grid.num_dims, 0)))),
+                0.5 * (of_noise.squeeze(-1) - alpha.square().sum(tuple(range(-grid.num_dims, 0)))),
                 *(
                     0.5 * (torch.diag_embed(part) - own)
-                    for part, own in zip(diagonals, quadratic, strict=True)
+                    for part, own in zip(of_values, quadratic, strict=True)
                 ),
             ]
         return with_gradients(value, inputs, gradients, _from_basis(eigen))
@@ -212,39 +211,38 @@ class HeldOutBlocks:
         return torch.stack(ratios).mean(0)
 
 
-def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Tensor, Tensor]:
-    """Return values ``...`` and gradients for the grid's eigenvalues and the noise."""
-    grid = system.grid
-    shape = (*system.batch_shape, *grid.shape)
-    spectrum = system.spectrum.expand(shape)
-    flat = spectrum.flatten(-grid.num_dims).reshape(-1, grid.shape.numel())
-    counts = grid.num_observed.expand(system.batch_shape).reshape(-1).tolist()
-    # the M-th largest eigenvalue; equal eigenvalues share the remaining weight
-    lowest = torch.stack(
-        [v.kthvalue(grid.shape.numel() - m + 1).values for v, m in zip(flat, counts, strict=True)]
-    ).unsqueeze(-1)
-    observed = torch.tensor(counts, device=flat.device).unsqueeze(-1)
-    used = (flat >= lowest).to(flat)
-    surplus = used.sum(-1, keepdim=True) - observed
-    if bool((surplus > 0).any()):
-        equal = (flat == lowest).to(flat)
-        used = used - surplus / equal.sum(-1, keepdim=True) * equal
-    scale = observed.to(flat) / grid.shape.numel()
-    noise = system.noise.expand(*system.batch_shape, *[1] * grid.num_dims).reshape(-1, 1)
-    rest, slope = torch.zeros_like(noise[:, 0]), torch.ones_like(noise[:, 0])
-    of_noise = torch.zeros_like(rest)
-    if grid.extra is not None:
-        seen = grid.observed.expand(shape).reshape(flat.shape).to(flat)
-        own = grid.extra.expand(shape).reshape(flat.shape) + noise
-        mean, squares = ((seen * own**-k).sum(-1) / observed[:, 0] for k in (1, 2))
-        noise, slope = 1 / mean.unsqueeze(-1), squares / mean**2  # harmonic mean, its derivative
-        rest = (seen * own.log()).sum(-1) + observed[:, 0] * mean.log()
-        of_noise = observed[:, 0] * (mean - squares / mean)
-    shifted = scale * flat + noise
-    value = ((used * shifted.log()).sum(-1) + rest).view(system.batch_shape)
-    inverse = used / shifted
-    weights = (scale * inverse).view(shape)
-    return value, weights, (slope * inverse.sum(-1) + of_noise).view(system.batch_shape)
+def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Sequence[Tensor]]:
+    """Return values ``...``, and gradients for noise ``... x 1`` and eigenvalues ``... x n_p``."""
+    grid, batch = system.grid, system.batch_shape
+    sources = [system.noise.flatten(-grid.num_dims), *system.eigen.values]
+    sources = [part.expand(*batch, part.size(-1)).clone().requires_grad_() for part in sources]
+    counts = grid.num_observed.unsqueeze(-1).to(system.noise)
+    with torch.enable_grad():
+        noise, *values = sources
+        spectrum = outer_product(values).flatten(-grid.num_dims)  # ... x N
+        rest = torch.zeros_like(noise)
+        if grid.extra is not None:
+            seen = grid.observed.flatten(-grid.num_dims)
+            own = grid.extra.flatten(-grid.num_dims) + noise
+            rest = (seen * own.log()).sum(-1, keepdim=True)
+            noise = counts / (seen / own).sum(-1, keepdim=True)  # harmonic mean
+            rest = rest - counts * noise.log()
+        scaled = counts / grid.shape.numel() * spectrum + noise
+        terms = _largest(spectrum.detach(), counts) * scaled.log()
+        value = terms.sum(-1) + rest.squeeze(-1)
+        gradients = torch.autograd.grad(value.sum(), sources)
+    return value.detach(), gradients
+
+
+def _largest(values: Tensor, counts: Tensor) -> Tensor:
+    """Return 1 for the largest of ``... x N``, else 0; equal smallest ones share their number."""
+    size = values.size(-1)
+    pairs = zip(values.reshape(-1, size), counts.expand_as(values[..., :1]).flatten(), strict=True)
+    lowest = torch.stack([row.kthvalue(size - int(count) + 1).values for row, count in pairs])
+    lowest = lowest.view(*values.shape[:-1], 1)
+    used, equal = (values >= lowest).to(values), (values == lowest).to(values)
+    surplus = used.sum(-1, keepdim=True) - counts
+    return used - surplus / equal.sum(-1, keepdim=True) * equal
 
 
 class _Block:

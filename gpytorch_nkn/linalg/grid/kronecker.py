@@ -11,7 +11,7 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 from torch.nn.functional import pad
 
-__all__ = ["KroneckerEigen", "kronecker_multiply", "symmetric_eigen"]
+__all__ = ["KroneckerEigen", "kronecker_multiply", "outer_product", "symmetric_eigen"]
 
 _SPLIT_SIZE = 32  # smallest number of rows for which two half-size eigenproblems are cheaper
 _ROUNDING = 100  # largest asymmetry due to rounding, in machine precisions
@@ -41,6 +41,15 @@ def kronecker_multiply(factors: Sequence[Tensor], array: Tensor) -> Tensor:
         batch = torch.broadcast_shapes(batch, factor.shape[:-2])
         array = result.reshape(*batch, *before, factor.size(-2), *after)
     return array
+
+
+def outer_product(vectors: Sequence[Tensor]) -> Tensor:
+    """Return the outer product ``... x n_1 x ... x n_P`` of vectors ``... x n_p``."""
+    last = len(vectors) - 1
+    return reduce(
+        torch.mul,
+        (v[(..., *[None] * d, slice(None), *[None] * (last - d))] for d, v in enumerate(vectors)),
+    )
 
 
 def symmetric_eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,17 +122,12 @@ class KroneckerEigen:
         self.values = [values.clamp_min(0.0) for values, _ in pairs]
         self.vectors = [vectors for _, vectors in pairs]
         self.transposed = [vectors.mT.contiguous() for _, vectors in pairs]
-        last = len(pairs) - 1
-        self._along = [
-            values.reshape(*values.shape[:-1], *[1] * dim, -1, *[1] * (last - dim))
-            for dim, values in enumerate(self.values)
-        ]
-        self.products = self.others(None)
+        self.products = outer_product(self.values)
 
-    def others(self, dim: int | None) -> Tensor:
+    def others(self, dim: int) -> Tensor:
         """Return products of the eigenvalues of all factors but one, whose size is 1."""
-        parts = [values for d, values in enumerate(self._along) if d != dim]
-        return reduce(torch.mul, parts, self.values[0].new_ones(()))
+        ones = self.values[0].new_ones(1)
+        return outer_product([ones if d == dim else v for d, v in enumerate(self.values)])
 
     def to_basis(self, array: Tensor) -> Tensor:
         """Return coefficients of an array ``... x n_1 x ... x n_P`` in the eigenbasis."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -271,62 +271,42 @@ class PartialKronecker:
             gradients.append(part if left is right else 0.5 * (part + part.mT))
         return gradients
 
-    def spectral_gradients(self, weights: Tensor) -> list[Tensor]:
-        """Differentiate a sum of the eigenvalues with weights ``... x n_1 x ... x n_P``.
+    def dense_matrix(self, of_holes: bool) -> Tensor:
+        r"""Return :math:`(A^{-1})_{hh} + V^{-1}` or :math:`A_{oo} + V`, ``... x u x u``.
 
-        Returns the diagonals ``... x n_p``.
+        The missing cells of a batch must be the same.
         """
-        sums = []
-        for dim in range(self.num_dims):
-            axes = [d - self.num_dims for d in range(self.num_dims) if d != dim]
-            weighted = weights * self.eigen.others(dim)
-            sums.append(weighted.sum(axes) if axes else weighted)
-        return sums
-
-    def cells(self, of_holes: bool) -> Tensor:
-        """Return the mask ``B x u`` of unknown cells of the sub-grid, or of observed cells."""
-        mask = self.grid.unknown if of_holes else self.grid.observed
-        mask = mask.flatten(-self.num_dims)
-        size = mask.size(-1)
-        return mask.expand(*self.batch_shape, size).reshape(self.batch_shape.numel(), size)
-
-    def dense_matrices(self, of_holes: bool) -> Iterator[Tensor]:
-        r"""Yield :math:`(A^{-1})_{hh} + V^{-1}` or :math:`A_{oo} + V` of each batch entry."""
-        diagonal = self.grid.precision if of_holes else self.grid.extra
-        for number, mask in enumerate(self.cells(of_holes)):
-            matrix = (self._missing_dense if of_holes else self._observed_dense)(number, mask)
-            if diagonal is not None:
-                matrix.diagonal().add_(self._entry(diagonal, number, self.num_dims).flatten()[mask])
-            yield matrix
-
-    def _observed_dense(self, number: int, mask: Tensor) -> Tensor:
-        index = torch.unravel_index(mask.nonzero()[:, 0], self.grid.shape)
-        pairs = zip(self.factors, index, strict=True)
-        matrix = reduce(torch.mul, (self._entry(f, number, 2)[i][:, i] for f, i in pairs))
-        matrix.diagonal().add_(self._entry(self.noise, number, self.num_dims).reshape(()))
+        if of_holes:
+            cells, matrix = self.grid.unknown, self._missing_dense()
+            diagonal = self.grid.precision
+        else:
+            cells, diagonal = self.grid.observed, self.noise
+            pairs = zip(self.factors, cells.nonzero().unbind(-1), strict=True)
+            matrix = reduce(torch.mul, (f[..., index, :][..., index] for f, index in pairs))
+            if self.grid.extra is not None:
+                diagonal = diagonal + self.grid.extra
+        matrix = matrix.expand(*self.batch_shape, *matrix.shape[-2:]).contiguous()
+        if diagonal is not None:
+            entries = diagonal.expand(*diagonal.shape[: -self.num_dims], *cells.shape)[..., cells]
+            matrix.diagonal(dim1=-2, dim2=-1).add_(entries)
         return matrix
 
-    def _missing_dense(self, number: int, mask: Tensor) -> Tensor:
-        rows = [self._entry(part, number, 2) for part in self.expand]
-        inverse = self._entry(self.inverse, number, self.num_dims)
-        sizes = [part.size(-2) for part in rows]
-        indices = mask.nonzero()[:, 0]
-        if len(mask) > _SPARE * len(indices):  # products with unit vectors, in chunks
-            transposed = [part.mT for part in rows]
+    def _missing_dense(self) -> Tensor:
+        sizes, cells = self.grid.unknown.shape, self.grid.unknown.numel()
+        indices = self.grid.unknown.flatten().nonzero()[:, 0]
+        if cells > _SPARE * len(indices):  # products with unit vectors, in chunks
             columns = []
-            for some in indices.split(max(1, _CHUNK_ELEMENTS // inverse.numel())):
-                units = one_hot(some, len(mask)).to(inverse).view(-1, *sizes)
-                basis = kronecker_multiply(transposed, units) * inverse
-                columns.append(kronecker_multiply(rows, basis).flatten(1)[:, indices])
-            return torch.cat(columns)
+            for some in indices.split(max(1, _CHUNK_ELEMENTS // self.inverse.numel())):
+                units = one_hot(some, cells).to(self.inverse)
+                units = units.view(-1, *[1] * len(self.batch_shape), *sizes)
+                basis = kronecker_multiply(self._contract, units) * self.inverse
+                product = kronecker_multiply(self.expand, basis)
+                columns.append(product.flatten(-self.num_dims)[..., indices])
+            return torch.cat(columns).movedim(0, -1)
         # The whole box, from products of pairs of eigenvector rows in each dimension.
-        squares = [(q.unsqueeze(-2) * q.unsqueeze(-3)).flatten(-3, -2) for q in rows]
-        whole = kronecker_multiply(squares, inverse)  # h_1^2 x ... x h_P^2
-        whole = whole.reshape([size for size in sizes for _ in range(2)])
-        whole = whole.permute(*range(0, 2 * len(sizes), 2), *range(1, 2 * len(sizes), 2))
-        return whole.reshape(len(mask), len(mask))[indices][:, indices]
-
-    def _entry(self, tensor: Tensor, number: int, event_dims: int) -> Tensor:
-        """Return one batch entry of a tensor that broadcasts to the batch."""
-        event = tensor.shape[tensor.dim() - event_dims :]
-        return tensor.expand(*self.batch_shape, *event).reshape(-1, *event)[number]
+        squares = [(q.unsqueeze(-2) * q.unsqueeze(-3)).flatten(-3, -2) for q in self.expand]
+        whole = kronecker_multiply(squares, self.inverse)  # ... x h_1^2 x ... x h_P^2
+        batch, last = whole.shape[: -self.num_dims], -2 * self.num_dims
+        whole = whole.reshape(*batch, *[size for size in sizes for _ in range(2)])
+        whole = whole.movedim(tuple(range(last, 0, 2)), tuple(range(last, last // 2)))
+        return whole.reshape(*batch, cells, cells)[..., indices, :][..., indices]

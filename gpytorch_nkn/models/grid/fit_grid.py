@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,13 +12,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
+from gpytorch.module import Module
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from gpytorch_nkn._devices import permutation
 from gpytorch_nkn.fit import (
     Best,
     Fit,
+    FlatParameters,
     Session,
     Start,
     adam,
@@ -28,16 +32,15 @@ from gpytorch_nkn.fit import (
     warn_user,
 )
 from gpytorch_nkn.initialization import assign, initialize_grid_kernels, rescale_kernel
+from gpytorch_nkn.kernels.evaluation import has_softplus
 from gpytorch_nkn.linalg import GridLikelihood, HeldOutBlocks
 from gpytorch_nkn.linalg.grid import Solution
 from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.grid.grid_blocks import hole_blocks, is_scattered
 from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
-from gpytorch_nkn.models.grid.log_adam import LogParameters, period_counts
 
-__all__ = ["GridFit", "GridRestart", "fit_grid_gp"]
+__all__ = ["GridFit", "GridRestart", "LogParameters", "fit_grid_gp"]
 
-_BLOCK_STEPS = 40  # default number of steps on held-out blocks
 _USUAL_CELLS = 300_000  # largest grid without a warning
 _FEW = 8  # number of blocks below which training and calibration use the same blocks
 _NOISE = 0.1  # start value of the noise variance of standardised targets
@@ -106,8 +109,8 @@ def fit_grid_gp(
     start: Literal["spectrum"] | None = "spectrum",
     restarts: int = 1,
     likelihood_steps: int = 80,
-    block_steps: int | None = None,
-    blocks: int | Tensor = 12,
+    block_steps: int = 40,
+    blocks: int = 12,
     budget: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -118,7 +121,7 @@ def fit_grid_gp(
     Blocks of observed cells with the shape of the holes are therefore held out. From the start with
     the smallest errors in these blocks, Adam then minimises the errors, and keeps the best
     parameters. Finally the variances are calibrated to the errors of half as many additional
-    blocks. With fewer than 8 blocks, or given blocks, the calibration uses the same blocks.
+    blocks. With fewer than 8 blocks, the calibration uses the same blocks.
 
     Ctrl-C or the end of the budget stops the training with the best parameters so far.
 
@@ -130,10 +133,9 @@ def fit_grid_gp(
         restarts: Number of starts.
         likelihood_steps: Largest number of steps on the marginal likelihood. The second half ends
             early if the block error stops decreasing.
-        block_steps: Steps on held-out blocks; ``None`` for 40, or 0 if the missing cells are
-            scattered.
-        blocks: Number of blocks, or the blocks ``B x n_1 x ... x n_P``. With 0, or if the holes
-            are too large, training only uses the marginal likelihood.
+        block_steps: Steps on held-out blocks; always 0 if the missing cells are scattered.
+        blocks: Number of blocks. With 0, or if the holes are too large, training only uses the
+            marginal likelihood.
         budget: Wall time of the steps in seconds, without the calibration.
         seed: Determines all random draws; the global random state does not change.
         progress: Show a progress bar if standard error is a terminal.
@@ -153,12 +155,9 @@ def fit_grid_gp(
     if start not in ("spectrum", None):
         raise ValueError(f"start must be 'spectrum' or None, got {start!r}.")
     check_counts(1, restarts=restarts)
-    check_counts(0, likelihood_steps=likelihood_steps)
-    if block_steps is not None:
-        check_counts(0, block_steps=block_steps)
+    check_counts(0, likelihood_steps=likelihood_steps, block_steps=block_steps, blocks=blocks)
     session = Session(budget=budget, seed=seed, progress=progress)
-    if block_steps is None:
-        block_steps = 0 if is_scattered(_missing(model)) else _BLOCK_STEPS
+    block_steps *= not is_scattered(_missing(model))
     warn_of_size(
         "KroneckerGridGP",
         math.prod(x.size(0) for x in model.coordinates),
@@ -215,25 +214,12 @@ def _initialize(model: KroneckerGridGP, seed: int, number: int) -> None:
             assign(noise, "noise", torch.full_like(noise.noise, _NOISE))
 
 
-def _blocks(
-    model: KroneckerGridGP, blocks: int | Tensor, seed: int
-) -> tuple[Tensor | None, Tensor | None]:
+def _blocks(model: KroneckerGridGP, count: int, seed: int) -> tuple[Tensor | None, Tensor | None]:
     """Return blocks for training and for calibration, on slices with an observed cell."""
-    if isinstance(blocks, Tensor):
-        sizes = tuple(x.size(0) for x in model.coordinates)
-        if blocks.dtype != torch.bool or tuple(blocks.shape[1:]) != sizes:
-            raise ValueError(
-                f"blocks must be a number or a boolean tensor of shape {('B', *sizes)}, got "
-                f"{blocks.dtype} of shape {tuple(blocks.shape)}."
-            )
-        own = model.trimmed(blocks.to(model.missing.device))
-        return own, own
-    check_counts(0, blocks=blocks)
-    count = blocks + (blocks + 1) // 2
-    found = torch.from_numpy(hole_blocks(_missing(model), count, seed=seed))
-    found = model.trimmed(found.to(model.missing.device))
-    if not blocks or not len(found):
+    blocks = hole_blocks(_missing(model), count + (count + 1) // 2, seed=seed)
+    if not count or not len(blocks):
         return None, None
+    found = model.trimmed(torch.from_numpy(blocks).to(model.missing.device))
     if len(found) < _FEW:
         return found, found
     further = torch.arange(len(found)) % 3 == 2
@@ -315,7 +301,7 @@ class _Training:
     ) -> Iterator[LogParameters]:
         """Yield the parameters to optimise, and record time and errors of the steps."""
         begin, model = time.monotonic(), self.model
-        cycles = period_counts(model.kernels, model.train_coordinates)
+        cycles = _period_counts(model.kernels, model.train_coordinates)
         flat = LogParameters(model, loss, cycles, end=self.session.end)
         try:
             yield flat
@@ -423,3 +409,60 @@ class _Training:
 def _rate(steps: int, step: int) -> float:
     """Return the learning rate of a step: a short warm-up, then a linear decay to a tenth."""
     return _RATE * min(1.0, (step + 1) / _WARM_UP) * (1 - (1 - _LAST_RATE) * step / steps)
+
+
+class LogParameters(FlatParameters):
+    """Parameters whose steps of Adam have sizes relative to their values.
+
+    A step of a positive parameter (softplus of a raw value, with or without a lower bound) is a
+    step of its logarithm to first order. The last period in the data shifts by the change of a
+    period times the number of periods. Steps of periods and frequencies are therefore divided by
+    this number. With equal steps of raw values, the hole in the metal plate has an SMSE of 0.107
+    instead of 0.094.
+
+    ``cycles`` has the number of periods by the id of a parameter that is a period or a frequency.
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        loss: Callable[[], Tensor],
+        cycles: dict[int, Tensor],
+        *,
+        end: float = math.inf,
+    ):
+        super().__init__(model, loss, end=end)
+        positive, rates = [], []
+        for _, parameter, constraint in model.named_parameters_and_constraints():
+            if not parameter.requires_grad:
+                continue
+            bounded = constraint is None or bool(constraint.upper_bound.isfinite().any())
+            softplus_of_raw = not bounded and constraint.enforced and has_softplus(constraint)
+            positive.append(torch.full((parameter.numel(),), softplus_of_raw))
+            count = cycles.get(id(parameter), torch.ones(1)).detach().double().cpu()
+            rates.append(1 / count.clamp_min(1.0).reshape(-1).expand(parameter.numel()))
+        self._positive = torch.cat(positive).to(self.values.device)
+        self._rates = torch.cat(rates).to(self.values)
+
+    def step_sizes(self) -> Tensor:
+        """Return the derivatives of raw values with respect to logarithms, per period."""
+        above = softplus(self.values).clamp_min(torch.finfo(self.values.dtype).tiny)
+        return self._rates * torch.where(self._positive, -above / torch.expm1(-above), 1.0)
+
+
+def _period_counts(kernels: Iterable[Module], coordinates: Iterable[Tensor]) -> dict[int, Tensor]:
+    """Count the periods in the data, for raw parameters that are periods or frequencies."""
+    cycles: dict[int, Tensor] = {}
+    for kernel, x in zip(kernels, coordinates, strict=True):
+        span = (x.amax(0) - x.amin(0)).amax()
+        for part in kernel.modules():
+            if not isinstance(part, Kernel):
+                continue
+            own = part._parameters
+            if "raw_period_length" in own:
+                cycles[id(own["raw_period_length"])] = span / part.period_length
+            if "raw_mixture_means" in own:
+                cycles[id(own["raw_mixture_means"])] = span * part.mixture_means
+            if "frequency" in own:
+                cycles[id(own["frequency"])] = (span / (2 * math.pi)).expand_as(own["frequency"])
+    return cycles

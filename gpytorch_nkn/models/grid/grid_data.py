@@ -14,14 +14,7 @@ from torch import Tensor
 from gpytorch_nkn.linalg import check_tensors
 from gpytorch_nkn.linalg.grid import take_slices
 
-__all__ = [
-    "GridData",
-    "check_coordinates",
-    "check_grid",
-    "check_kernels",
-    "check_variances",
-    "transform_outcomes",
-]
+__all__ = ["GridData", "check_grid", "check_kernels", "check_variances", "transform_outcomes"]
 
 
 class GridData(NamedTuple):
@@ -33,29 +26,17 @@ class GridData(NamedTuple):
     observed: Tensor  # observed cells of these slices
 
 
-def check_grid(coordinates: Sequence[Tensor], targets: Tensor, missing: Tensor | None) -> GridData:
-    """Check coordinates, values and mask of a :class:`KroneckerGridGP`."""
+def check_grid(coordinates: Sequence[Tensor], targets: Tensor) -> GridData:
+    """Check coordinates and values of a :class:`KroneckerGridGP`."""
     check_tensors(targets=targets)
-    coordinates = check_coordinates(coordinates, targets)
+    coordinates = _check_coordinates(coordinates, targets)
     sizes = tuple(part.size(0) for part in coordinates)
     if tuple(targets.shape[-len(sizes) :]) != sizes:
         raise ValueError(
             f"The last {len(sizes)} dimensions of targets must have the sizes {sizes} of the "
             f"coordinates, got targets of shape {tuple(targets.shape)}."
         )
-    gone = targets.isnan()
-    if missing is not None:
-        if not isinstance(missing, Tensor) or missing.dtype != torch.bool:
-            kind = missing.dtype if isinstance(missing, Tensor) else type(missing).__name__
-            raise TypeError(f"missing must be a boolean tensor, True where missing, got {kind}.")
-        try:
-            gone = gone | missing.to(targets.device).expand(targets.shape)
-        except RuntimeError:
-            raise ValueError(
-                f"missing must have the shape {tuple(targets.shape)} of targets or broadcast to "
-                f"it, got {tuple(missing.shape)}."
-            ) from None
-    observed = ~gone
+    observed = ~targets.isnan()
     if bool(targets[observed].isinf().any()):
         raise ValueError("targets must be finite or NaN (missing), got infinite values.")
     counts = observed.flatten(-len(sizes)).sum(-1)
@@ -87,26 +68,6 @@ def check_variances(train_Yvar: Tensor | float, data: GridData, sizes: Sequence[
             f"{float(given.min()):g} to {float(given.max()):g}."
         )
     return given
-
-
-def check_coordinates(coordinates: Sequence[Tensor], like: Tensor) -> list[Tensor]:
-    """Return copies ``n_p x c_p`` with the dtype and device of the targets."""
-    if isinstance(coordinates, Tensor) or len(coordinates) == 0:
-        got = tuple(coordinates.shape) if isinstance(coordinates, Tensor) else coordinates
-        raise ValueError(f"coordinates must be one tensor per dimension of the grid, got {got}.")
-    checked = []
-    for number, part in enumerate(coordinates):
-        part = torch.as_tensor(part).to(like, copy=True)
-        part = part.unsqueeze(-1) if part.dim() == 1 else part
-        if part.dim() != 2 or 0 in part.shape:
-            raise ValueError(
-                f"The coordinates of dimension {number} must be of shape n or n x c, got "
-                f"{tuple(part.shape)}."
-            )
-        if not bool(part.isfinite().all()):
-            raise ValueError(f"The coordinates of dimension {number} must be finite.")
-        checked.append(part)
-    return checked
 
 
 def check_kernels(kernels: Sequence[Kernel], coordinates: Sequence[Tensor]) -> list[Kernel]:
@@ -162,3 +123,23 @@ def transform_outcomes(
             f"{float(targets.abs().max()):g}."
         )
     return transform.eval(), torch.where(data.observed, values, 0.0)
+
+
+def _check_coordinates(coordinates: Sequence[Tensor], like: Tensor) -> list[Tensor]:
+    """Return copies ``n_p x c_p`` with the dtype and device of the targets."""
+    if isinstance(coordinates, Tensor) or len(coordinates) == 0:
+        got = tuple(coordinates.shape) if isinstance(coordinates, Tensor) else coordinates
+        raise ValueError(f"coordinates must be one tensor per dimension of the grid, got {got}.")
+    checked = []
+    for number, part in enumerate(coordinates):
+        part = torch.as_tensor(part).to(like, copy=True)
+        part = part.unsqueeze(-1) if part.dim() == 1 else part
+        if part.dim() != 2 or 0 in part.shape:
+            raise ValueError(
+                f"The coordinates of dimension {number} must be of shape n or n x c, got "
+                f"{tuple(part.shape)}."
+            )
+        if not bool(part.isfinite().all()):
+            raise ValueError(f"The coordinates of dimension {number} must be finite.")
+        checked.append(part)
+    return checked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from gpytorch_nkn.linalg.grid import take_slices
 __all__ = ["GridPosterior"]
 
 _DENSE_CELLS = 6000  # largest number of unknowns whose matrix is factorised
-_DENSE_GRIDS = 4  # largest number of such matrices in memory
+_DENSE_ELEMENTS = 4 * _DENSE_CELLS**2  # largest number of elements of all such matrices
 _CHUNK_ELEMENTS = 2**23  # elements of a temporary array
 
 
@@ -38,7 +39,6 @@ class GridPosterior:
         self.coefficients = system.weights(residual).coefficients
         # variances need a matrix of the missing or of the observed cells
         self._of_holes = bool(system.grid.unknown.sum() <= system.grid.observed.sum())
-        self._factors: list[Tensor] | None = None
 
     def mean(self, crosses: Sequence[Tensor]) -> Tensor:
         """Return posterior minus prior mean ``... x m_1 x ... x m_P`` on another grid.
@@ -66,22 +66,6 @@ class GridPosterior:
         size = max(1, _CHUNK_ELEMENTS // self.system.inverse.numel())
         parts = zip(*(row.split(size, -2) for row in rows), strict=True)
         return torch.cat([self._explained(part, diag) for part in parts], -1)
-
-    def missing_variance(self) -> Tensor | None:
-        """Return variances ``... x T`` of the missing cells, from one inverse.
-
-        None for a complete grid, many missing cells, or different missing cells in a batch.
-        """
-        grid = self.system.grid
-        if grid.is_complete or grid.batch_shape or not self._of_holes or grid.extra is not None:
-            return None
-        factors = self._dense_factors()
-        if factors is None:
-            return None
-        with torch.no_grad():
-            variances = torch.stack([torch.cholesky_inverse(f).diagonal() for f in factors])
-            variances = variances.view(*self.system.batch_shape, -1)
-            return variances - self.system.noise.flatten(-self.num_dims)
 
     def sample(
         self,
@@ -143,7 +127,7 @@ class GridPosterior:
         first = _products(cells, weighted, self.num_dims, diag)
         if system.grid.is_complete:
             return first
-        if not self._of_holes and self._dense_factors() is not None:
+        if not self._of_holes and self._dense_factor is not None:
             space = system.grid.observed * system.eigen.from_basis(cells)
             return self._inverse_form(space, diag)
         space = system.grid.unknown * kronecker_multiply(system.expand, weighted)
@@ -165,36 +149,25 @@ class GridPosterior:
 
     def _whitened(self, space: Tensor) -> Tensor | None:
         """Solve with a Cholesky factor for vectors ``q x ... x u``; None without a factor."""
-        factors = self._dense_factors()
-        if factors is None:
+        factor, system = self._dense_factor, self.system
+        if factor is None:
             return None
-        batch = self.system.batch_shape
-        lead = torch.broadcast_shapes(space.shape[: space.dim() - self.num_dims], batch)
-        space = space.expand(*lead, *space.shape[space.dim() - self.num_dims :])
-        flat = space.reshape(-1, batch.numel(), space.shape[space.dim() - self.num_dims :].numel())
-        largest = max(len(factor) for factor in factors)
-        parts = []
-        masks = self.system.cells(self._of_holes)
-        for number, (mask, factor) in enumerate(zip(masks, factors, strict=True)):
-            half = torch.linalg.solve_triangular(factor, flat[:, number, mask].mT, upper=False)
-            parts.append(torch.nn.functional.pad(half.mT, (0, largest - len(factor))))
-        return torch.stack(parts, 1).reshape(*lead, largest)
+        mask = system.grid.unknown if self._of_holes else system.grid.observed
+        vectors = space[..., mask]
+        lead = torch.broadcast_shapes(vectors.shape[:-1], system.batch_shape)
+        vectors = vectors.expand(*lead, -1).reshape(-1, *system.batch_shape, factor.size(-1))
+        half = torch.linalg.solve_triangular(factor, vectors.movedim(0, -1), upper=False)
+        return half.movedim(-1, 0).reshape(*lead, -1)
 
-    def _dense_factors(self) -> list[Tensor] | None:
-        """Return Cholesky factors ``u x u`` of the batch elements; None if too large."""
-        if self._factors is None:
-            sizes = self.system.cells(self._of_holes).sum(-1).tolist()
-            total = sum(size**2 for size in sizes)
-            if max(sizes) > _DENSE_CELLS or total > _DENSE_GRIDS * _DENSE_CELLS**2:
-                return None
-            factors = []
-            for matrix in self.system.dense_matrices(self._of_holes):
-                factor, failed = torch.linalg.cholesky_ex(matrix)
-                if bool(failed):
-                    return None
-                factors.append(factor)
-            self._factors = factors
-        return self._factors
+    @cached_property
+    def _dense_factor(self) -> Tensor | None:
+        """Cholesky factors ``... x u x u``; None if too large or if missing cells differ."""
+        grid, num_grids = self.system.grid, self.system.batch_shape.numel()
+        size = int((grid.unknown if self._of_holes else grid.observed).sum())
+        if grid.batch_shape or size > _DENSE_CELLS or num_grids * size**2 > _DENSE_ELEMENTS:
+            return None
+        factor, failed = torch.linalg.cholesky_ex(self.system.dense_matrix(self._of_holes))
+        return None if bool(failed.any()) else factor
 
 
 def _products(left: Tensor, right: Tensor, num_dims: int, diag: bool) -> Tensor:

@@ -37,7 +37,6 @@ from gpytorch_nkn.models.base_gp import TrainerOnly
 from gpytorch_nkn.models.common import check_likelihood, make_likelihood
 from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
 from gpytorch_nkn.models.grid.grid_data import (
-    check_coordinates,
     check_grid,
     check_kernels,
     check_variances,
@@ -86,7 +85,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     Use it for images, videos and sensor arrays of ten thousand to millions of cells. The Kronecker
     product is never formed; one evaluation takes :math:`O(\sum_p n_p^3 + i N \sum_p n_p)` time for
     N cells and i iterations. The model conditions on the observed cells only, without the paper's
-    imaginary observations. It drops slices without an observed cell.
+    imaginary observations. It drops slices without an observed cell, so that further coordinates
+    at which to predict cost nothing in training.
 
     Args:
         coordinates: One tensor ``n_p`` or ``n_p x c_p`` per dimension, in any order and spacing.
@@ -94,7 +94,6 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             as the channels of an image.
         kernels: One kernel per dimension, on its columns. Their batch shapes must broadcast to the
             batch shape of the targets.
-        missing: Mask of further missing cells, which must broadcast to the targets' shape.
         train_Yvar: Known noise variance, or one per cell, in addition to the learned noise. If the
             variances differ, every solve uses conjugate gradients on all cells, and the
             determinant is approximated, see :class:`.GridLikelihood`.
@@ -141,7 +140,6 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         targets: Tensor,
         kernels: Sequence[Kernel],
         *,
-        missing: Tensor | None = None,
         train_Yvar: Tensor | float | None = None,
         likelihood: GaussianLikelihood | None = None,
         mean_module: Mean | None = None,
@@ -155,7 +153,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         check_counts(1, max_iterations=max_iterations)
         self.tolerance, self.max_iterations = tolerance, max_iterations
         self._clear_cache()
-        data = check_grid(coordinates, targets, missing)
+        data = check_grid(coordinates, targets)
         self.num_dims = len(data.coordinates)
         self._num_columns = (sum(part.size(-1) for part in data.coordinates),)
         self._sizes = tuple(part.size(0) for part in data.coordinates)
@@ -318,19 +316,14 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         )
 
     @_in_double
-    def grid_mean(self, coordinates: Sequence[Tensor] | None = None) -> Tensor:
-        """Return the posterior mean at all cells, in units of the targets, without gradients.
+    def grid_mean(self) -> Tensor:
+        """Return the posterior mean ``... x n_1 x ... x n_P``, without gradients.
 
-        Args:
-            coordinates: Coordinates of another grid, one tensor ``m_p`` or ``m_p x c_p`` per
-                dimension; ``None`` for the model's grid.
-
-        Returns:
-            Means ``... x m_1 x ... x m_P``, or medians if the outcome transform is not affine.
+        Means are in units of the targets, or medians if the outcome transform is not affine.
         """
         with torch.no_grad():
-            points = self._other_coordinates(coordinates)
-            mean = self._grid_posterior().mean(self._crosses(points)) + self._mean_on(points)
+            mean = self._grid_posterior().mean(self._crosses(self.coordinates))
+            mean = mean + self._mean_on(self.coordinates)
             flat = mean.reshape(*self.batch_shape, -1)
             return self._untransformed(flat, torch.zeros_like(flat))[0].view_as(mean)
 
@@ -355,11 +348,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             ValueError: ``cells`` is not a mask of the grid.
         """
         known = self._grid_posterior()
-        variance = None
         if cells is None:
             cells = self.missing.reshape(-1, *self._sizes).any(0)
-            if int(cells.sum()) == known.system.grid.unknown.sum():  # all are in the model's grid
-                variance = known.missing_variance()
         if not isinstance(cells, Tensor):
             raise TypeError(
                 f"cells must be a boolean tensor of the grid's cells, got {type(cells).__name__}."
@@ -373,13 +363,11 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             crosses = self._crosses(self.coordinates)
             mean = known.mean(crosses) + self._mean_on(self.coordinates)
             mean = mean.expand(*self.batch_shape, *self._sizes)[..., cells]
-            if variance is None:
-                index = cells.nonzero().unbind(-1)
-                parts = zip(self.kernels, self.coordinates, index, strict=True)
-                prior = reduce(torch.mul, (factor_diagonal(k, x)[..., i] for k, x, i in parts))
-                rows = [cross[..., i, :] for cross, i in zip(crosses, index, strict=True)]
-                variance = prior - known.explained(rows, diag=True)
-            variance = variance.clamp_min(0.0)
+            index = cells.nonzero().unbind(-1)
+            parts = zip(self.kernels, self.coordinates, index, strict=True)
+            prior = reduce(torch.mul, (factor_diagonal(k, x)[..., i] for k, x, i in parts))
+            rows = [cross[..., i, :] for cross, i in zip(crosses, index, strict=True)]
+            variance = (prior - known.explained(rows, diag=True)).clamp_min(0.0)
             if observation_noise:
                 variance = variance + self._new_noise().unsqueeze(-1)
             return self._untransformed(mean, variance.expand_as(mean))
@@ -552,18 +540,6 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     def _crosses(self, points: Sequence[Tensor]) -> list[Tensor]:
         parts = zip(self.kernels, points, self.train_coordinates, strict=True)
         return [kernel_values(kernel, x, own) for kernel, x, own in parts]
-
-    def _other_coordinates(self, coordinates: Sequence[Tensor] | None) -> list[Tensor]:
-        if coordinates is None:
-            return self.coordinates
-        points = check_coordinates(coordinates, self.get_buffer("_targets"))
-        expected, got = ([x.size(-1) for x in some] for some in (self.coordinates, points))
-        if got != expected:
-            raise ValueError(
-                f"coordinates must have {expected} columns in {self.num_dims} dimensions, got "
-                f"{got}."
-            )
-        return points
 
     def _mean_on(self, coordinates: Sequence[Tensor]) -> Tensor:
         """Return the prior mean ``... x n_1 x ... x n_P``; a constant has sizes of 1."""

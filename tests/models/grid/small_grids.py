@@ -42,13 +42,17 @@ def grid_data(shape, share=0.2, batch=(), shared_mask=False, seed=0):
     return coordinates, values, missing.expand(values.shape)
 
 
+def holed(values, missing):
+    return values.masked_fill(missing, torch.nan)
+
+
 def make(shape, share=0.2, batch=(), kernels=None, **options):
     """A model in eval mode with parameters of its own, its values and its missing cells."""
     data = {k: options.pop(k) for k in ("shared_mask", "seed") if k in options}
     coordinates, values, missing = grid_data(shape, share, batch, **data)
     kernels = some_kernels(len(shape), batch) if kernels is None else kernels
     options = {"tolerance": 1e-11, **options}
-    model = KroneckerGridGP(coordinates, values, kernels, missing=missing, **options)
+    model = KroneckerGridGP(coordinates, holed(values, missing), kernels, **options)
     move(model)
     return model.eval(), values, missing
 

@@ -12,7 +12,7 @@ from linear_operator.utils.errors import NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.models import KroneckerGridGP
-from tests.models.grid.small_grids import all_points, dense, make, move, some_kernels
+from tests.models.grid.small_grids import all_points, dense, holed, make, move, some_kernels
 
 ROWS, COLUMNS = torch.arange(4.0, dtype=torch.float64), torch.arange(5.0, dtype=torch.float64)
 VALUES = torch.arange(20.0, dtype=torch.float64).view(4, 5).sin()
@@ -33,7 +33,7 @@ def of_batch(kind, *sizes):
     return [kind(batch_shape=torch.Size([size])) for size in sizes]
 
 
-TWO, NONE = torch.stack([VALUES, VALUES]), torch.zeros(4, 5, dtype=torch.bool)
+TWO = torch.stack([VALUES, VALUES])
 BAD = {
     "a list": ({"targets": VALUES.tolist()}, TypeError, "float32 or float64 numbers, got list"),
     "integers": ({"targets": VALUES.long()}, TypeError, r"float64 numbers, got torch\.int64"),
@@ -50,14 +50,8 @@ BAD = {
         r"dimension 0 must be of shape n or n x c, got \(4, 1, 1\)"),
     "NaN coordinates": ({"coordinates": [ROWS, with_entry(COLUMNS, math.nan, 2)]}, ValueError,
         "coordinates of dimension 1 must be finite"),
-    "mask of numbers": ({"missing": torch.zeros(4, 5)}, TypeError,
-        r"boolean tensor, True where missing, got torch\.float"),
-    "mask of another shape": ({"missing": NONE.mT}, ValueError,
-        r"shape \(4, 5\) of targets .* got \(5, 4\)"),
-    "mask with a batch": ({"missing": torch.stack([NONE, NONE])}, ValueError,
-        r"shape \(4, 5\) of targets .* got \(2, 4, 5\)"),
     "nothing": ({"targets": VALUES * math.nan}, ValueError, "at least 2 observed .* 0 of 20"),
-    "one cell": ({"missing": ~with_entry(NONE, True, 1, 1)}, ValueError,
+    "one cell": ({"targets": with_entry(VALUES * math.nan, 1.0, 1, 1)}, ValueError,
         "at least 2 observed cells, got 1 of 20"),
     "an empty entry": ({"targets": torch.stack([VALUES, VALUES * math.nan])}, ValueError,
         "Every entry of the batch needs at least 2 observed cells, got 0 of 20"),
@@ -97,7 +91,6 @@ def test_bad_arguments_are_rejected_with_what_came(name):
 def test_coordinates_get_the_dtype_of_the_targets(dtype):
     model = build([ROWS.to(dtype), COLUMNS]).eval()
     torch.testing.assert_close(model.grid_mean(), build().eval().grid_mean())
-    torch.testing.assert_close(model.grid_mean([ROWS.to(dtype), COLUMNS]), model.grid_mean())
 
 
 def test_a_transform_sees_the_observed_cells_of_each_grid_only():
@@ -115,14 +108,13 @@ def test_a_transform_sees_the_observed_cells_of_each_grid_only():
         (lambda m: m.predict(VALUES), ValueError, r"of shape \(4, 5\), got torch\.float64"),
         (lambda m: m.predict([ROWS]), TypeError, "boolean tensor of the grid's cells, got list"),
         (lambda m: m.sample(0), ValueError, "num_samples must be at least 1, got 0"),
-        (lambda m: m.grid_mean([ROWS]), ValueError, r"\[1, 1\] columns in 2 .*got \[1\]"),
         (lambda m: next(m.block_means(VALUES[None, 1:] > 0)), ValueError, r"got shape \(1, 3, 5\)"),
         (lambda m: next(m.block_means((VALUES > 0.5)[None])), ValueError, "have an observed cell"),
     ],
 )
 def test_bad_arguments_of_predictions(call, error, match):
     with pytest.raises(error, match=match):
-        call(build(missing=VALUES > 0.5).eval())
+        call(build(targets=holed(VALUES, VALUES > 0.5)).eval())
 
 
 class Indefinite(RBFKernel):
@@ -163,9 +155,7 @@ def test_odd_grids_are_predicted_as_by_dense_matrices(name, dtype):
     values, missing = torch.randn(shape), torch.rand(shape) < share
     missing.view(-1)[0] = missing.view(-1)[-1] = False
     coordinates = [torch.arange(n, dtype=dtype) / 4 for n in shape]
-    model = KroneckerGridGP(
-        coordinates, values.to(dtype), some_kernels(len(shape)), missing=missing
-    )
+    model = KroneckerGridGP(coordinates, holed(values.to(dtype), missing), some_kernels(len(shape)))
     move(model)
     whole = torch.ones(shape, dtype=torch.bool)
     found, variance = model.eval().predict(whole)
@@ -196,7 +186,7 @@ def test_standardization_sees_the_observed_cells_of_each_grid_only():
     missing = torch.zeros(2, 4, 5, dtype=torch.bool)
     missing[0, 0], missing[1, 2:, 3:] = True, True
     targets[missing] = 1e6
-    model = build(targets=targets, missing=missing)
+    model = build(targets=holed(targets, missing))
     means, deviations = model.outcome_transform.means, model.outcome_transform.stdvs
     for number in range(2):
         seen = targets[number][~missing[number]]
