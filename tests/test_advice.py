@@ -792,14 +792,16 @@ def _(told):
     assert kernels.GradientKernel(network)(X).to_dense().shape == (36, 36)
 
 
-@advice("take model.subset_output([0]), or one of the models of a list")
+@advice("take model.subset_output([0]), one of the models of a list, or output_tasks=[0]")
 def _(told):
-    model = SingleTaskGP(X, torch.cat([Y, -Y], -1))
-    for several in (model, ModelListGP(SingleTaskGP(X, Y), SingleTaskGP(X, -Y))):
+    model, many = SingleTaskGP(X, Y.repeat(1, 2)), ModelListGP(*[SingleTaskGP(X, Y)] * 2)
+    tasks = torch.cat([X, torch.arange(len(X))[:, None] % 2], -1), Y
+    for several in (model, many, models.NKNMultiTaskGP(*tasks, -1)):
         with told():
             models.gradient_posterior(several, X[:2])
-    assert models.gradient_posterior(model.subset_output([0]), X[:2]).mean.shape == (2, 2)
-    assert models.gradient_posterior(several.models[1], X[:2]).mean.shape == (2, 2)
+    task = models.NKNMultiTaskGP(*tasks, -1, output_tasks=[0])
+    for one in (model.subset_output([0]), many.models[1], task):
+        assert models.gradient_posterior(one, X[:2]).mean.shape == (2, 2)
 
 
 @advice("nonlinear outcome transform: transform the outcomes beforehand")

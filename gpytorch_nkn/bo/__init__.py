@@ -1,6 +1,6 @@
 """Bayesian optimisation: training with growing data, and optimisation of acquisition functions."""
 
-from gpytorch_nkn.bo.fitting import fit_bo_model, warm_start
+from gpytorch_nkn.bo.fitting import fit_bo_model
 from gpytorch_nkn.bo.initial_conditions import coordinate_sweep_initial_conditions
 
-__all__ = ["coordinate_sweep_initial_conditions", "fit_bo_model", "warm_start"]
+__all__ = ["coordinate_sweep_initial_conditions", "fit_bo_model"]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gpytorch_nkn.fit import Recipe, Session, check_counts, check_model, fit_best_of, warn_user
 from gpytorch_nkn.initialization import initialize_model
 
-__all__ = ["fit_bo_model", "warm_start"]
+__all__ = ["fit_bo_model"]
 
 M = TypeVar("M", bound=Model)
 
@@ -69,7 +69,7 @@ def fit_bo_model(
     _check_apart(_members(model))
     session = Session(budget=budget, seed=seed, progress=progress)
     if previous is not None:
-        warm_start(model, previous)
+        _copy_parameters(previous, model)
     units = [(whole, part) for whole in _members(model) for part in enumerate(_outputs(whole))]
     for position, (whole, (number, part)) in enumerate(units):
         with torch.enable_grad(), session.interruptible(lambda position=position: position):  # type: ignore[misc]
@@ -97,28 +97,13 @@ def fit_bo_model(
     return model.eval()
 
 
-def warm_start(new_model: M, old_model: Model | Mapping[str, Tensor]) -> M:
-    """Copy the parameters of another model with the same structure, in place.
-
-    Parameters of kernel, mean, noise and learned transforms are copied, unless they are frozen in
-    the new model. Constants of transforms, such as means and ranges of the data, are not copied.
-
-    Args:
-        new_model: A model, or a list of models.
-        old_model: A model with the same parameters and shapes, or its ``state_dict``.
-
-    Returns:
-        The new model.
-
-    Raises:
-        ValueError: The old model lacks a parameter, or its shape differs.
-    """
+def _copy_parameters(old_model: Model | Mapping[str, Tensor], new_model: Model) -> None:
+    """Copy parameters, but not constants of transforms, such as means and ranges of the data."""
     old = _check_same_structure(new_model, old_model)
     for name, parameter in new_model.named_parameters():
         if parameter.requires_grad:
             parameter.data.copy_(old[name].data)
     _forget_predictions(new_model)
-    return new_model
 
 
 def _check(model: Any) -> None:

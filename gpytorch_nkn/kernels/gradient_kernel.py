@@ -51,9 +51,21 @@ class GradientKernel(BatchKernel):
             blocks = self._blocks(x1, x2)
             return blocks.diagonal(dim1=-2, dim2=-1).flatten(-2)
         sizes = x1.size(-2), x2.size(-2)
-        left = x1.unsqueeze(-2).expand(*x1.shape[:-1], sizes[1], -1).flatten(-3, -2)
-        right = x2.unsqueeze(-3).expand(*x2.shape[:-2], *sizes, -1).flatten(-3, -2)
-        blocks = self._blocks(left, right).unflatten(-3, sizes)  # ... x N x M x (D + 1) x (D + 1)
+        if not (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2):  # each pair once
+            row, column = torch.triu_indices(*sizes, device=x1.device)
+            half = self._blocks(x1[..., row, :], x2[..., column, :])
+            pairs = torch.arange(len(row), device=x1.device)
+            index = pairs.new_empty(sizes)
+            index[column, row] = pairs
+            index[row, column] = pairs
+            blocks = half[..., index, :, :]
+            below = (torch.ones_like(index).tril(-1) > 0)[..., None, None]
+            blocks = blocks.mT.where(below, blocks)
+        else:
+            left = x1.unsqueeze(-2).expand(*x1.shape[:-1], sizes[1], -1).flatten(-3, -2)
+            right = x2.unsqueeze(-3).expand(*x2.shape[:-2], *sizes, -1).flatten(-3, -2)
+            blocks = self._blocks(left, right).unflatten(-3, sizes)
+        # from ... x N x M x (D + 1) x (D + 1)
         return blocks.transpose(-3, -2).flatten(-2).flatten(-3, -2)
 
     def _blocks(self, x1: Tensor, x2: Tensor) -> Tensor:

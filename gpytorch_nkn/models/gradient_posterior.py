@@ -59,7 +59,8 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
     if getattr(model, "num_outputs", 1) != 1:
         raise NotImplementedError(
             f"The model must have one output, got {model.num_outputs}: take "
-            "model.subset_output([0]), or one of the models of a list."
+            "model.subset_output([0]), one of the models of a list, or output_tasks=[0] of a "
+            "multitask model."
         )
     model.eval()
     X = X.to(next(model.parameters()).dtype)

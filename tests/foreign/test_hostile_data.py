@@ -99,7 +99,6 @@ FUNCTIONS = {
 WITHOUT_ARRAYS = {
     bo.coordinate_sweep_initial_conditions,
     bo.fit_bo_model,
-    bo.warm_start,
     datasets.load_co2,
     datasets.read_time_series,
     estimators.forecast_many,  # a data frame
