@@ -195,11 +195,10 @@ class Ensemble:
             release_some(self.predictors)
         if not variance:
             return np.stack(means), np.zeros((len(means), 1))
-        factors = self._factors(x, np.stack(means)) if noise else 1.0
-        return np.stack(means), np.stack(variances) * factors
+        return np.stack(means), np.stack(variances) * self._factors(x, np.stack(means))
 
     def _factors(self, x: Tensor, means: np.ndarray) -> np.ndarray:
-        """Return factors ``M`` of the variances of observations at rows ``M x D``."""
+        """Return factors ``M`` of the variances of function and noise at rows ``M x D``."""
         if self.scale is None:
             return np.ones(len(x))
         return self.scale(x.cpu().numpy(), self.weights @ means)
@@ -210,7 +209,7 @@ class Ensemble:
         covariance = predictor.covariance(x).cpu().numpy()
         covariance[np.diag_indices_from(covariance)] += noise * predictor.noise
         release_some(self.predictors)
-        if noise and self.scale is not None:
+        if self.scale is not None:
             means, _ = self.moments(x, variance=False, noise=False)
             roots = np.sqrt(self._factors(x, means))
             covariance = roots[:, None] * covariance * roots

@@ -17,7 +17,7 @@ _FOLDS = 5
 
 
 class NoiseScale:
-    """Log-linear factor of the variance of observations.
+    """Log-linear factor of the variances of function and noise.
 
     Features are the columns, the prediction and their squares, clipped to the range of the fit.
     Squared standardised errors have a Gamma distribution with this factor as mean, whose likelihood

@@ -52,6 +52,7 @@ def test_noise_that_grows_is_covered_in_every_part(fitted):
         assert 0.78 < inside[part].mean() < 0.98
     found = fitted.predict(X, return_std=True)[1]
     assert 0.7 < np.median(found / std) < 1.4
+    assert (fitted.predict(X, return_std=True, observation_noise=False)[1] < found).all()
 
 
 def test_one_noise_stays_one():
