@@ -298,8 +298,11 @@ def per_row(name: str, values: Any, count: int, *, positive: bool) -> np.ndarray
     """Return finite numbers ``N`` from one number, ``N`` or ``N x 1``, all positive or at least 0.
 
     Raises:
+        TypeError: The values are boolean or one string.
         ValueError: The shape is wrong, or a value is not such a number.
     """
+    if isinstance(values, str) or np.asarray(values).dtype == bool:
+        raise TypeError(f"{name} must be a number or hold one for each row, got {values!r:.40}.")
     given = np.full(count, values) if np.ndim(values) == 0 else values
     found = np.asarray(as_numbers(name, given), dtype=float)
     found = found[:, 0] if found.shape == (count, 1) else found  # a column, as in BoTorch

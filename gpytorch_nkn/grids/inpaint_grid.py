@@ -479,7 +479,7 @@ def _check_noise(
     noise: np.ndarray = np.ma.filled(np.ma.asarray(noise_variance), np.nan)
     if channel_axis is not None and noise.ndim == values.ndim:
         noise = np.moveaxis(noise, channel_axis, 0)
-    if noise.dtype.kind not in "fiub" or noise.shape not in ((), values.shape, values.shape[1:]):
+    if noise.dtype.kind not in "fiu" or noise.shape not in ((), values.shape, values.shape[1:]):
         raise ValueError(
             "noise_variance must be a number or hold one for each of "
             f"{values.shape[1:]} cells, got {noise.dtype} of shape {noise.shape}."

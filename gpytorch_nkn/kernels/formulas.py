@@ -96,7 +96,8 @@ PERIODIC = stationary(rbf, with_slope=rbf_with_slope, points=turns, code=5)
 
 def linear(x1: Tensor, x2: Tensor, variance: Tensor, center: Tensor | float = 0.0) -> Tensor:
     """Return inner products of centred inputs, ``sum v (x - c) (x' - c)``."""
-    return ((x1 - center) * variance) @ (x2 - center).mT
+    left = (x1 - center) * variance
+    return left @ (x2 - center).to(left).mT  # inputs may have a lower precision
 
 
 LINEAR = Formula(linear, code=6)

@@ -261,8 +261,8 @@ def test_known_noise(cls, known):
         X, y = data(cls)
         model = MAKE[cls](random_state=0).fit(X, y, noise_variance=np.zeros((len(y), 1)))
         np.testing.assert_array_equal(values(model, X), known[1])
-        for wrong in (-1.0, np.nan, np.inf, np.ones(3)):
-            with pytest.raises(ValueError, match="noise_variance must be"):
+        for wrong in (-1.0, np.nan, np.inf, np.ones(3), True, "0.01"):
+            with pytest.raises((ValueError, TypeError), match="noise_variance must be"):
                 model.fit(X, y, noise_variance=wrong)
             with pytest.raises(NotFittedError):
                 model.predict(X)

@@ -75,7 +75,7 @@ def test_known_noise_of_cells(quick):
         found = inpaint(noisy, hole, noise_variance=noise, structure="rbf", interpolants="kernel")
         errors[name] = float(np.square(found.mean - image).mean())
     assert errors["zero"] == errors["none"] > 2 * errors["known"]
-    for wrong in (-1.0, np.nan, np.inf, np.ones(3)):
+    for wrong in (-1.0, np.nan, np.inf, np.ones(3), True):
         with pytest.raises(ValueError, match="noise_variance must be"):
             inpaint(noisy, hole, noise_variance=wrong)
 

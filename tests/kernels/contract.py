@@ -411,12 +411,14 @@ def check_dtypes(s):
     assert single.dtype == torch.float32
     values = dense(single, s.x1.float(), s.x2.float())
     assert values.dtype == torch.float32, f"float32 gives {values.dtype}"
-    error = (values.double() - reference).abs().max() / reference.abs().max()
+    scale = reference.abs().max()
+    error = (values.double() - reference).abs().max() / scale
     assert error < 1e-4, f"float32 values are off by {error}"
     try:
         assert dense(single, s.x1, s.x2).dtype == torch.float64, "float64 inputs do not promote"
     except ValueError as error:
         assert "convert the network" in str(error)
+    assert (dense(s.kernel, s.x1.float(), s.x2.float()) - reference).abs().max() < 1e-4 * scale
     whole = (3 * s.x1).round()
     expected = dense(s.kernel, whole, s.x2)
     close(dense(s.kernel, whole.long(), s.x2), expected, "integers are not the numbers they are")

@@ -69,7 +69,8 @@ def as_times(x: Any) -> pd.Index:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise ValueError(f"x must be one column, got shape {values.shape}.")
+        steps = "" if values.ndim else "; forecast takes a number of steps"
+        raise ValueError(f"x must be one column of times, got shape {values.shape}{steps}.")
     if values.dtype == object:
         return _of_objects(values, None)
     return pd.Index(values)

@@ -52,6 +52,8 @@ def check_grid(coordinates: Sequence[Tensor], targets: Tensor) -> GridData:
 
 def check_variances(train_Yvar: Tensor | float, data: GridData, sizes: Sequence[int]) -> Tensor:
     """Return noise variances ``... x n_1 x ... x n_P`` of the kept slices, 0 where missing."""
+    if isinstance(train_Yvar, str | bool):
+        raise TypeError(f"train_Yvar must be a number or a tensor, got {train_Yvar!r}.")
     given = torch.as_tensor(train_Yvar).to(data.targets)
     batch = data.targets.shape[: -len(data.kept)]
     try:

@@ -116,8 +116,9 @@ def test_gradients_with_known_noise_of_cells(share):
                     own += step
                     ends.append(float(loss()))
             assert got.sum().item() == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-4)
-    with pytest.raises(ValueError, match="train_Yvar must be at least 0"):
-        make((6, 7), share, train_Yvar=-torch.ones(6, 7))
+    for wrong in (-torch.ones(6, 7), True):
+        with pytest.raises((ValueError, TypeError), match="train_Yvar must be"):
+            make((6, 7), share, train_Yvar=wrong)
 
 
 @pytest.mark.parametrize("other", ["complete", "rows gone", "mostly gone"])
