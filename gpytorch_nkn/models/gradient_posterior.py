@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from botorch.utils.transforms import is_ensemble
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import GridInterpolationKernel, InducingPointKernel, Kernel, RFFKernel
 from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.autograd import grad
@@ -66,25 +66,30 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
     X = X.to(next(model.parameters()).dtype)
     own = () if is_ensemble(model) else getattr(model, "batch_shape", ())
     shape = torch.broadcast_shapes(X.shape[:-2], own)
+    kernel = getattr(model, "covar_module", model)
     with torch.enable_grad(), _smooth(model, X):
         one, two = (X.detach().expand(*shape, *X.shape[-2:]).clone().requires_grad_() for _ in "12")
         normal = _normal(model, torch.cat([one, two], -2))
         q = X.size(-2)
         means = normal.mean[..., :q]
         covariance = normal.lazy_covariance_matrix.to_dense()[..., :q, q:]
+        parts = [means]
         if is_ensemble(model):  # ... x members x q
-            covariance = covariance.mean(-3)
-            members = [grad(m.sum(), one, retain_graph=True)[0] for m in means.unbind(-2)]
-        else:
-            members = [grad(means.sum(), one, retain_graph=True)[0]]
-        (slopes,) = grad(covariance.sum(), one, create_graph=True)
-        rows = [
-            grad(slope.sum(), two, retain_graph=True)[0].flatten(-2)
-            for slope in slopes.flatten(-2).unbind(-1)
-        ]
+            covariance, parts = covariance.mean(-3), list(means.unbind(-2))
+        try:
+            members = [grad(part.sum(), one, retain_graph=True)[0] for part in parts]
+            (slopes,) = grad(covariance.sum(), one, create_graph=True)
+            rows = [
+                grad(slope.sum(), two, retain_graph=True)[0].flatten(-2)
+                for slope in slopes.flatten(-2).unbind(-1)
+            ]
+        except (NotImplementedError, RuntimeError) as error:
+            raise ValueError(
+                f"PyTorch cannot differentiate {type(kernel).__name__} twice: {error}"
+            ) from error
     gradients = torch.stack(members)
     found = torch.stack(rows, -2)
-    check_has_derivatives(found, getattr(model, "covar_module", model))
+    check_has_derivatives(found, kernel)
     away = (gradients - gradients.mean(0)).flatten(-2)
     found = (found + found.mT) / 2 + torch.einsum("s...a,s...b->...ab", away, away) / len(away)
     # an operator, because the covariance of repeated points is singular
@@ -110,15 +115,21 @@ def _smooth(model: Any, X: Tensor) -> Iterator[None]:
     """Make a GPyTorch or BoTorch model twice differentiable inside a context.
 
     Distances of a network of one unit, unlike GPyTorch's, are differentiable at equal inputs.
+    Kernels with structured predictions remain, around a network.
     """
-    kernel = getattr(model, "covar_module", None)
+    owner, name = model, "covar_module"
+    kernel = getattr(model, name, None)
     if not isinstance(kernel, Kernel) or isinstance(model, ExactBaseGP):
         yield
         return
+    for part in kernel.modules():
+        if isinstance(part, InducingPointKernel | GridInterpolationKernel):
+            owner, name, kernel = part, "base_kernel", part.base_kernel
     with torch.no_grad():
         _normal(model, X).mean  # noqa: B018 - computes caches with the original kernel
-    model.covar_module = NeuralKernelNetwork([kernel], [])
+    if not any(isinstance(part, RFFKernel) for part in kernel.modules()):
+        setattr(owner, name, NeuralKernelNetwork([kernel], []))
     try:
         yield
     finally:
-        model.covar_module = kernel
+        setattr(owner, name, kernel)

@@ -100,7 +100,8 @@ def fit_variational_gp(
 
     Raises:
         TypeError: The model is not a VariationalNKNGP.
-        ValueError: An option is invalid, or the data are not finite.
+        ValueError: An option is invalid, the data are not finite, or the distribution of the
+            inducing values is frozen.
         RuntimeError: Every start failed, or the bound cannot be computed at the start.
         KeyboardInterrupt: Ctrl-C was pressed before the first improvement.
 
@@ -117,6 +118,11 @@ def fit_variational_gp(
         learning_rate = 0.01 if is_gaussian else 0.03
     check_number("learning_rate", learning_rate, positive=True)
     session = Session(budget=budget, seed=seed, progress=progress)
+    if not all(p.requires_grad for p in model.strategy._variational_distribution.parameters()):
+        raise ValueError(
+            "fit_variational_gp computes the distribution of the inducing values, but its "
+            "parameters are frozen."
+        )
     gp, inner = model.collapsed(), model.model
     warn_of_size(
         "VariationalNKNGP",

@@ -300,8 +300,12 @@ def test_the_loss_of_gpytorch_trains_it_too():
     ],
 )
 def test_options_are_checked(options, message):
+    model = variational(n=10)
     with pytest.raises(ValueError, match=message):
-        fit(variational(n=10), **options)
+        fit(model, **options)
+    model.strategy._variational_distribution.requires_grad_(False)
+    with pytest.raises(ValueError, match="inducing values, but its parameters are frozen"):
+        fit(model)
 
 
 def test_a_distribution_of_another_size_is_rejected():
