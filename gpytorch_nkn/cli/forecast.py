@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_forecast"]
 
+_PRINTED = 12  # largest number of printed steps
 _HISTORY = 20  # length of the history in the figure, in spans of the forecast
 _TEST_FRACTION = 0.1
 _SEASONS = {1.0: "day", 7.0: "week", 365.2425: "year"}  # names of lengths in days
@@ -298,7 +299,6 @@ def _compared(scores: dict[str, dict[str, float]]) -> str:
 
 
 def _outlook(table: pd.DataFrame, label: str) -> str:
-    shown = table.iloc[sorted({0, len(table) // 2, len(table) - 1})]
     columns = ["time", "median", "lower95", "upper95"]
-    rows = shown[columns].to_string(index=False, float_format="%.5g")
+    rows = table[columns].to_string(index=False, float_format="%.5g", max_rows=_PRINTED)
     return f"Forecast of {label}:\n{rows}"
