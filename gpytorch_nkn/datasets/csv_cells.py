@@ -30,23 +30,28 @@ MISSING = (
     r"|#[a-z]+(?:/0)?[!?]|: ?[a-z]{1,3}"  # errors of Excel, flags of Eurostat
     "|m13)"  # the mean of a year of the Bureau of Labor Statistics
 )
-_NUMBER = (  # sign, mark, bracket, digits, closing sign, mark: -5, $ (1,234.5), 3-, 12.4*, 15(b)
+_NUMBER = (  # sign, mark, bracket, digits, closing sign, unit, mark: $ (1,234.5), 3-, 1.2K, 15(b)
     r"^(?P<sign>[(+-]?) ?"
     r"(?P<before>[A-Za-z]{0,3}[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|Rs\.?|[<>~*]|) ?"
     r"(?P<bracket>\(?)(?P<digits>[+-]?(?:\d[\d., ']*|[.,]\d+)(?:[eE][+-]?\d+)?)(?P<end>[-)]?) ?"
-    r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|(?![kKMB]$)[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)$"
+    r"(?P<unit>(?:[kKMB]$)?)"
+    r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)$"
 )
 _STYLES = {  # by the decimal mark; the other mark may separate thousands
     mark: rf"[+-]?(?:[1-9]\d?\d?(?:{other}\d\d\d?)*{other}\d{{3}}|\d*)(?:{own}\d*)?(?:[eE].+)?"
     for mark, own, other in ((".", r"\.", ","), (",", ",", r"\."))
 }
+_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
 _PLAIN = r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
 MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 INTERVAL_END = (
     r"(?: +(?:-|\u2013|to) +|/(?=\d{4}-\d\d-)|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d))[-\u2013])"
     r"(?=\d+[-./:]\d).*"
 )
-_UNREAD = INTERVAL_END + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |\bfy ?'?(?=\d)"
+_UNREAD = (
+    INTERVAL_END + r"|\(?\b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\)?[.,]? |\bfy ?'?(?=\d)"
+    r"|^w/?e |(?:utc|gmt)(?=[+-]\d)|(?:(?<=[+-]\d{4})|(?<=[+-]\d\d:\d\d)) \(?[a-z ]+\)?$"
+)
 _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
     r"(?P<H>\d\d?)(?:[:.]?(?P<M>[0-5]\d)(?:[:.]?(?P<S>[0-5]\d(?:[.,]\d+)?))?)?"
     r"(?: ?(?P<p>[ap])\.?m\.?)?"
@@ -54,9 +59,9 @@ _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
 )
 _CLOCK_ALONE = rf"(?=\d\d?(?::|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])){_CLOCK}"
 _FORMS = (  # of dates; "-" separates parts, "~" may separate them
-    "Y-m-d d-m-Y m-d-Y d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND Y-j Y-f Y-q Y-m m-Y YN Y~S "
-    "S-Y b~Y b~y Y~b Y~x~m Y~Q Q~Y Q-y y~Q R~Y R~y Y Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y "
-    "Y-U U-Y YU"
+    "Y-m-d d-m-Y m-d-Y d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND yND Y-j Y-f Y-q Y-m m-Y YN "
+    "Y~S S-Y b~Y b~y Y~b Y~x~m Y~Q Q~Y Q-y y~Q R~Y R~y Y Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu "
+    "w~U-Y Y-U U-Y YU"
 ).split()
 _ORDERED = _FORMS[1:6]  # day, month or year may come first
 _PARTS = {
@@ -95,14 +100,15 @@ def _drop_advice(bad: pd.Series) -> str:
 
 
 def _number(cell: str) -> tuple[str, str, float, bool, bool]:
-    """Digits and marks of a number, its sign, and whether a decimal point and comma fit."""
+    """Digits and marks of a number, its factor, and whether a decimal point and comma fit."""
     found = re.match(_NUMBER, cell)
     if found is None:
         return "", "", 1.0, False, False
     digits = re.sub(r"(?<=\d)[ '](?=\d{3})", "", found["digits"]).strip()
     point, comma = (re.fullmatch(style, digits) is not None for style in _STYLES.values())
     sign = -1.0 if found["sign"] + found["bracket"] + found["end"] in ("()", "-") else 1.0
-    return digits, found["before"] + found["after"], sign, point, comma
+    marks, factor = found["before"] + found["after"], _UNITS[found["unit"].lower()]
+    return digits, marks, sign * factor, point, comma
 
 
 @lru_cache(100_000)
@@ -140,7 +146,7 @@ def read_numbers(cells: pd.Series, notices: list[str], decimal: str | None, sep:
     if decimal not in (None, ".", ","):
         raise ValueError(f"decimal must be '.' or ',', got {decimal!r}.")
     name, unique = cells.name, pd.Series(cells.unique(), dtype=object)
-    parts = pd.DataFrame(map(_number, unique), columns=["digits", "mark", "sign", ".", ","])
+    parts = pd.DataFrame(map(_number, unique), columns=["digits", "mark", "factor", ".", ","])
     usual, other = (",", ".") if sep == ";" else (".", ",")
     digits, is_unusual = parts["digits"].astype(object), parts["digits"].str.count(f"[{other}]") > 0
     is_ambiguous = decimal is None and is_unusual.all() and parts["."].equals(parts[","])
@@ -166,7 +172,7 @@ def read_numbers(cells: pd.Series, notices: list[str], decimal: str | None, sep:
     if len(marked):
         text = f"marks such as in {marked.iloc[0]!r} are dropped"
         notices.append(f"Values of {name!r} with a mark: {len(marked)}; {text}, values are kept.")
-    return cells.map(dict(zip(unique, values * parts["sign"], strict=True))).to_numpy(float)
+    return cells.map(dict(zip(unique, values * parts["factor"], strict=True))).to_numpy(float)
 
 
 def read_covariates(frame: pd.DataFrame, decimal: str | None, sep: str) -> pd.DataFrame:
@@ -209,14 +215,17 @@ def notice_sentinels(values: np.ndarray, name: str, notices: list[str]) -> None:
 
 
 def is_compact(cells: pd.Series) -> bool:
-    """Whether all numbers are dates: 20010930, 200109, 09.2001, or all of 2001.1 to 2001.4."""
+    """Whether all numbers are dates: 20010930, 010930, 200109, 09.2001, 2001.1 to 2001.4."""
     some = pd.Series(cells.unique(), dtype=object)
     if some.str.fullmatch(r"\d{4}\.\d\d?").all():
         return set(some.str[5:]) in (set("1234"), {f"{i:02}" for i in range(1, 13)})
     week = r"|\d{6}" if "week" in str(cells.name).lower() else ""
     day = r"(?:0[1-9]|[12]\d|3[01])(?:(?:[01]\d|2[0-4])(?:[0-5]\d){0,2})?"
-    pattern = rf"(?:1[6-9]|2[01])\d\d(?:0[1-9]|1[0-2])(?:{day})?{week}|[01]\d\.(?:1[6-9]|2[01])\d\d"
-    return bool(some.str.fullmatch(pattern).all() and len(some) > 1 == some.str.len().nunique())
+    month = "(?:0[1-9]|1[0-2])"
+    pattern = rf"(?:1[6-9]|2[01])\d\d{month}(?:{day})?{week}|[01]\d\.(?:1[6-9]|2[01])\d\d"
+    short = rf"\d\d{month}(?:0[1-9]|[12]\d|3[01])"
+    is_date = some.str.fullmatch(pattern).all() or some.str.fullmatch(short).all()
+    return bool(is_date and len(some) > 1 == some.str.len().nunique())
 
 
 def read_times(

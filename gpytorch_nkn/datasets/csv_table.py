@@ -45,6 +45,7 @@ _SAMPLE = 1000  # rows that determine the layout of a table
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-", 0x2019: "'"}
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
 _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
+_NUMBERED = r"(?:\d\d?[ .-]+)?"  # before names of months: 01-Jan
 _PARTS = {  # of times: names of columns, mark before numbers, smallest and largest number
     "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?", None, 1500, 2199),
     "month": ("month|mon|mm", "M", 1, 12),
@@ -96,6 +97,8 @@ def read_table(
 
     def cleared(cells: pd.Series) -> pd.Series:
         missing = cells.str.fullmatch(MISSING) | cells.isin([*na_values])
+        if cells[~missing].str.fullmatch("(?i:true|false)").all():
+            cells = cells.replace({"(?i:true)": "1", "(?i:false)": "0"}, regex=True)
         return cells.mask(missing | pd.to_numeric(cells, errors="coerce").isin(codes), "")
 
     return frame.apply(cleared).astype(object), sep
@@ -132,7 +135,7 @@ def _text(path: Path, encoding: str | None, notices: list[str]) -> str:
 def _rows(
     path: Path, notices: list[str], sep: str | None, encoding: str | None, skiprows: int
 ) -> tuple[pd.DataFrame, str]:
-    """Split lines into stripped cells; the index is the line numbers. Also return the separator."""
+    """Split a text into stripped cells, with line numbers; also return the separator."""
     lines = [line.strip(" ") for line in re.split("\r\n|\r|\n", _text(path, encoding, notices))]
     lines[:skiprows] = [""] * min(skiprows, len(lines))
     is_comment = [line[:1] == "#" and line[:4].lower() != "#n/a" for line in lines]
@@ -144,10 +147,11 @@ def _rows(
         return list(csv.reader(some, delimiter=sep, skipinitialspace=True))
 
     def usual(sep: str) -> tuple[float, int]:
-        """Return how many lines have the most frequent number of cells, and this number."""
+        """Return the fraction of rows with the most frequent number of cells, and this number."""
         widths = [len(row) for row in split([lines[i] for i in used[:_SAMPLE]], sep)]
         width = max(set(widths), key=lambda width: (widths.count(width), width))
-        return widths.count(width) * (width > 1) * (0.9 if sep == " " else 1.0), width
+        share = widths.count(width) / len(widths)
+        return share * (width > 1) * (0.9 if sep == " " else 1.0), width
 
     try:
         if sep and len(sep) > 1:
@@ -161,11 +165,12 @@ def _rows(
             text = lines[i].lstrip("# ")
             is_header = i < first and re.search(r"\d", lines[first])
             lines[i] = text if is_header and len(split([text], sep)[0]) == width else ""
-        rows = pd.DataFrame(split(lines, sep), dtype=object).fillna("").map(str.strip)
+        reader = csv.reader(lines, delimiter=sep, skipinitialspace=True)
+        numbers, cells = zip(*((reader.line_num, row) for row in reader), strict=True)
+        rows = pd.DataFrame([*cells], numbers, dtype=object).fillna("").map(str.strip)
         rows = rows.astype(object)  # for Python's regular expressions; pandas 3 would take RE2
     except (csv.Error, re.error) as error:
         raise ValueError(f"{path} cannot be split at {sep!r} (sep, --sep): {error}.") from None
-    rows.index += 1
     return rows[(rows != "").any(axis=1)], sep
 
 
@@ -268,7 +273,7 @@ def _part(cells: pd.Series) -> str:
     main, some = main_kind(cells), cells.drop_duplicates().head(1000)
     if main in ("date", "clock") or some.empty:
         return main.replace("text", "")
-    if some.str.fullmatch(_MONTH_NAME).all():
+    if some.str.fullmatch(_NUMBERED + _MONTH_NAME).all():
         return "month"
     words = re.sub("([a-z])([A-Z])", r"\1 \2", str(cells.name)).lower()
     parts = some.str.extract(r"^([A-Za-z]{0,4})[ _-]?(\d{1,4})(?:\.0| ?- ?\d\d?)?$")
@@ -402,6 +407,8 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str], notices: list[str]) 
         if is_number and digits.notna().all():
             minutes = _minutes(digits.astype(int), text, name, notices)
             cells = minutes.map({m: f"{m // 60}:{m % 60:02}" for m in minutes.unique()})
+        if part == "month" and cells.str.contains("[A-Za-z]{3}").all():
+            cells = cells.str.replace("^" + _NUMBERED, "", regex=True)
         cells = {"quarter": "Q" + digits, "doy": digits.str.zfill(3)}.get(part, cells)
         if part == "minute":
             text = text.str.replace(r":\d\d$", ":", regex=True) + digits.str.zfill(2)
