@@ -81,6 +81,7 @@ _PATTERNS = {
 }
 _DATE = re.sub(r"\?P<\w>", "?:", "|".join(_PATTERNS.values()))
 _CENTURY = 1930  # the first year that two digits stand for
+_SHORT_YEARS = f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}."
 _EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 1970
 
 
@@ -247,6 +248,9 @@ def read_times(
     is_float = all(unique.str.fullmatch(_PLAIN).all() for unique in (unique.head(9), unique))
     if date_format is None and is_float and not is_compact(cells):
         values = read_numbers(cells, notices, decimal, sep=".")
+        if re.fullmatch("(?i)ye?a?r|yy", name) and unique.str.fullmatch(r"\d\d").all():
+            notices.append(_SHORT_YEARS)
+            return values + 1900 + 100 * (values < _CENTURY - 1900), ""
         unit = next((unit for unit, now in _EPOCHS.items() if abs(values).max() < 10 * now), "ns")
         if abs(values).min() < 0.3 * _EPOCHS[unit]:
             return values, ""
@@ -275,7 +279,7 @@ def read_times(
     first = {"d": "day", "m": "month", "y": "year"}.get(form[0], "")
     inferred = {
         f"Dates are read {first} first.": form in _ORDERED,
-        f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}.": "y" in form,
+        _SHORT_YEARS: "y" in form,
         f"Weeks begin on {'Mondays' if 'W' in form else 'Sundays'}.": {*form} & {*"WU"},
         "Times are read as quarters, and dated to their first month.": {*form} & {*"qQR"},
         "Times are read as half-years, and dated to their first month.": "S" in form,

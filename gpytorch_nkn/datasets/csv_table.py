@@ -43,6 +43,7 @@ ROWS = "rows"  # the time column of row numbers
 _SEPARATORS = "\t;|, "  # spaces also occur within cells
 _SAMPLE = 1000  # rows that determine the layout of a table
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-", 0x2019: "'"}
+_SERIAL = 20_000, 60_000  # dates of Excel, days since 1899-12-30
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
 _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
 _NUMBERED = r"(?:\d\d?[ .-]+)?"  # before names of months: 01-Jan
@@ -52,8 +53,8 @@ _PARTS = {  # of times: names of columns, mark before numbers, smallest and larg
     "quarter": ("quarter|qtr", "Q", 1, 4),
     "week": ("(?:epi|iso|mmwr)?week|wk", "W", 1, 53),
     "day": ("day|dd", None, 1, 31),
-    "doy": ("doy|yday", None, 1, 366),
-    "hour": ("hours?|hr|hh(?:mm)?|he|periods?", None, 0, 2400),
+    "doy": ("doy|yday|day", None, 1, 366),
+    "hour": ("hours?|hr|hh(?:mm)?|hrmn|time|he|periods?", None, 0, 2400),
     "minute": ("minutes?|min|mm", None, 0, 59),
 }
 _CHAINS = [  # parts that make up a time, the preferred first
@@ -101,7 +102,15 @@ def read_table(
             cells = cells.replace({"(?i:true)": "1", "(?i:false)": "0"}, regex=True)
         return cells.mask(missing | pd.to_numeric(cells, errors="coerce").isin(codes), "")
 
-    return frame.apply(cleared).astype(object), sep
+    frame = frame.apply(cleared).astype(object)
+    for name in frame.columns[frame.columns.str.contains("(?i)dat(?:e|um)|timestamp")]:
+        days = pd.to_numeric(frame[name].mask(frame[name] == "", _SERIAL[0]), errors="coerce")
+        if days.between(*_SERIAL).all():
+            dates = pd.Timestamp("1899-12-30") + pd.to_timedelta(days, unit="D")
+            texts = dates.dt.round("s").dt.strftime("%Y-%m-%d %H:%M:%S").astype(object)
+            frame[name] = texts.where(frame[name] != "", "")
+            notices.append(f"Numbers of {name!r} are read as dates of Excel.")
+    return frame, sep
 
 
 def check_columns(frame: pd.DataFrame, **named: Iterable[str]) -> None:
@@ -296,7 +305,7 @@ def choose(
     usual name, equal steps or rising values. The target is the only other column of numbers.
     """
     part = {name: _part(frame[name]) for name in frame}
-    timely = {name for name in frame if part[name] or re.fullmatch(_TIME_NAMES, name)}
+    timely = {n for n in frame if part[n] or re.fullmatch(_TIME_NAMES + "|(?i:yr)", n)}
     numbers = [name for name in frame if name != target and main_kind(frame[name]) == "number"]
     found: dict[str, str] = {}
     for name in times or frame.columns.drop([target] if target else []):
@@ -407,6 +416,8 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str], notices: list[str]) 
         if is_number and digits.notna().all():
             minutes = _minutes(digits.astype(int), text, name, notices)
             cells = minutes.map({m: f"{m // 60}:{m % 60:02}" for m in minutes.unique()})
+        if part == "date":  # midnight, beside a column of clocks
+            cells = cells.str.replace(r"[ T]0?0:00(?::00)?(?:\.0*)?$", "", regex=True)
         if part == "month" and cells.str.contains("[A-Za-z]{3}").all():
             cells = cells.str.replace("^" + _NUMBERED, "", regex=True)
         cells = {"quarter": "Q" + digits, "doy": digits.str.zfill(3)}.get(part, cells)
