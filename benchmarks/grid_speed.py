@@ -167,9 +167,7 @@ class _OurGrid(nn.Module):
         self.loss = GridLikelihood(self.model.grid, tolerance=_TOLERANCE)
 
     def forward(self) -> Tensor:
-        model = self.model
-        value = self.loss(model.residual(), model.noise_variance(), model.factor_matrices())
-        return value / self.loss.grid.num_observed
+        return self.loss(*self.model.loss_inputs()) / self.loss.grid.num_observed
 
 
 def _iteration(grid: Grid, kernels: Sequence[Kernel], way: str, noise: float) -> Callable:

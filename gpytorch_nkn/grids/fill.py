@@ -7,10 +7,10 @@ from functools import reduce
 
 import numpy as np
 from scipy import sparse
-from scipy.ndimage import distance_transform_edt, uniform_filter
+from scipy.ndimage import uniform_filter
 from scipy.sparse.linalg import cg, splu
 
-__all__ = ["SmoothInterpolants", "activity", "distances"]
+__all__ = ["SmoothInterpolants", "activity"]
 
 _FACTORISED = {1: 10**6, 2: 300_000}  # missing cells up to which LU is fast, by dimension
 _FACTORISED_DEEP = 5_000  # the same for more dimensions
@@ -76,11 +76,6 @@ class SmoothInterpolants:
             solution = np.stack(columns, 1)
         flat[:, unknown] = solution.T
         return flat.reshape(values.shape)
-
-
-def distances(missing: np.ndarray) -> np.ndarray:
-    """Return the distance of every missing cell to the nearest known cell; 0 at known cells."""
-    return distance_transform_edt(missing)
 
 
 def activity(

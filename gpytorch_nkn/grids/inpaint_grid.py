@@ -16,12 +16,13 @@ import torch
 from gpytorch.kernels import Kernel, ScaleKernel
 from linear_operator.utils.warnings import NumericalWarning
 from numpy.typing import ArrayLike
+from scipy.ndimage import distance_transform_edt
 
 from gpytorch_nkn._devices import on_cpu
 from gpytorch_nkn.fit import Session, SizeWarning, warn_of_size, warn_user
-from gpytorch_nkn.grids.fill import SmoothInterpolants, distances
+from gpytorch_nkn.grids.fill import SmoothInterpolants
 from gpytorch_nkn.grids.mixture import Mixture
-from gpytorch_nkn.kernels.network import check_word, named_kernel
+from gpytorch_nkn.kernels.network import named_kernel
 from gpytorch_nkn.linalg import kronecker_multiply
 from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp, hole_blocks
 
@@ -94,7 +95,7 @@ def inpaint(
     mask: ArrayLike | None = None,
     *,
     noise_variance: ArrayLike | None = None,
-    structure: str | Sequence[Kernel] = "texture",
+    structure: str = "texture",
     interpolants: Sequence[str] = INTERPOLANTS,
     channel_axis: int | None = None,
     restarts: int | None = None,
@@ -129,8 +130,7 @@ def inpaint(
             deviations include the errors at the held-out blocks.
         structure: Kernel of each dimension: ``"texture"``, ``"spectral_mixture"`` (ten components),
             ``"periodic"`` or ``"rbf"``. A texture is a network of linear, RBF, rational quadratic
-            and periodic kernels. Or one kernel per dimension, which is copied; coordinates are
-            from -1 to 1 along the longest dimension.
+            and periodic kernels.
         interpolants: Parts of the mixture, of ``"kernel"``, ``"harmonic"`` and ``"biharmonic"``.
         channel_axis: Dimension of channels, such as colours; None without channels. Channels share
             kernels and noise. If all lack the same cells, training uses their first principal
@@ -298,10 +298,10 @@ def _fill(grid: _Grid, names: Sequence[str], learn: Callable[[np.ndarray, float]
 
 def _parts(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Split holes into thin parts, such as scratches and text, and wide parts with their edges."""
-    core = distances(missing) > _THIN
+    core = distance_transform_edt(missing) > _THIN
     if not core.any():
         return missing, core
-    wide = missing & (distances(~core) <= math.sqrt(missing.ndim) * _THIN + 1)
+    wide = missing & (distance_transform_edt(~core) <= math.sqrt(missing.ndim) * _THIN + 1)
     scattered = 2 * missing.sum() > missing.size  # known cells lie scattered in one hole
     thin = missing & ~wide
     if scattered or thin.sum() < _LEAST_THIN * missing.sum():
@@ -338,11 +338,9 @@ def _learn(
         smooth = np.stack([maker.biharmonic(one, gone) for one, gone in pairs])
         learned = np.where(fillable, smooth, learned)
     complete = bool(grid.mixtures) and not np.isnan(learned).any()
-    if not is_plain and (complete or bool((grid.missing == grid.missing[0]).all())):
+    if complete or bool((grid.missing == grid.missing[0]).all()):
         learned, weights = _first_component(learned)
         noise = None if noise is None else np.tensordot(weights**2, noise, 1)
-    elif is_plain:
-        learned, noise = learned[0], None if noise is None else noise[0]
 
     def iterations(solves: int, most: int) -> int:
         if session.budget is None:
@@ -494,17 +492,9 @@ def _check_noise(
     return noise if noise.any() else None
 
 
-def _kernels(structure: str | Sequence[Kernel], num_dims: int) -> list[Kernel]:
-    if isinstance(structure, str):
-        check_word(structure, STRUCTURES, "kernels")
-        named = [named_kernel(structure, 1, priors=False) for _ in range(num_dims)]
-        scaled = structure in ("periodic", "rbf")  # the others have their own variances
-        return [ScaleKernel(kernel) if scaled else kernel for kernel in named]
-    kernels = [structure] if isinstance(structure, Kernel) else list(structure)
-    got = [type(kernel).__name__ for kernel in kernels]
-    if len(kernels) != num_dims or not all(isinstance(kernel, Kernel) for kernel in kernels):
-        raise ValueError(
-            f"structure must be a name or one kernel for each of the {num_dims} dimensions, got "
-            f"{', '.join(got)}."
-        )
-    return deepcopy(kernels)  # in one call, because kernels may share parameters
+def _kernels(structure: str, num_dims: int) -> list[Kernel]:
+    if structure not in STRUCTURES:
+        raise ValueError(f"structure must be one of {STRUCTURES}, got {structure!r}.")
+    named = [named_kernel(structure, 1, priors=False) for _ in range(num_dims)]
+    scaled = structure in ("periodic", "rbf")  # the others have their own variances
+    return [ScaleKernel(kernel) if scaled else kernel for kernel in named]

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+from scipy.ndimage import distance_transform_edt
 from scipy.optimize import minimize, nnls
 
-from gpytorch_nkn.grids.fill import SmoothInterpolants, activity, distances
+from gpytorch_nkn.grids.fill import SmoothInterpolants, activity
 
 __all__ = ["Mixture"]
 
@@ -66,7 +67,7 @@ class Mixture:
         self.cells = missing & cells
         self.names = list(interpolants)
         maker = SmoothInterpolants(values.shape[1:])
-        away = np.stack([distances(gone) for gone in missing])
+        away = np.stack([distance_transform_edt(gone) for gone in missing])
         self._longest = longest = float(away[self.cells].max())
         self._cases: list[_Case] = []
         for block in (np.zeros_like(missing[0]), *blocks):
@@ -185,7 +186,7 @@ class _Case:
         found = [fills[name][missing] for name in interpolants]
         self.stack = np.reshape(found, (len(found), int(missing.sum())))
         self.around = around[:, missing]
-        away = np.stack([distances(gone) for gone in missing])[missing]
+        away = np.stack([distance_transform_edt(gone) for gone in missing])[missing]
         self.depth = np.log(away) / max(np.log(longest), np.log(2.0))
         self.away = away / longest
 

@@ -208,14 +208,12 @@ def _start_mixture(
             weights = np.concatenate([weights, np.full(rest, weights.mean() / 3)])
             width = step * rng.uniform(0.5, 2, count)
         floor = 1e-3 / period
-        for name, numbers, event in (
-            ("mixture_means", np.maximum(frequencies, floor), 3),
-            ("mixture_scales", np.maximum(width, floor), 3),
-            ("mixture_weights", np.maximum(weights / weights.sum(), 1e-4), 1),
+        for name, numbers in (
+            ("mixture_means", np.maximum(frequencies, floor)),
+            ("mixture_scales", np.maximum(width, floor)),
+            ("mixture_weights", np.maximum(weights / weights.sum(), 1e-4)),
         ):
-            if not part._parameters[f"raw_{name}"].requires_grad:
-                continue
-            value = getattr(part, name).detach().clone()
-            own = torch.as_tensor(numbers, dtype=value.dtype, device=value.device)
-            value[index] = own.view(value.shape[len(value.shape) - event :])
-            assign(part, name, value)
+            if part._parameters[f"raw_{name}"].requires_grad:
+                value = getattr(part, name).detach().clone()
+                value[index] = torch.as_tensor(numbers).to(value).view_as(value[index])
+                assign(part, name, value)

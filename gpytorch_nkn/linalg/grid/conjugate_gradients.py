@@ -61,18 +61,10 @@ def conjugate_gradients(
         return (left * right).sum(axes, keepdim=True)
 
     tiny = torch.finfo(target.dtype).tiny
-    size = target.abs().amax(axes, keepdim=True)  # scaling prevents underflow of squares
-    size = torch.where(size > 0, size, 1.0)
-    target = target / size
     scale = dot(target, target).sqrt().clamp_min(tiny)
-    if start is None:
-        value, residual, count = torch.zeros_like(target), target, 0
-    else:
-        start = start / size
-        residual, count = target - matrix(start), 1
-        nearer = dot(residual, residual) < dot(target, target)  # whether start is better than zero
-        value = torch.where(nearer, start, 0.0)
-        residual = torch.where(nearer, residual, target)
+    value, residual, count = torch.zeros_like(target), target, 0
+    if start is not None:
+        value, residual, count = start, target - matrix(start), 1
     preconditioned = preconditioner(residual)
     direction = preconditioned
     weight = dot(residual, preconditioned)
@@ -82,7 +74,7 @@ def conjugate_gradients(
         if relative < best:  # rounding errors can increase the residual
             best, best_value = relative, value
         if not relative > tolerance or count >= max_iterations or relative > 1e4 * max(best, 1.0):
-            return Solution(best_value * size, count, best)
+            return Solution(best_value, count, best)
         image = matrix(direction)
         step = weight / dot(direction, image).clamp_min(tiny)
         value = value + step * direction

@@ -134,8 +134,8 @@ def fit_grid_gp(
         likelihood_steps: Largest number of steps on the marginal likelihood. The second half ends
             early if the block error stops decreasing.
         block_steps: Steps on held-out blocks; always 0 if the missing cells are scattered.
-        blocks: Number of blocks. With 0, or if the holes are too large, training only uses the
-            marginal likelihood.
+        blocks: Number of blocks. With 0, on a complete grid, or if the holes are too large,
+            training only uses the marginal likelihood, without calibration.
         budget: Wall time of the steps in seconds, without the calibration.
         seed: Determines all random draws; the global random state does not change.
         progress: Show a progress bar if standard error is a terminal.
@@ -170,8 +170,12 @@ def fit_grid_gp(
     fit = GridFit(model)
     total = restarts * likelihood_steps + block_steps
     message = "The training was interrupted; the best parameters so far are kept."
+
+    def has_steps() -> bool:
+        return not all(math.isnan(record.likelihood) for record in fit.restarts)
+
     try:
-        with session.interruptible(training.reached, message):
+        with session.interruptible(has_steps, message):
             with session.bar(total, "grid") as bar:
                 for number in range(restarts):
                     record = GridRestart(number)
@@ -181,7 +185,7 @@ def fit_grid_gp(
                     training.maximize(record, likelihood_steps, bar.update)
                     if record.status == "budget":
                         break
-                if not training.has_best():
+                if all(record.status.startswith("failed") for record in fit.restarts):
                     raise RuntimeError(f"Every start failed: {fit.restarts[0].status}.")
                 if fit.restarts[-1].status != "budget":
                     bar.n = restarts * likelihood_steps
@@ -193,8 +197,7 @@ def fit_grid_gp(
             fit.restarts[-1].status = "interrupted"
             training.use_best()
     finally:
-        if training.has_best():
-            fit.best = training.best_number
+        fit.best = training.best_number
         model.train().eval()  # clears caches
     return fit
 
@@ -244,9 +247,8 @@ class _Training:
     ):
         self.model = model
         self.session = session
-        self._best: Best[Tensor] = Best()
+        self._best: Best[list[Tensor]] = Best()
         self.best_number = 0  # number of the best restart
-        self._current: tuple[GridRestart, LogParameters] | None = None
         self._unsolved: list[float] = []  # residuals far above the tolerance
         options: dict[str, Any] = {
             "tolerance": _TOLERANCE,
@@ -263,35 +265,32 @@ class _Training:
         """Maximise the marginal likelihood from the model's parameters."""
         error = math.inf
         with self._steps(record, self._likelihood_loss, "failed") as flat:
-            self._current = record, flat
             for step, loss in enumerate(adam(flat, steps, lambda _: _RATE), 1):
                 record.likelihood = -loss
                 on_step()
                 late = 2 * step >= steps and step % _CHECK_EVERY == 0
                 if self.blocks is not None and late:
                     error, last = self._block_error(), error
-                    self._keep(error, record, flat)
+                    self._keep(error, record)
                     if error > (1 - _LEAST_GAIN) * last:
                         break
             if not flat.has_time:
                 record.status = "budget"
-                if not self.has_best():
-                    self._keep(math.inf, record, flat)
             elif self.blocks is None:
-                self._keep(-record.likelihood if steps else 0.0, record, flat)
+                self._keep(-record.likelihood if steps else 0.0, record)
             elif not math.isfinite(error):
-                self._keep(self._block_error(), record, flat)
-        self._current = None
+                self._keep(self._block_error(), record)
 
     def tune(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
         """Minimise the errors of held-out blocks from the best parameters."""
         self.use_best()
-        order, step = self._order(steps), 0
-        with self._steps(record, lambda: self._block_loss(order[step]), "stopped") as flat:
-            for step, _ in enumerate(adam(flat, len(order), partial(_rate, steps)), 1):
+        order = self._order()
+        with self._steps(record, lambda: self._block_loss(next(order)), "stopped") as flat:
+            steps = 0 if self.blocks is None else steps
+            for step, _ in enumerate(adam(flat, steps, partial(_rate, steps)), 1):
                 on_step()
                 if step % (2 * _CHECK_EVERY) == 0 or step == steps:
-                    self._keep(self._block_error(), record, flat)
+                    self._keep(self._block_error(), record)
             if not flat.has_time:
                 record.status = "budget"
 
@@ -311,29 +310,25 @@ class _Training:
             flat.release(flat.values.clone())
             record.seconds += time.monotonic() - begin
 
-    def _keep(self, score: float, record: GridRestart, flat: LogParameters) -> None:
+    def _keep(self, score: float, record: GridRestart) -> None:
         """Keep the parameters if they have the best score."""
         if self.blocks is not None and math.isfinite(score):
             known = not math.isnan(record.block_error)
             record.block_error = min(score, record.block_error) if known else score
-        if self._best.update(-score, flat.values.clone):
+        if self._best.update(-score, lambda: [p.detach().clone() for p in self._trained()]):
             self.best_number = record.number
+
+    def _trained(self) -> Iterator[Tensor]:
+        return (p for p in self.model.parameters() if p.requires_grad)
+
+    def use_best(self) -> None:
+        """Set the parameters of the model to the best ones; without any, they are the last ones."""
+        for parameter, value in zip(self._trained(), self._best.state or (), strict=False):
+            parameter.data.copy_(value)
 
     def _note(self, solution: Solution, tolerance: float, what: str) -> None:
         if not solution.residual <= _TOLERATED * tolerance:
             self._unsolved.append(solution.residual)
-
-    def has_best(self) -> bool:
-        """Return whether there are best parameters."""
-        return self._best.state is not None
-
-    def reached(self) -> bool:
-        """Keep the parameters of an interrupted first start, and return whether there are any."""
-        if self._current is not None and not self.has_best():
-            record, flat = self._current
-            if not math.isnan(record.likelihood):
-                self._keep(math.inf, record, flat)
-        return self.has_best()
 
     def warn_of_residuals(self) -> None:
         """Warn once about all solves with residuals far above the tolerance."""
@@ -344,14 +339,6 @@ class _Training:
                 "wrong. More noise, more max_iterations or float64 would help.",
                 NumericalWarning,
             )
-
-    def use_best(self) -> None:
-        """Set the parameters of the model to the best ones."""
-        assert self._best.state is not None
-        trained = [p for p in self.model.parameters() if p.requires_grad]
-        parts = self._best.state.split([p.numel() for p in trained])
-        for parameter, part in zip(trained, parts, strict=True):
-            parameter.data.copy_(part.view(parameter.shape))
 
     def calibrate(self) -> float:
         """Calibrate all variances to the errors of blocks, and return the factor."""
@@ -395,15 +382,13 @@ class _Training:
         error = float(self._block_loss())
         return error if math.isfinite(error) else math.inf
 
-    def _order(self, steps: int) -> list[list[int]]:
-        """Return the blocks of each step, from random permutations of all blocks."""
-        if self.blocks is None or not steps:
-            return []
-        generator, count = self.session.generator(), len(self.blocks.parts)
-        number = min(_BLOCKS_PER_STEP, count)
-        rounds = math.ceil(steps * number / count)
-        order = torch.cat([permutation(count, generator).flip(0) for _ in range(rounds)])
-        return order[: steps * number].view(steps, number).tolist()
+    def _order(self) -> Iterator[list[int]]:
+        """Yield the blocks of each step, from random permutations of all blocks."""
+        assert self.blocks is not None
+        generator = self.session.generator()
+        while True:
+            order = permutation(len(self.blocks.parts), generator).flip(0)
+            yield from (some.tolist() for some in order.split(_BLOCKS_PER_STEP))
 
 
 def _rate(steps: int, step: int) -> float:

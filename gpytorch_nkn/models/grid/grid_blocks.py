@@ -14,7 +14,6 @@ from gpytorch_nkn._devices import permutation
 __all__ = ["hole_blocks", "is_scattered"]
 
 _OVERLAP = 0.3  # largest fraction of a moved hole on missing cells
-_SIDE = 0.25  # side of the blocks of a complete grid, as a fraction of the grid's side
 _MAX_SHARE, _SCATTERED_SHARE = 0.5, 0.25  # largest fractions of the observed cells in a block
 _BALLS, _BALLS_SHARE = 300, 0.1  # balls in a block, and their largest fraction of observed cells
 _SHARED = 0.5  # largest overlap of two moved holes, as a fraction of the smaller one
@@ -45,7 +44,7 @@ def hole_blocks(
     between the edge and the moved pattern are held out too, because a missing side requires
     extrapolation. At least half of the observed cells remain. For scattered missing cells, blocks
     are balls around observed cells, with the missing cells' distances to the nearest observed cell
-    as radii. The blocks of a complete grid are boxes with a quarter of its sides.
+    as radii.
 
     Args:
         missing: Mask of missing cells, ``n_1 x ... x n_P``.
@@ -56,15 +55,13 @@ def hole_blocks(
         seed: Determines the positions.
 
     Returns:
-        Blocks ``B x n_1 x ... x n_P`` of observed cells; B is 0 if all blocks are too large.
+        Blocks ``B x n_1 x ... x n_P`` of observed cells; B is 0 if nothing is missing or all blocks
+        are too large.
     """
     generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
     pattern = missing if pattern is None else pattern
     if not pattern.any():
-        pattern = np.zeros_like(missing)
-        sides = [max(1, int(_SIDE * size)) for size in missing.shape]
-        starts = [(size - side) // 2 for size, side in zip(missing.shape, sides, strict=True)]
-        pattern[tuple(slice(a, a + side) for a, side in zip(starts, sides, strict=True))] = True
+        return np.zeros((0, *missing.shape), dtype=bool)
     scattered = is_scattered(pattern)
     most = (_SCATTERED_SHARE if scattered else _MAX_SHARE) * (~missing).sum()
     least = (1 - _OVERLAP) * pattern.sum()

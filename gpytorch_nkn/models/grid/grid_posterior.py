@@ -8,9 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gpytorch_nkn._devices import normal
-from gpytorch_nkn.linalg import KroneckerEigen, PartialKronecker, kronecker_multiply
-from gpytorch_nkn.linalg.grid import take_slices
+from gpytorch_nkn.linalg import PartialKronecker, kronecker_multiply
 
 __all__ = ["GridPosterior"]
 
@@ -20,7 +18,7 @@ _CHUNK_ELEMENTS = 2**23  # elements of a temporary array
 
 
 class GridPosterior:
-    r"""Mean, covariance and samples of the function given the observed cells of a grid.
+    r"""Mean and covariance of the function given the observed cells of a grid.
 
     Cross-covariances are products over the dimensions. With the coefficients c of a point's
     cross-covariance in the eigenbasis, :math:`k_*^\top A_{oo}^{-1} k_*` is
@@ -53,11 +51,8 @@ class GridPosterior:
 
         ``rows`` are the points' cross-covariances ``... x q x n_p``, one per dimension.
         """
-        cells = self._cells(rows)  # q x ... x n_1 x ... x n_P
-        lacking = 1 + self.coefficients.dim() - cells.dim()
-        cells = cells[(slice(None), *[None] * max(lacking, 0))]
         axes = tuple(range(-self.num_dims, 0))
-        return (cells * self.coefficients).sum(axes).movedim(0, -1)
+        return (self._cells(rows) * self.coefficients).sum(axes).movedim(0, -1)
 
     def explained(self, rows: Sequence[Tensor], *, diag: bool = False) -> Tensor:
         """Return prior minus posterior covariance of points, ``... x q x q``, or its diagonal."""
@@ -67,49 +62,6 @@ class GridPosterior:
         parts = zip(*(row.split(size, -2) for row in rows), strict=True)
         return torch.cat([self._explained(part, diag) for part in parts], -1)
 
-    def sample(
-        self,
-        num_samples: int,
-        factors: Sequence[Tensor],
-        kept: Sequence[Tensor],
-        generator: torch.Generator,
-    ) -> Tensor:
-        """Draw joint samples ``S x ... x m_1 x ... x m_P`` of the function, minus its mean.
-
-        A prior sample on the grid of all slices is corrected by its difference to the observations,
-        with one solve per sample.
-
-        Args:
-            num_samples: Number S of samples.
-            factors: Covariances ``... x m_p x m_p`` of the larger grid.
-            kept: Indices of the training grid in the larger one.
-            generator: Random number generator.
-
-        Reference: Wilson et al. (2021), Pathwise Conditioning of Gaussian Processes.
-        """
-        system, like = self.system, self.residual
-        eigen = KroneckerEigen(factors)
-        pairs = zip(eigen.vectors, eigen.values, strict=True)
-        roots = [vectors * values.sqrt().unsqueeze(-2) for vectors, values in pairs]
-        crosses = [f.index_select(-1, rows) for f, rows in zip(factors, kept, strict=True)]
-        crosses = [c @ v for c, v in zip(crosses, system.eigen.vectors, strict=True)]
-        batch = torch.broadcast_shapes(system.batch_shape, like.shape[: like.dim() - self.num_dims])
-        sizes = tuple(factor.size(-1) for factor in factors)
-
-        def draw(shape: tuple[int, ...]) -> Tensor:
-            return normal(shape, generator).to(like)
-
-        samples = []
-        for _ in range(num_samples):
-            prior = kronecker_multiply(roots, draw((*batch, *sizes)))
-            values = take_slices(prior, kept)
-            noise = system.noise if system.grid.extra is None else system.noise + system.grid.extra
-            values = values + noise.sqrt() * draw(tuple(values.shape))
-            target = system.grid.observed * (like - values)
-            weights = system.weights(target)
-            samples.append(prior + kronecker_multiply(crosses, weights.coefficients))
-        return torch.stack(samples)
-
     def _cells(self, rows: Sequence[Tensor]) -> Tensor:
         """Return coefficients ``q x ... x n_P`` of cross-covariances ``... x q x n_p``."""
         product = rows[0] @ self.system.eigen.vectors[0]  # ... x q x n_1
@@ -118,7 +70,7 @@ class GridPosterior:
             part = part[(..., *[None] * dim, slice(None))]  # ... x q x 1 x ... x n_p
             product = product.unsqueeze(-1) * part
         product = product.movedim(-1 - self.num_dims, 0)
-        lacking = 1 + len(self.system.batch_shape) + self.num_dims - product.dim()
+        lacking = 1 + self.coefficients.dim() - product.dim()
         return product[(slice(None), *[None] * lacking)] if lacking > 0 else product
 
     def _explained(self, rows: Sequence[Tensor], diag: bool) -> Tensor:

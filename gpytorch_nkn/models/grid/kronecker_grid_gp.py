@@ -28,9 +28,11 @@ from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import (
     GridLikelihood,
     HeldOutBlocks,
+    KroneckerEigen,
     PartialGrid,
     PartialKronecker,
     check_counts,
+    kronecker_multiply,
 )
 from gpytorch_nkn.linalg.grid import put_slices, take_slices
 from gpytorch_nkn.models.base_gp import TrainerOnly
@@ -46,7 +48,7 @@ from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
 
 __all__ = ["KroneckerGridGP"]
 
-_CACHES = ("_grid", "_state", "_posterior", "_double")
+_CACHES = ("_grid", "_posterior", "_double")
 _LEAST = 1e-9  # smallest variance without a warning from GPyTorch
 _LEAST_EXTRA = 1e-6  # smallest known variance, of transformed targets, that is not rounded to 0
 _MAX_ELEMENTS = 2**27  # largest number of tensor elements of a joint posterior
@@ -130,7 +132,6 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     outcome_transform: OutcomeTransform
     _known_noise: Tensor | None
     _grid: PartialGrid | None
-    _state: Tensor | None
     _posterior: tuple[Tensor, GridPosterior] | None
     _double: tuple[Tensor, KroneckerGridGP] | None
 
@@ -237,10 +238,6 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         """Mask of the missing cells, ``... x n_1 x ... x n_P``."""
         return ~put_slices(self.get_buffer("_observed"), self.kept, self._sizes)
 
-    def factor_matrices(self) -> list[Tensor]:
-        """Return covariances ``... x k_p x k_p`` of the slices with an observed cell."""
-        return self._matrices(self.train_coordinates)
-
     def _matrices(self, coordinates: Sequence[Tensor]) -> list[Tensor]:
         return [factor_matrix(k, x) for k, x in zip(self.kernels, coordinates, strict=True)]
 
@@ -276,19 +273,16 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
 
     def loss_inputs(self) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Return residual, noise variance and factor matrices for :class:`.GridLikelihood`."""
-        return self.residual(), self.noise_variance(), self.factor_matrices()
+        factors = self._matrices(self.train_coordinates)
+        return self.residual(), self.noise_variance(), factors
 
     def log_marginal_likelihood(self) -> Tensor:
         """Return the log marginal likelihood ``...`` of the transformed targets, differentiable.
 
-        Each solve starts from the last solution. If cells are missing, the log-determinant is the
-        paper's approximation, see :class:`.GridLikelihood`.
+        If cells are missing, the log-determinant is the paper's approximation, see
+        :class:`.GridLikelihood`.
         """
-        loss = GridLikelihood(self.grid, **self._options())
-        loss.state = self._state
-        value = loss(*self.loss_inputs())
-        self._state = loss.state
-        return -value
+        return -GridLikelihood(self.grid, **self._options())(*self.loss_inputs())
 
     def block_means(self, blocks: Tensor) -> Iterator[Tensor]:
         """Yield predictions of all cells ``... x n_1 x ... x n_P`` without each block.
@@ -350,10 +344,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         known = self._grid_posterior()
         if cells is None:
             cells = self.missing.reshape(-1, *self._sizes).any(0)
-        if not isinstance(cells, Tensor):
-            raise TypeError(
-                f"cells must be a boolean tensor of the grid's cells, got {type(cells).__name__}."
-            )
+        cells = torch.as_tensor(cells)
         if cells.dtype != torch.bool or tuple(cells.shape) != self._sizes:
             raise ValueError(
                 f"cells must be booleans of shape {self._sizes}, got {cells.dtype} of shape "
@@ -376,6 +367,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     def sample(self, num_samples: int, *, observation_noise: bool = False, seed: int = 0) -> Tensor:
         """Draw joint samples of the posterior at all cells, in units of the targets.
 
+        Each sample takes one solve.
+
         Args:
             num_samples: Number S of samples.
             observation_noise: Add noise.
@@ -383,25 +376,41 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
 
         Returns:
             Samples ``S x ... x n_1 x ... x n_P``.
+
+        Reference: Wilson et al. (2021), Pathwise Conditioning of Gaussian Processes.
         """
         check_counts(1, num_samples=num_samples)
+        streams = [torch.Generator().manual_seed(seed + shift) for shift in (0, 0x5EED)]
+
+        def draw(like: Tensor, stream: int = 0) -> Tensor:
+            return normal(like.shape, streams[stream]).to(like)
+
         with torch.no_grad():
-            samples = self._grid_posterior().sample(
-                num_samples,
-                self._matrices(self.coordinates),
-                self.kept,
-                torch.Generator().manual_seed(seed),
+            known, crosses = self._grid_posterior(), self._crosses(self.coordinates)
+            residual, grid = (
+                known.residual.expand(*self.batch_shape, *known.system.grid.shape),
+                self.grid,
             )
-            samples = samples + self._mean_on(self.coordinates)
+            noise = known.system.noise if grid.extra is None else known.system.noise + grid.extra
+            eigen = KroneckerEigen(self._matrices(self.coordinates))
+            pairs = zip(eigen.vectors, eigen.values, strict=True)
+            roots = [vectors * values.sqrt().unsqueeze(-2) for vectors, values in pairs]
+            like = residual.new_empty(*self.batch_shape, *self._sizes)
+            samples = []
+            for _ in range(num_samples):  # prior sample, corrected by its difference to the data
+                prior = kronecker_multiply(roots, draw(like))
+                values = take_slices(prior, self.kept)
+                values = values + noise.sqrt() * draw(values)
+                error = GridPosterior(known.system, grid.observed * (residual - values))
+                samples.append(prior + error.mean(crosses))
+            drawn = torch.stack(samples) + self._mean_on(self.coordinates)
             if observation_noise:
-                generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
-                noise = normal(samples.shape, generator)
                 scale = self._new_noise().sqrt()[(..., *[None] * self.num_dims)]
-                samples = samples + scale * noise.to(samples)
+                drawn = drawn + scale * draw(drawn, 1)
             if hasattr(self, "outcome_transform"):
-                flat = samples.flatten(-self.num_dims).unsqueeze(-1)
-                samples = self.outcome_transform.untransform(flat)[0].view_as(samples)
-            return samples
+                flat = drawn.flatten(-self.num_dims).unsqueeze(-1)
+                drawn = self.outcome_transform.untransform(flat)[0].view_as(drawn)
+            return drawn
 
     def _untransformed(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and variances ``... x T`` in units of the targets."""

@@ -61,5 +61,5 @@ def test_unknown_words_are_answered_by_the_known_ones():
     ):
         with pytest.raises(ValueError, match="structure must be one of .*'tabular'.*got 'joint'"):
             ask()
-    with pytest.raises(ValueError, match="one of .*'texture'.* or kernels, got 'tabular'"):
+    with pytest.raises(ValueError, match="one of .*'texture'.*, got 'tabular'"):
         inpaint(x.numpy(), structure="tabular")

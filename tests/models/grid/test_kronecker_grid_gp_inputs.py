@@ -106,7 +106,7 @@ def test_a_transform_sees_the_observed_cells_of_each_grid_only():
     [
         (lambda m: m.predict(VALUES.mT > 0), ValueError, r"of shape \(4, 5\), got .*\(5, 4\)"),
         (lambda m: m.predict(VALUES), ValueError, r"of shape \(4, 5\), got torch\.float64"),
-        (lambda m: m.predict([ROWS]), TypeError, "boolean tensor of the grid's cells, got list"),
+        (lambda m: m.predict([[1]]), ValueError, r"of shape \(4, 5\), got torch\.int64 of shape"),
         (lambda m: m.sample(0), ValueError, "num_samples must be at least 1, got 0"),
         (lambda m: next(m.block_means(VALUES[None, 1:] > 0)), ValueError, r"got shape \(1, 3, 5\)"),
         (lambda m: next(m.block_means((VALUES > 0.5)[None])), ValueError, "have an observed cell"),
