@@ -103,7 +103,7 @@ def read_table(
         return cells.mask(missing | pd.to_numeric(cells, errors="coerce").isin(codes), "")
 
     frame = frame.apply(cleared).astype(object)
-    for name in frame.columns[frame.columns.str.contains("(?i)dat(?:e|um)|timestamp")]:
+    for name in frame.columns[frame.columns.str.fullmatch("(?i)date|datum|timestamp|date.?time")]:
         days = pd.to_numeric(frame[name].mask(frame[name] == "", _SERIAL[0]), errors="coerce")
         if days.between(*_SERIAL).all():
             dates = pd.Timestamp("1899-12-30") + pd.to_timedelta(days, unit="D")
