@@ -38,6 +38,7 @@ class LeaveOneOut:
     z_scores: np.ndarray  #: errors N in standard deviations
     coverage: tuple[Coverage, ...]  #: with binomial ranges and p-values
     p_value: float  #: Kolmogorov-Smirnov test of the z-scores, which ignores their dependence
+    of_all: bool = False  #: whether all members of an estimator's mixture predict
 
     @classmethod
     @np.errstate(under="ignore")  # small terms vanish
@@ -56,19 +57,31 @@ class LeaveOneOut:
             least = special.ndtri_exp(np.minimum(np.minimum(below, above), -np.log(2)))
             z_scores = np.where(below < above, least, -least)
         mean = weights @ means
-        coverage = []
-        for level in _LEVELS:
-            inside = int((np.abs(z_scores) <= stats.norm.ppf((1 + level) / 2)).sum())
-            lower, upper = np.array(stats.binom.interval(0.95, y.size, level)) / y.size
-            p_value = float(stats.binomtest(inside, y.size, level).pvalue)
-            coverage.append(Coverage(level, inside / y.size, float(lower), float(upper), p_value))
-        return cls(
-            mean=mean,
-            std=np.sqrt(weights @ (stds**2 + (means - mean) ** 2)),
-            z_scores=z_scores,
-            coverage=tuple(coverage),
-            p_value=float(stats.kstest(stats.norm.cdf(z_scores), "uniform").pvalue),
-        )
+        return cls(mean, np.sqrt(weights @ (stds**2 + (means - mean) ** 2)), *_tested(z_scores))
+
+    def with_ranks(self, ranks: np.ndarray, seed: int) -> LeaveOneOut:
+        """Return scores of other predictions, from probabilities ``2 x N`` of the observations.
+
+        The probability below each observation, and up to it, differ for discrete observations; then
+        the rank is drawn uniformly between them.
+
+        Reference: Czado, Gneiting and Held (2009), Predictive model assessment for count data.
+        """
+        lower, upper = ranks
+        drawn = lower + np.random.default_rng(seed).uniform(size=lower.shape) * (upper - lower)
+        z_scores = stats.norm.ppf(np.clip(drawn, np.finfo(float).tiny, 1 - np.finfo(float).epsneg))
+        return LeaveOneOut(self.mean, self.std, *_tested(z_scores), of_all=True)
+
+
+def _tested(z_scores: np.ndarray) -> tuple[np.ndarray, tuple[Coverage, ...], float]:
+    coverage, size = [], z_scores.size
+    for level in _LEVELS:
+        inside = int((np.abs(z_scores) <= stats.norm.ppf((1 + level) / 2)).sum())
+        lower, upper = np.array(stats.binom.interval(0.95, size, level)) / size
+        p_value = float(stats.binomtest(inside, size, level).pvalue)
+        coverage.append(Coverage(level, inside / size, float(lower), float(upper), p_value))
+    p_value = float(stats.kstest(stats.norm.cdf(z_scores), "uniform").pvalue)
+    return z_scores, tuple(coverage), p_value
 
 
 def held_out(

@@ -40,6 +40,15 @@ def test_the_test_of_autocorrelations_is_that_of_statsmodels(n):
     assert autocorrelation(np.ones(n)) == (pytest.approx(0), 1.0)
 
 
+def test_ranks_of_counts_follow_their_distribution_only_if_it_is_right():
+    counts = np.random.default_rng(1).poisson(3, 300)
+    loo = leave_one_out(np.eye(9), np.ones(9))
+    for rate, is_right in ((3.0, True), (4.0, False)):
+        ranks = stats.poisson.cdf([counts - 1, counts], rate)
+        found = loo.with_ranks(ranks, 0)
+        assert (found.p_value > 0.05) == is_right and np.isfinite(found.z_scores).all()
+
+
 @pytest.mark.parametrize("missed", ["nothing", "cycle", "memory", "outliers"])
 def test_misfits_are_found_and_a_right_model_has_none(missed):
     rng = np.random.default_rng(3)

@@ -1,5 +1,7 @@
 """Everything that reads a model reads models of correlated tasks, with the task as a column."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -45,7 +47,10 @@ def test_effect_of_the_task_is_the_average_difference_of_the_tasks(kind):
 def test_expansion_report_and_simplification_name_the_task(kind):
     model = make_multitask(kind)
     assert all("Index" in term.label for term in expand(model).terms[:2])
-    assert "task" in str(report(model, progress=False))
+    found = re.search(r"0 and 1 (\S+) \((\S+) to (\S+)\)", str(report(model, progress=False)))
+    means = [predict_task(model, POINTS, task).numpy() for task in (0, 1)]
+    middle, lower, upper = map(float, found.groups())
+    assert lower - 0.01 < np.corrcoef(means)[0, 1] < upper + 0.01 and lower < middle < upper
 
 
 def test_simplification_of_tasks_is_a_kernel_of_gpytorch():

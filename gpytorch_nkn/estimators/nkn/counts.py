@@ -243,7 +243,7 @@ class CountMixture:
 class CountEnsemble(Ensemble):
     """Mixture of Gaussian processes of a log rate, with stacking weights."""
 
-    widths = np.ones(1)
+    widths, step = np.ones(1), 1.0
 
     def _weigh(self, table: np.ndarray, predictors: Sequence[Any]) -> np.ndarray:
         targets, means, variances = table

@@ -69,12 +69,14 @@ class Ensemble:
         gap_noises: Variances ``R`` of the additional noise of rows with gaps.
         widths: Candidate factors of the standard deviation of observations.
         held_out: Held-out targets, and their log densities under the mixture.
+        held_out_ranks: Probabilities ``2 x n`` below these targets, and up to them.
+        step: Difference between the next possible targets.
 
     Raises:
         RuntimeError: No member has a positive definite covariance matrix.
     """
 
-    widths = WIDTHS
+    widths, step = WIDTHS, 0.0
 
     def __init__(
         self,
@@ -105,7 +107,9 @@ class Ensemble:
         if scale_noise and len(factors) >= _SCALED_ROWS:
             factors = self._learn_scale(table, cat_dims)
         mixture = self.mixture(weights, unseen[1], unseen[2] * factors[kept])
-        self.held_out = unseen[0, 0], mixture.log_density(unseen[0, 0])
+        targets = unseen[0, 0]
+        self.held_out = targets, mixture.log_density(targets)
+        self.held_out_ranks = np.stack([mixture.below(targets - self.step), mixture.below(targets)])
         self.gap_noises = np.zeros(len(self.predictors))
         if incomplete is not None:
             for member, predictor in enumerate(self.predictors):

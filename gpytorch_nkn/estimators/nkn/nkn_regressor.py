@@ -180,6 +180,8 @@ class NKNRegressor(TablePredictions):
             targets. From 15 to 2000 rows, the hyperparameters are learned without the held-out
             rows. With other numbers of rows: leave-one-out, which is slightly optimistic (with
             sparse predictions, within blocks of rows).
+        held_out_ranks_: Predictive probabilities ``2 x n`` below the targets of these rows, and up
+            to the targets. The two differ only for counts.
         width_weights_: Weights of the noise components, by factor of the standard deviation.
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
@@ -291,6 +293,7 @@ class NKNRegressor(TablePredictions):
         logs = ensemble.held_out[1]
         logs = logs if self._is_counts else self._targets.log_density_of(*ensemble.held_out)
         self.held_out_log_density_ = float(np.nanmean(logs))
+        self.held_out_ranks_ = ensemble.held_out_ranks
         return self
 
     @property

@@ -127,9 +127,14 @@ class Findings:
             if with_lags:
                 text = "Autocorrelation of these errors"
                 add(text, plotting.plot_autocorrelation, autocorrelation(errors)[0], errors.size)
-        text, number = "Held-out observations inside prediction intervals", len(self.x)
+        text = "Held-out observations inside prediction intervals"
+        number = self.held_out.z_scores.size
         add(text, plotting.plot_calibration, levels, fractions, num_points=number)
-        note = render("note_checks", has_order=self.ahead is not None)
+        note = render(
+            "note_checks",
+            has_order=self.ahead is not None,
+            of_all=getattr(self.held_out, "of_all", False),
+        )
         layout = "beside" if len(figures) > 1 else ""
         return Block("Model checking", self.checks, note, figures=figures, layout=layout)
 

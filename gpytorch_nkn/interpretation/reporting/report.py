@@ -52,6 +52,7 @@ _ADVICE = (
     "report on a model of some of the points."
 )
 _SAMPLES = 5  # draws of the forecast
+_TASK_ROWS, _TASK_DRAWS, _TASK_PAIRS = 100, 500, 6  # limits for the correlations of tasks
 _EFFECTS = 6  # largest number of figures of main effects, and of pairs
 _HISTORY, _SHOWN_POINTS = 4, 30  # horizons, and least number of points, shown before a forecast
 _WIDE = 60  # characters of a label along the horizontal axis
@@ -264,6 +265,9 @@ def report(
         split = decompose_gp(gp)
         bar.update()
         y, ahead, loo = held_out([(1.0, gp)])
+        ranks = getattr(gp.estimator, "held_out_ranks_", None)
+        if ranks is not None:  # of the mixture, with the likelihood of the targets
+            loo = loo.with_ranks(ranks, seed)
         sections, influence, fit, forecast = list[Section](), None, None, None
         if dim > 1:
             influence = effects(model, max_effects=_EFFECTS, seed=seed, columns=gp.units.names)
@@ -274,7 +278,7 @@ def report(
         bar.update()
     return Report(
         title=title,
-        summary=tuple(_summary(split, sections, influence)),
+        summary=tuple(_summary(split, sections, influence, seed)),
         checks=tuple(describe_checks(loo, ahead if gp.is_series else None)),
         sections=tuple(sections),
         x=x,
@@ -368,18 +372,52 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
     spread = float(getattr(gp.estimator, "calibration_factor_", 1.0))
     mean = posterior.total_mean.double().cpu().numpy()
     std = spread * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
-    with torch.no_grad():
-        whitened = gp.posterior.whiten(gp.kernel(inputs, gp.inputs).to_dense())
-        covariance = gp.kernel(inputs).to_dense() - whitened.mT @ whitened
-    root = psd_root(covariance.double().cpu())
-    noise_free = root @ normal((root.size(-1), _SAMPLES), torch.Generator().manual_seed(seed))
-    draws = mean + spread * float(gp.units.y_scale) * noise_free.mT.numpy()
+    draws = mean + spread * _deviations(split, inputs, _SAMPLES, seed)
     parts = (mean, mean - Z95 * std, mean + Z95 * std, draws)
     times = gp.to_times(inputs[:, 0].double().cpu().numpy())
     return Forecast(times, *map(gp.units.original, parts))
 
 
-def _summary(split: Decomposition, sections: list[Section], influence: Effects | None) -> list[str]:
+def _deviations(split: Decomposition, inputs: Tensor, count: int, seed: int) -> np.ndarray:
+    """Draw the function minus its mean ``count x M`` at inputs ``M x D``, in units of the data."""
+    gp = split.gp
+    with torch.no_grad():
+        whitened = gp.posterior.whiten(gp.kernel(inputs, gp.inputs).to_dense())
+        covariance = gp.kernel(inputs).to_dense() - whitened.mT @ whitened
+    root = psd_root(covariance.double().cpu())
+    draws = root @ normal((root.size(-1), count), torch.Generator().manual_seed(seed))
+    return float(gp.units.y_scale) * draws.mT.numpy()
+
+
+def _task_correlations(split: Decomposition, seed: int) -> list[str]:
+    """Write pairs of tasks with the median and the 95 % interval of their correlation.
+
+    The correlation is that of the functions over the training inputs; the strongest come first.
+    """
+    gp, column = split.gp, split.gp.task_column
+    if column is None:
+        return []
+    names = list(gp.units.categories[column].values())
+    tasks = gp.inputs[:, column].unique()
+    rows = gp.inputs[:: -(-len(gp.inputs) // _TASK_ROWS)]
+    points = rows.repeat(len(tasks), 1)
+    points[:, column] = tasks.repeat_interleave(len(rows))
+    mean = split.posterior_at(points).total_mean.double().cpu().numpy()
+    draws = mean + _deviations(split, points, _TASK_DRAWS, seed)
+    values = np.stack([np.corrcoef(draw.reshape(len(tasks), -1)) for draw in draws])
+    values[~np.isfinite(values)] = 0.0  # of a constant task
+    middle, lower, upper = np.quantile(values, [0.5, 0.025, 0.975], axis=0)
+    pairs = list(zip(*np.triu_indices(len(tasks), 1), strict=True))
+    return [
+        f"{names[int(tasks[a])]} and {names[int(tasks[b])]} {middle[a, b]:.2f} "
+        f"({lower[a, b]:.2f} to {upper[a, b]:.2f})"
+        for a, b in sorted(pairs, key=lambda pair: -abs(middle[pair]))[:_TASK_PAIRS]
+    ]
+
+
+def _summary(
+    split: Decomposition, sections: list[Section], influence: Effects | None, seed: int
+) -> list[str]:
     gp, units = split.gp, split.gp.units
     observed = getattr(gp.estimator, "observed_", ())  # a model may use only the last ones
     return render_all(
@@ -395,4 +433,5 @@ def _summary(split: Decomposition, sections: list[Section], influence: Effects |
         weight=getattr(gp.estimator, "model_weight_", 1.0),
         incomplete=getattr(gp.estimator, "incomplete_rows_", {}),
         tasks=means_text(gp.task_means),
+        correlations=_task_correlations(split, seed),
     )

@@ -83,6 +83,8 @@ def test_rates_and_intervals_with_exposure(likelihood):
     assert 0.88 < np.mean((low <= counts) & (counts <= high)) < 0.99
     logs = model.log_predictive_density(new, counts, exposure=other)
     assert logs.mean() == pytest.approx(model.held_out_log_density_, abs=0.2)
+    of_counts = np.log(np.diff(model.held_out_ranks_, axis=0))
+    assert of_counts.mean() == pytest.approx(model.held_out_log_density_, abs=1e-4)
     assert logs.mean() > poisson.logpmf(counts, linear.predict(new) * other).mean()
     draws = model.sample_y(new[:9], 4000, exposure=other[:9])
     mean, std = model.predict(new[:9], return_std=True, exposure=other[:9])

@@ -5,6 +5,7 @@ import pytest
 from gpytorch_nkn.estimators import NKNRegressor
 from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
 from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.interpretation import report
 
 
 def table(n=300, seed=0, slope=2.0):
@@ -53,6 +54,7 @@ def test_noise_that_grows_is_covered_in_every_part(fitted):
     found = fitted.predict(X, return_std=True)[1]
     assert 0.7 < np.median(found / std) < 1.4
     assert (fitted.predict(X, return_std=True, observation_noise=False)[1] < found).all()
+    assert report(fitted, progress=False).held_out.p_value > 0.05
 
 
 def test_one_noise_stays_one():
