@@ -30,7 +30,8 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
             \frac{\partial^2 c(x, x')}{\partial x_a\, \partial x'_b}
 
     with posterior mean m and covariance c, in units of the outcomes per unit of ``X``. For an
-    ensemble these are the moments of the mixture.
+    ensemble these are the moments of the mixture. For an ``InducingPointKernel`` they omit
+    GPyTorch's correction of the diagonal, which has no derivative.
 
     Args:
         model: A fitted model with one output, of GPyTorch, BoTorch or this package.
