@@ -521,7 +521,7 @@ TIME, SERIES = seasonal_series(10)
         (TIME, SERIES[:9], ValueError, "one length, got 10 and 9"),
         (TIME, np.full(10, 7.0), ValueError, r"constant \(7.0\)"),
         (np.ones(10), SERIES, ValueError, "have the same time"),
-        (np.ones((10, 2)), SERIES, ValueError, r"one column, got shape \(10, 2\)"),
+        (np.ones((10, 2)), SERIES, ValueError, r"one column of times, got shape \(10, 2\)"),
         (["a"] * 10, SERIES, TypeError, "x must hold numbers or dates"),
         (TIME, ["a"] * 10, TypeError, "y must hold numbers, got 'a' at position 0"),
         (TIME, SERIES + 1j, TypeError, "complex"),
