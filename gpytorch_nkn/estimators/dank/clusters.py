@@ -10,7 +10,7 @@ from sklearn.metrics import pairwise_distances_argmin
 
 from gpytorch_nkn.estimators.dank.dual import Block
 from gpytorch_nkn.estimators.dank.extension import Function, LearnedKernel
-from gpytorch_nkn.estimators.dank.svm import FittedSVMs, learn_svms, plain_svms
+from gpytorch_nkn.estimators.dank.svm import FittedSVMs, fit_svms, plain_svms
 from gpytorch_nkn.fit import as_finished
 
 __all__ = ["ClusteredKernel", "Clusters", "fit_clusters"]
@@ -126,9 +126,5 @@ def _learn_cluster(
     blocks = [block for block in blocks if len(block.rows) and np.ptp(block.targets) > 0.0]
     if not blocks:
         return None, np.zeros(len(inputs), dtype=bool)
-    gram = base(inputs, inputs)
-    svms = plain_svms(gram, blocks)
-    eta = eta if share is None else share * svms.norm
-    if np.isfinite(eta) and svms.norm > 0.0:
-        svms = learn_svms(gram, blocks, eta, svms.variables)
+    svms, _ = fit_svms(base(inputs, inputs), blocks, share, eta)
     return svms.coefficients, np.any(svms.signed != 0.0, axis=1)

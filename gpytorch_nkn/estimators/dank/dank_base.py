@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel, check_gram, make_base_kernel
@@ -27,7 +26,7 @@ from gpytorch_nkn.estimators.dank.dank_selection import (
 from gpytorch_nkn.estimators.dank.dual import Block, hadamard_factor
 from gpytorch_nkn.estimators.dank.extension import LearnedKernel
 from gpytorch_nkn.estimators.dank.relevance import RelevanceKernel
-from gpytorch_nkn.estimators.dank.svm import FittedSVMs, learn_svms, plain_svms
+from gpytorch_nkn.estimators.dank.svm import FittedSVMs, fit_svms
 from gpytorch_nkn.estimators.estimator import Estimator
 from gpytorch_nkn.fit import check_counts, check_number, warn_of_size
 
@@ -187,10 +186,7 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         base = self._base_kernel(table, target)
         clusters = self._number_of_clusters(len(table))
         self.cv_results_: list[Candidate] = []
-        learned, cost = None, 1.0
-        allowed = self.n_features_in_ > 1 and self._num_svms <= _PAIRS
-        if self.relevance and allowed:
-            learned, cost = self._learn_relevance(base, table, target)
+        learned, cost = self._learn_relevance(base, table, target)
         self.relevance_kernel_, self.C_ = learned, self.C * cost
         self.relevances_ = np.zeros(self.n_features_in_) if learned is None else learned.relevances
         fit = self._fit_clusters if clusters > 1 else self._fit_whole
@@ -207,23 +203,25 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         self, base: BaseKernel, table: np.ndarray, target: np.ndarray
     ) -> tuple[RelevanceKernel | None, float]:
         """Return the kernel with relevances (or ``None``), and its factor of ``C``."""
-        rows = self._some(target, self._max_rows)
-        known, labels = table[rows], target[rows]
-        folds = self._folds(labels)
-        if not folds:
+        allowed = self.relevance and self.n_features_in_ > 1 and self._num_svms <= _PAIRS
+        task = self._task(base, table, target, self._max_rows) if allowed else None
+        if task is None or not task.folds:
             return None, 1.0
-        task = Task(base(known, known), labels, self._blocks, self._losses, folds)
-        kernel, cost, candidates = learn_relevances(task, base, known, self._paths)
+        kernel, cost, candidates = learn_relevances(task, base, self._paths)
         self.cv_results_ = candidates
-        if kernel is not None and len(rows) < len(table):
-            rows = self._some(target, _CONFIRMED_ROWS)
-            known, labels = table[rows], target[rows]
-            folds = self._folds(labels)[:FOLDS]
-            task = Task(base(known, known), labels, self._blocks, self._losses, folds)
-            if not confirm(task, kernel(known, known), cost):
+        if kernel is not None and len(task.table) < len(table):
+            task = self._task(base, table, target, _CONFIRMED_ROWS)
+            if not confirm(replace(task, folds=task.folds[:FOLDS]), kernel, cost):
                 self.cv_results_ = [replace(c, weight=float(not c.params)) for c in candidates]
                 return None, 1.0
         return kernel, cost
+
+    def _task(self, kernel: Any, table: np.ndarray, target: np.ndarray, most: int) -> Task:
+        """Return at most ``most`` rows, on which kernels are compared."""
+        rows = self._some(target, most)
+        known, labels = table[rows], target[rows]
+        gram, folds = kernel(known, known), self._folds(labels)
+        return Task(known, gram, labels, self._blocks, self._losses, folds)
 
     def _fit_whole(
         self, table: np.ndarray, target: np.ndarray, kernel: Any, cost: float, _: int
@@ -231,35 +229,29 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         """Learn from the Gram matrix of all rows."""
         gram = kernel(table, table)
         gram = 0.5 * (gram + gram.T)
-        blocks = self._blocks(target, cost)
-        svms = plain_svms(gram, blocks)
-        share = self._eta_share(lambda rows: gram[np.ix_(rows, rows)], target, cost)
-        self.eta_ = math.inf if isinstance(self.eta, str) else float(self.eta)
-        if share is not None and svms.norm > 0.0:
-            self.eta_ = share * svms.norm
-        if math.isfinite(self.eta_):
-            svms = learn_svms(gram, blocks, self.eta_, svms.variables)
+        eta = self._choose_eta(kernel, table, target, cost)
+        svms, self.eta_ = fit_svms(gram, self._blocks(target, cost), *eta)
         self._keep(LearnedKernel(kernel, table, svms.coefficients), svms, np.arange(len(table)))
 
-    def _eta_share(
-        self, gram: Callable[[np.ndarray], np.ndarray], target: np.ndarray, cost: float
-    ) -> float | None:
-        """Select ``eta``, relative to the squared norm of the dual variables, by held-out rows.
+    def _choose_eta(
+        self, kernel: Any, table: np.ndarray, target: np.ndarray, cost: float
+    ) -> tuple[float | None, float]:
+        """Select ``eta`` by held-out rows.
 
-        Return ``None`` for infinity or a given number; ``gram`` computes the Gram matrix of rows.
+        Return it relative to the squared norm of the dual variables, or ``None`` and its value.
         """
-        if self.eta == "norm":
-            return 1.0
-        rows = self._some(target, _ETA_ROWS)
-        folds = self._folds(target[rows])
-        if self.eta != "cv" or self._num_svms > _PAIRS or not folds:
-            return None
-        count = len(rows)
+        if not isinstance(self.eta, str):
+            return None, float(self.eta)
+        if self.eta == "norm" or self._num_svms > _PAIRS:
+            return (1.0 if self.eta == "norm" else None), math.inf
+        task = self._task(kernel, table, target, _ETA_ROWS)
+        if not task.folds:
+            return None, math.inf
+        count = len(task.table)
         shares = [1.0, count**-0.5, 1.0 / count, 0.1 / count, 0.01 / count]
-        task = Task(gram(rows), target[rows], self._blocks, self._losses, folds)
         number, candidates = choose_eta(task, shares, cost)
         self.cv_results_ = [*self.cv_results_, *candidates]
-        return None if number is None else shares[number]
+        return (None if number is None else shares[number]), math.inf
 
     def _fit_clusters(
         self, table: np.ndarray, target: np.ndarray, kernel: Any, cost: float, number: int
@@ -268,9 +260,7 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         random = self._random()
         clusters = Clusters(table, number, random)
         rows = max(clusters.rows, key=len)  # rows for the choice of eta
-        inputs = table[rows]
-        share = self._eta_share(lambda i: kernel(inputs[i], inputs[i]), target[rows], cost)
-        eta = math.inf if isinstance(self.eta, str) else float(self.eta)
+        share, eta = self._choose_eta(kernel, table[rows], target[rows], cost)
         self.eta_ = eta if share is None else math.nan
         order = np.append(self._some(target, 100), random.permutation(len(table)))
         blocks = self._blocks(target, cost)
@@ -292,20 +282,16 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         if not len(support):
             return np.tile(self.intercept_, (len(table), 1))
         features = self._kernel.features(support)
-        step = max(1, _CHUNK // len(self._kernel.rows))
-        grams = (
-            self._kernel(table[i : i + step], support, features) for i in range(0, len(table), step)
-        )
-        return np.concatenate([gram @ self.dual_coef_.T + self.intercept_ for gram in grams])
+        chunks = gen_batches(len(table), max(1, _CHUNK // len(self._kernel.rows)))
+        products = [self._kernel(table[i], support, features) @ self.dual_coef_.T for i in chunks]
+        return np.concatenate(products) + self.intercept_
 
     def _check_options(self) -> None:
         """Raise an error if an option is invalid."""
         if self.relevance not in ("cv", None):
             raise ValueError(f"relevance must be 'cv' or None, got {self.relevance!r}.")
-        for name in ("C", "epsilon"):
-            if hasattr(self, name):
-                value = getattr(self, name)
-                check_number(name, value, positive=name == "C", most=_LARGEST)
+        check_number("C", self.C, positive=True, most=_LARGEST)
+        check_number("epsilon", getattr(self, "epsilon", 0.0), positive=False, most=_LARGEST)
         check_counts(1, ("auto",), n_clusters=self.n_clusters)
         check_number("eta", self.eta, positive=True, infinite=True, words=("cv", "norm"))
 

@@ -100,13 +100,11 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         ``SVC``. A number between -1/3 and 1/3 is added, which increases with the sum of their
         values.
         """
-        outputs = self._outputs(X)
-        return outputs[:, 0] if len(self.classes_) == 2 else _votes(outputs, len(self.classes_))
+        return _decisions(self._outputs(X), len(self.classes_))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the classes ``M`` with most votes; sums of the SVMs' values break ties."""
-        outputs = self._outputs(X)
-        return self.classes_[_codes(outputs, len(self.classes_))]
+        return self.classes_[_codes(self.decision_function(X))]
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         table, labels = self._checked_table(X, y)
@@ -123,7 +121,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         return classification_blocks(target, len(self.classes_), upper)
 
     def _losses(self, outputs: np.ndarray, target: np.ndarray) -> np.ndarray:
-        wrong = _codes(outputs, len(self.classes_)) != target
+        wrong = _codes(_decisions(outputs, len(self.classes_))) != target
         return wrong * self._class_weights[target]
 
     def _folds(self, target: np.ndarray) -> list[Fold]:
@@ -149,8 +147,13 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         return np.union1d(needed, order[: max(size - len(needed), 0)])
 
 
-def _votes(outputs: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return votes ``M x K`` of the SVMs of pairs, whose positive class is the first."""
+def _decisions(outputs: np.ndarray, num_classes: int) -> np.ndarray:
+    """Return values ``M`` for two classes, otherwise votes ``M x K`` of the SVMs of pairs.
+
+    The first class of a pair is positive.
+    """
+    if num_classes == 2:
+        return outputs[:, 0]
     votes = np.zeros((len(outputs), num_classes))
     sums = np.zeros_like(votes)
     for column, (first, second) in enumerate(combinations(range(num_classes), 2)):
@@ -162,7 +165,5 @@ def _votes(outputs: np.ndarray, num_classes: int) -> np.ndarray:
     return votes + sums / (3.0 * (np.abs(sums) + 1.0))
 
 
-def _codes(outputs: np.ndarray, num_classes: int) -> np.ndarray:
-    if num_classes == 2:
-        return (outputs[:, 0] > 0).astype(np.intp)
-    return _votes(outputs, num_classes).argmax(axis=1)
+def _codes(decisions: np.ndarray) -> np.ndarray:
+    return (decisions > 0).astype(np.intp) if decisions.ndim == 1 else decisions.argmax(axis=1)

@@ -106,10 +106,8 @@ class DANKRegressor(RegressorMixin, BaseDANK):
     def _folds(self, target: np.ndarray) -> list[Fold]:
         if len(target) < 2 * FOLDS or not np.ptp(target) > 0.0:
             return []
-        random = self._random()
-        splitter = KFold(FOLDS, shuffle=True, random_state=random.randint(2**31))
+        splitter = KFold(FOLDS, shuffle=True, random_state=self._random().randint(2**31))
         return list(splitter.split(target))
 
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
-        random = self._random()
-        return np.sort(random.permutation(len(target))[:size])
+        return np.sort(self._random().permutation(len(target))[:size])

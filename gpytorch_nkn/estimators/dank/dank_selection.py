@@ -13,6 +13,7 @@ from scipy.spatial.distance import pdist
 
 from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel
 from gpytorch_nkn.estimators.dank.dual import Block
+from gpytorch_nkn.estimators.dank.extension import Function
 from gpytorch_nkn.estimators.dank.relevance import RelevanceKernel, relevance_path
 from gpytorch_nkn.estimators.dank.svm import learn_svms, plain_svms
 from gpytorch_nkn.fit import as_finished
@@ -53,7 +54,8 @@ class Path:
 class Task:
     """Training rows with their SVMs and folds."""
 
-    gram: np.ndarray  # Gram matrix of the base kernel, n x n
+    table: np.ndarray  # rows n x D
+    gram: np.ndarray  # their Gram matrix, n x n
     target: np.ndarray  # encoded targets
     # returns SVMs for encoded targets and a factor of C
     blocks: Callable[[np.ndarray, float], list[Block]]
@@ -84,60 +86,56 @@ class Candidate:
 
 
 def learn_relevances(
-    task: Task, base: BaseKernel, table: np.ndarray, paths: Sequence[Path]
+    task: Task, base: BaseKernel, paths: Sequence[Path]
 ) -> tuple[RelevanceKernel | None, float, list[Candidate]]:
     """Learn the kernel with relevances that predicts held-out rows best.
 
     Return the kernel (``None`` unless it is better than the base kernel), the factor of ``C``, and
     all candidates.
     """
-    paths = [path for path in paths if path.widening == 1.0 or base.width is not None]
-    wide = [base if path.widening == 1.0 else base.widened(path.widening) for path in paths]
-    scales = [_scale(kernel, path.power, table) for path, kernel in zip(paths, wide, strict=True)]
-    trials = list(zip(paths, wide, scales, strict=True))
+    trials = [
+        (path, base.widened(path.widening))
+        for path in paths
+        if path.widening == 1.0 or base.width is not None
+    ]
     jobs = [(trial, fold) for trial in trials for fold in task.folds]
-    found = _parallel(_path_losses, (task, base, table), jobs)
+    found = _parallel(_path_losses, (task, base), jobs)
     count = len(task.folds)
-    parts = [[_fold_losses(task, task.gram, 1.0, fold)[None] for fold in task.folds]]
-    parts += [found[i * count : (i + 1) * count] for i in range(len(paths))]
-    losses = np.concatenate([_by_row(part, task.folds, len(table)) for part in parts])
+    parts = [found[i * count : (i + 1) * count] for i in range(len(trials))]
+    of_trials = [_by_row(part, task.folds, len(task.table)) for part in parts]
+    losses = np.concatenate([_held_out_losses(task, task.gram, 1.0), *of_trials])
     members = [(trial, *member) for trial in trials for member in trial[0].members()]
-    weights = choose(losses)
+    best = choose(losses)
     names = [
         {"relevance_penalty": path.penalties[number], "relevance_share": share}
         | {name: getattr(path, name) for name in ("power", "widening", "cost")}
-        for (path, _, _), number, share in members
+        for (path, _), number, share in members
     ]
-    candidates = _list_candidates("relevance", losses, names, weights)
-    best = int(np.argmax(weights))
+    candidates = _list_candidates("relevance", losses, names, best)
     if not best:
         return None, 1.0, candidates
     trial, number, share = members[best - 1]
-    path, kernel, _ = trial
-    relevances = _path(task, table, trial, np.arange(len(table)), number + 1)[number]
+    path, kernel = trial
+    relevances = _path(task, trial, np.arange(len(task.table)), number + 1)[number]
     learned = RelevanceKernel(base, kernel, relevances, path.power, share)
     return learned, path.cost, candidates
 
 
-def choose(losses: np.ndarray, least: float = 1.0) -> np.ndarray:
-    """Return weights that select the kernel with the least loss if its gain is significant.
+def choose(losses: np.ndarray, least: float = 1.0) -> int:
+    """Return the index of the kernel with the least loss; 0 unless its gain is significant.
 
     Losses are kernels by rows, the initial kernel first; ``least`` is in standard errors.
     """
     best = int(np.argmin(losses.mean(axis=1)))
     differences = losses[0] - losses[best]
-    weights = np.zeros(len(losses))
-    weights[best if differences.sum() > least * math.sqrt(np.sum(differences**2)) else 0] = 1.0
-    return weights
+    return best if differences.sum() > least * math.sqrt(np.sum(differences**2)) else 0
 
 
-def confirm(task: Task, gram: np.ndarray, cost: float) -> bool:
-    """Return whether a kernel, given by Gram matrix and factor of ``C``, beats the base kernel."""
-    losses = [
-        _by_row([_fold_losses(task, g, c, fold)[None] for fold in task.folds], task.folds, len(g))
-        for g, c in ((task.gram, 1.0), (gram, cost))
-    ]
-    return bool(choose(np.concatenate(losses), 0.0)[1])
+def confirm(task: Task, kernel: Function, cost: float) -> bool:
+    """Return whether a kernel, with its factor of ``C``, beats the base kernel."""
+    gram = kernel(task.table, task.table)
+    losses = [_held_out_losses(task, task.gram, 1.0), _held_out_losses(task, gram, cost)]
+    return choose(np.concatenate(losses), 0.0) == 1
 
 
 def choose_eta(
@@ -149,18 +147,17 @@ def choose_eta(
     """
     found = _parallel(_eta_losses, (task, shares, cost), [(fold,) for fold in task.folds])
     losses = _by_row(found, task.folds, len(task.target))
-    weights = choose(losses)
-    best = int(np.argmax(weights))
+    best = choose(losses)
     names = [{"eta_share": share} for share in shares]
-    candidates = _list_candidates("eta", losses, names, weights)
-    return (best - 1 if best else None), candidates
+    return (best - 1 if best else None), _list_candidates("eta", losses, names, best)
 
 
 def _list_candidates(
-    stage: str, losses: np.ndarray, names: Sequence[dict[str, Any]], weights: np.ndarray
+    stage: str, losses: np.ndarray, names: Sequence[dict[str, Any]], best: int
 ) -> list[Candidate]:
     gains = losses[0] - losses
     errors = np.sqrt((gains**2).sum(1)) / gains.shape[1]
+    weights = np.arange(len(losses)) == best
     numbers = np.stack([losses.mean(1), gains.mean(1), errors, weights], 1).tolist()
     return [Candidate(stage, name, *row) for name, row in zip([{}, *names], numbers, strict=True)]
 
@@ -174,6 +171,12 @@ def _by_row(parts: Sequence[np.ndarray], folds: Sequence[Fold], count: int) -> n
     return sums[:, times > 0] / times[times > 0]
 
 
+def _held_out_losses(task: Task, gram: np.ndarray, cost: float) -> np.ndarray:
+    """Return mean losses ``1 x n`` of held-out rows for a given kernel."""
+    parts = [_fold_losses(task, gram, cost, fold)[None] for fold in task.folds]
+    return _by_row(parts, task.folds, len(gram))
+
+
 def _fold_losses(task: Task, gram: np.ndarray, cost: float, fold: Fold) -> np.ndarray:
     """Return losses of held-out rows for SVMs with a given kernel."""
     known, held_out = fold
@@ -182,38 +185,35 @@ def _fold_losses(task: Task, gram: np.ndarray, cost: float, fold: Fold) -> np.nd
     return task.losses(svms.outputs(gram[np.ix_(held_out, known)]), task.target[held_out])
 
 
-Trial = tuple[Path, BaseKernel, float]
+Trial = tuple[Path, BaseKernel]
 
 
-def _path(
-    task: Task, table: np.ndarray, trial: Trial, rows: np.ndarray, stop: int
-) -> list[np.ndarray]:
+def _path(task: Task, trial: Trial, rows: np.ndarray, stop: int) -> list[np.ndarray]:
     """Return relevances for the first ``stop`` penalties of a path."""
-    path, kernel, scale = trial
-    inputs = table[rows]
+    path, kernel = trial
+    inputs = task.table[rows]
     return relevance_path(
         task.gram[np.ix_(rows, rows)] if path.widening == 1.0 else kernel(inputs, inputs),
         inputs,
         task.blocks(task.target[rows], path.cost),
         path.penalties[:stop],
-        scale=scale,
+        scale=_scale(kernel, path.power, task.table),
         power=path.power,
         max_iter=path.max_iter,
     )
 
 
-def _path_losses(
-    shared: tuple[Task, BaseKernel, np.ndarray], trial: Trial, fold: Fold
-) -> np.ndarray:
+def _path_losses(shared: tuple[Task, BaseKernel], trial: Trial, fold: Fold) -> np.ndarray:
     """Return losses of held-out rows, candidates of a path by rows."""
-    task, base, table = shared
-    path, kernel, _ = trial
-    found = _path(task, table, trial, fold[0], len(path.penalties))
-    losses = []
-    for number, share in path.members():
-        gram = RelevanceKernel(base, kernel, found[number], path.power, share)(table, table)
-        losses.append(_fold_losses(task, gram, path.cost, fold))
-    return np.stack(losses)
+    task, base = shared
+    path, kernel = trial
+    found = _path(task, trial, fold[0], len(path.penalties))
+    learned = [
+        RelevanceKernel(base, kernel, found[number], path.power, share)
+        for number, share in path.members()
+    ]
+    grams = (one(task.table, task.table) for one in learned)
+    return np.stack([_fold_losses(task, gram, path.cost, fold) for gram in grams])
 
 
 def _eta_losses(shared: tuple[Task, Sequence[float], float], fold: Fold) -> np.ndarray:

@@ -108,13 +108,10 @@ def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarr
     the paper, does not converge to the nearest point.)
     """
     reach = float(np.abs(point).max() + upper.max())
-    root = brentq(lambda t: signs @ np.clip(point - t * signs, 0.0, upper), -reach, reach)
-    projected = np.clip(point - root * signs, 0.0, upper)
-    free = (projected > 0) & (projected < upper)
-    if free.any():  # a Newton step, exact on a linear piece
-        root += (signs @ projected) / free.sum()
-        projected = np.clip(point - root * signs, 0.0, upper)
-    return projected
+    root = brentq(
+        lambda t: signs @ np.clip(point - t * signs, 0.0, upper), -reach, reach, xtol=1e-15
+    )
+    return np.clip(point - root * signs, 0.0, upper)
 
 
 class DualProblem:

@@ -47,11 +47,7 @@ def relevance_factor(
     left: np.ndarray, right: np.ndarray, relevances: np.ndarray, power: int
 ) -> np.ndarray:
     """Return ``exp(-sum_d w_d |x_d - x'_d|^power / 2)``, ``M x N``, a kernel for powers 1 and 2."""
-    used = relevances > 0.0
-    if not used.any():
-        return np.ones((len(left), len(right)))
-    metric = {1: "cityblock", 2: "sqeuclidean"}[power]
-    return np.exp(-0.5 * cdist(left[:, used], right[:, used], metric, w=relevances[used]))
+    return np.exp(-0.5 * cdist(left, right, ("cityblock", "sqeuclidean")[power - 1], w=relevances))
 
 
 @np.errstate(under="ignore")  # small terms vanish

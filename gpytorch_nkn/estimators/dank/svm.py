@@ -14,7 +14,7 @@ from sklearn.svm import SVC, SVR
 from gpytorch_nkn.estimators.dank.dual import Block, DualProblem, maximize
 from gpytorch_nkn.estimators.dank.extension import smooth_coefficients, times_factor
 
-__all__ = ["FittedSVMs", "learn_svms", "plain_svms", "solve_svms"]
+__all__ = ["FittedSVMs", "fit_svms", "learn_svms", "plain_svms", "solve_svms"]
 
 _TOL = 1e-3  # tolerance of the optimality conditions, scikit-learn's default
 _CACHE = 500  # cache of scikit-learn in MB
@@ -92,6 +92,21 @@ def plain_svms(gram: np.ndarray, blocks: Sequence[Block], *, quick: bool = False
     """Train SVMs with the base kernel."""
     variables, intercepts = solve_svms(gram, blocks, quick=quick)
     return FittedSVMs(variables, DualProblem(gram, blocks).signed(variables), intercepts)
+
+
+def fit_svms(
+    gram: np.ndarray, blocks: Sequence[Block], share: float | None, eta: float
+) -> tuple[FittedSVMs, float]:
+    """Train SVMs with a factor, or with the base kernel for infinite ``eta``; return ``eta``, too.
+
+    ``share`` is ``eta`` relative to the squared norm of the dual variables, if not ``None``.
+    """
+    svms = plain_svms(gram, blocks)
+    if share is not None and svms.norm > 0.0:
+        eta = share * svms.norm
+    if np.isfinite(eta):
+        svms = learn_svms(gram, blocks, eta, svms.variables)
+    return svms, eta
 
 
 def learn_svms(
