@@ -104,7 +104,8 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the classes ``M`` with most votes; sums of the SVMs' values break ties."""
-        return self.classes_[_codes(self.decision_function(X))]
+        codes = _codes(self.decision_function(X))  # raises an error before the fit
+        return self.classes_[codes]
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         table, labels = self._checked_table(X, y)
