@@ -432,6 +432,15 @@ def _(told):
     assert model.posterior(X).mean.isfinite().all()
 
 
+@advice("train them, too, by model.requires_grad_(True)")
+def _(told):
+    model = models.VariationalNKNGP(X, Y, inducing_points=3)
+    model.strategy._variational_distribution.requires_grad_(False)
+    with told():
+        models.fit_variational_gp(model, epochs=1, progress=False)
+    models.fit_variational_gp(model.requires_grad_(True), epochs=1, progress=False)
+
+
 @advice("use one model per output in a ModelListGP")
 def _(told):
     two = torch.cat([Y, -Y], -1)

@@ -97,7 +97,7 @@ PERIODIC = stationary(rbf, with_slope=rbf_with_slope, points=turns, code=5)
 def linear(x1: Tensor, x2: Tensor, variance: Tensor, center: Tensor | float = 0.0) -> Tensor:
     """Return inner products of centred inputs, ``sum v (x - c) (x' - c)``."""
     left = (x1 - center) * variance
-    return left @ (x2 - center).to(left).mT  # inputs may have a lower precision
+    return left @ (x2 - center).to(left.dtype).mT  # inputs may have a lower precision
 
 
 LINEAR = Formula(linear, code=6)

@@ -70,7 +70,7 @@ class Ensemble:
         widths: Candidate factors of the standard deviation of observations.
         held_out: Held-out targets, and their log densities under the mixture.
         held_out_ranks: Probabilities ``2 x n`` below these targets, and up to them.
-        step: Difference between the next possible targets.
+        step: Distance between neighbouring targets if they are counts, else 0.
 
     Raises:
         RuntimeError: No member has a positive definite covariance matrix.

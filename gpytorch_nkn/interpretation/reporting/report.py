@@ -52,7 +52,7 @@ _ADVICE = (
     "report on a model of some of the points."
 )
 _SAMPLES = 5  # draws of the forecast
-_TASK_ROWS, _TASK_DRAWS, _TASK_PAIRS = 100, 500, 6  # limits for the correlations of tasks
+_TASK_POINTS, _TASK_DRAWS, _TASK_PAIRS = 1000, 500, 6  # limits for the correlations of tasks
 _EFFECTS = 6  # largest number of figures of main effects, and of pairs
 _HISTORY, _SHOWN_POINTS = 4, 30  # horizons, and least number of points, shown before a forecast
 _WIDE = 60  # characters of a label along the horizontal axis
@@ -399,7 +399,7 @@ def _task_correlations(split: Decomposition, seed: int) -> list[str]:
         return []
     names = list(gp.units.categories[column].values())
     tasks = gp.inputs[:, column].unique()
-    rows = gp.inputs[:: -(-len(gp.inputs) // _TASK_ROWS)]
+    rows = gp.inputs[:: -(-len(gp.inputs) * len(tasks) // _TASK_POINTS)]
     points = rows.repeat(len(tasks), 1)
     points[:, column] = tasks.repeat_interleave(len(rows))
     mean = split.posterior_at(points).total_mean.double().cpu().numpy()

@@ -387,10 +387,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
 
         with torch.no_grad():
             known, crosses = self._grid_posterior(), self._crosses(self.coordinates)
-            residual, grid = (
-                known.residual.expand(*self.batch_shape, *known.system.grid.shape),
-                self.grid,
-            )
+            grid = known.system.grid
+            residual = known.residual.expand(*self.batch_shape, *grid.shape)
             noise = known.system.noise if grid.extra is None else known.system.noise + grid.extra
             eigen = KroneckerEigen(self._matrices(self.coordinates))
             pairs = zip(eigen.vectors, eigen.values, strict=True)

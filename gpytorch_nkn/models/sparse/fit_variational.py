@@ -121,7 +121,7 @@ def fit_variational_gp(
     if not all(p.requires_grad for p in model.strategy._variational_distribution.parameters()):
         raise ValueError(
             "fit_variational_gp computes the distribution of the inducing values, but its "
-            "parameters are frozen."
+            "parameters are frozen: train them, too, by model.requires_grad_(True)."
         )
     gp, inner = model.collapsed(), model.model
     warn_of_size(

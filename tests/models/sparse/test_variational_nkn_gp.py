@@ -303,9 +303,6 @@ def test_options_are_checked(options, message):
     model = variational(n=10)
     with pytest.raises(ValueError, match=message):
         fit(model, **options)
-    model.strategy._variational_distribution.requires_grad_(False)
-    with pytest.raises(ValueError, match="inducing values, but its parameters are frozen"):
-        fit(model)
 
 
 def test_a_distribution_of_another_size_is_rejected():
