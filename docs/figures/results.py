@@ -188,6 +188,7 @@ def textures(figure: Any, cases: Table) -> None:
     axes = figure.subplots()
     cases_ = list(dict.fromkeys(cases.column("case")))
     names = [name.replace("plate (", "metal plate, hole at (") for name in cases_]
+    names[0] = "metal plate, hole of the paper"
     found = {(row[0], row[1]): number(row[2]) for row in cases.rows}
     methods = {
         "NKN": "KroneckerGridGP",
@@ -213,7 +214,7 @@ def photographs(figure: Any, seen: Table, unseen: Table) -> None:
     """Errors of inpainted photographs relative to the best of three others."""
     axes = figure.subplots()
     kinds = ["scratches", "text", "edge", "hole"]
-    heights = rows_of(axes, ["scratches", "text", "hole at the edge", "hole inside"])
+    lines = rows_of(axes, ["scratches", "text", "hole at the edge", "hole inside"])
     for (color, marker), label, one, up in zip(
         STYLES,
         ["defaults chosen with these", "unseen"],
@@ -223,7 +224,7 @@ def photographs(figure: Any, seen: Table, unseen: Table) -> None:
     ):
         rows = [row for row in one.rows if row[1] in kinds]
         column = one.columns.index("to the best")
-        heights = [heights[kinds.index(row[1])] + up for row in rows]
+        heights = [lines[kinds.index(row[1])] + up for row in rows]
         axes.plot([number(row[column]) for row in rows], heights, marker, color=color, alpha=0.75,
                   label=label)  # fmt: skip
     axes.axvline(0.0, color="0.5", linewidth=1, linestyle="--")
