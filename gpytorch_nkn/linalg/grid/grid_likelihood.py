@@ -16,9 +16,7 @@ from gpytorch_nkn.linalg.known_gradients import any_needed, with_gradients
 
 __all__ = ["GridLikelihood", "HeldOutBlocks"]
 
-_POSITIVE = 1e-3  # tolerance of a solve whose result is a variance
-_EXACT = 1e-4  # tolerance of predictions for calibration
-_LEAST_RATIO = 1e-2  # least ratio of squared errors, without known noise, to variances
+_PROBES = 4  # number of random vectors that estimate a sum of variances
 _SLACK = 3.0  # tolerance of solves for derivatives, in tolerances of the loss
 
 
@@ -131,8 +129,8 @@ class HeldOutBlocks:
         differentiate = any_needed(inputs)
         with torch.no_grad():
             eigen = KroneckerEigen(factors)
-            chosen = range(len(self.parts)) if chosen is None else chosen
-            found = [self._error(self.parts[i], inputs, eigen, differentiate) for i in chosen]
+            systems = self._systems(noise, factors, eigen, chosen)
+            found = [self._error(*pair, residual, differentiate) for pair in systems]
             value = torch.stack([error for error, _ in found])
             if not differentiate:
                 return value
@@ -140,13 +138,23 @@ class HeldOutBlocks:
             gradients = [None if one[0] is None else torch.stack(one) for one in parts]
         return with_gradients(value, inputs, gradients, _from_basis(eigen))
 
+    def _systems(
+        self,
+        noise: Tensor,
+        factors: Sequence[Tensor],
+        eigen: KroneckerEigen,
+        chosen: Sequence[int] | None,
+    ) -> Iterator[tuple[_Block, PartialKronecker]]:
+        """Yield blocks, each with the covariance of the cells outside the block."""
+        for part in self.parts if chosen is None else [self.parts[i] for i in chosen]:
+            yield part, PartialKronecker(part.grid, factors, noise, eigen=eigen, **self.options)
+
     def _error(
-        self, part: _Block, inputs: Sequence[Tensor], eigen: KroneckerEigen, differentiate: bool
+        self, part: _Block, system: PartialKronecker, residual: Tensor, differentiate: bool
     ) -> tuple[Tensor, list[Tensor | None]]:
         """Return the mean squared error ``...`` of a block, and gradients in the eigenbases."""
-        (residual, noise, *factors), axes = inputs, tuple(range(-self.num_dims, 0))
-        system = PartialKronecker(part.grid, factors, noise, eigen=eigen, **self.options)
-        alpha, prediction = part.predict(system, residual, system.tolerance)
+        axes, eigen = tuple(range(-self.num_dims, 0)), system.eigen
+        alpha, prediction = part.predict(system, residual)
         error = torch.where(part.cells, prediction - residual, 0.0)
         gradients: list[Tensor | None] = []
         if differentiate:
@@ -169,10 +177,8 @@ class HeldOutBlocks:
         self, residual: Tensor, noise: Tensor, factors: Sequence[Tensor]
     ) -> Iterator[Tensor]:
         """Yield predictions of all cells ``... x n_1 x ... x n_P`` without each block."""
-        eigen = KroneckerEigen(factors)
-        for part in self.parts:
-            system = PartialKronecker(part.grid, factors, noise, eigen=eigen, **self.options)
-            yield part.predict(system, residual, system.tolerance)[1]
+        for part, system in self._systems(noise, factors, KroneckerEigen(factors), None):
+            yield part.predict(system, residual)[1]
 
     @torch.no_grad()
     def scale(
@@ -181,33 +187,21 @@ class HeldOutBlocks:
         noise: Tensor,
         factors: Sequence[Tensor],
         chosen: Sequence[int] | None = None,
-        *,
-        num_probes: int = 4,
     ) -> Tensor:
         """Return the calibration factor ``...`` of the predicted variances.
 
         In each block, the sum of squared errors is divided by the sum of predicted variances of
-        new observations, estimated with ``num_probes`` random vectors. Blocks are averaged.
+        new observations, estimated with random signs. Blocks are averaged.
         """
-        axes, eigen = tuple(range(-self.num_dims, 0)), KroneckerEigen(factors)
-        generator = torch.Generator().manual_seed(0)
-        ratios = []
-        for part in self.parts if chosen is None else [self.parts[i] for i in chosen]:
-            system = PartialKronecker(part.grid, factors, noise, eigen=eigen, **self.options)
-            _, prediction = part.predict(system, residual, min(system.tolerance, _EXACT))
-            errors = torch.where(part.cells, prediction - residual, 0.0).square().sum(axes)
-            signs = torch.randint(
-                0, 2, (num_probes, *part.cells.shape), generator=generator, device="cpu"
-            )
-            signs = (2 * signs - 1).to(residual) * part.cells
-            lacking = 1 + len(system.batch_shape) + self.num_dims - signs.dim()
-            signs = signs[(slice(None), *[None] * max(lacking, 0))]  # s x ... x n_1 x ... x n_P
-            target = take_slices(signs, system.grid.rows)
-            variances = target * system.solve(target, tolerance=_POSITIVE)
-            variance = variances.sum(axes).mean(0)
-            if part.extra is not None:
-                errors = (errors - part.extra).maximum(_LEAST_RATIO * variance)
-            ratios.append(errors / variance)
+        axes, generator = tuple(range(-self.num_dims, 0)), torch.Generator().manual_seed(0)
+        ratios, eigen = [], KroneckerEigen(factors)
+        for part, system in self._systems(noise, factors, eigen, chosen):
+            errors = torch.where(part.cells, part.predict(system, residual)[1] - residual, 0.0)
+            shape = (_PROBES, *system.batch_shape, *system.grid.shape)
+            signs = torch.randint(0, 2, shape, generator=generator, device="cpu")
+            target = take_slices((2 * signs - 1).to(residual) * part.cells, system.grid.rows)
+            variances = (target * system.solve(target)).sum(axes)
+            ratios.append(errors.square().sum(axes) / variances.mean(0))
         return torch.stack(ratios).mean(0)
 
 
@@ -254,17 +248,12 @@ class _Block:
         if bool((self.size == 0).any()):
             raise ValueError("Every block must have an observed cell in every entry of a batch.")
         self.grid = PartialGrid(grid.observed & ~self.cells, grid.num_dims, grid.extra)
-        self.extra: Tensor | None = None  # sum of the extra noise in the block
-        if grid.extra is not None:
-            self.extra = (self.cells * grid.extra).flatten(-grid.num_dims).sum(-1)
         self.states: list[Tensor | None] = [None, None]
 
-    def predict(
-        self, system: PartialKronecker, residual: Tensor, tolerance: float
-    ) -> tuple[Tensor, Tensor]:
+    def predict(self, system: PartialKronecker, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return weights of the cells outside the block, in the eigenbasis, and predictions."""
         targets = torch.where(self.grid.observed, residual, 0.0)
-        weights = system.weights(targets, self.states[0], tolerance=tolerance)
+        weights = system.weights(targets, self.states[0])
         self.states[0] = weights.state
         return weights.coefficients, system.eigen.from_basis(weights.coefficients * system.spectrum)
 

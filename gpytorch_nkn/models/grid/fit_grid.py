@@ -43,13 +43,13 @@ __all__ = ["GridFit", "GridRestart", "LogParameters", "fit_grid_gp"]
 
 _USUAL_CELLS = 300_000  # largest grid without a warning
 _FEW = 8  # number of blocks below which training and calibration use the same blocks
+_LATE_BLOCKS = 2  # number of calibration blocks after the end of the budget
 _NOISE = 0.1  # start value of the noise variance of standardised targets
 _RATE = 0.05  # learning rate of Adam, for logarithms of positive parameters
 _TOLERANCE = 1e-2  # relative residual of solves; smaller residuals change the third digit
 _TOLERATED = 10.0  # largest residual without a warning, in tolerances
 _MAX_ITERATIONS = 200  # conjugate gradient iterations; the next step starts from the solution
 _BLOCKS_PER_STEP = 2
-_LATE_BLOCKS = 2  # number of calibration blocks after the end of the budget
 _WARM_UP = 5  # steps of increasing learning rate on held-out blocks
 _LAST_RATE = 0.1  # fraction of the learning rate in the last step
 _CHECK_EVERY = 10  # steps between evaluations of all blocks
@@ -121,7 +121,8 @@ def fit_grid_gp(
     Blocks of observed cells with the shape of the holes are therefore held out. From the start with
     the smallest errors in these blocks, Adam then minimises the errors, and keeps the best
     parameters. Finally the variances are calibrated to the errors of half as many additional
-    blocks. With fewer than 8 blocks, the calibration uses the same blocks.
+    blocks, unless noise variances are known. With fewer than 8 blocks, the calibration uses the
+    same blocks.
 
     Ctrl-C or the end of the budget stops the training with the best parameters so far.
 
@@ -166,7 +167,7 @@ def fit_grid_gp(
         unit="cells",
     )
     model.train()
-    training = _Training(model, *_blocks(model, blocks, seed), session)
+    training = _Training(model, blocks, session)
     fit = GridFit(model)
     total = restarts * likelihood_steps + block_steps
     message = "The training was interrupted; the best parameters so far are kept."
@@ -217,18 +218,6 @@ def _initialize(model: KroneckerGridGP, seed: int, number: int) -> None:
             assign(noise, "noise", torch.full_like(noise.noise, _NOISE))
 
 
-def _blocks(model: KroneckerGridGP, count: int, seed: int) -> tuple[Tensor | None, Tensor | None]:
-    """Return blocks for training and for calibration, on slices with an observed cell."""
-    blocks = hole_blocks(_missing(model), count + (count + 1) // 2, seed=seed)
-    if not count or not len(blocks):
-        return None, None
-    found = model.trimmed(torch.from_numpy(blocks).to(model.missing.device))
-    if len(found) < _FEW:
-        return found, found
-    further = torch.arange(len(found)) % 3 == 2
-    return found[~further], found[further]
-
-
 def _missing(model: KroneckerGridGP) -> np.ndarray:
     """Return the cells that are missing in a grid of the batch."""
     missing = model.missing
@@ -238,13 +227,7 @@ def _missing(model: KroneckerGridGP) -> np.ndarray:
 class _Training:
     """Steps on a model's marginal likelihood and on the errors of held-out blocks."""
 
-    def __init__(
-        self,
-        model: KroneckerGridGP,
-        blocks: Tensor | None,
-        further: Tensor | None,
-        session: Session,
-    ):
+    def __init__(self, model: KroneckerGridGP, num_blocks: int, session: Session):
         self.model = model
         self.session = session
         self._best: Best[list[Tensor]] = Best()
@@ -256,10 +239,16 @@ class _Training:
             "report": self._note,
         }
         self.likelihood = GridLikelihood(model.grid, **options)
-        self.blocks, self.further = (
-            None if some is None else HeldOutBlocks(model.grid, some, **options)
-            for some in (blocks, further)
-        )
+        self.blocks: HeldOutBlocks | None = None
+        total = num_blocks + (num_blocks + 1) // 2
+        blocks = torch.from_numpy(hole_blocks(_missing(model), total, seed=session.seed))
+        if len(blocks):
+            inside = model.trimmed(blocks.to(model.missing.device))
+            self.blocks = HeldOutBlocks(model.grid, inside, **options)
+        numbers = range(len(blocks))
+        few = len(blocks) < _FEW
+        self.tuned = [i for i in numbers if few or i % 3 != 2]  # numbers of blocks for training
+        self.further = [i for i in numbers if few or i % 3 == 2]  # for calibration
 
     def maximize(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
         """Maximise the marginal likelihood from the model's parameters."""
@@ -340,31 +329,26 @@ class _Training:
                 NumericalWarning,
             )
 
+    @torch.no_grad()
     def calibrate(self) -> float:
         """Calibrate all variances to the errors of blocks, and return the factor."""
         model, noise_covar = self.model, self.model.likelihood.noise_covar
-        if self.further is None or not noise_covar.raw_noise.requires_grad:
+        fixed = not noise_covar.raw_noise.requires_grad or model.grid.extra is not None
+        if self.blocks is None or fixed:
             return 1.0
-        with torch.no_grad():
-            late = self.session.is_over
-            chosen = range(min(_LATE_BLOCKS, len(self.further.parts))) if late else None
-            ratio = self.further.scale(*model.loss_inputs(), chosen=chosen)
-            shapes = {kernel.batch_shape for kernel in model.kernels}
-            if {*shapes, model.noise_variance().shape} != {ratio.shape}:
-                ratio = ratio.mean()  # grids of a batch share the noise or a kernel
-            if not bool((ratio.isfinite() & (ratio > 0)).all()):
-                warn_user(
-                    "The variances could not be calibrated to the errors of held-out blocks: "
-                    f"expected positive ratios, got {ratio}.",
-                    NumericalWarning,
-                )
-                return 1.0
-            for kernel in model.kernels:
-                shape: torch.Size = kernel.batch_shape  # type: ignore[assignment]
-                count = sum(kernel is other for other in model.kernels)
-                if rescale_kernel(kernel, (ratio ** (1 / count)).expand(shape)):
-                    assign(noise_covar, "noise", noise_covar.noise * ratio.unsqueeze(-1))
-                    return float(ratio.mean())
+        chosen = self.further[: _LATE_BLOCKS if self.session.is_over else None]
+        ratio = self.blocks.scale(*model.loss_inputs(), chosen)
+        shapes = {kernel.batch_shape for kernel in model.kernels}
+        if {*shapes, model.noise_variance().shape} != {ratio.shape}:
+            ratio = ratio.mean()  # grids of a batch share the noise or a kernel
+        if not bool((ratio > 0).all()):  # constant targets
+            return 1.0
+        for kernel in model.kernels:
+            shape: torch.Size = kernel.batch_shape  # type: ignore[assignment]
+            count = sum(kernel is other for other in model.kernels)
+            if rescale_kernel(kernel, (ratio ** (1 / count)).expand(shape)):
+                assign(noise_covar, "noise", noise_covar.noise * ratio.unsqueeze(-1))
+                return float(ratio.mean())
         return 1.0
 
     def _likelihood_loss(self) -> Tensor:
@@ -373,21 +357,20 @@ class _Training:
         value = value.sum() - log_prior(model, value)
         return value / self.likelihood.grid.num_observed.sum()
 
-    def _block_loss(self, chosen: list[int] | None = None) -> Tensor:
+    def _block_loss(self, chosen: list[int]) -> Tensor:
         assert self.blocks is not None
         return self.blocks(*self.model.loss_inputs(), chosen).mean()
 
     @torch.no_grad()
     def _block_error(self) -> float:
-        error = float(self._block_loss())
+        error = float(self._block_loss(self.tuned))
         return error if math.isfinite(error) else math.inf
 
     def _order(self) -> Iterator[list[int]]:
         """Yield the blocks of each step, from random permutations of all blocks."""
-        assert self.blocks is not None
-        generator = self.session.generator()
+        generator, tuned = self.session.generator(), torch.tensor(self.tuned)
         while True:
-            order = permutation(len(self.blocks.parts), generator).flip(0)
+            order = tuned[permutation(len(tuned), generator).flip(0)]
             yield from (some.tolist() for some in order.split(_BLOCKS_PER_STEP))
 
 

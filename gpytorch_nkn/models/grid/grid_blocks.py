@@ -60,7 +60,7 @@ def hole_blocks(
     """
     generator = torch.Generator().manual_seed(seed + 0x5EED)  # another stream of draws
     pattern = missing if pattern is None else pattern
-    if not pattern.any():
+    if not num_blocks or not pattern.any():
         return np.zeros((0, *missing.shape), dtype=bool)
     scattered = is_scattered(pattern)
     most = (_SCATTERED_SHARE if scattered else _MAX_SHARE) * (~missing).sum()

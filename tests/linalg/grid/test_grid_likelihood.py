@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from gpytorch_nkn.linalg import GridLikelihood, HeldOutBlocks, PartialGrid
+from gpytorch_nkn.linalg.grid import grid_likelihood
 from tests.linalg.grid.dense_grid import (
     TIGHT,
     density,
@@ -165,14 +166,15 @@ def test_block_errors_and_every_gradient_equal_the_dense_ones(shape, share):
 
 
 @pytest.mark.parametrize(("share", "batch"), [(0.2, ()), (0.7, (2,)), (0.0, ())])
-def test_scale_is_the_mean_ratio_of_squared_errors_and_predicted_variances(share, batch):
+def test_scale_is_the_mean_ratio_of_squared_errors_and_variances(share, batch, monkeypatch):
     shape = (6, 7)
     grid = random_grid(shape, share, batch)
     residual, noise, factors = sources(shape, [batch, ()], batch)
     blocks = some_blocks(grid)
     loss = HeldOutBlocks(grid, blocks, **TIGHT)
     state = torch.get_rng_state()
-    scale = loss.scale(residual, noise, factors, num_probes=1500)
+    monkeypatch.setattr(grid_likelihood, "_PROBES", 1500)
+    scale = loss.scale(residual, noise, factors)
     assert torch.equal(torch.get_rng_state(), state)
     masks, arrays = grid.observed.view(-1, *shape), residual.view(-1, *shape)
     expected = []
@@ -182,9 +184,10 @@ def test_scale_is_the_mean_ratio_of_squared_errors_and_predicted_variances(share
         ratios = [errors.sum() / variances.sum() for errors, variances in parts]
         expected.append(torch.stack(ratios).mean().detach())
     torch.testing.assert_close(scale, torch.stack(expected).view(batch), rtol=0.04, atol=0)
-    once, again = (loss.scale(residual, noise, factors, num_probes=20) for _ in range(2))
+    monkeypatch.setattr(grid_likelihood, "_PROBES", 20)
+    once, again = (loss.scale(residual, noise, factors) for _ in range(2))
     assert torch.equal(once, again)
-    double = loss.scale(residual, 2 * noise, [2 * factors[0], factors[1]], num_probes=20)
+    double = loss.scale(residual, 2 * noise, [2 * factors[0], factors[1]])
     torch.testing.assert_close(double, once / 2)  # predictions stay, variances double
 
 
