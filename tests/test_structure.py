@@ -16,6 +16,7 @@ import pytest
 PACKAGE = "gpytorch_nkn"
 ROOT = Path(__file__).parents[1] / PACKAGE
 FILES = sorted(ROOT.rglob("*.py"))
+TESTS = Path(__file__).parent
 ARCHITECTURE = ROOT.parent / "ARCHITECTURE.md"
 
 
@@ -401,6 +402,17 @@ def test_one_public_class_per_file_named_after_it():
         if path.stem not in {snake_case(name), snake_case(name.removesuffix("Kernel"))}
     ]
     assert faults == []
+
+
+def test_files_and_functions_that_the_architecture_names_exist():
+    text = re.sub(r"```.*?```", "", ARCHITECTURE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    names = set(re.findall(r"`([\w/.]+)`", text))
+    paths = [f"/{p.relative_to(ROOT.parent)}" for p in (*ROOT.rglob("*.*"), *TESTS.rglob("*.py"))]
+    files = {name for name in names if re.search(r"\.(py|jinja|mplstyle)$", name)}
+    assert {f for f in files if not any(path.endswith(f"/{f}") for path in paths)} == set()
+    words = set(re.findall(r"\w+", "".join(p.read_text(encoding="utf-8") for p in FILES)))
+    functions = {n.rpartition(".")[2] for n in names if re.fullmatch(r"[\w.]*_\w+", n)} - files
+    assert len(files) > 20 and len(functions) > 20 and functions - words == set()
 
 
 def test_snake_case_keeps_acronyms_together():
