@@ -25,6 +25,7 @@ from gpytorch_nkn.fit import (
     adam,
     check_counts,
     check_number,
+    lbfgs,
     log_prior,
     warn_of_size,
 )
@@ -42,6 +43,7 @@ _RATE = 0.1  # step size of the natural gradient, which averages about ten mini-
 _SUBSET_ROWS, _SUBSET_ITERATIONS = 10_000, 20  # rows and L-BFGS iterations after the blocks
 _USUAL_ROWS = 500_000  # number of rows above which a warning is issued
 _GAUSSIAN = GaussianLikelihood, FixedNoiseGaussianLikelihood
+_ROUNDS = 5  # largest number of alternations between the likelihood and the distribution
 _STEPS = 300  # smallest number of mini-batches if the likelihood is not Gaussian
 # Largest number of steps on all rows after an epoch, and the gain in nats per observation below
 # which they end.
@@ -75,8 +77,8 @@ def fit_variational_gp(
 
     For other likelihoods, a natural gradient step replaces each row by a Gaussian observation,
     computed from the derivatives of the expected log density. Blocks are trained on such
-    observations. After each epoch, several steps on all rows replace the closed form; their size
-    shrinks if the evidence lower bound decreases.
+    observations; L-BFGS then learns the likelihood's parameters. After each epoch, several steps on
+    all rows replace the closed form; their size shrinks if the evidence lower bound decreases.
 
     Ctrl-C and the budget end the training with the best parameters so far.
 
@@ -166,6 +168,8 @@ def fit_variational_gp(
         try:
             if not session.interrupted:
                 with session.interruptible(message=lambda: message.format(state.num_steps)):
+                    if start is not None and not is_gaussian:
+                        state.learn_likelihood()
                     _run_epochs(state, epochs, batch_size, learning_rate, session)
         finally:
             model.set_variational_distribution(*state.restore_best())
@@ -246,18 +250,22 @@ class _State:
         An observation consists of ``L^-1 k_u(x)``, ``... x m x b``, its weight, ``... x b``, and
         the weighted difference between value and prior mean, ``... x b``.
         """
-        gp = self.gp
-        x, y = gp.inputs()[rows], gp.targets[..., rows]
+        half, prior, away, variance = self.marginals(rows, factor)
+        noise = self.gp.known_noise() if self.is_gaussian else ()
+        known = {"noise": noise[0][..., rows]} if noise else {}
+        y = self.gp.targets[..., rows]
+        expected, slope, weight = self.expect(y, prior + away, variance, **known)
+        return expected, (half.detach(), weight, slope + weight * away.detach())
+
+    def marginals(self, rows: Any, factor: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return ``L^-1 k_u(x)``, prior means, their differences to the means, and variances."""
+        gp, x = self.gp, self.gp.inputs()[rows]
         between = gp.kernel(x, gp.points).to_dense().double()
         half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
-        prior = gp.mean(x).double()
         away = (self.mean.unsqueeze(-2) @ half).squeeze(-2)
         variance = gp.kernel(x, diag=True).double() - half.square().sum(-2)
         variance = variance.clamp_min(0.0) + self.root(half).square().sum(-2)
-        noise = gp.known_noise() if self.is_gaussian else ()
-        known = {"noise": noise[0][..., rows]} if noise else {}
-        expected, slope, weight = self.expect(y, prior + away, variance, **known)
-        return expected, (half.detach(), weight, slope + weight * away.detach())
+        return half, gp.mean(x).double(), away, variance
 
     @torch.enable_grad()
     def expect(
@@ -295,6 +303,38 @@ class _State:
         slope = slope.detach().sum(0)
         moved = (slope * mean).sum() - (weight * variance).sum() / 2
         return (logs + moved - moved.detach()).double(), slope.double(), weight.double()
+
+    def learn_likelihood(self) -> None:
+        """Alternate between steps on the likelihood's parameters and on the distribution.
+
+        Parameters of the likelihood can be far from their optimum, and Adam would need many steps.
+        """
+        likelihood, n = self.model.likelihood, self.gp.num_data
+        if not any(p.requires_grad for p in likelihood.parameters()):
+            return
+        rows = permutation(n, self.session.generator())[:_SUBSET_ROWS].to(self.gp.targets.device)
+        y = self.gp.targets[..., rows]
+        for _ in range(_ROUNDS):
+            if self.session.is_over:
+                break
+            with torch.no_grad():
+                factor, _ = factorize_inducing(self.gp.kernel(self.gp.points).to_dense())
+                _, prior, away, variance = self.marginals(rows, factor)
+
+            def loss(mean: Tensor = prior + away, variance: Tensor = variance) -> Tensor:
+                self.generator = self.session.generator()  # equal draws for each evaluation
+                expected, *_ = self.expect(y, mean, variance)
+                return -expected * n / len(rows) - log_prior(likelihood, expected)
+
+            flat = FlatParameters(likelihood, loss, end=self.session.end)
+            try:
+                lbfgs(flat, _SUBSET_ITERATIONS, lambda: None)
+            finally:
+                flat.release()
+            before, self.fused = self.best.value, False
+            self.finish_epoch()
+            if not self.best.value - before > _GAIN * n:
+                break
 
     def move_distribution(self) -> None:
         """Take a natural gradient step on the mini-batch of the last loss."""
