@@ -75,7 +75,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "surrogate_spec": "ax/test_client_report.py",
     "add rows without a target": "test_cli.py",
     "name them (--covariates)": "datasets/test_csv_series.py",
-    "fill it in": "datasets/test_csv_series.py",
+    "fill in numbers": "datasets/test_csv_series.py",
     "had no covariates": "estimators/series/test_forecasts_with_covariates.py",
     "repeat a time": "estimators/series/test_many_series.py",
     "dates such as 2024": "estimators/series/test_many_series.py",

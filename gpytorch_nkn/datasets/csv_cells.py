@@ -82,7 +82,7 @@ _PATTERNS = {
 _DATE = re.sub(r"\?P<\w>", "?:", "|".join(_PATTERNS.values()))
 _CENTURY = 1930  # the first year that two digits stand for
 _SHORT_YEARS = f"Years of two digits are read as {_CENTURY} to {_CENTURY + 99}."
-_EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # about now, since 1970
+_EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # the present time since 1970
 
 
 def quoted(texts: Iterable[object]) -> str:
@@ -101,7 +101,7 @@ def _drop_advice(bad: pd.Series) -> str:
 
 
 def _number(cell: str) -> tuple[str, str, float, bool, bool]:
-    """Digits and marks of a number, its factor, and whether a decimal point and comma fit."""
+    """Return digits, marks and factor of a number, and whether it fits a decimal point, a comma."""
     found = re.match(_NUMBER, cell)
     if found is None:
         return "", "", 1.0, False, False
@@ -128,7 +128,7 @@ def kind(cell: str) -> str:
 
 
 def main_kind(cells: pd.Series) -> str:
-    """Return the kind of more than half of the first values, from the first number or date on."""
+    """Return the kind of most of the first cells, without leading strings; else ``"text"``."""
     found = [kind(cell) for cell in cells.head(1000)]
     begin = next((i for i, own in enumerate(found) if own in ("number", "date", "clock")), None)
     found = [own for own in found[begin:] if own != "missing"]
@@ -183,8 +183,8 @@ def read_covariates(frame: pd.DataFrame, decimal: str | None, sep: str) -> pd.Da
         if len(words):
             raise ValueError(
                 f"Line {words.index[0]}: the covariate {name!r} must hold numbers, such as 0 and "
-                f"1, in all rows, got {quoted(words.unique())}; fill it in, or leave the column "
-                "out of covariates (--covariates)."
+                f"1, in all rows, got {quoted(words.unique())}; fill in numbers, or leave the "
+                "column out of covariates (--covariates)."
             )
     numbers = {name: read_numbers(cells, [], decimal, sep) for name, cells in frame.items()}
     return pd.DataFrame(numbers, index=range(len(frame)))
@@ -296,7 +296,7 @@ def read_times(
 def _readings(
     cells: pd.Series, name: str, dayfirst: bool | None, date_format: str | None
 ) -> dict[str, pd.DataFrame]:
-    """Times and offsets from UTC by each form that some cells have; NaT for other cells."""
+    """Return times and offsets from UTC by form, for forms that some cells have; else NaT."""
     if date_format is not None:
         utc = "%z" in date_format
         try:
@@ -322,7 +322,7 @@ def _readings(
 
 
 def _assembled(parts: pd.DataFrame) -> pd.DataFrame:
-    """Add the times and offsets from UTC of parts of times; NaT for cells that are no time."""
+    """Return times and offsets from UTC, given the parts of each time; NaT for impossible times."""
     n = parts.reindex(columns=[*"YymfqsbdjWUuHMSpz"])
     n["b"] = n["b"].map({name: i + 1 for i, name in enumerate(MONTH.split("|"))})
     half, zones = n.pop("p"), n.pop("z").astype(str).str.replace("utc|gmt", "z", regex=True)
@@ -348,7 +348,7 @@ def _assembled(parts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_few_gaps(times: pd.Series) -> bool:
-    """Whether at least half of the equally spaced times from the first to the last occur."""
+    """Return whether at least half of the equally spaced times in the range occur."""
     ticks = np.unique(times.to_numpy("datetime64[s]"))
     for unit in ("D", "M"):
         coarse = ticks.astype(f"datetime64[{unit}]")

@@ -161,7 +161,7 @@ class FitResult(Fit[RestartRecord]):
                 return predictive.mean, predictive.variance
 
     def before_held_out(self, number: int) -> tuple[ExactGP, np.ndarray]:
-        """Return a member with parameters that ignore some rows, and the mask ``N`` of these rows.
+        """Return a member trained without its held-out rows, and the mask ``N`` of these rows.
 
         Without held-out rows, return the member itself and all rows.
         """
@@ -187,7 +187,7 @@ def evaluating(model: ExactGP) -> Iterator[None]:
     """Switch to eval mode inside a context; BoTorch's models then transform their inputs."""
     modes = [(module, module.training) for module in model.modules()]
     changes = any(mode for _, mode in modes)
-    if changes:  # switching hundreds of modules takes as long as a small matrix
+    if changes:  # visiting hundreds of modules takes as long as a small matrix
         model.eval()
     try:
         yield

@@ -80,5 +80,5 @@ def _free_in_group(limit: str, used: str) -> float:
     folder = Path("/sys/fs/cgroup")
     try:
         return float((folder / limit).read_text()) - float((folder / used).read_text())
-    except (OSError, ValueError):  # none, or "max"
+    except (OSError, ValueError):  # no group, or no limit ("max")
         return math.inf

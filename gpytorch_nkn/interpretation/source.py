@@ -228,7 +228,7 @@ def fitted_gp(model: Any) -> FittedGP:
         scale = covariance.diagonal(dim1=-1, dim2=-2).mean()
         if not torch.allclose(own, covariance, rtol=1e-4, atol=1e-5 * float(scale)):
             raise ValueError(
-                "The model's forward must have the covariance of its covar_module, which is "
+                "The model's forward must return the covariance of its covar_module, which is "
                 "expanded, got another covariance."
             )
         noise = (model if isinstance(model, LongFormGP) else model.likelihood).noise.detach()

@@ -25,8 +25,8 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
     .. math:: \tfrac12 r^\top K^{-1} r + \tfrac12 \log|K| + \tfrac n2 \log 2\pi
 
     The gradient :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})` is computed with the value; the
-    result is differentiable once. The value is infinity and the gradient zero if a matrix is not
-    finite. They are also if it is not positive definite with a jitter of 1e-6 of its mean diagonal.
+    result is differentiable once. Matrices that are not finite, or not positive definite with a
+    jitter of 1e-6 of the mean diagonal, give infinity and a gradient of zero.
 
     Args:
         covariance: Symmetric matrices ``... x N x N``, noise included.

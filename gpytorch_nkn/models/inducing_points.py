@@ -114,7 +114,7 @@ class InducingFeatureKernel(FeatureKernel):
         return self.inducing_points.size(-2)
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Load any number of inducing points, because fewer rows than points have fewer."""
+        """Load any number of inducing points; data with few distinct rows have fewer."""
         points = state.get(f"{prefix}inducing_points", self.inducing_points)
         if points[..., 0, :].shape == self.inducing_points[..., 0, :].shape:
             self.inducing_points.data = self.inducing_points.new_empty(points.shape)
@@ -146,7 +146,7 @@ class InducingFeatureKernel(FeatureKernel):
 class LowRankNormal(MultivariateNormal):
     """Normal distribution whose density uses the low rank of its covariance.
 
-    BoTorch disables GPyTorch's structured densities globally, so that this class is needed.
+    GPyTorch's class does not, because BoTorch disables its structured densities globally.
     """
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -595,7 +595,7 @@ BAD = {
     "t,y,z\n1,2,\n2,3,1\n": ({"target": "y", "covariates": ["z"]},
         "Line 2: the covariate 'z' must hold numbers, such as 0 and 1, in all rows, got '';"),
     "t,y,z\n1,2,yes\n2,3,no\n": ({"target": "y", "covariates": ["z"]},
-        "in all rows, got 'yes', 'no'; fill it in, or leave the column out of covariates"),
+        "in all rows, got 'yes', 'no'; fill in numbers, or leave the column out of covariates"),
 }  # fmt: skip
 
 

@@ -198,7 +198,7 @@ def test_unknown_objects(function):
 def test_processes_that_do_not_split():
     with pytest.raises(TypeError, match="A kernel alone has no posterior.*got RBFKernel"):
         fitted_gp(RBFKernel())
-    with pytest.raises(ValueError, match="model's forward must have the covariance of its"):
+    with pytest.raises(ValueError, match="model's forward must return the covariance of its"):
         fitted_gp(Doubled(X, Y[:, 0], RBFKernel()))
     missing = torch.where(Y[:, 0] > 200, torch.nan, Y[:, 0])
     model = GP(X, missing, RBFKernel(), GaussianLikelihoodWithMissingObs())

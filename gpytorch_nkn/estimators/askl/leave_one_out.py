@@ -39,9 +39,9 @@ class Ridge(NamedTuple):
 
 
 def _spectrum_beside_constants(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return eigenvalues, eigenvectors and a large eigenvalue of constants of a centred matrix.
+    """Return eigenvalues and eigenvectors of a centred matrix, and the eigenvalue of constants.
 
-    With an eigenvalue of zero, constants would mix with eigenvectors of small eigenvalues.
+    The constant vector gets a large eigenvalue in place of zero, to separate it from others.
     """
     level = gram.diagonal().mean()
     values, vectors = torch.linalg.eigh(gram + level / len(gram))

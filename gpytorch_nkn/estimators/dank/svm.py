@@ -72,9 +72,8 @@ class FittedSVMs:
     intercepts: np.ndarray
     learned: np.ndarray | None = None  # coefficients from which F was learned; None for F = 1
     steps: int = 1  # number of steps of the maximisation
-    # of the features of F at any inputs, n x P, and features of the training rows; None for F = 1
-    coefficients: np.ndarray | None = None
-    features: np.ndarray | None = None
+    coefficients: np.ndarray | None = None  # map of base kernel values to features of F, n x P
+    features: np.ndarray | None = None  # features of the training rows, n x P; None for F = 1
 
     @property
     def norm(self) -> float:
@@ -118,7 +117,7 @@ def learn_svms(
     quick: bool = False,
     spectrum: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> FittedSVMs:
-    """Learn a factor, starting at dual variables ``m``, extend it, and train SVMs with the kernel.
+    """Learn a factor from start values ``m``, extend it to new rows, and train SVMs with it.
 
     ``quick`` takes fewer steps; ``spectrum`` has the eigenvalues and eigenvectors of ``gram``, if
     known.

@@ -33,9 +33,8 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
 
     The factor multiplies standard deviations. It is the mean absolute standardised error relative
     to a standard normal variable. The factor is shrunk towards one with the weight of two windows
-    of the horizon. Hyperparameters were learned from all targets. Because their variance is an
-    estimate from ``N`` targets, the factor also contains a ratio of 97.5 % quantiles: Student's t
-    with ``N - 1`` degrees of freedom to the normal distribution.
+    of the horizon. As the scale is estimated from ``N`` targets, the factor includes the
+    ratio of 97.5 % quantiles of Student's t, with ``N - 1`` degrees of freedom, and the normal.
     """
     recent = series.last(series.reach)
     horizon, steps = recent.horizon, recent.steps

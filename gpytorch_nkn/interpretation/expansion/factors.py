@@ -157,7 +157,7 @@ class ProductRules:
         return parts
 
     def _unit(self, kernel: Kernel) -> tuple[Tensor | float, Kernel]:
-        """Return the variance, and a kernel that all equal kernels of other variances share."""
+        """Return the variance and the unit-variance kernel, which equal kernels share."""
         made = self._rewrite(kernel, "unit")
         if made is None:
             return 1.0, kernel

@@ -119,8 +119,8 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
             - A ``structure`` of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, such as
               ``"optimization"``, near a sum of kernels of single columns, or ``"pairs"``.
             - ``"outcome-warped "`` plus one of these names adds an outcome warp that compresses
-              outcomes far below the best (or far above the worst). Its members are Gaussian with
-              the warped posterior's median and probability of improvement.
+              outcomes far below the best (or far above the worst). Each member is the Gaussian
+              with the warped posterior's median and probability of improvement.
         num_members: Number of members; weights are rounded to multiples of its inverse.
         maximize: Whether larger targets are better, as in BoTorch; ``False`` if the objective has a
             negative weight. Standard deviations of warped outcomes depend on it.

@@ -166,7 +166,7 @@ def _stacked(
 def _draw_random_features(
     kernel: Kernel, num_columns: int, num_rows: int
 ) -> tuple[RandomFeatures, Tensor]:
-    r"""Draw simple kernels whose expected mean, times a mass, is ``kernel``.
+    r"""Draw simple kernels, whose expected value times a mass is ``kernel``.
 
     The spectral measure of a sum of kernels is a mixture of their measures. A constant has
     frequency zero. The frequency of a product is the sum of independent frequencies of its
