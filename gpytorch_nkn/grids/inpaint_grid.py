@@ -6,10 +6,9 @@ import math
 import operator
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import torch
@@ -194,13 +193,22 @@ def inpaint(
     learned = scale.ravel() > 0  # other channels are constant
     model, fit, weights = None, None, {}
     if learned.any():
-        own = None if noise is None else noise[learned]
-        parts = (values[learned], missing[learned], center[learned], scale[learned])
-        grid = _Grid(*parts, own, session)
-        where = torch.device("cpu" if device is None else device)
-        _fill(grid, names, partial(_learn, grid, kernels, restarts, channel_axis is None, where))
-        mean[learned], std[learned] = grid.mean, grid.std
-        model, fit, weights = grid.model, grid.fit, grid.weights
+        channels = _Channels(
+            values[learned],
+            missing[learned],
+            center[learned],
+            scale[learned],
+            None if noise is None else noise[learned],
+            names,
+            kernels,
+            restarts,
+            channel_axis is not None,
+            torch.device("cpu" if device is None else device),
+            session,
+        )
+        channels.fill()
+        mean[learned], std[learned] = channels.mean, channels.std
+        model, fit, weights = channels.model, channels.fit, channels.weights
 
     def back(array: np.ndarray) -> np.ndarray:
         return array[0] if channel_axis is None else np.moveaxis(array, 0, channel_axis)
@@ -209,38 +217,35 @@ def inpaint(
     return InpaintResult(back(mean), back(std), back(filled), back(missing), model, fit, weights)
 
 
-class _Grid:
-    """Channels ``C x n_1 x ...`` with missing cells, and their fill.
+@dataclass
+class _Channels:
+    """Channels ``C x n_1 x ...`` with missing cells, and their fill."""
 
-    Args:
-        values, missing: The channels.
-        center, scale: Their means and standard deviations ``C x 1 x ...``.
-        noise: Known noise variances ``C x n_1 x ...``, or None.
-        session: Budget and seed.
-    """
+    values: np.ndarray
+    missing: np.ndarray
+    center: np.ndarray  # means of the channels, C x 1 x ...
+    scale: np.ndarray  # standard deviations of the channels
+    noise: np.ndarray | None  # known noise variances of the cells
+    names: Sequence[str]  # interpolants of the mixture
+    kernels: Sequence[Kernel]
+    restarts: int | None  # number of starts; None depends on the holes
+    has_channels: bool  # whether the model has a batch
+    device: torch.device
+    session: Session
+    model: KroneckerGridGP | None = None
+    fit: GridFit | None = None
+    weights: dict[str, float] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        values: np.ndarray,
-        missing: np.ndarray,
-        center: np.ndarray,
-        scale: np.ndarray,
-        noise: np.ndarray | None,
-        session: Session,
-    ):
-        self.values, self.missing, self.noise, self.session = values, missing, noise, session
-        self.center, self.scale = center, scale
-        self.standard = (values - center) / scale
-        self.anywhere = np.logical_or.reduce(missing)
+    def __post_init__(self) -> None:
+        self.standard = (self.values - self.center) / self.scale
+        self.anywhere = np.logical_or.reduce(self.missing)
+        self.maker = SmoothInterpolants(self.anywhere.shape)
         self.mixtures: list[Mixture] = []
-        self.mean, self.std = values.copy(), np.zeros(values.shape)
-        self.model: KroneckerGridGP | None = None
-        self.fit: GridFit | None = None
-        self.weights: dict[str, float] = {}
+        self.mean, self.std = self.values.copy(), np.zeros(self.values.shape)
 
     def iteration_seconds(self) -> float:
         """Estimate the time of one iteration of a solve in float64."""
-        array = torch.ones(self.values.shape[1:], dtype=torch.float64)
+        array = torch.ones(self.anywhere.shape, dtype=torch.float64)
         factors = [torch.ones(n, n, dtype=torch.float64) for n in array.shape]
         times = []
         for _ in range(4):  # the first product takes longer
@@ -249,51 +254,117 @@ class _Grid:
             times.append(time.perf_counter() - begin)
         return _PRODUCTS * len(self.values) * min(times)
 
+    def fill(self) -> None:
+        """Compute the interpolants and the mixture."""
+        session, smooth = self.session, [name for name in self.names if name != "kernel"]
+        learns = len(smooth) < len(self.names)
+        if learns and session.budget is None:
+            warn_of_size(
+                "inpaint",
+                self.anywhere.size,
+                _USUAL_CELLS,
+                'each training step takes seconds; pass interpolants=("harmonic", "biharmonic") '
+                "to do without a kernel, or a budget.",
+                unit="cells",
+            )
+        thin, wide = _parts(self.anywhere)
+        end = session.end - (1 - _COARSE) * (session.budget or 0.0)
+        for part, count in ((thin, _THIN_BLOCKS), (wide, _BLOCKS)):
+            if part.any():
+                blocks = hole_blocks(
+                    self.anywhere, count, pattern=part, near=True, seed=session.seed
+                )
+                data = self.standard, self.missing, blocks, self.maker, smooth
+                self.mixtures.append(Mixture(*data, cells=part, end=end))
+        fillable = np.zeros_like(wide)  # holes with little effect on the kernel
+        if smooth and wide.mean() <= _SMALL:
+            fillable |= wide
+        if smooth and thin.any() and self.mixtures[0].least_error() < _PLAIN:
+            fillable |= thin
+        if learns:
+            iteration = self.iteration_seconds()
+            if smooth and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
+                warn_user(
+                    f"A budget of {session.budget:g} seconds is too short to learn a kernel on a "
+                    f"grid of {self.anywhere.shape}; only smooth interpolants fill the holes."
+                )
+            else:
+                self._learn(fillable, iteration)
+        for mixture in self.mixtures:
+            cells = mixture.cells
+            mean, variance, weights = mixture.fill()
+            self.mean[cells] = (self.center + self.scale * mean)[cells]
+            self.std[cells] = (self.scale * np.sqrt(variance))[cells]
+            share = float(cells.sum() / self.missing.sum())
+            for name, weight in weights.items():
+                self.weights[name] = self.weights.get(name, 0.0) + share * weight
 
-def _fill(grid: _Grid, names: Sequence[str], learn: Callable[[np.ndarray, float], None]) -> None:
-    """Compute the interpolants and the mixture."""
-    session, shape = grid.session, grid.anywhere.shape
-    maker = SmoothInterpolants(shape)
-    smooth = {name: getattr(maker, name) for name in names if name != "kernel"}
-    if "kernel" in names and session.budget is None:
-        warn_of_size(
-            "inpaint",
-            grid.anywhere.size,
-            _USUAL_CELLS,
-            'each training step takes seconds; pass interpolants=("harmonic", "biharmonic") to do '
-            "without a kernel, or a budget.",
-            unit="cells",
-        )
-    thin, wide = _parts(grid.anywhere)
-    end = session.end - (1 - _COARSE) * (session.budget or 0.0)
-    for part, count in ((thin, _THIN_BLOCKS), (wide, _BLOCKS)):
-        if part.any():
-            blocks = hole_blocks(grid.anywhere, count, pattern=part, near=True, seed=session.seed)
-            grid.mixtures.append(
-                Mixture(grid.standard, grid.missing, blocks, smooth, cells=part, end=end)
+    def _learn(self, fillable: np.ndarray, iteration: float) -> None:
+        """Train a kernel, and predict the holes and the blocks of the mixtures with it.
+
+        Args:
+            fillable: Missing cells that are interpolated before the training.
+            iteration: Time of one iteration of a solve in seconds.
+        """
+        session, restarts, device = self.session, self.restarts, self.device
+        learned, noise = self.standard, None if self.noise is None else self.noise / self.scale**2
+        coordinates = _coordinates(self.anywhere.shape, device)
+        if fillable.any():
+            pairs = zip(learned, self.missing, strict=True)
+            smooth = np.stack([self.maker.biharmonic(one, gone) for one, gone in pairs])
+            learned = np.where(fillable, smooth, learned)
+        complete = bool(self.mixtures) and not np.isnan(learned).any()
+        if complete or bool((self.missing == self.missing[0]).all()):
+            learned, weights = _first_component(learned)
+            noise = None if noise is None else np.tensordot(weights**2, noise, 1)
+
+        def iterations(solves: int, most: int) -> int:
+            if session.budget is None:
+                return most
+            return min(
+                max(int(_SOLVING * session.seconds_left / (solves * iteration)), _FEWEST), most
             )
-    fillable = np.zeros_like(wide)  # holes with little effect on the kernel
-    if smooth and wide.mean() <= _SMALL:
-        fillable |= wide
-    if smooth and thin.any() and grid.mixtures[0].least_error() < _PLAIN:
-        fillable |= thin
-    if "kernel" in names:
-        iteration = grid.iteration_seconds()
-        if smooth and _LEAST_ITERATIONS * iteration > 0.5 * session.seconds_left:
-            warn_user(
-                f"A budget of {session.budget:g} seconds is too short to learn a kernel on a grid "
-                f"of {shape}; only smooth interpolants fill the holes."
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumericalWarning)  # errors in blocks show the effect
+            warnings.simplefilter("ignore", SizeWarning)  # inpaint has warned
+            trained = KroneckerGridGP(
+                [x.to(_TRAINED) for x in coordinates],
+                torch.as_tensor(learned, dtype=_TRAINED, device=device),
+                [kernel.to(device=device, dtype=_TRAINED) for kernel in self.kernels],
+                outcome_transform=None,
+                train_Yvar=None if noise is None else torch.as_tensor(noise, dtype=_TRAINED),
             )
-        else:
-            learn(fillable, iteration)
-    for mixture in grid.mixtures:
-        cells = mixture.cells
-        mean, variance, weights = mixture.fill()
-        grid.mean[cells] = (grid.center + grid.scale * mean)[cells]
-        grid.std[cells] = (grid.scale * np.sqrt(variance))[cells]
-        share = float(cells.sum() / grid.missing.sum())
-        for name, weight in weights.items():
-            grid.weights[name] = grid.weights.get(name, 0.0) + share * weight
+            self.fit = fit_grid_gp(
+                trained,
+                restarts=restarts if restarts is not None else 1 if complete else _RESTARTS,
+                budget=session.part(_TRAINING),
+                seed=session.seed,
+                progress=session.progress,
+                blocks=0 if complete else _BLOCKS,
+            )
+            values, known = self.values, self.noise
+            if not self.has_channels:
+                values, known = values[0], None if known is None else known[0]
+            self.model = self.fit.model = model = KroneckerGridGP(
+                coordinates,
+                torch.as_tensor(values, device=device),
+                train_Yvar=None if known is None else torch.as_tensor(known),
+                kernels=list(trained.kernels.double()),
+                likelihood=trained.likelihood.double(),
+                mean_module=trained.mean_module.double(),
+            ).eval()
+            model.max_iterations = iterations(1, model.max_iterations)
+            self.mean = model.grid_mean().cpu().numpy().reshape(self.values.shape).copy()
+            scored = deepcopy(model).to(_TRAINED)
+            scored.tolerance = _SCORED_TOLERANCE
+            solves = sum(len(mixture.blocks) for mixture in self.mixtures) or 1
+            scored.max_iterations = iterations(solves, _SCORED_ITERATIONS)
+            fill = (self.mean - self.center) / self.scale
+            for mixture in self.mixtures:
+                means = scored.block_means(torch.as_tensor(mixture.blocks, device=device))
+                in_blocks = (one.double().cpu().numpy().reshape(fill.shape) for one in means)
+                mixture.add("kernel", fill, in_blocks)
 
 
 def _parts(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -307,85 +378,6 @@ def _parts(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if scattered or thin.sum() < _LEAST_THIN * missing.sum():
         return np.zeros_like(missing), missing
     return thin, wide
-
-
-def _learn(
-    grid: _Grid,
-    kernels: Sequence[Kernel],
-    restarts: int | None,
-    is_plain: bool,
-    device: torch.device,
-    fillable: np.ndarray,
-    iteration: float,
-) -> None:
-    """Train a kernel, and predict the holes and the blocks of the mixtures with it.
-
-    Args:
-        grid: Channels, and where to store the model.
-        kernels: Kernels to train.
-        restarts: Number of starts; None depends on the holes.
-        is_plain: Whether the image has no channels, so that the model has no batch.
-        device: Torch device.
-        fillable: Missing cells that are interpolated before the training.
-        iteration: Time of one iteration of a solve in seconds.
-    """
-    session, learned = grid.session, grid.standard
-    noise = None if grid.noise is None else grid.noise / grid.scale**2
-    coordinates = _coordinates(grid.anywhere.shape, device)
-    if fillable.any():
-        maker = SmoothInterpolants(grid.anywhere.shape)
-        pairs = zip(learned, grid.missing, strict=True)
-        smooth = np.stack([maker.biharmonic(one, gone) for one, gone in pairs])
-        learned = np.where(fillable, smooth, learned)
-    complete = bool(grid.mixtures) and not np.isnan(learned).any()
-    if complete or bool((grid.missing == grid.missing[0]).all()):
-        learned, weights = _first_component(learned)
-        noise = None if noise is None else np.tensordot(weights**2, noise, 1)
-
-    def iterations(solves: int, most: int) -> int:
-        if session.budget is None:
-            return most
-        return min(max(int(_SOLVING * session.seconds_left / (solves * iteration)), _FEWEST), most)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NumericalWarning)  # errors in blocks show the effect
-        warnings.simplefilter("ignore", SizeWarning)  # inpaint has warned
-        trained = KroneckerGridGP(
-            [x.to(_TRAINED) for x in coordinates],
-            torch.as_tensor(learned, dtype=_TRAINED, device=device),
-            [kernel.to(device=device, dtype=_TRAINED) for kernel in kernels],
-            outcome_transform=None,
-            train_Yvar=None if noise is None else torch.as_tensor(noise, dtype=_TRAINED),
-        )
-        grid.fit = fit_grid_gp(
-            trained,
-            restarts=restarts if restarts is not None else 1 if complete else _RESTARTS,
-            budget=session.part(_TRAINING),
-            seed=session.seed,
-            progress=session.progress,
-            blocks=0 if complete else _BLOCKS,
-        )
-        known = grid.noise if grid.noise is None or not is_plain else grid.noise[0]
-        known = None if known is None else torch.as_tensor(known)
-        grid.model = grid.fit.model = model = KroneckerGridGP(
-            coordinates,
-            torch.as_tensor(grid.values[0] if is_plain else grid.values, device=device),
-            train_Yvar=known,
-            kernels=list(trained.kernels.double()),
-            likelihood=trained.likelihood.double(),
-            mean_module=trained.mean_module.double(),
-        ).eval()
-        model.max_iterations = iterations(1, model.max_iterations)
-        grid.mean = model.grid_mean().cpu().numpy().reshape(grid.values.shape).copy()
-        scored = deepcopy(model).to(_TRAINED)
-        scored.tolerance = _SCORED_TOLERANCE
-        solves = sum(len(mixture.blocks) for mixture in grid.mixtures) or 1
-        scored.max_iterations = iterations(solves, _SCORED_ITERATIONS)
-        fill = (grid.mean - grid.center) / grid.scale
-        for mixture in grid.mixtures:
-            means = scored.block_means(torch.as_tensor(mixture.blocks, device=device))
-            in_blocks = (one.double().cpu().numpy().reshape(fill.shape) for one in means)
-            mixture.add("kernel", fill, in_blocks)
 
 
 def _first_component(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

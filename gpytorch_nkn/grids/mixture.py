@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt
@@ -13,8 +13,6 @@ from scipy.optimize import minimize, nnls
 from gpytorch_nkn.grids.fill import SmoothInterpolants, activity
 
 __all__ = ["Mixture"]
-
-Interpolant = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 _SHRINKAGE = 0.003  # ridge penalty towards equal weights, in mean squared errors
 _PURE = 0.8  # weight above which the mixture is a single interpolant
@@ -44,7 +42,8 @@ class Mixture:
         missing: Mask of missing values, of the same shape.
         blocks: Held-out cells ``B x n_1 x ... x n_P``. Cells farther from known cells than any
             missing cell are not scored.
-        interpolants: Functions, by name, that fill values ``... x n_1 x ... x n_P`` at given cells.
+        maker: Smooth interpolants of the grid.
+        names: Methods of ``maker`` in the mixture.
         cells: Missing cells to fill, ``n_1 x ... x n_P``.
         end: Time of the monotonic clock after which only the first block is predicted.
 
@@ -57,7 +56,8 @@ class Mixture:
         values: np.ndarray,
         missing: np.ndarray,
         blocks: np.ndarray,
-        interpolants: Mapping[str, Interpolant],
+        maker: SmoothInterpolants,
+        names: Sequence[str],
         *,
         cells: np.ndarray,
         end: float = math.inf,
@@ -65,14 +65,13 @@ class Mixture:
         self.values = values
         self.missing = missing
         self.cells = missing & cells
-        self.names = list(interpolants)
-        maker = SmoothInterpolants(values.shape[1:])
+        self.names = list(names)
         away = np.stack([distance_transform_edt(gone) for gone in missing])
         self._longest = longest = float(away[self.cells].max())
         self._cases: list[_Case] = []
         for block in (np.zeros_like(missing[0]), *blocks):
             if len(self._cases) < 2 or time.monotonic() < end:
-                self._cases.append(_Case(values, missing | block, maker, interpolants, longest))
+                self._cases.append(_Case(values, missing | block, maker, names, longest))
         self.blocks = blocks[: len(self._cases) - 1]
 
     def add(self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray]) -> None:
@@ -164,26 +163,26 @@ class _Case:
         values: np.ndarray,
         missing: np.ndarray,
         maker: SmoothInterpolants,
-        interpolants: Mapping[str, Interpolant],
+        names: Sequence[str],
         longest: float,
     ):
         self.missing = missing
         shared = bool((missing == missing[0]).all())
         groups = [slice(None)] if shared else [slice(i, i + 1) for i in range(len(missing))]
         around = np.zeros((2, *values.shape))
-        fills = {name: values.copy() for name in interpolants}
+        fills = {name: values.copy() for name in names}
         for own in groups:
             gone, some = missing[own][0], values[own]
             if not gone.any():
                 continue
-            for name, fill in interpolants.items():
-                fills[name][own] = fill(some, gone)
+            for name in names:
+                fills[name][own] = getattr(maker, name)(some, gone)
             radius = 1 + round(longest) + _SMALL
             far = np.stack([activity(one, gone, radius, 1.0) for one in some])
             pairs = zip(some, far, strict=True)
             near = np.stack([activity(one, gone, _SMALL, prior) for one, prior in pairs])
             around[0, own], around[1, own] = maker.harmonic(near, gone), far
-        found = [fills[name][missing] for name in interpolants]
+        found = [fills[name][missing] for name in names]
         self.stack = np.reshape(found, (len(found), int(missing.sum())))
         self.around = around[:, missing]
         away = np.stack([distance_transform_edt(gone) for gone in missing])[missing]

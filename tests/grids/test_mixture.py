@@ -21,8 +21,7 @@ def case(seed=0, channels=1):
 
 def mixture_of(values, missing, blocks):
     maker = SmoothInterpolants(values.shape[1:])
-    interpolants = {"harmonic": maker.harmonic, "biharmonic": maker.biharmonic}
-    return Mixture(values, missing, blocks, interpolants, cells=missing[0])
+    return Mixture(values, missing, blocks, maker, ["harmonic", "biharmonic"], cells=missing[0])
 
 
 @pytest.mark.parametrize("channels", [1, 2])

@@ -1,6 +1,5 @@
 """Kronecker-structured covariances on grids, complete or with missing cells."""
 
-from gpytorch_nkn.linalg.grid.conjugate_gradients import Solution
 from gpytorch_nkn.linalg.grid.grid_likelihood import GridLikelihood, HeldOutBlocks
 from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply
 from gpytorch_nkn.linalg.grid.partial_kronecker import (
@@ -16,7 +15,6 @@ __all__ = [
     "KroneckerEigen",
     "PartialGrid",
     "PartialKronecker",
-    "Solution",
     "kronecker_multiply",
     "put_slices",
     "take_slices",

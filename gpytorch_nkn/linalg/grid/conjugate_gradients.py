@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
-from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-__all__ = ["Report", "Solution", "conjugate_gradients", "warn_of_residual"]
-
-
-class Solution(NamedTuple):
-    """Result of :func:`conjugate_gradients`.
-
-    Attributes:
-        value: Solution, with the shape of the right-hand side.
-        iterations: Number of products with the matrix.
-        residual: Largest norm of a residual, relative to its right-hand side.
-    """
-
-    value: Tensor
-    iterations: int
-    residual: float
-
-
-# Called after each solve with the solution, the tolerance and a description of the system.
-Report = Callable[[Solution, float, str], None]
+__all__ = ["conjugate_gradients"]
 
 
 def conjugate_gradients(
@@ -40,7 +19,7 @@ def conjugate_gradients(
     preconditioner: Callable[[Tensor], Tensor] = lambda array: array,
     tolerance: float,
     max_iterations: int,
-) -> Solution:
+) -> tuple[Tensor, float]:
     """Solve ``matrix(x) = target`` for symmetric positive definite matrices.
 
     ``linear_operator.utils.linear_cg`` returns no residual and makes at least ten iterations, often
@@ -54,6 +33,9 @@ def conjugate_gradients(
         preconditioner: Multiplies by an approximate inverse.
         tolerance: Residual, relative to the right-hand side, at which to stop.
         max_iterations: Largest number of products with the matrix.
+
+    Returns:
+        Solutions, and the largest norm of a residual relative to its right-hand side.
     """
     axes = tuple(range(-num_dims, 0))
 
@@ -74,7 +56,7 @@ def conjugate_gradients(
         if relative < best:  # rounding errors can increase the residual
             best, best_value = relative, value
         if not relative > tolerance or count >= max_iterations or relative > 1e4 * max(best, 1.0):
-            return Solution(best_value, count, best)
+            return best_value, best
         image = matrix(direction)
         step = weight / dot(direction, image).clamp_min(tiny)
         value = value + step * direction
@@ -84,15 +66,3 @@ def conjugate_gradients(
         direction = preconditioned + (new_weight / weight.clamp_min(tiny)) * direction
         weight = new_weight
         count += 1
-
-
-def warn_of_residual(solution: Solution, tolerance: float, what: str) -> None:
-    """Warn if the residual of a solve exceeds its tolerance."""
-    if not solution.residual <= tolerance:
-        warnings.warn(
-            f"{what}: after {solution.iterations} conjugate gradient iterations the relative "
-            f"residual is {solution.residual:.2g}, above the tolerance {tolerance:.2g}. More "
-            "noise, more iterations or float64 would help.",
-            NumericalWarning,
-            stacklevel=4,
-        )

@@ -17,7 +17,6 @@ from gpytorch_nkn.linalg.known_gradients import any_needed, with_gradients
 __all__ = ["GridLikelihood", "HeldOutBlocks"]
 
 _PROBES = 4  # number of random vectors that estimate a sum of variances
-_SLACK = 3.0  # tolerance of solves for derivatives, in tolerances of the loss
 
 
 class GridLikelihood:
@@ -40,7 +39,7 @@ class GridLikelihood:
 
     Args:
         grid: Grid with the observed cells.
-        options: ``tolerance``, ``max_iterations`` and ``report`` of :class:`PartialKronecker`.
+        options: ``tolerance`` and ``max_iterations`` of :class:`PartialKronecker`.
 
     Attributes:
         state: Solution of the last call, from which the next solve starts.
@@ -159,9 +158,7 @@ class HeldOutBlocks:
         gradients: list[Tensor | None] = []
         if differentiate:
             outer = error * (2 / part.size.to(error))[(..., *[None] * self.num_dims)]
-            gamma, part.states[1] = system.continued(
-                outer, part.states[1], tolerance=_SLACK * system.tolerance
-            )
+            gamma, part.states[1] = system.continued(outer, part.states[1])
             seen = part.grid.observed | part.cells
             gradients = [
                 torch.where(seen, -eigen.from_basis(gamma), 0.0)

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.module import Module
-from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -29,12 +28,10 @@ from gpytorch_nkn.fit import (
     check_counts,
     log_prior,
     warn_of_size,
-    warn_user,
 )
 from gpytorch_nkn.initialization import assign, initialize_grid_kernels, rescale_kernel
 from gpytorch_nkn.kernels.evaluation import has_softplus
 from gpytorch_nkn.linalg import GridLikelihood, HeldOutBlocks
-from gpytorch_nkn.linalg.grid import Solution
 from gpytorch_nkn.models.base_gp import trains
 from gpytorch_nkn.models.grid.grid_blocks import hole_blocks, is_scattered
 from gpytorch_nkn.models.grid.kronecker_grid_gp import KroneckerGridGP
@@ -47,7 +44,6 @@ _LATE_BLOCKS = 2  # number of calibration blocks after the end of the budget
 _NOISE = 0.1  # start value of the noise variance of standardised targets
 _RATE = 0.05  # learning rate of Adam, for logarithms of positive parameters
 _TOLERANCE = 1e-2  # relative residual of solves; smaller residuals change the third digit
-_TOLERATED = 10.0  # largest residual without a warning, in tolerances
 _MAX_ITERATIONS = 200  # conjugate gradient iterations; the next step starts from the solution
 _BLOCKS_PER_STEP = 2
 _WARM_UP = 5  # steps of increasing learning rate on held-out blocks
@@ -193,7 +189,6 @@ def fit_grid_gp(
                     training.tune(fit.restarts[training.best_number], block_steps, bar.update)
             training.use_best()
             fit.scale = training.calibrate()
-            training.warn_of_residuals()
         if session.interrupted:
             fit.restarts[-1].status = "interrupted"
             training.use_best()
@@ -232,11 +227,9 @@ class _Training:
         self.session = session
         self._best: Best[list[Tensor]] = Best()
         self.best_number = 0  # number of the best restart
-        self._unsolved: list[float] = []  # residuals far above the tolerance
         options: dict[str, Any] = {
             "tolerance": _TOLERANCE,
             "max_iterations": min(model.max_iterations, _MAX_ITERATIONS),
-            "report": self._note,
         }
         self.likelihood = GridLikelihood(model.grid, **options)
         self.blocks: HeldOutBlocks | None = None
@@ -314,20 +307,6 @@ class _Training:
         """Set the parameters of the model to the best ones; without any, they are the last ones."""
         for parameter, value in zip(self._trained(), self._best.state or (), strict=False):
             parameter.data.copy_(value)
-
-    def _note(self, solution: Solution, tolerance: float, what: str) -> None:
-        if not solution.residual <= _TOLERATED * tolerance:
-            self._unsolved.append(solution.residual)
-
-    def warn_of_residuals(self) -> None:
-        """Warn once about all solves with residuals far above the tolerance."""
-        if self._unsolved:
-            warn_user(
-                f"{len(self._unsolved)} solves in training ended with relative residuals of up to "
-                f"{max(self._unsolved):.2g}: gradients, or the scale of the variances, may be "
-                "wrong. More noise, more max_iterations or float64 would help.",
-                NumericalWarning,
-            )
 
     @torch.no_grad()
     def calibrate(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import reduce, wraps
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from botorch.models.gpytorch import GPyTorchModel
@@ -103,8 +103,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         mean_module: ``None`` for a constant.
         outcome_transform: By default, standardise; ``None`` for no transform.
         tolerance: Relative residual of solves in predictions; ``None`` for 1e-6 (float32: 1e-4).
-        max_iterations: Largest number of conjugate gradient iterations. If they do not reach the
-            tolerance, a :class:`NumericalWarning` is issued.
+        max_iterations: Largest number of conjugate gradient iterations. If a residual then exceeds
+            ten tolerances, a :class:`NumericalWarning` is issued.
 
     ``fit_gpytorch_mll`` trains the model by :func:`fit_grid_gp` and accepts its options. A custom
     loop minimises ``-model.log_marginal_likelihood()``. The model has no ``train_inputs``.
@@ -380,10 +380,10 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         Reference: Wilson et al. (2021), Pathwise Conditioning of Gaussian Processes.
         """
         check_counts(1, num_samples=num_samples)
-        streams = [torch.Generator().manual_seed(seed + shift) for shift in (0, 0x5EED)]
+        generator = torch.Generator().manual_seed(seed)
 
-        def draw(like: Tensor, stream: int = 0) -> Tensor:
-            return normal(like.shape, streams[stream]).to(like)
+        def draw(like: Tensor) -> Tensor:
+            return normal(like.shape, generator).to(like)
 
         with torch.no_grad():
             known, crosses = self._grid_posterior(), self._crosses(self.coordinates)
@@ -404,7 +404,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             drawn = torch.stack(samples) + self._mean_on(self.coordinates)
             if observation_noise:
                 scale = self._new_noise().sqrt()[(..., *[None] * self.num_dims)]
-                drawn = drawn + scale * draw(drawn, 1)
+                drawn = drawn + scale * draw(drawn)
             if hasattr(self, "outcome_transform"):
                 flat = drawn.flatten(-self.num_dims).unsqueeze(-1)
                 drawn = self.outcome_transform.untransform(flat)[0].view_as(drawn)
@@ -495,16 +495,14 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         self._clear_cache()
         return keys
 
-    def condition_on_observations(self, X: Tensor, Y: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def condition_on_observations(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error, because single points do not form a grid."""
         raise NotImplementedError(
             "KroneckerGridGP cannot condition on points: make a model of the grid with the new "
             "cells and load this model's state_dict."
         )
 
-    def fantasize(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Raise an error, see :meth:`condition_on_observations`."""
-        return self.condition_on_observations(X, X)
+    fantasize = condition_on_observations
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Any:
         self._clear_cache()

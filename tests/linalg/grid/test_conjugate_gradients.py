@@ -21,11 +21,10 @@ def solve(matrix, target, **options):
 
 def test_residual_is_relative_and_honest_when_there_are_too_few_iterations():
     matrix, target = systems(3)
-    solution = solve(matrix, 1e5 * target, max_iterations=3)
-    left = 1e5 * target - product(matrix)(solution.value)
+    value, residual = solve(matrix, 1e5 * target, max_iterations=3)
+    left = 1e5 * target - product(matrix)(value)
     expected = (left.flatten(-2).norm(dim=-1) / (1e5 * target).flatten(-2).norm(dim=-1)).max()
-    assert solution.iterations == 3
-    assert solution.residual == pytest.approx(expected.item())
+    assert residual == pytest.approx(expected.item()) and residual > 1e-3
 
 
 def test_a_batch_is_solved_from_any_start():
@@ -33,14 +32,12 @@ def test_a_batch_is_solved_from_any_start():
     target[0] = 0.0
     expected = torch.linalg.solve(matrix, target.flatten(-2).unsqueeze(-1)).view(target.shape)
     for start in (None, torch.randn_like(target)):
-        solution = solve(matrix, target, start=start, tolerance=1e-11)
-        assert solution.residual <= 1e-11 or start is not None
-        torch.testing.assert_close(solution.value, expected)
+        value, residual = solve(matrix, target, start=start, tolerance=1e-11)
+        assert residual <= 1e-11 or start is not None
+        torch.testing.assert_close(value, expected)
 
 
-def test_a_matrix_with_nan_ends_immediately_with_a_warning():
+def test_nan_leaves_the_start_and_a_residual_above_the_tolerance():
     matrix, target = systems()
-    solution = solve(matrix * torch.nan, target)
-    assert solution.iterations <= 2 and solution.value.isfinite().all()
-    solution = solve(matrix, target * torch.nan)
-    assert not solution.residual <= 1e-12
+    assert solve(matrix * torch.nan, target)[0].isfinite().all()
+    assert not solve(matrix, target * torch.nan)[1] <= 1e-12

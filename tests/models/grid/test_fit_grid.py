@@ -126,7 +126,7 @@ def raise_at(monkeypatch, cls, call, error):
     monkeypatch.setattr(cls, "__call__", wrapped)
 
 
-def test_one_warning_covers_all_failed_solves():
+def test_a_warning_of_failed_solves_is_always_the_same():
     kernels = [RBFKernel(), RBFKernel()]
     for kernel in kernels:
         kernel.lengthscale = 6.0
@@ -135,7 +135,7 @@ def test_one_warning_covers_all_failed_solves():
     with pytest.warns(NumericalWarning) as caught:
         fit_grid_gp(model, start=None, likelihood_steps=4, block_steps=0, blocks=0)
     messages = [str(w.message) for w in caught if w.category is NumericalWarning]
-    assert len(messages) == 1 and "ended with relative residuals of up to" in messages[0]
+    assert len(set(messages)) == 1 and "the relative residual of a solve is above" in messages[0]
 
 
 def test_a_start_that_fails_and_one_that_does_not(monkeypatch):

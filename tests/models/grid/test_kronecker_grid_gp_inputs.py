@@ -131,9 +131,9 @@ def test_a_kernel_that_is_no_kernel_is_named_by_its_dimension():
 def test_too_few_iterations_give_a_warning():
     model, _, _ = make((15, 14), 0.3, max_iterations=2)
     model.likelihood.noise = 1e-3
-    with pytest.warns(NumericalWarning, match="after 2 conjugate gradient iterations"):
+    with pytest.warns(NumericalWarning, match="After 2 conjugate gradient iterations"):
         model.grid_mean()
-    with pytest.warns(NumericalWarning, match="after 2 conjugate gradient iterations"):
+    with pytest.warns(NumericalWarning, match="After 2 conjugate gradient iterations"):
         model.log_marginal_likelihood()
 
 
