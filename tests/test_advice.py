@@ -85,7 +85,6 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "over time: use decompose": "interpretation/effects/test_effects.py",
     "in place of horizon": "interpretation/test_covariates.py",
     "name all columns": "datasets/test_csv_series.py",
-    "choose the rows of one series": "datasets/test_csv_series.py",
     "name it by time (--time)": "datasets/test_csv_series.py",
     "name it by target": "datasets/test_csv_series.py",
     "name it by sep (--sep)": "datasets/test_csv_series.py",

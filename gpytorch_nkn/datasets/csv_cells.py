@@ -37,15 +37,15 @@ _NUMBER = (  # sign, mark, bracket, digits, closing sign, unit, mark: $ (1,234.5
     r"(?P<unit>(?:[kKMB]$)?)"
     r"(?P<after>[^\w\s.,+()\[\]':/-][^\d\s]{0,4}|[A-Za-z]{1,4}|[(\[]\w{1,3}[)\]]|)$"
 )
-_STYLES = {  # by the decimal mark; the other mark may separate thousands
-    mark: rf"[+-]?(?:[1-9]\d?\d?(?:{other}\d\d\d?)*{other}\d{{3}}|\d*)(?:{own}\d*)?(?:[eE].+)?"
-    for mark, own, other in ((".", r"\.", ","), (",", ",", r"\."))
+_STYLES = {  # by the decimal mark; the other may separate thousands; 0123,4 are two numbers
+    mark: rf"[+-]?(?:[1-9]\d?\d?(?:{sep}\d\d\d?)*{sep}\d{{3}}|(?!0\d+,)\d*)(?:{own}\d*)?([eE].+)?"
+    for mark, own, sep in ((".", r"\.", ","), (",", ",", r"\."))
 }
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
 _PLAIN = r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
 MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 INTERVAL_END = (
-    r"(?: +(?:-|\u2013|to) +|/(?=\d{4}-\d\d-)|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d))[-\u2013])"
+    r"(?: +(?:-|\u2013|to) +|[/,](?=\d{4}-\d\d-)|(?:(?<=^\d\d:\d\d)|(?<=^\d:\d\d))[-\u2013])"
     r"(?=\d+[-./:]\d).*"
 )
 _UNREAD = (
@@ -54,22 +54,22 @@ _UNREAD = (
 )
 _CLOCK = (  # 5:30, 18.00.00, 12.00.00 am, 6 pm, 0530, with a zone or without
     r"(?P<H>\d\d?)(?:[:.]?(?P<M>[0-5]\d)(?:[:.]?(?P<S>[0-5]\d(?:[.,]\d+)?))?)?"
-    r"(?: ?(?P<p>[ap])\.?m\.?)?"
+    r"(?: ?(?P<p>[ap])(?:\.?m\.?|(?<=:\d\d[ap])))?"
     r"(?: ?(?P<z>z|[+-]\d\d(?::?\d\d)?|\(?[a-z]{3,4}(?:/[a-z]{3,4})?\)?))?"
 )
 _CLOCK_ALONE = rf"(?=\d\d?(?::|\.[0-5][05]\.00| ?[ap]|\.\d\d.*[ap])){_CLOCK}"
 _FORMS = (  # of dates; "-" separates parts, "~" may separate them
     "Y-m-d d-m-Y m-d-Y d-m-y m-d-y y-m-d d~b~Y d~b~y b~d-Y Y~b~d YND yND Y-j Y-f Y-q Y-m m-Y YN "
-    "Y~S S-Y b~Y b~y Y~b Y~x~m Y~Q Q~Y Q-y y~Q R~Y R~y Y Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu "
-    "w~U-Y Y-U U-Y YU"
+    "Y~S S-Y b~Y b~y Y~b Y~x~m Y~w~Wu y~w~W w~W-Y Y-W W-Y YW Y~w~Uu w~U-Y Y-U U-Y YU Y~Q Q~Y Q-y "
+    "y~Q R~Y R~y Y"
 ).split()
 _ORDERED = _FORMS[1:6]  # day, month or year may come first
 _PARTS = {
     "-": r"[\s./,:'\u2019_-]+", "~": r"[\s./,:'\u2019_-]*", "Y": r"(?P<Y>\d{4})",
-    "y": r"(?P<y>\d\d)", "m": r"(?P<m>\d\d?)", "N": r"(?P<m>\d\d)", "x": "m",
+    "y": r"(?P<y>\d\d)", "m": r"(?P<m>\d\d?)", "N": r"(?P<m>\d\d)", "x": "mm?",
     "b": rf"(?P<b>{MONTH})[a-z]*", "d": r"(?P<d>\d\d?)(?:st|nd|rd|th)?", "D": r"(?P<d>\d\d)",
     "j": r"(?P<j>\d{3})", "f": r"(?:\d\d)?(?P<f>\d\d)", "q": "(?P<q>[1-4])",
-    "Q": "(?:q|t|qtr|quarter) ?0?(?P<q>[1-4])",
+    "Q": "(?:kw|q|t|qtr|quarter) ?0?(?P<q>[1-4])",
     "R": "(?P<q>[1-4])(?:st|nd|rd|th)?[ -]?(?:q|quarter)", "S": "[hs](?P<s>[12])",
     "w": "(?:week|k?w)",
     "W": r"(?P<W>\d\d?)", "U": r"(?P<U>\d\d?)", "u": "(?:-(?P<u>[1-7]))?",

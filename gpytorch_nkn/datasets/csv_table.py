@@ -48,7 +48,7 @@ _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
 _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
 _NUMBERED = r"(?:\d\d?[ .-]+)?"  # before names of months: 01-Jan
 _PARTS = {  # of times: names of columns, mark before numbers, smallest and largest number
-    "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?", None, 1500, 2199),
+    "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?|periods?", None, 1500, 2199),
     "month": ("month|mon|mm", "M", 1, 12),
     "quarter": ("quarter|qtr", "Q", 1, 4),
     "week": ("(?:epi|iso|mmwr)?week|wk", "W", 1, 53),
@@ -65,9 +65,10 @@ _CHAINS = [  # parts that make up a time, the preferred first
 _WIDE = {  # names of columns that become rows, and how many there must be
     "month": (_MONTH_NAME, range(12, 13)),
     "year": (r"(?:1[5-9]|2[01])\d\d(?: \[YR\d{4}\])?", range(2, 700)),
-    "quarter": ("(?i:q ?[1-4]|[1-4]q)", range(4, 5)),
-    "hour": (r"(?i:hour|he|h)?[ _]?\d\d?|\d\d?:\d\d(?::00)?(?:-\d\d:\d\d)?", range(23, 26)),
+    "quarter": ("(?i:q(?:tr)? ?[1-4]|[1-4]q)", range(4, 5)),
+    "hour": (r"(?i:h|he|hour)?[ _]?\d\d?|\d\d?:\d\d(?::00|-\d\d:\d\d)*", {23, 24, 25, 48, 96}),
     "date": ("", range(2, 10**6)),
+    "step": (r"[A-Za-z]_?\d+", range(30, 10**6)),
 }
 _TIME_NAMES = (
     "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
@@ -206,11 +207,12 @@ def _named(
     names = rows.iloc[:begin]
     gaps = names.index.to_series().diff() > 1
     names = names[gaps.cumsum() == gaps.sum()]  # the last block above the data
-    names = names[(names.iloc[:, int(rows.shape[1] > 1) :] != "").any(axis=1)]
-    names = names[2 * (names != "").sum(axis=1) >= len(data)]
-    is_used = (rows.head(_SAMPLE)[is_data] != "").any()
-    fill = 2 * (names.loc[:, is_used] != "").sum(axis=1) + names[data[0]].str.fullmatch(_TIME_NAMES)
-    names = names[fill == fill.max()].iloc[: int(header is not None)]
+    named = data[(rows.head(_SAMPLE)[is_data][data] != "").any()]
+    named = named[(named > 0) | (len(named) == 1)]  # the name of the first column may be missing
+    count = (names[named] != "").sum(axis=1)
+    fill = 2 * count + names[data[0]].str.fullmatch(_TIME_NAMES)
+    is_header = (fill == fill.max()) & (2 * count >= len(named)) & (header is not None)
+    names = names[is_header].iloc[:1]
     first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
     if header is not None and names.empty and rows.shape[1] > 2 and len(first) > 1:
         is_years = int((first.diff().iloc[1:] == 1).all())  # names of columns
@@ -238,7 +240,7 @@ def _named(
     beyond = is_used[name[name != ""].index[-1] + 1 :]
     if beyond.sum() == 1 and sep != "," and (body[beyond.idxmax()] != "").all():
         name = name.shift(1, fill_value="")  # the first column has names of rows
-    elif beyond.any():
+    elif any(main_kind(body[i]) != "text" for i in beyond[beyond].index):
         line = (body[beyond.index] != "").any(axis=1).idxmax()
         raise ValueError(
             f"{path}, line {line}: expected {(name != '').sum()} cells as in the header, got "
@@ -248,7 +250,7 @@ def _named(
     name = name[is_used | (name != "")]
     again = name.groupby(name).cumcount()
     body = body[name.index].set_axis(name.where(again == 0, name + "." + again.map(str)), axis=1)
-    is_index = body.shape[1] > 2 and body.columns[0].lower() in ("", "#", "unnamed: 0")
+    is_index = body.shape[1] > 1 and body.columns[0].lower() in ("", "#", "unnamed: 0")
     numbers = pd.to_numeric(body.iloc[:, 0], errors="coerce")
     is_index &= numbers.iloc[0] in (0, 1) and bool((numbers.diff().iloc[1:] == 1).all())
     return body.iloc[:, int(is_index) :]
@@ -261,17 +263,18 @@ def melted(
 
     Also returns the part of the time that the columns had, if there are any.
     """
-    names = pd.Series([c for c in frame if c not in named], dtype=object)
-    names = names[[main_kind(frame[name]) == "number" for name in names]]
+    kinds = frame.apply(main_kind)
+    names = pd.Series([c for c in frame if c not in named and kinds[c] == "number"], dtype=object)
     for part, (pattern, counts) in _WIDE.items():
         found = [*names[names.str.fullmatch(pattern) if pattern else names.map(kind) == "date"]]
-        if len(found) in counts:
+        is_dated = part in ("year", "step") and "date" in [*kinds]
+        if len(found) in counts and not is_dated:
             others = frame.columns.drop(found)
             is_total = frame[others].isin(["Total", "Mean", "Average"]).any(axis=1)
             notices.append(f"Columns of {part}s are turned into rows.")
             label = f"value by {part}"
             frame = frame[~is_total].melt(others, found, part, label, ignore_index=False)
-            frame[part] = frame[part].str.replace(r" \[.*", "", regex=True)  # 1960 [YR1960]
+            frame[part] = frame[part].str.replace(r" \[.*|^[a-zA-Z]_?(?=\d+$)", "", regex=True)
             return frame.sort_index(kind="stable"), [part]
     return frame, []
 
@@ -315,7 +318,7 @@ def choose(
     excess = {
         chain: max(frame.duplicated([found[p] for p in chain]).mean(), _REPEATED)
         for chain in _CHAINS
-        if {*chain} <= {*found}
+        if {*chain} <= {*found} and len(frame[[found[p] for p in chain]].drop_duplicates()) > 1
     }
     if times and 1 < len(times) == len(found) and "" not in found:
         found = {p: found[p] for p in ("date", *_PARTS, "clock") if p in found}
@@ -448,10 +451,13 @@ def check_one_series(frame: pd.DataFrame, x: np.ndarray, times: Sequence[str], t
     ids = [c for c in frame if c not in (*times, target) and 1 < frame[c].nunique() <= len(x) / 3]
     if len(x) - len(count) < (_REPEATED if ids else 0.5) * len(x):
         return
-    name, value = (ids[0], frame[ids[0]].iloc[0]) if ids else ("COL", "VALUE")
-    again = " ".join(f"--time {shlex.quote(name)}" for name in times)
+    again, where = " ".join(f"--time {shlex.quote(name)}" for name in times), ""
+    if ids:
+        name = min(ids, key=lambda c: frame.duplicated([*times, c]).sum())
+        value = frame[name].iloc[0]
+        where = f"where={ {name: value} } (--where {shlex.quote(f'{name}={value}')})"
+        where = f"choose the rows of one series by {where}, "
     raise ValueError(
-        f"{count.iloc[0]} rows have the time {count.index[0]}: choose the rows of one series by "
-        f"where={ {name: value} } (--where {shlex.quote(f'{name}={value}')}), name all columns of "
-        f"the time, or name {quoted(times)} by time ({again}) to use all rows."
+        f"{count.iloc[0]} rows have the time {count.index[0]}: {where}name all columns of the "
+        f"time, or name {quoted(times)} by time ({again}) to use all rows."
     )
