@@ -152,7 +152,7 @@ PAGES = {f"{module}.rst": module_page(module, re.findall(r"`(\w+)`", c)) for mod
 rewrite(DOCS / "reference" / "modules", "*.rst", PAGES)  # autosummary adds one for each name
 
 
-# Terms of the field are index entries of their pages, so that the search finds them.
+# Terms of the field are main index entries of their pages. The search lists them first.
 TERMS = {
     page: terms.split(", ")
     for terms, page in re.findall(
@@ -176,7 +176,7 @@ def plain_markdown(app, name, source):
     """
     text = source[0]
     if name in TERMS:
-        entries = ".. index::\n" + "".join(f"   single: {term}\n" for term in TERMS[name])
+        entries = ".. index::\n" + "".join(f"   ! single: {term}\n" for term in TERMS[name])
         text = re.sub(r"(?m)^(# .*)$", rf"\1\n\n```{{eval-rst}}\n{entries}```", text, count=1)
     if name.endswith("index") and not name.startswith("reference"):
         pages = re.findall(r"^- \*{0,2}\[[^\]]*\]\((\w+)\.(?:md|ipynb)\)", text, re.MULTILINE)
