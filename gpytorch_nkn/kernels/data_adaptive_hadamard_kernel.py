@@ -20,7 +20,6 @@ from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["DataAdaptiveHadamardKernel", "cluster_centers"]
 
-_MAX_ROWS = 20_000  # rows that k-means uses; larger data sets are subsampled
 _ITERATIONS = 25  # k-means iterations; more of them hardly change the anchors
 _JITTER = 1e-4  # jitter relative to the mean diagonal of k_g(Z, Z)
 _START_STD = 0.1  # standard deviation of start weights; weights of zero have a zero gradient
@@ -183,10 +182,6 @@ def _kmeans_anchors(x: Tensor, num_anchors: int, seed: int) -> Tensor:
     check_counts(0, seed=seed)
     rows, counts = np.unique(x.detach().double().cpu().numpy(), axis=0, return_counts=True)
     if len(rows) > num_anchors:
-        limit = max(_MAX_ROWS, num_anchors)
-        if len(rows) > limit:
-            kept = np.sort(np.random.default_rng(seed).choice(len(rows), limit, replace=False))
-            rows, counts = rows[kept], counts[kept]
         rows = cluster_centers(rows, counts, num_anchors, seed)
     return torch.from_numpy(rows).to(x)
 

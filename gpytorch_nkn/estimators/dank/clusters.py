@@ -1,19 +1,21 @@
-"""Data-adaptive SVMs for many rows: one factor per cluster, and a single SVM."""
+"""Data-adaptive kernels with a factor in each cluster of rows, and a single SVM."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.metrics import pairwise_distances_argmin
 
 from gpytorch_nkn.estimators.dank.dual import Block
-from gpytorch_nkn.estimators.dank.extension import Function, LearnedKernel
+from gpytorch_nkn.estimators.dank.extension import Function, times_factor
 from gpytorch_nkn.estimators.dank.svm import FittedSVMs, fit_svms, plain_svms
 from gpytorch_nkn.fit import as_finished
 
-__all__ = ["ClusteredKernel", "Clusters", "fit_clusters"]
+__all__ = ["Clusters", "LearnedKernel", "fit_clusters"]
 
 _KMEANS_ROWS = 20_000  # largest number of rows for k-means
 _DENSE = 8_000  # largest number of rows in the SVM's Gram matrix (0.5 GB)
@@ -23,6 +25,9 @@ class Clusters:
     """Nearest-centroid partition of training rows by k-means, without empty clusters."""
 
     def __init__(self, inputs: np.ndarray, number: int, random: np.random.RandomState):
+        if number == 1:
+            self.centers, self.rows = inputs[:1], [np.arange(len(inputs))]
+            return
         size = min(len(inputs), max(_KMEANS_ROWS, number))
         sample = inputs[random.permutation(len(inputs))[:size]]
         number = min(number, len(np.unique(sample, axis=0)))
@@ -36,7 +41,7 @@ class Clusters:
         return pairwise_distances_argmin(inputs, self.centers)
 
 
-class ClusteredKernel(LearnedKernel):
+class LearnedKernel:
     r"""Base kernel with learned factors inside clusters.
 
     .. math::
@@ -46,7 +51,7 @@ class ClusteredKernel(LearnedKernel):
     where ``c(x)`` is the nearest centroid. Thus ``F = 11' + blockdiag(E_c)`` with positive
     semi-definite ``E_c = F_c - 11'``. By lemma 5 of the paper this solves problem (20) without the
     nuclear norm, whose optimal entries between clusters are one. Features of different clusters use
-    different columns, so that ``F = 1 + k f f'`` as in :class:`LearnedKernel`.
+    different columns, so that ``F = 1 + k f f'`` as in :func:`smooth_coefficients`.
     """
 
     def __init__(
@@ -54,18 +59,17 @@ class ClusteredKernel(LearnedKernel):
         base: Function,
         rows: np.ndarray,
         clusters: Clusters,
-        coefficients: Sequence[np.ndarray | None],
+        svms: Sequence[FittedSVMs | None],
     ):
-        super().__init__(base, rows)
-        self.clusters = clusters
+        self.base, self.rows, self.clusters = base, rows, clusters
         self.parts = [
-            (cluster, rows[clusters.rows[cluster]], own)
-            for cluster, own in enumerate(coefficients)
-            if own is not None
+            (cluster, rows[clusters.rows[cluster]], own.coefficients)
+            for cluster, own in enumerate(svms)
+            if own is not None and own.coefficients is not None
         ]
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
-        """Return the features of inputs ``N x D``, with columns for each cluster."""
+        """Return features ``f`` of inputs ``N x D``, with columns for each learned factor."""
         labels = self.clusters.assign(inputs)
         found = np.zeros((len(inputs), sum(part[2].shape[1] for part in self.parts)))
         end = 0
@@ -76,6 +80,14 @@ class ClusteredKernel(LearnedKernel):
                 found[own, start:end] = self.base(inputs[own], rows) @ coefficients
         return found
 
+    def __call__(
+        self, left: np.ndarray, right: np.ndarray, features: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the Gram matrix ``M x N``; features of the second argument may be given."""
+        gram = self.base(left, right)
+        features = self.features(right) if features is None else features
+        return times_factor(gram, self.features(left), features) if features.size else gram
+
 
 def fit_clusters(
     table: np.ndarray,
@@ -85,12 +97,11 @@ def fit_clusters(
     share: float | None,
     eta: float,
     order: np.ndarray,
-) -> tuple[ClusteredKernel, FittedSVMs, np.ndarray]:
+) -> tuple[LearnedKernel, FittedSVMs, np.ndarray]:
     """Learn factors inside clusters, then the SVMs.
 
-    The SVMs use as many rows as fit into memory, the support vectors of the clusters' SVMs first
-    (Hsieh, Si and Dhillon, 2014). (Theorem 7 of the paper, an exact screening of rows, does not
-    hold as printed: for large ``eta`` no row can satisfy (21).)
+    The SVMs of several clusters use as many rows as fit into memory, the support vectors of the
+    clusters' SVMs first (Hsieh, Si and Dhillon, 2014).
 
     Args:
         share: ``eta`` of a cluster, relative to the squared norm of its dual variables; ``None``
@@ -101,30 +112,34 @@ def fit_clusters(
         The kernel, the SVMs, and the rows of the SVMs.
     """
     kept = np.arange(len(table))
-    coefficients: list[np.ndarray | None] = [None] * len(clusters.rows)
+    if len(clusters.rows) == 1:
+        svms = fit_svms(base(table, table), blocks, share, eta)
+        return LearnedKernel(base, table, clusters, [svms]), svms, kept
+    learned: list[FittedSVMs | None] = [None] * len(clusters.rows)
     if share is not None or np.isfinite(eta) or len(table) > _DENSE:
-        jobs = [(table[rows], [b.restricted(rows) for b in blocks]) for rows in clusters.rows]
+        jobs = [(table[rows], _inside(blocks, rows)) for rows in clusters.rows]
+        for number, own in as_finished(_learn_cluster, jobs, None, shared=(base, share, eta)):
+            learned[number] = own
+    if len(table) > _DENSE:
         support = np.zeros(len(table), dtype=bool)
-        for number, (own, used) in as_finished(
-            _learn_cluster, jobs, None, shared=(base, share, eta)
-        ):
-            coefficients[number] = own
-            support[clusters.rows[number][used]] = True
-        if len(table) > _DENSE:
-            support[order[: len(order) - len(table)]] = True
-            kept = np.unique(order[np.argsort(~support[order], kind="stable")][:_DENSE])
-    kernel = ClusteredKernel(base, table, clusters, coefficients)
+        for rows, own in zip(clusters.rows, learned, strict=True):
+            if own is not None:
+                support[rows[own.signed.any(axis=1)]] = True
+        support[order[: len(order) - len(table)]] = True
+        kept = np.unique(order[np.argsort(~support[order], kind="stable")][:_DENSE])
+    kernel = LearnedKernel(base, table, clusters, learned)
     inner = [block.restricted(kept) for block in blocks]
-    return kernel, plain_svms(kernel(table[kept], table[kept]), inner), kept
+    svms = plain_svms(kernel(table[kept], table[kept]), inner)
+    return kernel, replace(svms, eta=eta if share is None else math.nan), kept
 
 
-def _learn_cluster(
-    shared: tuple, inputs: np.ndarray, blocks: Sequence[Block]
-) -> tuple[np.ndarray | None, np.ndarray]:
-    """Return the coefficients of the factor of one cluster, and the mask of its support vectors."""
+def _inside(blocks: Sequence[Block], rows: np.ndarray) -> list[Block]:
+    """Return the SVMs of a cluster, without those whose targets are all equal."""
+    inside = [block.restricted(rows) for block in blocks]
+    return [block for block in inside if len(block.rows) and np.ptp(block.targets) > 0.0]
+
+
+def _learn_cluster(shared: tuple, inputs: np.ndarray, blocks: Sequence[Block]) -> FittedSVMs | None:
+    """Train the SVMs of a cluster; ``None`` without any."""
     base, share, eta = shared
-    blocks = [block for block in blocks if len(block.rows) and np.ptp(block.targets) > 0.0]
-    if not blocks:
-        return None, np.zeros(len(inputs), dtype=bool)
-    svms, _ = fit_svms(base(inputs, inputs), blocks, share, eta)
-    return svms.coefficients, np.any(svms.signed != 0.0, axis=1)
+    return fit_svms(base(inputs, inputs), blocks, share, eta) if blocks else None

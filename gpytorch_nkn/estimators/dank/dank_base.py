@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_nkn.estimators.dank.base_kernel import BaseKernel, check_gram, make_base_kernel
-from gpytorch_nkn.estimators.dank.clusters import ClusteredKernel, Clusters, fit_clusters
+from gpytorch_nkn.estimators.dank.clusters import Clusters, fit_clusters
 from gpytorch_nkn.estimators.dank.dank_selection import (
     Candidate,
     Fold,
@@ -24,9 +24,7 @@ from gpytorch_nkn.estimators.dank.dank_selection import (
     learn_relevances,
 )
 from gpytorch_nkn.estimators.dank.dual import Block, hadamard_factor
-from gpytorch_nkn.estimators.dank.extension import LearnedKernel
 from gpytorch_nkn.estimators.dank.relevance import RelevanceKernel
-from gpytorch_nkn.estimators.dank.svm import FittedSVMs, fit_svms
 from gpytorch_nkn.estimators.estimator import Estimator
 from gpytorch_nkn.fit import check_counts, check_number, warn_of_size
 
@@ -79,7 +77,6 @@ relevances_: Weights ``w`` of the columns, ``D``. They are not feature importanc
     nonlinearity in a column.
 relevance_kernel_: Kernel with relevances; ``None`` if the base kernel was kept.
 factor_: Root ``G`` of the learned ``F = G G'``, ``n x rank``.
-n_iter_: Number of steps in the dual problem with a factor, or 1.
 cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
 """,
     }
@@ -139,7 +136,7 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
             AttributeError: The SVMs were fitted in clusters.
         """
         check_is_fitted(self)
-        if isinstance(self._kernel, ClusteredKernel):
+        if len(self._kernel.clusters.rows) > 1:
             raise AttributeError("factor_ needs n_clusters=1, got several clusters.")
         rows, learned = self._kernel.rows, self._svms.learned
         if learned is None:
@@ -182,15 +179,26 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         return np.arange(len(target)) if len(target) <= most else self._sample(target, most)
 
     def _fit(self, table: np.ndarray, target: np.ndarray) -> None:
-        """Learn relevances, and then the factor in clusters or from all rows."""
+        """Learn relevances, then factors in clusters, and the SVMs."""
         base = self._base_kernel(table, target)
-        clusters = self._number_of_clusters(len(table))
+        number = self._number_of_clusters(len(table))
         self.cv_results_: list[Candidate] = []
         learned, cost = self._learn_relevance(base, table, target)
         self.relevance_kernel_, self.C_ = learned, self.C * cost
         self.relevances_ = np.zeros(self.n_features_in_) if learned is None else learned.relevances
-        fit = self._fit_clusters if clusters > 1 else self._fit_whole
-        fit(table, target, base if learned is None else learned, cost, clusters)
+        kernel: Any = base if learned is None else learned
+        random = self._random()
+        clusters = Clusters(table, number, random)
+        rows = max(clusters.rows, key=len)  # rows for the choice of eta
+        eta = self._choose_eta(kernel, table[rows], target[rows], cost)
+        order = np.append(self._some(target, 100), random.permutation(len(table)))
+        blocks = self._blocks(target, cost)
+        self._kernel, svms, kept = fit_clusters(table, blocks, kernel, clusters, *eta, order)
+        self._svms, self.eta_ = svms, svms.eta
+        used = svms.signed.any(axis=1)
+        self.support_ = kept[used]
+        self.dual_coef_ = svms.signed[used].T
+        self.intercept_ = svms.intercepts
 
     def _base_kernel(self, table: np.ndarray, target: np.ndarray) -> BaseKernel:
         base = make_base_kernel(self.kernel, table, self.gamma)
@@ -223,16 +231,6 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         gram, folds = kernel(known, known), self._folds(labels)
         return Task(known, gram, labels, self._blocks, self._losses, folds)
 
-    def _fit_whole(
-        self, table: np.ndarray, target: np.ndarray, kernel: Any, cost: float, _: int
-    ) -> None:
-        """Learn from the Gram matrix of all rows."""
-        gram = kernel(table, table)
-        gram = 0.5 * (gram + gram.T)
-        eta = self._choose_eta(kernel, table, target, cost)
-        svms, self.eta_ = fit_svms(gram, self._blocks(target, cost), *eta)
-        self._keep(LearnedKernel(kernel, table, svms.coefficients), svms, np.arange(len(table)))
-
     def _choose_eta(
         self, kernel: Any, table: np.ndarray, target: np.ndarray, cost: float
     ) -> tuple[float | None, float]:
@@ -252,28 +250,6 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         number, candidates = choose_eta(task, shares, cost)
         self.cv_results_ = [*self.cv_results_, *candidates]
         return (None if number is None else shares[number]), math.inf
-
-    def _fit_clusters(
-        self, table: np.ndarray, target: np.ndarray, kernel: Any, cost: float, number: int
-    ) -> None:
-        """Learn in clusters, without the Gram matrix of all rows."""
-        random = self._random()
-        clusters = Clusters(table, number, random)
-        rows = max(clusters.rows, key=len)  # rows for the choice of eta
-        share, eta = self._choose_eta(kernel, table[rows], target[rows], cost)
-        self.eta_ = eta if share is None else math.nan
-        order = np.append(self._some(target, 100), random.permutation(len(table)))
-        blocks = self._blocks(target, cost)
-        self._keep(*fit_clusters(table, blocks, kernel, clusters, share, eta, order))
-
-    def _keep(self, kernel: LearnedKernel, svms: FittedSVMs, rows: np.ndarray) -> None:
-        """Set the attributes of the fit."""
-        self._kernel, self._svms = kernel, svms
-        used = svms.signed.any(axis=1)
-        self.support_ = rows[used]
-        self.dual_coef_ = svms.signed[used].T
-        self.intercept_ = svms.intercepts
-        self.n_iter_ = max(1, svms.steps)
 
     def _outputs(self, X: ArrayLike) -> np.ndarray:
         """Return decision values ``M x P``."""

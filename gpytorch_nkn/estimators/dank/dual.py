@@ -104,8 +104,7 @@ def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarr
     """Return the exact nearest point of ``{u : 0 <= u <= upper, signs' u = 0}``.
 
     This is ``u(t) = clip(point - t signs, 0, upper)`` for the root ``t`` of ``signs' u(t)``, a
-    decreasing piecewise linear function. (Alternating between clipping and the hyperplane, as in
-    the paper, does not converge to the nearest point.)
+    decreasing piecewise linear function.
     """
     reach = float(np.abs(point).max() + upper.max())
     root = brentq(
@@ -179,14 +178,12 @@ class DualProblem:
         return ((signed @ signed.T) * self._squares) @ signed / (4.0 * self.eta)
 
 
-def maximize(
-    problem: DualProblem, start: np.ndarray, *, tol: float, max_iter: int
-) -> tuple[DualPoint, int]:
+def maximize(problem: DualProblem, start: np.ndarray, *, tol: float, max_iter: int) -> DualPoint:
     """Maximise the dual objective by Nesterov's accelerated projected gradients.
 
     Backtracking permits larger steps than the worst-case constants of the paper's theorems 4 and
     10. Momentum is reset when it points downhill. The search stops when the objective's relative
-    increase over five steps is below ``tol``. Return the best point and the number of steps.
+    increase over five steps is below ``tol``.
 
     Reference: Nesterov (1983), A method of solving a convex programming problem with convergence
     rate O(1/k^2); O'Donoghue and Candes (2015), Adaptive Restart for Accelerated Gradient Schemes.
@@ -211,7 +208,7 @@ def maximize(
             ahead = problem.evaluate(new.variables + step) if momentum > 1.0 else new
             current, momentum = new, grown
         constant *= _DECAY
-    return best, len(trace)
+    return best
 
 
 def _ascend(problem: DualProblem, point: DualPoint, constant: float) -> tuple[DualPoint, float]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import eigh
 
-__all__ = ["LearnedKernel", "smooth_coefficients", "times_factor"]
+__all__ = ["Function", "smooth_coefficients", "times_factor"]
 
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -76,24 +76,3 @@ def times_factor(gram: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.nd
     learned += 1.0
     learned *= gram
     return learned
-
-
-class LearnedKernel:
-    """Kernel ``k(x, x') F(x, x')`` of :func:`smooth_coefficients`, learned from ``n x D`` rows."""
-
-    def __init__(self, base: Function, rows: np.ndarray, coefficients: np.ndarray | None = None):
-        self.base, self.rows, self.coefficients = base, rows, coefficients
-
-    def features(self, inputs: np.ndarray) -> np.ndarray:
-        """Return features ``f`` of inputs, ``N x P``, without columns for ``F = 1``."""
-        if self.coefficients is None:
-            return np.zeros((len(inputs), 0))
-        return self.base(inputs, self.rows) @ self.coefficients
-
-    def __call__(
-        self, left: np.ndarray, right: np.ndarray, features: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Return the Gram matrix ``M x N``; features of the second argument may be given."""
-        gram = self.base(left, right)
-        features = self.features(right) if features is None else features
-        return times_factor(gram, self.features(left), features) if features.size else gram

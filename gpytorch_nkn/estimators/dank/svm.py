@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,8 +71,8 @@ class FittedSVMs:
     variables: np.ndarray  # dual variables of all blocks, m
     signed: np.ndarray  # signed dual coefficients, n x P
     intercepts: np.ndarray
+    eta: float = math.inf
     learned: np.ndarray | None = None  # coefficients from which F was learned; None for F = 1
-    steps: int = 1  # number of steps of the maximisation
     coefficients: np.ndarray | None = None  # map of base kernel values to features of F, n x P
     features: np.ndarray | None = None  # features of the training rows, n x P; None for F = 1
 
@@ -95,17 +96,16 @@ def plain_svms(gram: np.ndarray, blocks: Sequence[Block], *, quick: bool = False
 
 def fit_svms(
     gram: np.ndarray, blocks: Sequence[Block], share: float | None, eta: float
-) -> tuple[FittedSVMs, float]:
-    """Train SVMs with a factor, or with the base kernel for infinite ``eta``; return ``eta``, too.
+) -> FittedSVMs:
+    """Train SVMs with a factor, or with the base kernel for infinite ``eta``.
 
     ``share`` is ``eta`` relative to the squared norm of the dual variables, if not ``None``.
     """
+    gram = 0.5 * (gram + gram.T)
     svms = plain_svms(gram, blocks)
     if share is not None and svms.norm > 0.0:
         eta = share * svms.norm
-    if np.isfinite(eta):
-        svms = learn_svms(gram, blocks, eta, svms.variables)
-    return svms, eta
+    return learn_svms(gram, blocks, eta, svms.variables) if np.isfinite(eta) else svms
 
 
 def learn_svms(
@@ -127,7 +127,7 @@ def learn_svms(
         raise ValueError(f"eta must be at least {least:g} for a finite F, got {eta:g}.")
     problem = DualProblem(gram, blocks, eta)
     tol, steps = (_QUICK_TOL, _QUICK_STEPS) if quick else (_FACTOR_TOL, _FACTOR_STEPS)
-    point, count = maximize(problem, start, tol=tol, max_iter=steps)
+    point = maximize(problem, start, tol=tol, max_iter=steps)
     coefficients = smooth_coefficients(gram, point.signed, eta, spectrum)
     features, learned = None, gram
     if coefficients is not None:
@@ -135,4 +135,4 @@ def learn_svms(
         learned = times_factor(gram, features, features)
     variables, intercepts = solve_svms(learned, blocks, quick=quick)
     signed = problem.signed(variables)
-    return FittedSVMs(variables, signed, intercepts, point.signed, count, coefficients, features)
+    return FittedSVMs(variables, signed, intercepts, eta, point.signed, coefficients, features)
