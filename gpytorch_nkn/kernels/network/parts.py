@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from gpytorch.kernels import (
     AdditiveKernel,
     Kernel,
@@ -55,6 +56,10 @@ def kernel_values(
     if type(inner) not in (AdditiveKernel, ProductKernel):
         other = None if x1 is x2 else x2  # GPyTorch's convention for equal inputs
         with lazily_evaluate_kernels(False):
+            if x1 is not x2 and (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2):
+                longer = torch.cat([x2, x2[..., :1, :]], -2)  # GPyTorch would omit an equal input
+                whole = to_dense(kernel(x1, longer, **params))[..., :-1]
+                return whole.diagonal(dim1=-2, dim2=-1) if diag else whole
             return to_dense(kernel(x1, other, diag=diag, **params))
     x1, x2 = _select_both(kernel, x1, x2)
     total, *others = [kernel_values(part, x1, x2, diag, **params) for part in inner.kernels]

@@ -5,11 +5,14 @@ import pytest
 import torch
 from gpytorch.kernels import (
     CosineKernel,
+    GridInterpolationKernel,
     LinearKernel,
     MaternKernel,
     PeriodicKernel,
     RBFKernel,
+    RFFKernel,
     RQKernel,
+    ScaleKernel,
 )
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork, WienerKernel
@@ -73,6 +76,22 @@ def test_at_equal_inputs(name, dims):
             with kernel_evaluation(path):
                 found = hessian_of_pair(network, one.clone(), other.clone())
                 assert_near(found, expected, path, 2e-3)
+
+
+@pytest.mark.parametrize("diag", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RFFKernel(20, num_dims=2),
+        lambda: ScaleKernel(RFFKernel(20, num_dims=2)),
+        lambda: RBFKernel() * RFFKernel(20, num_dims=2),
+        lambda: GridInterpolationKernel(RBFKernel(), 20, num_dims=2, grid_bounds=[(-2.0, 2.0)] * 2),
+    ],
+)
+def test_at_equal_inputs_of_kernels_that_use_only_one_of_them(make, diag):
+    network, x = NeuralKernelNetwork([make()], []), torch.tensor([0.3, 0.4])
+    expected = differences_of_pair(network, x, x)
+    assert_near(hessian_of_pair(network, x, x.clone(), diag), expected, "plain", 2e-3)
 
 
 @pytest.mark.parametrize("path", ["auto", "plain", *PATHS])
