@@ -153,7 +153,10 @@ def label_levels(axis: Any, levels: Sequence[str]) -> None:
     """Label ticks by shortened names of at most a dozen categories, vertical if long."""
     shown = range(0, len(levels), -(-len(levels) // _NAMES))
     texts = [levels[i] for i in shown]
-    texts = [t if len(t) <= _LEVEL else f"{t[: _LEVEL - 7]}...{t[-4:]}" for t in texts]
+    heads = {t: t if len(t) <= _LEVEL else f"{t[: _LEVEL - 3].rstrip()}..." for t in texts}
+    if len(set(heads.values())) < len(heads):  # names that differ in their ends only
+        heads = {t: t if len(t) <= _LEVEL else f"{t[: _LEVEL - 7]}...{t[-4:]}" for t in texts}
+    texts = [heads[t] for t in texts]
     axis.set_ticks(list(shown), [text.replace("$", r"\$") for text in texts])
     width, _ = size_in_points(axis.axes)
     if axis.axis_name == "x" and _LETTER * (max(map(len, texts)) + 1) * len(texts) > width:
@@ -231,5 +234,6 @@ def put_legend_above(ax: Axes, order: Sequence[str] = ()) -> float:
 def put_title(ax: Axes, text: str, *, height: float = 6.0) -> None:
     """Put a title at the left, ``height`` points above the axes, wrapped to their width."""
     characters = max(12, int(size_in_points(ax)[0] / (0.54 * _TITLE_SIZE)))
-    text = textwrap.fill(text, characters, max_lines=3, placeholder=" ...")
+    text = text.replace(" %", "\0%")  # no break before the unit
+    text = textwrap.fill(text, characters, max_lines=3, placeholder=" ...").replace("\0", " ")
     ax.set_title(text, loc="left", fontsize=_TITLE_SIZE, pad=height)
