@@ -19,7 +19,7 @@ _SMOOTHER_SHARE = 1 / 16  # bandwidth of the local linear trend, relative to the
 def candidate_periods(
     x: ArrayLike, y: ArrayLike, *, num_candidates: int = 6, trend: str = "cubic"
 ) -> np.ndarray:
-    """Return the periods of :func:`periodogram_peaks`, strongest first."""
+    """Return the periods of :func:`periodogram_peaks`, in units of ``x``, strongest first."""
     return periodogram_peaks(x, y, num_candidates=num_candidates, trend=trend)[0]
 
 

@@ -60,7 +60,7 @@ def factorize_inducing(covariance: Tensor) -> tuple[Tensor, float]:
 
 
 def psd_root(matrix: Tensor) -> Tensor:
-    """Return F with F F^T equal to a matrix that may be indefinite because of rounding."""
+    """Return F with F F^T equal to ``... x N x N``, which may be indefinite by rounding."""
     factor, failed = factorize(matrix)
     if not bool(failed.any()):
         return factor

@@ -417,7 +417,7 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
     ) -> GaussianMixturePosterior:
         """Return the mixture ``... x members x q x 1`` of posteriors at inputs ``... x q x D``.
 
-        Arguments are as in BoTorch.
+        Arguments are as in BoTorch; a ``posterior_transform`` must give Gaussian posteriors.
         """
         X = self._check_points(X)
         posterior = super().posterior(
