@@ -180,8 +180,6 @@ def inpaint(
             "True where cells are missing."
         )
     session = Session(budget=budget, seed=seed, progress=progress)
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be from 0 to 2^32 - 1, got {seed}.")
     kernels = _kernels(structure, values.ndim - 1)
     if restarts is None and structure != "texture":
         restarts = 1

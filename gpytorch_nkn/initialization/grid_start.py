@@ -37,6 +37,7 @@ _FACTORS: tuple[tuple[type[Kernel], str, int], ...] = (
 )
 _PERIODIC = (0.4, 1.0)  # range of the dimensionless lengthscale of a periodic kernel
 _ENVELOPE = (0.3, 1.0)  # range of lengthscales, in spans, of kernels that multiply periodic ones
+_BINS = 16  # number of frequencies of a spectrum without peaks
 _LINEAR = 0.1  # variance of a linear kernel at the edge of the grid
 
 
@@ -86,6 +87,7 @@ def initialize_grid_kernels(
         spectrum = None
         if x.size(-1) == 1:
             spectrum = axis_spectrum(array, seen, dim, x[:, 0].detach().double().cpu().numpy())
+        spectrum = spectrum or _flat_spectrum(x)
         rank = 0 if restart == 0 else int(rng.integers(0, 4))
         for part in (module for module in kernel.modules() if isinstance(module, Kernel)):
             roles = id(part) in primitives, id(part) in envelopes
@@ -138,20 +140,23 @@ def _envelopes(kernel: Kernel) -> Iterator[Kernel]:
                 yield from (f for f, p in zip(factors, periodic, strict=True) if not p)
 
 
+def _flat_spectrum(x: Tensor) -> AxisSpectrum:
+    """Return a spectrum without peaks, whose period is the median distance."""
+    period = float(median_distances(x).mean())
+    frequencies = np.linspace(0, 2 / period, _BINS)
+    return AxisSpectrum(frequencies, np.ones(_BINS), 2 * period, np.empty(0, dtype=int))
+
+
 def _start(
     part: Kernel,
     x: Tensor,
-    spectrum: AxisSpectrum | None,
+    spectrum: AxisSpectrum,
     rank: int,
     rng: np.random.Generator,
     is_primitive: bool,
     is_envelope: bool,
 ) -> None:
-    if spectrum is None:
-        distance = float(median_distances(x).mean())
-        period = distance if math.isfinite(distance) and distance > 0 else 1.0
-    else:
-        period = spectrum.period(rank)
+    period = spectrum.period(rank)
 
     def draw(value: Tensor, low: float, high: float) -> Tensor:
         draws = np.exp(rng.uniform(np.log(low), np.log(high), tuple(value.shape)))
@@ -183,30 +188,21 @@ def _start(
 
 
 def _start_mixture(
-    part: SpectralMixtureKernel,
-    spectrum: AxisSpectrum | None,
-    period: float,
-    rng: np.random.Generator,
+    part: SpectralMixtureKernel, spectrum: AxisSpectrum, period: float, rng: np.random.Generator
 ) -> None:
     """Start half of the components at the highest peaks, and draw the others from the spectrum."""
-    shape = part.mixture_means.shape  # ... x Q x 1 x 1
     count = part.num_mixtures
-    for index in np.ndindex(*shape[:-3]):
-        if spectrum is None:
-            frequencies, weights = rng.uniform(0, 2 / period, count), np.ones(count)
-            width = np.full(count, 0.25 / period)
-        else:
-            chosen = spectrum.peaks[: count // 2]
-            frequencies = np.concatenate([[0.0], spectrum.frequencies[chosen]])[:count]
-            weights = np.concatenate([spectrum.power[:1], spectrum.power[chosen]])[:count]
-            chance = spectrum.power / spectrum.power.sum()
-            step = spectrum.frequencies[1]
-            rest = count - frequencies.size
-            drawn = rng.choice(spectrum.frequencies, size=rest, p=chance)
-            drawn = np.abs(drawn + step * rng.uniform(-0.5, 0.5, rest))
-            frequencies = np.concatenate([frequencies, drawn])
-            weights = np.concatenate([weights, np.full(rest, weights.mean() / 3)])
-            width = step * rng.uniform(0.5, 2, count)
+    chosen, step = spectrum.peaks[: count // 2], spectrum.frequencies[1]
+    chance = spectrum.power / spectrum.power.sum()
+    for index in np.ndindex(*part.mixture_means.shape[:-3]):  # of ... x Q x 1 x c
+        frequencies = np.concatenate([[0.0], spectrum.frequencies[chosen]])[:count]
+        weights = np.concatenate([spectrum.power[:1], spectrum.power[chosen]])[:count]
+        rest = count - frequencies.size
+        drawn = rng.choice(spectrum.frequencies, size=rest, p=chance)
+        drawn = np.abs(drawn + step * rng.uniform(-0.5, 0.5, rest))
+        frequencies = np.concatenate([frequencies, drawn])
+        weights = np.concatenate([weights, np.full(rest, weights.mean() / 3)])
+        width = step * rng.uniform(0.5, 2, count)
         floor = 1e-3 / period
         for name, numbers in (
             ("mixture_means", np.maximum(frequencies, floor)),
@@ -215,5 +211,6 @@ def _start_mixture(
         ):
             if part._parameters[f"raw_{name}"].requires_grad:
                 value = getattr(part, name).detach().clone()
-                value[index] = torch.as_tensor(numbers).to(value).view_as(value[index])
+                shape = (count, *[1] * (value[index].dim() - 1))
+                value[index] = torch.as_tensor(numbers).to(value).view(shape)
                 assign(part, name, value)

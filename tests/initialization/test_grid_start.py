@@ -152,8 +152,9 @@ def test_without_a_spectrum_the_distances_decide(kind):
     else:
         coordinates[0], values, observed = coordinates[0][:1], values[:1], observed[:1]
     columns = coordinates[0].size(-1)
+    mixture = SpectralMixtureKernel(num_mixtures=3, ard_num_dims=columns)
     kernels = [
-        ScaleKernel(RBFKernel(ard_num_dims=columns) + PeriodicKernel()),
+        ScaleKernel(RBFKernel(ard_num_dims=columns) + PeriodicKernel() + mixture),
         SpectralMixtureKernel(num_mixtures=3),
     ]
     initialize_grid_kernels(kernels, coordinates, values, observed)

@@ -1,7 +1,7 @@
 """Kronecker-structured covariances on grids, complete or with missing cells."""
 
 from gpytorch_nkn.linalg.grid.grid_likelihood import GridLikelihood, HeldOutBlocks
-from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply
+from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply, outer_product
 from gpytorch_nkn.linalg.grid.partial_kronecker import (
     PartialGrid,
     PartialKronecker,
@@ -16,6 +16,7 @@ __all__ = [
     "PartialGrid",
     "PartialKronecker",
     "kronecker_multiply",
+    "outer_product",
     "put_slices",
     "take_slices",
 ]

@@ -12,7 +12,6 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from gpytorch_nkn.linalg.grid.conjugate_gradients import conjugate_gradients
 from gpytorch_nkn.linalg.grid.kronecker import KroneckerEigen, kronecker_multiply
 
 __all__ = ["PartialGrid", "PartialKronecker", "put_slices", "take_slices"]
@@ -172,27 +171,49 @@ class PartialKronecker:
         return found if self._shrink is None else self._shrink * found
 
     def solve(self, target: Tensor, start: Tensor | None = None, *, slack: float = 1.0) -> Tensor:
-        r"""Solve with :math:`(A^{-1})_{hh}`, and warn if the residual is too large.
+        r"""Solve with :math:`(A^{-1})_{hh}` by preconditioned conjugate gradients.
+
+        A :class:`NumericalWarning` is issued if a residual exceeds ten tolerances.
+        ``linear_operator.utils.linear_cg`` makes at least ten iterations, often more than a start
+        near the solution needs. With it, a training step takes 1.3 to 1.5 times as long.
 
         Args:
             target: ``... x h_1 x ... x h_P``, zero at observed cells.
             start: Initial solution.
             slack: Factor of the tolerance.
         """
-        tolerance = slack * self.tolerance
-        cells = target.shape[-self.num_dims :]
+        tolerance, axes = slack * self.tolerance, tuple(range(-self.num_dims, 0))
         batch = torch.broadcast_shapes(target.shape[: -self.num_dims], self.batch_shape)
-        target = target.expand(*batch, *cells)
-        value, residual = conjugate_gradients(
-            self.multiply,
-            target,
-            num_dims=self.num_dims,
-            start=start if start is not None and start.shape == target.shape else None,
-            preconditioner=self._precondition,
-            tolerance=tolerance,
-            max_iterations=self.max_iterations,
-        )
-        if not residual <= _TOLERATED * tolerance:  # equal messages of many solves appear once
+        target = target.expand(*batch, *target.shape[-self.num_dims :])
+
+        def dot(left: Tensor, right: Tensor) -> Tensor:
+            return (left * right).sum(axes, keepdim=True)
+
+        tiny = torch.finfo(target.dtype).tiny
+        scale = dot(target, target).sqrt().clamp_min(tiny)
+        value, residual, count = torch.zeros_like(target), target, 0
+        if start is not None and start.shape == target.shape:
+            value, residual, count = start, target - self.multiply(start), 1
+        direction = preconditioned = self._precondition(residual)
+        weight = dot(residual, preconditioned)
+        best, best_value = float("inf"), value
+        while True:
+            relative = float((dot(residual, residual).sqrt() / scale).max())
+            if relative < best:  # rounding errors can increase the residual
+                best, best_value = relative, value
+            diverges = relative > 1e4 * max(best, 1.0)
+            if not relative > tolerance or count >= self.max_iterations or diverges:
+                break
+            image = self.multiply(direction)
+            step = weight / dot(direction, image).clamp_min(tiny)
+            value = value + step * direction
+            residual = residual - step * image
+            preconditioned = self._precondition(residual)
+            new_weight = dot(residual, preconditioned)
+            direction = preconditioned + (new_weight / weight.clamp_min(tiny)) * direction
+            weight = new_weight
+            count += 1
+        if not best <= _TOLERATED * tolerance:  # equal messages of many solves appear once
             warnings.warn(
                 f"After {self.max_iterations} conjugate gradient iterations the relative residual "
                 f"of a solve is above {_TOLERATED * tolerance:.2g}. More noise, more "
@@ -200,7 +221,7 @@ class PartialKronecker:
                 NumericalWarning,
                 stacklevel=3,
             )
-        return value
+        return best_value
 
     def weights(self, targets: Tensor, start: Tensor | None = None) -> Weights:
         """Solve with the observed targets.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_nkn.linalg import PartialKronecker, kronecker_multiply
+from gpytorch_nkn.linalg.grid import outer_product
 
 __all__ = ["GridPosterior"]
 
@@ -64,11 +65,8 @@ class GridPosterior:
 
     def _cells(self, rows: Sequence[Tensor]) -> Tensor:
         """Return coefficients ``q x ... x n_P`` of cross-covariances ``... x q x n_p``."""
-        product = rows[0] @ self.system.eigen.vectors[0]  # ... x q x n_1
-        for dim in range(1, self.num_dims):
-            part = rows[dim] @ self.system.eigen.vectors[dim]
-            part = part[(..., *[None] * dim, slice(None))]  # ... x q x 1 x ... x n_p
-            product = product.unsqueeze(-1) * part
+        pairs = zip(rows, self.system.eigen.vectors, strict=True)
+        product = outer_product([row @ vectors for row, vectors in pairs])
         product = product.movedim(-1 - self.num_dims, 0)
         lacking = 1 + self.coefficients.dim() - product.dim()
         return product[(slice(None), *[None] * lacking)] if lacking > 0 else product

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from functools import reduce, wraps
+from functools import wraps
 from typing import Any, NoReturn
 
 import torch
@@ -34,7 +34,7 @@ from gpytorch_nkn.linalg import (
     check_counts,
     kronecker_multiply,
 )
-from gpytorch_nkn.linalg.grid import put_slices, take_slices
+from gpytorch_nkn.linalg.grid import outer_product, put_slices, take_slices
 from gpytorch_nkn.models.base_gp import TrainerOnly
 from gpytorch_nkn.models.common import check_likelihood, make_likelihood
 from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
@@ -69,9 +69,6 @@ def _in_double(method: Callable) -> Callable:
         if self._double is None or not torch.equal(self._double[0], values):
             self._double = values, deepcopy(self).double().eval()
         found = method(self._double[1], *args, **kwargs)
-        if isinstance(found, MultivariateNormal):
-            covariance = to_linear_operator(found.covariance_matrix.to(dtype))
-            return MultivariateNormal(found.loc.to(dtype), covariance)
         return found.to(dtype) if isinstance(found, Tensor) else [t.to(dtype) for t in found]
 
     return wrapped
@@ -354,9 +351,9 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             crosses = self._crosses(self.coordinates)
             mean = known.mean(crosses) + self._mean_on(self.coordinates)
             mean = mean.expand(*self.batch_shape, *self._sizes)[..., cells]
+            parts = zip(self.kernels, self.coordinates, strict=True)
+            prior = outer_product([factor_diagonal(k, x) for k, x in parts])[..., cells]
             index = cells.nonzero().unbind(-1)
-            parts = zip(self.kernels, self.coordinates, index, strict=True)
-            prior = reduce(torch.mul, (factor_diagonal(k, x)[..., i] for k, x, i in parts))
             rows = [cross[..., i, :] for cross, i in zip(crosses, index, strict=True)]
             variance = (prior - known.explained(rows, diag=True)).clamp_min(0.0)
             if observation_noise:
@@ -434,10 +431,11 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
                 "Posteriors of a KroneckerGridGP have gradients with respect to X only, but "
                 "propagate_grads requests gradients with respect to parameters and data."
             )
-        return self._joint(self._check_points(X), posterior=not self.training)
+        mean, covariance = self._joint(self._check_points(X), posterior=not self.training)
+        return MultivariateNormal(mean, to_linear_operator(covariance))
 
     @_in_double
-    def _joint(self, X: Tensor, *, posterior: bool) -> MultivariateNormal:
+    def _joint(self, X: Tensor, *, posterior: bool) -> tuple[Tensor, Tensor]:
         X = X.to(self.get_buffer("_targets"))
         points = X.split([x.size(-1) for x in self.coordinates], -1)
         if posterior:
@@ -458,8 +456,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             mean = mean + known.point_means(rows)
             covariance = covariance - known.explained(rows)
         covariance = covariance.expand(*mean.shape[:-1], *covariance.shape[-2:])
-        mean = mean.expand(covariance.shape[:-1])
-        return MultivariateNormal(mean, to_linear_operator(covariance))
+        return mean.expand(covariance.shape[:-1]), covariance
 
     def forward(self, X: Tensor) -> MultivariateNormal:
         """Call the model."""
