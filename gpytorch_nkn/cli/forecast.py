@@ -67,8 +67,6 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
     forecaster = _fit(series, task, args)
     seasons = _named_seasons(forecaster, series)
     print(f"Seasons: {', '.join(seasons) or 'none found; --season sets them'}.")
-    if len(seasons) < len(args.season or ()):
-        print("Note: Seasons longer than half of the data are not used.")
     shifts = list(series.texts(forecaster.shifts_))
     if shifts:
         print(f"The level shifts at {', '.join(shifts)}.")

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpytorch_nkn.fit import warn_user
+
 __all__ = ["check_seasons", "find_seasons", "typical_step"]
 
 _YEAR = 365.2425  # days
@@ -73,8 +75,10 @@ def check_seasons(seasons: Any, time: np.ndarray, *, in_days: bool) -> list[floa
             f"seasons must be finite periods of at least two steps ({step:g}{unit} each), "
             f"got {seasons!r}."
         )
-    found: Sequence[float] = periods.tolist()
-    return [period for period in found if span + step >= _CYCLES * period * (1 - _TOLERANCE)]
+    is_covered = span + step >= _CYCLES * periods * (1 - _TOLERANCE)
+    if not is_covered.all():
+        warn_user(f"Seasons longer than half of the data are not used, got {seasons!r}.")
+    return list(periods[is_covered].tolist())
 
 
 def _period(value: Any, in_days: bool) -> float:

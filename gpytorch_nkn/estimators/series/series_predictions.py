@@ -123,7 +123,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             tools do.)
         """
         check_is_fitted(self, "members_")
-        return self._table(self.time_axis_.next(self._steps(horizon)), level, covariates)
+        return self._table(self._next(horizon), level, covariates)
 
     def sample_paths(
         self,
@@ -150,7 +150,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         check_counts(1, num_paths=num_paths)
         if x is not None and horizon is not None:
             raise ValueError("At most one of x and horizon can be set, got both: give one of them.")
-        times = self.time_axis_.next(self._steps(horizon)) if x is None else as_times(x)
+        times = self._next(horizon) if x is None else as_times(x)
         seed = self.random_state if random_state is None else random_state
         rng = np.random.default_rng(check_random_state(seed).randint(2**31 - 1))
         rows = self._rows(times, covariates)
@@ -190,7 +190,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         if held_out is not None and horizon is None:
             index = as_times(held_out.index)
         else:
-            index = self.time_axis_.next(self._steps(horizon))
+            index = self._next(horizon)
         table = self._table(index, level, covariates)
         if history is None:
             step = typical_step(self._time(self.observed_.index))
@@ -253,21 +253,11 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         check_is_fitted(self, "members_")
         return self.time_axis_.numbers(x)
 
-    def _steps(self, horizon: int | None) -> int:
-        """Return the steps of a forecast; warn if intervals are not calibrated for so many."""
-        if horizon is None:
-            horizon = self.horizon_
+    def _next(self, horizon: int | None) -> pd.Index:
+        """Return the times of a forecast."""
+        horizon = self.horizon_ if horizon is None else horizon
         check_counts(1, horizon=horizon)
-        scored, windows = self._scored
-        if horizon > _BEYOND * scored:
-            advice = f"set NKNForecaster(horizon={horizon}) to score all of them."
-            if self.horizon is not None and self.horizon > scored:
-                advice = "the series is too short to score all of them."
-            warn_user(
-                f"The forecast is {horizon} steps long, but candidates were scored and intervals "
-                f"calibrated {scored} steps ahead, in {windows:.0f} windows: {advice}"
-            )
-        return horizon
+        return self.time_axis_.next(horizon)
 
     def _table(
         self, times: pd.Index, level: float | Sequence[float] | None, covariates: ArrayLike | None
@@ -284,6 +274,17 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         return np.column_stack([time, self.covariates_.scaled(frame)])
 
     def _mixture_at(self, rows: np.ndarray) -> PredictiveMixture:
+        """Predict at rows ``M x (1 + C)``; warn if intervals are not calibrated so far ahead."""
+        past, (scored, windows) = self._time(self.observed_.index), self._scored
+        ahead = np.unique(rows[rows[:, 0] > past.max(), 0]) - past.max()
+        if ahead.size > _BEYOND * scored and ahead[-1] > _BEYOND * scored * typical_step(past):
+            advice = f"set NKNForecaster(horizon={ahead.size}) to score all of them."
+            if self.horizon is not None and self.horizon > scored:
+                advice = "the series is too short to score all of them."
+            warn_user(
+                f"The forecast is {ahead.size} steps long, but candidates were scored and "
+                f"intervals calibrated {scored} steps ahead, in {windows:.0f} windows: {advice}"
+            )
         means, stds = zip(*(member.moments(rows) for member in self.members_), strict=True)
         return PredictiveMixture(
             weights=np.array([member.weight for member in self.members_]),

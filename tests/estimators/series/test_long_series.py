@@ -85,7 +85,7 @@ def test_logarithms_do_not_grow_faster_than_ever_seen():
 def test_forecasts_beyond_what_was_scored_get_a_warning(horizon, steps, match):
     model = NKNForecaster(seasons=[1.0], horizon=horizon, **FAST).fit(hours(100))
     with pytest.warns(UserWarning, match=match):
-        model.forecast(steps)
+        model.predict(model.time_axis_.next(steps))
 
 
 @pytest.mark.parametrize("budget", [0.5, 1.5])
