@@ -192,13 +192,9 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         if X.size(-1) == self.num_non_task_features + 1:
             return super().posterior(X, output_indices, observation_noise, posterior_transform)
         tasks = _listed("output_indices", output_indices) or self._output_tasks
-        column, shape = self._task_feature, (*X.shape[:-1], 1)
-        rows = [
-            torch.cat([X[..., :column], X.new_full(shape, task), X[..., column:]], -1)
-            for task in tasks
-        ]
         # long form, because the outcome transform needs the task of every row
-        found = super().posterior(torch.cat(rows, -2), None, observation_noise)
+        rows = self.with_tasks(X.unsqueeze(-3), tasks).flatten(-3, -2)
+        found = super().posterior(rows, None, observation_noise)
         if len(tasks) > 1:
             if not hasattr(found, "distribution"):  # not a Gaussian, transformed without tasks
                 return super().posterior(X, tasks, observation_noise, posterior_transform)
@@ -209,6 +205,14 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
                 MultitaskMultivariateNormal(mean, covariance, interleaved=False)
             )
         return found if posterior_transform is None else posterior_transform(found, X=X)
+
+    def with_tasks(self, X: Tensor, tasks: list[int] | None = None) -> Tensor:
+        """Return rows ``... x t x q x (d + 1)`` of each task at points ``... x 1 x q x d``."""
+        codes = X.new_tensor(tasks or self._output_tasks).view(-1, 1, 1)
+        X = X.expand(*X.shape[:-3], len(codes), *X.shape[-2:])
+        column = self._task_feature
+        rows = [X[..., :column], codes.expand(*X.shape[:-1], 1), X[..., column:]]
+        return torch.cat(rows, -1)
 
     def _values(self, one: Tensor, two: Tensor) -> Tensor:
         one, two = (torch.cat(self._split_inputs(x), -1) for x in (one, two))

@@ -458,7 +458,7 @@ def check_lists(case: Case):
     torch.testing.assert_close(mean[..., :1], moments(first, points)[0])
     other = moments(second, points)[0][:, 0]
     torch.testing.assert_close(mean[..., 1], other.expand(mean.shape[:-1]))
-    if case.on_grid or case.cls is NKNMultiTaskGP:
+    if case.on_grid:
         with pytest.raises(NotImplementedError, match="signature|has no random features"):
             get_matheron_path_model(ModelList(first, second))
         return

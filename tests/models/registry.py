@@ -239,6 +239,7 @@ _OF_WARPS = (
 _OF_TASKS = (
     *_OF_EVERY_KIND,
     "check_samples",
+    "check_paths",
     "check_predict",
     "check_bayesian_optimisation",
     "check_lists",

@@ -10,6 +10,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import MultiTaskGP
 from botorch.models.transforms import Log, Normalize
 from botorch.optim import optimize_acqf
+from botorch.sampling.pathwise import get_matheron_path_model
 from botorch.utils.datasets import MultiTaskDataset, SupervisedDataset
 from gpytorch.kernels import RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -52,16 +53,20 @@ def test_values_of_tasks_are_only_names():
     assert bool((noisy > exact).all())  # BoTorch's model has no noise here
 
 
-def test_posterior_is_that_of_the_long_form():
+def test_posterior_and_paths_agree_with_the_long_form():
     model = trained((3, 7))
     joint = model.posterior(GRID[:3])
-    both = torch.cat([GRID[:3], GRID[:3]])
-    rows = torch.cat([both, torch.tensor([3.0] * 3 + [7.0] * 3).unsqueeze(-1)], -1)
-    single = model.posterior(rows)
+    single = model.posterior(torch.cat([pad(GRID[:3], (0, 1), value=task) for task in (3.0, 7.0)]))
     torch.testing.assert_close(joint.mean.mT.reshape(-1, 1), single.mean)
     expected = single.distribution.covariance_matrix
     torch.testing.assert_close(joint.distribution.covariance_matrix, expected)
     torch.testing.assert_close(model.posterior(GRID, output_indices=[7]).mean[:3], single.mean[3:])
+    torch.manual_seed(0)
+    with torch.no_grad():
+        draws = get_matheron_path_model(model, torch.Size([2048]))(GRID[:3]).mT.flatten(1).mT
+    scale = expected.diagonal().sqrt()
+    scale = scale * scale.unsqueeze(-1)
+    torch.testing.assert_close(torch.cov(draws) / scale, expected / scale, atol=0.25, rtol=0)
 
 
 @pytest.mark.parametrize("transform", [None, Log()])

@@ -27,15 +27,22 @@ from botorch.sampling.pathwise.utils import (
 from botorch.utils.context_managers import delattr_ctx
 from botorch.utils.transforms import is_ensemble
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.likelihoods import (
+    FixedNoiseGaussianLikelihood,
+    GaussianLikelihood,
+    HadamardGaussianLikelihood,
+)
 from gpytorch.models import ExactGP
+from linear_operator.operators import DiagLinearOperator
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels import NonStationarySpectralKernel, index_kernel_batch
+from gpytorch_nkn.kernels import NonStationarySpectralKernel, index_kernel_batch, noise_variances
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.models.averaging import StructureEnsembleGP
 from gpytorch_nkn.models.base_gp import BaseGP, ExactBaseGP
+from gpytorch_nkn.models.nkn_multi_task_gp import NKNMultiTaskGP
 from gpytorch_nkn.models.sparse import SparseNKNGP, VariationalNKNGP
 
 __all__ = ["SharedMapPath"]
@@ -148,10 +155,12 @@ def _elements(kernel: Kernel, model: BaseGP) -> tuple[list[Kernel], Tensor]:
     return [index_kernel_batch(kernel, i) if i else kernel for i in indices], numbers
 
 
-def _prior_kernel(model: Any) -> tuple[Kernel, nn.Module]:
+def _prior_kernel(model: Any) -> tuple[Kernel, nn.Module | None]:
     """Return the kernel and the mean of the prior."""
     parts = model.model if isinstance(model, VariationalNKNGP) else model
     kernel = parts.covar_module
+    if isinstance(model, NKNMultiTaskGP):  # of a latent function
+        return kernel.kernels[0], None
     return (kernel.base_kernel if isinstance(model, SparseNKNGP) else kernel), parts.mean_module
 
 
@@ -260,6 +269,98 @@ def _draw_of_inducing_values(
         update = update_strategy(model=model, sample_values=values)
     transform = get_output_transform(model)
     return MatheronPath(prior_paths=prior, update_paths=update, output_transform=transform)
+
+
+class _TaskPath(SamplePath):
+    r"""Functions :math:`f_t(x) = m_t(x) + \sum_j L_{tj} u_j(x)` of the output tasks.
+
+    Args:
+        model: The model, with the task covariance L L'.
+        latent: Paths of independent functions u, in the last batch dimension.
+    """
+
+    def __init__(self, model: NKNMultiTaskGP, latent: SamplePath):
+        super().__init__()
+        self.model, self.latent = model, latent
+
+    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
+        """Do nothing, because the model is not an ensemble."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``samples x tasks x N`` values at ``N x d`` or ``... x 1 x N x d`` inputs.
+
+        With one output task there is no dimension of tasks.
+        """
+        one = self.model.num_outputs == 1
+        rows = self.model.with_tasks(x.unsqueeze(-3) if one or x.dim() == 2 else x)
+        latent = self.latent(rows[..., :1, :, :])
+        inputs = self.model.transform_inputs(rows)
+        root = _task_roots(self.model, inputs[..., :1, :]).squeeze(-2)
+        values = self.model._prior_mean(inputs) + root @ latent
+        transform = getattr(self.model, "outcome_transform", None)
+        if transform is not None:
+            values = transform.untransform(values.unsqueeze(-1), X=inputs)[0].squeeze(-1)
+        return values.squeeze(-2) if one else values
+
+
+def _task_roots(model: NKNMultiTaskGP, inputs: Tensor) -> Tensor:
+    """Return for each row ``... x N x (d + 1)`` the row of L of its task, ``... x N x T``."""
+    _, index, _ = model._split_inputs(inputs)
+    root = psd_safe_cholesky(model.covar_module.kernels[1].covar_matrix.to_dense())
+    return root[index.squeeze(-1).long()]
+
+
+@DrawKernelFeaturePaths.register(NKNMultiTaskGP)
+def _draw_prior_of_tasks(
+    model: NKNMultiTaskGP, *, sample_shape: torch.Size, **options: Any
+) -> _TaskPath:
+    """Draw as many latent functions as tasks."""
+    shape = torch.Size([*sample_shape, model.num_tasks])
+    return _TaskPath(model, _draw_prior(model, sample_shape=shape, **options))
+
+
+@DrawMatheronPaths.register(NKNMultiTaskGP)
+def _draw_of_tasks(
+    model: NKNMultiTaskGP,
+    *,
+    sample_shape: torch.Size,
+    prior_sampler: Callable[..., _TaskPath],
+    update_strategy: Callable[..., SamplePath],
+) -> _TaskPath:
+    """Draw latent functions conditioned on the observations of all tasks."""
+    prior = prior_sampler(model=model, sample_shape=sample_shape).latent
+    (x,) = get_train_inputs(model, transformed=True)
+    values = (_task_roots(model, x) * prior.forward(x).mT).sum(-1) + model._prior_mean(x)
+    update = update_strategy(model=model, sample_values=values)
+    return _TaskPath(model, MatheronPath(prior_paths=prior, update_paths=update))
+
+
+@GaussianUpdate.register(
+    NKNMultiTaskGP, (GaussianLikelihood, FixedNoiseGaussianLikelihood, HadamardGaussianLikelihood)
+)
+def _update_of_tasks(
+    model: NKNMultiTaskGP, likelihood: Any, *, sample_values: Tensor
+) -> SharedMapPath:
+    """Return the update of the latent functions by prior draws ``samples x N`` of the tasks."""
+    (x,) = get_train_inputs(model, transformed=True)
+    before, index, after = model._split_inputs(x)
+    targets: Any = model.train_targets
+    noise = noise_variances(likelihood, targets, [x])
+    update = GaussianUpdate.dispatch(ExactGP, GaussianLikelihood)(
+        model,
+        likelihood,
+        sample_values=sample_values,
+        points=torch.cat([before, index, after], -1),
+        noise_covariance=DiagLinearOperator(noise),
+    )
+    weight = (update.weight.unsqueeze(-2) * _task_roots(model, x).mT).detach()
+    number = torch.zeros(weight.shape[:-1], dtype=torch.long, device=weight.device)
+    return SharedMapPath(
+        [_Values(model.covar_module.kernels[0], x)],
+        number,
+        weight,
+        input_transform=get_input_transform(model),
+    )
 
 
 class _OneMember(SamplePath):
