@@ -419,6 +419,8 @@ def _units_of(estimator: Any, model: ExactGP, *, with_outcomes: bool = True) -> 
         first = getattr(estimator, "first_dates_", {})
         first = {n: first[c] for n, c in enumerate(names) if c in first}
         named: dict[str, Any] = {"categories": codes, "first_dates": first}
+        if hasattr(getattr(model, "observations", None), "dispersion"):
+            named["targets"] = "the rate"
         return Units(x_offset, x_scale, y_offset, y_scale, names, link=link, **named)
     unit, days = "", 1.0  # the unit of dates is a day
     beside, dated = estimator.covariates_, bool(getattr(estimator, "time_is_date_", False))

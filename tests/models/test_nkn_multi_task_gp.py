@@ -64,8 +64,7 @@ def test_posterior_and_paths_agree_with_the_long_form():
     torch.manual_seed(0)
     with torch.no_grad():
         draws = get_matheron_path_model(model, torch.Size([2048]))(GRID[:3]).mT.flatten(1).mT
-    scale = expected.diagonal().sqrt()
-    scale = scale * scale.unsqueeze(-1)
+    scale = torch.outer(expected.diagonal(), expected.diagonal()).sqrt()
     torch.testing.assert_close(torch.cov(draws) / scale, expected / scale, atol=0.25, rtol=0)
 
 

@@ -216,8 +216,8 @@ def effects_of(
     rows = study.rows(_PAIR_ROWS)
     both = [study.pair_effect(pair, rows, variance) for pair in chosen]
     both.sort(key=lambda effect: -effect.share)
-    plain, scale = "the targets", units.of_model("the targets")
-    scale = "" if scale == plain else scale.removeprefix("the ")
+    scale = units.of_model(units.targets)
+    scale = "" if scale == units.targets else scale.removeprefix("the ")
     shares = (first, total, units.names, uncertain)
     return Effects(tuple(main), tuple(both), *shares, scale, average.task_means)
 

@@ -39,7 +39,7 @@ from gpytorch_nkn.interpretation.reporting.words import (
     spread_text,
 )
 from gpytorch_nkn.interpretation.source import FittedGP, check_one_output, class_units, fitted_gp
-from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, means_text, percent
+from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, means_text, percent, three_digits
 from gpytorch_nkn.linalg import psd_root
 
 __all__ = ["Forecast", "Report", "Section", "report"]
@@ -420,6 +420,7 @@ def _summary(
 ) -> list[str]:
     gp, units = split.gp, split.gp.units
     observed = getattr(gp.estimator, "observed_", ())  # a model may use only the last ones
+    excess = None if units.targets == "the targets" else gp.model.observations.dispersion.item()
     return render_all(
         "model",
         number=gp.targets.numel(),
@@ -427,7 +428,9 @@ def _summary(
         sections=sections,
         effects=() if gp.is_series or influence is None else describe_effects(influence, units),
         share=percent(max(float(split.explained[-1]), 0.0)),
-        target=units.of_model("the targets"),
+        target=units.of_model(units.targets),
+        score=three_digits(getattr(gp.estimator, "held_out_log_density_", 0.0)),
+        variance="" if excess is None else f"m + {three_digits(excess)} m^2" if excess else "m",
         useful=int((~split.negligible).sum()),
         noise=spread_text(float(gp.noise.mean()) ** 0.5 * float(units.y_scale), units),
         weight=getattr(gp.estimator, "model_weight_", 1.0),

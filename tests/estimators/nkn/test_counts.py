@@ -161,8 +161,10 @@ def test_tables_with_gaps_and_categories_copies_and_reports(likelihood):
         found = other.predict(frame, return_std=True, exposure=exposure)
         np.testing.assert_allclose(found, expected, rtol=1e-8)
     shown = effects(model, samples=64)
-    assert shown.scale == "logarithm of the targets" and len(set(shown.names)) == 3
-    assert "logarithm of the targets" in str(report(model, progress=False))
+    assert shown.scale == "logarithm of the rate" and len(set(shown.names)) == 3
+    excess = model.model_.observations.dispersion.item()
+    stated = f"has the variance m + {excess:.3g} m" if excess else "has the variance m."
+    assert stated in str(report(model, progress=False))
 
 
 def test_sentences_of_a_report_state_changes_of_the_rate():
