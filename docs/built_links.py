@@ -1,7 +1,7 @@
 """Checks a built site without a network: ``python docs/built_links.py docs/_build/html``.
 
 Every relative link and picture must lead to a file of the site, and every anchor to an element.
-Every picture must have an alternative text.
+Every picture must have an alternative text. The search must list pages of docs/terms.md first.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def faults(folder: Path) -> list[str]:
             elif link.fragment and to.suffix == ".html":
                 if unquote(link.fragment) not in _parsed(to).anchors:
                     found.append(f"{name}: no anchor for {target}")
+    if '"index-0",true]' not in (folder / "searchindex.js").read_text(encoding="utf-8"):
+        found.append("searchindex.js: docs/terms.md gives no main index entries")
     return found
 
 
