@@ -48,7 +48,6 @@ from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
 
 __all__ = ["KroneckerGridGP"]
 
-_CACHES = ("_grid", "_posterior", "_double")
 _LEAST = 1e-9  # smallest variance without a warning from GPyTorch
 _LEAST_EXTRA = 1e-6  # smallest known variance, of transformed targets, that is not rounded to 0
 _MAX_ELEMENTS = 2**27  # largest number of tensor elements of a joint posterior
@@ -65,10 +64,8 @@ def _in_double(method: Callable) -> Callable:
         dtype = self.get_buffer("_targets").dtype
         if dtype == torch.float64:
             return method(self, *args, **kwargs)
-        values = torch.cat([p.detach().reshape(-1) for p in self.parameters()])
-        if self._double is None or not torch.equal(self._double[0], values):
-            self._double = values, deepcopy(self).double().eval()
-        found = method(self._double[1], *args, **kwargs)
+        double = self._cached("double", lambda: deepcopy(self).double().eval())
+        found = method(double, *args, **kwargs)
         return found.to(dtype) if isinstance(found, Tensor) else [t.to(dtype) for t in found]
 
     return wrapped
@@ -128,9 +125,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     likelihood: GaussianLikelihood
     outcome_transform: OutcomeTransform
     _known_noise: Tensor | None
-    _grid: PartialGrid | None
-    _posterior: tuple[Tensor, GridPosterior] | None
-    _double: tuple[Tensor, KroneckerGridGP] | None
+    _cache: dict[str, Any]
 
     def __init__(
         self,
@@ -207,7 +202,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
     @property
     def grid(self) -> PartialGrid:
         """Observed cells of these slices, without a batch if they are equal in all grids."""
-        if self._grid is None:
+        if "grid" not in self._cache:
             parts = [self.get_buffer("_observed")]
             if self._known_noise is not None:
                 extra = self._known_noise - self._least_noise()
@@ -217,8 +212,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
             if all(bool((part == first).all()) for part, first in pairs):
                 parts = firsts
             observed, *known = parts
-            self._grid = PartialGrid(observed, self.num_dims, *known)
-        return self._grid
+            self._cache["grid"] = PartialGrid(observed, self.num_dims, *known)
+        return self._cache["grid"]
 
     def _least_noise(self) -> Tensor:
         """Return the least known noise variance, which all observed cells have."""
@@ -506,24 +501,29 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, **dict.fromkeys(_CACHES)}
+        return {**self.__dict__, "_cache": {}}
 
     def _clear_cache(self) -> None:
         """Clear cached results; GPyTorch calls this if parameters change."""
-        for name in _CACHES:
-            setattr(self, name, None)
+        self._cache = {}
+
+    def _cached(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return a result, made again if a parameter or an option has changed."""
+        # compare values, because GPyTorch's setters write to .data without a new version
+        numbers = [torch.tensor(list(self._options().values())), *self.parameters()]
+        key = torch.cat([number.detach().reshape(-1).double().cpu() for number in numbers])
+        if name not in self._cache or not torch.equal(self._cache[name][0], key):
+            self._cache[name] = key, make()
+        return self._cache[name][1]
+
+    @torch.no_grad()
+    def _make_posterior(self) -> GridPosterior:
+        residual, noise, factors = self.loss_inputs()
+        system = PartialKronecker(self.grid, factors, noise, **self._options())
+        return GridPosterior(system, self.grid.observed * residual)
 
     def _grid_posterior(self) -> GridPosterior:
-        # compare values, because GPyTorch's setters write to .data without a new version
-        options = self._options()
-        numbers = [torch.tensor(list(options.values())), *self.parameters()]
-        key = torch.cat([number.detach().reshape(-1).double().cpu() for number in numbers])
-        if self._posterior is None or not torch.equal(self._posterior[0], key):
-            with torch.no_grad():
-                residual, noise, factors = self.loss_inputs()
-                system = PartialKronecker(self.grid, factors, noise, **options)
-                self._posterior = key, GridPosterior(system, self.grid.observed * residual)
-        return self._posterior[1]
+        return self._cached("posterior", self._make_posterior)
 
     def _check_batch(self, name: str, *shapes: Any) -> torch.Size:
         """Broadcast batch shapes, and check the result against the targets' batch shape."""

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.models import KroneckerGridGP
@@ -75,3 +76,6 @@ def test_a_float32_model_predicts_as_its_float64_copy_where_noise_is_tiny():
     assert posterior.mean.dtype == posterior.variance.dtype == torch.float32
     models[0].likelihood.noise = 0.5  # in eval mode: the copy must follow
     assert not torch.allclose(models[0].predict()[0], mean, atol=1e-3)
+    models[0].max_iterations = 1
+    with pytest.warns(NumericalWarning, match="After 1 conjugate gradient"):
+        models[0].predict()
