@@ -71,7 +71,7 @@ _PARTS = {
     "j": r"(?P<j>\d{3})", "f": r"(?:\d\d)?(?P<f>\d\d)", "q": "(?P<q>[1-4])",
     "Q": "(?:kw|q|t|qtr|quarter) ?0?(?P<q>[1-4])",
     "R": "(?P<q>[1-4])(?:st|nd|rd|th)?[ -]?(?:q|quarter)", "S": "[hs](?P<s>[12])",
-    "w": "(?:week|k?w)",
+    "w": "(?:week|[ck]?w)",
     "W": r"(?P<W>\d\d?)", "U": r"(?P<U>\d\d?)", "u": "(?:-(?P<u>[1-7]))?",
 }  # fmt: skip
 _PATTERNS = {
@@ -131,10 +131,10 @@ def main_kind(cells: pd.Series) -> str:
     """Return the kind of most of the first cells, without leading strings; else ``"text"``."""
     found = [kind(cell) for cell in cells.head(1000)]
     begin = next((i for i, own in enumerate(found) if own in ("number", "date", "clock")), None)
-    found = [own for own in found[begin:] if own != "missing"]
+    above, found = begin or 0, [own for own in found[begin:] if own != "missing"]
     found = found[found[:2] == ["date", "number"] :]  # a date may name a column of numbers
     most = max(set(found), key=found.count, default="text")
-    return most if 2 * found.count(most) > len(found) else "text"
+    return most if found.count(most) > max(len(found) / 2, above / 20) else "text"
 
 
 def read_numbers(cells: pd.Series, notices: list[str], decimal: str | None, sep: str) -> np.ndarray:

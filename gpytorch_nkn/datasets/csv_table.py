@@ -49,7 +49,7 @@ _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
 _NUMBERED = r"(?:\d\d?[ .-]+)?"  # before names of months: 01-Jan
 _PARTS = {  # of times: names of columns, mark before numbers, smallest and largest number
     "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?|periods?", None, 1500, 2199),
-    "month": ("month|mon|mm", "M", 1, 12),
+    "month": ("mo(?:n|nth)?|mm", "M", 1, 12),
     "quarter": ("quarter|qtr", "Q", 1, 4),
     "week": ("(?:epi|iso|mmwr)?week|wk", "W", 1, 53),
     "day": ("day|dd", None, 1, 31),
@@ -66,10 +66,11 @@ _WIDE = {  # names of columns that become rows, and how many there must be
     "month": (_MONTH_NAME, range(12, 13)),
     "year": (r"(?:1[5-9]|2[01])\d\d(?: \[YR\d{4}\])?", range(2, 700)),
     "quarter": ("(?i:q(?:tr)? ?[1-4]|[1-4]q)", range(4, 5)),
-    "hour": (r"(?i:h|he|hour)?[ _]?\d\d?|\d\d?:\d\d(?::00|-\d\d:\d\d)*", {23, 24, 25, 48, 96}),
+    "hour": (r"(?i:h|he|hour|tp)?[ _]?\d\d?|\d\d?:\d\d(?::00|-\d\d:\d\d)*", {23, 24, 25, 48, 96}),
     "date": ("", range(2, 10**6)),
     "step": (r"[A-Za-z]_?\d+", range(30, 10**6)),
 }
+_NO_TIME = "(?i:total|mean|average|annual)?"  # cells beside sums of a year, and empty cells
 _TIME_NAMES = (
     "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
     "|yyyy|unix)"
@@ -148,7 +149,7 @@ def _rows(
     """Split a text into stripped cells, with line numbers; also return the separator."""
     lines = [line.strip(" ") for line in re.split("\r\n|\r|\n", _text(path, encoding, notices))]
     lines[:skiprows] = [""] * min(skiprows, len(lines))
-    is_comment = [line[:1] == "#" and line[:4].lower() != "#n/a" for line in lines]
+    is_comment = [line[:1] in ("#", "%") and line[:4].lower() != "#n/a" for line in lines]
     used = [i for i, line in enumerate(lines) if line and not is_comment[i]]
     if not used:
         raise ValueError(f"{path} is empty.")
@@ -172,12 +173,12 @@ def _rows(
             raise ValueError(f"{path} has no cells that are separated by {sep!r} (sep, --sep).")
         first = next((i for i in used if len(split(lines[i : i + 1], sep)[0]) == width), used[0])
         for i in np.flatnonzero(is_comment):  # the header may be a comment
-            text = lines[i].lstrip("# ")
+            text = lines[i].lstrip("#% ")
             is_header = i < first and re.search(r"\d", lines[first])
             lines[i] = text if is_header and len(split([text], sep)[0]) == width else ""
         reader = csv.reader(lines, delimiter=sep, skipinitialspace=True)
         numbers, cells = zip(*((reader.line_num, row) for row in reader), strict=True)
-        rows = pd.DataFrame([*cells], numbers, dtype=object).fillna("").map(str.strip)
+        rows = pd.DataFrame([*cells], numbers, dtype=object).fillna("").map(lambda c: c.strip(" '"))
         rows = rows.astype(object)  # for Python's regular expressions; pandas 3 would take RE2
     except (csv.Error, re.error) as error:
         raise ValueError(f"{path} cannot be split at {sep!r} (sep, --sep): {error}.") from None
@@ -210,7 +211,8 @@ def _named(
     named = data[(rows.head(_SAMPLE)[is_data][data] != "").any()]
     named = named[(named > 0) | (len(named) == 1)]  # the name of the first column may be missing
     count = (names[named] != "").sum(axis=1)
-    fill = 2 * count + names[data[0]].str.fullmatch(_TIME_NAMES)
+    fill = 2 * (count + (names[named].map(kind) == "text").sum(axis=1))
+    fill += names[data[0]].str.fullmatch(_TIME_NAMES)
     is_header = (fill == fill.max()) & (2 * count >= len(named)) & (header is not None)
     names = names[is_header].iloc[:1]
     first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
@@ -270,10 +272,9 @@ def melted(
         is_dated = part in ("year", "step") and "date" in [*kinds]
         if len(found) in counts and not is_dated:
             others = frame.columns.drop(found)
-            is_total = frame[others].isin(["Total", "Mean", "Average"]).any(axis=1)
             notices.append(f"Columns of {part}s are turned into rows.")
             label = f"value by {part}"
-            frame = frame[~is_total].melt(others, found, part, label, ignore_index=False)
+            frame = frame.melt(others, found, part, label, ignore_index=False)
             frame[part] = frame[part].str.replace(r" \[.*|^[a-zA-Z]_?(?=\d+$)", "", regex=True)
             return frame.sort_index(kind="stable"), [part]
     return frame, []
@@ -281,7 +282,7 @@ def melted(
 
 def _part(cells: pd.Series) -> str:
     """Return the part of a time in a column, "" for none."""
-    cells = cells[cells != ""]
+    cells = cells[~cells.str.fullmatch(_NO_TIME)]
     main, some = main_kind(cells), cells.drop_duplicates().head(1000)
     if main in ("date", "clock") or some.empty:
         return main.replace("text", "")
@@ -313,7 +314,7 @@ def choose(
     found: dict[str, str] = {}
     for name in times or frame.columns.drop([target] if target else []):
         first = found.setdefault(part[name], name)
-        if part[name] == "date" and frame[name].nunique() > frame[first].nunique():
+        if part[name] == "date" and frame[name].nunique() > 2 * frame[first].nunique():
             found["date"] = name
     excess = {
         chain: max(frame.duplicated([found[p] for p in chain]).mean(), _REPEATED)
@@ -393,7 +394,7 @@ def rows_with_time(
         filled = frame[times[0]].replace("", None).ffill().fillna("")
         frame = frame.assign(**{times[0]: filled})
         notices.append(f"Empty cells of {times[0]!r} take the value above.")
-    timed = (frame[[*times]] != "").all(axis=1)
+    timed = ~frame[[*times]].apply(lambda cells: cells.str.fullmatch(_NO_TIME)).any(axis=1)
     if date_format is None:  # words below the data
         is_time = frame[times[0]].iloc[-100:].map(kind) != "text"
         timed.iloc[len(frame) - int(is_time[::-1].argmax()) :] = False

@@ -53,7 +53,8 @@ DATES = {
     ("52/2019", "51/2019"): ["2019-12-23", "2019-12-16"],
     ("2020-W05", "2020-W06"): ["2020-01-27", "2020-02-03"],
     ("2020W53", "2021W01"): ["2020-12-28", "2021-01-04"],
-    ("2018KW01", "2018KW02"): ["2018-01-01", "2018-01-08"],
+    ("2018KW01", "2018KW02"): ["2018-01-01", "2018-01-08"], ("CW1/2018", "CW2/2018"): ["2018-01-01",
+        "2018-01-08"],
     ("1995KW04", "1996KW01", "1996KW02"): ["1995-10", "1996-01", "1996-04"],  # Dutch quarters
     ("2010MM01", "2010MM02"): ["2010-01", "2010-02"],
     ("2018-01-01,2018-01-07", "2018-01-08,2018-01-14"): ["2018-01-01", "2018-01-08"],
@@ -268,14 +269,16 @@ FILES = {  # text, options, first and last time, number, first and last value
     "blank lines": ("\n\nt,y\n\n1,2\n\n2,3\n\n", {}, 1, 2, 2, 2, 3),
     "comments": ("# a, b, c\n# d\nt,y\n1,2\n# e\n2,3\n", {}, 1, 2, 2, 2, 3),
     "header in a comment": ("# from x\n#t,y\n1,2\n2,3\n", {}, 1, 2, 2, 2, 3),
+    "header in another comment": ("% Year, Month, y\n 2001 1 5\n 2001 2 6\n", {}, "2001-01",
+        "2001-02", 2, 5, 6),
     "logger": ("Plot Title: 1\n#,Date Time,T\n" + hours(1, 11, "{i},5/1{d}/24 {n:02}:00 PM,{i}\n"),
         {}, "2024-05-11T13:00:00", "2024-05-13T23:00:00", 33, 0, 32),
     "buoys": ("#YY MM DD hh mm WTMP\n#yr mo dy hr mn degC\n2024 2 1 0 0 5\n2024 2 1 0 30 6\n", {},
         "2024-02-01T00:00:00", "2024-02-01T00:30:00", 2, 5, 6),
     "preamble, as wide": ("Source,World Bank\nt,y\n1,2\n2,3\n", {"header": 1}, 1, 2, 2, 2, 3),
     "units and a line": ("t,y\n(yr),(EUR)\n---,---\n1,2\n2,3\n", {}, 1, 2, 2, 2, 3),
-    "footnotes": ("t,y\n1,2\n2,3\nTotal,5\n\nSource: World Bank\n* revised, see below\n", {}, 1, 2,
-        2, 2, 3),
+    "footnotes": ("t,y\n1,2\n2,3\nGrand total,5\n\nSource: World Bank\n* revised, see below\n", {},
+        1, 2, 2, 2, 3),
     "empty columns": ("t,y,,\n1,2,,\n2,3,,\n", {}, 1, 2, 2, 2, 3),
     "short rows": ("t,y,z\n1,2,a\n2,3\n", {}, 1, 2, 2, 2, 3),
     "numbers of rows": (",t,y\n0,1,2\n1,2,3\n", {}, 1, 2, 2, 2, 3),
@@ -327,8 +330,17 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2019-03-27T00:00:00", "2019-03-29T23:00:00", 72, 0, 71),
     "year and day": ("year,day,y\n2019,365,1\n2020,1,2\n", {}, "2019-12-31", "2020-01-01", 2, 1, 2),
     "years of two digits": ("yr,y\n98,1\n99,2\n00,3\n01,4\n", {}, 1998, 2001, 4, 1, 4),
-    "clocks that end": ("Day,Ending,MW\n" + hours(1, 24, "2019-03-0{d},{n:02}:00,{i}\n"), {},
+    "clocks that end": ("Day,Ending,MW\n" + hours(1, 24, "2019-03-0{d},'{n:02}:00',{i}\n"), {},
         "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
+    "local dates beside others": ("Local,Clock,GMT,Hour,y\n" + "".join(f"2019-03-0{1 + i // 24},"
+        f"{i % 24}:00,2019-03-0{1 + (i + 8) // 24},{(i + 8) % 24}:00,{i}\n" for i in range(48)), {},
+        "2019-03-01T00:00:00", "2019-03-02T23:00:00", 48, 0, 47),
+    "sums of years": ("Year,Mo,y\n2001,11,1\n2001,12,2\n2001,TOTAL,3\n2002,1,3\n", {}, "2001-11",
+        "2002-01", 3, 1, 3),
+    "numbered footnotes": ("Area,Year,y\n" + "".join(f"A,{y},5\n" for y in range(1990, 2021))
+        + "footnote ID,Footnote\n1,Estimate\n", {}, 1990, 2020, 31, 5, 5),
+    "place above names": ("7,DENVER,-7\nOn (UT),Time,y\n2019-03-01,1:00,5\n2019-03-01,2:00,6\n", {},
+        "2019-03-01T01:00:00", "2019-03-01T02:00:00", 2, 5, 6),
     "year to hour": ("year,month,day,hour,y\n2001,9,1,5,1\n2001,9,1,6,2\n", {},
         "2001-09-01T05:00:00", "2001-09-01T06:00:00", 2, 1, 2),
     "months as columns": ("Year,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec,Annual\n2001,"
@@ -577,8 +589,7 @@ def test_the_option_that_an_error_names_works(read, text, known_options):
 
 
 BAD = {
-    "": ({}, "is empty"),
-    "\n \n": ({}, "is empty"),
+    "": ({}, "is empty"), "\n \n": ({}, "is empty"),
     "t,y\n": ({}, "no column of numbers"),
     "t,y\n1,\n2,\n": ({}, "no values in the column 'y'"),
     "V,W\nM1,.,1.,.5,V2\n5": ({}, "no values in the column"),
