@@ -339,8 +339,8 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2002-01", 3, 1, 3),
     "numbered footnotes": ("Area,Year,y\n" + "".join(f"A,{y},5\n" for y in range(1990, 2021))
         + "footnote ID,Footnote\n1,Estimate\n", {}, 1990, 2020, 31, 5, 5),
-    "place above names": ("7,DENVER,-7\nOn (UT),Time,y\n2019-03-01,1:00,5\n2019-03-01,2:00,6\n", {},
-        "2019-03-01T01:00:00", "2019-03-01T02:00:00", 2, 5, 6),
+    "place above names": ("7,DENVER,CO,-7,1793\nOn (D),At (H),a,y\n2019-03-01,1:00,1,5\n2019-03-01,"
+        "2:00,5,6\n", {"target": "y"}, "2019-03-01T01:00:00", "2019-03-01T02:00:00", 2, 5, 6),
     "year to hour": ("year,month,day,hour,y\n2001,9,1,5,1\n2001,9,1,6,2\n", {},
         "2001-09-01T05:00:00", "2001-09-01T06:00:00", 2, 1, 2),
     "months as columns": ("Year,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec,Annual\n2001,"
