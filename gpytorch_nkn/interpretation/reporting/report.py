@@ -420,7 +420,10 @@ def _summary(
 ) -> list[str]:
     gp, units = split.gp, split.gp.units
     observed = getattr(gp.estimator, "observed_", ())  # a model may use only the last ones
-    excess = None if units.targets == "the targets" else gp.model.observations.dispersion.item()
+    excess = getattr(getattr(gp.model, "observations", None), "dispersion", None)  # of counts
+    variance = "" if excess is None else "m"
+    if excess:
+        variance += f" + {three_digits(excess.item())} m^2"
     return render_all(
         "model",
         number=gp.targets.numel(),
@@ -430,7 +433,7 @@ def _summary(
         share=percent(max(float(split.explained[-1]), 0.0)),
         target=units.of_model(units.targets),
         score=three_digits(getattr(gp.estimator, "held_out_log_density_", 0.0)),
-        variance="" if excess is None else f"m + {three_digits(excess)} m^2" if excess else "m",
+        variance=variance,
         useful=int((~split.negligible).sum()),
         noise=spread_text(float(gp.noise.mean()) ** 0.5 * float(units.y_scale), units),
         weight=getattr(gp.estimator, "model_weight_", 1.0),

@@ -35,6 +35,7 @@ _FLAT = 0.02  # range of a constant level, in standard deviations of the targets
 _EXACT = 2.0  # correlation length of an exact cycle, relative to the span
 _WALK = 0.05  # relative standard deviation above which a random walk is named
 _DAYS = np.timedelta64(2, "D")  # range of dates above which hours are omitted
+_FACTOR = 4.0  # least factor that is not written as a percentage
 _ALONE = 0.25  # correlation length of uncorrelated neighbours, in steps
 
 
@@ -245,8 +246,10 @@ def spread_text(std: float, units: Units) -> str:
 
 
 def _step(change: float, units: Units) -> str:
-    """Write a difference of the targets; of logarithms as a fraction of the level."""
+    """Write a difference of the targets; of logarithms as a percentage or, if large, a factor."""
     if units.log_targets:
+        if change > math.log(_FACTOR):
+            return f"a factor of {three_digits(math.exp(change))}"
         return percent(abs(math.expm1(change)))
     text = three_digits(abs(change))
     return _with_unit(text, units) if units.link is None else text
