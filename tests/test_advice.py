@@ -32,7 +32,12 @@ from gpytorch.kernels import (
     RBFKernel,
     RBFKernelGrad,
 )
-from gpytorch.likelihoods import BernoulliLikelihood, SoftmaxLikelihood
+from gpytorch.likelihoods import (
+    BernoulliLikelihood,
+    LaplaceLikelihood,
+    SoftmaxLikelihood,
+    StudentTLikelihood,
+)
 from gpytorch.means import Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import min_variance
@@ -287,6 +292,16 @@ def _(told):
     model = models.LaplaceGP(X, own, BernoulliLikelihood(), ZeroMean(), RBFKernel()).double()
     fit_best_of(model, restarts=1, recipe=SHORT)
     assert model.likelihood(model(X)).probs.shape == (3, 12)
+
+
+@advice("use a StudentTLikelihood, or a VariationalNKNGP")
+def _(told):
+    with told():
+        models.LaplaceGP(X, Y[:, 0], LaplaceLikelihood(), ZeroMean(), RBFKernel())
+    model = models.LaplaceGP(X, Y[:, 0], StudentTLikelihood(), ZeroMean(), RBFKernel()).double()
+    fit_best_of(model, restarts=1, recipe=SHORT)
+    model = models.VariationalNKNGP(X, Y, likelihood=LaplaceLikelihood(), inducing_points=5)
+    assert models.fit_variational_gp(model, epochs=1).eval()(X).mean.isfinite().all()
 
 
 @advice("make the model of detached data")

@@ -352,8 +352,10 @@ class _Channels:
                 likelihood=trained.likelihood.double(),
                 mean_module=trained.mean_module.double(),
             ).eval()
-            model.max_iterations = iterations(1, model.max_iterations)
+            most = model.max_iterations
+            model.max_iterations = iterations(1, most)
             self.mean = model.grid_mean().cpu().numpy().reshape(self.values.shape).copy()
+            model.max_iterations = most
             scored = deepcopy(model).to(_TRAINED)
             scored.tolerance = _SCORED_TOLERANCE
             solves = sum(len(mixture.blocks) for mixture in self.mixtures) or 1

@@ -16,7 +16,7 @@ from botorch.models.model import Model
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.datasets import SupervisedDataset
-from botorch.utils.transforms import normalize_indices
+from botorch.utils.transforms import is_ensemble, normalize_indices
 from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -176,10 +176,11 @@ class BaseGP:
         super()._load_from_state_dict(state, prefix, *args)  # type: ignore[misc]
         for name, own in self.named_parameters():
             given = state.get(prefix + name, own)
-            if given.shape != own.shape and not name.endswith("inducing_points"):
+            resized = name.endswith("inducing_points") or "variational" in name
+            if given.shape != own.shape and not resized:
                 args[-1].append(  # PyTorch raises an error with these messages
                     "Construct the model with the options and number of columns of the saved model "
-                    "(such as structure, inducing_points=m and num_features=R)."
+                    "(such as structure and num_features=R)."
                 )
                 return
 
@@ -458,10 +459,12 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
         x = (self.train_inputs if given is None else given)[0]
         y = self.train_targets if targets is None else targets
         rows = x.size(-2) if x.dim() > 1 else x.numel()
-        if not strict and rows != y.size(-1):
+        plain = is_ensemble(self) and (x.dim() < 3 or y.dim() < 2)
+        if plain or (not strict and rows != y.size(-1)):
             raise ValueError(
-                "Inputs ... x n x d and targets ... x n must have the same number of rows, got the "
-                f"shapes {tuple(x.shape)} and {tuple(y.shape)}; set both together."
+                "Inputs ... x n x d and targets ... x n must have the same number of rows, and for "
+                "an ensemble a dimension of members, got the shapes "
+                f"{tuple(x.shape)} and {tuple(y.shape)}; set both together."
             )
         own = self.train_inputs[0], self._original_train_inputs
         if self._has_transformed_inputs and not any(x is mine for mine in own):

@@ -9,7 +9,12 @@ from typing import Any
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import BernoulliLikelihood, Likelihood, SoftmaxLikelihood
+from gpytorch.likelihoods import (
+    BernoulliLikelihood,
+    LaplaceLikelihood,
+    Likelihood,
+    SoftmaxLikelihood,
+)
 from gpytorch.means import Mean
 from gpytorch.models import GP
 from gpytorch.settings import min_fixed_noise
@@ -60,7 +65,8 @@ class LaplaceGP(GP):
         TypeError: The data are not floating-point tensors, or a module is of another kind.
         ValueError: The data are not finite, their numbers of rows differ, or a target is outside of
             the likelihood's support.
-        NotImplementedError: An observation depends on several latent functions (softmax).
+        NotImplementedError: An observation depends on several latent functions (softmax), or its
+            density is not twice differentiable.
 
     Reference: Rasmussen and Williams (2006), algorithms 3.1, 3.2 and 5.1.
     """
@@ -89,6 +95,11 @@ class LaplaceGP(GP):
             raise NotImplementedError(
                 "LaplaceGP needs a likelihood of one latent function, got a SoftmaxLikelihood: use "
                 "a BernoulliLikelihood and one-hot targets of shape classes x N."
+            )
+        if isinstance(likelihood, LaplaceLikelihood):
+            raise NotImplementedError(
+                "LaplaceGP needs a likelihood whose density is twice differentiable, got a "
+                "LaplaceLikelihood: use a StudentTLikelihood, or a VariationalNKNGP."
             )
         self.likelihood, self.mean_module, self.covar_module = likelihood, mean_module, covar_module
         self.set_train_data(train_inputs, train_targets)

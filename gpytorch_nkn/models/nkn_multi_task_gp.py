@@ -80,7 +80,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         rank: Rank of the task covariance; ``None`` for full rank.
         output_tasks: Tasks of the posterior; ``None`` for all.
         all_tasks: All tasks, if some have no observations.
-        task_covar_prior, likelihood, mean_module: As in BoTorch.
+        task_covar_prior, likelihood, mean_module: As in BoTorch; the mean has ``d + 1`` columns.
         outcome_transform: By default, standardise each task; ``None`` for no transform.
         input_transform: Applied to all ``d + 1`` columns; exclude the task
             (``Normalize(d + 1, indices=...)``).
@@ -193,7 +193,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
             return super().posterior(X, output_indices, observation_noise, posterior_transform)
         tasks = _listed("output_indices", output_indices) or self._output_tasks
         # long form, because the outcome transform needs the task of every row
-        rows = self.with_tasks(X.unsqueeze(-3), tasks).flatten(-3, -2)
+        rows = self._with_tasks(X.unsqueeze(-3), tasks).flatten(-3, -2)
         found = super().posterior(rows, None, observation_noise)
         if len(tasks) > 1:
             if not hasattr(found, "distribution"):  # not a Gaussian, transformed without tasks
@@ -206,7 +206,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
             )
         return found if posterior_transform is None else posterior_transform(found, X=X)
 
-    def with_tasks(self, X: Tensor, tasks: list[int] | None = None) -> Tensor:
+    def _with_tasks(self, X: Tensor, tasks: list[int] | None = None) -> Tensor:
         """Return rows ``... x t x q x (d + 1)`` of each task at points ``... x 1 x q x d``."""
         codes = X.new_tensor(tasks or self._output_tasks).view(-1, 1, 1)
         X = X.expand(*X.shape[:-3], len(codes), *X.shape[-2:])

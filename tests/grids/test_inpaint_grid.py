@@ -105,6 +105,11 @@ def test_a_budget_too_short_for_a_kernel_leaves_the_smooth_fills():
     assert np.isfinite(result.filled).all() and (result.std[mask] > 0).all()
 
 
+def test_a_budget_does_not_limit_later_predictions(quick, monkeypatch):
+    monkeypatch.setattr("gpytorch_nkn.grids.inpaint_grid._SOLVING", 0)  # few iterations
+    assert inpaint(*ramp(), interpolants="kernel", budget=60).model.max_iterations == 1000
+
+
 @pytest.mark.parametrize("interpolants", [(), ("plate",), ("kernel", 3)])
 def test_unknown_interpolants_are_named(interpolants):
     with pytest.raises(ValueError, match="interpolants must be some of .*harmonic"):

@@ -141,17 +141,11 @@ def sparse(inputs, y, train_Yvar=None, **options):
 
 
 def variational(inputs, y, train_Yvar=None, **options):
-    model = VariationalNKNGP(
-        inputs,
-        y,
-        train_Yvar,
-        structure=small_network(inputs, options),
-        inducing_points=6,
-        **options,
-    )
-    generator = torch.Generator().manual_seed(0)
-    root = 0.3 * torch.randn(6, 6, generator=generator, dtype=torch.float64)
-    mean = torch.randn(6, generator=generator, dtype=torch.float64)
+    options = {"structure": small_network(inputs, options), "inducing_points": 6} | options
+    model = VariationalNKNGP(inputs, y, train_Yvar, **options)
+    m, generator = len(model.inducing_points), torch.Generator().manual_seed(0)
+    root = 0.3 * torch.randn(m, m, generator=generator, dtype=torch.float64)
+    mean = torch.randn(m, generator=generator, dtype=torch.float64)
     model.set_variational_distribution(mean.to(y), root.to(y))
     return model
 

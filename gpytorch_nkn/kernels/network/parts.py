@@ -7,13 +7,16 @@ from typing import Any
 import torch
 from gpytorch.kernels import (
     AdditiveKernel,
+    GridInterpolationKernel,
     Kernel,
     Matern52KernelGrad,
     PolynomialKernelGrad,
     ProductKernel,
     RBFKernelGrad,
     RBFKernelGradGrad,
+    RFFKernel,
     ScaleKernel,
+    SpectralDeltaKernel,
 )
 from gpytorch.settings import lazily_evaluate_kernels
 from linear_operator import to_dense
@@ -26,6 +29,8 @@ from gpytorch_nkn.layers import Layer
 
 __all__ = ["check_parts", "kernel_values", "select_columns"]
 
+# kernels that evaluate one of two equal inputs only, so that the other has no derivatives
+_SHARING_KERNELS = (GridInterpolationKernel, RFFKernel, SpectralDeltaKernel)
 _DERIVATIVE_KERNELS = (Matern52KernelGrad, PolynomialKernelGrad, RBFKernelGrad, RBFKernelGradGrad)
 
 
@@ -56,8 +61,10 @@ def kernel_values(
     if type(inner) not in (AdditiveKernel, ProductKernel):
         other = None if x1 is x2 else x2  # GPyTorch's convention for equal inputs
         with lazily_evaluate_kernels(False):
-            if x1 is not x2 and (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2):
-                longer = torch.cat([x2, x2[..., :1, :]], -2)  # GPyTorch would omit an equal input
+            shared = any(isinstance(part, _SHARING_KERNELS) for part in kernel.modules())
+            differentiated = x1 is not x2 and (x1.requires_grad or x2.requires_grad)
+            if shared and differentiated and torch.equal(x1, x2):
+                longer = torch.cat([x2, x2[..., :1, :]], -2)
                 whole = to_dense(kernel(x1, longer, **params))[..., :-1]
                 return whole.diagonal(dim1=-2, dim2=-1) if diag else whole
             return to_dense(kernel(x1, other, diag=diag, **params))

@@ -292,7 +292,7 @@ class _TaskPath(SamplePath):
         With one output task there is no dimension of tasks.
         """
         one = self.model.num_outputs == 1
-        rows = self.model.with_tasks(x.unsqueeze(-3) if one or x.dim() == 2 else x)
+        rows = self.model._with_tasks(x.unsqueeze(-3) if one or x.dim() == 2 else x)
         latent = self.latent(rows[..., :1, :, :])
         inputs = self.model.transform_inputs(rows)
         root = _task_roots(self.model, inputs[..., :1, :]).squeeze(-2)

@@ -380,3 +380,15 @@ class _CachedVariationalStrategy(VariationalStrategy):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_memoize_cache": {}}
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Load any number of inducing points, with the distribution of their values."""
+        points: Any = state.get(f"{prefix}inducing_points", self.inducing_points)
+        if points[..., 0, :].shape == self.inducing_points[..., 0, :].shape:
+            distribution = self._variational_distribution
+            for name in ("variational_mean", "chol_variational_covar"):
+                own = getattr(distribution, name)
+                given: Any = state.get(f"{prefix}_variational_distribution.{name}", own)
+                own.data = own.new_empty(given.shape)
+            self.inducing_points.data = self.inducing_points.new_empty(points.shape)
+        super()._load_from_state_dict(state, prefix, *args)

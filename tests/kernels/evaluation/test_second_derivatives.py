@@ -6,6 +6,7 @@ import torch
 from gpytorch.kernels import (
     CosineKernel,
     GridInterpolationKernel,
+    InducingPointKernel,
     LinearKernel,
     MaternKernel,
     PeriodicKernel,
@@ -13,7 +14,9 @@ from gpytorch.kernels import (
     RFFKernel,
     RQKernel,
     ScaleKernel,
+    SpectralDeltaKernel,
 )
+from gpytorch.likelihoods import GaussianLikelihood
 
 from gpytorch_nkn.kernels import NeuralKernelNetwork, WienerKernel
 from gpytorch_nkn.settings import kernel_evaluation
@@ -84,7 +87,7 @@ def test_at_equal_inputs(name, dims):
     [
         lambda: RFFKernel(20, num_dims=2),
         lambda: ScaleKernel(RFFKernel(20, num_dims=2)),
-        lambda: RBFKernel() * RFFKernel(20, num_dims=2),
+        lambda: RBFKernel() * SpectralDeltaKernel(2, 20),
         lambda: GridInterpolationKernel(RBFKernel(), 20, num_dims=2, grid_bounds=[(-2.0, 2.0)] * 2),
     ],
 )
@@ -92,6 +95,14 @@ def test_at_equal_inputs_of_kernels_that_use_only_one_of_them(make, diag):
     network, x = NeuralKernelNetwork([make()], []), torch.tensor([0.3, 0.4])
     expected = differences_of_pair(network, x, x)
     assert_near(hessian_of_pair(network, x, x.clone(), diag), expected, "plain", 2e-3)
+
+
+def test_values_do_not_depend_on_gradients():
+    """The variances of an InducingPointKernel are exact only if it receives equal inputs."""
+    base = InducingPointKernel(RBFKernel(), rough_inputs(3, 2), GaussianLikelihood())
+    kernel, x = NeuralKernelNetwork([base], []).eval(), rough_inputs(5, 2)
+    values = kernel(x, x.clone().requires_grad_()).to_dense()
+    torch.testing.assert_close(values.diagonal(), torch.ones(5, dtype=values.dtype))
 
 
 @pytest.mark.parametrize("path", ["auto", "plain", *PATHS])
