@@ -101,7 +101,8 @@ def fit_clusters(
     """Learn factors inside clusters, then the SVMs.
 
     The SVMs of several clusters use as many rows as fit into memory, the support vectors of the
-    clusters' SVMs first (Hsieh, Si and Dhillon, 2014).
+    clusters' SVMs first (Hsieh, Si and Dhillon, 2014). (Theorem 7 of the paper, an exact screening
+    of rows, does not hold as printed: for large ``eta`` no row can satisfy (21).)
 
     Args:
         share: ``eta`` of a cluster, relative to the squared norm of its dual variables; ``None``

@@ -38,7 +38,8 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
 
     The paper's ``F`` is a matrix with a closed form for any ``alpha``. This class extends it to a
     function ``F_s``: kernel ridge regression smooths the dual coefficients. The SVM is trained
-    again with the resulting kernel, which predictions use, too.
+    again with the resulting kernel, which predictions use, too. (The paper's extension, by
+    reciprocal nearest neighbours, is not a kernel and predicts worse.)
 
     Another factor, not in the paper, is learned first:
     ``F_w(x, x') = exp(-sum_d w_d |x_d - x'_d| / 2)`` minimises the same maximum, with a penalty on

@@ -31,8 +31,8 @@ class DANKRegressor(RegressorMixin, BaseDANK):
             + \eta \lVert F - 11^\top \rVert_F^2,
         \qquad s = \hat\alpha - \check\alpha
 
-    with ``0 <= alpha <= C`` and ``1's = 0``. See :class:`~gpytorch_nkn.estimators.DANKClassifier`
-    for the extension of ``F`` to new rows.
+    with ``0 <= alpha <= C`` and ``1's = 0`` (``y's = 0`` in the paper's (22) is a misprint). See
+    :class:`~gpytorch_nkn.estimators.DANKClassifier` for the extension of ``F`` to new rows.
 
     Another factor, not in the paper, is learned first:
     ``F_w(x, x') = exp(-sum_d w_d (x_d - x'_d)^2 / 2)``. Candidates also have absolute differences,
