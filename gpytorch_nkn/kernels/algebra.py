@@ -1,4 +1,4 @@
-"""Exact products and sums of kernels of one class, and conversion to GPyTorch kernels."""
+"""Exact products and sums of two kernels of the same class, and conversions to GPyTorch kernels."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = [
 
 
 def unit_linear(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
-    """Return the variance ``...`` of a linear kernel over one column, and a unit-variance copy."""
+    """Return variance ``...`` and unit-variance copy of a linear kernel; None for many columns."""
     if not _is_single(kernel, kernel.variance):
         return None
-    unit = _unconstrained(kernel)
+    unit = _with_positive_constraints(kernel)
     unit.variance = torch.ones_like(kernel.variance)
     return kernel.variance.detach()[..., 0, 0], unit
 
@@ -46,10 +46,10 @@ def unit_variance(kernel: Kernel) -> tuple[Tensor, Kernel]:
 
 
 def periodic_terms(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
-    """Return the constant part ``...`` of a periodic kernel, and the zero-mean periodic kernel.
+    """Return the constant ``...`` in a periodic kernel, and the zero-mean periodic kernel.
 
-    MacKay's kernel is c + (1 - c) k with c = exp(-z) I0(z), z = 1 / lengthscale, and the zero-mean
-    kernel k (Lloyd et al. 2014, appendix A).
+    MacKay's periodic kernel equals c + (1 - c) k, where c = exp(-z) I0(z), z = 1 / lengthscale, and
+    k is the zero-mean periodic kernel (Lloyd et al. 2014, appendix A). None for several columns.
     """
     if not _is_single(kernel, kernel.lengthscale):
         return None
@@ -61,7 +61,7 @@ def periodic_terms(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
 
 
 def linear_per_column(kernel: Kernel) -> list[Kernel] | None:
-    """Return linear kernels of one column each whose sum equals ``kernel``; None for one column."""
+    """Return one linear kernel per column, with sum ``kernel``; None for a single column."""
     columns = _columns(kernel)
     if columns is None or len(columns) == 1:
         return None
@@ -77,30 +77,30 @@ def linear_per_column(kernel: Kernel) -> list[Kernel] | None:
 
 
 def multiply_rbf(first: Kernel, second: Kernel) -> Kernel | None:
-    """Multiply kernels exp(-d^2 / 2 l^2) by adding their precisions per column."""
+    """Multiply RBF kernels by adding their inverse squared lengthscales in each column."""
     columns = _columns(first), _columns(second)
     if columns[0] == columns[1]:
         merged = columns[0]
-        precision = _precision(first) + _precision(second)
+        inverse_squares = _inverse_squares(first) + _inverse_squares(second)
     elif None in columns:
         return None
     else:
         assert columns[0] is not None and columns[1] is not None
         merged = tuple(sorted({*columns[0], *columns[1]}))
-        precision = _scatter(_precision(first), columns[0], merged)
-        precision = precision + _scatter(_precision(second), columns[1], merged)
-    width = precision.size(-1)
-    batch_shape = precision.shape[:-2]
+        inverse_squares = _scatter(_inverse_squares(first), columns[0], merged)
+        inverse_squares = inverse_squares + _scatter(_inverse_squares(second), columns[1], merged)
+    width = inverse_squares.size(-1)
+    batch_shape = inverse_squares.shape[:-2]
     kernel = RBFKernel(
         ard_num_dims=width if width > 1 else None, batch_shape=batch_shape, active_dims=merged
     )
-    kernel.to(precision)
-    kernel.lengthscale = precision.rsqrt()
+    kernel.to(inverse_squares)
+    kernel.lengthscale = inverse_squares.rsqrt()
     return kernel
 
 
-def _unconstrained(kernel: Kernel) -> Kernel:
-    """Return a copy whose parameters may have any positive values."""
+def _with_positive_constraints(kernel: Kernel) -> Kernel:
+    """Return a copy with equal values, in which ``Positive`` replaces other constraints."""
     copy = deepcopy(kernel)
     for name, _, constraint in kernel.named_parameters_and_constraints():
         if constraint is not None and type(constraint) is not Positive:
@@ -111,16 +111,16 @@ def _unconstrained(kernel: Kernel) -> Kernel:
     return copy
 
 
-def _precision(kernel: Kernel) -> Tensor:
+def _inverse_squares(kernel: Kernel) -> Tensor:
     columns = _columns(kernel)
     value = kernel.lengthscale.detach().square().reciprocal()
     return value if columns is None else value.expand(*value.shape[:-1], len(columns))
 
 
-def _scatter(precision: Tensor, own: tuple[int, ...], merged: tuple[int, ...]) -> Tensor:
-    result = precision.new_zeros(*precision.shape[:-1], len(merged))
-    indices = torch.tensor([merged.index(column) for column in own], device=precision.device)
-    return result.index_add_(-1, indices, precision)  # active_dims may repeat a column
+def _scatter(inverse_squares: Tensor, own: tuple[int, ...], merged: tuple[int, ...]) -> Tensor:
+    result = inverse_squares.new_zeros(*inverse_squares.shape[:-1], len(merged))
+    indices = torch.tensor([merged.index(column) for column in own], device=inverse_squares.device)
+    return result.index_add_(-1, indices, inverse_squares)  # active_dims may repeat a column
 
 
 def multiply_periodic(first: Kernel, second: Kernel) -> Kernel | None:
@@ -131,7 +131,7 @@ def multiply_periodic(first: Kernel, second: Kernel) -> Kernel | None:
 
 
 def _with_added_rates(first: Kernel, second: Kernel) -> Kernel:
-    merged = _unconstrained(first)
+    merged = _with_positive_constraints(first)
     merged.lengthscale = 1 / (1 / first.lengthscale.detach() + 1 / second.lengthscale.detach())
     return merged
 
@@ -151,31 +151,31 @@ def multiply_rational_quadratic(first: Kernel, second: Kernel) -> Kernel | None:
     tails = [k.alpha.detach()[..., None] * k.lengthscale.detach().square() for k in (first, second)]
     if not _equal(*tails):
         return None
-    merged = _unconstrained(first)
+    merged = _with_positive_constraints(first)
     merged.alpha = first.alpha.detach() + second.alpha.detach()
     merged.lengthscale = (tails[0] / merged.alpha.detach()[..., None]).sqrt()
     return merged
 
 
 def same_columns(first: Kernel, second: Kernel) -> bool:
-    """Return whether kernels of one class have equal ``active_dims`` and parameter shapes."""
+    """Return whether two kernels have equal ``active_dims`` and parameter shapes."""
     shapes = [[tuple(p.shape) for p in kernel.parameters()] for kernel in (first, second)]
     return _columns(first) == _columns(second) and shapes[0] == shapes[1]
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:
-    """Return whether tensors are equal up to the rounding of constraints."""
+    """Return whether tensors are equal up to the rounding errors of constraint transforms."""
     return torch.allclose(first, second, rtol=32 * torch.finfo(first.dtype).eps, atol=0.0)
 
 
 def _is_single(kernel: Kernel, parameter: Tensor) -> bool:
-    """Return whether ``active_dims`` restricts the kernel to one column."""
+    """Return whether the kernel has one active column and one value of the parameter."""
     columns = _columns(kernel)
     return parameter.size(-1) == 1 and columns is not None and len(columns) == 1
 
 
 def _entry(parameter: Tensor, index: int) -> Tensor:
-    """Return the parameter's value for one column; columns may share it."""
+    """Return the parameter's value for a column; all columns may share one value."""
     return parameter.detach()[..., [index if parameter.size(-1) > 1 else 0]]
 
 
@@ -202,7 +202,7 @@ def gpytorch_linear(kernel: Any, zero_mean: bool) -> Kernel:
 
 
 def cosine_of_exponential(kernel: Any, zero_mean: bool) -> Kernel | None:
-    """Return GPyTorch's cosine kernel; None for several frequencies, which it cannot represent."""
+    """Return the equivalent GPyTorch cosine kernel; None if there are several frequencies."""
     if kernel.frequency.numel() > 1:
         return None
     result = CosineKernel().to(kernel.frequency)
@@ -211,7 +211,7 @@ def cosine_of_exponential(kernel: Any, zero_mean: bool) -> Kernel | None:
 
 
 def rbf_for_rational_quadratic(kernel: Any) -> list[Kernel]:
-    """Return RBF kernels with the same and a fifth of the lengthscale."""
+    """Return two RBF kernels, with the lengthscale of ``kernel`` and with a fifth of it."""
     kernels = []
     for length in (1.0, 0.2):
         smooth = RBFKernel(ard_num_dims=kernel.ard_num_dims).to(kernel.lengthscale)

@@ -27,13 +27,13 @@ K = TypeVar("K", bound=Kernel)
 class BatchKernel(Kernel):
     """Kernel whose batch can be expanded and indexed, including its sub-kernels.
 
-    ``expand_batch`` and ``kernel[i]`` return copies with independent parameters. GPyTorch's
-    ``kernel[i]`` also indexes ``active_dims``, and batch entries of its ``expand_batch`` share
-    memory. Every ``forward`` accepts ``last_dim_is_batch=True``, with which GPyTorch's
+    ``expand_batch`` and ``kernel[i]`` return copies with independent parameters. In GPyTorch,
+    ``kernel[i]`` also indexes ``active_dims``, and the entries of an expanded batch share memory.
+    Every ``forward`` accepts ``last_dim_is_batch=True``, with which GPyTorch's
     ``AdditiveStructureKernel`` requests one matrix per column.
 
     Raises:
-        TypeError: An argument is unknown, or the kernel has no lengthscale to constrain.
+        TypeError: An argument is unknown, or a kernel without lengthscale receives a prior for it.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class BatchKernel(Kernel):
         return expand_kernel_batch(self, batch_shape)
 
     def __getitem__(self: K, index: Any) -> K:
-        """Return a copy with the batch indexed, or the kernel itself if it has no batch."""
+        """Return a copy for the indexed batch entries; without a batch, the kernel itself."""
         return self if not self.batch_shape else index_kernel_batch(self, index)
 
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Any, likelihood: Any
     ) -> BatchPredictionStrategy:
-        """Return a prediction strategy that supports any batch shape, fantasies included."""
+        """Return a prediction strategy that supports any batch shape, also with fantasies."""
         return BatchPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def add_constrained(
@@ -89,17 +89,17 @@ class BatchKernel(Kernel):
         *,
         positive: bool = True,
     ) -> None:
-        """Register ``raw_<name>`` with a constraint and a start value for the attribute ``name``.
+        """Register the parameter ``raw_<name>`` with a constraint and a start value.
 
         Args:
             name: Name of an attribute made by :func:`constrained`.
             shape: Shape of the parameter.
-            constraint: ``None`` for positive values, or any real values with ``positive=False``.
-            start: Value that broadcasts to the shape; ``None`` for raw values of zero.
-            positive: Whether ``constraint=None`` requires positive values.
+            constraint: Constraint; ``None`` for ``Positive``, or for none if ``positive=False``.
+            start: Start value, broadcast to ``shape``; ``None`` for a raw value of zero.
+            positive: Whether ``constraint=None`` means ``Positive``.
 
         Raises:
-            ValueError: ``start`` violates the constraint, is not finite, or has another shape.
+            ValueError: ``start`` violates the constraint, is not finite, or does not broadcast.
         """
         self.register_parameter(f"raw_{name}", nn.Parameter(torch.zeros(shape)))
         if constraint is None and positive:
@@ -125,7 +125,7 @@ class BatchKernel(Kernel):
     ) -> None:
         """Register a prior on an attribute; ``None`` for no prior.
 
-        With ``location``, a number is the standard deviation of a normal prior around it.
+        A number is the standard deviation of a normal prior around ``location``, if that is given.
         """
         if prior is None:
             return
@@ -167,7 +167,7 @@ def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``last_dim_is_batch`` to ``forward``: one matrix per column, ``... x D x N x M``."""
 
     @wraps(forward)
-    def each(
+    def with_columns(
         self: Kernel,
         x1: Tensor,
         x2: Tensor,
@@ -185,17 +185,17 @@ def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
                     f"{type(part).__name__} with active_dims or several lengthscales; make the "
                     "kernel for one column."
                 )
-        # the column dimension comes first and broadcasts with the kernel's batch
+        # columns become the first batch dimension, before the batch of the kernel
         ones = (slice(None), *[None] * len(self.batch_shape))
         left, right = (x.mT.unsqueeze(-1).movedim(-3, 0)[ones] for x in (x1, x2))
         values = to_dense(forward(self, left, right, diag=diag, **params))
         return values.movedim(0, -2 if diag else -3)
 
-    return each
+    return with_columns
 
 
 def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
-    """Return a copy of a kernel and all its sub-kernels with the batch shape."""
+    """Return a copy of a kernel, including all sub-kernels, with this batch shape."""
     if not broadcasts(kernel.batch_shape, batch_shape):
         raise RuntimeError(
             f"Cannot expand a kernel with batch shape {tuple(kernel.batch_shape)} to "
@@ -203,21 +203,21 @@ def expand_kernel_batch(kernel: K, batch_shape: torch.Size) -> K:
         )
 
     def expand(value: Tensor, old: torch.Size) -> Tensor:
-        # clone: an optimiser cannot update entries that share memory in place
+        # clone, because optimisers cannot update entries that share memory
         return value.expand(*batch_shape, *value.shape[len(old) :]).clone()
 
     return _map_batch(kernel, batch_shape, expand)
 
 
 def index_kernel_batch(kernel: K, index: Any) -> K:
-    """Return a copy of a kernel with the batch indexed, including its sub-kernels."""
+    """Return a copy of a kernel, including all sub-kernels, for the indexed batch entries."""
     batch_shape = kernel.batch_shape
-    # index a tensor of entry numbers, so that the index cannot reach event dimensions
+    # index the numbers of batch entries, so that the index cannot reach other dimensions
     index = tuple(_on_cpu(i) for i in index) if isinstance(index, tuple) else _on_cpu(index)
     entries = torch.arange(batch_shape.numel()).view(batch_shape)[index]
 
     def select(value: Tensor, old: torch.Size) -> Tensor:
-        event_shape = value.shape[len(old) :]  # sub-kernels may have a smaller batch
+        event_shape = value.shape[len(old) :]  # the batch of a sub-kernel may broadcast
         flat = value.expand(*batch_shape, *event_shape)
         flat = flat.reshape(batch_shape.numel(), *event_shape)
         picked = flat[entries.flatten().to(value.device)]
@@ -240,7 +240,7 @@ def _map_batch(
             continue
         attribute = "batch_shape" if isinstance(module, Layer) else "_batch_shape"
         old = getattr(module, attribute)
-        if isinstance(module, ScaleKernel):  # its batch shape includes that of its base kernel
+        if isinstance(module, ScaleKernel):  # batch_shape includes the base kernel's
             old = module.raw_outputscale.shape
         for parameter in module.parameters(recurse=False):
             if id(parameter) not in done and parameter.shape[: len(old)] == old:
@@ -251,7 +251,7 @@ def _map_batch(
             if name != "active_dims" and len(old) and buffer.shape[: len(old)] == old:
                 setattr(module, name, function(buffer, old))
         for constraint in module.children():
-            if isinstance(constraint, Interval) and len(old):  # bounds may differ by batch entry
+            if isinstance(constraint, Interval) and len(old):  # bounds of batch entries may differ
                 for name, bound in list(constraint.named_buffers(recurse=False)):
                     if bound.dim() > len(old) and bound.shape[: len(old)] == old:
                         setattr(constraint, name, function(bound, old))

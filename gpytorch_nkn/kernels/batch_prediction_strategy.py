@@ -1,4 +1,4 @@
-"""Predictions of exact GPs in batches of any shape."""
+"""Predictions of exact GPs with any batch shape."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ __all__ = ["BatchPredictionStrategy", "noise_variances"]
 
 
 def noise_variances(likelihood: Likelihood, targets: Tensor, inputs: Any) -> Tensor:
-    """Return the likelihood's noise variances of targets ``... x n``."""
+    """Return the likelihood's noise variances, ``... x n`` as the targets."""
     exact = MultivariateNormal(targets, DiagLinearOperator(torch.zeros_like(targets)))
     return likelihood(exact, inputs).variance.detach()
 
 
 class BatchPredictionStrategy(DefaultPredictionStrategy):
-    """Prediction strategy for batches of GPs of any shape, fantasies included."""
+    """Prediction strategy of exact GPs with any batch shape, also with fantasies."""
 
     likelihood: Any
 
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any
     ) -> tuple[Tensor, Any]:
-        """Return mean and covariance as in GPyTorch; covariances of many points are lazy."""
-        if isinstance(test_test_covar, DelayedMatrix):  # GPyTorch evaluates it up to 4,096 rows
+        """Return mean and covariance as in GPyTorch, but leave a delayed covariance lazy."""
+        if isinstance(test_test_covar, DelayedMatrix):  # GPyTorch would evaluate it
             covariance = self.exact_predictive_covar(test_test_covar, test_train_covar)
             return self.exact_predictive_mean(test_mean, test_train_covar), covariance
         return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
 
     def exact_predictive_mean(self, test_mean: Tensor, test_train_covar: Any) -> Tensor:
         """Return the mean ``... x q`` for covariances ``... x q x n`` with the training inputs."""
-        cache = self.mean_cache  # GPyTorch drops the middle dimension of f x 1 x b
+        cache = self.mean_cache  # GPyTorch squeezes a batch f x 1 x b
         if cache.dim() != 4 or settings.observation_nan_policy.value() != "ignore":
             return super().exact_predictive_mean(test_mean, test_train_covar)
         return test_mean + (test_train_covar @ cache.unsqueeze(-1)).squeeze(-1)
@@ -49,9 +49,10 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
     def get_fantasy_strategy(
         self, inputs: Any, targets: Tensor, *full: Any, noise: Tensor | None = None
     ) -> Any:
-        """As in GPyTorch, which ignores ``noise`` if the likelihood learns its own.
+        """Return a strategy with fantasies that uses ``noise`` even if the likelihood learns noise.
 
-        Fantasies then have a likelihood with known noise, and with an attribute ``learned``.
+        The fantasy model then has a fixed-noise likelihood, whose attribute ``learned`` is the
+        original one. GPyTorch ignores ``noise`` in this case.
         """
         own = self.likelihood
         if noise is None and hasattr(own, "learned"):
@@ -60,18 +61,18 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
         if options and not isinstance(own, FixedNoiseGaussianLikelihood):
             rows = noise_variances(own, self.train_prior_dist.mean, self.train_inputs)
             self.likelihood = FixedNoiseGaussianLikelihood(rows, batch_shape=rows.shape[:-1]).eval()
-            vars(self.likelihood)["learned"] = own  # not a submodule, whose parameters would train
+            vars(self.likelihood)["learned"] = own  # a submodule would be trained
         try:
             return super().get_fantasy_strategy(inputs, targets, *full, **options)
         finally:
             self.likelihood = own
 
     def exact_predictive_covar(self, test_test_covar: Any, test_train_covar: Any) -> Any:
-        """Return the covariance; GPyTorch counts missing observations as observed."""
+        """Return the covariance without missing observations, which GPyTorch counts as observed."""
         policy, missing = settings.observation_nan_policy.value(), self.train_labels.isnan()
         if policy == "ignore" or settings.skip_posterior_variances.on() or not missing.any():
             return super().exact_predictive_covar(test_test_covar, test_train_covar)
-        if policy == "mask":  # rows that are missing in one batch are dropped in all
+        if policy == "mask":  # a row missing in one batch entry is dropped in all
             missing = missing.view(-1, missing.size(-1)).any(0)
         rows = self.lik_train_train_covar.to_dense()
         rows = rows.masked_fill(missing.unsqueeze(-1) | missing.unsqueeze(-2), 0.0)
@@ -83,7 +84,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
     def _exact_predictive_covar_inv_quad_form_root(
         self, precomputed_cache: Any, test_train_covar: Any
     ) -> Any:
-        """Multiply covariances ``... x q x n`` by a root ``b x n x n`` without copying the root."""
+        """Multiply covariances ``t x b x q x n`` by a root ``b x n x n`` without expanding it."""
         if precomputed_cache.dim() != 3 or test_train_covar.dim() != 4:
             return super()._exact_predictive_covar_inv_quad_form_root(
                 precomputed_cache, test_train_covar

@@ -19,10 +19,10 @@ class BivariateComplexExponentialKernel(ComplexKernel):
         k(x, x') = \psi(x)\, \overline{\psi(x')}, \qquad
         \psi(x) = \tfrac{1}{2} \bigl(e^{i \omega^\top x} + e^{i \omega'^\top x}\bigr)
 
-    This is the symmetrised spectral unit of Yaglom's theorem, valid because it is the outer product
-    of one feature. With :math:`\omega = \omega'` it equals the stationary
-    :class:`ComplexExponentialKernel`. Its diagonal
-    :math:`|\psi(x)|^2 = \cos^2((\omega - \omega')^\top x / 2)` is not constant.
+    Yaglom's theorem writes non-stationary kernels as mixtures of such terms, here symmetrised in
+    the two frequencies. The kernel is valid as the outer product of one feature. With
+    :math:`\omega = \omega'` it equals the stationary :class:`ComplexExponentialKernel`. Its
+    diagonal :math:`|\psi(x)|^2 = \cos^2((\omega - \omega')^\top x / 2)` is not constant.
 
     Args:
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims`` as in
@@ -30,9 +30,9 @@ class BivariateComplexExponentialKernel(ComplexKernel):
             among all columns.
 
     Attributes:
-        frequencies: :math:`\omega` and :math:`\omega'`, ``... x 2 x D``, in radians per unit of
-            the input. They start at 1 and 1.1: equal frequencies would stay equal during training,
-            and the diagonal decays quickly if they differ much.
+        frequencies: :math:`\omega` and :math:`\omega'`, ``... x 2 x D``, in radians per unit of the
+            input. They start at 1 and 1.1: equal frequencies would stay equal during training, and
+            very different ones make the diagonal oscillate fast.
 
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, section 2; Sun et al.
     (2018), theorem 5.

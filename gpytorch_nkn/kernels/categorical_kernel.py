@@ -29,10 +29,10 @@ class CategoricalKernel(FormulaKernel):
 
     .. math:: k(x, x') = \exp\Bigl(-\frac{1}{D} \sum_{d=1}^{D} \frac{[x_d \neq x'_d]}{\ell_d}\Bigr)
 
-    Each factor is 1 for equal categories and :math:`e^{-1 / (D \ell_d)}` otherwise, a positive
-    constant plus a positive multiple of the identity, and hence valid. Values and parameters equal
-    those in BoTorch's ``CategoricalKernel``; networks can also compile this class. The kernel has
-    no gradient with respect to inputs: optimise acquisition functions by ``optimize_acqf_mixed``.
+    Each factor is 1 for equal categories and :math:`e^{-1 / (D \ell_d)}` otherwise. It is valid as
+    a positive constant plus a positive multiple of the identity. Values and parameters are as in
+    BoTorch's ``CategoricalKernel``, but networks can compile this class. Inputs have no gradient:
+    optimise acquisition functions with ``optimize_acqf_mixed``.
 
     Args:
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
@@ -63,7 +63,7 @@ def categorical_columns(cat_dims: Iterable[int] | None, num_columns: int) -> tup
         ValueError: An index is out of range or given twice.
     """
     given: Any = () if cat_dims is None else cat_dims
-    if isinstance(given, Iterable):  # a kernel, which supports indexing, would not end
+    if isinstance(given, Iterable):  # iterating over a kernel would not end
         given = tuple(given)
     if not isinstance(given, tuple) or not all(type(d) is int for d in given):
         raise TypeError(f"cat_dims must be integers, got {given}.")

@@ -16,12 +16,12 @@ __all__ = ["CenteredLinearKernel"]
 
 
 class CenteredLinearKernel(FormulaKernel):
-    r"""Linear kernel of functions that are zero at a centre.
+    r"""Linear kernel whose functions are zero at a centre.
 
     .. math:: k(x, x') = \sum_d v_d\, (x_d - c_d)(x'_d - c_d)
 
     The kernel is valid as an inner product of features. With the centre at the mean of the inputs,
-    functions average to zero over the data. The slope then does not change the mean level.
+    functions average to zero over the data, so that the slope does not change the mean level.
 
     Args:
         learn_center: Train the centre too.

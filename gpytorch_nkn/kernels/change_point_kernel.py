@@ -27,23 +27,23 @@ class ChangePointKernel(BatchKernel):
     :math:`K` kernels and sorted locations :math:`l_1 \le \dots \le l_{K-1}`, the window of the
     :math:`i`-th kernel is :math:`s_{i-1}(x) (1 - s_i(x))`.
 
-    ``fit_best_of`` and :func:`gpytorch_nkn.initialization.initialize_from_data` start the
-    locations where the targets change most. With other trainers, set the start value: the gradient
-    is nearly zero far from the true change point.
+    ``fit_best_of`` and :func:`gpytorch_nkn.initialization.initialize_from_data` initialise the
+    locations at the largest changes of the targets. With other trainers, initialise them yourself:
+    far from the true change point the gradient is nearly zero.
 
     Args:
-        kernels: Two or more kernels in the order of the input; each may have ``active_dims``. The
+        kernels: Two or more kernels in order along the input; each may have ``active_dims``. The
             same kernel may appear several times.
         location: :math:`l`, a number or ``... x 1 x (K - 1)``, in units of the input.
         width: :math:`w`, positive, of the same shape; the inverse of GPflow's steepness.
-        switch_dim: Index :math:`d` of the column along which kernels change, counted among
+        switch_dim: Index :math:`d` of the column with the change points, counted within
             ``active_dims``.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
         TypeError: An entry of ``kernels`` is not a kernel, or ``switch_dim`` is not an integer.
         ValueError: There are fewer than two kernels, a location or width is not finite, or a width
-            is not positive. ``switch_dim`` is not the index of a column.
+            is not positive. On evaluation, ``switch_dim`` is out of range.
 
     Example:
         >>> from gpytorch.kernels import MaternKernel, RBFKernel
@@ -57,8 +57,8 @@ class ChangePointKernel(BatchKernel):
     """
 
     is_stationary = False
-    location = constrained("location", "Locations of the changes, ``... x 1 x (K - 1)``.")
-    width = constrained("width", "Widths of the changes, ``... x 1 x (K - 1)``.")
+    location = constrained("location", "Locations of the change points, ``... x 1 x (K - 1)``.")
+    width = constrained("width", "Widths of the change points, ``... x 1 x (K - 1)``.")
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class ChangePointKernel(BatchKernel):
 
 
 def change_point_products(kernel: ChangePointKernel) -> list[list[Kernel]]:
-    """Return lists of kernels whose products add up to ``kernel``, with new step kernels."""
+    """Return the factors of each term of ``kernel``, with new step kernels for the windows."""
     location, width = (value.detach() for value in kernel._sorted())
 
     def step(side: Literal["before", "after"], index: int) -> Kernel:

@@ -17,7 +17,7 @@ class ComplexExponentialKernel(ComplexKernel):
 
     .. math:: k(x, x') = \exp\bigl(i\, \mu^\top (x - x')\bigr)
 
-    The kernel is stationary, and valid as the rank-one Hermitian
+    The kernel is stationary, and valid as the rank-one Hermitian kernel
     :math:`\phi(x) \overline{\phi(x')}` with :math:`\phi(x) = \exp(i \mu^\top x)`. Outside a network
     it returns its real part :math:`\cos(\mu^\top (x - x'))`.
 

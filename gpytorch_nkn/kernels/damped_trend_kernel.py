@@ -1,4 +1,4 @@
-"""Damped trends."""
+"""Kernel of damped trends."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gpytorch_nkn.kernels.walk_kernel import WalkKernel, in_order, walk_formula
 
 __all__ = ["DampedTrendKernel"]
 
-# Coefficients of powers 3 to 19 of the series of x - (1 - exp(-x)) - (1 - exp(-x))^2 / 2.
+# Taylor coefficients of x^3 to x^19 of x - (1 - exp(-x)) - (1 - exp(-x))^2 / 2.
 _SERIES = [(-1) ** n * (2**n - 2) / math.factorial(n + 1) for n in range(2, 19)]
-_SERIES_UP_TO = 0.5
+_SERIES_UP_TO = 0.5  # largest x at which the series is used
 
 
 def _variance(time: Tensor) -> Tensor:
@@ -43,8 +43,8 @@ class DampedTrendKernel(WalkKernel):
         \qquad m = \min(a, b) / \ell,\; e = 1 - e^{-m}
 
     with :math:`a = \max(x - o, 0)` and :math:`b = \max(x' - o, 0)`. It is valid as the covariance
-    of :math:`\int_0^a v(t)\, dt` for a slope that starts at zero and follows
-    :math:`dv = -v\, dt / \ell + u^{-3/2}\, dw`. The response to noise after a time :math:`t` is
+    of :math:`\int_0^a v(t)\, dt` for a slope :math:`v` that starts at zero and follows
+    :math:`dv = -v\, dt / \ell + u^{-3/2}\, dw`. The impulse response after a time :math:`t` is
     :math:`\ell\, (1 - e^{-t / \ell})`. Forecasts continue the last slope and level off after a few
     lengthscales. For long lengthscales the kernel tends to
     :class:`gpytorch_nkn.kernels.IntegratedWienerKernel`, for short ones to
@@ -55,7 +55,7 @@ class DampedTrendKernel(WalkKernel):
         lengthscale_prior, lengthscale_constraint: As in :class:`gpytorch.kernels.Kernel`.
 
     Attributes:
-        lengthscale: :math:`\ell`, ``... x 1 x 1``, the decay time of a slope.
+        lengthscale: :math:`\ell`, ``... x 1 x 1``, the time in which a slope decays to :math:`1/e`.
 
     Raises:
         ValueError: ``unit`` is not positive, or the input has several columns.

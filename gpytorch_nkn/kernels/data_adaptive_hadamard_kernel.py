@@ -20,9 +20,9 @@ from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["DataAdaptiveHadamardKernel", "cluster_centers"]
 
-_ITERATIONS = 25  # k-means iterations; more of them hardly change the anchors
+_ITERATIONS = 25  # k-means iterations; more iterations hardly change the anchors
 _JITTER = 1e-4  # jitter relative to the mean diagonal of k_g(Z, Z)
-_START_STD = 0.1  # standard deviation of start weights; weights of zero have a zero gradient
+_START_STD = 0.1  # standard deviation of start weights; at zero weights the gradient is zero
 
 
 class DataAdaptiveHadamardKernel(BatchKernel):
@@ -32,18 +32,18 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         k(x, x') = k_0(x, x') \bigl(1 + g(x)^\top g(x')\bigr), \qquad
         g(x) = A^\top L^{-1} k_g(Z, x), \qquad L L^\top = k_g(Z, Z)
 
-    for ``M`` anchors ``Z``, weights ``A`` of rank ``R``, and an RBF kernel :math:`k_g` (attribute
-    ``factor_kernel``). Its lengthscales are fixed at :math:`\sqrt{D}` standard deviations of the
-    anchors; shorter ones overfit small data sets. The second factor is one plus an inner
-    product, so the kernel is valid by Schur's theorem. With :math:`A = 0` it equals the base
-    kernel. It is the covariance of
+    for anchors ``Z`` (``M x D``), weights ``A`` (``M x R``), and an RBF kernel :math:`k_g`
+    (attribute ``factor_kernel``). The lengthscales of :math:`k_g` are fixed at :math:`\sqrt{D}`
+    standard deviations of the anchors; shorter ones overfit small data sets. The second factor is
+    one plus an inner product, so the kernel is valid by Schur's theorem. With :math:`A = 0` it
+    equals the base kernel. It is the covariance of
 
     .. math:: f(x) = f_0(x) + \sum_{r=1}^{R} g_r(x) f_r(x)
 
     where :math:`f_0, \dots, f_R` are independent processes with the base kernel. Rank 1 varies the
-    amplitude; higher ranks also reduce correlations between regions. Far from all anchors
-    :math:`g` is zero. A normal prior on the weights, of standard deviation :math:`\sigma`, makes
-    each :math:`g_r` a Gaussian process with kernel :math:`\sigma^2 k_g` at the anchors.
+    amplitude; higher ranks also reduce correlations between regions. Far from all anchors :math:`g`
+    tends to zero. A normal prior on the weights, of standard deviation :math:`\sigma`, makes each
+    :math:`g_r` a Gaussian process with kernel :math:`\sigma^2 k_g` at the anchors.
 
     Train the base kernel first and pass a copy of it: the weights then need no restarts. Select
     among several such kernels by ``fit_best_of(..., criterion="loo")``.
@@ -52,7 +52,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         base_kernel: Any kernel with one output per input.
         anchors: Points ``M x D`` in the columns selected by ``active_dims``, or ``... x M x D``
             with one set per batch entry. See :meth:`from_data`.
-        rank: Number ``R`` of columns of the weights.
+        rank: Rank ``R`` of the learned factor, the number of columns of the weights.
         weight_prior: Prior on the weights. A number is the standard deviation of a normal prior
             around zero; ``None`` for no prior.
         seed: Seed of the start weights, which are normal with standard deviation 0.1.
@@ -62,15 +62,16 @@ class DataAdaptiveHadamardKernel(BatchKernel):
     Raises:
         TypeError: ``base_kernel`` is not a kernel, ``weight_prior`` is neither a prior nor a
             number, or the rank is not an integer.
-        ValueError: Anchors are not a finite matrix, or a number is not positive. On evaluation:
-            inputs and anchors differ in columns, or the base kernel has several outputs.
+        ValueError: Anchors are not finite, or the rank or standard deviation is not positive. On
+            evaluation, inputs and anchors differ in columns, or the base kernel has several
+            outputs.
 
     Attributes:
         weights: :math:`A`, ``... x M x R``.
         anchors: :math:`Z`, ``... x M x D``.
 
     Reference: Liu, Huang, Gong, Yang and Li (2020), Learning Data-adaptive Nonparametric Kernels.
-        Their factor is a matrix of the training points; here it is a function of the input.
+        The paper's factor is a matrix over the training points; here it is a function of the input.
 
     Example:
         >>> train_X = torch.linspace(0, 1, 50)[:, None]
@@ -105,13 +106,13 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         self.rank = rank
         anchors = anchors.expand(*batch_shape, *anchors.shape[-2:]).clone()
         self.factor_kernel = _factor_kernel(anchors)
-        # batch expansion recognises the batch dimensions of parameters, not of buffers
+        # a parameter, because batch expansion does not add dimensions to buffers
         self.register_parameter("anchors", nn.Parameter(anchors, requires_grad=False))
         generator = torch.Generator().manual_seed(seed)
         start = normal((anchors.size(-2), rank), generator)
         start = (_START_STD * start).to(anchors).expand(*batch_shape, *start.shape)
         self.register_parameter("weights", nn.Parameter(start.clone()))
-        # one distribution per weight; sampling a scalar prior would make all columns equal
+        # one distribution per weight: a sample of a scalar prior would make all weights equal
         zeros = torch.zeros_like(start[(0,) * len(batch_shape)])
         self.add_prior("weight_prior", weight_prior, "weights", zeros)
 
@@ -132,8 +133,8 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         Args:
             base_kernel, rank, seed, active_dims, options: As in the constructor.
             train_X: Inputs ``N x D`` with all columns, scaled as for training.
-            num_anchors: Largest number of anchors. With at most as many distinct rows, these are
-                the anchors.
+            num_anchors: Number of anchors; if ``train_X`` has fewer distinct rows, these are the
+                anchors.
 
         Raises:
             ValueError: ``train_X`` is not a finite matrix, or ``num_anchors`` is below one.
@@ -175,7 +176,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
 
 
 def _kmeans_anchors(x: Tensor, num_anchors: int, seed: int) -> Tensor:
-    """Return at most ``num_anchors`` cluster centres or all distinct rows, ``M x D``."""
+    """Return ``num_anchors`` cluster centres ``M x D``, or all distinct rows if there are fewer."""
     if x.dim() != 2 or 0 in x.shape or not bool(x.isfinite().all()):
         raise ValueError(f"train_X must be a finite matrix N x D, got shape {tuple(x.shape)}.")
     check_counts(1, num_anchors=num_anchors)
@@ -187,7 +188,7 @@ def _kmeans_anchors(x: Tensor, num_anchors: int, seed: int) -> Tensor:
 
 
 def cluster_centers(rows: np.ndarray, counts: np.ndarray, number: int, seed: int) -> np.ndarray:
-    """Return k-means centres of distinct rows with counts, in columns scaled to unit variance.
+    """Return k-means centres of ``rows``, weighted by ``counts``, in columns of unit variance.
 
     The global random state does not change.
     """

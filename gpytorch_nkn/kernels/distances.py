@@ -49,7 +49,7 @@ def distances(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def may_be_differentiated(*inputs: Tensor) -> bool:
-    """Return whether inputs may be differentiated, in backward or forward mode.
+    """Return whether derivatives with respect to inputs may be needed, in either mode of autograd.
 
     The answer is True during tracing, because a trace must be valid for any inputs.
     """
@@ -64,7 +64,7 @@ def may_be_differentiated(*inputs: Tensor) -> bool:
 def are_same(x1: Tensor, x2: Tensor) -> bool:
     """Return whether a result for one input can be reused for the other.
 
-    Equal inputs with separate derivatives are not the same.
+    Two tensors of equal values are not the same if they may be differentiated separately.
     """
     return x1 is x2 or (
         x1.shape == x2.shape and not may_be_differentiated(x1, x2) and torch.equal(x1, x2)
@@ -72,14 +72,14 @@ def are_same(x1: Tensor, x2: Tensor) -> bool:
 
 
 def kink(difference: Tensor) -> Tensor:
-    r"""Return zeros with the infinite second derivative of :math:`\lVert u \rVert` at zero.
+    r"""Return zeros ``...`` with the infinite second derivative of :math:`\lVert u \rVert` at zero.
 
     The argument is the difference :math:`u`, ``... x D``. Values, gradients and derivatives with
     respect to a lengthscale are zero, because a lengthscale does not change a zero difference.
     """
     largest = torch.finfo(difference.dtype).max
     equal = (difference == 0).all(-1, keepdim=True)
-    # only the second derivative contains the product of both factors, which overflows
+    # the product of both factors overflows, and only the second derivative contains it
     only_equal = torch.where(equal, difference, 0.0) * largest**0.8
     return only_equal.square().sum(-1) * largest**0.5
 
@@ -98,7 +98,7 @@ def matern52_of(square: Tensor) -> Tensor:
 
 
 def cosine_of(square: Tensor) -> Tensor:
-    """Return the cosine of the square root."""
+    """Return the cosine of the square root, twice differentiable at zero."""
     near, small, root = _split(square, 0.25)
     return torch.where(near, 1 - small / 2 + small.square() / 24, root.cos())
 
