@@ -28,7 +28,7 @@ class FeatureKernel(BatchKernel):
 
     Attributes:
         feature_dim: Number of features.
-        leaves_rest: Whether the features approximate a kernel, with residual :meth:`rest`.
+        leaves_rest: Whether the prior has a residual covariance :meth:`rest` besides the features.
     """
 
     feature_dim: int
@@ -44,7 +44,7 @@ class FeatureKernel(BatchKernel):
         return self._features(x)
 
     def rest(self, x: Tensor, *, diag: bool) -> Tensor:
-        """Return the residual of the prior covariance (``diag``: variances)."""
+        """Return the residual prior covariance ``... x N x N`` (``... x N`` with ``diag``)."""
         raise NotImplementedError
 
     def forward(

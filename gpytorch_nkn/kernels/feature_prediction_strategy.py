@@ -29,7 +29,7 @@ __all__ = ["FeaturePredictionStrategy", "feature_function", "rest_function"]
 
 
 def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
-    """Return the feature map of a (scaled) :class:`FeatureKernel`; ``None`` for other kernels."""
+    """Return the features of a :class:`FeatureKernel`, scaled or not; None for other kernels."""
     inner, scales = unwrap_scales(kernel)
     if not hasattr(inner, "feature_dim"):
         return None
@@ -44,7 +44,7 @@ def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
 
 
 def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] | None:
-    """Return a function of the residual covariance (``diag``: variances), if any."""
+    """Return a function that computes residual covariances (``diag``: variances), or ``None``."""
     inner, scales = unwrap_scales(kernel)
     if not inner.leaves_rest:
         return None
@@ -60,10 +60,10 @@ def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] |
 
 
 class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrategy):
-    """GPyTorch's strategy for linear kernels, which evaluates features in chunks of rows.
+    """Prediction from features, as GPyTorch does for linear kernels, in chunks of rows.
 
     Without ``gpytorch.settings.detach_test_caches``, and for fantasies whose data require
-    gradients, all features are evaluated together. Missing observations
+    gradients, all rows are evaluated at once. Missing observations
     (``gpytorch.settings.observation_nan_policy``) affect neither means nor variances.
     """
 
@@ -109,7 +109,7 @@ class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrateg
             missing = self.train_labels.isnan()
             residual = residual.masked_fill(missing, 0.0)
             noise = noise.masked_fill(missing, torch.inf)
-        # GPyTorch reads this cache for all fantasies, whose data may depend on the candidates
+        # fantasies read this cache, and their data may need gradients for the candidates
         fantasies = operator.x1.requires_grad or self.train_labels.requires_grad
         if settings.detach_test_caches.on() and not fantasies:
             mean, factor = low_rank_posterior(features, operator.x1, residual, noise)

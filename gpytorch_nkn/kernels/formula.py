@@ -22,11 +22,11 @@ class Formula:
     Args:
         values: ``values(x1, x2, *parameters)`` returns ``... x m x n`` values by twice
             differentiable operations. Inputs ``... x m x d`` and ``... x n x d`` have the kernel's
-            columns. Parameters ``... x 1 x d`` or ``... x 1 x 1`` have the order of the kernel's
+            columns. Parameters ``... x 1 x d`` or ``... x 1 x 1`` are in the order of the kernel's
             spec. For diagonal blocks of a symmetric matrix, ``x1 is x2``.
         fast: Returns the same values in fewer operations, which are differentiable once.
-        code: Number of the formula in ``evaluation/cpp/native_plan.h``; without a code, networks
-            are evaluated in Python.
+        code: Number of the formula in ``evaluation/cpp/native_plan.h``; PyTorch evaluates networks
+            that contain a formula without code.
         derived: Computes a further parameter from the first one, once per matrix.
         derived_slope: Derivative of ``derived``, given the first and the derived parameter.
         max_columns: Largest number of columns for which the formula is valid.
@@ -58,16 +58,16 @@ def stationary(
     points: Callable[..., Points] = _scaled,
     **options: Any,
 ) -> Formula:
-    """Create the formula of a function of the squared distance.
+    """Create the formula of a kernel that is a function of the squared distance.
 
     Args:
         of_square: ``of_square(square, *others)`` returns values at squared distances in units of
             the lengthscale (the last parameter), given the other parameters.
         with_slope: Returns values and their derivatives with respect to squared distances, and may
             overwrite the distances. Replaces autograd for first derivatives.
-        values: Replaces ``of_square`` for second derivatives.
-        points: Maps inputs and parameters to points, between which distances are computed, and the
-            other parameters.
+        values: Twice differentiable values, if ``of_square`` is differentiable only once.
+        points: Maps inputs and parameters to two sets of points, whose distances are computed, and
+            the other parameters.
         options: Further fields of :class:`Formula`.
     """
 
@@ -137,7 +137,7 @@ def _square(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def _square_gradients(x1: Tensor, x2: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return gradients of the weighted sum of squared distances, and overwrite the weights."""
+    """Return gradients of a weighted sum of squared distances; overwrites the weights."""
     if x1 is x2:  # distances on the diagonal are constant
         weights.diagonal(dim1=-2, dim2=-1).zero_()
     with_ones1, with_ones2 = (torch.cat([x, torch.ones_like(x[..., :1])], -1) for x in (x1, x2))

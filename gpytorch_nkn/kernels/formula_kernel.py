@@ -14,7 +14,7 @@ __all__ = ["FormulaKernel", "formula_values"]
 
 
 class FormulaKernel(BatchKernel):
-    """Kernel whose values are given by one formula, in networks and elsewhere.
+    """Kernel with one formula for its values, inside and outside of networks.
 
     Attributes:
         formula: Values as a function of inputs and parameters.

@@ -10,7 +10,7 @@ from torch import Tensor
 from gpytorch_nkn.kernels.distances import cosine_of, distances, matern32_of, matern52_of
 from gpytorch_nkn.kernels.formula import Formula, stationary
 
-__all__ = ["COSINE", "LINEAR", "MATERN", "PERIODIC", "RATIONAL_QUADRATIC", "RBF", "linear", "turns"]
+__all__ = ["COSINE", "LINEAR", "MATERN", "PERIODIC", "RATIONAL_QUADRATIC", "RBF", "linear", "wrap"]
 
 
 def rbf(square: Tensor) -> Tensor:
@@ -73,10 +73,10 @@ RATIONAL_QUADRATIC = stationary(_rational_quadratic, code=4)
 COSINE = stationary(lambda square: cosine_of(math.pi**2 * square))
 
 
-def turns(
+def wrap(
     x1: Tensor, x2: Tensor, lengthscale: Tensor, period: Tensor, *others: Tensor
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Map each column to a circle whose circumference is one period.
+    """Map each column to a circle of radius ``1 / sqrt(l)``, with one turn per period.
 
     Squared distances of points are ``4 sum sin^2(pi (x - x') / p) / l``.
     """
@@ -91,13 +91,13 @@ def turns(
     return left, left if x1 is x2 else point(x2), others
 
 
-PERIODIC = stationary(rbf, with_slope=rbf_with_slope, points=turns, code=5)
+PERIODIC = stationary(rbf, with_slope=rbf_with_slope, points=wrap, code=5)
 
 
 def linear(x1: Tensor, x2: Tensor, variance: Tensor, center: Tensor | float = 0.0) -> Tensor:
     """Return inner products of centred inputs, ``sum v (x - c) (x' - c)``."""
     left = (x1 - center) * variance
-    return left @ (x2 - center).to(left.dtype).mT  # inputs may have a lower precision
+    return left @ (x2 - center).to(left.dtype).mT  # x2 may have a lower precision than parameters
 
 
 LINEAR = Formula(linear, code=6)

@@ -18,8 +18,8 @@ from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["GeneralizedSpectralMixtureKernel"]
 
-_START_SCALE = 0.1  # scale of the last layer's start weights: the mixture is nearly stationary
-_MIN_LENGTHSCALE = 1e-6  # softplus can underflow to zero
+_START_SCALE = 0.1  # scale of the last layer's start weights: the kernel starts nearly stationary
+_MIN_LENGTHSCALE = 1e-6  # lower bound, because softplus can underflow to zero
 
 
 class GeneralizedSpectralMixtureKernel(BatchKernel):
@@ -35,9 +35,9 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
     product :math:`w_q(x) w_q(x')`, the Gibbs kernel in :math:`D` dimensions and the cosine of a
     phase difference. Each factor is valid for any functions, hence also the sum of their products.
 
-    The local frequency is the gradient of the phase, :math:`\mu_q(x) + J_q(x)^\top x` with the
-    Jacobian :math:`J_q`, instead of :math:`\mu_q(x)`. Standardise inputs: far from the origin,
-    small changes of :math:`\mu_q` cause large changes of the phase.
+    The local frequency is not :math:`\mu_q(x)` but the gradient of the phase in cycles,
+    :math:`\mu_q(x) + J_q(x)^\top x`, with the Jacobian :math:`J_q`. Standardise inputs: far from
+    the origin, small changes of :math:`\mu_q` cause large changes of the phase.
 
     Args:
         num_mixtures: Number of components ``Q``.
@@ -49,9 +49,10 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
     Raises:
         TypeError: A size is not an integer.
         ValueError: A size is below one.
+        RuntimeError: On evaluation, inputs do not have ``input_dim`` columns.
 
-    Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 4, with
-    Gaussian processes in place of the network.
+    Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 4, which
+    uses Gaussian processes in place of the network.
     """
 
     is_stationary = False

@@ -16,23 +16,23 @@ __all__ = ["GradientKernel", "check_has_derivatives"]
 
 
 class GradientKernel(BatchKernel):
-    r"""Covariance of a function and its D partial derivatives, for observed derivatives.
+    r"""Covariance of a function and its ``D`` partial derivatives, for derivative observations.
 
     .. math::
         \operatorname{cov}\bigl(\partial_a f(x), \partial_b f(x')\bigr)
             = \frac{\partial^2 k(x, x')}{\partial x_a\, \partial x'_b}
 
     This class generalises :class:`gpytorch.kernels.RBFKernelGrad` to any twice differentiable
-    kernel, in the same order: the value at a point, then its derivative with respect to each
-    column. It is valid as the covariance of a Gaussian process and its derivatives. Use it with
-    ``gpytorch.means.ConstantMeanGrad`` and a ``MultitaskGaussianLikelihood`` of ``D + 1`` tasks.
+    kernel. Outputs have the same order: the value at a point, then its derivative in each column.
+    It is valid as the covariance of a Gaussian process and its derivatives. Use it with
+    ``ConstantMeanGrad`` and a ``MultitaskGaussianLikelihood`` of ``D + 1`` tasks.
 
     Args:
         base_kernel: Kernel of the function, such as a :class:`.NeuralKernelNetwork`. Derivatives
             with respect to columns outside its ``active_dims`` are zero.
 
     Raises:
-        ValueError: On evaluation, if the kernel is not twice differentiable.
+        ValueError: On evaluation, second derivatives of the kernel are not finite.
 
     Reference: Rasmussen and Williams (2006), Gaussian Processes for Machine Learning, section 9.4.
     """
@@ -46,12 +46,12 @@ class GradientKernel(BatchKernel):
         return x1.size(-1) + 1
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """Return values ``... x (N (D + 1)) x (M (D + 1))`` for inputs ``... x N x D``."""
+        """Return values ``... x N (D + 1) x M (D + 1)`` (``... x N (D + 1)`` with ``diag``)."""
         if diag:
             blocks = self._blocks(x1, x2)
             return blocks.diagonal(dim1=-2, dim2=-1).flatten(-2)
         sizes = x1.size(-2), x2.size(-2)
-        if not (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2):  # each pair once
+        if not (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2):  # all pairs once
             row, column = torch.triu_indices(*sizes, device=x1.device)
             half = self._blocks(x1[..., row, :], x2[..., column, :])
             pairs = torch.arange(len(row), device=x1.device)

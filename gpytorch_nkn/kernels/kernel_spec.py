@@ -23,7 +23,7 @@ __all__ = [
     "spec_of_values",
 ]
 
-# Number of trailing event dimensions of a parameter by kind; 2 for other kinds (1 x D).
+# Number of dimensions after the batch, by kind of parameter; 2 for other kinds (1 x D).
 _EVENT_DIMS = {"exponent": 1, "constant": 1, "outputscale": 0}
 _PER_COLUMN = ("lengthscale", "shape", "period", "frequency", "variance", "center")
 _KINDS = (*_PER_COLUMN, *_EVENT_DIMS)
@@ -54,12 +54,12 @@ class KernelSpec:
             ``N x D`` of the kernel. Lengthscales, periods and variances are set before the call.
         period: Returns the periods ``... x 1 x D`` of a periodic kernel.
         multiply: Returns the exact product of two kernels as one kernel of the class, or ``None``.
-        unit: Returns the variance ``...`` and the kernel with unit variance, for a kernel over one
-            column; expansions merge equal kernels.
+        unit: Returns the variance ``...`` and a unit-variance copy of a kernel over one column, so
+            that expansions can merge copies that are equal.
         terms: Returns ``c`` and ``k`` if the kernel equals ``c + (1 - c) k``.
         columns: Returns one kernel per column, whose sum equals the kernel.
         products: Returns lists of kernels; the sum of their products equals the kernel.
-        to_gpytorch: Returns a GPyTorch kernel with the same parameter values and no constraints.
+        to_gpytorch: ``to_gpytorch(kernel, zero_mean)`` returns a GPyTorch kernel of equal values.
         simpler: Returns simpler GPyTorch kernels that resemble the kernel.
     """
 
@@ -91,7 +91,7 @@ class KernelSpec:
         return None if name is None else getattr(kernel, name).detach()
 
     def formula_of(self, kernel: Kernel) -> Formula | None:
-        """Return the formula of a kernel of the class."""
+        """Return the formula of a kernel of the class, or None."""
         if self.formula is None:
             classes = type(kernel).__mro__
             stated: Any = next((c for c in classes if "formula" in vars(c)), None)
@@ -123,17 +123,17 @@ def register(spec: KernelSpec) -> None:
 
 
 def own_spec(kernel: Kernel) -> KernelSpec | None:
-    """Return the spec of exactly the kernel's class, for values and products, or None."""
+    """Return the spec of the kernel's class itself, not of a base class, or None."""
     return _REGISTRY.get(type(kernel))
 
 
 def spec_of(kernel: Kernel) -> KernelSpec | None:
-    """Return the spec of the kernel's class or its nearest base class."""
+    """Return the spec of the kernel's class or of its nearest base class with a spec, or None."""
     return next((_REGISTRY[cls] for cls in type(kernel).__mro__ if cls in _REGISTRY), None)
 
 
 def spec_of_values(kernel: Kernel) -> KernelSpec | None:
-    """Return :func:`spec_of`, or ``None`` if the kernel's class overrides ``forward``."""
+    """Return :func:`spec_of`, or ``None`` if the kernel's class overrides the values."""
     spec = spec_of(kernel)
     values = "complex_values" if hasattr(type(kernel), "complex_values") else "forward"
     same = spec is not None and getattr(spec.cls, values, None) is getattr(type(kernel), values)

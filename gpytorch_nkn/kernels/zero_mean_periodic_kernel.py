@@ -11,7 +11,7 @@ from torch import Tensor
 from gpytorch_nkn.kernels.batch_kernel import constrained
 from gpytorch_nkn.kernels.formula import stationary
 from gpytorch_nkn.kernels.formula_kernel import FormulaKernel, formula_values
-from gpytorch_nkn.kernels.formulas import turns
+from gpytorch_nkn.kernels.formulas import wrap
 
 __all__ = ["ZeroMeanPeriodicKernel"]
 
@@ -64,7 +64,7 @@ class ZeroMeanPeriodicKernel(FormulaKernel):
     has_lengthscale = True
     formula = stationary(
         _of_square,
-        points=turns,
+        points=wrap,
         code=8,
         derived=_zero_mean_factor,
         derived_slope=_zero_mean_slope,

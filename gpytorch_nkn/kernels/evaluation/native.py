@@ -27,12 +27,12 @@ __all__ = [
     "supports",
 ]
 
-_ENTRIES_PER_THREAD = 30_000  # fewer entries do not justify the start of a thread
+_ENTRIES_PER_THREAD = 30_000  # matrix entries; below this, a thread costs more than it saves
 
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """Load the compiled functions; None if they are missing or built from other sources."""
+    """Load the compiled library; None if it is missing or built from different sources."""
     sources = sorted(Path(__file__).parent.glob("cpp/native*.[chi]*"))
     version = zlib.crc32(b"".join(path.read_bytes() for path in sources)) & 0x7FFFFFFF
     for path in sorted(Path(__file__).parent.glob("_native*")):
@@ -42,7 +42,7 @@ def _library() -> ctypes.CDLL | None:
             library.nkn_instruction_set.restype = ctypes.c_char_p
             if not sources or library.nkn_version() == version:
                 return library
-        except (OSError, AttributeError):  # built for another system, or another library
+        except (OSError, AttributeError):  # built for another system, or not this library
             continue
     return None
 
@@ -54,7 +54,7 @@ def instruction_set() -> str | None:
 
 
 def is_compiled() -> bool:
-    """Return whether compiled code was installed, so that networks use it by default."""
+    """Return whether compiled code is installed and ``settings.kernel_evaluation`` allows it."""
     return settings.kernel_evaluation.path() in ("auto", "compiled") and _library() is not None
 
 
@@ -85,7 +85,7 @@ def _notify() -> None:
 
 
 def applies_to(x: Tensor) -> bool:
-    """Return whether compiled code supports this device and dtype."""
+    """Return whether compiled code exists for the device and dtype of ``x``."""
     if x.device.type != "cpu" or x.dtype != torch.float64:
         return False
     if _library() is None:
@@ -127,8 +127,8 @@ class _Block(NamedTuple):
 class NativeEvaluator:
     """Evaluates a batch of networks on inputs ``... x N x D`` and ``... x M x D``, in float64.
 
-    Gradients are ``[x1, x2, theta]``, or ``[x1, theta]`` for symmetric matrices. Gradients of the
-    inputs are None unless ``with_inputs``.
+    Gradients are in the order ``[x1, x2, theta]``, or ``[x1, theta]`` for symmetric matrices.
+    Gradients with respect to inputs are None unless ``with_inputs``.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
@@ -218,7 +218,7 @@ class NativeEvaluator:
 
 
 def _expand(tensor: Tensor, batch_shape: torch.Size, event_dims: int) -> Tensor:
-    """Expand a tensor to the batch; a single element remains shared."""
+    """Expand a tensor to the batch shape; one value for all batch elements is not copied."""
     batch_dims = tensor.dim() - event_dims
     event = tensor.shape[batch_dims:]
     if tensor.shape[:batch_dims].numel() == 1:

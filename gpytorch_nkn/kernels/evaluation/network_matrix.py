@@ -18,9 +18,9 @@ from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator, elements
 
 __all__ = ["is_ordinary", "network_matrix", "program_matrix", "unwrap_scales"]
 
-_BLOCK_ROWS = 100  # of blocks whose diagonals are computed with second derivatives
-_MANY_ROWS = 150  # entries of diagonals of several networks, above which plain autograd is faster
-_TILED_ENTRIES = 2_500  # entries per matrix, above which tiles are faster than plain autograd
+_BLOCK_ROWS = 100  # rows of the blocks that give a twice differentiable diagonal
+_MANY_ROWS = 150  # diagonal entries of several networks, above which autograd is faster
+_TILED_ENTRIES = 2_500  # entries per matrix of a batch, above which tiles are faster than autograd
 
 # A private function of PyTorch. If it is missing, no dispatch mode is assumed.
 try:
@@ -34,7 +34,7 @@ except ImportError:
 def network_matrix(
     network: Kernel, x1: Tensor, x2: Tensor, scales: Sequence[ScaleKernel] = (), diag: bool = False
 ) -> EntrywiseMatrix | None:
-    """Return the scaled matrix of a network; ``None`` if it needs plain evaluation.
+    """Return a network's matrix times output scales; ``None`` if it needs plain evaluation.
 
     With ``diag``, return the diagonal as a batch ``... x N x 1 x 1``; ``None`` without compiled
     code, or for many points of several networks.
@@ -133,7 +133,7 @@ class _ProgramMatrix:
         return make(self._program, theta, inputs[0], inputs[-1], any(needed[:-1]))
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Iterator[tuple[Any, Tensor]]:
-        """Yield each batch element with its index, by twice differentiable operations."""
+        """Yield index and twice differentiable matrix of each batch element."""
         for index, (*inputs, theta) in elements(self, tensors):
             yield index, differentiable_values(self._program, theta, inputs[0], inputs[-1])
 
@@ -142,7 +142,7 @@ class _ProgramDiagonal(_ProgramMatrix):
     """Lazily evaluated diagonal of a program, as a batch ``... x N x 1 x 1``."""
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Iterator[tuple[Any, Tensor]]:
-        """Yield each diagonal, from blocks of the matrix, which are faster than single entries."""
+        """Yield index and diagonal of each batch element; blocks are faster than single entries."""
         *inputs, theta = tensors
         theta = theta.squeeze(-2) if theta.dim() > 1 else theta
         inputs = [x.squeeze(-2) for x in inputs]

@@ -1,4 +1,4 @@
-"""Concatenation of a network's parameters to one vector."""
+"""Concatenation of a network's parameters into one vector."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Slot(NamedTuple):
     stop: int
 
     def of(self, theta: Tensor) -> Tensor:
-        """Return the parameter as a flat view."""
+        """Return the entries of the parameter as a view of ``theta``."""
         return theta[self.start : self.stop]
 
 
 class ParameterVector:
-    """Vector of all parameters, which applies one softplus to many raw values.
+    """Vector of a network's parameters; one softplus transforms many raw values.
 
     Attributes:
         batch_shape: Batch shape of the network.
@@ -41,7 +41,7 @@ class ParameterVector:
         self.size = 0
         self.parts: list[tuple[Module, str] | Tensor] = []
         self._counts: list[int] = []
-        self._event_dims: list[int] = []  # trailing dimensions outside of the batch
+        self._event_dims: list[int] = []  # by part: number of dimensions after the batch
 
     def add(self, module: Module, name: str, count: int, event_dims: int = 2) -> Slot:
         """Append a parameter with ``count`` entries per batch element."""
@@ -53,7 +53,7 @@ class ParameterVector:
 
     def values(self) -> Tensor | None:
         """Return the differentiable vector ``... x T``; None if a parameter has a wrong size."""
-        pieces: list[Tensor | None] = []  # None for each run of adjacent raw values
+        pieces: list[Tensor | None] = []  # None stands for a run of adjacent raw values
         raw: list[Tensor] = []
         runs: list[int] = []  # lengths of the runs
         fractions: dict[int, Tensor] = {}
@@ -101,7 +101,7 @@ class ParameterVector:
 
 
 def _value(part: tuple[Module, str] | Tensor, fractions: dict[int, Tensor]) -> tuple[Tensor, bool]:
-    """Return the value of a part, and whether it is raw.
+    """Return the value of a part, and whether softplus remains to be applied.
 
     ``fractions`` caches the softmax of each layer, from which weights and biases are taken.
     """

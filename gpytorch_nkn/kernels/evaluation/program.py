@@ -36,7 +36,7 @@ class LayerKind(enum.IntEnum):
 class Primitive(NamedTuple):
     """A formula with its input columns and the slots of its parameters.
 
-    A product has no columns, and the slots of all its factors.
+    A product has no columns; its slots are the slots of all factors.
     """
 
     formula: Formula
@@ -47,7 +47,7 @@ class Primitive(NamedTuple):
 
 
 class LayerStep(NamedTuple):
-    """A layer with the slots of its parameters, fixed coefficients and sizes of its groups.
+    """Description of a layer: slots of its parameters, fixed coefficients, sizes of groups.
 
     With ``skip``, the layer receives the units of the previous layer and the primitives.
     """
@@ -73,7 +73,7 @@ class Program(NamedTuple):
 def describe(
     network: Kernel, input_dim: int, scales: Sequence[ScaleKernel] = ()
 ) -> tuple[Program, ParameterVector] | None:
-    """Return the program and the parameters of a scaled network.
+    """Return the program and the parameters of a network times output scales.
 
     Return ``None`` if a primitive has no formula, or if replaced layers do not fit together.
     """
@@ -86,7 +86,7 @@ def describe(
     except _UnknownPartError:
         return None
     if network.skip:
-        if len(layers) < 2:  # layers were removed
+        if len(layers) < 2:  # the user removed layers
             return None
         layers[-1] = layers[-1]._replace(skip=True)
     for scale in scales:
@@ -96,7 +96,7 @@ def describe(
     width = len(primitives)
     for step in layers:
         if step.in_features != width + (len(primitives) if step.skip else 0):
-            return None  # a layer was replaced
+            return None  # the user replaced a layer
         width = step.out_features
     if width != 1:
         return None

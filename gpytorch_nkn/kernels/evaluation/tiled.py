@@ -22,12 +22,12 @@ Gradients = list[Tensor | None]
 
 
 class _Group(NamedTuple):
-    """Primitives with one formula that are evaluated together, or one product.
+    """Primitives with the same formula, evaluated together, or one product.
 
     Attributes:
         columns: Input columns of each primitive, ``G x d``.
         indices: Indices of each parameter in theta, ``G x 1`` or ``G x d``.
-        scale: Indices of the output scales, ``G``.
+        scale: Indices of the output scales in theta, ``G``.
         factors: Factors of a product.
     """
 
@@ -45,8 +45,8 @@ def _grouped(program: Program) -> tuple[list[_Group], Tensor | None]:
     members: dict[tuple, list[int]] = {}
     for number, primitive in enumerate(program.primitives):
         sizes = tuple(slot.stop - slot.start for slot in primitive.slots)
-        alike = primitive.formula, len(primitive.dims), sizes, primitive.scale is None
-        members.setdefault((number,) if primitive.factors else alike, []).append(number)
+        key = primitive.formula, len(primitive.dims), sizes, primitive.scale is None
+        members.setdefault((number,) if primitive.factors else key, []).append(number)
     groups = [_group([program.primitives[n] for n in numbers]) for numbers in members.values()]
     order = [number for numbers in members.values() for number in numbers]
     return groups, None if order == sorted(order) else torch.tensor(order, device="cpu").argsort()
@@ -66,7 +66,7 @@ def _group(primitives: Sequence[Primitive]) -> _Group:
 
 
 class _Parameters:
-    """Parameters of a program by group and layer; with ``leaves``, as leaves of the graph."""
+    """Parameters by group and layer; with ``leaves``, as leaves of the autograd graph."""
 
     def __init__(self, program: Program, theta: Tensor, leaves: bool):
         self.program = program
@@ -126,7 +126,7 @@ def _group_values(group: _Group, own: tuple, x1: Tensor, x2: Tensor, fast: bool)
 
 
 def _columns(x: Tensor, columns: Tensor) -> Tensor:
-    """Select columns ``G x d`` of inputs ``n x D``, ``G x n x d``."""
+    """Return columns ``G x d`` of inputs ``n x D`` as ``G x n x d``."""
     return x.mT[columns].mT
 
 
@@ -148,15 +148,16 @@ def _layer_values(
 
 
 def differentiable_values(program: Program, theta: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
-    """Return the matrix ``N x M`` by twice differentiable operations."""
+    """Return the twice differentiable matrix ``N x M``."""
     return _Parameters(program, theta, leaves=False).values(x1, x2, fast=False)
 
 
 class TiledEvaluator(TileEvaluator):
     """Evaluates one network on inputs ``N x D`` and ``M x D``.
 
-    Gradients are ``[x1, x2, theta]``, or ``[x1, theta]`` for a symmetric matrix. Gradients of the
-    inputs are None unless ``with_inputs``. The backward pass recomputes all tiles but one.
+    Gradients are in the order ``[x1, x2, theta]``, or ``[x1, theta]`` for a symmetric matrix; None
+    for inputs unless ``with_inputs``. The backward pass recomputes tiles evaluated without
+    ``keep``.
     """
 
     def __init__(self, program: Program, theta: Tensor, x1: Tensor, x2: Tensor, with_inputs: bool):
@@ -169,7 +170,7 @@ class TiledEvaluator(TileEvaluator):
         self._kept: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
 
     def tile_values(self, rows: slice, columns: slice, keep: bool) -> Tensor:
-        """Return the values of one tile."""
+        """Return the values of one tile; with ``keep``, store its graph for the backward pass."""
         if not keep or torch.is_inference_mode_enabled():
             with torch.no_grad():
                 return self._tile(rows, columns)[0]

@@ -45,7 +45,7 @@ class RandomFeatures:
             amplitudes.
         factors: Rows, columns :math:`d` and centres :math:`c` of linear factors.
         cosines: Rows, :math:`\delta` ``n x D`` and :math:`b` of cosine factors.
-        pending: Measures, each with draws whose frequencies are drawn later.
+        pending: Pairs of a measure and its draws, whose frequencies are drawn later.
     """
 
     frequency: Tensor
@@ -92,7 +92,7 @@ class Draws:
         origin = torch.repeat_interleave(counts)
         number = torch.arange(len(origin)) - (counts.cumsum(0) - counts)[origin]
         slot = self.slot[origin] * (int(counts.max()) if len(counts) else 1) + number
-        slot = slot.unique(return_inverse=True)[1]  # keeps numbers small
+        slot = slot.unique(return_inverse=True)[1]  # renumber, so that slots remain small
         draws = Draws(self.row[origin], slot, self.sign[origin], self.rows_per_element)
         return draws, origin, number
 
@@ -131,7 +131,7 @@ def allocated(
 
     Args:
         weights: Weights of the entries, ``G x K``.
-        group: Row of ``weights`` of each draw.
+        group: Row of ``weights`` that each draw uses.
         stratum: Stratum of each draw, a subset of one group.
         even_fraction: Fraction of the draws that is allocated evenly.
 
@@ -146,7 +146,7 @@ def allocated(
     present = (wanted > 0).to(wanted)
     even = present / present.sum(-1, keepdim=True).clamp_min(1.0)
     expected = count.unsqueeze(-1) * ((1 - even_fraction) * wanted + even_fraction * even)
-    # group entries with less than one expected draw, and add entries until the group expects one
+    # merge entries with less than one expected draw, and more until the merged entry expects one
     ordered, order = expected.sort(-1)
     before = ordered.cumsum(-1) - ordered
     rare = torch.empty_like(expected, dtype=torch.bool)
@@ -165,7 +165,7 @@ def allocated(
 
 
 def choose(weights: Tensor, group: Tensor, uniform: Tensor) -> Tensor:
-    """Choose one entry for each ``group``, a row of ``weights`` ``G x K``, by inversion."""
+    """Return one column of ``weights`` ``G x K`` for each row in ``group``, by inversion."""
     total = weights.sum(-1, keepdim=True)
     cumulative = (weights / torch.where(total > 0, total, 1.0)).cumsum(-1)
     cumulative = cumulative / torch.where(total > 0, cumulative[:, -1:], 1.0)
@@ -179,8 +179,8 @@ def choose(weights: Tensor, group: Tensor, uniform: Tensor) -> Tensor:
 def stratified(weights: Tensor, group: Tensor, stratum: Tensor) -> Tensor:
     """Choose entries by systematic resampling in random order.
 
-    The weights of its group determine the probabilities of each choice. Within a stratum of a
-    group, the number of draws of an entry differs from its expectation by less than one.
+    The probabilities of a draw are the weights of its group. Within a stratum of a group, the
+    number of draws of an entry differs from its expectation by less than one.
     """
     key = stratum * len(weights) + group
     _, stratum, count = key.unique(return_inverse=True, return_counts=True)
@@ -269,7 +269,7 @@ class Linear(Measure):
 
 
 class Pairs(Measure):
-    """Uniform measure over frequency pairs, each a sinusoid with a sinusoidal envelope."""
+    """Uniform measure over frequency pairs; each pair is a sinusoid with a sinusoidal envelope."""
 
     def __init__(self, kernel: Any, columns: Tensor, shape: torch.Size):
         if len(columns) != kernel.input_dim:
@@ -295,23 +295,23 @@ class Pairs(Measure):
         mean = self._mean[element, choice]
         if self._envelope_phases is not None:
             phases = self._envelope_phases[element, choice]
-            self._add_wave(draws, self._difference[element, choice], phases, features)
+            self._add_cosine(draws, self._difference[element, choice], phases, features)
         if self._phases is None:
             index = (draws.row.unsqueeze(-1), self._columns)
             frequency = draws.sign.unsqueeze(-1) * mean
             features.frequency.index_put_(index, frequency, accumulate=True)
         else:  # a product of sinusoids in x and in x', instead of a sinusoid in x - x'
-            self._add_wave(draws, mean, self._phases[element, choice], features)
+            self._add_cosine(draws, mean, self._phases[element, choice], features)
             twice = torch.full_like(mean[:, 0], math.log(2.0))
             features.log_amplitude.index_add_(0, draws.row, twice)
 
-    def _add_wave(
+    def _add_cosine(
         self, draws: Draws, slope: Tensor, phase: Tensor, features: RandomFeatures
     ) -> None:
-        wide = features.frequency.new_zeros(len(draws), features.frequency.size(-1))
-        wide[:, self._columns] = slope
+        frequency = features.frequency.new_zeros(len(draws), features.frequency.size(-1))
+        frequency[:, self._columns] = slope
         offset = phase - (slope * self._center[draws.element]).sum(-1)
-        features.cosines.append((draws.row, wide, offset))
+        features.cosines.append((draws.row, frequency, offset))
 
 
 def flat(value: Tensor, event_dims: int, batch_shape: torch.Size) -> Tensor:
@@ -329,7 +329,7 @@ def rbf(kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tens
 
 
 def _gaussian_mixture(columns: Tensor, lengthscale: Tensor, shape: Tensor, power: float) -> Measure:
-    """Return normal frequencies times a power of a gamma variable with mean one."""
+    """Return the measure of normal frequencies times a power of a gamma variable with mean one."""
 
     def frequency(points: Tensor, element: Tensor) -> Tensor:
         shapes = shape[element]
@@ -349,17 +349,17 @@ def periodic(
     period: Tensor,
     zero_mean: bool = False,
 ) -> Measure:
-    """Return harmonics, weighted by modified Bessel functions.
+    """Return the measure of harmonics with Bessel weights.
 
-    exp(z cos a) = I_0(z) + 2 sum_n I_n(z) cos(n a): signed harmonics with weights I_|n|(z) and
-    standard deviation sqrt(z).
+    exp(z cos a) = I_0(z) + 2 sum_n I_n(z) cos(n a). Harmonics n of either sign have weights
+    I_|n|(z) and a standard deviation of about sqrt(z).
     """
     concentration = lengthscale.reciprocal()
-    most = math.ceil(10 * math.sqrt(float(concentration.max()))) + 20
-    order = torch.arange(-most, most + 1)
+    max_order = math.ceil(10 * math.sqrt(float(concentration.max()))) + 20
+    order = torch.arange(-max_order, max_order + 1)
     weights = torch.as_tensor(ive(order.abs().numpy(), concentration.unsqueeze(-1).numpy()))
     if zero_mean:
-        weights[..., most] = 0.0
+        weights[..., max_order] = 0.0
     weights = weights.flatten(0, 1)  # one row per element and column
     num_columns = len(columns)
 
