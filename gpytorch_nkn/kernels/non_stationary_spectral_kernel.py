@@ -31,9 +31,9 @@ class NonStationarySpectralKernel(FeatureKernel):
         \end{pmatrix}, \qquad z = (x - c) / \ell
 
     for ``R`` pairs, with an output scale :math:`s`, a centre :math:`c` and lengthscales
-    :math:`\ell`; valid as an inner product. Pairs drawn from a density give a Monte Carlo estimate
-    of Yaglom's representation, symmetrised. With :math:`m = (\omega + \omega') / 2` and
-    :math:`\delta = (\omega - \omega') / 2` the kernel is
+    :math:`\ell`; valid as an inner product. If pairs are drawn from a density, the kernel is a
+    Monte Carlo estimate of Yaglom's representation, symmetrised in each pair. With
+    :math:`m = (\omega + \omega') / 2` and :math:`\delta = (\omega - \omega') / 2` the kernel is
 
     .. math::
         k(x, x') = \frac{s}{R} \sum_j \cos(\delta_j^\top z) \cos(\delta_j^\top z')
@@ -41,8 +41,8 @@ class NonStationarySpectralKernel(FeatureKernel):
 
     a sum of sinusoids with input-dependent envelopes. The variance
     :math:`s\, \mathrm{mean}_j \cos^2(\delta_j^\top z)` is ``s`` at the centre and about ``s / 2``
-    far from it. Envelopes are symmetric about the centre; with ``learn_envelopes`` they have phases
-    :math:`\cos(\delta_j^\top z + \beta_j)`, and functions can be smoother on one side.
+    far from it. Envelopes are symmetric about the centre. With ``learn_envelopes`` they are
+    :math:`\cos(\delta_j^\top z + \beta_j)`, so that some frequencies can dominate on one side.
 
     Training, prediction and sampling of an exact GP take :math:`O(N R^2)` time and
     :math:`O(N R)` memory. Use the kernel for large data sets with input-dependent frequencies. On
@@ -80,9 +80,9 @@ class NonStationarySpectralKernel(FeatureKernel):
 
     Raises:
         TypeError: A prior is not a GPyTorch prior or number, or a count is not an integer.
-        ValueError: A count or standard deviation is not positive, ``correlation`` is not in
-            [0, 1), or ``features`` is unknown. Also if a stationary kernel has
-            ``learn_envelopes`` or ``difference_prior``.
+        ValueError: A count or standard deviation is not positive, ``correlation`` is not in [0, 1),
+            or ``features`` is unknown. ``stationary`` is combined with ``learn_envelopes`` or
+            ``difference_prior``.
 
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, equations 5 and 6. Their
     :math:`\phi` has independent phases for :math:`\omega` and :math:`\omega'`, which makes the
@@ -134,7 +134,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         difference = math.sqrt((1 - correlation) / 2) * draws[:, input_dim:-1]
 
         def parameter(start: Tensor, trained: bool) -> nn.Parameter:
-            # batch expansion recognises the batch dimensions of parameters, not of buffers
+            # a parameter, because batch expansion does not add dimensions to buffers
             start = start.expand(*self.batch_shape, *start.shape).to(self.raw_lengthscale).clone()
             return nn.Parameter(start, trained)
 

@@ -5,7 +5,7 @@ and algebra. Only the class and the name are required. Kernels without a spec al
 and expansions.
 
 To add a kernel to the package, write its class with its :class:`gpytorch_nkn.kernels.Formula` in a
-separate file, and add a spec here. Users call ``gpytorch_nkn.kernels.register``.
+separate file, and add a spec here. Users add a spec by ``gpytorch_nkn.kernels.register``.
 
 Subclasses inherit role, words and period from the nearest base class with a spec, and the spectral
 measure if they also inherit ``forward``. They do not inherit the formula, products or name.
@@ -59,7 +59,7 @@ __all__ = ["SPECS"]
 def _start_at_mean(kernel: Kernel, x: Tensor) -> None:
     """Set the centre to the mean of the inputs."""
     center = x.mean(0).to(kernel.center)
-    if len(center) != kernel.center.size(-1):  # an outer kernel gives it other columns
+    if len(center) != kernel.center.size(-1):  # an outer kernel selects other columns
         center = center.mean(-1, keepdim=True)
     kernel.initialize(center=center.expand_as(kernel.center))
 
@@ -141,13 +141,13 @@ SPECS = (
         CategoricalKernel,
         "CAT",
         {"lengthscale": "shape"},  # dimensionless
-        words="an effect of categories",
+        words="a categorical effect",
     ),
     KernelSpec(
         SpectralComponentKernel,
         "SC",
         {"lengthscale": "lengthscale", "frequency": "frequency"},
-        words="quasi-periodic waves",
+        words="a quasi-periodic component",
         measure=measures.spectral_component,
     ),
     KernelSpec(
@@ -182,7 +182,7 @@ SPECS = (
         lambda kernel: kernel.side.upper(),
         {"location": "center", "width": "lengthscale"},
         role="step",
-        words="a shift of level",
+        words="a level shift",
         unit=algebra.unit_variance,
     ),
     KernelSpec(ChangePointKernel, "CP", products=change_point_products),

@@ -29,19 +29,19 @@ class SpectralComponentKernel(FormulaKernel):
         k(x, x') = \exp\Bigl(-\frac{1}{2} \sum_d \frac{(x_d - x'_d)^2}{\ell_d^2}\Bigr)
             \cos\Bigl(\sum_d \mu_d (x_d - x'_d)\Bigr)
 
-    Its spectral density is the mean of two Gaussians around :math:`\mu` and :math:`-\mu` with
-    standard deviations :math:`1 / \ell_d`. The density is positive, hence the kernel is valid in
-    any dimension. Periodicity has a direction, for example :math:`x_1 + x_2`. In contrast,
-    :class:`gpytorch.kernels.SpectralMixtureKernel`, a product of one-dimensional mixtures, cannot
-    distinguish :math:`(\mu_1, \mu_2)` from :math:`(\mu_1, -\mu_2)`.
+    Its spectral density is the mean of two Gaussians with means :math:`\pm \mu` and standard
+    deviations :math:`1 / \ell_d`. The density is positive, hence the kernel is valid in any
+    dimension. The kernel oscillates in one direction, for example along :math:`x_1 + x_2`. In
+    contrast, :class:`gpytorch.kernels.SpectralMixtureKernel`, a product of one-dimensional
+    mixtures, cannot distinguish :math:`(\mu_1, \mu_2)` from :math:`(\mu_1, -\mu_2)`.
 
     Args:
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
             ``lengthscale_constraint`` as in :class:`gpytorch.kernels.Kernel`.
 
     Attributes:
-        frequency: :math:`\mu` ``... x 1 x D``, in radians per unit of the input, of
-            either sign. It starts between 0.1 and 0.3, because its gradient is zero at zero.
+        frequency: :math:`\mu` ``... x 1 x D``, in radians per unit of the input, of either sign. It
+            starts between 0.1 and 0.3, because the gradient at 0 is zero.
 
     Reference: Wilson and Adams (2013), Gaussian Process Kernels for Pattern Discovery and
     Extrapolation, equation 12 before the product over dimensions, with one component of weight 1.

@@ -41,5 +41,5 @@ class StationaryKernel(FormulaKernel):
 
     @staticmethod
     def of_square(square: Tensor) -> Tensor:
-        """Return values at squared distances, elementwise."""
+        """Return values at squared distances of any shape, elementwise."""
         raise NotImplementedError

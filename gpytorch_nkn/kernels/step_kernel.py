@@ -33,13 +33,13 @@ class StepKernel(FormulaKernel):
     .. math:: k(x, x') = s(x)\, s(x'), \qquad s(x) = \frac{1}{1 + e^{-(x - l) / w}}
 
     with :math:`1 - s` instead of :math:`s` for ``side="before"``; valid as an inner product of one
-    feature. The kernel alone is a level shift at :math:`l`. A product with one step restricts
+    feature. On its own, the kernel is a level shift at :math:`l`. A product with one step restricts
     another kernel to one side of :math:`l`, a product with two steps to a window. With steps as
     primitives, a network learns which kernels change; with
     :class:`gpytorch_nkn.kernels.ChangePointKernel` you choose the kernels.
 
     ``fit_best_of``, the estimators and :func:`gpytorch_nkn.initialization.initialize_from_data`
-    start the location where the targets change most.
+    initialise the location at the largest change of the targets.
 
     Args:
         side: ``"after"`` for values near one above the location and near zero below it;

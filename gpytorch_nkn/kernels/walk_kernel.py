@@ -20,9 +20,9 @@ class WalkKernel(FormulaKernel):
     .. math:: k(x, x') = u^{-p} \int_0^{\min(a, b)} g(a - s)\, g(b - s)\, ds,
         \qquad a = \max(x - o, 0),\; b = \max(x' - o, 0)
 
-    The kernel is valid for any response :math:`g`, as an inner product of functions of :math:`s`.
-    A subclass defines the integral as ``covariance(a, b)`` and the power :math:`p` of time in it.
-    For arguments see :class:`gpytorch_nkn.kernels.WienerKernel`.
+    The kernel is valid for any impulse response :math:`g`, as an inner product of functions of
+    :math:`s`. A subclass defines the integral as ``covariance(a, b)``, and its power :math:`p` of
+    time. For arguments see :class:`gpytorch_nkn.kernels.WienerKernel`.
 
     Raises:
         TypeError: A kernel without lengthscale receives a prior or constraint for a lengthscale.
@@ -69,7 +69,7 @@ def in_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def start_walk(kernel: WalkKernel, x: Tensor) -> None:
-    """Set the origin one median step before the inputs ``N x 1``, with unit variance at the end.
+    """Set the origin one median step before the inputs ``N x 1``, and variance 1 at the last input.
 
     Values passed to the constructor do not change.
     """

@@ -12,7 +12,7 @@ __all__ = ["WienerKernel"]
 
 
 def _covariance(a: Tensor, b: Tensor) -> Tensor:
-    # (a + b - |a - b|) / 2 splits the derivative between equal times
+    # -|a - b| / 2 has an infinite second derivative, which torch.minimum omits
     return torch.minimum(a, b) - kink((a - b).unsqueeze(-1)) / 2
 
 
@@ -23,7 +23,7 @@ class WienerKernel(WalkKernel):
 
     The kernel is valid as the covariance of integrated white noise that starts at the origin
     :math:`o`. Forecasts continue the last level; their error variance is proportional to the
-    horizon. Before the origin the process is zero. Functions have no derivative.
+    horizon. Before the origin the process is zero. Functions are nowhere differentiable.
 
     The variance is one after the time unit :math:`u`. Origin and unit are not trained, because an
     output scale and a constant kernel, or the weights of a network, have the same effect.
@@ -39,8 +39,8 @@ class WienerKernel(WalkKernel):
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`; one input column.
 
     Attributes:
-        origin, unit: Buffers ``... x 1 x 1``. Set them by ``kernel.initialize(origin=...)``; their
-            gradients are exact.
+        origin, unit: Values ``... x 1 x 1``, not trained, with exact gradients. Set them by
+            ``kernel.initialize(origin=...)``.
 
     Raises:
         ValueError: ``unit`` is not positive, or the input has several columns.

@@ -41,17 +41,17 @@ def _zero_mean_slope(lengthscale: Tensor, factor: Tensor) -> Tensor:
 
 
 class ZeroMeanPeriodicKernel(FormulaKernel):
-    r"""Periodic kernel of functions that average to zero over a period.
+    r"""Periodic kernel whose functions average to zero over a period.
 
     .. math::
         k(x, x') = \prod_d \frac{\exp(z_d \cos \theta_d) - I_0(z_d)}{\exp(z_d) - I_0(z_d)},
         \qquad \theta_d = \frac{2 \pi (x_d - x'_d)}{p_d},\; z_d = 1 / \ell_d
 
-    The numerator is MacKay's periodic kernel minus its mean over a period. Its Fourier series has
-    positive coefficients :math:`2 I_n(z)`, hence each factor and their product are valid. The
-    denominator scales the kernel to :math:`k(x, x) = 1`. For long lengthscales MacKay's kernel
-    tends to a constant, and this kernel tends to a cosine. As in
-    :class:`gpytorch.kernels.PeriodicKernel`, the lengthscale is not squared.
+    The numerator, MacKay's periodic kernel minus its mean over a period, has positive Fourier
+    coefficients :math:`2 I_n(z)`, hence each factor and their product are valid. The denominator
+    scales the kernel to :math:`k(x, x) = 1`. For long lengthscales MacKay's kernel tends to a
+    constant, and this kernel tends to a cosine. As in :class:`gpytorch.kernels.PeriodicKernel`, the
+    lengthscale is not squared.
 
     Args:
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,

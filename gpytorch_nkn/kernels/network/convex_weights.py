@@ -12,15 +12,15 @@ from gpytorch_nkn.layers import Layer, Linear, Product
 
 __all__ = ["OUTPUT_WEIGHTS", "convex_weights", "set_convex_weights"]
 
-# Total output weights of hidden units, one-dimensional and joint primitives. The constant gets the
-# remainder. "center" is the centre of the prior on raw weights; others are start values.
-# Without joint primitives, hidden units get their weight.
+# Total weights in the output of hidden units, one-dimensional primitives and joint primitives; the
+# remainder is the constant. "center" is the centre of the prior on raw weights, and the others are
+# start values. Without joint primitives, their weight is added to the hidden units.
 OUTPUT_WEIGHTS = {
     "center": (0.2, 0.45, 0.3),
     "additive": (0.2, 0.7, 0.05),
     "joint": (0.2, 0.1, 0.65),
 }
-_MINOR = 0.05  # weight of the constant in a mixture unit, and of the mixture in a constant unit
+_MINOR = 0.05  # weight of the constant in a mixture of inputs, and of inputs in a constant unit
 _PRODUCT_CONSTANT = 1 / 3  # weight of the constant in each factor of a product of mixtures
 
 
@@ -32,7 +32,7 @@ def convex_weights(
     totals: tuple[float, float, float],
     generator: torch.Generator | None = None,
 ) -> list[Tensor | None]:
-    """Return weights ``O x C`` of each Linear layer; the bias is one minus the sum of a row.
+    """Return the weights ``O x C`` of Linear layers; a unit's bias is one minus their sum.
 
     The first factor of each product mixes all inputs, and the others are nearly constant, so that
     the product starts as a mixture. Without joint primitives, and with most output weight on
@@ -49,7 +49,7 @@ def convex_weights(
     hidden_total, single_total, joint_total = totals
     if not num_joint:
         hidden_total, joint_total = hidden_total + joint_total, 0.0
-    multiplied = not num_joint and hidden_total > single_total
+    all_mixtures = not num_joint and hidden_total > single_total
     for number, layer in enumerate(layers):
         if not isinstance(layer, Linear):
             result.append(None)
@@ -64,18 +64,18 @@ def convex_weights(
             parts = zip((hidden_total, single_total, joint_total), counts, strict=True)
             row = [total / count for total, count in parts for _ in range(count)]
             weight = torch.tensor(row, dtype=torch.float64).expand(shape).clone()
-            if hidden > 1:  # a single unit would change the weight of the constant
+            if hidden > 1:  # for a single unit, jitter would change the constant
                 weight[:, :hidden] *= jitter[:, :hidden]
-        elif multiplied:
+        elif all_mixtures:
             weight = (1 - _PRODUCT_CONSTANT) * jitter / jitter.sum(-1, keepdim=True)
         else:
             weight = (1 - _MINOR) * jitter / jitter.sum(-1, keepdim=True)
             after = layers[number + 1]
             group = after.in_features // after.out_features if isinstance(after, Product) else 1
-            constant = torch.arange(layer.out_features) % group != 0
-            weight[constant] *= _MINOR
+            is_constant = torch.arange(layer.out_features) % group != 0
+            weight[is_constant] *= _MINOR
         total = weight.sum(-1, keepdim=True)
-        result.append(weight / (total / (1 - 1e-3)).clamp_min(1.0))  # positive biases
+        result.append(weight / (total / (1 - 1e-3)).clamp_min(1.0))  # leaves a bias
     return result
 
 

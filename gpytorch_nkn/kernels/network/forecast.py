@@ -29,8 +29,8 @@ _CONSTANT = 10.0  # prior variance of the level of standardised targets
 _ABRUPT = 1e-9  # width of a level shift
 _SINE = 10.0  # lengthscale at which the periodic kernel is nearly a cosine
 
-# Mode, and scale of the logarithm, of each prior for standardised targets. The unit of time is the
-# shortest season, or four steps without a season.
+# Mode, and standard deviation of the logarithm, of each prior, for standardised targets. The unit
+# of time is the shortest season, or four steps without a season.
 MODES: dict[str, tuple[float, float]] = {
     "smooth": (3.0, 1.0),  # lengthscale
     "damped": (2.7, 0.7),
@@ -38,7 +38,7 @@ MODES: dict[str, tuple[float, float]] = {
     "rough": (0.45, 1.0),
     "shape": (1.5, 1.4),  # dimensionless lengthscale within a season
     "shifting_shape": (1.0, 1.4),
-    "drift": (12.0, 1.0),  # lengthscale over which a season drifts, in seasons
+    "drift": (12.0, 1.0),  # lengthscale over which a season drifts, in periods
     "steady_drift": (80.0, 0.4),
     "cycle": (1.0, 0.15),  # period, relative to its start value
     "coherence": (3.0, 1.0),  # lengthscale over which a cycle drifts, in periods
@@ -46,8 +46,8 @@ MODES: dict[str, tuple[float, float]] = {
 }
 
 
-class _Start(NamedTuple):
-    """Arguments from which a term's kernels are made."""
+class _Context(NamedTuple):
+    """Arguments of a term's kernels."""
 
     origin: float
     period: float
@@ -68,40 +68,40 @@ def _fixed(kernel: Kernel, name: str, value: float) -> Kernel:
     return kernel
 
 
-def _walk(start: _Start) -> list[Kernel]:
-    return [WienerKernel(origin=start.origin, unit=start.scale)]
+def _walk(args: _Context) -> list[Kernel]:
+    return [WienerKernel(origin=args.origin, unit=args.scale)]
 
 
-def _line(start: _Start) -> list[Kernel]:
-    return [_fixed(LinearKernel(), "variance", start.scale**-2)]
+def _line(args: _Context) -> list[Kernel]:
+    return [_fixed(LinearKernel(), "variance", args.scale**-2)]
 
 
-def _with_lengthscale(kernel: Kernel, name: str, start: _Start, unit: float = 1.0) -> list[Kernel]:
+def _with_lengthscale(kernel: Kernel, name: str, args: _Context, unit: float = 1.0) -> list[Kernel]:
     prior = unit * MODES[name][0], MODES[name][1]
-    return [_with_prior(kernel, "lengthscale", prior, start.priors)]
+    return [_with_prior(kernel, "lengthscale", prior, args.priors)]
 
 
-def _periodic(start: _Start, shape: str) -> Kernel:
-    kernel = _fixed(ZeroMeanPeriodicKernel(), "period_length", start.period)
-    return _with_prior(kernel, "lengthscale", MODES[shape], start.priors)
+def _periodic(args: _Context, shape: str) -> Kernel:
+    kernel = _fixed(ZeroMeanPeriodicKernel(), "period_length", args.period)
+    return _with_prior(kernel, "lengthscale", MODES[shape], args.priors)
 
 
-def _season(start: _Start, drift: str) -> list[Kernel]:
-    return [_periodic(start, "shape"), *_with_lengthscale(RBFKernel(), drift, start, start.period)]
+def _season(args: _Context, drift: str) -> list[Kernel]:
+    return [_periodic(args, "shape"), *_with_lengthscale(RBFKernel(), drift, args, args.period)]
 
 
-def _cycle(start: _Start) -> list[Kernel]:
-    period = MODES["cycle"][0] * start.period, MODES["cycle"][1]
+def _cycle(args: _Context) -> list[Kernel]:
+    period = MODES["cycle"][0] * args.period, MODES["cycle"][1]
     wave = _fixed(ZeroMeanPeriodicKernel(), "lengthscale", _SINE)
     return [
-        _with_prior(wave, "period_length", period, start.priors),
-        *_with_lengthscale(MaternKernel(nu=0.5), "coherence", start, start.period),
+        _with_prior(wave, "period_length", period, args.priors),
+        *_with_lengthscale(MaternKernel(nu=0.5), "coherence", args, args.period),
     ]
 
 
 class _Term(NamedTuple):
-    make: Callable[[_Start], list[Kernel]]
-    weight: tuple[float, float]  # mode, and scale of the logarithm
+    make: Callable[[_Context], list[Kernel]]
+    weight: tuple[float, float]  # mode, and standard deviation of the logarithm
 
 
 TERMS = {
@@ -158,12 +158,12 @@ def forecast(
     for name in terms:
         periods = seasons if name.endswith("season") else cycles if name == "cycle" else (1.0,)
         for period in periods:
-            start = _Start(float(origin), float(period), time_scale, priors)
-            groups.append(TERMS[name].make(start))
+            args = _Context(float(origin), float(period), time_scale, priors)
+            groups.append(TERMS[name].make(args))
             weights.append(TERMS[name].weight)
         if name == "fixed_season" and len(seasons) > 1:
-            # the shape of the shortest season varies with the longest
-            ends = (_Start(float(origin), float(seasons[n]), time_scale, priors) for n in (0, -1))
+            # the shortest season changes over the longest, as days over a year
+            ends = (_Context(float(origin), float(seasons[n]), time_scale, priors) for n in (0, -1))
             groups.append([_periodic(end, "shape") for end in ends])
             weights.append(TERMS[name].weight)
     for time in shifts:
@@ -176,12 +176,12 @@ def forecast(
         for kernel in (kernel for group in groups for kernel in group):
             kernel.active_dims = torch.tensor([0])  # time
     _check_columns(covariates, nonlinear)
-    start = _Start(float(origin), float(min(seasons, default=1.0)), 1.0, priors)
+    args = _Context(float(origin), float(min(seasons, default=1.0)), 1.0, priors)
     for column in covariates:
         seasonal = [_SEASONAL_LINE] if seasons else []
         smooth = [_CURVE] if column in nonlinear else []
         for term in (_LINE, _DRIFTING_LINE, *seasonal, *smooth):
-            effect, *over_time = term.make(start)
+            effect, *over_time = term.make(args)
             effect.active_dims = torch.tensor([column])
             for kernel in over_time:
                 kernel.active_dims = torch.tensor([0])

@@ -33,11 +33,11 @@ class NeuralKernelNetwork(BatchKernel):
 
     Networks whose primitives have a formula are evaluated tile by tile, by compiled code if a
     compiler was available at installation. PyTorch evaluates other networks.
-    :class:`gpytorch_nkn.settings.kernel_evaluation` selects the evaluation path. BoTorch's
-    pathwise draws use random features of networks.
+    :class:`gpytorch_nkn.settings.kernel_evaluation` selects the evaluation path. BoTorch's pathwise
+    sampling works with networks, by random features.
 
-    All paths are twice differentiable, even at equal inputs, so that derivatives of a Gaussian
-    process have covariances. These are infinite for primitives whose functions have no derivative:
+    All paths are twice differentiable, even at equal inputs, as covariances of derivatives of a
+    Gaussian process require. These covariances are infinite if functions have no derivative:
     :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5`` and
     :class:`gpytorch_nkn.kernels.WienerKernel`.
 
@@ -47,9 +47,9 @@ class NeuralKernelNetwork(BatchKernel):
     Args:
         primitives: One or more kernels of any kind, including networks; each may have
             ``active_dims`` (indices among the network's columns) and a batch shape.
-        layers: Layers whose widths lead from the number of primitives to one.
-        skip: Append the primitives to the inputs of the last layer, so that sums of primitives
-            bypass the products.
+        layers: Layers in order, from one input per primitive to one output.
+        skip: Append the primitives to the inputs of the last layer, so that their sums bypass the
+            products.
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
@@ -84,7 +84,7 @@ class NeuralKernelNetwork(BatchKernel):
         super().__init__(active_dims=active_dims)
         for name, parts in (("primitives", primitives), ("layers", layers)):
             if isinstance(parts, nn.Module) and not isinstance(parts, nn.ModuleList):
-                # iterating over a single kernel, which supports indexing, would not end
+                # iterating over a single kernel would not end
                 raise TypeError(f"{name} must be a sequence, got {parts!r}.")
         primitives, layers = list(primitives), list(layers)
         check_parts(primitives, layers, skip)
@@ -107,7 +107,7 @@ class NeuralKernelNetwork(BatchKernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> NeuralKernelNetwork:
-        """Create a network for series: 2 RBF, 2 periodic, 2 linear, 2 rational quadratic.
+        """Create a network for time series: 2 RBF, 2 periodic, 2 linear, 2 rational quadratic.
 
         All presets start near a weighted mean of their primitives with a variance near one. Copies
         of a primitive have different start values.
@@ -117,8 +117,8 @@ class NeuralKernelNetwork(BatchKernel):
             wiring: Layers in the paper's notation.
             priors: Use weak log-normal priors on lengthscales, periods, variances and weights, for
                 standardised inputs and targets.
-            sparsity: ``"l1"`` replaces the prior on weights by an exponential prior, even with
-                ``priors=False``, and leaves few connections.
+            sparsity: ``"l1"`` uses an exponential prior on weights, even with ``priors=False``,
+                which leaves few connections.
             batch_shape: Batch shape for independent networks.
             active_dims: Index of the time column, if the input has several columns.
 
@@ -155,19 +155,19 @@ class NeuralKernelNetwork(BatchKernel):
         The wiring is fixed, with one product of primitives per term, and a constant with variance
         10. Terms are ``"walk"`` (random walk), ``"trend"`` (local linear trend), ``"damped"``
         (damped trend), ``"line"`` (linear) and ``"smooth"`` (rational quadratic). ``"rough"`` and
-        ``"level"`` are Matern-1/2 with a short or a long lengthscale. Each of the ``seasons`` adds:
+        ``"level"`` are Matern-1/2 with a short or a long lengthscale. Terms for each of the
+        ``seasons``:
 
         - ``"season"``: periodic times RBF, which drifts slowly; ``"steady_season"`` drifts less.
         - ``"shifting_season"``: periodic times random walk.
-        - ``"fixed_season"``: periodic, and for the shortest season also periodic times the
-          longest season.
+        - ``"fixed_season"``: periodic; also the product of the shortest and the longest season.
 
-        Each of the ``cycles`` adds ``"cycle"``, a quasi-periodic component, and each of the
-        ``shifts`` a level shift.
+        ``"cycle"`` adds a quasi-periodic component for each of the ``cycles``. Each of the
+        ``shifts`` adds a level shift.
 
-        These terms depend on time, the first column. Each covariate adds a linear effect, and this
-        effect times a random walk and times the shortest season. Columns in
-        ``nonlinear`` add a smooth effect (RBF). The priors shrink effects without evidence.
+        These terms depend on time, the first column. Each covariate adds a linear effect and its
+        products with a random walk and with the shortest season. Columns in ``nonlinear`` add a
+        smooth effect (RBF). Priors shrink effects that the data do not support.
 
         The priors assume standardised targets and covariates, and time in units of the shortest
         season (or of four steps without a season). They were chosen by forecast errors on other
@@ -177,7 +177,7 @@ class NeuralKernelNetwork(BatchKernel):
             origin: Start of random walks and trends, one step before the first time.
             seasons: Known periods, which are not trained.
             cycles: Start values of trained periods.
-            terms: Names of the terms; terms of seasons or cycles need periods.
+            terms: Names of the terms; terms for seasons or cycles need ``seasons`` or ``cycles``.
             covariates: Input columns of covariates, at least 1 (counted within ``active_dims``).
             nonlinear: Covariates with an additional smooth effect.
             time_scale: Time scale of the priors on walks, trends, lines and levels, in units of the
@@ -240,20 +240,19 @@ class NeuralKernelNetwork(BatchKernel):
     ) -> NeuralKernelNetwork:
         """Create a network for tabular data: 2 RBF, 2 Matern-5/2, rational quadratic, linear.
 
-        Primitives use all columns, with one lengthscale per column, and the last layer also
-        receives them (``skip``). ``benchmarks/RESULTS.md`` compares the preset with
+        Primitives use all columns, with one lengthscale per column. The last layer also receives
+        the primitives (``skip``). ``benchmarks/RESULTS.md`` compares the preset with
         :meth:`regression`, the paper's network.
 
         Args:
             input_dim: Number of input columns.
             cat_dims: Indices of categorical columns; negative indices count from the last column.
-                Each column gets a :class:`.CategoricalKernel`. A joint categorical kernel
-                multiplies one primitive of each kind; other primitives ignore these columns.
+                Each gets a :class:`.CategoricalKernel`. A kernel of all categories multiplies one
+                primitive of each kind; other primitives ignore categories.
             columns: Add one RBF per column, and use only one RBF and one Matern-5/2 over all.
-            spectral: Number of additional spectral mixture components over all columns, which
-                overfit few rows.
-            ard: Use one lengthscale per column. A single lengthscale suits many columns and few
-                rows.
+            spectral: Number of additional spectral components over all columns; they overfit small
+                data sets.
+            ard: Use one lengthscale per column; ``False`` suits many columns with few rows.
             wiring, priors, batch_shape, active_dims: See :meth:`time_series`.
         """
         options = presets.make_options(wiring=wiring, priors=priors, batch_shape=batch_shape)
@@ -328,9 +327,8 @@ class NeuralKernelNetwork(BatchKernel):
 
         Args:
             input_dim: Number of input columns, scaled to the unit cube.
-            cat_dims: Categorical columns, which are not scaled. Each has a
-                :class:`.CategoricalKernel` instead of an RBF. A joint categorical kernel multiplies
-                the Matern kernel.
+            cat_dims: Categorical columns, not scaled. Each has a :class:`.CategoricalKernel`
+                instead of an RBF. A kernel of all categories multiplies the Matern kernel.
             wiring: Layers in the paper's notation; the last layer must be ``Linear1``.
             priors: Use log-normal priors on lengthscales, and normal priors on raw
                 weights that favour a sum of one-dimensional kernels.
@@ -363,7 +361,7 @@ class NeuralKernelNetwork(BatchKernel):
             input_dim: Number ``D`` of input columns, scaled to the unit cube.
             cat_dims: Categorical columns, which are not scaled. Each has a
                 :class:`.CategoricalKernel` instead of an RBF.
-            priors: As in :meth:`optimization`; the product has half of the variance at the centre.
+            priors: As in :meth:`optimization`, centred where the product has half of the variance.
             batch_shape, active_dims: See :meth:`time_series`.
 
         Reference: Duvenaud, Nickisch and Rasmussen (2011), Additive Gaussian Processes.
@@ -401,7 +399,7 @@ class NeuralKernelNetwork(BatchKernel):
     @property
     def batch_shape(self) -> torch.Size:
         """Broadcast batch shapes of the primitives and layers."""
-        if not hasattr(self, "layers"):  # the base class's constructor reads this property
+        if not hasattr(self, "layers"):  # read by the base class's constructor
             return self._batch_shape
         shapes = {part.batch_shape for part in (*self.primitives, *self.layers)}
         shapes.add(self._batch_shape)
@@ -454,11 +452,11 @@ class NeuralKernelNetwork(BatchKernel):
             x2: Inputs ``... x M x D``; ``None`` for ``x1``.
 
         Returns:
-            One tensor ``... x units x N x M`` for the primitives and for each layer, complex if a
-            primitive is complex.
+            A tensor ``... x U x N x M`` for ``U`` primitives, and one for each layer of ``U``
+            units; complex if a primitive is complex.
         """
         x2 = x1 if x2 is None else x2
-        x1, x2 = (x.unsqueeze(-1) if x.dim() == 1 else x for x in (x1, x2))  # as Kernel does
+        x1, x2 = (x.unsqueeze(-1) if x.dim() == 1 else x for x in (x1, x2))  # one column
         x1, x2 = select_columns(self, x1), select_columns(self, x2)
         values, entry_shape = self._stack(x1, x2, False, {})
         return [_with_entries(stage, entry_shape) for stage in self._stages(values)]
@@ -476,7 +474,7 @@ class NeuralKernelNetwork(BatchKernel):
     def _stack(
         self, x1: Tensor, x2: Tensor, diag: bool, params: Mapping[str, Any]
     ) -> tuple[Tensor, torch.Size]:
-        """Return values of the primitives, ``... x P x E``, and the shape of the entries ``E``."""
+        """Return values ``... x P x E`` of the primitives, and the shape that ``E`` flattens."""
         self.check_columns(x1)
         num_entry_dims = 1 if diag else 2
         values = []

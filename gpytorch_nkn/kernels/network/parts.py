@@ -29,7 +29,7 @@ from gpytorch_nkn.layers import Layer
 
 __all__ = ["check_parts", "kernel_values", "select_columns"]
 
-# kernels that evaluate one of two equal inputs only, so that the other has no derivatives
+# kernels that evaluate only x1 if both inputs are equal, so that x2 receives no gradient
 _SHARING_KERNELS = (GridInterpolationKernel, RFFKernel, SpectralDeltaKernel)
 _DERIVATIVE_KERNELS = (Matern52KernelGrad, PolynomialKernelGrad, RBFKernelGrad, RBFKernelGradGrad)
 
@@ -43,8 +43,8 @@ def kernel_values(
 ) -> Tensor:
     """Return the values of a kernel as a twice differentiable tensor.
 
-    Sums are evaluated elementwise. GPyTorch decomposes both matrices of a sum with a low-rank
-    kernel, which is slow and fails for nearly singular matrices.
+    Sums are evaluated elementwise. In a sum with a low-rank kernel, GPyTorch factorises both
+    matrices, which is slow and fails for nearly singular matrices.
     """
     params.pop("last_dim_is_batch", None)  # GPyTorch passes False
     num_entry_dims = 1 if diag else 2
@@ -55,7 +55,7 @@ def kernel_values(
         scale = scale * outputscale.view(*outputscale.shape, *[1] * num_entry_dims)
         inner = inner.base_kernel
     if not params:
-        values = _smooth_values(inner, *_select_both(kernel, x1, x2), diag)
+        values = _values_of_formula(inner, *_select_both(kernel, x1, x2), diag)
         if values is not None:
             return values * scale
     if type(inner) not in (AdditiveKernel, ProductKernel):
@@ -80,11 +80,11 @@ def _select_both(kernel: Kernel, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor
     return left, left if x1 is x2 else select_columns(kernel, x2)
 
 
-def _smooth_values(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | None:
+def _values_of_formula(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | None:
     """Return values of a GPyTorch kernel by the package's formula, twice differentiable.
 
-    GPyTorch's second derivatives are wrong, because it clamps distances at zero or omits one of two
-    equal inputs.
+    GPyTorch's own second derivatives are wrong, because it clamps distances at zero or evaluates
+    only one of two equal inputs.
     """
     if not type(kernel).__module__.startswith("gpytorch.") or is_hooked(kernel):
         return None
@@ -126,6 +126,6 @@ def check_parts(primitives: list[Kernel], layers: list[Layer], skip: bool) -> No
         width = layer.out_features
     if not fits or width != 1:
         raise ValueError(
-            "in_features of every layer must be the width before it, and the output width must "
+            "in_features of a layer must equal the previous width, and the output width must "
             f"be 1, got {chain}."
         )

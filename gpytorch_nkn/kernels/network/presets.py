@@ -79,22 +79,22 @@ class _Columns(NamedTuple):
     categorical: tuple[int, ...]
     ard: bool = True
 
-    def only(self, column: int) -> dict:
+    def over_one(self, column: int) -> dict:
         """Return arguments of a kernel over one column."""
         return {} if self._count == 1 else {"active_dims": (column,)}
 
     @property
-    def of_numbers(self) -> dict:
+    def over_continuous(self) -> dict:
         """Arguments of a kernel over all continuous columns."""
-        return self._over(self.continuous)
+        return self._arguments(self.continuous)
 
     @property
-    def of_categories(self) -> dict:
+    def over_categorical(self) -> dict:
         """Arguments of a kernel over all categorical columns."""
-        return self._over(self.categorical)
+        return self._arguments(self.categorical)
 
-    def _over(self, columns: tuple[int, ...]) -> dict:
-        if self._count == 1:  # without ARD, for last_dim_is_batch
+    def _arguments(self, columns: tuple[int, ...]) -> dict:
+        if self._count == 1:  # last_dim_is_batch requires one lengthscale
             return {}
         dims = {} if len(columns) == self._count else {"active_dims": columns}
         return {**({"ard_num_dims": len(columns)} if self.ard else {}), **dims}
@@ -107,9 +107,9 @@ class _Columns(NamedTuple):
 # Priors on lengthscales in the unit cube, chosen on other functions and seeds than those reported.
 # BoTorch's wider prior for single columns allowed lengthscales of 0.01 on a function with steep
 # valleys.
-_SINGLE_LENGTHSCALE = (-1.0, 1.0)  # location and scale of the logarithm
-# Of categories: at lengthscale 1 two categories have the correlation 1 / e.
-_CATEGORIES = (1.0, 1.0)  # mode, and scale of the logarithm
+_SINGLE_LENGTHSCALE = (-1.0, 1.0)  # mean and standard deviation of the logarithm
+# Prior on lengthscales of categorical kernels: at 1, two categories have correlation 1 / e.
+_CATEGORIES = (1.0, 1.0)  # mode, and standard deviation of the logarithm
 
 # Start values for standardised inputs, one per copy of a primitive, because equal copies would stay
 # equal. The paper does not state its values. Short periods alias if inputs are learned.
@@ -117,10 +117,10 @@ _LENGTHSCALES = (0.5, 2.0)
 _PERIODS = (3.0, 6.0)
 
 # Start of the wiring, see _start_near_sum.
-_EDGE = 30.0  # magnitude of inputs that are not standardised, such as times
-_GROWTH = 30.0  # largest relative contribution at _EDGE of units that grow with the inputs
+_EDGE = 30.0  # magnitude of inputs without standardisation, such as times
+_GROWTH = 30.0  # bound on the growth of a weighted unit from 0 to _EDGE; the units sum to 1 at 0
 _CONSTANT = 10.0  # start value of the nearly constant factors of a product
-_BESIDE = 0.02  # input-dependent fraction of _CONSTANT
+_INPUT_PART = 0.02  # input-dependent part of a nearly constant factor, relative to _CONSTANT
 
 
 # The paper's primitives over all columns, and their numbers.
@@ -132,7 +132,7 @@ _PAPER: dict[str, tuple[tuple[type[Kernel], int], ...]] = {
 
 
 def paper(name: str, input_dim: int, cat_dims: Iterable[int] | None, options: _Options) -> Parts:
-    """Create the primitives of one of the paper's networks, and categorical kernels."""
+    """Create one of the paper's networks, with kernels for categorical columns."""
     columns = _check_columns(input_dim, cat_dims)
     primitives = _categories(columns, options, joint=True)
     for make, count in _PAPER[name]:
@@ -153,9 +153,9 @@ def tabular(
     check_counts(0, spectral=spectral)
     primitives = _categories(split, options, joint=True)
     for column in split.continuous if columns else ():
-        primitives += _copies(RBFKernel, 1, options, **split.only(column))
+        primitives += _copies(RBFKernel, 1, options, **split.over_one(column))
     for number in range(spectral if split.continuous else 0):
-        own = split._replace(ard=True).of_numbers
+        own = split._replace(ard=True).over_continuous
         (kernel,) = _copies(SpectralComponentKernel, 1, options, **own)
         signs = (-1.0) ** (number * torch.arange(len(split.continuous)))  # different directions
         kernel.initialize(frequency=(1 + number / 2) * signs * kernel.frequency.detach())
@@ -165,7 +165,7 @@ def tabular(
     primitives += _joint(MaternKernel, count, split, options, nu=2.5)
     primitives += _joint(RQKernel, 1, split, options)
     if split.continuous:
-        primitives += _copies(LinearKernel, 1, options, **split.of_numbers)
+        primitives += _copies(LinearKernel, 1, options, **split.over_continuous)
     for kernel in (part for primitive in primitives for part in primitive.modules()):
         # distances grow with the square root of the number of columns
         if getattr(kernel, "has_lengthscale", False) and not isinstance(kernel, CategoricalKernel):
@@ -178,7 +178,7 @@ def additive(input_dim: int, cat_dims: Iterable[int] | None, options: _Options) 
     columns = _check_columns(input_dim, cat_dims)
     primitives = _categories(columns, options)
     for column in columns.continuous:
-        primitives += _copies(RBFKernel, 1, options, **columns.only(column))
+        primitives += _copies(RBFKernel, 1, options, **columns.over_one(column))
     # Hidden constants start at 1, the mode of their priors, so that the network starts near a sum.
     # From a product of all primitives, training does not find additive structure.
     return _finish(primitives, input_dim, options, hidden_bias=1.0)
@@ -191,14 +191,14 @@ def optimization(input_dim: int, cat_dims: Iterable[int] | None, options: _Optio
     primitives = _single_columns(columns, options)
     factors: list[Kernel] = []
     if columns.continuous:
-        joint = MaternKernel(nu=2.5, batch_shape=batch_shape, **columns.of_numbers)
+        joint = MaternKernel(nu=2.5, batch_shape=batch_shape, **columns.over_continuous)
         joint.lengthscale = 0.3 * math.sqrt(len(columns.continuous))
         if options.priors:
             prior = dimension_scaled_prior(len(columns.continuous))
             joint.register_prior("lengthscale_prior", prior, *prior_closures("lengthscale"))
         factors.append(joint)
     if columns.categorical:
-        factors.append(_categorical(options, **columns.of_categories))
+        factors.append(_categorical(options, **columns.over_categorical))
     primitives.append(factors[0] if len(factors) == 1 else ProductKernel(*factors))
     layers = parse_wiring(
         options.wiring, len(primitives), batch_shape=batch_shape, weights="simplex", skip=True
@@ -240,11 +240,11 @@ def mixed_parts(
     columns = _check_columns(num_columns, cat_dims)
     options = make_options()
     if not columns.categorical:
-        return [make(**columns.of_numbers)], []
+        return [make(**columns.over_continuous)], []
     if not columns.continuous:
-        return [_categorical(options, **columns.of_categories)], []
-    first, second = (make(**columns.of_numbers) for _ in range(2))
-    categories, factor = (_categorical(options, **columns.of_categories) for _ in range(2))
+        return [_categorical(options, **columns.over_categorical)], []
+    first, second = (make(**columns.over_continuous) for _ in range(2))
+    categories, factor = (_categorical(options, **columns.over_categorical) for _ in range(2))
     total = Linear(3, 1, weights="simplex", bias=False)
     total.weight = torch.full((1, 3), 1 / 3)
     if priors:
@@ -268,10 +268,10 @@ def _check_columns(input_dim: int, cat_dims: Iterable[int] | None) -> _Columns:
 
 
 def _categories(columns: _Columns, options: _Options, joint: bool = False) -> list[Kernel]:
-    """Create one kernel per categorical column; ``joint``: one over all if all are categorical."""
-    kernels = [_categorical(options, **columns.only(column)) for column in columns.categorical]
+    """Create a kernel per categorical column; ``joint``: one over all, if none is continuous."""
+    kernels = [_categorical(options, **columns.over_one(column)) for column in columns.categorical]
     if joint and not columns.continuous:
-        kernels.append(_categorical(options, **columns.of_categories))
+        kernels.append(_categorical(options, **columns.over_categorical))
     return kernels
 
 
@@ -279,7 +279,7 @@ def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
     """Create one kernel per column, for inputs in the unit cube."""
     kernels = _categories(columns, options)
     for column in columns.continuous:
-        kernel = RBFKernel(batch_shape=options.batch_shape, **columns.only(column))
+        kernel = RBFKernel(batch_shape=options.batch_shape, **columns.over_one(column))
         kernel.lengthscale = 0.3
         if options.priors:
             prior = LogNormalPrior(*_SINGLE_LENGTHSCALE)
@@ -291,7 +291,7 @@ def _single_columns(columns: _Columns, options: _Options) -> list[Kernel]:
 def _start_convex(
     layers: list[Layer], num_single: int, num_joint: int, near: str, priors: bool
 ) -> None:
-    """Set weights near ``OUTPUT_WEIGHTS[near]``, and priors around the central weights."""
+    """Set weights near ``OUTPUT_WEIGHTS[near]``, and priors centred at the central weights."""
     center = convex_weights(layers, num_single, num_joint, OUTPUT_WEIGHTS["center"])
     set_convex_weights(layers, center)
     for layer in layers if priors else ():
@@ -314,12 +314,12 @@ def _categorical(options: _Options, **kwargs) -> Kernel:
 def _joint(
     make: Callable[..., Kernel], count: int, columns: _Columns, options: _Options, **kwargs
 ) -> list[Kernel]:
-    """Create copies of a kernel over continuous columns, the first times a categorical kernel."""
+    """Create copies over the continuous columns; a categorical kernel multiplies the first."""
     if not columns.continuous:
         return []
-    kernels = _copies(make, count, options, **columns.of_numbers, **kwargs)
+    kernels = _copies(make, count, options, **columns.over_continuous, **kwargs)
     if columns.categorical:
-        factor = _categorical(options, **columns.of_categories)
+        factor = _categorical(options, **columns.over_categorical)
         kernels[0] = ProductKernel(kernels[0], factor)
     return kernels
 
@@ -334,7 +334,7 @@ def _copies(make: Callable[..., Kernel], count: int, options: _Options, **kwargs
             kernel.period_length = _PERIODS[copy]
         if hasattr(kernel, "raw_variance"):
             kernel.variance = 1.0
-            # a linear kernel over several columns learns a variance per column
+            # with one column, the network's weight has the same effect as the variance
             single = kernel.raw_variance.size(-1) == 1
             kernel.raw_variance.requires_grad_(not single)
         kernels.append(kernel)
@@ -383,11 +383,11 @@ def _start_near_sum(
 ) -> None:
     """Set weights and biases for a network near a weighted mean of its primitives.
 
-    The variance is one at the centre and grows at most with the squared inputs. The first factor
-    of each product mixes all inputs, and the others are nearly constant, so that linear primitives
-    do not become polynomials. A large constant changes slowly in training, which keeps the
-    variance of models with latent inputs from collapsing in the first steps. With a skip
-    connection the constant starts near its prior, which halves the evaluations of a fit.
+    The variance is one at the centre and grows at most with the squared inputs. The first factor of
+    each product mixes all inputs, and the others are nearly constant, so that linear primitives do
+    not become polynomials. A large constant changes slowly in training, which keeps the variance of
+    models with latent inputs from collapsing in the first steps. With a skip connection the
+    constant starts near its prior, which halves the number of evaluations in a fit.
     """
     x = torch.tensor([[0.0], [_EDGE]]).expand(-1, input_dim)
     first = torch.stack([kernel(x, diag=True) for kernel in primitives], -2)  # ... x P x 2
@@ -406,15 +406,15 @@ def _start_near_sum(
                 group = after[0].in_features // after[0].out_features
                 deep = not skip and any(isinstance(part, Linear) for part in after)
                 constant = _CONSTANT if deep else 1.0
-                beside = torch.arange(layer.out_features) % group != 0
-                weight[..., beside, :] *= _BESIDE * constant
-                bias[..., beside] = constant
+                nearly_constant = torch.arange(layer.out_features) % group != 0
+                weight[..., nearly_constant, :] *= _INPUT_PART * constant
+                bias[..., nearly_constant] = constant
             layer.weight, layer.bias = weight, bias
         values = layer(values)
 
 
-# Mode, and scale of the logarithm, in standardised units. Two scales are more than an order of
-# magnitude in each direction.
+# Mode, and standard deviation of the logarithm, in standardised units. Two standard deviations are
+# more than an order of magnitude in each direction.
 _PRIORS = {
     "lengthscale": (0.7, 1.5),
     "period_length": (0.5, 1.5),

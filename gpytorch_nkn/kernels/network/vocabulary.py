@@ -36,7 +36,7 @@ _KERNELS: dict[str, Callable[[int], Kernel]] = {
     "rbf": lambda dim: RBFKernel(ard_num_dims=dim),
     "spectral_mixture": lambda dim: SpectralMixtureKernel(num_mixtures=10, ard_num_dims=dim),
 }
-# Single kernels that can be combined with categorical kernels.
+# Single kernels that :func:`mixed_parts` combines with categorical kernels.
 _MIXED: dict[str, Callable[..., Kernel]] = {
     "matern": lambda **columns: MaternKernel(nu=2.5, **columns),
     "rbf": RBFKernel,

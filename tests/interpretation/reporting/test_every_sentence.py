@@ -85,7 +85,7 @@ COMPONENT = [
      lambda c, goes, a, b: moves(c.mean, goes) and same(a, c.mean[0]) and same(b, c.mean[-1])),
     ("It varies between <n> and <n>; it starts at <n> and ends at <n>.",
      lambda c, *t: all(map(same, t, (c.mean.min(), c.mean.max(), c.mean[0], c.mean[-1])))),
-    ("It includes a shift of level; a forecast continues from the last value.",
+    ("It includes a level shift; a forecast continues from the last value.",
      lambda c: c.kind == "step"),
     ("It repeats every <n>; its standard deviation is <n>.",
      lambda c, p, s: same(p, c.period, 0.02) and same(s, c.mean.std())),

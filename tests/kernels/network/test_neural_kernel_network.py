@@ -231,7 +231,7 @@ def test_is_stationary_is_the_conjunction_over_the_primitives():
 
 
 TWO, THREE, FOUR = (torch.Size([n]) for n in (2, 3, 4))
-WIDTHS = "must be the width before it.*got "
+WIDTHS = "must equal the previous width.*got "
 LAST = "output width must be 1, got 2 primitives"
 FAULTS = [
     (lambda: [rbf()] * 3, lambda: [Linear(3, 8), Product(8, 4), Linear(3, 1)], {}, ValueError,
