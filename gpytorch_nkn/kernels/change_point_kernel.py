@@ -36,8 +36,7 @@ class ChangePointKernel(BatchKernel):
             same kernel may appear several times.
         location: :math:`l`, a number or ``... x 1 x (K - 1)``, in units of the input.
         width: :math:`w`, positive, of the same shape; the inverse of GPflow's steepness.
-        switch_dim: Index :math:`d` of the column with the change points, counted within
-            ``active_dims``.
+        switch_dim: Index :math:`d` of the column with change points, within ``active_dims``.
         batch_shape, active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:

@@ -133,8 +133,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         Args:
             base_kernel, rank, seed, active_dims, options: As in the constructor.
             train_X: Inputs ``N x D`` with all columns, scaled as for training.
-            num_anchors: Number of anchors; if ``train_X`` has fewer distinct rows, these are the
-                anchors.
+            num_anchors: Number of anchors; fewer distinct rows are themselves the anchors.
 
         Raises:
             ValueError: ``train_X`` is not a finite matrix, or ``num_anchors`` is below one.

@@ -44,10 +44,9 @@ class NonStationarySpectralKernel(FeatureKernel):
     far from it. Envelopes are symmetric about the centre. With ``learn_envelopes`` they are
     :math:`\cos(\delta_j^\top z + \beta_j)`, so that some frequencies can dominate on one side.
 
-    Training, prediction and sampling of an exact GP take :math:`O(N R^2)` time and
-    :math:`O(N R)` memory. Use the kernel for large data sets with input-dependent frequencies. On
-    small data sets frequencies overfit; :func:`gpytorch_nkn.models.fit_spectral_gp` regularises
-    them.
+    Training, prediction and sampling of an exact GP take :math:`O(N R^2)` time and :math:`O(N R)`
+    memory. Use the kernel for large data sets with input-dependent frequencies. Frequencies overfit
+    small data sets; :func:`.fit_spectral_gp` regularises them.
 
     Args:
         num_features: Number ``R`` of pairs.
@@ -81,8 +80,7 @@ class NonStationarySpectralKernel(FeatureKernel):
     Raises:
         TypeError: A prior is not a GPyTorch prior or number, or a count is not an integer.
         ValueError: A count or standard deviation is not positive, ``correlation`` is not in [0, 1),
-            or ``features`` is unknown. ``stationary`` is combined with ``learn_envelopes`` or
-            ``difference_prior``.
+            or ``features`` is unknown. ``stationary`` has envelopes or ``difference_prior``.
 
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, equations 5 and 6. Their
     :math:`\phi` has independent phases for :math:`\omega` and :math:`\omega'`, which makes the

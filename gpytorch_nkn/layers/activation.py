@@ -19,7 +19,7 @@ class Activation(Layer):
     .. math:: k_o = f(k_o), \qquad f(z) = \sum_{m \ge 0} c_m z^m,\; c_m \ge 0
 
     Powers and sums of kernels are kernels, hence :math:`f(k)` is valid. The exponential grows fast;
-    use it after units of moderate scale.
+    use it after units with values of order one.
 
     Args:
         in_features: Number of input and output units.
@@ -27,8 +27,8 @@ class Activation(Layer):
             polynomial, at least one of them positive.
 
     Raises:
-        ValueError: ``coefficients`` is another string, or its numbers are not finite, not
-            non-negative or all zero.
+        ValueError: ``coefficients`` is another string, or its numbers are negative, not finite or
+            all zero.
 
     Reference: Sun et al. (2018), section 3.1, activation functions.
     """
@@ -52,7 +52,7 @@ class Activation(Layer):
         self.coefficients = numbers
 
     def forward(self, values: Tensor) -> Tensor:
-        """Map values ``... x C x E``, real or complex, elementwise."""
+        """Map values ``... x C x E``, real or complex, to values of the same shape."""
         if isinstance(self.coefficients, str):
             return values.exp()
         return polynomial(self.coefficients, values)

@@ -21,11 +21,11 @@ class Layer(Module):
     Args:
         in_features: Number of input units.
         out_features: Number of output units.
-        batch_shape: Batch shape ``B_1 x ... x B_k`` for independent layers.
+        batch_shape: Batch shape ``B_1 x ... x B_k`` of independent copies of the layer.
 
     Raises:
-        TypeError: A width is not an integer.
-        ValueError: A width is below 1.
+        TypeError: ``in_features`` or ``out_features`` is not an integer.
+        ValueError: ``in_features`` or ``out_features`` is below 1.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Layer(Module):
 
     def local_load_samples(self, samples_dict: dict[str, Tensor], memo: set, prefix: str) -> None:
         """Load a batch of parameter samples (GPyTorch's hook for fully Bayesian models)."""
-        if any(True for _ in self.parameters()):  # samples share a layer without parameters
+        if any(True for _ in self.parameters()):  # samples share other layers
             num_samples = next(iter(samples_dict.values())).size(0)
             self.batch_shape = torch.Size([num_samples]) + self.batch_shape
         super().local_load_samples(samples_dict, memo, prefix)

@@ -18,7 +18,7 @@ from gpytorch_nkn._devices import uniform
 from gpytorch_nkn.layers.layer import Layer
 from gpytorch_nkn.linalg import broadcasts
 
-_NO_BATCH = torch.Size([1, 1, 1, 1])  # leading dimensions, more than any batch of data has
+_NO_BATCH = torch.Size([1, 1, 1, 1])  # dimensions of size one, more than a batch of data has
 _LOG_OF_ZERO = -1e3  # finite, but its softmax or softplus is exactly 0
 
 __all__ = ["Linear", "for_prior", "positive", "prior_closures"]
@@ -37,17 +37,17 @@ class Linear(Layer):
 
     With ``weights="softplus"``, as in the paper, weights and biases are the softplus of the raw
     values. With ``weights="simplex"``, the weights and the bias of a unit are the softmax of the
-    raw values. Such a convex combination preserves unit variance, and the scale of the kernel is
-    not split between layers. Setting the weights then sets the bias to one minus their sum; setting
-    the bias rescales the weights.
+    raw values. Such convex combinations preserve unit variance, so that layers have no redundant
+    scales. Setting the weights then sets the bias to one minus their sum; setting the bias rescales
+    the weights.
 
     Args:
         in_features: Number of input units, ``C``.
         out_features: Number of output units, ``O``.
         weights: ``"softplus"`` or ``"simplex"``.
         bias: Learn a non-negative constant per unit.
-        batch_shape: Batch shape for independent layers.
-        weight_prior: Prior on the weights ``... x O x C``; sampling needs positive support
+        batch_shape: Batch shape of independent copies of the layer.
+        weight_prior: Prior on the weights ``... x O x C``; samples must be positive
             (LogNormalPrior, GammaPrior). On a simplex, prior on the raw weights (NormalPrior).
         bias_prior: Prior on the biases ``... x O``; on a simplex, on the raw biases.
         initial_bias: Start value of the biases; on a simplex, before weights and bias are divided
@@ -57,7 +57,7 @@ class Linear(Layer):
             not change. Units with equal weights would stay equal during training.
 
     Raises:
-        TypeError: A prior is not a GPyTorch prior.
+        TypeError: A prior is not a GPyTorch prior, or a width is not an integer.
         ValueError: A width is below 1, ``weights`` is unknown, ``bias_prior`` is given with
             ``bias=False``, or ``initial_bias`` is negative or not finite.
 
@@ -121,10 +121,10 @@ class Linear(Layer):
             self.bias = self.initial_bias
 
     def add_raw_priors(self, scale: float = 1.0) -> None:
-        """Register normal priors on raw weights and biases of a simplex, centred at their values.
+        """Register normal priors on raw weights and biases of a simplex, at their present values.
 
         Args:
-            scale: Standard deviation of the log ratios of weights.
+            scale: Standard deviation of the raw values, log weights up to a constant.
 
         Raises:
             ValueError: The weights are not on a simplex, or ``scale`` is not positive.
@@ -143,7 +143,7 @@ class Linear(Layer):
 
     @property
     def fractions(self) -> Tensor:
-        """Weights and, if any, biases on a simplex, ``... x O x (C + 1)``."""
+        """Weights and biases on a simplex, ``... x O x (C + 1)``; or ``... x O x C``."""
         raw = self.raw_weight
         if self.raw_bias is not None:
             raw = torch.cat([raw, self.raw_bias.unsqueeze(-1)], -1)
@@ -190,9 +190,9 @@ class Linear(Layer):
         self._set_fractions((1 - value).unsqueeze(-1) * fraction, value)
 
     def _set_fractions(self, weight: Tensor, bias: Tensor) -> None:
-        slack = 1e-5 if weight.dtype == torch.float32 else 1e-9
-        least = -slack if self.raw_bias is not None else -math.inf
-        if bool((bias < least).any()) or (self.raw_bias is None and bias.abs().max() > slack):
+        tolerance = 1e-5 if weight.dtype == torch.float32 else 1e-9
+        lowest = -tolerance if self.raw_bias is not None else -math.inf
+        if bool((bias < lowest).any()) or (self.raw_bias is None and bias.abs().max() > tolerance):
             raise ValueError(
                 "On a simplex the weights of a unit must sum to "
                 f"{'at most 1' if self.raw_bias is not None else '1'}, got {weight.sum(-1)}."
@@ -209,7 +209,7 @@ class Linear(Layer):
         if not bool((value >= 0).all() and value.isfinite().all()):
             raise ValueError(f"{name} must be finite and non-negative, got {value}.")
         shape = (self.out_features, self.in_features)[: 2 if name == "weight" else 1]
-        if not broadcasts(value.shape[-len(shape) :], shape):  # initialize would reshape it
+        if not broadcasts(value.shape[-len(shape) :], shape):  # else initialize reshapes it
             raise ValueError(f"{name} must have the shape ... x {shape}, got {tuple(value.shape)}.")
         return value
 
@@ -243,18 +243,18 @@ class Linear(Layer):
 
 def positive(value: Tensor) -> Tensor:
     """Replace zeros (underflow of softplus) by the smallest positive number."""
-    if bool(value.all()):  # the usual case, much cheaper than a differentiable clamp
+    if bool(value.all()):  # usual, and much cheaper than a differentiable clamp
         return value
     return value.clamp_min(torch.finfo(value.dtype).tiny)
 
 
 def for_prior(module: Module, value: Tensor) -> Tensor:
-    """Prepend dimensions of size one to a parameter without batch, for its prior.
+    """Prepend dimensions of size one to a parameter without batch dimensions, for its prior.
 
     Otherwise GPyTorch would take the parameter's dimensions for batch dimensions of the log
     density, if the data have a batch and the kernel has none.
     """
-    batch_shape = vars(module).get("_batch_shape")  # batch_shape of kernels visits sub-kernels
+    batch_shape = vars(module).get("_batch_shape")  # a kernel's batch_shape visits its sub-kernels
     has_batch = module.batch_shape if batch_shape is None else batch_shape
     return value if has_batch else value.view(*_NO_BATCH, *value.shape)
 
@@ -281,7 +281,7 @@ def _get(module: Module, name: str) -> Tensor | None:
         return None
     if not name.startswith("raw_"):
         return for_prior(module, positive(value))
-    pruned = value <= _LOG_OF_ZERO  # priors ignore weights of zero
+    pruned = value <= _LOG_OF_ZERO  # priors ignore pruned weights
     return for_prior(module, value.masked_fill(pruned, 0.0) if bool(pruned.any()) else value)
 
 

@@ -68,7 +68,7 @@ def log_normal_prior(mode: float, scale: float) -> LogNormalPrior:
 
 
 def dimension_scaled_prior(num_columns: int) -> LogNormalPrior:
-    """Return BoTorch's prior on lengthscales, whose median grows with the root of the dimension.
+    """Return BoTorch's prior on lengthscales, whose median is proportional to sqrt(num_columns).
 
     Reference: Hvarfner, Hellsten and Nardi (2024), Vanilla Bayesian Optimization Performs Great in
     High Dimensions.

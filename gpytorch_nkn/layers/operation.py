@@ -13,11 +13,11 @@ __all__ = ["Operation", "operation_of", "register_layer"]
 
 
 class Operation(enum.Enum):
-    """Operation of a layer, by which networks are evaluated, expanded and sampled.
+    """Operation of a layer, which evaluation, expansions and random features of networks use.
 
     Attributes:
         SUMS: Non-negative combinations, with attributes ``weight`` ``... x O x C`` and ``bias``
-            ``... x O`` or ``None``. Parameters have these names or ``raw_weight``, ``raw_bias``.
+            ``... x O`` or ``None``. They are parameters, or values of ``raw_weight``, ``raw_bias``.
         PRODUCTS: Products of adjacent groups of units; the attribute ``groups`` has their sizes.
         SERIES: A power series of each unit; the attribute ``coefficients`` is ``"exp"`` or a
             sequence of non-negative numbers in ascending order.
@@ -36,7 +36,7 @@ _OPERATIONS: dict[type[Layer], Operation] = {
 
 
 def register_layer(cls: type[Layer], operation: Operation) -> None:
-    """Register a layer class, so that its networks can be compiled, expanded and sampled.
+    """Register a layer class, so that networks with it can be compiled, expanded and sampled.
 
     Args:
         cls: A subclass of :class:`Layer` with the attributes that :class:`Operation` requires.
@@ -55,7 +55,7 @@ def register_layer(cls: type[Layer], operation: Operation) -> None:
 def operation_of(layer: Layer, *, inherited: bool = False) -> Operation | None:
     """Return the operation of a layer, or ``None`` if its class is not registered.
 
-    With ``inherited``, a registration also applies to subclasses that inherit ``forward``.
+    With ``inherited``, subclasses that inherit ``forward`` have the operation of their base class.
     """
     for cls in type(layer).__mro__ if inherited else (type(layer),):
         if cls in _OPERATIONS:

@@ -28,12 +28,12 @@ class Product(Layer):
             for equal sizes, where ``O`` must divide ``C``.
 
     Raises:
-        TypeError: The groups are not integers.
-        ValueError: ``out_features`` does not divide ``in_features``, or the number of groups or
-            their sum is wrong.
+        TypeError: A width or the size of a group is not an integer.
+        ValueError: ``out_features`` does not divide ``in_features``, or the number or sum of
+            ``groups`` is wrong.
 
     Reference: Sun et al. (2018), section 3.1, figure 2 and appendix J (groups of two). Groups of
-    different sizes are not in the paper; they represent sums of given products.
+    different sizes are not in the paper; sums of given products need them.
     """
 
     def __init__(self, in_features: int, out_features: int, *, groups: Sequence[int] | None = None):

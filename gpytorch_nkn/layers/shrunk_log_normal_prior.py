@@ -17,15 +17,13 @@ __all__ = ["ShrunkLogNormalPrior"]
 
 
 class _NoMomentError(NotImplementedError, AttributeError):
-    """Missing moment; PyTorch expects the first base class and ``hasattr`` the second."""
+    """A moment has no closed form; PyTorch catches the first base class, ``hasattr`` the second."""
 
 
 class ShrunkLogNormalPrior(Prior):
-    r"""Prior that shrinks values towards zero, the product of a log-normal and an exponential.
+    r"""Unnormalised prior that shrinks values towards zero: log-normal times exponential density.
 
     .. math:: p(w) \propto \operatorname{LogNormal}(w \mid \mu, \sigma^2)\, \lambda e^{-\lambda w}
-
-    The density is not normalised.
 
     Args:
         log_normal: The log-normal factor.

@@ -21,7 +21,7 @@ __all__ = ["PAPER_WIRING", "parse_wiring"]
 PAPER_WIRING = "Linear8-Product4-Linear4-Product2-Linear1"
 
 _SHRINKAGE_RATE = 2.0  # rate of the exponential factor of the weak prior on weights
-_L1_RATE = 3.0  # rate of the sparse prior per input unit, because start weights are near 1 / C
+_L1_RATE = 3.0  # rate of the sparse prior divided by C; start weights are near 1 / C
 
 
 def parse_wiring(
@@ -47,7 +47,7 @@ def parse_wiring(
         sparsity: ``"l1"`` replaces the prior on weights by an exponential prior of rate 3 C, which
             leaves few connections.
         hidden_bias: Start value, and prior mode, of the biases of all Linear layers but the last.
-        weights: ``"softplus"`` or ``"simplex"``, see :class:`Linear`; a simplex has no priors here.
+        weights: ``"softplus"`` or, without priors, ``"simplex"``; see :class:`Linear`.
         skip: Connect the primitives to the last layer, which must be a Linear layer.
 
     Raises:

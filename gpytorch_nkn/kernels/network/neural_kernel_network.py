@@ -48,8 +48,7 @@ class NeuralKernelNetwork(BatchKernel):
         primitives: One or more kernels of any kind, including networks; each may have
             ``active_dims`` (indices among the network's columns) and a batch shape.
         layers: Layers in order, from one input per primitive to one output.
-        skip: Append the primitives to the inputs of the last layer, so that their sums bypass the
-            products.
+        skip: Append the primitives to the inputs of the last layer, so that sums bypass products.
         active_dims: As in :class:`gpytorch.kernels.Kernel`.
 
     Raises:
@@ -250,8 +249,7 @@ class NeuralKernelNetwork(BatchKernel):
                 Each gets a :class:`.CategoricalKernel`. A kernel of all categories multiplies one
                 primitive of each kind; other primitives ignore categories.
             columns: Add one RBF per column, and use only one RBF and one Matern-5/2 over all.
-            spectral: Number of additional spectral components over all columns; they overfit small
-                data sets.
+            spectral: Number of added spectral components over all columns; they overfit few rows.
             ard: Use one lengthscale per column; ``False`` suits many columns with few rows.
             wiring, priors, batch_shape, active_dims: See :meth:`time_series`.
         """
