@@ -493,6 +493,19 @@ def _(told):
     models.NKNSingleTaskGP(codes, Y, cat_dims=[2], input_transform=Merge(3, indices=[0, 1]))
 
 
+@advice("Set other data of an exact GP by set_train_data")
+def _(told):
+    many = torch.rand(2001, 2, dtype=torch.float64)
+    options = {"num_features": 3, "inducing_points": 4}
+    saved = models.SpectralGP(many, many.sum(-1, keepdim=True), **options)
+    with told():
+        models.SpectralGP(X, Y, **options).load_state_dict(saved.state_dict())
+    model = models.SpectralGP(many, many.sum(-1, keepdim=True), **options)
+    model.load_state_dict(saved.state_dict())
+    model.set_train_data(X, Y[:, 0], strict=False)
+    assert model.posterior(X).mean.shape == Y.shape
+
+
 @advice("set both together")
 def _(told):
     model = models.NKNSingleTaskGP(X, Y)

@@ -34,7 +34,7 @@ def affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarra
     first, last = raw.amin(0), raw.amax(0)
     last = torch.where(last > first, last, first + 1)
     points = torch.stack([first, (first + last) / 2, last])
-    values = deepcopy(model.input_transform).double()(points)
+    values = deepcopy(model.input_transform).double().preprocess_transform(points)
     low, middle, high = values.reshape(-1, 3, input_dim)[0]
     slope = (high - low) / (last - first)
     bend = (middle - (low + high) / 2).abs()

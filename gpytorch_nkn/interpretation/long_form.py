@@ -273,7 +273,7 @@ class _TaskInputs(InputTransform):
         tasks = found.to(X).argmax(-1, keepdim=True).to(X)
         others = X if self.whole else _without(X, self.column)
         if self.base is not None:
-            others = self.base(others)
+            others = self.base.preprocess_transform(others)
         others = _without(others, self.column) if self.whole else others
         return torch.cat([others[..., : self.column], tasks, others[..., self.column :]], -1)
 

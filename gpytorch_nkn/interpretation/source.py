@@ -367,9 +367,10 @@ def _kernel_inputs(model: ExactGP, estimator: Any, x: Any, like: Tensor, units: 
     columns = like.size(-1)
     if estimator is None:
         with evaluating(model):
-            transform = getattr(model, "transform_inputs", None)
+            transform = getattr(model, "input_transform", None)
             inputs = _as_inputs(x, like, columns)
-            return inputs if transform is None else transform(inputs)
+            # as training inputs: an InputPerturbation makes several points of others
+            return inputs if transform is None else transform.preprocess_transform(inputs)
     # the array of used columns, which effects vary
     is_time = columns == 1 and _is_series(estimator)
     if not is_time and isinstance(x, np.ndarray | Tensor) and x.shape[-1] == columns:

@@ -55,6 +55,7 @@ __all__ = [
     "ExactModel",
     "TrainerOnly",
     "event_dims",
+    "explained_mismatch",
     "trains",
     "transform_inputs_again",
 ]
@@ -92,6 +93,19 @@ def trains(
         return checked
 
     return register
+
+
+@contextmanager
+def explained_mismatch() -> Iterator[None]:
+    """Add advice to the error for a state that does not fit."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{error}\n\tConstruct the model with the options and data of the saved model (such as "
+            "structure and num_features=R). Set other data of an exact GP by set_train_data(X, y, "
+            "strict=False)."
+        ) from None
 
 
 class BaseGP:
@@ -172,17 +186,10 @@ class BaseGP:
             )
         return self._botorch_fit(mll, **botorch_options, **kwargs)
 
-    def _load_from_state_dict(self: Any, state: dict[str, Any], prefix: str, *args: Any) -> None:
-        super()._load_from_state_dict(state, prefix, *args)  # type: ignore[misc]
-        for name, own in self.named_parameters():
-            given = state.get(prefix + name, own)
-            resized = name.endswith("inducing_points") or "variational" in name
-            if given.shape != own.shape and not resized:
-                args[-1].append(  # PyTorch raises an error with these messages
-                    "Construct the model with the options and number of columns of the saved model "
-                    "(such as structure and num_features=R)."
-                )
-                return
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """As in BoTorch; an error explains which states fit."""
+        with explained_mismatch():
+            return super().load_state_dict(*args, **kwargs)  # type: ignore[misc]
 
     def _is_plain(self, mll: MarginalLogLikelihood) -> bool:
         """Return whether the model's trainer maximises this marginal log likelihood."""
@@ -258,8 +265,9 @@ class BaseGP:
             # q x ... x 1 x d: a batch of single points, without covariances between them
             single = part.movedim(-2, 0).unsqueeze(-2)
             posterior = self.posterior(single, observation_noise=observation_noise)
-            means.append(posterior.mean.squeeze(-2).movedim(0, -2))
-            variances.append(posterior.variance.squeeze(-2).movedim(0, -2))
+            # an input transform may make several points of one (InputPerturbation)
+            means.append(posterior.mean.movedim(0, -3).flatten(-3, -2))
+            variances.append(posterior.variance.movedim(0, -3).flatten(-3, -2))
         return torch.cat(means, -2), torch.cat(variances, -2)
 
 

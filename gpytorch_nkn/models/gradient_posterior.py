@@ -39,7 +39,8 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
 
     Returns:
         A normal distribution with mean ``... x q x d`` and covariance ``... x (q d) x (q d)``,
-        points first, then columns.
+        points first, then columns. If an input transform makes n points of one
+        (``InputPerturbation``), q is n times as large, as in ``model.posterior(X)``.
 
     Raises:
         TypeError: ``X`` is not a floating-point tensor.
@@ -68,12 +69,15 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
     own = () if is_ensemble(model) else getattr(model, "batch_shape", ())
     shape = torch.broadcast_shapes(X.shape[:-2], own)
     kernel = getattr(model, "covar_module", model)
-    with torch.enable_grad(), _smooth(model, X):
+    with torch.enable_grad(), _smooth(model, X) as count:
+        X = X.repeat_interleave(count, -2)  # each of several transformed points has its own copy
         one, two = (X.detach().expand(*shape, *X.shape[-2:]).clone().requires_grad_() for _ in "12")
         normal = _normal(model, torch.cat([one, two], -2))
         q = X.size(-2)
-        means = normal.mean[..., :q]
-        covariance = normal.lazy_covariance_matrix.to_dense()[..., :q, q:]
+        copies = torch.arange(2 * q, device=X.device)
+        own = copies * count + copies % count
+        means = normal.mean[..., own[:q]]
+        covariance = normal.lazy_covariance_matrix.to_dense()[..., own[:q], :][..., own[q:]]
         parts = [means]
         if is_ensemble(model):  # ... x members x q
             covariance, parts = covariance.mean(-3), list(means.unbind(-2))
@@ -112,25 +116,27 @@ def _normal(model: Any, X: Tensor) -> MultivariateNormal:
 
 
 @contextmanager
-def _smooth(model: Any, X: Tensor) -> Iterator[None]:
+def _smooth(model: Any, X: Tensor) -> Iterator[int]:
     """Make a GPyTorch or BoTorch model twice differentiable inside a context.
+
+    Yields the number of points that the input transform makes of each point ``... x q x d``.
 
     Distances of a network of one unit, unlike GPyTorch's, are differentiable at equal inputs.
     Kernels with structured predictions remain, around a network.
     """
     owner, name = model, "covar_module"
     kernel = getattr(model, name, None)
+    with torch.no_grad():  # this also computes caches with the original kernel
+        count = _normal(model, X[..., :1, :]).mean.size(-1)
     if not isinstance(kernel, Kernel) or isinstance(model, ExactBaseGP):
-        yield
+        yield count
         return
     for part in kernel.modules():
         if isinstance(part, InducingPointKernel | GridInterpolationKernel):
             owner, name, kernel = part, "base_kernel", part.base_kernel
-    with torch.no_grad():
-        _normal(model, X).mean  # noqa: B018 - computes caches with the original kernel
     if not any(isinstance(part, RFFKernel) for part in kernel.modules()):
         setattr(owner, name, NeuralKernelNetwork([kernel], []))
     try:
-        yield
+        yield count
     finally:
         setattr(owner, name, kernel)

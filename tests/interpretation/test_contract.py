@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 import torch
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Normalize
+from botorch.models.transforms import ChainedInputTransform, Normalize
+from botorch.models.transforms.input import InputPerturbation
 from gpytorch.kernels import RBFKernel
 
 from gpytorch_nkn.interpretation import decompose, effects, expand, report, report_search, simplify
@@ -31,6 +32,14 @@ def two_columns():
     model = SingleTaskGP(X, y, covar_module=kernel, input_transform=Normalize(2))
     model.likelihood.noise = 0.01
     return model
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_perturbations_of_the_inputs_do_not_change_what_is_read(name):
+    plain, model = two_columns(), two_columns()
+    shifts = InputPerturbation(torch.tensor([[0.1, 0.2], [0.0, 0.1]], dtype=X.dtype))
+    model.input_transform = ChainedInputTransform(shifts=shifts, scale=model.input_transform)
+    assert str(CALLS[name](model)) == str(CALLS[name](plain))
 
 
 def batch_of_models():

@@ -23,6 +23,7 @@ from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import (
     AppendFeatures,
     FilterFeatures,
+    InputPerturbation,
     InteractionFeatures,
     Warp,
 )
@@ -416,6 +417,23 @@ def check_columns_of_transforms(case: Case):
             model.posterior(case.points(2, 3)).rsample()
 
 
+def check_several_points_of_one(case: Case):
+    """With an InputPerturbation, results are those at all perturbed points, as in BoTorch."""
+    if case.on_grid:
+        return
+    inputs, y = case.data()
+    shifts = torch.tensor([0.0, 0.05, -0.03]).to(inputs)[:, None].expand(3, case.columns)
+    plain = moved(case.make(inputs, y))
+    model = take(case.make(inputs, y, input_transform=InputPerturbation(shifts)), plain, ())
+    model.load_state_dict(plain.state_dict(), strict=False)
+    points = case.points(2)
+    each = (points.unsqueeze(-2) + shifts).flatten(0, 1)
+    torch.testing.assert_close(model.predict(points), plain.predict(each), rtol=1e-6, atol=1e-6)
+    found, expected = gradient_posterior(model, points), gradient_posterior(plain, each)
+    for name in ("mean", "covariance_matrix"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+
+
 def check_predict(case: Case):
     """Predictions in chunks are the posterior's moments, without gradients."""
     model = case.model(outputs=2 if case.outputs else 1)
@@ -561,8 +579,10 @@ def check_state(case: Case):
     other.load_state_dict(torch.load(stream, weights_only=True))
     torch.testing.assert_close(moments(other, points), moments(model, points))
     wide = {name: torch.cat([v, v]) if v.dim() else v for name, v in model.state_dict().items()}
-    with pytest.raises(RuntimeError, match="Construct the model with the options"):
-        copy.deepcopy(model).load_state_dict(wide)
+    parameters = dict(model.named_parameters())
+    for wrong in (wide, {name: v for name, v in wide.items() if name not in parameters}):
+        with pytest.raises(RuntimeError, match="Construct the model with the options and data"):
+            copy.deepcopy(model).load_state_dict(wrong)
 
 
 def transforms_of(case: Case, other: bool):
@@ -1036,6 +1056,7 @@ CHECKS = [
     check_input_transforms,
     check_outcome_transforms,
     check_columns_of_transforms,
+    check_several_points_of_one,
     check_predict,
     check_bayesian_optimisation,
     check_lists,

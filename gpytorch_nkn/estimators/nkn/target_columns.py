@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar, cast
@@ -61,7 +63,8 @@ def by_column(method: F) -> F:
         parts = []
         for k, own in enumerate(self.estimators_):
             rows = None if observed is None else observed[:, k]
-            part = method(own, _rows(X, rows), **_of_column(given, k, self.target_names_, rows))
+            with _numbered(rows):
+                part = method(own, _rows(X, rows), **_of_column(given, k, self.target_names_, rows))
             if observed is not None and isinstance(part, np.ndarray):
                 values, part = part, np.full(len(observed), np.nan)
                 part[rows] = values
@@ -101,7 +104,8 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
             try:
                 if (count := observed[:, k].sum()) < _LEAST:
                     raise ValueError(f"At least {_LEAST} are needed, got {count}.")
-                self._candidate_transforms(values[observed[:, k], k])
+                with _numbered(observed[:, k]):
+                    self._candidate_transforms(values[observed[:, k], k])
             except ValueError as error:
                 raise ValueError(f"Observed values of column {name!r}: {error}") from error
         session, fitted = Session(budget=self.budget), []
@@ -111,7 +115,8 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
             own = clone(self).set_params(budget=budget, random_state=seed)
             target = values[:, k] if index is None else pd.Series(values[:, k], index)
             rows = observed[:, k]
-            own.fit(_rows(X, rows), target[rows], **_of_column(inputs, k, names, rows))
+            with _numbered(rows):
+                own.fit(_rows(X, rows), target[rows], **_of_column(inputs, k, names, rows))
             session.interrupted |= any(result.interrupted for result in own.results_.values())
             fitted.append(own)
         self.estimators_, self.target_names_ = fitted, names
@@ -133,6 +138,19 @@ def _targets(y: Any) -> np.ndarray:
 
 def _seeds(random_state: Any, number: int) -> list[int]:
     return check_random_state(random_state).randint(2**31 - 1, size=number).tolist()
+
+
+@contextmanager
+def _numbered(rows: Any) -> Iterator[None]:
+    """Convert row numbers in errors from the rows in a mask to all rows, unless it is None."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if rows is not None and len(error.args) == 1:
+            numbers = np.flatnonzero(rows).tolist()
+            text = re.sub(r"(?<=in row )\d+", lambda row: f"{numbers[int(row[0])]}", str(error))
+            error.args = (text,)
+        raise
 
 
 def _rows(table: Any, rows: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from botorch.models.transforms.input import InputPerturbation
 from gpytorch.models import ExactGP
 from torch import Tensor
 
@@ -323,7 +324,13 @@ def _posterior_moments(
     model: Any, points: np.ndarray, offset: float, scale: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation ``A`` of the function at points ``A x D``."""
-    posterior = model.posterior(torch.as_tensor(points).to(model.train_targets).unsqueeze(-2))
+    inputs = torch.as_tensor(points).to(model.train_targets).unsqueeze(-2)
+    perturbed = [part for part in model.modules() if isinstance(part, InputPerturbation)]
+    for part in perturbed:
+        part.transform_on_eval = False
+    posterior = model.posterior(inputs)
+    for part in perturbed:
+        part.transform_on_eval = True
     mean = getattr(posterior, "mixture_mean", posterior.mean)
     variance = getattr(posterior, "mixture_variance", posterior.variance)
     mean, variance = (part.reshape(-1).double().cpu().numpy() for part in (mean, variance))

@@ -35,7 +35,7 @@ from gpytorch_nkn.linalg import (
     kronecker_multiply,
 )
 from gpytorch_nkn.linalg.grid import outer_product, put_slices, take_slices
-from gpytorch_nkn.models.base_gp import TrainerOnly
+from gpytorch_nkn.models.base_gp import TrainerOnly, explained_mismatch
 from gpytorch_nkn.models.common import check_likelihood, make_likelihood
 from gpytorch_nkn.models.grid.factor_matrix import factor_diagonal, factor_matrix
 from gpytorch_nkn.models.grid.grid_data import (
@@ -478,7 +478,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         transform = getattr(self, "outcome_transform", None) if keep_transforms else None
         if transform is not None:
             data = self._flat_call(transform.untransform, *data)
-        keys = nn.Module.load_state_dict(self, state_dict, strict=strict, assign=assign)
+        with explained_mismatch():
+            keys = nn.Module.load_state_dict(self, state_dict, strict=strict, assign=assign)
         if transform is not None:
             data = self._flat_call(transform.eval(), *data)
         observed = self.get_buffer("_observed")

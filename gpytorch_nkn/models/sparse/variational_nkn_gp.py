@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from gpytorch_nkn.linalg import check_tensors, factorize_inducing
-from gpytorch_nkn.models.base_gp import BaseGP
+from gpytorch_nkn.models.base_gp import BaseGP, explained_mismatch
 from gpytorch_nkn.models.common import (
     check_likelihood,
     check_support,
@@ -329,7 +329,8 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
             before = deepcopy(of_inputs)
         if of_outcomes is not None:
             targets, _ = of_outcomes.untransform(targets, X=inputs)
-        keys = nn.Module.load_state_dict(self, state_dict, strict=strict, assign=assign)
+        with explained_mismatch():
+            keys = nn.Module.load_state_dict(self, state_dict, strict=strict, assign=assign)
         if of_inputs is not None and not of_inputs.equals(before):
             inputs = of_inputs(before.untransform(inputs))
         if of_outcomes is not None:

@@ -95,6 +95,22 @@ def test_a_column_that_cannot_be_learned_is_named(column, message):
         regressor(y_bounds=(0, None)).fit(X, frame)
 
 
+def test_errors_state_row_numbers_of_the_whole_table():
+    counts = np.floor(4 + GAPS)
+    model = regressor(likelihood="poisson").fit(X, counts)
+    wrong, text = np.where(np.arange(40)[:, None] == [-1, 25], -1.5, 1.0), X.astype(object)
+    text[25, 1] = "x"
+    for call in (
+        lambda: regressor().fit(X, GAPS, noise_variance=wrong),
+        lambda: regressor(likelihood="poisson").fit(X, counts, exposure=wrong[:, 1]),
+        lambda: regressor(likelihood="poisson").fit(X, counts * wrong),
+        lambda: regressor().fit(text, GAPS[:, ::-1]),
+        lambda: model.log_predictive_density(X, counts, exposure=wrong),
+    ):
+        with pytest.raises(ValueError, match="in row 25"):
+            call()
+
+
 def test_wrong_shapes_are_rejected(fitted):
     with pytest.raises(ValueError, match=r"2 columns, got shape \(40, 1\)"):
         fitted.score(X, Y[:, :1])
