@@ -34,7 +34,7 @@ from gpytorch_nkn.ax.joint_constraints import (
     JointWinsorize,
 )
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_network
+from gpytorch_nkn.kernels.network import NETWORKS, check_name, named_network
 from gpytorch_nkn.mlls import AnalyticExactMarginalLogLikelihood
 from gpytorch_nkn.models import (
     KroneckerGridGP,
@@ -130,7 +130,7 @@ def _network_arguments(
     if found["batch_shape"] is not DEFAULT:
         options["batch_shape"] = found["batch_shape"]
     try:
-        check_word(structure, NETWORKS, "primitives and layers")
+        check_name(structure, NETWORKS, "primitives and layers")
         network = named_network(structure, found["ard_num_dims"], **options)
     except ValueError as error:
         raise UserInputError(str(error)) from error

@@ -16,7 +16,7 @@ from ax.generators.torch.botorch_modular.utils import ModelConfig
 
 from gpytorch_nkn.ax.acquisition import EnsembleAcquisition
 from gpytorch_nkn.ax.joint_constraints import transforms
-from gpytorch_nkn.kernels.network import NETWORKS, check_word
+from gpytorch_nkn.kernels.network import NETWORKS, check_name
 from gpytorch_nkn.linalg import check_counts
 from gpytorch_nkn.models import NKNSingleTaskGP, StructureEnsembleGP
 
@@ -66,7 +66,7 @@ def make_generation_strategy(
     if structure == _AVERAGED:
         surrogate = ModelConfig(botorch_model_class=StructureEnsembleGP, name=_AVERAGED)
     else:
-        check_word(structure, NETWORKS, f"{_AVERAGED!r}")
+        check_name(structure, NETWORKS, f"{_AVERAGED!r}")
         surrogate = ModelConfig(
             botorch_model_class=NKNSingleTaskGP, model_options={"structure": structure}, name="NKN"
         )

@@ -204,7 +204,7 @@ def fitted_gp(model: Any) -> FittedGP:
             "The likelihood must be Gaussian, because components add up only then, got "
             f"{type(model.likelihood).__name__}."
         )
-    if getattr(getattr(model, "covar_module", None), "leaves_rest", False):
+    if getattr(getattr(model, "covar_module", None), "has_residual", False):
         raise TypeError(
             f"The model must be an exact GP, got {type(model).__name__} with inducing points: "
             "fit an NKNSingleTaskGP to a part of the rows."

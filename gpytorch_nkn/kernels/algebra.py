@@ -53,11 +53,11 @@ def periodic_terms(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
     """
     if not _is_single(kernel, kernel.lengthscale):
         return None
-    rest = ZeroMeanPeriodicKernel(batch_shape=kernel.batch_shape, active_dims=_columns(kernel))
-    rest.to(kernel.lengthscale)
-    rest.lengthscale = kernel.lengthscale.detach()
-    rest.period_length = kernel.period_length.detach()
-    return torch.special.i0e(1 / kernel.lengthscale.detach())[..., 0, 0], rest
+    zero_mean = ZeroMeanPeriodicKernel(batch_shape=kernel.batch_shape, active_dims=_columns(kernel))
+    zero_mean.to(kernel.lengthscale)
+    zero_mean.lengthscale = kernel.lengthscale.detach()
+    zero_mean.period_length = kernel.period_length.detach()
+    return torch.special.i0e(1 / kernel.lengthscale.detach())[..., 0, 0], zero_mean
 
 
 def linear_per_column(kernel: Kernel) -> list[Kernel] | None:

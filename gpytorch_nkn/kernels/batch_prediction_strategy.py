@@ -20,7 +20,7 @@ __all__ = ["BatchPredictionStrategy", "noise_variances"]
 
 
 def noise_variances(likelihood: Likelihood, targets: Tensor, inputs: Any) -> Tensor:
-    """Return the likelihood's noise variances, ``... x n`` as the targets."""
+    """Return the likelihood's noise variances ``... x n``, for targets of this shape."""
     exact = MultivariateNormal(targets, DiagLinearOperator(torch.zeros_like(targets)))
     return likelihood(exact, inputs).variance.detach()
 
@@ -68,7 +68,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
             self.likelihood = own
 
     def exact_predictive_covar(self, test_test_covar: Any, test_train_covar: Any) -> Any:
-        """Return the covariance without missing observations, which GPyTorch counts as observed."""
+        """Return the covariance given the observed targets; GPyTorch conditions on all rows."""
         policy, missing = settings.observation_nan_policy.value(), self.train_labels.isnan()
         if policy == "ignore" or settings.skip_posterior_variances.on() or not missing.any():
             return super().exact_predictive_covar(test_test_covar, test_train_covar)

@@ -31,8 +31,8 @@ class CategoricalKernel(FormulaKernel):
 
     Each factor is 1 for equal categories and :math:`e^{-1 / (D \ell_d)}` otherwise. It is valid as
     a positive constant plus a positive multiple of the identity. Values and parameters are as in
-    BoTorch's ``CategoricalKernel``, but networks can compile this class. Inputs have no gradient:
-    optimise acquisition functions with ``optimize_acqf_mixed``.
+    BoTorch's ``CategoricalKernel``, but networks can compile this class. Gradients with respect to
+    inputs are zero: optimise acquisition functions with ``optimize_acqf_mixed``.
 
     Args:
         **kwargs: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,

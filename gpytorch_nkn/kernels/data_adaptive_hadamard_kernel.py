@@ -133,7 +133,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
         Args:
             base_kernel, rank, seed, active_dims, options: As in the constructor.
             train_X: Inputs ``N x D`` with all columns, scaled as for training.
-            num_anchors: Number of anchors; fewer distinct rows are themselves the anchors.
+            num_anchors: Number of anchors; with fewer distinct rows, these are the anchors.
 
         Raises:
             ValueError: ``train_X`` is not a finite matrix, or ``num_anchors`` is below one.
@@ -187,10 +187,7 @@ def _kmeans_anchors(x: Tensor, num_anchors: int, seed: int) -> Tensor:
 
 
 def cluster_centers(rows: np.ndarray, counts: np.ndarray, number: int, seed: int) -> np.ndarray:
-    """Return k-means centres of ``rows``, weighted by ``counts``, in columns of unit variance.
-
-    The global random state does not change.
-    """
+    """Return k-means centres of ``rows``, weighted by ``counts``, in columns of unit variance."""
     from sklearn.cluster import KMeans  # slow to import
 
     location = np.average(rows, axis=0, weights=counts)

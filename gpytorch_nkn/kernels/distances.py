@@ -38,8 +38,7 @@ def squared_distances(x1: Tensor, x2: Tensor, diag: bool = False) -> Tensor:
 def distances(x1: Tensor, x2: Tensor) -> Tensor:
     """Return Euclidean distances ``... x N x M``.
 
-    At equal inputs the gradient is zero, and the second derivative with respect to inputs is
-    infinite.
+    At equal inputs, gradients are zero and second derivatives with respect to inputs infinite.
     """
     difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     square = difference.square().sum(-1)

@@ -28,11 +28,11 @@ class FeatureKernel(BatchKernel):
 
     Attributes:
         feature_dim: Number of features.
-        leaves_rest: Whether the prior has a residual covariance :meth:`rest` besides the features.
+        has_residual: Whether the prior has a residual covariance, :meth:`residual`.
     """
 
     feature_dim: int
-    leaves_rest = False
+    has_residual = False
 
     def features(self, x: Tensor, *, selected: bool = False) -> Tensor:
         """Return features ``... x N x feature_dim`` whose inner products are the kernel.
@@ -43,7 +43,7 @@ class FeatureKernel(BatchKernel):
             x = x.index_select(-1, self.active_dims)
         return self._features(x)
 
-    def rest(self, x: Tensor, *, diag: bool) -> Tensor:
+    def residual(self, x: Tensor, *, diag: bool) -> Tensor:
         """Return the residual prior covariance ``... x N x N`` (``... x N`` with ``diag``)."""
         raise NotImplementedError
 
@@ -64,7 +64,7 @@ class FeatureKernel(BatchKernel):
 
     def prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood):
         """Return a strategy that predicts in feature space."""
-        if self.leaves_rest and type(train_prior_dist) is MultivariateNormal:
+        if self.has_residual and type(train_prior_dist) is MultivariateNormal:
             raise NotImplementedError(  # BoTorch's SingleTaskGP of noiseless fantasies
                 "LogNoisyExpectedImprovement and NoisyExpectedImprovement do not support models "
                 "with inducing points: use qLogNoisyExpectedImprovement (qLogNEI)."

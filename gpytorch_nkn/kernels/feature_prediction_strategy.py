@@ -25,7 +25,7 @@ from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrate
 from gpytorch_nkn.kernels.evaluation import unwrap_scales
 from gpytorch_nkn.linalg import low_rank_posterior
 
-__all__ = ["FeaturePredictionStrategy", "feature_function", "rest_function"]
+__all__ = ["FeaturePredictionStrategy", "feature_function", "residual_map"]
 
 
 def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
@@ -43,20 +43,20 @@ def feature_function(kernel: Kernel) -> Callable[[Tensor], Tensor] | None:
     return features
 
 
-def rest_function(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] | None:
+def residual_map(kernel: Kernel, *, diag: bool) -> Callable[[Tensor], Tensor] | None:
     """Return a function that computes residual covariances (``diag``: variances), or ``None``."""
     inner, scales = unwrap_scales(kernel)
-    if not inner.leaves_rest:
+    if not inner.has_residual:
         return None
 
-    def rest(x: Tensor) -> Tensor:
-        values = inner.rest(x, diag=diag)
+    def residual(x: Tensor) -> Tensor:
+        values = inner.residual(x, diag=diag)
         for scale in scales:
             factor = scale.outputscale
             values = values * (factor.unsqueeze(-1) if diag else factor[..., None, None])
         return values
 
-    return rest
+    return residual
 
 
 class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrategy):
@@ -85,9 +85,9 @@ class FeaturePredictionStrategy(BatchPredictionStrategy, LinearPredictionStrateg
         """Return mean and covariance, including the residual covariance."""
         mean, covariance = super().exact_prediction(test_mean, test_test_covar, test_train_covar)
         if isinstance(test_test_covar, LazyEvaluatedKernelTensor):
-            rest = rest_function(test_test_covar.kernel, diag=False)
-            if rest is not None:
-                covariance = covariance + to_linear_operator(rest(test_test_covar.x1))
+            omitted = residual_map(test_test_covar.kernel, diag=False)
+            if omitted is not None:
+                covariance = covariance + to_linear_operator(omitted(test_test_covar.x1))
         small = covariance.size(-1) <= settings.max_cholesky_size.value()
         if small and isinstance(covariance, RootLinearOperator):
             # BoTorch assumes that the root of an operator is square

@@ -51,7 +51,7 @@ class GradientKernel(BatchKernel):
             blocks = self._blocks(x1, x2)
             return blocks.diagonal(dim1=-2, dim2=-1).flatten(-2)
         sizes = x1.size(-2), x2.size(-2)
-        if not (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2):  # all pairs once
+        if not (x1.requires_grad or x2.requires_grad) and torch.equal(x1, x2):  # each pair once
             row, column = torch.triu_indices(*sizes, device=x1.device)
             half = self._blocks(x1[..., row, :], x2[..., column, :])
             pairs = torch.arange(len(row), device=x1.device)

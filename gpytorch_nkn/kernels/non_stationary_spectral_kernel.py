@@ -80,7 +80,8 @@ class NonStationarySpectralKernel(FeatureKernel):
     Raises:
         TypeError: A prior is not a GPyTorch prior or number, or a count is not an integer.
         ValueError: A count or standard deviation is not positive, ``correlation`` is not in [0, 1),
-            or ``features`` is unknown. ``stationary`` has envelopes or ``difference_prior``.
+            or ``features`` is unknown. ``stationary`` excludes ``learn_envelopes`` and
+            ``difference_prior``.
 
     Reference: Li, Liu and Wang (2020), Automated Spectral Kernel Learning, equations 5 and 6. Their
     :math:`\phi` has independent phases for :math:`\omega` and :math:`\omega'`, which makes the

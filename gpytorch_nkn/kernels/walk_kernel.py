@@ -61,8 +61,7 @@ class WalkKernel(FormulaKernel):
 def in_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return the earlier and the later of two times.
 
-    ``torch.minimum`` splits the derivative between equal times, which makes second derivatives
-    wrong.
+    ``torch.minimum`` splits derivatives between equal times: second derivatives are then wrong.
     """
     first = a < b
     return torch.where(first, a, b), torch.where(first, b, a)

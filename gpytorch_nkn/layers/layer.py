@@ -43,7 +43,7 @@ class Layer(Module):
 
     def local_load_samples(self, samples_dict: dict[str, Tensor], memo: set, prefix: str) -> None:
         """Load a batch of parameter samples (GPyTorch's hook for fully Bayesian models)."""
-        if any(True for _ in self.parameters()):  # samples share other layers
+        if any(True for _ in self.parameters()):  # layers without parameters are shared
             num_samples = next(iter(samples_dict.values())).size(0)
             self.batch_shape = torch.Size([num_samples]) + self.batch_shape
         super().local_load_samples(samples_dict, memo, prefix)

@@ -18,7 +18,7 @@ from gpytorch_nkn._devices import uniform
 from gpytorch_nkn.layers.layer import Layer
 from gpytorch_nkn.linalg import broadcasts
 
-_NO_BATCH = torch.Size([1, 1, 1, 1])  # dimensions of size one, more than a batch of data has
+_NO_BATCH = torch.Size([1, 1, 1, 1])  # dimensions of size one, more than any batch of data has
 _LOG_OF_ZERO = -1e3  # finite, but its softmax or softplus is exactly 0
 
 __all__ = ["Linear", "for_prior", "positive", "prior_closures"]
@@ -124,7 +124,7 @@ class Linear(Layer):
         """Register normal priors on raw weights and biases of a simplex, at their present values.
 
         Args:
-            scale: Standard deviation of the raw values, log weights up to a constant.
+            scale: Standard deviation of the raw values, which are log weights up to a constant.
 
         Raises:
             ValueError: The weights are not on a simplex, or ``scale`` is not positive.
@@ -143,7 +143,7 @@ class Linear(Layer):
 
     @property
     def fractions(self) -> Tensor:
-        """Weights and biases on a simplex, ``... x O x (C + 1)``; or ``... x O x C``."""
+        """Weights and, if any, biases on a simplex, ``... x O x (C + 1)`` or ``... x O x C``."""
         raw = self.raw_weight
         if self.raw_bias is not None:
             raw = torch.cat([raw, self.raw_bias.unsqueeze(-1)], -1)
@@ -209,7 +209,7 @@ class Linear(Layer):
         if not bool((value >= 0).all() and value.isfinite().all()):
             raise ValueError(f"{name} must be finite and non-negative, got {value}.")
         shape = (self.out_features, self.in_features)[: 2 if name == "weight" else 1]
-        if not broadcasts(value.shape[-len(shape) :], shape):  # else initialize reshapes it
+        if not broadcasts(value.shape[-len(shape) :], shape):  # initialize would reshape it
             raise ValueError(f"{name} must have the shape ... x {shape}, got {tuple(value.shape)}.")
         return value
 

@@ -22,7 +22,7 @@ def low_rank_negative_log_likelihood(
     inputs: Tensor,
     residual: Tensor,
     noise: Tensor,
-    rest: Callable[[Tensor], Tensor] | None = None,
+    omitted: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     r"""Return the negative log density of Gaussian vectors of covariance :math:`\Phi\Phi^\top + S`.
 
@@ -42,7 +42,7 @@ def low_rank_negative_log_likelihood(
         inputs: Inputs ``... x N x D``.
         residual: Zero-mean vectors ``... x N``.
         noise: Noise variances ``... x N``, the diagonal of S.
-        rest: Maps inputs ``... x C x D`` to the prior variances ``... x C`` outside the features.
+        omitted: Maps inputs ``... x C x D`` to prior variances ``... x C`` that the features omit.
             Half the sum of their ratios to the noise is added (bound of Titsias 2009).
 
     Returns:
@@ -69,7 +69,7 @@ def low_rank_negative_log_likelihood(
         terms = 0.5 * error.square() + log_determinant - log_determinant.detach()
         variance = variance.double()
         terms = terms + 0.5 * (variance.log() + math.log(2 * math.pi))
-        return (terms if rest is None else terms + 0.5 * rest(x).double() / variance).sum(-1)
+        return (terms if omitted is None else terms + 0.5 * omitted(x).double() / variance).sum(-1)
 
     for rows in _chunks(weights, residual):
         part = inputs[..., rows, :], residual[..., rows], noise[..., rows]

@@ -11,7 +11,7 @@ from linear_operator.operators import AddedDiagLinearOperator, LinearOperator
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from gpytorch_nkn.kernels import FeatureKernel, NeuralKernelNetwork, feature_function, rest_function
+from gpytorch_nkn.kernels import FeatureKernel, NeuralKernelNetwork, feature_function, residual_map
 from gpytorch_nkn.kernels.evaluation import is_ordinary, network_matrix, unwrap_scales
 from gpytorch_nkn.linalg import (
     EntrywiseMatrix,
@@ -132,13 +132,13 @@ def _low_rank(covariance: LinearOperator, residual: Tensor) -> Tensor | None:
     if not isinstance(kernel, FeatureKernel) or operator.params:
         return None
     is_cheaper = kernel.feature_dim < residual.size(-1) and is_ordinary(operator.x1, residual)
-    if not (is_cheaper or kernel.leaves_rest):  # dense matrices lack the residual covariance
+    if not (is_cheaper or kernel.has_residual):  # dense matrices lack the residual covariance
         return None
     features = feature_function(operator.kernel)
     assert features is not None
     noise = covariance._diag_tensor.diagonal(dim1=-2, dim2=-1)
-    rest = rest_function(operator.kernel, diag=True)
-    return low_rank_negative_log_likelihood(features, operator.x1, residual, noise, rest)
+    omitted = residual_map(operator.kernel, diag=True)
+    return low_rank_negative_log_likelihood(features, operator.x1, residual, noise, omitted)
 
 
 def _entrywise(operator: LinearOperator) -> EntrywiseMatrix | None:

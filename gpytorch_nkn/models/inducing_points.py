@@ -98,7 +98,7 @@ class InducingFeatureKernel(FeatureKernel):
     """
 
     is_stationary = False
-    leaves_rest = True
+    has_residual = True
     inducing_points: Tensor
 
     def __init__(self, base_kernel: Kernel, inducing_points: Tensor, *, learned: bool = False):
@@ -120,7 +120,7 @@ class InducingFeatureKernel(FeatureKernel):
             self.inducing_points.data = self.inducing_points.new_empty(points.shape)
         super()._load_from_state_dict(state, prefix, *args)
 
-    def rest(self, x: Tensor, *, diag: bool) -> Tensor | LinearOperator:
+    def residual(self, x: Tensor, *, diag: bool) -> Tensor | LinearOperator:
         """Return the residual covariance; see :class:`FeatureKernel`."""
         features = self._features(x)
         omitted = kernel_values(self.base_kernel, x, x, diag=True) - features.square().sum(-1)

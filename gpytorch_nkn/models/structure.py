@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpytorch_nkn.fit import warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork, expand_kernel_batch
-from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_network, with_outputscale
+from gpytorch_nkn.kernels.network import NETWORKS, check_name, named_network, with_outputscale
 from gpytorch_nkn.layers import Linear
 
 __all__ = ["check_columns", "check_scale", "make_kernel"]
@@ -42,7 +42,7 @@ def make_kernel(
             kernel does not broadcast to ``batch_shape``.
     """
     if isinstance(structure, str):
-        check_word(structure, NETWORKS, "a network")
+        check_name(structure, NETWORKS, "a network")
         network = named_network(structure, num_columns, batch_shape=batch_shape, cat_dims=cat_dims)
     else:
         network = structure.base_kernel if type(structure) is ScaleKernel else structure

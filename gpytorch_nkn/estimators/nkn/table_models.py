@@ -27,7 +27,7 @@ from torch import Tensor
 from gpytorch_nkn.averaging import train_candidates
 from gpytorch_nkn.fit import FitResult, Rows, Session, fit_in_stages, warn_user
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import NETWORKS, check_word, named_kernel, with_outputscale
+from gpytorch_nkn.kernels.network import NETWORKS, check_name, named_kernel, with_outputscale
 from gpytorch_nkn.layers import Linear, log_normal_prior
 
 __all__ = [
@@ -245,7 +245,7 @@ def check_structures(structure: object) -> list[str | Kernel]:
     for one in structures:
         if isinstance(one, str):
             if several or one != "auto":
-                check_word(one, _WORDS, "a kernel" if several else "'auto', or a kernel")
+                check_name(one, _WORDS, "a kernel" if several else "'auto', or a kernel")
         elif not isinstance(one, Kernel):
             raise TypeError(
                 "structure must be a name, a kernel or a sequence of such, got "

@@ -165,7 +165,7 @@ def allocated(
 
 
 def choose(weights: Tensor, group: Tensor, uniform: Tensor) -> Tensor:
-    """Return one column of ``weights`` ``G x K`` for each row in ``group``, by inversion."""
+    """Return a column of ``weights`` ``G x K`` for each row index in ``group``, by inversion."""
     total = weights.sum(-1, keepdim=True)
     cumulative = (weights / torch.where(total > 0, total, 1.0)).cumsum(-1)
     cumulative = cumulative / torch.where(total > 0, cumulative[:, -1:], 1.0)

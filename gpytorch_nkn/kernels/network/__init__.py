@@ -6,7 +6,7 @@ from gpytorch_nkn.kernels.network.parts import kernel_values
 from gpytorch_nkn.kernels.network.presets import mixed_parts, with_outputscale
 from gpytorch_nkn.kernels.network.vocabulary import (
     NETWORKS,
-    check_word,
+    check_name,
     named_kernel,
     named_network,
 )
@@ -15,7 +15,7 @@ __all__ = [
     "NETWORKS",
     "OUTPUT_WEIGHTS",
     "NeuralKernelNetwork",
-    "check_word",
+    "check_name",
     "convex_weights",
     "kernel_values",
     "mixed_parts",

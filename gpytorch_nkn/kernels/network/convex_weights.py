@@ -75,7 +75,7 @@ def convex_weights(
             is_constant = torch.arange(layer.out_features) % group != 0
             weight[is_constant] *= _MINOR
         total = weight.sum(-1, keepdim=True)
-        result.append(weight / (total / (1 - 1e-3)).clamp_min(1.0))  # leaves a bias
+        result.append(weight / (total / (1 - 1e-3)).clamp_min(1.0))  # leaves a positive bias
     return result
 
 

@@ -37,7 +37,7 @@ class NeuralKernelNetwork(BatchKernel):
     sampling works with networks, by random features.
 
     All paths are twice differentiable, even at equal inputs, as covariances of derivatives of a
-    Gaussian process require. These covariances are infinite if functions have no derivative:
+    Gaussian process require. They are infinite for primitives whose functions have no derivative:
     :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5`` and
     :class:`gpytorch_nkn.kernels.WienerKernel`.
 
@@ -121,6 +121,10 @@ class NeuralKernelNetwork(BatchKernel):
             batch_shape: Batch shape for independent networks.
             active_dims: Index of the time column, if the input has several columns.
 
+        Raises:
+            ValueError: In any preset, the wiring or ``cat_dims`` is invalid, or the number of
+                ``active_dims`` is not ``input_dim``.
+
         Reference: Sun et al. (2018), section 5.1 and appendix J.1.
         """
         options = presets.make_options(wiring, priors, sparsity, batch_shape)
@@ -179,8 +183,7 @@ class NeuralKernelNetwork(BatchKernel):
             terms: Names of the terms; terms for seasons or cycles need ``seasons`` or ``cycles``.
             covariates: Input columns of covariates, at least 1 (counted within ``active_dims``).
             nonlinear: Covariates with an additional smooth effect.
-            time_scale: Time scale of the priors on walks, trends, lines and levels, in units of the
-                inputs.
+            time_scale: Time scale of priors on walks, trends, lines and levels, in units of time.
             shifts: Times of level shifts, which are not trained.
             priors: Use log-normal priors.
             active_dims: Columns of time and covariates, if the input has other columns.
@@ -249,7 +252,7 @@ class NeuralKernelNetwork(BatchKernel):
                 Each gets a :class:`.CategoricalKernel`. A kernel of all categories multiplies one
                 primitive of each kind; other primitives ignore categories.
             columns: Add one RBF per column, and use only one RBF and one Matern-5/2 over all.
-            spectral: Number of added spectral components over all columns; they overfit few rows.
+            spectral: Number of added spectral components over all columns; they overfit small data.
             ard: Use one lengthscale per column; ``False`` suits many columns with few rows.
             wiring, priors, batch_shape, active_dims: See :meth:`time_series`.
         """
@@ -357,8 +360,8 @@ class NeuralKernelNetwork(BatchKernel):
 
         Args:
             input_dim: Number ``D`` of input columns, scaled to the unit cube.
-            cat_dims: Categorical columns, which are not scaled. Each has a
-                :class:`.CategoricalKernel` instead of an RBF.
+            cat_dims: Categorical columns, not scaled, with :class:`.CategoricalKernel` instead of
+                RBF.
             priors: As in :meth:`optimization`, centred where the product has half of the variance.
             batch_shape, active_dims: See :meth:`time_series`.
 

@@ -11,7 +11,7 @@ from gpytorch_nkn.kernels.network.neural_kernel_network import NeuralKernelNetwo
 from gpytorch_nkn.kernels.network.presets import mixed_parts
 from gpytorch_nkn.layers import Linear
 
-__all__ = ["NETWORKS", "check_word", "named_kernel", "named_network"]
+__all__ = ["NETWORKS", "check_name", "named_kernel", "named_network"]
 
 # Presets of NeuralKernelNetwork and their options, by name.
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -43,47 +43,47 @@ _MIXED: dict[str, Callable[..., Kernel]] = {
 }
 
 
-def check_word(word: str, words: Collection[str], otherwise: str) -> None:
-    """Check that ``word`` is a known name; ``otherwise`` describes other valid values."""
-    if word not in words:
+def check_name(name: str, names: Collection[str], otherwise: str) -> None:
+    """Check that ``name`` is a known name; ``otherwise`` describes other valid values."""
+    if name not in names:
         raise ValueError(
-            f"structure must be one of {tuple(sorted(words))} or {otherwise}, got {word!r}."
+            f"structure must be one of {tuple(sorted(names))} or {otherwise}, got {name!r}."
         )
 
 
-def named_network(word: str, num_columns: int, **options: Any) -> NeuralKernelNetwork:
+def named_network(name: str, num_columns: int, **options: Any) -> NeuralKernelNetwork:
     """Create the network named in ``NETWORKS``, with additional options of its preset."""
-    preset, own = NETWORKS[word]
+    preset, own = NETWORKS[name]
     make = getattr(NeuralKernelNetwork, preset)
     if preset not in _ONE_COLUMN:
         return make(num_columns, **{**own, **options})
     if num_columns != 1:
         raise ValueError(
-            f"structure={word!r} is for one input column, got {num_columns}: choose one by "
+            f"structure={name!r} is for one input column, got {num_columns}: choose one by "
             "active_dims."
         )
     if options.pop("cat_dims", ()):
-        raise ValueError(f"structure={word!r} is for numeric columns, got a categorical column.")
+        raise ValueError(f"structure={name!r} is for numeric columns, got a categorical column.")
     return make(**{**own, **options})
 
 
 def named_kernel(
-    word: str, num_columns: int, *, priors: bool = True, cat_dims: Iterable[int] = ()
+    name: str, num_columns: int, *, priors: bool = True, cat_dims: Iterable[int] = ()
 ) -> Kernel:
     """Create a network, or a single kernel without output scale, by its name.
 
     With categorical columns a single kernel becomes a network, see :func:`mixed_parts`.
     """
     categories = {"cat_dims": tuple(cat_dims)} if cat_dims else {}
-    if word in NETWORKS:
+    if name in NETWORKS:
         return named_network(
-            word, num_columns, **categories, **({} if priors else {"priors": False})
+            name, num_columns, **categories, **({} if priors else {"priors": False})
         )
     if categories:
-        if word not in _MIXED:
+        if name not in _MIXED:
             raise ValueError(
-                f"structure={word!r} is for numeric columns, got categorical columns {cat_dims}."
+                f"structure={name!r} is for numeric columns, got categorical columns {cat_dims}."
             )
-        parts, layers = mixed_parts(_MIXED[word], num_columns, cat_dims)
+        parts, layers = mixed_parts(_MIXED[name], num_columns, cat_dims)
         return NeuralKernelNetwork(parts, layers or [Linear(1, 1)])
-    return _KERNELS[word](num_columns)
+    return _KERNELS[name](num_columns)

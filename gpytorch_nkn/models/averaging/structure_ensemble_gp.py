@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from gpytorch_nkn.fit import check_counts, check_dense
 from gpytorch_nkn.kernels import NeuralKernelNetwork
-from gpytorch_nkn.kernels.network import NETWORKS, check_word, mixed_parts
+from gpytorch_nkn.kernels.network import NETWORKS, check_name, mixed_parts
 from gpytorch_nkn.layers import LogNormalPrior, dimension_scaled_prior
 from gpytorch_nkn.linalg import check_tensors
 from gpytorch_nkn.models.averaging.member_warp import (
@@ -583,7 +583,7 @@ def _kernel(structure: str | Kernel, num_columns: int, cat_dims: Sequence[int]) 
     if isinstance(structure, str) and structure in _KERNELS:
         return _KERNELS[structure](num_columns, cat_dims)
     if isinstance(structure, str):
-        check_word(
+        check_name(
             structure, {*NETWORKS, *_KERNELS}, "'outcome-warped ' and one of these, or a kernel"
         )
     return make_kernel(structure, num_columns, torch.Size(), cat_dims=cat_dims, any_kernel=True)

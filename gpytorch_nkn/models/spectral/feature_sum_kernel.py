@@ -32,18 +32,18 @@ class FeatureSumKernel(FeatureKernel):
         return sum(kernel.feature_dim for kernel in self.kernels)
 
     @property
-    def leaves_rest(self) -> bool:  # type: ignore[override]
-        """Whether a kernel omits a part of its variance."""
-        return any(kernel.leaves_rest for kernel in self.kernels)
+    def has_residual(self) -> bool:  # type: ignore[override]
+        """Whether a kernel has a residual covariance."""
+        return any(kernel.has_residual for kernel in self.kernels)
 
     @property
     def is_stationary(self) -> bool:
         """Whether all kernels are stationary."""
         return all(kernel.is_stationary for kernel in self.kernels)
 
-    def rest(self, x: Tensor, *, diag: bool) -> Tensor:
+    def residual(self, x: Tensor, *, diag: bool) -> Tensor:
         """Return the sum of residual covariances; see :class:`FeatureKernel`."""
-        rests = [kernel.rest(x, diag=diag) for kernel in self.kernels if kernel.leaves_rest]
+        rests = [kernel.residual(x, diag=diag) for kernel in self.kernels if kernel.has_residual]
         return sum(rests[1:], rests[0])
 
     def _features(self, x: Tensor) -> Tensor:

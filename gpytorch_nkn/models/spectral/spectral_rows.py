@@ -11,7 +11,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from gpytorch_nkn.fit import Rows
-from gpytorch_nkn.kernels import feature_function, rest_function
+from gpytorch_nkn.kernels import feature_function, residual_map
 from gpytorch_nkn.linalg import ExactPosterior, low_rank_posterior
 from gpytorch_nkn.models.common import PartsGP
 
@@ -47,9 +47,9 @@ class RowsGP(PartsGP):
             mean = (phi @ weights.unsqueeze(-1)).squeeze(-1)
             white = torch.linalg.solve_triangular(factor, phi.mT, upper=False)
             variance = white.square().sum(-2)
-        rest = None if features is None else rest_function(self.covar_module, diag=True)
-        if rest is not None:
-            variance = variance + rest(rows.x)
+        omitted = None if features is None else residual_map(self.covar_module, diag=True)
+        if omitted is not None:
+            variance = variance + omitted(rows.x)
         variance = variance + self.noise_of(rows)
         error = rows.y - center - mean
         return -0.5 * (error.square() / variance + variance.log() + math.log(2 * math.pi))
