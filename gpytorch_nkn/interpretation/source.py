@@ -72,7 +72,8 @@ class FittedGP:
     model: ExactGP
     kernel: Kernel
     inputs: Tensor  # ... x N x D
-    targets: Tensor  # ... x N
+    targets: Tensor  # ... x N; working targets of a Laplace approximation
+    observed: Tensor  # targets ... x N; working targets of counts
     mean: Tensor  # prior mean ... x N
     covariance: Tensor  # prior covariance ... x N x N, without noise
     noise: Tensor  # variances ... x N
@@ -95,10 +96,32 @@ class FittedGP:
         y = self.units.y_offset + self.units.y_scale * self.targets
         return {names[task]: float(y[tasks == task].mean()) for task in tasks.unique().tolist()}
 
+    @property
+    def row_weights(self) -> Tensor:
+        """Weights ``... x N`` of mean one; of counts, the precisions of the working targets."""
+        if not hasattr(self._observations, "dispersion"):
+            return torch.ones_like(self.noise)
+        return 1 / self.noise / (1 / self.noise).mean(-1, keepdim=True)
+
+    @property
+    def new_noise(self) -> float:
+        """Noise variance of a new observation; 0 for counts, where the process has the rate."""
+        own = self._observations
+        if own is None:
+            return float(self.noise.mean())
+        if not hasattr(own, "deg_free"):
+            return 0.0
+        return own.noise.item() / (1 - 2 / own.deg_free.item())
+
+    @property
+    def _observations(self) -> Any:
+        """Likelihood that is not Gaussian, of an estimator's process."""
+        return getattr(self.model, "observations", None)
+
     def by_task(self, values: Tensor) -> Tensor:
         """Return means of values ``... x N`` over the rows of the same task, ``... x N``."""
         if self.task_column is None:
-            return values.mean(-1, keepdim=True).expand_as(values)
+            return (values * self.row_weights).mean(-1, keepdim=True).expand_as(values)
         tasks = self.inputs[:, self.task_column].long()
         own = torch.nn.functional.one_hot(tasks).to(values)
         return (values @ own / own.sum(0).clamp_min(1))[..., tasks]
@@ -234,7 +257,10 @@ def fitted_gp(model: Any) -> FittedGP:
         noise = (model if isinstance(model, LongFormGP) else model.likelihood).noise.detach()
         units = _units_of(estimator, model)
         noise = noise.expand(targets.shape)
-        return FittedGP(model, kernel, inputs, targets, mean, covariance, noise, units, estimator)
+        observed = getattr(model, "observed", None)
+        observed = targets if observed is None else observed
+        tensors = inputs, targets, observed, mean, covariance, noise
+        return FittedGP(model, kernel, *tensors, units, estimator)
 
 
 def class_units(model: Any, label: Any) -> tuple[Units | None, int]:
@@ -288,8 +314,8 @@ def fitted_processes(model: Any) -> list[tuple[float, FittedGP]]:
         for k in sorted(map(alike.index, set(alike))):
             covariance = kernel[k](inputs[k]).to_dense().detach()
             member = FittedGP(
-                model, kernel[k], inputs[k], targets[k], mean[k], covariance, noise[k], units,
-                _member=k,
+                model, kernel[k], inputs[k], targets[k], targets[k], mean[k], covariance, noise[k],
+                units, _member=k,
             )  # fmt: skip
             found.append((alike.count(alike[k]) / number, member))
         return found

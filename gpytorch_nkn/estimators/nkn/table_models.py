@@ -124,6 +124,7 @@ class LatentGP(_Process):
     """
 
     likelihood: FixedNoiseGaussianLikelihood
+    observed: Tensor | None = None  # targets N of a model with Student-t noise
 
     def __init__(
         self,
@@ -144,7 +145,9 @@ class LatentGP(_Process):
         """Return the exact GP with the posterior of a ``LaplaceGP``."""
         targets, noise = model.eval().pseudo_targets
         prior = model.mean_module, model.covar_module
-        return cls(model.train_inputs[0], targets, noise, *prior, model.likelihood)
+        found = cls(model.train_inputs[0], targets, noise, *prior, model.likelihood)
+        found.observed = model.train_targets if model.train_targets.dim() == 1 else None
+        return found
 
     @classmethod
     def of_classes(cls, model: Any) -> LatentGP:

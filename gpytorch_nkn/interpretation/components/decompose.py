@@ -208,7 +208,7 @@ class Decomposition:
         posterior = self.posterior_at(inputs, centered=True)
         means = posterior.mean.double().cpu().numpy()
         halves = Z95 * posterior.variance.sqrt().double().cpu().numpy()
-        y = gp.units.y_offset + gp.units.y_scale * gp.targets.double().cpu().numpy()[order]
+        y = gp.units.y_offset + gp.units.y_scale * gp.observed.double().cpu().numpy()[order]
         leftover = y - means.sum(0)[at_train]
         times, x = gp.to_times(train), gp.to_times(grid)
         boundary = times[-1] if len(past) else None
@@ -259,8 +259,9 @@ def decompose(
         max_terms: As for ``expand``; default 10,000, and with ``"columns"`` 1,000.
         columns: Names of the input columns, for labels.
 
-    For multitask models, shares refer to the variation about the mean of each task. ``print`` shows
-    these means.
+    For counts, shares and errors are of the working targets of the logarithm of the rate, weighted
+    by their precisions. For multitask models, shares refer to the variation about the mean of each
+    task. ``print`` shows these means.
 
     Returns:
         Components with explained variances and errors. Each in turn decreases the error of 10-fold
@@ -366,11 +367,11 @@ def _ordered(
     parts, values = _merged(parts, _predictions(parts, gp, blocks), max_components)
     level = gp.by_task(values[..., 0])
     centered = values[..., 0] - level
-    targets = gp.targets - gp.by_task(gp.targets)
+    targets = gp.observed - gp.by_task(gp.observed)
     variances = gp.by_task(targets.square())
-    least = gp.by_task(gp.targets.square()) * torch.finfo(targets.dtype).eps ** 2
+    least = gp.by_task(gp.observed.square()) * torch.finfo(targets.dtype).eps ** 2
     # weights of tasks: numbers of rows, independent of their units
-    weights = torch.where(variances > least, 1 / variances, 0.0)
+    weights = torch.where(variances > least, gp.row_weights / variances, 0.0)
     whole = centered.sum(0)
     size = (whole.square() * weights).mean(-1).clamp_min(torch.finfo(whole.dtype).tiny)
     each = (centered * whole * weights).mean(-1) / size  # covariance with the whole
@@ -394,7 +395,9 @@ def _ordered(
     return Decomposition(
         components=tuple(parts[k] for k in order),
         explained=np.array([float((weights * (variances - rest)).mean()) for rest in left]),
-        errors=np.array([float((errors_of(some)[0] * scale).mean()) for some in sums]),
+        errors=np.array(
+            [float((errors_of(some)[0] * gp.row_weights * scale).mean()) for some in sums]
+        ),
         shares=shares[order],
         negligible=np.array(negligible),
         expansion=expansion,
@@ -456,7 +459,7 @@ def _held_out_errors(
         predicted[..., block] = values[..., block, 1 + number]
     held_out = torch.stack([predicted, values[..., -1]]) - level  # 2 x J x ... x N
     # with the level, all components together have the model's errors
-    targets = gp.targets - level.sum(0)
+    targets = gp.observed - level.sum(0)
     return lambda order: (targets - held_out[:, order].sum(1)).abs()
 
 

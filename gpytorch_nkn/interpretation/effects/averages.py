@@ -41,7 +41,7 @@ class Averages:
             )
         self.is_series, self.task_means = gp.is_series, gp.task_means
         self._scale, self._offset = float(gp.units.y_scale), float(gp.units.y_offset)
-        common, _ = gp.on_common_scale(gp.targets)
+        common, _ = gp.on_common_scale(gp.observed)
         targets = common.double().cpu().numpy() * self._scale + self._offset
         self.largest = float(np.abs(targets).max())
         self.residuals = targets - self.mean(inputs)

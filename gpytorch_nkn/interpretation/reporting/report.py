@@ -76,7 +76,7 @@ class Forecast:
 
     x: np.ndarray  #: times M after the data
     mean: np.ndarray  #: M; the median under a transform of the targets
-    lower: np.ndarray  #: ends M of the 95 % interval of new observations
+    lower: np.ndarray  #: ends M of the 95 % interval of new observations (of counts: of the rate)
     upper: np.ndarray
     samples: np.ndarray  #: draws 5 x M of the function without noise
 
@@ -168,7 +168,10 @@ class Report(Findings):
                 ax.plot(forecast.x, path, color=plotting.PALETTE[2], linewidth=0.8, alpha=0.7)
 
         centre = "mean" if self.units.link is None else "median"
-        note = render("note_continuation", centre=centre, draws=len(forecast.samples))
+        counts = self.units.targets == "the rate"
+        note = render(
+            "note_continuation", centre=centre, counts=counts, draws=len(forecast.samples)
+        )
         figure = Sketch("Continuation of the series, with draws from the posterior", paint)
         return Block("Continuation", note=note, figures=(figure,))
 
@@ -254,7 +257,9 @@ def report(
         if bool((gp.time == gp.time[:1]).all()):
             raise ValueError("A report on a series needs distinct times, got one for all points.")
         order = gp.inputs[:, 0].argsort(stable=True)
-        vectors = {n: getattr(gp, n)[order] for n in ("inputs", "targets", "mean", "noise")}
+        vectors = {
+            n: getattr(gp, n)[order] for n in ("inputs", "targets", "observed", "mean", "noise")
+        }
         gp = replace(gp, covariance=gp.covariance[order][:, order], **vectors)
     elif horizon is not None or x_unit is not None:
         raise ValueError(f"horizon and x_unit are for one input column, got {dim} columns.")
@@ -368,7 +373,7 @@ def _series(
 def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
     gp = split.gp
     posterior = split.posterior_at(inputs)
-    noise = float(gp.noise.mean()) * gp.units.y_scale**2
+    noise = gp.new_noise * gp.units.y_scale**2
     spread = float(getattr(gp.estimator, "calibration_factor_", 1.0))
     mean = posterior.total_mean.double().cpu().numpy()
     std = spread * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
@@ -435,7 +440,7 @@ def _summary(
         score=three_digits(getattr(gp.estimator, "held_out_log_density_", 0.0)),
         variance=variance,
         useful=int((~split.negligible).sum()),
-        noise=spread_text(float(gp.noise.mean()) ** 0.5 * float(units.y_scale), units),
+        noise=spread_text(gp.new_noise**0.5 * float(units.y_scale), units),
         weight=getattr(gp.estimator, "model_weight_", 1.0),
         incomplete=getattr(gp.estimator, "incomplete_rows_", {}),
         tasks=means_text(gp.task_means),

@@ -10,7 +10,10 @@ from botorch.models.transforms import ChainedInputTransform, Normalize, Round, W
 from gpytorch.constraints import Interval
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from scipy import stats
 
+from gpytorch_nkn.estimators import NKNRegressor
+from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import decompose, expand, report, simplify
 from gpytorch_nkn.kernels import NeuralKernelNetwork
 from gpytorch_nkn.layers import parse_wiring
@@ -148,3 +151,38 @@ def test_units_of_single_precision_models_far_from_zero():
     label = expand(model).terms[0].label
     span = float(x.max() - x.min())
     assert float(label.split("(")[1][:-1]) == pytest.approx(0.2 * span, rel=0.01)
+
+
+@pytest.mark.parametrize("likelihood", ["student_t", "poisson"])
+def test_numbers_are_of_observations_and_not_of_working_targets(likelihood):
+    rng = np.random.default_rng(0)
+    x, of_counts = np.sort(rng.uniform(size=80)), likelihood == "poisson"
+    y = 10 + 3 * np.sin(9 * x) + 0.3 * rng.standard_t(2.5, 80)
+    y = rng.poisson(np.exp(np.sin(9 * x))) if of_counts else y
+    recipe = Recipe(adam_steps=0, lbfgs_iterations=20)
+    model = NKNRegressor("rbf", likelihood=likelihood, restarts=1, recipe=recipe, random_state=0)
+    found = report(model.fit(x[:, None], y))
+
+    def function(points):
+        parts = model.predict_distribution(points[:, None])
+        if of_counts:  # normal logarithms of the rate
+            return parts.means[0], parts.stds[0]
+        return model.predict(points[:, None], return_std=True, observation_noise=False)
+
+    fit, weights, noise = function(x)[0], np.ones(80), 0.0
+    if of_counts:  # iteratively reweighted least squares
+        weights, y = np.exp(fit), fit + (y - np.exp(fit)) / np.exp(fit)
+    else:
+        own = model.model_.observations
+        scale = own.noise.item() ** 0.5 * model.y_scale_
+        noise = stats.t(own.deg_free.item(), scale=scale).std()
+        assert f"has a standard deviation of {noise:.3g}" in str(found)
+    left = y - fit - np.average(y - fit, weights=weights)
+    total = np.average((y - np.average(y, weights=weights)) ** 2, weights=weights)
+    share = 1 - np.average(left**2, weights=weights) / total
+    assert found.decomposition.explained[-1] == pytest.approx(share, rel=1e-4)
+    centre, std = function(found.forecast.x)
+    half = 1.959964 * np.hypot(std, noise)
+    ends = [np.exp(end) if of_counts else end for end in (centre - half, centre + half)]
+    np.testing.assert_allclose([found.forecast.lower, found.forecast.upper], ends, rtol=1e-5)
+    np.testing.assert_allclose(found.fit.data[1], np.exp(y) if of_counts else y, rtol=1e-6)
