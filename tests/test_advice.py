@@ -68,9 +68,9 @@ from tests.fit.models import SmallGP, rbf_model
 from tests.multitask_models import Wide
 
 ROOT = Path(gpytorch_nkn.__file__).parent
-VERBS = """add ask call choose convert draw drop encode fit forecast freeze give keep leave let
-    make maximise name pass predict raise read save see set subtract take train transform use
-    write""".split()
+VERBS = """add ask call choose convert create draw drop encode fit forecast freeze give keep leave
+    let make maximise name pass predict raise read save see select set subtract take train transform
+    use write""".split()
 # An imperative behind a colon, a semicolon, a full stop or a comma.
 ADVICE = re.compile(rf"[;:.,] (or )?({'|'.join([*VERBS, *(v.title() for v in VERBS)])})\b")
 
@@ -179,7 +179,7 @@ def mll_of(model):
 # --- kernels, models
 
 
-@advice("make the kernel for one column")
+@advice("create the kernel for one column")
 def _(told):
     with told():
         AdditiveStructureKernel(NeuralKernelNetwork.additive(2), num_dims=2)(X.float()).to_dense()
@@ -360,7 +360,7 @@ def _(told):
 # --- kernels, layers, likelihoods
 
 
-@advice("or choose columns by active_dims")
+@advice("or select columns by active_dims")
 def _(told):
     network = NeuralKernelNetwork.regression(3)
     with told():
@@ -370,7 +370,7 @@ def _(told):
     NeuralKernelNetwork.regression(2, active_dims=(0, 2))(torch.rand(4, 3)).to_dense()
 
 
-@advice("choose one by active_dims")
+@advice("select one by active_dims")
 def _(told):
     for kernel in (kernels.StepKernel, kernels.WienerKernel):
         with told():
@@ -794,6 +794,28 @@ def _(told):
     forecaster().fit(T, SERIES).predict(T[-3:] + 3)
 
 
+@advice("select one, as by frame.set_index(")
+def _(told):
+    frame = pd.DataFrame({"ds": T, "sales": SERIES, "price": 1.0})
+    with told():
+        forecaster().fit(frame)
+    forecaster().fit(frame.set_index("ds")["sales"])
+
+
+@advice("select them by X[columns], or rename them")
+def _(told):
+    frame, y = pd.DataFrame(X.numpy()), Y[:, 0].numpy()
+    regressor = NKNRegressor("rbf", restarts=1, recipe=SHORT, progress=False).fit(frame, y)
+    for wrong in (frame[[1, 0]], frame.set_axis(["a", "b"], axis=1)):
+        with told():
+            regressor.predict(wrong)
+    for right in (
+        frame[[1, 0]][[0, 1]],
+        frame.set_axis(["a", "b"], axis=1).set_axis([0, 1], axis=1),
+    ):
+        np.testing.assert_array_equal(regressor.predict(right), regressor.predict(frame))
+
+
 @advice("give one of them")
 def _(told):
     model = forecaster(horizon=3).fit(T, SERIES)
@@ -812,7 +834,7 @@ def _(told):
     forecaster().fit(times, np.append(SERIES, -1.0))
 
 
-@advice("Use a smoother kernel, such as MaternKernel with nu=2.5 or IntegratedWienerKernel")
+@advice("Use a smoother kernel, such as MaternKernel(nu=2.5) or IntegratedWienerKernel")
 def _(told):
     with told():
         kernels.GradientKernel(MaternKernel(nu=0.5))(X).to_dense()

@@ -181,8 +181,8 @@ def _by_columns(forward: Callable[..., Any]) -> Callable[..., Any]:
             own = part is not self and getattr(part, "active_dims", None) is not None
             if isinstance(part, Kernel) and (own or (part.ard_num_dims or 1) > 1):
                 raise ValueError(
-                    "last_dim_is_batch=True needs kernels of one column, got a "
-                    f"{type(part).__name__} with active_dims or several lengthscales; make the "
+                    "last_dim_is_batch=True requires a kernel over one column, got a "
+                    f"{type(part).__name__} with active_dims or several lengthscales: create the "
                     "kernel for one column."
                 )
         # columns become the first batch dimension, before the batch of the kernel

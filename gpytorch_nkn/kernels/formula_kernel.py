@@ -29,7 +29,7 @@ class FormulaKernel(BatchKernel):
         formula, columns = self.formula, x1.size(-1)
         if formula.max_columns is not None and columns > formula.max_columns:
             raise ValueError(
-                f"{type(self).__name__} needs one input column, got {columns}; choose one by "
+                f"{type(self).__name__} needs one input column, got {columns}: select one by "
                 "active_dims."
             )
         parameters = [getattr(self, name) for name in self.parameter_names]

@@ -95,7 +95,7 @@ def check_has_derivatives(values: Tensor, kernel: Any) -> None:
     if not values.isfinite().all():
         raise ValueError(
             "The second derivatives of the kernel must be finite, got infinite values for "
-            f"{type(kernel).__name__}. Functions of MaternKernel with nu=0.5 and of WienerKernel "
-            "have no derivative. Use a smoother kernel, such as MaternKernel with nu=2.5 or "
+            f"{type(kernel).__name__}. Functions of MaternKernel(nu=0.5) and WienerKernel are not "
+            "differentiable. Use a smoother kernel, such as MaternKernel(nu=2.5) or "
             "IntegratedWienerKernel."
         )

@@ -170,7 +170,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         if not self.stationary:
             self.initialize(half_differences=(first - second) / 2)
         elif not torch.equal(first, second):
-            raise ValueError("The two frequencies of a stationary kernel must be equal.")
+            raise ValueError(f"Frequencies of a pair must be equal, got {first} and {second}.")
         self.initialize(mean_frequencies=(first + second) / 2)
 
     @property

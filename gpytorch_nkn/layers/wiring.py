@@ -70,7 +70,7 @@ def parse_wiring(
     width = in_features
     tokens = wiring.split("-")
     if skip and (len(tokens) < 2 or not tokens[-1].startswith("Linear")):
-        raise ValueError(f"skip needs a Linear layer after another layer, got {wiring!r}.")
+        raise ValueError(f"skip=True needs a last Linear layer after others, got {wiring!r}.")
     last = max((n for n, token in enumerate(tokens) if token.startswith("Linear")), default=0)
     for position, token in enumerate(tokens):
         match = re.fullmatch(r"(Linear|Product)([1-9]\d*)", token)

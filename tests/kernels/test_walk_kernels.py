@@ -99,7 +99,7 @@ def test_bad_arguments(cls):
     if not cls.has_lengthscale:
         with pytest.raises(TypeError, match=f"{cls.__name__} has no lengthscale"):
             cls(lengthscale_prior=GammaPrior(2.0, 2.0))
-    with pytest.raises(ValueError, match="needs one input column, got 2; choose one"):
+    with pytest.raises(ValueError, match="needs one input column, got 2: select one"):
         cls()(torch.rand(3, 2)).to_dense()
 
 

@@ -394,7 +394,7 @@ class NeuralKernelNetwork(BatchKernel):
         if self.input_dim not in (None, x.size(-1)):
             raise ValueError(
                 f"The network is for {self.input_dim} input columns, got inputs of shape "
-                f"{tuple(x.shape)}: make it for {x.size(-1)}, or choose columns by active_dims."
+                f"{tuple(x.shape)}: create it for {x.size(-1)}, or select columns by active_dims."
             )
 
     @property

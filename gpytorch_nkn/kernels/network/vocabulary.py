@@ -59,7 +59,7 @@ def named_network(name: str, num_columns: int, **options: Any) -> NeuralKernelNe
         return make(num_columns, **{**own, **options})
     if num_columns != 1:
         raise ValueError(
-            f"structure={name!r} is for one input column, got {num_columns}: choose one by "
+            f"structure={name!r} is for one input column, got {num_columns}: select one by "
             "active_dims."
         )
     if options.pop("cat_dims", ()):
