@@ -103,7 +103,7 @@ _REGISTRY = "botorch.sampling.pathwise.features.generators"
 
 
 class _AfterImport:
-    """Finder that registers random features as soon as BoTorch's registry is imported."""
+    """Import finder that registers random features as soon as BoTorch's registry is imported."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -121,13 +121,13 @@ class _AfterImport:
 
 
 def _register(registry: Any) -> None:
-    """Draw features of kernels that BoTorch does not support by this package's models."""
+    """Register the random features of this package for kernels that BoTorch does not support."""
 
     def features(kernel: Any, **options: Any) -> Any:
         import_module(f"{__name__}.models")  # replaces this function in the registry
         return registry.gen_kernel_features(kernel, **options)
 
-    scale = registry.kernels.ScaleKernel  # BoTorch's map of a ScaleKernel rejects other maps
+    scale = registry.kernels.ScaleKernel  # BoTorch's ScaleKernel features reject other features
     own: Any = features
     own.of_scales = registry.GenKernelFeatures.dispatch(scale)
     registry.GenKernelFeatures.register((registry.Kernel, scale))(features)

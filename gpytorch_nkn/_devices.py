@@ -1,7 +1,7 @@
 """Random numbers and computations on the CPU, independent of PyTorch's default device.
 
-CPU generators cannot draw on another default device (``torch.set_default_device``,
-``with torch.device(...)``), whose tensors cannot be combined with NumPy arrays.
+If the default device (``torch.set_default_device``, ``with torch.device(...)``) is not the CPU,
+CPU generators cannot draw on it, and its tensors cannot be combined with NumPy arrays.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["OnCPU", "normal", "on_cpu", "permutation", "uniform"]
 
 
 def uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
-    """Draw uniform numbers in float64 on the CPU."""
+    """Draw float64 numbers of a shape, uniform in [0, 1), on the CPU."""
     return torch.rand(tuple(shape), generator=generator, dtype=torch.float64, device="cpu")
 
 
 def normal(shape: Sequence[int], generator: torch.Generator) -> Tensor:
-    """Draw standard normal numbers in float64 on the CPU."""
+    """Draw standard normal float64 numbers of a shape on the CPU."""
     return torch.randn(tuple(shape), generator=generator, dtype=torch.float64, device="cpu")
 
 
@@ -35,7 +35,7 @@ def permutation(count: int, generator: torch.Generator) -> Tensor:
 @contextmanager
 def on_cpu() -> Iterator[None]:
     """Create tensors on the CPU by default, in a context or in a decorated function."""
-    if torch.get_default_device().type == "cpu":  # a device mode would slow down every function
+    if torch.get_default_device().type == "cpu":  # entering a device mode slows down every call
         yield
         return
     with torch.device("cpu"):
@@ -43,7 +43,7 @@ def on_cpu() -> Iterator[None]:
 
 
 class OnCPU:
-    """Mixin for classes with NumPy interfaces, which wraps public methods in ``on_cpu``."""
+    """Mixin that wraps the public methods of classes with NumPy interfaces in ``on_cpu``."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -19,23 +19,23 @@ def seasonal_naive_forecast(
 
     .. math:: \hat y(x) = y(x - k P), \qquad \sigma(x) = \hat\sigma \sqrt{k}
 
-    where :math:`k` is the number of seasons back to the last observed one and :math:`\hat\sigma`
-    the root mean square of :math:`y_i - y(x_i - P)`. If the inputs do not span any season twice,
-    the last value is repeated, and the variance grows with the number of median steps. Values
-    between inputs are interpolated.
+    where :math:`k` counts the seasons from :math:`x` back to the last observed season, and
+    :math:`\hat\sigma` is the root mean square of :math:`y_i - y(x_i - P)`. Targets between inputs
+    are interpolated linearly. If the inputs span no season twice, the forecast is the last target,
+    with a variance proportional to the number of steps ahead (of the median length).
 
     Args:
-        x: Inputs ``N``; values of the same input are averaged.
+        x: Inputs ``N``; targets at equal inputs are averaged.
         y: Targets ``N``.
         x_new: Inputs ``M`` of the forecast.
-        seasons: Candidate seasons :math:`P`; the season with the smallest :math:`\hat\sigma` is
+        seasons: Candidate seasons :math:`P`. The season with the smallest :math:`\hat\sigma` is
             used.
 
     Returns:
         A frozen :data:`scipy.stats.norm` of ``M`` independent values.
 
     Raises:
-        ValueError: The inputs and targets are not finite vectors of one length.
+        ValueError: An argument is not a finite vector, or ``x`` and ``y`` differ in length.
 
     Reference: Hyndman and Athanasopoulos (2021), Forecasting: Principles and Practice, 5.5.
     """
@@ -48,16 +48,16 @@ def seasonal_naive_forecast(
     means = pd.Series(y).groupby(x).mean()
     x, y = means.index.to_numpy(), means.to_numpy()
 
-    def spread(lag: float) -> float:
+    def seasonal_rms(lag: float) -> float:
         later = x >= x[0] + lag * (1 - 1e-9)
         return float(np.sqrt(np.mean((y[later] - np.interp(x[later] - lag, x, y)) ** 2)))
 
     step = float(np.median(np.diff(x))) if x.size > 1 else 1.0
     seasons = [season for season in seasons if 2 * season <= x[-1] - x[0] + step * (1 + 1e-9)]
     if seasons:
-        season = min(seasons, key=spread)
+        season = min(seasons, key=seasonal_rms)
         count = np.maximum(np.ceil((new - x[-1]) / season - 1e-9), 1.0)
-        mean, sigma = np.interp(new - count * season, x, y), spread(season)
+        mean, sigma = np.interp(new - count * season, x, y), seasonal_rms(season)
     else:
         count = np.maximum((new - x[-1]) / step, 1.0)
         mean = np.full(new.shape, y[-1])

@@ -32,8 +32,8 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
         raise ValueError("y, lower and upper must be numbers, got NaN.")
     if (lower > upper).any():
         raise ValueError(
-            f"lower must not exceed upper, but does at {(lower > upper).sum()} of {y.size} "
-            "observations."
+            f"lower must not exceed upper, got larger values for {(lower > upper).sum()} of "
+            f"{y.size} observations."
         )
     return float(np.mean((lower <= y) & (y <= upper)))
 
@@ -41,7 +41,7 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
 def forecast_scores(
     y: ArrayLike, *, mean: ArrayLike, lower: ArrayLike, upper: ArrayLike, log_density: ArrayLike
 ) -> dict[str, float]:
-    """Return scores of a forecast.
+    """Return the scores of a forecast.
 
     Args:
         y: Observations ``N``.
@@ -50,10 +50,10 @@ def forecast_scores(
         log_density: Natural logarithms ``N`` of the predictive densities.
 
     Returns:
-        ``rmse``, ``mae``, ``mean_log_density`` and ``coverage``.
+        ``rmse``, ``mae``, ``mean_log_density`` and ``coverage`` (:func:`interval_coverage`).
 
     Raises:
-        ValueError: The shapes differ, or a value is missing or infinite.
+        ValueError: The shapes differ, or a value is not finite.
     """
     log_density = np.asarray(log_density, dtype=float)
     if log_density.shape != np.shape(y):

@@ -8,7 +8,7 @@ __all__ = ["kernel_evaluation"]
 
 
 _PATHS = ("auto", "plain", "tiles", "compiled")
-# Active contexts; the last one applies. Threads may leave them in any order.
+# Active contexts; the last one applies. Threads may exit them in any order.
 _entered: list[kernel_evaluation] = []
 
 
@@ -16,11 +16,12 @@ class kernel_evaluation:  # noqa: N801, spelt as gpytorch.settings
     """Select the evaluation path of kernel networks, in all threads.
 
     Args:
-        path: ``"auto"`` for the fastest available path. ``"plain"`` uses autograd for whole
-            matrices, and ``"tiles"`` for one tile at a time, which the backward pass recomputes.
-            ``"compiled"`` uses C++ code with explicit gradients. ``"plain"`` replaces a path that
-            does not support the primitives (complex, or without a formula), device or dtype, or
-            that lacks compiled code (``gpytorch_nkn.kernels.evaluation.instruction_set``).
+        path: ``"auto"`` uses the fastest available path. ``"plain"`` uses autograd for whole
+            matrices. ``"tiles"`` uses autograd for one tile at a time and recomputes tiles in the
+            backward pass. ``"compiled"`` uses C++ code with gradients in closed form. If a path
+            does not support the primitives (complex, or without a formula), device or dtype, or if
+            no C++ code is installed (``gpytorch_nkn.kernels.evaluation.instruction_set() is
+            None``), ``"plain"`` replaces it.
 
     Raises:
         ValueError: The path is unknown.

@@ -37,12 +37,12 @@ __all__ = ["SktimeNKNForecaster"]
 class SktimeNKNForecaster(BaseForecaster):
     """:class:`gpytorch_nkn.estimators.NKNForecaster` as an sktime forecaster.
 
-    Point forecasts are medians. Missing values are treated as gaps. ``X`` contains covariates,
-    whose future values are needed for forecasts. ``update`` adds observations without new training;
-    with ``update_params=False`` it only moves the cutoff, as in sktime.
+    Point forecasts are medians. Missing values are gaps. ``X`` contains covariates; forecasts need
+    their future values. ``update`` adds observations without new training; with
+    ``update_params=False``, it only moves the cutoff, as in sktime.
 
-    All arguments but ``horizon`` are those in :class:`gpytorch_nkn.estimators.NKNForecaster`, with
-    seasons in the same units (days for dates).
+    Arguments other than ``horizon`` have the same meaning and units (days for seasons of dates) as
+    in :class:`gpytorch_nkn.estimators.NKNForecaster`.
 
     Args:
         horizon: Number of steps ahead for which candidates are scored. ``None`` uses the last step
@@ -119,14 +119,14 @@ class SktimeNKNForecaster(BaseForecaster):
         return self
 
     def _predict(self, fh: ForecastingHorizon, X: pd.DataFrame | None) -> pd.Series:
-        times, known = self._at(fh, X)
+        times, known = self._times_and_covariates(fh, X)
         median = self.forecaster_.predict(times, covariates=known)
         return pd.Series(median, times, name=self.forecaster_.observed_.name)
 
     def _predict_quantiles(
         self, fh: ForecastingHorizon, X: pd.DataFrame | None, alpha: list[float]
     ) -> pd.DataFrame:
-        times, known = self._at(fh, X)
+        times, known = self._times_and_covariates(fh, X)
         columns = pd.MultiIndex.from_product([[self._variable], alpha])
         quantiles = self.forecaster_.predict_quantiles(times, alpha, covariates=known)
         return pd.DataFrame(quantiles, times, columns)
@@ -138,20 +138,20 @@ class SktimeNKNForecaster(BaseForecaster):
             raise NotImplementedError(
                 "cov must be False, got True; forecaster_.sample_paths(...) draws joint samples."
             )
-        times, known = self._at(fh, X)
+        times, known = self._times_and_covariates(fh, X)
         _, std = self.forecaster_.predict(times, return_std=True, covariates=known)
         return pd.DataFrame({self._variable: std**2}, times)
 
     @property
     def _variable(self) -> Any:
-        """Name of the series, or 0 without a name."""
+        """Name of the series, or 0 if the series has no name."""
         name = self.forecaster_.observed_.name
         return 0 if name is None else name
 
-    def _at(
+    def _times_and_covariates(
         self, fh: ForecastingHorizon, X: pd.DataFrame | None
     ) -> tuple[pd.Index, pd.DataFrame | None]:
-        """Return the times of a horizon and their covariates, which may include training times."""
+        """Return the times of a horizon, training times included, and their covariates."""
         times = fh.to_absolute_index(self.cutoff)
         if X is None:
             return times, None

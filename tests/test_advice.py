@@ -346,7 +346,7 @@ def _(told):
     bo.fit_bo_model(own, fresh_starts=0, max_iterations=2)
 
 
-@advice("leave ic_generator out")
+@advice("drop ic_generator")
 def _(told):
     generator = partial(bo.coordinate_sweep_initial_conditions, incumbent=X[:1])
     function = acq.qKnowledgeGradient(SingleTaskGP(X, Y), num_fantasies=2)

@@ -15,7 +15,7 @@ def test_coverage_counts_the_ends_in():
         ([1.0, 2.0], [1.0], [1.0], r"shapes \(2,\), \(1,\) and \(1,\)"),
         ([], [], [], r"not be empty, got shapes \(0,\)"),
         ([1.0, np.nan], [0.0, 0.0], [2.0, 2.0], "got NaN"),
-        ([1.0, 2.0], [0.0, 3.0], [2.0, 1.0], "at 1 of 2 observations"),
+        ([1.0, 2.0], [0.0, 3.0], [2.0, 1.0], "for 1 of 2 observations"),
     ],
 )
 def test_coverage_rejects_what_it_cannot_count(y, lower, upper, message):

@@ -19,20 +19,20 @@ __all__ = ["MixturePredictions", "PredictiveMixture"]
 
 _HALVINGS = 64  # bisection steps, one per bit of a float
 _NODES = 80  # nodes of Gauss-Hermite quadrature
-_COUNTED = 256  # largest number of integers whose probabilities are summed exactly
-_NARROW = 1e-5  # largest width of an interval with constant density, in standard deviations
+_MAX_SUMMED = 256  # largest number of integers whose probabilities are summed exactly
+_NARROW = 1e-5  # intervals up to this width, in standard deviations, have a constant density
 
 
 @dataclass(frozen=True)
 class PredictiveMixture:
-    """Distributions of ``M`` values, each a mixture of transformed normal distributions.
+    """Predictive distributions of ``M`` values, each a mixture of ``R`` transformed Gaussians.
 
-    Normal distributions are truncated at open bounds of their transform; closed bounds carry the
-    mass beyond them. The density of counts and of values on closed bounds is their probability.
+    An open bound of a transform truncates its Gaussian; a closed bound is an atom with the
+    probability beyond it. Counts and closed bounds have a probability in place of a density.
     """
 
     weights: np.ndarray  # weights R of the components, with sum 1
-    means: np.ndarray  # means R x M of the Gaussians, on the scales of their transforms
+    means: np.ndarray  # means R x M of the Gaussians, on the transformed scales
     stds: np.ndarray  # standard deviations R x M of the Gaussians
     transforms: tuple[Transform, ...]  # transform of each component, R
 
@@ -42,22 +42,22 @@ class PredictiveMixture:
 
         Args:
             values: Values ``M``.
-            resolution: Rounding unit of the values. The density is averaged over an interval of
+            resolution: Rounding unit of the values. Densities are averages over the interval of
                 this width around each value.
         """
         with np.errstate(over="ignore"):
             logs = -(self._scores(values) ** 2 + np.log(2 * np.pi)) / 2 - np.log(self._widths)
-        logs = logs + self._by_component([kind.log_slope(values) for kind in self._kinds])
+        logs = logs + self._by_component([one.log_slope(values) for one in self._distinct])
         if resolution or self._closed.any():
             half = resolution / 2
-            low, high = self._scores(values - half, before=True), self._scores(values + half)
+            low, high = self._scores(values - half, lower=True), self._scores(values + half)
             with np.errstate(invalid="ignore"):
                 is_wide = high - low > _NARROW
             logs = np.where(is_wide, _log_between(low, high) - np.log(resolution or 1.0), logs)
         return logsumexp(logs - self._log_mass, axis=0, b=self.weights[:, None])
 
     def above(self, values: np.ndarray) -> np.ndarray:
-        """Return probabilities ``M`` of exceeding values ``M``, accurate in the tails."""
+        """Return the probabilities ``M`` of exceeding values ``M``, accurate in the tails."""
         return self._probability(self._scores(values), self._ends[1])
 
     def below(self, values: np.ndarray) -> np.ndarray:
@@ -66,22 +66,22 @@ class PredictiveMixture:
 
     @np.errstate(under="ignore")  # of small densities
     def quantile(self, probability: float) -> np.ndarray:
-        """Return quantiles ``M``."""
-        # bisect ranks of floats, because components may differ by hundreds of decades
+        """Return the quantiles ``M`` of one probability."""
+        # bisect integers that order floats, because scales may differ by hundreds of decades
         largest = np.full(self.means.shape[1], np.finfo(float).max)
-        lower, upper = _order(-largest), _order(largest)
+        lower, upper = _ordered_integers(-largest), _ordered_integers(largest)
         for _ in range(_HALVINGS):
             middle = (lower & upper) + ((lower ^ upper) >> 1)  # mean without overflow
-            values = _of_order(middle)
+            values = _floats(middle)
             if probability < 0.5:
                 over = self.below(values) < probability
             else:
                 over = self.above(values) > 1 - probability
             lower, upper = np.where(over, middle, lower), np.where(over, upper, middle)
-        return _of_order(upper) + 0.0  # no negative zero
+        return _floats(upper) + 0.0  # no negative zero
 
     def draws(self, component: int, scores: np.ndarray) -> np.ndarray:
-        """Return values ``S x M`` of one component at standard normal scores ``S x M``."""
+        """Map standard normal scores ``S x M`` to values ``S x M`` of one component."""
         return self._values(component, scores, *(end[component] for end in self._ends))
 
     def sample(
@@ -92,7 +92,7 @@ class PredictiveMixture:
         Args:
             count: Number of samples ``S``.
             rng: Random number generator.
-            scores: Function of a component and ``s`` that returns joint normal scores ``s x M``.
+            scores: ``scores(component, s)`` draws ``s`` joint samples of ``M`` normal scores.
         """
         counts = rng.multinomial(count, self.weights / self.weights.sum())
         drawn = [
@@ -102,7 +102,7 @@ class PredictiveMixture:
         return rng.permutation(np.concatenate(drawn))
 
     def std(self) -> np.ndarray:
-        """Return standard deviations ``M``; infinite with a very wide log-normal component."""
+        """Return standard deviations ``M``; infinite if a log-normal variance overflows."""
         return self.moments()[1]
 
     @np.errstate(under="ignore")  # of small densities
@@ -112,8 +112,8 @@ class PredictiveMixture:
         """Return means and standard deviations ``M``.
 
         Args:
-            limits: Lower and upper limits ``M`` on the scale of the transforms, at which values
-                are clipped. With limits, values are not rounded to integers.
+            limits: Lower and upper limits ``M`` at which transformed values are clipped. With
+                limits, counts are not rounded.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             found = [self._moments(component, limits) for component in range(len(self.weights))]
@@ -137,10 +137,10 @@ class PredictiveMixture:
             return self._between(component, low, high)
         points = np.array([kind.lower, kind.upper])
         if kind.whole:
-            points = kind.lower + np.arange(min(_COUNTED, kind.upper - kind.lower + 1))
-            low, high = (kind.position(points[-1:]) - mean) / std, np.full_like(mean, np.inf)
+            points = kind.lower + np.arange(min(_MAX_SUMMED, kind.upper - kind.lower + 1))
+            low, high = (kind.upper_end(points[-1:]) - mean) / std, np.full_like(mean, np.inf)
         points = points[np.isfinite(points), None]
-        ends = ((side(points) - mean) / std for side in (kind.before, kind.position))
+        ends = ((side(points) - mean) / std for side in (kind.lower_end, kind.upper_end))
         masses = np.exp([*_log_between(*ends), _log_between(low, high)])
         rest, variance = self._between(component, low, high)
         values = np.vstack([np.broadcast_to(points, (len(points), mean.size)), rest])
@@ -156,7 +156,7 @@ class PredictiveMixture:
         kind, mean, std = self.transforms[component], self.means[component], self._widths[component]
         if kind.power or kind.end < np.inf or kind.whole:
             return self._quadrature(component, low, high)
-        mass = _log_between(low, high)  # of a log-normal distribution
+        mass = _log_between(low, high)  # moments of a truncated log-normal distribution
         first, second = (
             (order * std) ** 2 / 2 + _log_between(low - order * std, high - order * std) - mass
             for order in (1, 2)
@@ -186,10 +186,10 @@ class PredictiveMixture:
         high: np.ndarray,
         limits: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Return values ``S x M`` of one component, truncated at scores ``M``."""
+        """Map scores ``S x M`` to values of one component, truncated at scores ``M``."""
         if np.isfinite(low).any() or np.isfinite(high).any():
             with np.errstate(invalid="ignore"):
-                sign = np.where(low + high > 0, -1.0, 1.0)  # use the tail with accurate logs
+                sign = np.where(low + high > 0, -1.0, 1.0)  # the tail with accurate logarithms
             least = np.where(sign > 0, low, -high)
             masses = log_ndtr(sign * scores) + _log_between(low, high)
             scores = sign * ndtri_exp(np.logaddexp(log_ndtr(least), masses))
@@ -201,25 +201,25 @@ class PredictiveMixture:
 
     @cached_property
     def _widths(self) -> np.ndarray:
-        """Standard deviations ``R x M``, including the variance within the intervals of counts."""
+        """Standard deviations ``R x M``, with the variance within the intervals of counts."""
         lost = [[kind.lost_variance] for kind in self.transforms]
         return np.sqrt(self.stds**2 + lost) if np.any(lost) else self.stds
 
     @cached_property
-    def _kinds(self) -> list[Transform]:
+    def _distinct(self) -> list[Transform]:
         """Distinct transforms."""
         return list(dict.fromkeys(self.transforms))
 
-    def _by_component(self, of_kinds: list[np.ndarray]) -> np.ndarray:
+    def _by_component(self, of_transforms: list[np.ndarray]) -> np.ndarray:
         """Return one row per component, or a single row if all share a transform."""
-        if len(of_kinds) == 1:
-            return of_kinds[0][None]
-        return np.stack([of_kinds[self._kinds.index(kind)] for kind in self.transforms])
+        if len(of_transforms) == 1:
+            return of_transforms[0][None]
+        return np.stack([of_transforms[self._distinct.index(one)] for one in self.transforms])
 
-    def _scores(self, values: np.ndarray, *, before: bool = False) -> np.ndarray:
-        """Return scores ``R x M`` of the upper (``before``: lower) ends of values' intervals."""
+    def _scores(self, values: np.ndarray, *, lower: bool = False) -> np.ndarray:
+        """Return scores ``R x M`` of the upper (or lower) ends of the values' intervals."""
         scaled = self._by_component(
-            [(kind.before if before else kind.position)(values) for kind in self._kinds]
+            [(one.lower_end if lower else one.upper_end)(values) for one in self._distinct]
         )
         with np.errstate(over="ignore"):
             return (scaled - self.means) / self._widths
@@ -230,7 +230,7 @@ class PredictiveMixture:
 
     @cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scores ``R x M`` of the bounds."""
+        """Scores ``R x M`` of the transforms' bounds."""
         low, high = np.array([kind.ends for kind in self.transforms]).T[..., None]
         return (low - self.means) / self._widths, (high - self.means) / self._widths
 
@@ -247,7 +247,7 @@ class PredictiveMixture:
 
     @np.errstate(under="ignore")  # of small densities
     def _probability(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """Return probabilities ``M`` of scores between two ends ``R x M``."""
+        """Return the mixture's probabilities ``M`` between scores ``R x M``."""
         logs = _log_between(low, high) - self._log_mass
         return self.weights @ np.exp(np.minimum(logs, 0.0))
 
@@ -269,6 +269,9 @@ class MixturePredictions:
 
         Returns:
             Quantiles ``M x Q``, in units of the targets.
+
+        Raises:
+            ValueError: A probability is not between 0 and 1.
         """
         wanted = np.atleast_1d(np.asarray(probabilities, dtype=float))
         if wanted.ndim != 1 or not wanted.size or not ((wanted > 0) & (wanted < 1)).all():
@@ -290,6 +293,9 @@ class MixturePredictions:
 
         Returns:
             Lower and upper ends ``M``, in units of the targets.
+
+        Raises:
+            ValueError: ``level`` is not between 0 and 1.
         """
         check_number("level", level, positive=True)
         if not level < 1:
@@ -305,13 +311,16 @@ class MixturePredictions:
         Args:
             x: As in :meth:`predict`.
             y: Observations ``M``.
-            resolution: Rounding unit of the observations, such as 0.1. The density is averaged
-                over an interval of this width.
+            resolution: Rounding unit of the observations, such as 0.1. Densities are averages over
+                the interval of this width around each observation.
             **inputs: As in :meth:`predict_distribution`.
 
         Returns:
-            Natural logarithms ``M`` of densities per unit of the targets; of probabilities for
-            counts, and at a bound on which training targets lie.
+            Natural logarithms ``M`` of densities per unit of the targets. Counts, and bounds on
+            which training targets lie, have log probabilities instead.
+
+        Raises:
+            ValueError: Observations are not ``M`` finite values, or ``resolution`` is not positive.
         """
         if resolution is not None and not 0 < resolution < np.inf:
             raise ValueError(f"resolution must be positive and finite, got {resolution}.")
@@ -328,7 +337,7 @@ class MixturePredictions:
 def _log_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return log probabilities of a standard normal variable between two scores."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        swap = low + high > 0  # use the tail with accurate small probabilities
+        swap = low + high > 0  # the tail with accurate small probabilities
         low, high = np.where(swap, -high, low), np.where(swap, -low, high)
         if np.isneginf(low).all():
             return log_ndtr(high)
@@ -336,16 +345,16 @@ def _log_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
         return np.where(least < most, most + np.log1p(-np.exp(least - most)), -np.inf)
 
 
-def _order(values: np.ndarray) -> np.ndarray:
-    """Return ranks of floats ``M``; adjacent floats have adjacent integers."""
+def _ordered_integers(values: np.ndarray) -> np.ndarray:
+    """Map floats to integers in the same order; adjacent floats have adjacent integers."""
     return _flipped((values + 0.0).view(np.int64))  # + 0.0 removes negative zeros
 
 
-def _of_order(numbers: np.ndarray) -> np.ndarray:
-    """Invert :func:`_order`."""
-    return _flipped(numbers).view(np.float64)
+def _floats(integers: np.ndarray) -> np.ndarray:
+    """Invert :func:`_ordered_integers`."""
+    return _flipped(integers).view(np.float64)
 
 
 def _flipped(bits: np.ndarray) -> np.ndarray:
-    """Reverse the order of the bits of negative floats."""
+    """Flip all bits of negative numbers but the sign, which reverses their order."""
     return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)

@@ -32,8 +32,10 @@ def rolling_forecasts(
 ) -> tuple[Tensor, Tensor, Tensor]:
     r"""Forecast training targets from the targets before each origin.
 
-    .. math:: m = L_{o:o+h,\,:o}\, z_{:o}, \qquad \Sigma = L_{o:o+h,\,o:o+h} L_{o:o+h,\,o:o+h}^\top,
-        \qquad z = L^{-1} r
+    .. math:: m = \mu_{o:o+h} + L_{o:o+h,\,:o}\, z_{:o}, \qquad
+        \Sigma = L_{o:o+h,\,o:o+h} L_{o:o+h,\,o:o+h}^\top, \qquad z = L^{-1} (y - \mu)
+
+    where :math:`L` is the Cholesky factor of the prior covariance with noise.
 
     Args:
         model: A trained GP with rows in order of time.
@@ -41,7 +43,7 @@ def rolling_forecasts(
         horizon: Number of rows ``h`` of each forecast.
 
     Returns:
-        Concatenated row indices, means and variances (noise included) of all forecasts.
+        Row indices, means and variances (noise included) of all forecasts, concatenated.
 
     Raises:
         torch.linalg.LinAlgError: The covariance matrix is not positive definite.

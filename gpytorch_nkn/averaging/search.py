@@ -39,16 +39,16 @@ def train_candidates(
     ready: Sequence[Trained[K, C]] = (),
     n_jobs: int = 1,
 ) -> list[Trained[K, C]]:
-    """Train candidates in the order of their keys, each for a fraction of the remaining time.
+    """Train candidates in the order of ``keys``, each for a fraction of the remaining time.
 
-    After the first trained candidate, Ctrl-C or the end of the budget skips the remaining ones.
-    Failures are recorded.
+    Once a candidate is trained, Ctrl-C or the end of the budget skips the remaining ones. The
+    ``status`` of a result records a failure.
 
     Args:
         train: ``train(shared, key, seconds)`` returns a trained candidate; ``seconds`` is ``None``
-            without a limit. With several processes it must be picklable. The candidate's
-            attribute ``interrupted`` is True if Ctrl-C ended its training.
-        keys: Keys of the candidates.
+            without a limit. With several processes, ``train`` must be picklable. If Ctrl-C ended
+            its training, the candidate has a true attribute ``interrupted``.
+        keys: Identifiers of the candidates.
         session: Budget, interrupts and progress bar.
         shared: First argument of ``train``; each process receives it once.
         ready: Candidates that are already trained.
@@ -63,13 +63,13 @@ def train_candidates(
     done = [one for one in ready if one.key in keys]
     todo = [key for key in keys if all(key != one.key for one in done)]
 
-    def reached() -> bool:
+    def any_trained() -> bool:
         return any(one.candidate is not None for one in done)
 
-    with session.bar(len(todo), "candidates", "fit") as bar, session.interruptible(reached):
+    with session.bar(len(todo), "candidates", "fit") as bar, session.interruptible(any_trained):
         if n_jobs == 1 or len(todo) <= 1:
             for number, key in enumerate(todo):
-                if session.is_over and reached():
+                if session.is_over and any_trained():
                     break
                 part = session.part(1 / (len(todo) - number))
                 done.append(_train((train, shared), key, part))
@@ -83,9 +83,11 @@ def train_candidates(
                     done.append(one)
                     bar.update()
             except WORKER_LOST as error:
-                if not reached():
+                if not any_trained():
                     raise
-                warn_user(f"Workers were lost ({type(error).__name__}): candidates are missing.")
+                warn_user(
+                    f"Worker processes were lost ({type(error).__name__}): candidates are missing."
+                )
     return sorted(done, key=lambda one: keys.index(one.key))
 
 

@@ -10,13 +10,13 @@ from scipy.special import logsumexp
 
 __all__ = ["WIDTHS", "stack_predictions", "stacking_weights", "weigh_unique"]
 
-_STEPS, _ROUNDS = 500, 20
+_STEPS, _ROUNDS = 500, 20  # limits of EM steps, and of alternations between models and factors
 _TOLERANCE = 1e-10  # largest change of a weight in one EM step at convergence
 
-# Calibration factors of the standard deviation. The Dirichlet prior on their weights has five
-# pseudo-counts at a factor of 1, and 0.5 % of the number of points spread over all factors.
+# Calibration factors of standard deviations. The Dirichlet prior on their weights has five
+# pseudo-counts for the factor 1, plus 0.5 % of the number of points, split evenly over all factors.
 WIDTHS = 2.0 ** np.arange(-1.0, 3.5, 0.5)
-_POINTS_AS_PREDICTED = 5.0
+_UNIT_PSEUDO_COUNTS = 5.0
 _WIDTH_CONCENTRATION = 0.005
 
 
@@ -28,8 +28,8 @@ def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -
         \max_{w \in \Delta} \; \frac1N \sum_{i} \log \sum_m w_m\, p_m(y_i \mid y_{-i})
         + \frac{\epsilon}{M} \sum_m \log w_m
 
-    Expectation-maximisation maximises the concave objective. The second term is a Dirichlet prior,
-    which keeps weights above zero, because with few data one model may be best by chance.
+    over the simplex. Expectation-maximisation maximises this concave objective. The second term, a
+    Dirichlet prior, keeps weights positive, because with few data a model may be best by chance.
 
     Args:
         log_densities: Held-out log predictive densities ``M x N`` of M models at N points. Infinite
@@ -57,14 +57,14 @@ def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -
     if not usable.any():
         raise ValueError("log_densities must have a finite entry, got none.")
     logs = logs[:, np.isfinite(logs).any(0)]  # points without finite densities are uninformative
-    even = usable / usable.sum()
-    weights = _maximise(logs, even, concentration * logs.shape[1] * even)
+    uniform = usable / usable.sum()
+    weights = _maximise(logs, uniform, concentration * logs.shape[1] * uniform)
     return weights / weights.sum()
 
 
 @np.errstate(under="ignore")  # of small densities
 def _maximise(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Return the MAP weights ``M`` for log densities ``M x N`` and prior counts ``M``."""
+    """Return the MAP weights ``M`` for log densities ``M x N`` and pseudo-counts ``M``."""
     densities = np.exp(logs - logs.max(0))
     total = logs.shape[1] + prior.sum()
     for _ in range(_STEPS):
@@ -78,9 +78,9 @@ def _maximise(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.nd
 
 
 def weigh_unique(predictions: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return weights ``M``; models with equal predictions ``M x N`` share one weight.
+    """Return weights ``M``; models with equal predictions ``M x N`` split one weight evenly.
 
-    ``weigh`` returns the weights of distinct models, given their indices.
+    ``weigh`` maps the indices of distinct models to their weights.
     """
     _, first, alike = np.unique(predictions, axis=0, return_index=True, return_inverse=True)
     return (weigh(first) / np.bincount(alike))[alike]
@@ -89,13 +89,14 @@ def weigh_unique(predictions: np.ndarray, weigh: Callable[[np.ndarray], np.ndarr
 def stack_predictions(
     targets: ArrayLike, means: ArrayLike, variances: ArrayLike, *, weights: ArrayLike | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return the weights of models and calibration factors that predict held-out targets best.
+    r"""Return the weights of models and of calibration factors that predict held-out targets best.
 
     .. math:: p(y_i) = \sum_m w_m \sum_k s_k\, N(y_i \mid \mu_{mi}, c_k^2 \sigma_{mi}^2),
         \qquad c_k \in \{2^{-1}, 2^{-1/2}, \dots, 2^3\}
 
-    Unlike in :func:`stacking_weights`, each prediction is a mixture of Gaussians of several widths,
-    because noise is seldom normal. With few targets the prior keeps the factors near 1.
+    with weights :math:`w_m` of models and :math:`s_k` of factors. Unlike in
+    :func:`stacking_weights`, each prediction is a scale mixture of Gaussians, because noise is
+    seldom Gaussian. With few targets, the prior keeps most of the weight at the factor 1.
 
     Args:
         targets: Targets ``N``.
@@ -117,10 +118,10 @@ def stack_predictions(
         logs = -(scores**2 + np.log(2 * np.pi)) / 2 - np.log(stds)  # M x K x N
     logs[np.isnan(logs)] = -np.inf
     of_widths = np.where(WIDTHS == 1, 1.0, 0.0)
-    prior = _POINTS_AS_PREDICTED * of_widths + _WIDTH_CONCENTRATION * y.size / WIDTHS.size
+    prior = _UNIT_PSEUDO_COUNTS * of_widths + _WIDTH_CONCENTRATION * y.size / WIDTHS.size
     learned = weights is None
     found = np.full(len(mean), 1 / len(mean)) if learned else np.asarray(weights, dtype=float)
-    even = np.full(WIDTHS.size, 1 / WIDTHS.size)
+    uniform = np.full(WIDTHS.size, 1 / WIDTHS.size)
     for _ in range(_ROUNDS):  # coordinate ascent
         before = of_widths
         with np.errstate(divide="ignore"):
@@ -128,7 +129,7 @@ def stack_predictions(
                 by_model = logsumexp(logs, axis=1, b=of_widths[:, None])
                 found = stacking_weights(by_model)
             by_width = logsumexp(logs[found > 0], axis=0, b=found[found > 0, None, None])
-        of_widths = _maximise(by_width[:, np.isfinite(by_width).any(0)], even, prior)
+        of_widths = _maximise(by_width[:, np.isfinite(by_width).any(0)], uniform, prior)
         if not learned or np.abs(of_widths - before).max() < 1e-6:
             break
     return found, of_widths

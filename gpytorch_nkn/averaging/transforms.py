@@ -22,8 +22,8 @@ _NOUNS = {
 }
 _ANSCOMBE = 3 / 8  # shift of counts before the square root
 _LARGEST = 10_000  # largest count with a cut point
-_PSEUDO_COUNTS = 5.0  # weight of the smooth distribution, in observations
-_FLAT = 1e-3  # weight of a uniform distribution, so that all counts up to the largest are possible
+_PSEUDO_COUNTS = 5.0  # weight of the hurdle model, in observations
+_FLAT = 1e-3  # weight of a uniform distribution that makes all counts up to the largest possible
 _TAIL = 1e-9  # probability of counts above the last cut point
 
 
@@ -33,8 +33,8 @@ class Transform:
 
     .. math:: z = (y - a)^\lambda, \qquad z = \log(y - a), \qquad z = \log\frac{y - a}{b - y}
 
-    An integer target has the probability of the interval of width 1 around it; its bounds are
-    closed.
+    The probability of an integer target is that of the interval of width 1 around it. The bounds
+    of integer targets are closed.
     """
 
     name: str = "identity"  # one of TRANSFORMS
@@ -43,16 +43,16 @@ class Transform:
     power: float = 1.0  # lambda; 0 for logarithms
     origin: float = 0.0  # a, at or below the lower bound
     end: float = np.inf  # b, at or above the upper bound
-    closed: bool = False  # whether the bounds carry the mass beyond them
+    closed: bool = False  # whether a bound is an atom with the probability beyond it
     whole: bool = False  # whether targets are integers
 
     @property
     def lost_variance(self) -> float:
-        """Mean variance within a target's interval, on the scale of the process."""
+        """Variance lost when scores replace intervals, on the scale of the process."""
         return 0.0
 
     def reaching(self, largest: float) -> Transform:
-        """Return the transform, extended to values up to ``largest``."""
+        """Extend the transform to values up to ``largest``."""
         return self
 
     @property
@@ -77,7 +77,7 @@ class Transform:
         return lower, upper
 
     def accepts(self, values: np.ndarray) -> bool:
-        """Return whether targets ``N`` are within the bounds and have finite transforms."""
+        """Return whether targets ``N`` are within the bounds and have finite log slopes."""
         inside = values.min() >= self.lower and values.max() <= self.upper
         return bool(inside and np.isfinite(self.log_slope(values)).all())
 
@@ -93,7 +93,7 @@ class Transform:
             link = np.log(distance)
             return link if self.end == np.inf else link - np.log(self.end - values)
 
-    def position(self, values: np.ndarray) -> np.ndarray:
+    def upper_end(self, values: np.ndarray) -> np.ndarray:
         """Return upper ends of the values' intervals, on the scale of the process."""
         scaled = self.forward(np.floor(values) + 0.5 if self.whole else values)
         if not self.closed:
@@ -102,10 +102,10 @@ class Transform:
             values < self.lower, -np.inf, np.where(values >= self.upper, np.inf, scaled)
         )
 
-    def before(self, values: np.ndarray) -> np.ndarray:
+    def lower_end(self, values: np.ndarray) -> np.ndarray:
         """Return lower ends of the values' intervals, on the scale of the process."""
         if self.whole or not self.closed:
-            return self.position(np.ceil(values) - 1 if self.whole else values)
+            return self.upper_end(np.ceil(values) - 1 if self.whole else values)
         scaled = self.forward(values)
         return np.where(
             values <= self.lower, -np.inf, np.where(values > self.upper, np.inf, scaled)
@@ -127,7 +127,7 @@ class Transform:
         return np.clip(values, max(self.lower, -largest), min(self.upper, largest))
 
     def log_slope(self, values: np.ndarray) -> np.ndarray:
-        """Return log slopes at values; -infinity beyond the bounds and at the origin."""
+        """Return the log of dz/dy at values; -infinity beyond the bounds and at the origin."""
         inside = self._are_inside(values)
         if self.is_identity:
             return np.where(inside, 0.0, -np.inf)
@@ -149,12 +149,12 @@ class Transform:
 
 @dataclass(frozen=True)
 class OrderedProbit(Transform):
-    r"""Transform of integers to normal scores; an integer is an interval of a normal variable.
+    r"""Transform of integers to normal scores: each is an interval of a standard normal variable.
 
     .. math:: P(y \le k) = \Phi(c_k), \qquad z = E[Z \mid c_{k-1} < Z \le c_k]
 
-    where :math:`Z` is standard normal. Far from the data, a zero-mean process therefore predicts
-    the distribution of the training counts.
+    where :math:`Z` is the variable. Far from the data, a standardised process therefore predicts
+    the smoothed distribution of the training counts.
     """
 
     cuts: tuple[float, ...] = ()  # cut points c_k, starting at the lower bound
@@ -166,7 +166,7 @@ class OrderedProbit(Transform):
         return cls("probit", lower, upper, 0.0, closed=True, whole=True, cuts=cuts)
 
     def reaching(self, largest: float) -> OrderedProbit:
-        """Extend the cut points to twice ``largest``, with the spacing of a square root."""
+        """Extend the cut points to twice ``largest``, spaced as square roots of counts."""
         known, count = len(self.cuts), int(2 * (largest - self.lower)) + 2
         if largest - self.lower < known:
             return self
@@ -179,7 +179,7 @@ class OrderedProbit(Transform):
         """Return scores of values of any shape."""
         return self._scores[self._indices(values)]
 
-    def position(self, values: np.ndarray) -> np.ndarray:
+    def upper_end(self, values: np.ndarray) -> np.ndarray:
         """Return cut points at the upper ends of the values' intervals."""
         return self._ends[self._indices(values) + 1 - (values < self.lower)]
 
@@ -195,7 +195,7 @@ class OrderedProbit(Transform):
 
     @cached_property
     def lost_variance(self) -> float:
-        """Mean variance of a standard normal variable within the intervals."""
+        """Expected variance of a standard normal variable within its interval."""
         return float(1 - np.diff(ndtr(self._ends)) @ self._scores**2)
 
     @cached_property
@@ -219,14 +219,14 @@ class OrderedProbit(Transform):
 def as_bounds(
     bounds: Sequence[float | None] | None, name: str = "bounds"
 ) -> tuple[float, float] | None:
-    """Check bounds, and return them as two numbers, with infinity for ``None``.
+    """Check bounds and return them as two floats; a bound of ``None`` becomes infinite.
 
     Raises:
         ValueError: The bounds are not two increasing numbers.
     """
     if bounds is None:
         return None
-    expected = f"{name} must be a lower and a larger upper number or None, got {bounds!r}."
+    expected = f"{name} must be (lower, upper), increasing numbers or None, got {bounds!r}."
     try:
         lower, upper = bounds
         ends = (
@@ -245,17 +245,17 @@ def candidate_transforms(
 ) -> list[Transform]:
     """Return the candidate transforms of an option.
 
-    If targets lie on a bound where the transform or its slope is infinite, the origin moves beyond
-    the bound: by 3/8 of the resolution for roots (Anscombe 1948), by the resolution for
-    ``"log1p"``, by half of it for ``"logit"``. The resolution is 1 for integers, otherwise the
-    smallest distance of a target from the bound. Bounds with targets on them are closed. Targets
-    are counts if they and the lower bound are integers.
+    The origin (and the end) lie outside the bounds by the resolution for ``"log1p"`` and, for
+    counts or targets on a bound, by 3/8 of it for ``"sqrt"`` (Anscombe 1948) and by half of it for
+    ``"logit"``. The resolution is 1 for integers without an upper bound, otherwise the smallest
+    positive distance of a target from a bound. Bounds of counts and bounds with targets on them are
+    closed. Targets are counts if they, the lower bound and a finite upper bound are integers.
 
     Args:
         option: One of :data:`TRANSFORMS`, or ``"auto"``.
         values: Targets ``N``.
-        bounds: Bounds of the targets. ``None`` for 0 and infinity if the option needs non-negative
-            targets or, with ``"auto"``, if targets are non-negative.
+        bounds: Bounds of the targets. ``None`` means no bounds for ``"identity"`` and for
+            ``"auto"`` with negative targets, otherwise 0 and infinity.
         prefix: Prefix of the argument names in messages.
 
     Raises:
@@ -283,7 +283,7 @@ def candidate_transforms(
         )
     if option == "log" and smallest <= lower:
         where = "positive targets" if lower == 0 else f"targets above {lower:g}"
-        also = "; 'log1p' and 'sqrt' also accept zeros" if smallest == lower else ""
+        also = "; 'log1p' and 'sqrt' also accept it" if smallest == lower else ""
         raise ValueError(f"{prefix}transform='log' needs {where}, got {smallest:g}{also}.")
     if smallest < lower or largest > upper:
         beyond = smallest if smallest < lower else largest
@@ -324,7 +324,7 @@ def _are_whole(values: np.ndarray, lower: float, upper: float) -> bool:
 def _cuts(counts: np.ndarray) -> tuple[float, ...]:
     """Return normal scores of the distribution function of counts ``N``.
 
-    A hurdle model (zeros, and one plus a negative binomial variable) smooths the empirical
+    A hurdle model (zeros, or 1 plus a negative binomial variable) smooths the empirical
     distribution.
     """
     from scipy.stats import nbinom  # a slow import that few series need
@@ -343,7 +343,7 @@ def _cuts(counts: np.ndarray) -> tuple[float, ...]:
 
 
 def _resolution(values: np.ndarray, lower: float, upper: float) -> float:
-    """Return 1 for integers, otherwise the smallest distance of a target from the bounds."""
+    """Return 1 for unbounded integers, or the smallest positive distance from a bound."""
     if np.isinf(upper) and (values == np.round(values)).all():
         return 1.0
     distances = np.concatenate([values - lower, upper - values])

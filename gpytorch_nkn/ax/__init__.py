@@ -6,8 +6,8 @@ Importing this module registers them with Ax. A generation strategy selects the 
 
 :func:`report_client` describes the search.
 
-A custom strategy specifies the surrogate by a ``ModelConfig``. Input dimensions and batch shapes
-come from the data; options are plain values that Ax can store::
+A custom strategy specifies the surrogate by a ``ModelConfig``. Ax infers input dimensions and batch
+shapes from the data; options must be plain values that Ax can store::
 
     ModelConfig(botorch_model_class=NKNSingleTaskGP, model_options={"structure": "regression"})
     ModelConfig(
@@ -16,10 +16,10 @@ come from the data; options are plain values that Ax can store::
         covar_module_options={"structure": "additive", "wiring": "Linear4-Product2-Linear1"},
     )
 
-:func:`gpytorch_nkn.bo.fit_bo_model` trains the first, BoTorch the second. ``structure`` is a name
-as in :class:`.NKNSingleTaskGP` (default: ``"optimization"`` with unit variance); other options are
-options of the preset. :class:`.StructureEnsembleGP`, :class:`.SparseNKNGP` and :class:`.SpectralGP`
-are also registered.
+:func:`gpytorch_nkn.bo.fit_bo_model` trains the first model, BoTorch the second. ``structure`` is a
+name as in :class:`.NKNSingleTaskGP` (default: ``"optimization"`` with unit variance); other options
+are passed to the preset. :class:`.StructureEnsembleGP`, :class:`.SparseNKNGP` and
+:class:`.SpectralGP` are also registered.
 
 Import this module before you load a stored experiment, because Ax finds classes by name.
 """

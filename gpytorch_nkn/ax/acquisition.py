@@ -28,14 +28,14 @@ _SAMPLED = (MCAcquisitionFunction, MultiObjectiveMCAcquisitionFunction)
 class EnsembleAcquisition(Acquisition):
     """Ax's acquisition for the models of this package.
 
-    A :class:`.StructureEnsembleGP` receives the direction of each outcome, because Ax does not
-    change the sign of outcomes that are minimised. The members of an ensemble share BoTorch's
-    default number of draws, unless ``sampler`` or ``mc_samples`` is an option of the acquisition
-    function. Without discrete parameters, half of the starting points are :func:`coordinate sweeps
-    <gpytorch_nkn.bo.coordinate_sweep_initial_conditions>` of the best points, unless the options of
-    the optimiser have an ``ic_generator``.
+    A :class:`.StructureEnsembleGP` receives the direction of its outcome (maximise or minimise),
+    because Ax does not negate outcomes that are minimised. BoTorch's default number of samples is
+    divided among the members of an ensemble, unless the acquisition function has the option
+    ``sampler`` or ``mc_samples``. Without discrete parameters, half of the initial conditions are
+    :func:`coordinate sweeps <gpytorch_nkn.bo.coordinate_sweep_initial_conditions>` from the best
+    points, unless the optimizer options contain an ``ic_generator``.
 
-    Use it by ``GeneratorSpec(generator_kwargs={"acquisition_class": EnsembleAcquisition, ...})``.
+    Use it in ``GeneratorSpec(generator_kwargs={"acquisition_class": EnsembleAcquisition, ...})``.
     """
 
     def _construct_botorch_acquisition(
@@ -61,7 +61,7 @@ class EnsembleAcquisition(Acquisition):
         )
 
     def _directions(self) -> list[bool]:
-        """Return whether larger values of each outcome are better; True by default."""
+        """Return whether larger values of each outcome are better; True for free outcomes."""
         weights = self._objective_weights
         wanted = weights.reshape(-1, weights.size(-1)).sum(0)
         if self._outcome_constraints is not None:  # A y <= b
@@ -70,7 +70,7 @@ class EnsembleAcquisition(Acquisition):
         return (wanted >= 0).tolist()
 
     def optimize(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Return candidates, acquisition values and weights, as in the base class."""
+        """Return candidates ``n x d``, acquisition values and weights, as in the base class."""
         options = dict(kwargs.get("optimizer_options") or {})
         incumbent = self._incumbent()
         if incumbent is not None and "ic_generator" not in options:
@@ -80,13 +80,13 @@ class EnsembleAcquisition(Acquisition):
         return super().optimize(*args, **kwargs)
 
     def _incumbent(self) -> Tensor | None:
-        """Return points where sweeps start, best first; ``None`` for spaces without sweeps."""
+        """Return points ``N x d`` where sweeps start, best first; ``None`` for no sweeps."""
         space = self.search_space_digest
         if space.ordinal_features or space.categorical_features:
             return None
         if isinstance(self.acqf, OneShotAcquisitionFunction | MultiOutputAcquisitionFunction):
             return None
-        # baseline of acquisition functions for noisy outcomes
+        # noisy acquisition functions have baseline points
         points = getattr(self.acqf, "X_baseline", self.X_observed)
         if points is None or len(points) == 0:
             return None

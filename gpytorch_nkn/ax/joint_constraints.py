@@ -1,4 +1,4 @@
-"""Constraints on sums of outcomes, protected from the transforms of Ax."""
+"""Constraints on sums of outcomes, kept through the transforms of Ax."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class _Joint(ScalarizedOutcomeConstraint):
-    """Constraint on several outcomes, in the class that Ax's functions check for."""
+    """Constraint on several outcomes, as the class that Ax checks for."""
 
     def __init__(self, constraint: OutcomeConstraint):
         OutcomeConstraint.__init__(
@@ -39,8 +39,8 @@ class _Joint(ScalarizedOutcomeConstraint):
 class JointConstraints(Transform):
     """Transform that keeps constraints on sums of outcomes, such as ``"cost + 2 * weight <= 3"``.
 
-    Ax (1.3) applies such a constraint to its first outcome only, also relative to a baseline. This
-    transform is the first outcome transform.
+    Ax (1.3) applies such a constraint to its first outcome only, whether the bound is absolute or
+    relative to a baseline. This transform precedes all other outcome transforms.
     """
 
     no_op_for_experiment_data = True
@@ -51,16 +51,16 @@ class JointConstraints(Transform):
         adapter: Adapter | None = None,
         fixed_features: ObservationFeatures | None = None,
     ) -> OptimizationConfig:
-        """Return the config with constraints on several outcomes marked."""
+        """Return the config after :func:`with_joint_constraints`."""
         return with_joint_constraints(optimization_config)
 
 
 class JointConstraintsAtLast(JointConstraints):
-    """The same transform after Ax's standardisation, which replaces these constraints."""
+    """The same transform at the end, because Ax's standardisation creates new constraints."""
 
 
 class JointWinsorize(Winsorize):
-    """Ax's Winsorize, without cutoffs for outcomes in a bounded sum."""
+    """Ax's Winsorize, without cutoffs for outcomes in a constrained sum."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -69,7 +69,7 @@ class JointWinsorize(Winsorize):
 
 
 class JointBilogY(BilogY):
-    """Ax's BilogY, applied only to outcomes that are in no constrained sum."""
+    """Ax's BilogY, without outcomes in a constrained sum."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -78,7 +78,7 @@ class JointBilogY(BilogY):
 
 
 def with_joint_constraints(config: Any) -> Any:
-    """Mark constraints on several outcomes, in place."""
+    """Replace constraints on several outcomes by the class that Ax checks for, in place."""
     config.outcome_constraints = [
         _Joint(one) if len(one.metric_names) > 1 else one for one in config.outcome_constraints
     ]
@@ -86,7 +86,7 @@ def with_joint_constraints(config: Any) -> Any:
 
 
 def transforms() -> list[type[Transform]]:
-    """Return Ax's transforms for mixed inputs, with constraints on sums of outcomes."""
+    """Return Ax's transforms for mixed inputs, changed to keep constraints on sums of outcomes."""
     ours: dict[Any, list[type[Transform]]] = {
         Derelativize: [JointConstraints, Derelativize],
         Winsorize: [JointWinsorize],

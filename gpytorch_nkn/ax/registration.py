@@ -50,7 +50,7 @@ __all__ = ["register"]
 
 _WITH_CATEGORIES = (NKNSingleTaskGP, StructureEnsembleGP)
 _MODELS = (*_WITH_CATEGORIES, SparseNKNGP, SpectralGP)
-# Models with another likelihood or other data than Ax provides.
+# Models that need another likelihood or other data than Ax provides.
 _OTHERS = (KroneckerGridGP, LaplaceGP, VariationalNKNGP)
 
 
@@ -60,17 +60,17 @@ def _model_arguments(
     search_space_digest: SearchSpaceDigest,
     **context: Any,
 ) -> dict[str, Any]:
-    """Return the constructor's arguments: SingleTaskGP's and the model options.
+    """Return the constructor's arguments: Ax's arguments for SingleTaskGP and the model options.
 
-    Ax finds transforms only among positional arguments, as in SingleTaskGP.
+    Ax passes transforms only to classes with positional transform arguments, as SingleTaskGP has.
     """
     if model_config.covar_module_class is not None:
         raise UserInputError(
-            f"{botorch_model_class.__name__} makes its kernel from model_options, got "
-            f"covar_module_class={model_config.covar_module_class.__name__}."
+            f"{botorch_model_class.__name__} makes its kernel from model_options and takes no "
+            f"covar_module_class, got {model_config.covar_module_class.__name__}."
         )
     values = search_space_digest.discrete_choices
-    categories = [  # codes are whole numbers
+    categories = [  # their codes are integers
         column
         for column in search_space_digest.categorical_features
         if all(float(value).is_integer() for value in values.get(column, ()))
@@ -84,7 +84,7 @@ def _model_arguments(
     if categories:
         if botorch_model_class not in _WITH_CATEGORIES:
             raise UserInputError(
-                f"{botorch_model_class.__name__} has no kernel of categories: use "
+                f"{botorch_model_class.__name__} has no kernel for categorical parameters: use "
                 f"{_names(_WITH_CATEGORIES)} as botorch_model_class."
             )
         arguments["cat_dims"] = list(categories)
@@ -114,10 +114,10 @@ def _network_arguments(
     remove_task_features: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Return the constructor's arguments, given the name and the options of a preset."""
-    if "primitives" in options:  # arguments of the constructor
+    """Return the constructor's arguments from the name and the options of a preset."""
+    if "primitives" in options:  # stored arguments of the constructor
         return {**options, "active_dims": active_dims}
-    # Ax's defaults, as for a kernel with one lengthscale per column
+    # Ax's defaults, as for a kernel with one lengthscale per input dimension
     found = covar_module_argparse(
         LinearKernel,
         botorch_model_class=botorch_model_class,

@@ -34,21 +34,21 @@ def make_generation_strategy(
 ) -> GenerationStrategy:
     """Return a strategy for Ax: quasi-random points, then points chosen by a model.
 
-    Ax handles objectives, constraints and the acquisition function: log noisy expected improvement,
-    of the hypervolume for several objectives. Each outcome has its own model, trained from scratch
-    for each trial. Unordered choices are categories of the model (``cat_dims``); ordered choices
-    and integers are numbers. Unlike Ax's own strategy, this strategy does not evaluate the centre
-    of the search space; attach it as a trial if needed.
+    Ax handles objectives and constraints, and chooses the acquisition function: log noisy expected
+    improvement or, for several objectives, log noisy expected hypervolume improvement. Each outcome
+    has its own model, trained from scratch for each trial. Unordered choices are categorical inputs
+    of the model (``cat_dims``); ordered choices and integers are numbers. Unlike Ax's own strategy,
+    this strategy does not evaluate the centre of the search space; attach it as a trial if needed.
 
-    A constraint on a sum of outcomes (``"cost + 2 * weight <= 3"``) holds for the sum. Ax's own
-    strategies (1.3) and ``client.get_best_parameterization`` apply it to the first outcome;
-    :func:`report_client` names the best trial that satisfies it.
+    A constraint on a sum of outcomes (``"cost + 2 * weight <= 3"``) applies to the sum. Ax's own
+    strategies (1.3) and ``client.get_best_parameterization`` apply it to the first outcome only;
+    :func:`report_client` names the best trial that satisfies the constraint.
 
     Args:
         structure: Name of a structure of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, or
             ``"averaged"`` for :class:`gpytorch_nkn.models.StructureEnsembleGP`.
-        initialization_trials: Number of quasi-random trials, at least 1, including existing trials;
-            half of them must be completed before the model starts.
+        initialization_trials: Number of quasi-random trials, at least 1, including existing trials.
+            The model is used once they exist and half of them are completed.
         optimizer_options: Options of BoTorch's ``optimize_acqf``, such as
             ``{"num_restarts": 8, "raw_samples": 256}``.
         seed: Determines the quasi-random points.
@@ -57,7 +57,7 @@ def make_generation_strategy(
         A strategy for ``client.set_generation_strategy(...)``.
 
     Raises:
-        TypeError: ``structure`` is not a name.
+        TypeError: ``structure`` is not a string, or ``initialization_trials`` is not an integer.
         ValueError: ``structure`` is not a known name or ``initialization_trials`` is less than 1.
     """
     check_counts(1, initialization_trials=initialization_trials)

@@ -1,4 +1,4 @@
-"""Bayesian optimisation: training with growing data, and optimisation of acquisition functions."""
+"""Bayesian optimisation: training on growing data, and initial conditions for ``optimize_acqf``."""
 
 from gpytorch_nkn.bo.fitting import fit_bo_model
 from gpytorch_nkn.bo.initial_conditions import coordinate_sweep_initial_conditions

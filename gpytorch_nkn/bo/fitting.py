@@ -31,21 +31,21 @@ def fit_bo_model(
 ) -> M:
     """Train a BoTorch model in place, from the last model's parameters and from fresh starts.
 
-    Each start maximises the posterior of the parameters (or, without priors, the likelihood) by a
-    few L-BFGS iterations, and the best result is kept. Fresh starts take most of the time; they let
-    the model abandon a structure that the first points suggested. Outputs without shared parameters
-    are trained separately.
+    From each start, L-BFGS maximises the posterior of the parameters (or, without priors, the
+    likelihood); the best result is kept. Fresh starts take most of the time. They let the model
+    abandon a structure that the first points suggested. Outputs without shared parameters are
+    trained separately.
 
     Args:
         model: An exact GP with a Gaussian likelihood, such as
             :class:`gpytorch_nkn.models.NKNSingleTaskGP` or SingleTaskGP, or a ModelListGP of them.
         previous: Model of the last iteration, with the same structure, or its ``state_dict``. The
-            first start uses its parameters or, with ``None``, the parameters in ``model``.
+            first start uses these parameters or, with ``None``, the parameters of ``model``.
         fresh_starts: Number of additional starts, see
             :func:`gpytorch_nkn.initialization.initialize_model`. For networks of convex
             combinations (structure ``"optimization"``) they alternate between a sum of
-            one-dimensional kernels and the kernel over all columns (``"pairs"``: products of sums).
-        max_iterations: L-BFGS iterations of each start.
+            one-dimensional kernels and one kernel of all inputs (``"pairs"``: products of sums).
+        max_iterations: Largest number of L-BFGS iterations of each start.
         budget: Wall time in seconds, after which training stops with the best parameters.
         seed: Determines the fresh starts, independently of the global random state.
         progress: Show a progress bar if standard error is a terminal.
@@ -54,27 +54,27 @@ def fit_bo_model(
         The same model, in eval mode. Failed starts give a warning.
 
     Raises:
-        TypeError: The model is not an exact GP with a Gaussian likelihood or a list of them, or a
-            number is not an integer.
-        ValueError: ``previous`` has another structure, the data are not finite or are fantasies,
-            or an option is invalid.
+        TypeError: The model is not an exact GP with a Gaussian likelihood or a list of such models,
+            it is an ensemble, or a number is not an integer.
+        ValueError: ``previous`` has another structure, the models of a list share parameters, the
+            data are not finite or require gradients, or an option is invalid.
         RuntimeError: All starts failed.
         KeyboardInterrupt: Ctrl-C was pressed before the first step. A later Ctrl-C ends the
             training with the best parameters so far.
     """
     check_counts(0, fresh_starts=fresh_starts)
     check_counts(1, max_iterations=max_iterations)
-    for whole in _members(model):
-        _check(whole)
-    _check_apart(_members(model))
+    for member in _members(model):
+        _check(member)
+    _check_disjoint(_members(model))
     session = Session(budget=budget, seed=seed, progress=progress)
     if previous is not None:
         _copy_parameters(previous, model)
-    units = [(whole, part) for whole in _members(model) for part in enumerate(_outputs(whole))]
-    for position, (whole, (number, part)) in enumerate(units):
+    units = [(one, output) for one in _members(model) for output in enumerate(_output_models(one))]
+    for position, (member, (number, output)) in enumerate(units):
         with torch.enable_grad(), session.interruptible(lambda position=position: position):  # type: ignore[misc]
             result = fit_best_of(
-                part,
+                output,
                 restarts=1 + fresh_starts,
                 initialize=_fresh_start,
                 recipe=Recipe(adam_steps=0, lbfgs_iterations=max_iterations),
@@ -87,23 +87,23 @@ def fit_bo_model(
         for record in result.restarts:
             if record.failed and "interrupted" not in record.status:
                 warn_user(f"Start {record.number} {record.status}", RuntimeWarning)
-        if part is not whole:
-            fitted = dict(part.named_parameters())
-            for name, parameter in whole.named_parameters():
+        if output is not member:
+            fitted = dict(output.named_parameters())
+            for name, parameter in member.named_parameters():
                 parameter.data[number] = fitted[name].data
         if result.interrupted:
             break
-    _forget_predictions(model)
+    _clear_caches(model)
     return model.eval()
 
 
 def _copy_parameters(old_model: Model | Mapping[str, Tensor], new_model: Model) -> None:
-    """Copy parameters, but not constants of transforms, such as means and ranges of the data."""
+    """Copy parameters, but not buffers of transforms, such as means and ranges of the data."""
     old = _check_same_structure(new_model, old_model)
     for name, parameter in new_model.named_parameters():
         if parameter.requires_grad:
             parameter.data.copy_(old[name].data)
-    _forget_predictions(new_model)
+    _clear_caches(new_model)
 
 
 def _check(model: Any) -> None:
@@ -112,21 +112,21 @@ def _check(model: Any) -> None:
             "model must be an exact GP with a Gaussian likelihood and a covar_module, got "
             f"{type(model).__name__}."
         )
-    if getattr(type(model), "_is_ensemble", False):  # callers of loo_cv set it on instances
+    if getattr(type(model), "_is_ensemble", False):  # loo_cv sets it on instances
         raise TypeError(
-            f"model must not be an ensemble, got {type(model).__name__}, which fit_gpytorch_mll "
-            "trains."
+            f"model must not be an ensemble, got {type(model).__name__}; "
+            "fit_gpytorch_mll trains ensembles."
         )
     data = () if model.train_inputs is None else (*model.train_inputs, model.train_targets)
     if any(part.requires_grad for part in data):
         raise ValueError(
-            "The training data must not require gradients, as in fantasy models: train the "
+            "The training data must not require gradients (data of fantasy models do): train the "
             "original model, or make a model of detached data."
         )
     check_model(model)
 
 
-def _check_apart(models: list[ExactGP]) -> None:
+def _check_disjoint(models: list[ExactGP]) -> None:
     owners = [{id(parameter) for parameter in model.parameters()} for model in models]
     if sum(map(len, owners)) > len(set().union(*owners)):
         raise ValueError(
@@ -137,21 +137,21 @@ def _check_apart(models: list[ExactGP]) -> None:
 def _check_same_structure(
     new_model: Model, old_model: Model | Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the parameters of the old model by name, with shapes checked."""
+    """Check shapes, and return the parameters of the old model by name."""
     old: dict[str, Tensor] = (
         dict(old_model) if isinstance(old_model, Mapping) else dict(old_model.named_parameters())
     )
     new = {name: p for name, p in new_model.named_parameters() if p.requires_grad}
     wrong = [
-        f"{name} is {tuple(p.shape)} in the new model and "
-        + (f"{tuple(old[name].shape)} in the old one" if name in old else "missing in the old one")
+        f"{name} is {tuple(p.shape)} in model and "
+        + (f"{tuple(old[name].shape)} in previous" if name in old else "missing in previous")
         for name, p in new.items()
         if name not in old or old[name].shape != p.shape
     ]
     if wrong:
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise ValueError(
-            "The old model must have the same class, structure and number of input columns, but "
+            "previous must have the class, structure and number of input dimensions of model, but "
             f"{'; '.join(wrong[:5])}{more}."
         )
     return old
@@ -164,7 +164,7 @@ def _members(model: nn.Module) -> list[Any]:
     return [member for part in model.models for member in _members(part)]
 
 
-def _forget_predictions(model: nn.Module) -> None:
+def _clear_caches(model: nn.Module) -> None:
     """Clear caches of models in eval mode: factorisations and transformed inputs."""
     for member in _members(model):
         mode = member.training
@@ -172,7 +172,7 @@ def _forget_predictions(model: nn.Module) -> None:
 
 
 def _fresh_start(model: ExactGP, seed: int, number: int) -> None:
-    """Set start values of a model in training mode; start 0 keeps its parameters."""
+    """Set start values of a model in training mode; start 0 keeps the model's parameters."""
     if number == 0:
         return
     initialize_model(model, seed=seed, restart=number)
@@ -186,7 +186,7 @@ def _fresh_start(model: ExactGP, seed: int, number: int) -> None:
         mean.constant = targets.sum_to_size(shape) * (shape.numel() / targets.numel())
 
 
-def _outputs(model: Model) -> list[ExactGP]:
+def _output_models(model: Model) -> list[ExactGP]:
     """Return one model per output, or the model itself if outputs share parameters."""
     count = getattr(model, "_num_outputs", 1)
     if count == 1 or getattr(model, "_aug_batch_shape", None) != torch.Size([count]):

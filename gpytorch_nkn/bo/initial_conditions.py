@@ -16,8 +16,8 @@ from torch import Tensor
 
 __all__ = ["coordinate_sweep_initial_conditions"]
 
-_MOST_COLUMNS = 100  # largest number of columns that a sweep visits
-_NUM_VALUES = 16  # number of values per column, evenly spaced with a random offset
+_MAX_COORDINATES = 100  # largest number of coordinates that a sweep visits
+_NUM_VALUES = 16  # values per coordinate, evenly spaced with a random offset
 
 Constraints = list[tuple[Tensor, Tensor, float]]
 
@@ -37,38 +37,37 @@ def coordinate_sweep_initial_conditions(
 ) -> Tensor:
     """Return initial conditions, half from coordinate sweeps and half from BoTorch's generator.
 
-    In ten dimensions, random points miss the small region of expected improvement. Consider a
-    sum over groups of few columns: a good value of one column is good for all values of the columns
-    in other groups. A sweep starts at one of the best points, and moves one column after
-    another to the best of 16 values. Pass the function to ``optimize_acqf`` as ``ic_generator``,
-    with ``incumbent=``.
+    In ten dimensions, few random points hit the small region of high acquisition values. A sweep
+    starts at one of the best points and sets one input dimension after another to the best of 16
+    values. This works well if the objective is nearly a sum of functions of few dimensions each:
+    the best value of one dimension is then independent of most others. Pass the function to
+    ``optimize_acqf`` as ``ic_generator``, with ``incumbent=``. ``optimize_acqf_mixed`` takes
+    ``ic_gen_kwargs={"incumbent": ...}``. Nonlinear constraints are not supported.
 
     Args:
         acq_function: Acquisition function to maximise. NaN counts as the worst value.
         bounds: Finite lower and upper bounds ``2 x d``.
-        q: Number of candidates.
+        q: Number of points that are optimised jointly.
         num_restarts: Number of initial conditions ``R``.
         raw_samples: Number of random points from which BoTorch chooses its half.
-        fixed_features: Columns with a fixed value.
+        fixed_features: Fixed values, by the index of their input dimension.
         options: Options of BoTorch's generator. ``init_batch_limit`` (or 16 times ``batch_limit``)
             also limits the batch size in sweeps, and ``seed`` determines the sweeps. BoTorch uses
             the seed only for raw samples; call ``torch.manual_seed`` for reproducible results.
-        inequality_constraints: Linear constraints as in ``optimize_acqf``. Sweeps satisfy them, and
-            start from BoTorch's points if an incumbent violates them.
-        equality_constraints: Linear constraints as in ``optimize_acqf``. With them all initial
+        inequality_constraints: Linear constraints as in ``optimize_acqf``. Sweeps satisfy them. If
+            an incumbent violates them, its sweep starts from one of BoTorch's points.
+        equality_constraints: Linear constraints as in ``optimize_acqf``. With them, all initial
             conditions are BoTorch's, because moves along one coordinate would violate them.
         incumbent: Points ``B x d`` (or ``d``) from which sweeps start, best first, such as the best
-            inputs so far; clipped to the bounds. With ``q > 1`` the other points are BoTorch's.
-
-    Nonlinear constraints are not supported. ``optimize_acqf_mixed`` takes
-    ``ic_gen_kwargs={"incumbent": ...}``.
+            inputs so far; clipped to the bounds. With ``q > 1``, an incumbent is the first of the
+            ``q`` points, and BoTorch generates the others.
 
     Returns:
         Initial conditions ``R x q x d``.
 
     Raises:
-        ValueError: ``incumbent`` does not fit the bounds, a value is not finite, or a fixed feature
-            has several values.
+        ValueError: The shapes of ``incumbent`` or ``bounds`` are wrong, a value is not finite, or
+            a fixed feature is out of range or has several values.
         NotImplementedError: ``acq_function`` is a one-shot acquisition function (knowledge
             gradient), for which BoTorch has generators.
 
@@ -77,14 +76,14 @@ def coordinate_sweep_initial_conditions(
     if isinstance(acq_function, OneShotAcquisitionFunction):
         raise NotImplementedError(
             "acq_function must not be a one-shot acquisition function, got "
-            f"{type(acq_function).__name__}: leave ic_generator out, because BoTorch has its own."
+            f"{type(acq_function).__name__}: drop ic_generator, because BoTorch has its own."
         )
-    bases = _check(bounds, incumbent)
+    incumbents = _checked_incumbents(bounds, incumbent)
     fixed = _fixed_values(fixed_features, bounds.size(-1))
     options = options or {}
     num_swept = 0 if equality_constraints else max(round(num_restarts / 2), 1)
-    in_place = q > 1 or bool(inequality_constraints)  # whether sweeps may start at BoTorch's points
-    num_random = num_restarts if in_place else num_restarts - num_swept
+    may_start_at_random = q > 1 or bool(inequality_constraints)  # sweeps, at BoTorch's points
+    num_random = num_restarts if may_start_at_random else num_restarts - num_swept
     random_starts = bounds.new_empty(0, q, bounds.size(-1))
     if num_random:
         random_starts = gen_batch_initial_conditions(
@@ -100,84 +99,88 @@ def coordinate_sweep_initial_conditions(
         )
     if num_swept == 0:
         return random_starts
-    starts = bases[torch.arange(num_swept, device=bases.device) % len(bases)].unsqueeze(-2)
+    order = torch.arange(num_swept, device=incumbents.device) % len(incumbents)
+    starts = incumbents[order].unsqueeze(-2)  # S x 1 x d
     if q > 1:
         starts = torch.cat([starts, random_starts[:num_swept, 1:]], -2)
-    for column, value in fixed.items():
-        starts[..., column] = value
+    for index, value in fixed.items():
+        starts[..., index] = value
 
     def is_feasible(points: Tensor) -> Tensor:
         return evaluate_feasibility(points, inequality_constraints=inequality_constraints)
 
     def values(points: Tensor) -> Tensor:
         flat = points.flatten(0, -3)
-        # without gradients, 16 points take about as much memory as one start
+        # 16 points without gradients take about as much memory as one start with gradients
         limit = options.get("init_batch_limit") or _NUM_VALUES * options.get("batch_limit", 0)
         limit = limit or len(flat)
         found = torch.cat([acq_function(part).to(flat) for part in flat.split(int(limit))])
         found = found.masked_fill(found.isnan() | ~is_feasible(flat), -torch.inf)
         return found.view(points.shape[:-2])
 
-    if in_place:
+    if may_start_at_random:
         feasible = is_feasible(starts)[:, None, None]
         starts = torch.where(feasible, starts, random_starts[:num_swept])
         random_starts = random_starts[num_swept:]
     seed: Any = options.get("seed")
     with torch.no_grad(), manual_seed(seed), warnings.catch_warnings():
-        # near an incumbent, a training point, the joint posterior is nearly singular
+        # incumbents are training points, near which the joint posterior is nearly singular
         warnings.simplefilter("ignore", NumericalWarning)
         swept = _sweep(values, bounds, starts, set(fixed))
     return torch.cat([swept, random_starts])
 
 
-def _check(bounds: Tensor, incumbent: Tensor) -> Tensor:
+def _checked_incumbents(bounds: Tensor, incumbent: Tensor) -> Tensor:
     """Check the arguments, and return the incumbents ``B x d``."""
     if bounds.shape[0] != 2 or bounds.dim() != 2 or not bool(bounds.isfinite().all()):
         raise ValueError(f"bounds must be 2 x d and finite, got {bounds}.")
-    bases = incumbent.detach().to(bounds)
-    bases = bases.unsqueeze(0) if bases.dim() == 1 else bases
-    if bases.dim() != 2 or len(bases) == 0 or bases.size(-1) != bounds.size(-1):
+    points = incumbent.detach().to(bounds)
+    points = points.unsqueeze(0) if points.dim() == 1 else points
+    if points.dim() != 2 or len(points) == 0 or points.size(-1) != bounds.size(-1):
         raise ValueError(
             f"incumbent must be B x {bounds.size(-1)} with at least one point, got shape "
             f"{tuple(incumbent.shape)}."
         )
-    if not bool(bases.isfinite().all()):
+    if not bool(points.isfinite().all()):
         raise ValueError(f"incumbent must be finite, got {incumbent}.")
-    return bases.clamp(bounds[0], bounds[1])
+    return points.clamp(bounds[0], bounds[1])
 
 
 def _fixed_values(
-    fixed_features: Mapping[int, float | Tensor] | None, num_columns: int
+    fixed_features: Mapping[int, float | Tensor] | None, num_dims: int
 ) -> dict[int, float]:
-    """Return the values of the fixed columns, with non-negative indices as keys."""
+    """Return the values of the fixed input dimensions, with non-negative indices as keys."""
     fixed = {}
-    for column, value in (fixed_features or {}).items():
+    for index, value in (fixed_features or {}).items():
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError(
                 f"Each fixed feature must have one value, got shape {tuple(value.shape)} for "
-                f"column {column}."
+                f"dimension {index}."
             )
-        if not -num_columns <= column < num_columns:
-            raise ValueError(f"fixed_features must be among {num_columns} columns, got {column}.")
-        fixed[column % num_columns] = float(value)
+        if not -num_dims <= index < num_dims:
+            raise ValueError(
+                f"fixed_features must be indices of {num_dims} input dimensions, got {index}."
+            )
+        fixed[index % num_dims] = float(value)
     return fixed
 
 
 def _sweep(
-    values: Callable[[Tensor], Tensor], bounds: Tensor, starts: Tensor, kept: set[int]
+    values: Callable[[Tensor], Tensor], bounds: Tensor, starts: Tensor, fixed: set[int]
 ) -> Tensor:
     """Move each coordinate of starts ``S x q x d`` in turn to the best of 16 values.
 
-    Each start visits at most 100 coordinates, in a random order so that equal starts diverge.
+    Each start visits at most 100 coordinates, in its own random order, so that equal starts
+    diverge.
     """
     num_starts, q, d = starts.shape
-    free = [index for index in range(q * d) if index % d not in kept]
+    free = [index for index in range(q * d) if index % d not in fixed]
     starts = starts.flatten(1)
     lower, width = bounds[0].repeat(q), (bounds[1] - bounds[0]).repeat(q)
     rows = torch.arange(num_starts, device=starts.device)
     best = values(starts.view(num_starts, q, d))
     orders = torch.rand(num_starts, len(free), device=starts.device).argsort(-1)
-    orders = orders[:, :_MOST_COLUMNS]
+    orders = orders[:, :_MAX_COORDINATES]
     orders = torch.tensor(free, device=starts.device)[orders]  # S x free coordinates
     for coordinate in orders.unbind(-1):
         offsets = torch.rand(num_starts, 1).to(starts)

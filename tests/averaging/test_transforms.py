@@ -56,8 +56,8 @@ def test_counts_from_any_lower_bound_come_back_from_their_scores():
     probit = OrderedProbit.of(np.array([2.0, 2.0, 3.0, 5.0, 9.0]), 2.0, np.inf).reaching(40.0)
     counts = np.arange(2.0, 41.0)
     np.testing.assert_array_equal(probit.inverse(probit.forward(counts)), counts)
-    np.testing.assert_array_equal(probit.inverse(probit.position(counts) - 1e-9), counts)
-    np.testing.assert_array_equal(probit.inverse(probit.position(counts) + 1e-9), counts + 1)
+    np.testing.assert_array_equal(probit.inverse(probit.upper_end(counts) - 1e-9), counts)
+    np.testing.assert_array_equal(probit.inverse(probit.upper_end(counts) + 1e-9), counts + 1)
 
 
 def test_numbers_stay_finite():
@@ -88,7 +88,7 @@ def test_bounds_are_two_numbers(bounds, expected):
 
 @pytest.mark.parametrize("bounds", [(1,), (2, 1), (0, 0), 5, ("a", 1), (np.nan, 1), (0, 1, 2)])
 def test_other_bounds_are_rejected(bounds):
-    with pytest.raises(ValueError, match="bounds must be a lower and a larger upper number"):
+    with pytest.raises(ValueError, match="bounds must be \\(lower, upper\\), increasing numbers"):
         as_bounds(bounds)
 
 

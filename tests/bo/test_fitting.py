@@ -109,10 +109,10 @@ def test_first_start_is_that_of_the_last_model(make, fits):
 
 OTHERS = {
     "structure": (lambda x, y: NKNSingleTaskGP(x, y, structure="additive"), "raw_outputscale"),
-    "columns": (lambda x, y: NKNSingleTaskGP(x[:, :1], y), r"raw_lengthscale is \(1, 2\) in the"),
-    "outputs": (lambda x, y: NKNSingleTaskGP(x, y.repeat(1, 2)), r"\(1,\) in the new .* \(2, 1\)"),
+    "columns": (lambda x, y: NKNSingleTaskGP(x[:, :1], y), r"raw_lengthscale is \(1, 2\) in model"),
+    "outputs": (lambda x, y: NKNSingleTaskGP(x, y.repeat(1, 2)), r"\(1,\) in model .* \(2, 1\)"),
     "class": (lambda x, y: SingleTaskGP(x, y), "more"),
-    "list": (lambda x, y: ModelListGP(NKNSingleTaskGP(x, y)), "missing in the old one"),
+    "list": (lambda x, y: ModelListGP(NKNSingleTaskGP(x, y)), "missing in previous"),
 }
 
 
@@ -305,8 +305,8 @@ def test_a_state_dict_starts_as_its_model_does():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (StructureEnsembleGP, "not be an ensemble, got StructureEnsembleGP, which fit_gpytorch"),
-        (EnsembleMapSaasSingleTaskGP, "got EnsembleMapSaasSingleTaskGP, which fit_gpytorch_mll"),
+        (StructureEnsembleGP, "not be an ensemble, got StructureEnsembleGP; fit_gpytorch"),
+        (EnsembleMapSaasSingleTaskGP, "got EnsembleMapSaasSingleTaskGP; fit_gpytorch_mll"),
         (HigherOrderGP, "an exact GP .* a covar_module, got HigherOrderGP"),
     ],
 )
