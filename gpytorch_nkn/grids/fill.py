@@ -10,20 +10,20 @@ from scipy import sparse
 from scipy.ndimage import uniform_filter
 from scipy.sparse.linalg import cg, splu
 
-__all__ = ["SmoothInterpolants", "activity"]
+__all__ = ["SmoothInterpolants", "local_variance"]
 
 _FACTORISED = {1: 10**6, 2: 300_000}  # missing cells up to which LU is fast, by dimension
 _FACTORISED_DEEP = 5_000  # the same for more dimensions
-_TOLERANCE, _ITERATIONS = 1e-4, 300  # conjugate gradients, for more missing cells
+_TOLERANCE, _ITERATIONS = 1e-4, 300  # conjugate gradients, where LU would be slow
 
 
 class SmoothInterpolants:
-    r"""Interpolate the missing cells of grids of one shape.
+    r"""Interpolate the missing cells of grids of a given shape.
 
-    L is the Laplacian of the grid with a slope of zero at its edges. The harmonic interpolant u
-    minimises :math:`u^\top L u`: every cell is the mean of its neighbours. The biharmonic
-    interpolant minimises :math:`u^\top L^2 u` and also continues slopes, clipped to the range of
-    the known cells.
+    L is the graph Laplacian of the grid (Neumann boundary conditions). The harmonic interpolant u
+    minimises :math:`u^\top L u`: every missing cell is the mean of its neighbours. The biharmonic
+    interpolant minimises :math:`u^\top L^2 u`, which also continues slopes; its values are clipped
+    to the range of the known cells.
 
     Args:
         shape: Sizes ``n_1 x ... x n_P``.
@@ -40,12 +40,12 @@ class SmoothInterpolants:
         self.squared = (self.laplacian @ self.laplacian).tocsr()
 
     def harmonic(self, values: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        """Fill the ``missing`` cells of values ``... x n_1 x ... x n_P``."""
+        """Return values ``... x n_1 x ... x n_P`` with the ``missing`` cells interpolated."""
         return self._fill(self.laplacian, values, missing)
 
     def biharmonic(self, values: np.ndarray, missing: np.ndarray) -> np.ndarray:
         """Return the biharmonic interpolant, or the harmonic one if many cells are missing."""
-        if not self._is_quick(missing):
+        if not self._uses_lu(missing):
             return self.harmonic(values, missing)
         filled = self._fill(self.squared, values, missing)
         known = values[..., ~missing]
@@ -53,7 +53,7 @@ class SmoothInterpolants:
         low, high = (f(-1).reshape(*known.shape[:-1], *extra) for f in (known.min, known.max))
         return np.clip(filled, low, high)
 
-    def _is_quick(self, missing: np.ndarray) -> bool:
+    def _uses_lu(self, missing: np.ndarray) -> bool:
         return int(missing.sum()) <= _FACTORISED.get(missing.ndim, _FACTORISED_DEEP)
 
     def _fill(
@@ -63,7 +63,7 @@ class SmoothInterpolants:
         flat = np.where(missing, 0.0, values).reshape(-1, missing.size)
         rows = energy[unknown]
         matrix, target = rows[:, unknown].tocsc(), -(rows @ flat.T)  # u x B
-        if self._is_quick(missing):
+        if self._uses_lu(missing):
             factor = splu(
                 matrix,
                 permc_spec="MMD_AT_PLUS_A",
@@ -78,16 +78,16 @@ class SmoothInterpolants:
         return flat.reshape(values.shape)
 
 
-def activity(
+def local_variance(
     values: np.ndarray, missing: np.ndarray, radius: int, prior: np.ndarray | float
 ) -> np.ndarray:
-    """Return the variance of the known cells within a box around every cell.
+    """Return the variance of the known cells in a box around each cell, ``n_1 x ... x n_P``.
 
     Args:
         values: ``n_1 x ... x n_P``.
-        missing: Which cells are missing.
-        radius: Half the side of the box.
-        prior: Variance with the weight of one known cell.
+        missing: Mask of the missing cells.
+        radius: The box has ``2 * radius + 1`` cells along each dimension.
+        prior: Prior variance, which counts as much as one known cell.
     """
     known = np.where(missing, 0.0, 1.0)
     values = np.where(missing, 0.0, values)

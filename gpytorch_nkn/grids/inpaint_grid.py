@@ -27,25 +27,25 @@ from gpytorch_nkn.models import GridFit, KroneckerGridGP, fit_grid_gp, hole_bloc
 
 __all__ = ["INTERPOLANTS", "STRUCTURES", "InpaintResult", "inpaint"]
 
-#: Names of the interpolants that :func:`inpaint` may mix.
+#: Names of the interpolants that :func:`inpaint` can mix.
 INTERPOLANTS = ("kernel", "harmonic", "biharmonic")
 
-#: Names of the kernels of a dimension that :func:`inpaint` may learn.
+#: Names of the kernels that :func:`inpaint` can learn along each dimension.
 STRUCTURES = ("texture", "spectral_mixture", "periodic", "rbf")
 
-_THIN = 4.0  # distance to known cells up to which holes are thin, such as scratches and text
+_THIN = 4.0  # cells; thin parts of holes, such as scratches, are this close to known cells
 _LEAST_THIN = 0.05  # fraction of the missing cells below which thin parts count as wide
-_SMALL = 0.02  # largest fraction of the grid in wide holes that are interpolated for training
-_PLAIN = 0.5  # largest mean squared error of interpolants that are used for training
+_SMALL = 0.02  # fraction of the grid up to which wide holes are interpolated before training
+_PLAIN = 0.5  # standardised squared error up to which thin holes are interpolated before training
 _BLOCKS, _THIN_BLOCKS = 12, 3  # numbers of held-out blocks
-_RESTARTS = 3  # starts for a texture with holes
+_RESTARTS = 3  # default number of starts if cells are missing in training
 _TRAINED = torch.float32  # training in float64 finds the same kernels, but takes longer
 _USUAL_CELLS = 300_000  # largest grid without a warning
 _COARSE = 0.2  # fraction of the budget for the smooth interpolants
 _TRAINING = 0.5  # fraction of the remaining time for training
-_SOLVING = 0.3  # fraction of the remaining time for each kind of solve
-_PRODUCTS = 6  # time of an iteration, relative to a product with the covariance
-_LEAST_ITERATIONS = 40  # least number of iterations in half of the remaining time
+_SOLVING = 0.3  # fraction of the remaining time for the mean, and again for the blocks
+_PRODUCTS = 6  # time of a conjugate gradient iteration, in products with the covariance
+_LEAST_ITERATIONS = 40  # a kernel is learned if half of the time suffices for so many iterations
 _FEWEST = 3  # smallest number of conjugate gradient iterations
 _SCORED_ITERATIONS, _SCORED_TOLERANCE = 200, 1e-3  # conjugate gradients for a block
 
@@ -55,15 +55,15 @@ class InpaintResult:
     """Result of :func:`inpaint`.
 
     Attributes:
-        mean: Mean of the function, of the image's shape: the mixture at missing cells, and the
-            posterior mean at others (without a kernel, the image).
+        mean: Predicted mean, of the image's shape: the mixture at missing cells, the posterior mean
+            of the Gaussian process elsewhere (without a kernel, the image).
         std: Standard deviation of an observation at missing cells; zero at others.
         filled: Image with the mean at missing cells.
         missing: Mask of the missing cells.
         model: Trained model in float64, with cell i of n at ``(2 * i - n + 1) / (L - 1)`` for L
             cells along the longest dimension. None without a kernel.
         fit: Result of the training; None without a kernel. Block errors are NaN if the hole is too
-            large for blocks, or if all holes are thin.
+            large for blocks, or if all holes were interpolated before training.
         weights: Mean weight of each interpolant; empty if nothing is missing.
     """
 
@@ -109,31 +109,33 @@ def inpaint(
     for each dimension (:class:`gpytorch_nkn.models.KroneckerGridGP`) continues repeated patterns. A
     harmonic and a biharmonic interpolant continue levels and slopes from the edge of a hole. Each
     interpolant predicts held-out blocks of known cells with the hole's shape. The errors determine
-    the weights and the standard deviations. The latter depend on the distance to known cells, the
-    contrast around the hole and the disagreement of the interpolants. Thin parts of the holes
-    (within 4 cells of a known cell) and wide parts have separate weights.
+    the weights and the standard deviations. Standard deviations depend on the distance to known
+    cells, the contrast around the hole and the disagreement of the interpolants. Thin parts of the
+    holes (within 4 cells of a known cell) and wide parts have separate weights.
 
     Use it for scratches, text, gaps in scans and sensors, and holes in textures. The content of a
     large hole in a photograph cannot be inferred. A grid of 256 x 256 cells takes 2 to 10 seconds
-    on one core. The cost of a training step is cubic in the sides. Values are not clipped.
+    on one core. The cost of a training step is cubic in the side lengths. The mixture is not
+    clipped to the range of the image.
 
     Args:
         image: Numbers ``n_1 x ... x n_P`` with P of 2 (image), 3 (video) or more. Missing cells are
             NaN, or masked in a masked array.
-        mask: True (or not zero) where missing, as in scikit-image and OpenCV, with the image's
+        mask: True (or nonzero) at missing cells, as in scikit-image and OpenCV, with the image's
             shape or without the channels. None if NaN marks all missing cells.
-        noise_variance: Known variances of the errors of the cells, in squared units of the image:
-            one number, or one per cell, with the image's shape or without the channels. Further
-            noise is learned. Values at missing cells are ignored. The Gaussian process uses
-            the variances in training and prediction; the smooth interpolants do not. Standard
-            deviations include the errors at the held-out blocks.
+        noise_variance: Known noise variances in squared units of the image: one number, or one per
+            cell, with the image's shape or without the channels. Additional noise is learned.
+            Values at missing cells are ignored. The Gaussian process uses the variances in training
+            and prediction; the smooth interpolants do not. Returned standard deviations are fitted
+            to noisy cells of held-out blocks, so they include noise.
         structure: Kernel of each dimension: ``"texture"``, ``"spectral_mixture"`` (ten components),
             ``"periodic"`` or ``"rbf"``. A texture is a network of linear, RBF, rational quadratic
             and periodic kernels.
-        interpolants: Parts of the mixture, of ``"kernel"``, ``"harmonic"`` and ``"biharmonic"``.
+        interpolants: Interpolants of the mixture: one or more of ``"kernel"``, ``"harmonic"`` and
+            ``"biharmonic"``.
         channel_axis: Dimension of channels, such as colours; None without channels. Channels share
-            kernels and noise. If all lack the same cells, training uses their first principal
-            component.
+            kernels and noise. If the same cells are missing in all channels, training uses their
+            first principal component.
         restarts: Number of starts; default: 3 for a texture with wide holes in more than 2 % of the
             cells, otherwise 1.
         budget: Wall time of the call in seconds.
@@ -145,11 +147,11 @@ def inpaint(
         Mean, standard deviation and filled image as float64 arrays of the image's shape, and the
         model. Constant channels are filled with their value and a standard deviation of zero.
 
-    A warning is issued if nothing is missing, the budget is too short for a kernel, or more than
-    300,000 cells have no budget.
+    A warning is issued if nothing is missing, if the budget is too short for a kernel, or if the
+    grid has more than 300,000 cells and no budget is set.
 
     Raises:
-        TypeError: The image does not hold real numbers.
+        TypeError: The image or the mask does not hold real numbers.
         ValueError: Shapes do not fit, an option is unknown, numbers are infinite, a channel has
             fewer than two observed cells, or a variance is negative or not finite.
 
@@ -185,7 +187,7 @@ def inpaint(
         restarts = 1
     names = [interpolants] if isinstance(interpolants, str) else interpolants
     if not names or not set(names) <= set(INTERPOLANTS):
-        raise ValueError(f"interpolants must be some of {INTERPOLANTS}, got {interpolants}.")
+        raise ValueError(f"interpolants must be one or more of {INTERPOLANTS}, got {interpolants}.")
     center, scale = _location(values, axes)
     mean, std = np.broadcast_to(center, values.shape).copy(), np.zeros(values.shape)
     learned = scale.ravel() > 0  # other channels are constant
@@ -217,7 +219,7 @@ def inpaint(
 
 @dataclass
 class _Channels:
-    """Channels ``C x n_1 x ...`` with missing cells, and their fill."""
+    """Channels ``C x n_1 x ...`` with missing cells, and their predictions."""
 
     values: np.ndarray
     missing: np.ndarray
@@ -227,7 +229,7 @@ class _Channels:
     names: Sequence[str]  # interpolants of the mixture
     kernels: Sequence[Kernel]
     restarts: int | None  # number of starts; None depends on the holes
-    has_channels: bool  # whether the model has a batch
+    has_channels: bool  # whether the image has a channel axis
     device: torch.device
     session: Session
     model: KroneckerGridGP | None = None
@@ -237,12 +239,12 @@ class _Channels:
     def __post_init__(self) -> None:
         self.standard = (self.values - self.center) / self.scale
         self.anywhere = np.logical_or.reduce(self.missing)
-        self.maker = SmoothInterpolants(self.anywhere.shape)
+        self.smoother = SmoothInterpolants(self.anywhere.shape)
         self.mixtures: list[Mixture] = []
         self.mean, self.std = self.values.copy(), np.zeros(self.values.shape)
 
     def iteration_seconds(self) -> float:
-        """Estimate the time of one iteration of a solve in float64."""
+        """Estimate the time of one conjugate gradient iteration in float64."""
         array = torch.ones(self.anywhere.shape, dtype=torch.float64)
         factors = [torch.ones(n, n, dtype=torch.float64) for n in array.shape]
         times = []
@@ -262,7 +264,7 @@ class _Channels:
                 self.anywhere.size,
                 _USUAL_CELLS,
                 'each training step takes seconds; pass interpolants=("harmonic", "biharmonic") '
-                "to do without a kernel, or a budget.",
+                "to skip the kernel, or set a budget.",
                 unit="cells",
             )
         thin, wide = _parts(self.anywhere)
@@ -272,9 +274,9 @@ class _Channels:
                 blocks = hole_blocks(
                     self.anywhere, count, pattern=part, near=True, seed=session.seed
                 )
-                data = self.standard, self.missing, blocks, self.maker, smooth
+                data = self.standard, self.missing, blocks, self.smoother, smooth
                 self.mixtures.append(Mixture(*data, cells=part, end=end))
-        fillable = np.zeros_like(wide)  # holes with little effect on the kernel
+        fillable = np.zeros_like(wide)  # cells that are interpolated before training
         if smooth and wide.mean() <= _SMALL:
             fillable |= wide
         if smooth and thin.any() and self.mixtures[0].least_error() < _PLAIN:
@@ -298,18 +300,18 @@ class _Channels:
                 self.weights[name] = self.weights.get(name, 0.0) + share * weight
 
     def _learn(self, fillable: np.ndarray, iteration: float) -> None:
-        """Train a kernel, and predict the holes and the blocks of the mixtures with it.
+        """Train the GP, and add its predictions of holes and blocks to the mixtures.
 
         Args:
-            fillable: Missing cells that are interpolated before the training.
-            iteration: Time of one iteration of a solve in seconds.
+            fillable: Missing cells ``n_1 x ...`` that are interpolated before training.
+            iteration: Time of one conjugate gradient iteration in seconds.
         """
         session, restarts, device = self.session, self.restarts, self.device
         learned, noise = self.standard, None if self.noise is None else self.noise / self.scale**2
         coordinates = _coordinates(self.anywhere.shape, device)
         if fillable.any():
             pairs = zip(learned, self.missing, strict=True)
-            smooth = np.stack([self.maker.biharmonic(one, gone) for one, gone in pairs])
+            smooth = np.stack([self.smoother.biharmonic(one, gone) for one, gone in pairs])
             learned = np.where(fillable, smooth, learned)
         complete = bool(self.mixtures) and not np.isnan(learned).any()
         if complete or bool((self.missing == self.missing[0]).all()):
@@ -324,7 +326,7 @@ class _Channels:
             )
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NumericalWarning)  # errors in blocks show the effect
+            warnings.simplefilter("ignore", NumericalWarning)  # block errors include inexact solves
             warnings.simplefilter("ignore", SizeWarning)  # inpaint has warned
             trained = KroneckerGridGP(
                 [x.to(_TRAINED) for x in coordinates],
@@ -368,12 +370,12 @@ class _Channels:
 
 
 def _parts(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split holes into thin parts, such as scratches and text, and wide parts with their edges."""
+    """Split holes into masks of thin parts, such as scratches, and of wide parts with edges."""
     core = distance_transform_edt(missing) > _THIN
     if not core.any():
         return missing, core
     wide = missing & (distance_transform_edt(~core) <= math.sqrt(missing.ndim) * _THIN + 1)
-    scattered = 2 * missing.sum() > missing.size  # known cells lie scattered in one hole
+    scattered = 2 * missing.sum() > missing.size  # known cells are isolated points in one hole
     thin = missing & ~wide
     if scattered or thin.sum() < _LEAST_THIN * missing.sum():
         return np.zeros_like(missing), missing
@@ -381,7 +383,7 @@ def _parts(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _first_component(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the standardised first principal component of channels, and its weights ``C``."""
+    """Return the standardised first principal component of channels, and channel weights ``C``."""
     known = np.where(np.isnan(values).any(0), 0.0, values).reshape(len(values), -1)
     weights = np.linalg.eigh(known @ known.T)[1][:, -1]
     component = np.tensordot(weights, values, 1)
@@ -390,10 +392,10 @@ def _first_component(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _location(values: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return means and standard deviations ``C x 1 x ...`` of channels, 0 for constant ones.
+    """Return means and standard deviations ``C x 1 x ...`` of channels; 0 if constant.
 
     Raises:
-        ValueError: Squares of a standard deviation are not normal numbers.
+        ValueError: The square of a standard deviation overflows or underflows.
     """
     largest = np.nanmax(np.abs(values), axis=axes, keepdims=True)
     unit = np.where(largest > 0, largest, 1.0)
@@ -447,8 +449,8 @@ def _check(
             raise ValueError(
                 f"mask must have the shape of the image {shape}"
                 + (f", or {values.shape[1:]}" if channel_axis is not None else "")
-                + (", or channel_axis=-1 for colours" if own.ndim == values.ndim - 2 else "")
-                + f"; got {own.shape}."
+                + f", got {own.shape}"
+                + ("; for colours set channel_axis=-1." if own.ndim == values.ndim - 2 else ".")
             )
         missing = missing | (front(own != 0) if own.shape == shape else own != 0)
     values = np.where(missing, np.nan, values)
@@ -471,8 +473,8 @@ def _check_noise(
         noise = np.moveaxis(noise, channel_axis, 0)
     if noise.dtype.kind not in "fiu" or noise.shape not in ((), values.shape, values.shape[1:]):
         raise ValueError(
-            "noise_variance must be a number or hold one for each of "
-            f"{values.shape[1:]} cells, got {noise.dtype} of shape {noise.shape}."
+            "noise_variance must be a number, or numbers of the shape "
+            f"{values.shape[1:]} of the cells, got {noise.dtype} of shape {noise.shape}."
         )
     noise = np.where(missing, 0.0, np.broadcast_to(noise, values.shape).astype(float))
     wrong = ~(np.isfinite(noise) & (noise >= 0))
@@ -488,5 +490,5 @@ def _kernels(structure: str, num_dims: int) -> list[Kernel]:
     if structure not in STRUCTURES:
         raise ValueError(f"structure must be one of {STRUCTURES}, got {structure!r}.")
     named = [named_kernel(structure, 1, priors=False) for _ in range(num_dims)]
-    scaled = structure in ("periodic", "rbf")  # the others have their own variances
+    scaled = structure in ("periodic", "rbf")  # the others already have variances
     return [ScaleKernel(kernel) if scaled else kernel for kernel in named]

@@ -10,42 +10,43 @@ import numpy as np
 from scipy.ndimage import distance_transform_edt
 from scipy.optimize import minimize, nnls
 
-from gpytorch_nkn.grids.fill import SmoothInterpolants, activity
+from gpytorch_nkn.grids.fill import SmoothInterpolants, local_variance
 
 __all__ = ["Mixture"]
 
-_SHRINKAGE = 0.003  # ridge penalty towards equal weights, in mean squared errors
-_PURE = 0.8  # weight above which the mixture is a single interpolant
+_SHRINKAGE = 0.003  # ridge penalty towards equal weights, relative to mean squared errors
+_PURE = 0.8  # the mixture is a single interpolant if both of its weights are larger
 _SMALL = 3  # radius of the box of the local variance, in cells
 _CELLS = 20_000  # largest number of held-out cells in the fit of the variance
 _COVERED = 0.8  # fraction of blocks in which 95 % intervals must cover 95 % of the cells
 _NARROWEST = 0.5  # smallest calibration factor of variances
-_LEAST = 1e-4  # smallest standard deviation
+_LEAST = 1e-4  # smallest standard deviation of standardised values
 
 
 class Mixture:
-    r"""Weighted means of interpolants; weights depend on the distance d to known cells.
+    r"""Mixture of interpolants :math:`f_k`, weighted by the distance d to known cells.
 
     .. math::
         f(x) = \sum_k \bigl((1 - t) u_k + t v_k\bigr) f_k(x), \qquad
-        t = \log(1 + d) / \log(1 + d_{\max})
+        t = \log d / \log d_{\max}
 
-    The non-negative weights u and v sum to one each and minimise the squared errors in held-out
-    blocks. The variance is a positive combination of features: local variances around a cell, their
-    products with t, and the disagreement of the interpolants. Its coefficients maximise the
-    likelihood. A factor then makes 95 % intervals cover 95 % of the cells in four blocks of five.
-    Another factor is :math:`1 + 2 / m`, about the variance of a t distribution with m degrees of
-    freedom. Here m is the number of independent patches, with sides :math:`2 d_{\max}`.
+    The non-negative weights u sum to one, and so do v; they minimise the squared errors in held-out
+    blocks. The variance is a positive combination of a constant, the squared disagreement of the
+    interpolants, and local variances times functions of d. Its coefficients maximise the
+    likelihood of the blocks. A calibration factor then makes 95 % intervals cover 95 % of the cells
+    in 80 % of the blocks. A second factor is :math:`1 + 2 / m`, about the variance of a t
+    distribution with m degrees of freedom, where m counts cubes of side :math:`2 d_{\max}` with
+    scored cells.
 
     Args:
         values: Standardised values ``C x n_1 x ... x n_P`` of C channels.
         missing: Mask of missing values, of the same shape.
-        blocks: Held-out cells ``B x n_1 x ... x n_P``. Cells farther from known cells than any
-            missing cell are not scored.
-        maker: Smooth interpolants of the grid.
-        names: Methods of ``maker`` in the mixture.
-        cells: Missing cells to fill, ``n_1 x ... x n_P``.
-        end: Time of the monotonic clock after which only the first block is predicted.
+        blocks: Masks of held-out cells, ``B x n_1 x ... x n_P``. Cells farther from known cells
+            than any missing cell are not scored.
+        smoother: Smooth interpolants of the grid.
+        names: Methods of ``smoother`` in the mixture.
+        cells: Mask of the cells to fill, if missing, ``n_1 x ... x n_P``.
+        end: Value of ``time.monotonic()`` after which no block but the first is predicted.
 
     Attributes:
         blocks: The predicted blocks.
@@ -56,7 +57,7 @@ class Mixture:
         values: np.ndarray,
         missing: np.ndarray,
         blocks: np.ndarray,
-        maker: SmoothInterpolants,
+        smoother: SmoothInterpolants,
         names: Sequence[str],
         *,
         cells: np.ndarray,
@@ -71,23 +72,23 @@ class Mixture:
         self._cases: list[_Case] = []
         for block in (np.zeros_like(missing[0]), *blocks):
             if len(self._cases) < 2 or time.monotonic() < end:
-                self._cases.append(_Case(values, missing | block, maker, names, longest))
+                self._cases.append(_Case(values, missing | block, smoother, names, longest))
         self.blocks = blocks[: len(self._cases) - 1]
 
     def add(self, name: str, fill: np.ndarray, in_blocks: Iterable[np.ndarray]) -> None:
-        """Add an interpolant of the image, and of the image without each block."""
+        """Add an interpolant: values ``C x n_1 x ...`` of the image, and without each block."""
         self.names.insert(0, name)
         for case, one in zip(self._cases, (fill, *in_blocks), strict=True):
             case.stack = np.concatenate([one[case.missing][None], case.stack])
 
     def least_error(self) -> float:
-        """Return the smallest mean squared error of an interpolant in the blocks."""
+        """Return the smallest mean squared error in the blocks over interpolants; inf if none."""
         errors = [np.square(stack - truth) for stack, _, truth, *_ in self._scored()]
         together = np.concatenate(errors, 1) if errors else np.empty((1, 0))
         return float(together.mean(1).min()) if together.size else math.inf
 
     def fill(self) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
-        """Return means and variances ``C x n_1 x ...`` (0 at other cells), and mean weights."""
+        """Return means, variances ``C x n_1 x ...`` (0 outside ``cells``), and mean weights."""
         hole, parts = self._cases[0], self._scored()
         weights = self._weights(parts)  # 2 x K
         inside = self.cells[hole.missing]
@@ -100,7 +101,7 @@ class Mixture:
                 for stack, depth, truth, case, cells in parts
             ]
             count = sum(self._patches(cells, case) for *_, case, cells in parts)
-            terms = _scale(found) * (1 + 2 / count)
+            terms = _coefficients(found) * (1 + 2 / count)
             variance[self.cells] = terms @ hole.features(weights)[:, inside]
         else:
             variance[self.cells] = 1.0
@@ -108,10 +109,13 @@ class Mixture:
         return mean, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
 
     def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
-        """Return interpolants, depths and true values of the scored cells, with case and mask."""
+        """Return for each block interpolants ``K x S``, depths, true values, case and mask.
+
+        The mask selects the S scored cells among the missing cells of the case.
+        """
         known, sides = np.argwhere(~self.missing)[:, 1:], self.missing.shape[1:]
         if ((np.ptp(known, axis=0) == 0) & (np.array(sides) > 1)).any():
-            return []  # in one row, errors show nothing about the distance to other rows
+            return []  # known cells of one row or column show no errors in the next one
         parts = []
         for case, block in zip(self._cases[1:], self.blocks, strict=True):
             cells = (~self.missing & block)[case.missing] & (case.depth <= 1)
@@ -127,7 +131,7 @@ class Mixture:
         return len(np.unique(cubes, axis=0))
 
     def _weights(self, parts: Sequence) -> np.ndarray:
-        """Return weights ``2 x K`` of the interpolants, next to known cells and far from them."""
+        """Return weights ``2 x K``: u next to known cells, and v at the largest distance."""
         count = len(self.names)
         equal = np.full((2, count), 1 / count)
         if not parts or count == 1:
@@ -156,13 +160,13 @@ class Mixture:
 
 
 class _Case:
-    """Interpolants ``K x cells`` of missing cells, and the features of their variances."""
+    """Interpolants ``K x cells`` of missing cells, and features for their variances."""
 
     def __init__(
         self,
         values: np.ndarray,
         missing: np.ndarray,
-        maker: SmoothInterpolants,
+        smoother: SmoothInterpolants,
         names: Sequence[str],
         longest: float,
     ):
@@ -176,12 +180,12 @@ class _Case:
             if not gone.any():
                 continue
             for name in names:
-                fills[name][own] = getattr(maker, name)(some, gone)
+                fills[name][own] = getattr(smoother, name)(some, gone)
             radius = 1 + round(longest) + _SMALL
-            far = np.stack([activity(one, gone, radius, 1.0) for one in some])
+            far = np.stack([local_variance(one, gone, radius, 1.0) for one in some])
             pairs = zip(some, far, strict=True)
-            near = np.stack([activity(one, gone, _SMALL, prior) for one, prior in pairs])
-            around[0, own], around[1, own] = maker.harmonic(near, gone), far
+            near = np.stack([local_variance(one, gone, _SMALL, prior) for one, prior in pairs])
+            around[0, own], around[1, own] = smoother.harmonic(near, gone), far
         found = [fills[name][missing] for name in names]
         self.stack = np.reshape(found, (len(found), int(missing.sum())))
         self.around = around[:, missing]
@@ -207,8 +211,8 @@ def _combine(
     return (weight * stack).sum(0), weight
 
 
-def _scale(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Fit coefficients of the features to errors, given one pair of arrays for each block."""
+def _coefficients(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Return coefficients ``J``, given errors ``S`` and features ``J x S`` of each block."""
     error = np.concatenate([error for error, _ in found])
     features = np.concatenate([part for _, part in found], 1)
     weight = np.concatenate([np.full(len(error), 1 / len(error)) for error, _ in found])

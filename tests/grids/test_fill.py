@@ -3,7 +3,7 @@ import pytest
 from scipy.ndimage import convolve
 
 from gpytorch_nkn.grids import fill
-from gpytorch_nkn.grids.fill import SmoothInterpolants, activity
+from gpytorch_nkn.grids.fill import SmoothInterpolants, local_variance
 
 
 def hole(shape, *slices):
@@ -47,11 +47,11 @@ def test_a_plate_is_cut_off_at_the_range_of_the_known_cells():
     assert filled.max() == 6.0 and filled.min() == 0.0
 
 
-def test_activity_is_the_variance_of_known_cells_around_and_of_the_prior():
+def test_local_variance_is_the_variance_of_known_cells_around_and_of_the_prior():
     values = np.random.default_rng(1).normal(size=(9, 8))
     missing = hole(values.shape, slice(2, 5), slice(2, 5))
-    found = activity(np.where(missing, np.nan, values), missing, 2, 7.0)
+    found = local_variance(np.where(missing, np.nan, values), missing, 2, 7.0)
     box = values[1:6, 3:8][~missing[1:6, 3:8]]
     assert found[3, 5] == pytest.approx((box.size * box.var() + 7) / (box.size + 1))
     prior = np.full(values.shape, 2.5)
-    assert activity(values, missing, 1, prior)[3, 3] == pytest.approx(2.5, rel=0.34)
+    assert local_variance(values, missing, 1, prior)[3, 3] == pytest.approx(2.5, rel=0.34)

@@ -112,7 +112,7 @@ def test_a_budget_does_not_limit_later_predictions(quick, monkeypatch):
 
 @pytest.mark.parametrize("interpolants", [(), ("plate",), ("kernel", 3)])
 def test_unknown_interpolants_are_named(interpolants):
-    with pytest.raises(ValueError, match="interpolants must be some of .*harmonic"):
+    with pytest.raises(ValueError, match="interpolants must be one or more of .*harmonic"):
         inpaint(*ramp(), interpolants=interpolants)
 
 
