@@ -21,7 +21,7 @@ class CenteredLinearKernel(FormulaKernel):
     .. math:: k(x, x') = \sum_d v_d\, (x_d - c_d)(x'_d - c_d)
 
     The kernel is valid as an inner product of features. With the centre at the mean of the inputs,
-    functions average to zero over the data, so that the slope does not change the mean level.
+    functions average to zero over the data. The slope then leaves the mean level unchanged.
 
     Args:
         learn_center: Train the centre too.
