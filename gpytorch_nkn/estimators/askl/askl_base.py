@@ -33,56 +33,58 @@ __all__ = ["SpectralLearner"]
 _RATE = 0.05  # learning rate of the weights
 _BLOCK = 2**18  # number of angles in memory during predictions
 _MIN_ROWS = 10  # smallest number of rows for early stopping
-_USUAL_ROWS = 200_000  # largest number of rows without a warning
+_MAX_UNWARNED = 200_000  # largest number of rows without a warning
 
 
 def _batch_size(count: int, dim: int) -> int:
-    """Return the size of a mini-batch: about 1 % of the rows, a power of two from 32 to 256."""
+    """Return the size of a mini-batch: about 1 % of the rows, a power of two up to 256."""
     least = 128 if dim >= 200 and count >= 5000 else 32
     return max(least, min(256, 2 ** int(math.log2(max(count, 100) / 100))))
 
 
 class SpectralLearner(Estimator):
-    """Training, features and diagnostics of ASKL for classes or targets."""
+    """Training, features and diagnostics of ASKL, for classification and regression."""
 
     _shared_text: ClassVar[dict[str, str]] = Estimator._shared_text | {
         "shared arguments": """
-method: A row of table 1 of the paper:
+method: Method of table 1 of the paper:
 
     - ``"SK"``: stationary (``Omega = Omega'``), fixed frequencies;
     - ``"NSK"``: non-stationary, fixed frequencies;
     - ``"SKL"``: stationary, learned frequencies;
     - ``"NSKL"``: non-stationary, learned frequencies;
-    - ``"ASKL"``: ``"NSKL"`` with the trace norm and the norm of the features.
+    - ``"ASKL"``: ``"NSKL"`` with penalties on the trace norm of ``W`` and the norm of the features.
 
-    The first four penalise the squared Frobenius norm of ``W``. Regression with ``"SK"`` or
-    ``"NSK"`` is ridge regression on the features and needs no epochs.
+    The first four penalise the squared Frobenius norm of ``W``. With early stopping, regression
+    with ``"SK"`` or ``"NSK"`` is ridge regression on the features and needs no epochs.
 n_components: Number ``D`` of features.
-gamma: Parameter of the RBF kernel ``exp(-gamma r^2)`` from which start frequencies are drawn: a
-    number, or ``"auto"`` to minimise the leave-one-out error of ridge regression on 800 rows.
-weight_penalty: Factor of the norm of ``W``, ``lambda_1`` in the paper, relative to the RMS of
-    gradients (by which Adam divides).
+gamma: Parameter of the RBF kernel ``exp(-gamma r^2)`` from which initial frequencies are drawn: a
+    number, or ``"auto"`` to minimise the leave-one-out error of kernel ridge regression on up to
+    800 rows.
+weight_penalty: Factor ``lambda_1`` of the norm of ``W``. With ``"ASKL"`` it is relative to the RMS
+    of the gradients, by which Adam divides gradients but not the trace norm's proximal steps.
 feature_penalty: Factor ``lambda_2`` of the mean squared norm of the features, for ``"ASKL"`` only.
 max_iter: Largest number of epochs.
-early_stopping: Choose the number of epochs by held-out rows (five parts of 20 % in turn below 600
-    rows, three below 1000, otherwise one of 10 to 20 %). Then train on all rows (below 20,000).
-    Ridge regression on the initial features is another candidate, and determines the weights of
-    a regression. With ``False`` or fewer than 10 rows, train for ``max_iter`` epochs.
-budget: Wall time of the training in seconds, over which learning rates decrease; ``None`` for no
-    limit. The choice of scalings and ``gamma`` takes a few more seconds.
+early_stopping: Choose the number of epochs on held-out rows (five folds of 20 % below 600 rows,
+    three below 1000, otherwise one of 10 to 20 %), then train on all rows (below 20,000). Ridge
+    regression on the initial features is another candidate. In regression, ridge regression also
+    sets ``W`` after training. With ``False`` or fewer than 10 rows, train for ``max_iter`` epochs.
+budget: Wall time of the training in seconds, within which learning rates decrease to zero; ``None``
+    for no limit. The choice of scalings and ``gamma`` takes a few more seconds.
 """,
         "shared attributes": """
 coef_, intercept_: Weights ``D x K`` and intercepts ``K``, in units of the targets.
-frequencies_, phases_: ``2 x D x d`` (or ``1 x D x d``) and ``D``, for scaled inputs.
+frequencies_, phases_: Frequencies ``2 x D x d`` (``1 x D x d`` if stationary) and phases ``D``, for
+    the ``d`` inputs of ``input_map_``.
 input_map_: Maps rows to scaled and weighted inputs, without constant columns.
-singular_values_, rank_: Singular values of the weights for targets of unit variance, and how many
-    exceed the rounding error of float32.
+singular_values_, rank_: Singular values of the weights for targets of unit variance, and the number
+    of them above the rounding error of float32.
 loss_curve_: Mean training loss of each epoch of the last training, without penalties.
-validation_scores_: Scores of held-out rows after ridge regression and after each cycle: minus
-    error rate and Brier score, or minus the scaled mean squared error.
-best_iteration_, n_iter_: Number of epochs of the selected parameters (0: ridge regression), and of
-    all trainings.
-gamma_: Parameter of the RBF kernel from which start frequencies were drawn.
+validation_scores_: Scores of held-out rows after ridge regression and after each cycle: minus the
+    sum of error rate and Brier score, or minus the mean squared error of standardised targets.
+best_iteration_, n_iter_: Number of epochs behind the selected parameters (0: ridge regression), and
+    in all trainings.
+gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
 """,
     }
 
@@ -106,12 +108,12 @@ gamma_: Parameter of the RBF kernel from which start frequencies were drawn.
         """Name of the loss, a key of ``LOSSES``."""
 
     def _output_scale(self) -> tuple[np.ndarray | float, np.ndarray | float]:
-        """Return the offset and scale of the outputs."""
+        """Return the offset and scale of the outputs, numbers or ``K``."""
         return 0.0, 1.0
 
     @abstractmethod
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Return the checked table and the encoded targets, ``N`` rows each."""
+        """Return the checked table ``N x D`` and labels ``N x 1`` or scaled targets ``N x K``."""
 
     @abstractmethod
     def _ridge_targets(self, encoded: np.ndarray) -> np.ndarray:
@@ -123,17 +125,19 @@ gamma_: Parameter of the RBF kernel from which start frequencies were drawn.
 
     @abstractmethod
     def _scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return scores ``N`` of outputs; higher is better."""
+        """Return scores ``N`` of outputs ``N x K``; higher is better."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn scalings, frequencies and weights.
 
         Args:
-            X: Rows ``N x d``.
+            X: Rows ``N x D``.
             y: Classes or targets ``N``; for the regressor also ``N x K``.
 
-        Ctrl-C before the first training step raises ``KeyboardInterrupt``. A later Ctrl-C gives a
-        warning and keeps the best parameters so far.
+        Raises:
+            ValueError: An option, ``X`` or ``y`` is invalid.
+            KeyboardInterrupt: Ctrl-C was pressed before the first training step. A later Ctrl-C
+                gives a warning and keeps the best parameters so far.
         """
         with self._forgetting_failures():
             self._check_options()
@@ -142,7 +146,7 @@ gamma_: Parameter of the RBF kernel from which start frequencies were drawn.
                 warn_of_size(
                     type(self).__name__,
                     len(table),
-                    _USUAL_ROWS,
+                    _MAX_UNWARNED,
                     "every epoch uses all of them; a budget limits the time.",
                 )
             with torch.inference_mode(False), torch.no_grad():
@@ -150,7 +154,7 @@ gamma_: Parameter of the RBF kernel from which start frequencies were drawn.
         return self
 
     def _fit(self, table: np.ndarray, encoded: np.ndarray) -> None:
-        """Learn scalings, set start values, and train."""
+        """Learn scalings, initialise the network, and train it."""
         rng = check_random_state(self.random_state)
         method, loss = METHODS[self.method], self._loss_name
         ridge_targets = self._ridge_targets(encoded)
@@ -238,7 +242,7 @@ gamma_: Parameter of the RBF kernel from which start frequencies were drawn.
         return np.concatenate([block @ self.coef_ + self.intercept_ for block in blocks])
 
     def _feature_blocks(self, X: ArrayLike) -> Iterator[np.ndarray]:
-        """Yield features of blocks of rows, in float64."""
+        """Yield features ``m x D`` of blocks of rows, in float64."""
         table = self._checked_rows(X)
         inputs = torch.from_numpy(self.input_map_(table))
         device = torch.device("cpu" if self.device is None else self.device)
@@ -251,11 +255,11 @@ gamma_: Parameter of the RBF kernel from which start frequencies were drawn.
         """Return the learned kernel, for Gaussian processes.
 
         Args:
-            learn_frequencies: Whether a Gaussian process trains the frequencies; by default they
-                are frozen (``requires_grad`` is ``False``).
+            learn_frequencies: Whether a Gaussian process trains the frequencies. By default, their
+                ``requires_grad`` is ``False``.
 
         Returns:
-            A float64 kernel of inputs ``input_map_(X)`` with the feature map :meth:`features`. It
+            A float64 kernel on inputs ``input_map_(X)`` with the feature map :meth:`features`. It
             has an output scale and needs no ``ScaleKernel``.
         """
         check_is_fitted(self)

@@ -21,7 +21,7 @@ _LOSSES = ("log_loss", "hinge")
 
 
 def _has_probabilities(estimator: Any) -> bool:
-    loss = getattr(estimator, "_trained_loss", estimator.loss)  # the loss of the fit
+    loss = getattr(estimator, "_trained_loss", estimator.loss)  # loss at the time of the fit
     if loss != "log_loss":
         raise AttributeError(f"Probabilities need loss='log_loss', got loss={loss!r}.")
     return True
@@ -36,17 +36,17 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
 
     The frequencies and ``W`` minimise the mean loss plus ``weight_penalty`` times the trace norm of
     ``W`` plus ``feature_penalty`` times the mean squared norm of ``phi``. Initial frequencies are
-    drawn from an RBF kernel. After each step on a mini-batch, a proximal step shrinks the
-    singular values of ``W`` by ``weight_penalty`` times the learning rate. ``phi(x)' phi(x')`` is a
-    non-stationary kernel for any frequencies. (With separate phases for ``Omega'``, as in the
-    paper, the expected kernel would be stationary.)
+    drawn from an RBF kernel. After each step on a mini-batch, a proximal step reduces the
+    singular values of ``W`` by ``weight_penalty`` times the learning rate. The inner product of
+    ``phi(x)`` and ``phi(x')`` is a valid kernel, non-stationary for any ``Omega' != Omega``. (With
+    separate phases for ``Omega'``, as in the paper, the expected kernel would be stationary.)
 
-    No option needs tuning, because early stopping regularises. Learning rates decrease to zero in
-    cycles that end after 5, 10, 20, 40, ... epochs. Held-out rows select the end of one cycle, or
-    ridge regression on the initial features. The penalties have little effect.
+    Early stopping regularises, so no option needs tuning; the penalties have little effect.
+    Learning rates decrease to zero in cycles that end after 5, 10, 20, 40, ... epochs. Scores of
+    held-out rows select the number of cycles, or ridge regression on the initial features.
 
     Args:
-        loss: ``"log_loss"``, or ``"hinge"`` (one minus the margin of the class) as in the paper.
+        loss: ``"log_loss"``, or ``"hinge"`` (1 minus the margin, at least 0) as in the paper.
         <shared arguments>
         <shared computation>
 
@@ -95,7 +95,7 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the classes ``M`` with the largest outputs."""
-        codes = self._outputs(X).argmax(1)  # raises an error before the fit
+        codes = self._outputs(X).argmax(1)  # first, because it raises if not fitted
         return self.classes_[codes]
 
     @available_if(_has_probabilities)
@@ -132,6 +132,6 @@ class ASKLClassifier(ClassifierMixin, SpectralLearner):
 
     def _scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         wrong = (outputs.argmax(1, keepdim=True) != targets).squeeze(1)
-        apart = outputs.double().softmax(1)
-        apart.scatter_add_(1, targets, torch.full_like(apart[:, :1], -1.0))
-        return -(wrong + apart.square().sum(1))
+        errors = outputs.double().softmax(1)
+        errors.scatter_add_(1, targets, torch.full_like(errors[:, :1], -1.0))
+        return -(wrong + errors.square().sum(1))

@@ -15,17 +15,17 @@ __all__ = ["SCALINGS", "InputMap", "choose_input_map"]
 SCALINGS = ("standard", "common", "robust", "ranks")
 _KNEE = 3.0  # number of standard deviations beyond which values are compressed
 _NORMAL_RANGE = 1.349  # interquartile range of a standard normal distribution
-_RANK_SPREAD = 1.7  # largest scaled rank, for unit variance
-_NUM_QUANTILES = 1000
-_MAX_RANKED = 100  # largest number of columns with ranks
-_FARTHEST = 1e150  # largest scaled value
+_RANK_SCALE = 1.7  # factor that gives ranks from -1 to 1 about unit variance
+_NUM_QUANTILES = 1000  # largest number of quantiles by which ranks are interpolated
+_MAX_RANKED = 100  # largest number of columns for which ranks are a candidate
+_FARTHEST = 1e150  # largest absolute value of a scaled cell, so that its square is finite
 
 _ROWS = 900  # largest number of rows for the choice of scalings
 _LEAST_ROWS = 40  # smallest number of rows for the choice of scalings
-_HANDICAP = 1.03  # factor of the errors of scalings other than the first
-_RELEVANCE_HANDICAP = 1.02  # required relative gain of column weights
-_GAMMAS = (2.0**-5, 2.0**-3, 2.0**-1, 2.0, 2.0**3)
-_LEAST_SLOPE = 1e-3  # smallest squared slope of a column, relative to the mean
+_HANDICAP = 1.03  # factor of the errors of scalings other than "standard"
+_RELEVANCE_HANDICAP = 1.02  # factor of the errors with column weights
+_GAMMAS = (2.0**-5, 2.0**-3, 2.0**-1, 2.0, 2.0**3)  # times the inverse median squared distance
+_LEAST_SLOPE = 1e-3  # smallest mean squared slope of a column, relative to the mean of all columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,20 +35,20 @@ class InputMap:
     Scalings are:
 
     - ``"standard"``: standardised, logarithmic beyond 3 standard deviations, and standardised
-      again, so that outliers do not dominate the angles, which are linear in the inputs;
+      again. The angles are linear in the inputs, and outliers would dominate them;
     - ``"robust"``: the same with median and interquartile range (or standard deviation if smaller);
     - ``"ranks"``: standardised with bounded tails, with ranks as additional columns;
     - ``"common"``: one standard deviation for all columns, suitable for pixels.
     """
 
     scaling: str
-    used: np.ndarray  # mask D of the columns that vary
-    centre: np.ndarray  # offsets before the compression
-    spread: np.ndarray  # scales before the compression
-    quantiles: np.ndarray  # Q x d for ranks; otherwise empty
-    offset: np.ndarray  # offsets after the compression, d, or 2 d with ranks
-    scale: np.ndarray
-    weight: np.ndarray
+    used: np.ndarray  # mask D of the c columns that vary
+    centre: np.ndarray  # offsets c before the compression of tails
+    spread: np.ndarray  # scales c before the compression
+    quantiles: np.ndarray  # quantiles Q x c for ranks; otherwise empty
+    offset: np.ndarray  # offsets d after the compression; d is 2 c with ranks, otherwise c
+    scale: np.ndarray  # scales d after the compression
+    weight: np.ndarray  # column weights d
 
     @classmethod
     def of(cls, X: np.ndarray, scaling: str) -> InputMap:
@@ -78,13 +78,11 @@ class InputMap:
         if scaling == "common":
             return first
         scaled = first(X)
-        deviation = scaled.std(0)
-        return replace(
-            first, offset=scaled.mean(0), scale=np.where(deviation > 1e-9, deviation, 1.0)
-        )
+        stds = scaled.std(0)
+        return replace(first, offset=scaled.mean(0), scale=np.where(stds > 1e-9, stds, 1.0))
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        """Return the scaled and weighted columns of rows ``N x D``, in float64."""
+        """Return the scaled and weighted inputs ``N x d`` of rows ``N x D``, in float64."""
         columns = X[:, self.used]
         with np.errstate(over="ignore"):
             z = (columns - self.centre) / self.spread
@@ -94,11 +92,11 @@ class InputMap:
             far = size > _KNEE
             z[far] = np.sign(z[far]) * (_KNEE + np.log1p(size[far] - _KNEE))
         elif self.scaling == "ranks":
-            z = np.hstack([_KNEE * z / np.hypot(_KNEE, z), _RANK_SPREAD * self._ranks(columns)])
+            z = np.hstack([_KNEE * z / np.hypot(_KNEE, z), _RANK_SCALE * self._ranks(columns)])
         return (z - self.offset) / self.scale * self.weight
 
     def _ranks(self, columns: np.ndarray) -> np.ndarray:
-        """Return ranks from -1 to 1; ties get their mean rank."""
+        """Return ranks ``N x c`` from -1 to 1; ties get their mean rank."""
         levels = np.linspace(-1, 1, len(self.quantiles))
         ranks = [
             np.interp(column, points, levels) - np.interp(-column, -points[::-1], levels)
@@ -108,11 +106,11 @@ class InputMap:
 
 
 def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomState) -> InputMap:
-    """Choose the scaling and the column weights by errors of kernel ridge regression.
+    """Choose the scaling and the column weights with the least error of kernel ridge regression.
 
-    Scalings are compared by leave-one-out errors on two halves of at most 900 rows. Candidate
-    weights are powers of the slopes of a regression on the first half, compared by errors on the
-    second half. Scalings other than ``"standard"`` must be better by 3 %, weights by 2 %. Targets
+    Each half of a sample of up to 900 rows gives leave-one-out errors of the scalings. Candidate
+    weights are powers of the slopes of a regression on the first half; the second half gives their
+    errors. Scalings other than ``"standard"`` must be better by 3 %, weights by 2 %. Targets
     ``N x K`` are standardised, or -1 and 1 for classes.
     """
     rows = rng.permutation(len(X))[:_ROWS]
@@ -125,11 +123,11 @@ def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomSt
         if scaling == "ranks" and len(best.centre) > _MAX_RANKED:
             continue
         candidate = InputMap.of(X, scaling)
-        seen = torch.from_numpy(candidate(X[rows]))
-        error = sum(kernel_ridge(seen[half], y[half], _GAMMAS).error for half in (first, second))
+        inputs = torch.from_numpy(candidate(X[rows]))
+        error = sum(kernel_ridge(inputs[half], y[half], _GAMMAS).error for half in (first, second))
         error *= 1.0 if scaling == "standard" else _HANDICAP
         if error < lowest:
-            best, lowest, z = candidate, error, seen
+            best, lowest, z = candidate, error, inputs
     errors = [kernel_ridge(z[second], y[second], _GAMMAS).error / _RELEVANCE_HANDICAP]
     for weight in _weights(z[first], y[first]):
         errors.append(kernel_ridge(z[second] * weight, y[second], _GAMMAS).error)
@@ -140,7 +138,7 @@ def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomSt
 
 
 def _weights(z: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-    """Return candidate weights: fourth and square roots of the slopes, in two rounds."""
+    """Return candidates ``d``: powers 1/4 and 1/2 of mean squared slopes, in two rounds."""
     found: list[torch.Tensor] = []
     weight = torch.ones_like(z[0])
     for _ in range(2):

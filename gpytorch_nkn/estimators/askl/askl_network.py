@@ -1,4 +1,4 @@
-"""Linear map of spectral features, with closed-form gradients."""
+"""Linear model on spectral features, with gradients in closed form."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor
 
 __all__ = ["LOSSES", "Loss", "SpectralNetwork", "feature_scale"]
 
-_BLOCK = 2**18  # number of angles per block on a CPU, which fit into the L2 cache
+_BLOCK = 2**18  # number of angles per block on a CPU; a block fits into the L2 cache
 _DEVICE_BLOCK = 2**26  # number of angles per block on a GPU
 
-# Returns the sum of losses of outputs M x K, given labels M x 1 or targets M x K. Overwrites the
-# outputs with its gradient.
+# Returns the sum of the losses of outputs M x K, given labels M x 1 or targets M x K. Overwrites
+# the outputs with the gradient of this sum.
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def _log_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross-entropy of the softmax."""
+    """Return the cross-entropy of the softmax of the outputs."""
     logs = torch.log_softmax(outputs, 1)
     total = logs.gather(1, labels).sum().neg_()
     torch.exp(logs, out=outputs)
@@ -28,7 +28,7 @@ def _log_loss(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _hinge_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return Crammer and Singer's loss, one minus the margin of the true class, clamped at 0."""
+    """Return Crammer and Singer's loss: 1 minus the margin of the true class, at least 0."""
     right = outputs.gather(1, labels)
     best, rival = outputs.scatter_(1, labels, -math.inf).max(1, keepdim=True)
     excess = best.sub_(right).add_(1.0)
@@ -39,7 +39,7 @@ def _hinge_loss(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _squared_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the squared error, summed over the outputs."""
+    """Return the squared error, summed over the ``K`` outputs."""
     outputs.sub_(targets)
     total = outputs.square().sum()
     outputs.mul_(2.0)
@@ -54,7 +54,7 @@ LOSSES: dict[str, Loss] = {
 
 
 def feature_scale(terms: int, num_features: int) -> float:
-    """Return the factor of a feature's sum of one or two cosines."""
+    """Return the factor of a feature: of one cosine, or of a sum of two."""
     return math.sqrt((1 if terms == 2 else 4) / (2 * num_features))
 
 
@@ -65,9 +65,9 @@ class SpectralNetwork:
         \phi(x) = \sqrt{1/2D}\,[\cos(\Omega^\top x + b) + \cos(\Omega'^\top x + b)]
         \quad\text{or}\quad \sqrt{2/D}\,\cos(\Omega^\top x + b)
 
-    For speed, all parameters are views of one vector, and blocks of rows fit into the cache. Inputs
-    have a last column of ones, which phases multiply. Frequencies are ``T x D x d`` with T = 1 or 2
-    per feature, and have gradients if ``learned``.
+    For speed, all parameters are views of one vector, and blocks of rows fit into the cache. The
+    last column of the inputs is 1 and multiplies the phases. Frequencies are ``T x D x d`` with
+    T = 1 or 2 cosines per feature, and have gradients if ``learned``.
 
     Attributes:
         values, gradient: Vectors of ``W``, ``c``, frequencies and phases, and of their gradients
@@ -123,10 +123,10 @@ class SpectralNetwork:
             pairs.append((self.values[head:], self.gradient[head:]))
         return pairs
 
-    def add_gradient(
+    def compute_gradient(
         self, x: Tensor, targets: Tensor, loss: Loss, *, feature_penalty: float = 0.0
     ) -> Tensor:
-        """Write the gradient of a batch's mean loss and feature norm into :attr:`gradient`.
+        """Overwrite :attr:`gradient` with that of a batch's mean loss plus feature penalty.
 
         Rows are ``M x (d + 1)``, with ones in the last column. Return the sum of the losses.
         """
@@ -158,7 +158,7 @@ class SpectralNetwork:
         return torch.cat([self._forward(rows)[0] for rows in x.split(self.block_rows)])
 
     def features_in_double(self, x: Tensor) -> Iterator[Tensor]:
-        """Yield features of blocks of rows ``M x d`` (without ones), in float64."""
+        """Yield features ``m x D`` of blocks of rows ``M x d`` (without ones), in float64."""
         frequencies, phases = self.matrix[:-1].double(), self.matrix[-1].double()
         for rows in x.split(self.block_rows):
             cosines = torch.addmm(phases, rows, frequencies).cos_()

@@ -19,8 +19,8 @@ __all__ = ["ASKLRegressor"]
 class ASKLRegressor(RegressorMixin, SpectralLearner):
     """Regressor that learns a spectral kernel (automated spectral kernel learning).
 
-    The method is described in :class:`ASKLClassifier`. The loss is the squared error of
-    standardised targets, summed over several targets.
+    :class:`ASKLClassifier` describes the method. The loss is the squared error of the standardised
+    targets, summed over the ``K`` targets.
 
     Args:
         <shared arguments>

@@ -1,4 +1,4 @@
-"""Early stopping by held-out rows."""
+"""Early stopping on held-out rows."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from gpytorch_nkn.fit import Session, warn_user
 __all__ = ["Outcome", "Selection", "SpectralTask", "doubling_cycles", "held_out_parts"]
 
 _FIRST_CYCLE = 5  # number of epochs in the first cycle
-_PATIENCE = 2  # number of cycles without a better score, with a single held-out part
+_PATIENCE = 2  # cycles without a better score that end a training, with one held-out part
 _TOLERANCE = 0.5  # required gain of a longer training, in standard errors
 _RIDGE_ROWS = 20_000  # largest number of rows of a ridge regression
 _MAX_REFIT = 20_000  # largest number of rows for a final training on all rows
-_FACTORS = 2.0 ** np.arange(-2, 6.1, 0.5)  # candidate scales of ridge outputs for classes
+_FACTORS = 2.0 ** np.arange(-2, 6.1, 0.5)  # candidate factors of ridge regression's class outputs
 
 
 def doubling_cycles(epochs: int) -> list[int]:
-    """Return lengths of cycles that end after 5, 10, 20, 40, ... and finally all epochs."""
+    """Return the lengths of cycles that end after 5, 10, 20, 40, ... and, last, all epochs."""
     totals = [0]
     while totals[-1] < epochs:
         totals.append(min(max(_FIRST_CYCLE, 2 * totals[-1]), epochs))
@@ -42,10 +42,10 @@ def doubling_cycles(epochs: int) -> list[int]:
 def held_out_parts(
     count: int, rng: np.random.RandomState, labels: np.ndarray | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return random training and held-out rows, stratified by class.
+    """Return pairs of random training and held-out row indices, stratified by class.
 
-    Five parts of 20 % are held out in turn below 600 rows, three below 1000, otherwise one part of
-    1000 rows (10 to 20 %).
+    There are five pairs below 600 rows, three below 1000, otherwise one. Each holds out 20 % of the
+    rows; from 6000 rows on about 1000 rows, but at least 10 %.
     """
     splits = int(np.clip(count // 1000, 5, 10))
     number = 1 if count >= 1000 else 3 if count >= 600 else 5
@@ -67,7 +67,7 @@ class SpectralTask:
     scores: Callable[[Tensor, Tensor], Tensor]  # scores N of outputs; higher is better
 
     def rows(self, numbers: np.ndarray) -> SpectralTask:
-        """Return the task with a subset of the rows."""
+        """Return the task of a subset of the rows."""
         rows = torch.from_numpy(numbers).to(self.x.device)
         parts = self.x[rows], self.targets[rows], self.ridge_targets[rows]
         return SpectralTask(*parts, self.loss, self.scores)
@@ -91,9 +91,9 @@ class _State(NamedTuple):
 
 
 def _choose(scores: np.ndarray) -> int:
-    """Return the index of the best candidate, or of an earlier one not significantly worse.
+    """Return the index of the best candidate, or of a shorter training not significantly worse.
 
-    Scores are ``C x N``, candidates by rows; the first candidate is ridge regression.
+    Rows of the scores ``C x N`` are ridge regression, then trainings of increasing length.
     """
     best = int(scores.mean(1).argmax())
     for earlier in range(1, best):
@@ -107,10 +107,10 @@ def _choose(scores: np.ndarray) -> int:
 class Selection:
     """Repeated training of one network from the same start, with one budget and progress bar.
 
-    Held-out rows select the number of cycles, or ridge regression on the initial features. With the
-    squared loss, ridge regression also sets the weights at the end of each cycle, because features
-    converge faster than weights. Finally the network is trained on all rows, unless there are
-    many. Without ``held_out`` (pairs of training and held-out rows), all cycles use all rows.
+    Scores of held-out rows select the number of cycles, or ridge regression on the initial
+    features. With the squared loss, ridge regression also sets the weights at the end of each
+    cycle, because features converge faster than weights. Finally the network is trained on all
+    rows (a single held-out part: below 20,000). If ``held_out`` is empty, all cycles use all rows.
     """
 
     network: SpectralNetwork
@@ -122,7 +122,7 @@ class Selection:
     rng: np.random.RandomState
 
     def run(self) -> Outcome:
-        """Train the network, and return a record.
+        """Train the network, and return a record of the training.
 
         Raises:
             FloatingPointError: Values became infinite or NaN in the first cycle.
@@ -138,7 +138,7 @@ class Selection:
         if self.session.interrupted:
             warn_user(
                 f"Interrupted after {self.epochs} epochs: the parameters of epoch {kept.epoch} of "
-                "a training are kept (0: ridge regression)."
+                "one training are kept (0: ridge regression)."
             )
         return Outcome(losses, means, kept.epoch, self.epochs)
 
@@ -174,7 +174,7 @@ class Selection:
     ) -> tuple[list[float], list[_State]]:
         """Train from the start within a part of the budget; return losses and a state per cycle.
 
-        With held-out rows, the first state is ridge regression.
+        With held-out rows, ridge regression on the initial features is a state before the others.
         """
         network, end = self.network, math.inf
         if self.session.budget is not None:
@@ -182,9 +182,9 @@ class Selection:
         self.trainings = max(self.trainings - 1, 1)
         trainer, states = Trainer(network, self.objective, self.rng), list[_State]()
 
-        def add(close: bool) -> None:
-            own = network.values.clone()  # training from the ridge weights overfits
-            if close:
+        def add_state(with_ridge: bool) -> None:
+            own = network.values.clone()  # to resume from, because ridge weights would overfit
+            if with_ridge:
                 self._ridge(task)
             scores = np.empty(0)
             if held is not None:
@@ -195,7 +195,7 @@ class Selection:
 
         network.values.copy_(self.start)
         if held is not None:
-            add(True)
+            add_state(True)
         with self.session.interruptible(lambda: trainer.steps or self.epochs):
             for number, length in enumerate(cycles, 1):
                 try:
@@ -210,13 +210,13 @@ class Selection:
                     break
                 over = time.monotonic() >= end
                 last = held is not None or over or number == len(cycles)
-                add(task.loss == "squared_error" and last and len(self.held_out) > 0)
+                add_state(task.loss == "squared_error" and last and len(self.held_out) > 0)
                 means = [state.scores.mean() for state in states[1:]] if held is not None else [0]
                 stale = len(means) - 1 - int(np.argmax(means)) >= _PATIENCE
                 if over or (stale and len(self.held_out) == 1):
                     break
         if not states:  # interrupted
-            add(False)
+            add_state(False)
         self.epochs += len(trainer.losses)
         return trainer.losses, states
 
@@ -227,7 +227,7 @@ class Selection:
         features = torch.cat(list(self.network.features_in_double(task.x[:, :-1].double())))
         ridge = leave_one_out_ridge(features, task.ridge_targets, self.rng)
         factor = 1.0
-        if task.loss != "squared_error":  # choose the scale of outputs for targets -1 and 1
+        if task.loss != "squared_error":  # scale the outputs, whose targets are -1 and 1
             targets, loss = task.targets[ridge.rows], LOSSES[task.loss]
             losses = [float(loss(ridge.outputs * factor, targets)) for factor in _FACTORS]
             factor = float(_FACTORS[np.argmin(losses)])

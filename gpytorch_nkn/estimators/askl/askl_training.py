@@ -21,13 +21,13 @@ _EPSILON = 0.01  # Adam's epsilon times the square root of the number of feature
 
 @dataclass(frozen=True)
 class Objective:
-    """Objective (4) of the paper, and learning rates."""
+    """Objective, equation 4 of the paper, and learning rates."""
 
-    loss: Loss  # loss that is averaged over the rows
+    loss: Loss  # loss, averaged over the rows
     weight_penalty: float  # factor of the trace norm of W, or of its squared Frobenius norm
     trace_norm: bool
     feature_penalty: float  # factor of the mean squared norm of the features
-    rates: Sequence[float]  # learning rates of the outputs and of the frequencies
+    rates: Sequence[float]  # learning rates of the weights and of the frequencies
     batch_size: int
 
 
@@ -46,9 +46,9 @@ class Trainer:
         self.losses: list[float] = []  # mean loss of each epoch, without penalties
 
     def step(self, x: Tensor, targets: Tensor, factor: float = 1.0) -> Tensor:
-        """Take a step with learning rates times ``factor``, and return the sum of the losses."""
+        """Take a step, with learning rates times ``factor``; return the sum of the losses."""
         objective, network = self.objective, self.network
-        total = network.add_gradient(
+        total = network.compute_gradient(
             x, targets, objective.loss, feature_penalty=objective.feature_penalty
         )
         weight = network.weight
@@ -71,10 +71,10 @@ class Trainer:
         factor: Callable[[float], float] = lambda share: 1.0,
         end: float = math.inf,
     ) -> float:
-        """Pass over the rows in random order, in batches of nearly equal size.
+        """Train for one epoch, in random batches of nearly equal size; return the mean loss.
 
         ``factor`` maps the completed fraction of the epoch to a factor of the learning rates. The
-        pass stops at ``end``, a time of the monotonic clock. Return the mean loss over these rows.
+        epoch stops early at ``end``, a time of the monotonic clock.
         """
         order = torch.from_numpy(self.rng.permutation(len(x))).to(x.device)
         x, targets = x[order], targets[order]

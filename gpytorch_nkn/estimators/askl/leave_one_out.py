@@ -12,11 +12,11 @@ from torch import Tensor
 
 __all__ = ["GAMMAS", "KernelRidge", "Ridge", "kernel_ridge", "leave_one_out_ridge", "relevance"]
 
-# gamma times the median squared distance
+# Candidates, times the inverse median squared distance.
 GAMMAS = tuple(2.0**exponent for exponent in range(-5, 5))
 
 _PENALTIES = 10.0 ** np.arange(-7, 1.1, 0.5)  # candidate penalties per row
-_LEAST_PENALTY = 1e-5  # smallest penalty per row when slopes are computed
+_LEAST_PENALTY = 1e-5  # smallest penalty per row in regressions whose slopes are used
 _LEAST_FREEDOM = 1e-10  # smallest divisor of a leave-one-out residual
 _MAX_ROWS = 4000  # largest number of rows for leave-one-out errors
 
@@ -30,18 +30,18 @@ class KernelRidge(NamedTuple):
 
 
 class Ridge(NamedTuple):
-    """Linear map of features, and its leave-one-out outputs."""
+    """Linear model on features, and its leave-one-out outputs."""
 
     weight: Tensor  # weights D x K
     intercept: Tensor  # intercepts K
-    rows: Tensor  # indices of the rows with leave-one-out outputs
-    outputs: Tensor  # leave-one-out outputs at these rows
+    rows: Tensor  # indices n of the rows with leave-one-out outputs
+    outputs: Tensor  # leave-one-out outputs at these rows, n x K
 
 
-def _spectrum_beside_constants(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return eigenvalues and eigenvectors of a centred matrix, and the eigenvalue of constants.
+def _shifted_spectrum(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return eigenvalues and eigenvectors of a centred Gram matrix, and that of constants.
 
-    The constant vector gets a large eigenvalue in place of zero, to separate it from others.
+    The constant vector's eigenvalue 0 becomes the mean of the diagonal, away from others near 0.
     """
     level = gram.diagonal().mean()
     values, vectors = torch.linalg.eigh(gram + level / len(gram))
@@ -63,7 +63,7 @@ def _leave_one_out_residuals(
         projected: Projection of the centred targets on the eigenvectors, ``D x K``.
         rest: Centred targets minus their projection, ``N x K``; ``None`` for zero.
         penalties: Penalties ``P``.
-        level: Eigenvalue of constants if the eigenvectors span all rows.
+        level: Eigenvalue of the constant vector; ``None`` if it is not among the eigenvectors.
     """
     count = len(vectors)
     remaining = penalties / (values.unsqueeze(1) + penalties)  # D x P
@@ -79,10 +79,10 @@ def _leave_one_out_residuals(
 
 
 def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -> KernelRidge:
-    """Return the RBF kernel ridge regression, with intercept, of least leave-one-out error.
+    """Return the settings of RBF kernel ridge regression with the least leave-one-out error.
 
-    Rows ``N x d`` and targets ``N x K`` are float64; each gamma takes an eigendecomposition.
-    ``gammas`` are multiples of the inverse median squared distance.
+    Rows ``N x d`` and targets ``N x K`` are float64. ``gammas`` are multiples of the inverse median
+    squared distance; each needs an eigendecomposition. The regression has an intercept.
     """
     squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
     apart = squares[squares > 0]
@@ -95,7 +95,7 @@ def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -
         gamma = factor / median
         kernel = torch.exp(-gamma * squares)
         kernel = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
-        values, vectors, above = _spectrum_beside_constants(kernel)
+        values, vectors, above = _shifted_spectrum(kernel)
         projected = vectors.mT @ centred
         residuals = _leave_one_out_residuals(values, vectors, projected, None, penalties, above)
         error, number = residuals.square().mean(dim=(0, 2)).min(0)
@@ -105,7 +105,7 @@ def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -
 
 
 def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
-    """Return mean squared slopes ``d`` of a kernel ridge regression by column, over all outputs.
+    """Return squared slopes ``d`` of kernel ridge regression: mean over rows, sum over targets.
 
     Rows ``N x d`` and targets ``N x K`` are float64.
     """
@@ -121,9 +121,10 @@ def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
 
 
 def leave_one_out_ridge(features: Tensor, targets: Tensor, rng: np.random.RandomState) -> Ridge:
-    """Return the ridge regression on features with the penalty of least leave-one-out error.
+    """Return ridge regression on features, with the penalty of least leave-one-out error.
 
-    Features ``N x D`` and targets ``N x K`` are float64. Errors use a subset of many rows.
+    Features ``N x D`` and targets ``N x K`` are float64. Above 4000 rows, a random subset of the
+    rows determines the penalty.
     """
     chosen = torch.arange(len(targets), device=targets.device)
     if len(targets) > _MAX_ROWS:
@@ -134,7 +135,7 @@ def leave_one_out_ridge(features: Tensor, targets: Tensor, rng: np.random.Random
     part, own = part - centre, own - level
     count, width = part.shape
     if count <= width:
-        values, vectors, above = _spectrum_beside_constants(part @ part.mT)
+        values, vectors, above = _shifted_spectrum(part @ part.mT)
     else:
         above = None
         values, axes = torch.linalg.eigh(part.mT @ part)

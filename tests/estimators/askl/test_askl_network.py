@@ -68,7 +68,7 @@ def test_gradients_match_autograd(loss, terms, learned):
     features, outputs = formula(net, x[:, :-1].double(), values)
     value = loss_value(loss, outputs, y)
     (value + 0.7 * features.square().sum(1).mean()).backward()
-    total = net.add_gradient(x, y, LOSSES[loss], feature_penalty=0.7)
+    total = net.compute_gradient(x, y, LOSSES[loss], feature_penalty=0.7)
     assert float(total) / len(x) == pytest.approx(value.item(), rel=1e-5)
     expected = values.grad.clone()
     matrix = net._views(expected)[2]
@@ -79,14 +79,14 @@ def test_gradients_match_autograd(loss, terms, learned):
 
 def test_blocks_of_rows_add_up(monkeypatch):
     net, x, y = network(), rows(23), targets("log_loss", 23)
-    total = net.add_gradient(x, y, LOSSES["log_loss"], feature_penalty=0.7)
+    total = net.compute_gradient(x, y, LOSSES["log_loss"], feature_penalty=0.7)
     whole, outputs = net.gradient.clone(), net.outputs(x)
     monkeypatch.setattr(askl_network, "_BLOCK", 5 * 32)
     again = network()
     again.values.copy_(net.values)
     again.parts()
     assert again.block_rows == 5 and net.block_rows > 23
-    parts = again.add_gradient(x, y, LOSSES["log_loss"], feature_penalty=0.7)
+    parts = again.compute_gradient(x, y, LOSSES["log_loss"], feature_penalty=0.7)
     torch.testing.assert_close(parts, total)
     torch.testing.assert_close(again.gradient, whole, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(again.outputs(x), outputs)
