@@ -77,7 +77,7 @@ def plot_cumulative(
     if errors is not None:
         across = ax.get_yaxis_transform()  # x in fractions of the axes, y in data coordinates
         for row, error in enumerate(as_array("errors", errors, shape=explained.shape).tolist()):
-            text = f"{error:.0f}" if 1000 <= abs(error) < 1e6 else f"{error:.3g}"
+            text = f"{error:.0f}" if 1000 <= abs(error) < 1e6 else f"{error:#.3g}".rstrip(".")
             ax.text(1.2, row, text, transform=across, ha="right", va="center", fontsize=_SIZE)
         head: Any = {"transform": ax.transAxes, "ha": "right", "fontsize": 8, "color": GRAY}
         ax.text(1.2, 1.01, error_label, **head)

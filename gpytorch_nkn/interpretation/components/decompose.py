@@ -92,14 +92,16 @@ class Decomposition:
             - k_i(x, X)\, (K + \Sigma)^{-1} k_j(X, x')
 
     Attributes:
-        components: Components in the order that decreases the cross-validated error fastest.
+        components: Components; each in turn gives the smallest error with those before it.
         explained: Share of the targets' variance that the first j components explain, ``J``.
-        errors: Cross-validated mean absolute error of the first j components, ``J``, in units of
-            the targets (averaged over outputs).
+        errors: Mean absolute error of the first j components in held-out blocks, ``J``, in units
+            of the targets (averaged over outputs).
         shares: Covariance of each component with the posterior mean at the training inputs, divided
             by the variance of the posterior mean, ``J``; sums to one.
-        negligible: Whether each component ``J`` may be noise, because it does not significantly
-            improve predictions of held-out blocks and points.
+        improves: Whether predictions of held-out blocks, and of single held-out points, are
+            significantly worse without a component, ``J x 2``.
+        is_predictive: Whether all components together significantly improve predictions of
+            held-out blocks or points over the mean.
         expansion: The kernel as a sum of products.
 
     Reference: Duvenaud (2014), Automatic Model Construction with Gaussian Processes, section
@@ -110,9 +112,15 @@ class Decomposition:
     explained: np.ndarray
     errors: np.ndarray
     shares: np.ndarray
-    negligible: np.ndarray
+    improves: np.ndarray
+    is_predictive: bool
     expansion: Expansion
     gp: FittedGP
+
+    @property
+    def negligible(self) -> np.ndarray:
+        """Whether each component ``J`` may be noise, because it improves no predictions."""
+        return np.asarray(~self.improves.any(-1))
 
     def __str__(self) -> str:
         lines = [f"{'explained':>10} {'error':>10} {'share':>8}  component"]
@@ -264,8 +272,8 @@ def decompose(
     task. ``print`` shows these means.
 
     Returns:
-        Components with explained variances and errors. Each in turn decreases the error of 10-fold
-        cross-validation most (contiguous blocks for a series, fixed hyperparameters). Components
+        Components with explained variances and errors. Each in turn gives the smallest error in
+        10-fold cross-validation (contiguous blocks for a series, fixed hyperparameters). Components
         of columns are ordered by their share of the variance of the posterior mean.
 
     Raises:
@@ -390,8 +398,9 @@ def _ordered(
     sums = [order[: number + 1] for number in range(len(order))]
     scale = targets.new_tensor(gp.units.y_scale).unsqueeze(-1)
     left = [(targets - centered[some].sum(0)).square() for some in sums]
-    drops = [relative([other for other in order if other != k]) - relative(order) for k in order]
-    negligible = [not any(map(_is_positive, drop)) for drop in drops]
+    fewer = [*([other for other in order if other != k] for k in order), []]
+    drops = [relative(some) - relative(order) for some in fewer]
+    *improves, over_mean = ([_is_positive(part) for part in drop] for drop in drops)
     return Decomposition(
         components=tuple(parts[k] for k in order),
         explained=np.array([float((weights * (variances - rest)).mean()) for rest in left]),
@@ -399,7 +408,8 @@ def _ordered(
             [float((errors_of(some)[0] * gp.row_weights * scale).mean()) for some in sums]
         ),
         shares=shares[order],
-        negligible=np.array(negligible),
+        improves=np.array(improves),
+        is_predictive=any(over_mean),
         expansion=expansion,
         gp=gp,
     )

@@ -66,7 +66,9 @@ class Section:
     sentences: tuple[str, ...]
     terms: str  #: labels of the leading terms
     share: float  #: gain in explained variance; negative if it opposes earlier components
-    negligible: bool  #: whether predictions of held-out data are as good without it
+    #: held-out data whose prediction it improves: ``"blocks"``, only ``"points"``, ``"none"``, or
+    #: ``"level"`` for a constant, which errors about the level cannot show
+    improves: str
     curve: ComponentCurve  #: over time
 
 
@@ -128,15 +130,15 @@ class Report(Findings):
         split = self.decomposition
         names = [component.name.replace("$", r"\$") for component in split.components]
         unit = self.units.y_unit if self.units.link is None else self.units.link.noun
-        label = literal(_with_unit("mean absolute error,\ncross-validated", unit))
+        label = literal(_with_unit("mean absolute error of held-out blocks", unit))
         return Sketch(
             "Share of the variance that the components explain, added one by one",
             lambda ax: plotting.plot_cumulative(
                 ax, names, split.explained, errors=split.errors, error_label=label
             ),
             (SIZE[0], 1.1 + 0.4 * len(names)),
-            "Each component is the one that most reduces the prediction error of those above it, "
-            "in ten-fold cross-validation with the learned kernel.",
+            "Each component in turn gives the smallest error of held-out blocks with those above "
+            "it, in ten-fold cross-validation with the learned kernel.",
         )
 
     def _component(self, number: int, section: Section) -> Block:
@@ -356,12 +358,13 @@ def _series(
         title, *sentences = describe_component(
             component, numbers, own, float(y.std()), geometry, units
         )
-        negligible = bool(split.negligible[number])
-        if negligible and title != "A constant level":
-            sentences.append(render("noise", title=title))
+        blocks, points = split.improves[number]
+        improves = "blocks" if blocks else "points" if points else "none"
+        improves = "level" if title == "A constant level" else improves
+        sentences += render_all("evidence", title=title, improves=improves)
         terms = component.label or "the mean function only"
         share = float(np.diff(split.explained, prepend=0.0)[number])
-        sections.append(Section(title, tuple(sentences), terms, share, negligible, curve))
+        sections.append(Section(title, tuple(sentences), terms, share, improves, curve))
     if not has_covariates:
         ahead = torch.as_tensor(past).to(gp.inputs).unsqueeze(-1)
     forecast = None if ahead is None else _forecast(split, ahead, seed)
@@ -439,7 +442,7 @@ def _summary(
         target=units.of_model(units.targets),
         score=three_digits(getattr(gp.estimator, "held_out_log_density_", 0.0)),
         variance=variance,
-        useful=int((~split.negligible).sum()),
+        predictive=split.is_predictive,
         noise=spread_text(gp.new_noise**0.5 * float(units.y_scale), units),
         weight=getattr(gp.estimator, "model_weight_", 1.0),
         incomplete=getattr(gp.estimator, "incomplete_rows_", {}),

@@ -104,33 +104,46 @@ COMPONENT = [
     ("It adds almost nothing to a forecast.",
      lambda c: abs(c.past(c.x[1] - c.x[0])) < 0.15 * abs(c.mean).max()),
     ("Held-out data are predicted as well without (?:it|them): it may be noise.",
-     lambda c: c.negligible),
+     lambda c: c.helps == "noise"),
+    ("It clearly improves predictions of single held-out points, but not of held-out blocks.",
+     lambda c: c.helps == "points"),
 ]  # fmt: skip
 
 
-def split(c, share, n, k, chance, useful, clear, other, noise):
+def split(c, share, n, k, said, noise):
     """The numbers of the first sentences; ``k`` is None for one component, or for a table."""
-    said = 0 if chance else c.count if clear else int(useful) if useful else None
+    counts = {kind: c.improves.count(kind) for kind in c.improves if kind != "level"}
+    if said is None:
+        true = c.is_table and c.over_mean
+    elif said.startswith(("it does not", "they")):
+        true = counts.keys() <= {"noise"} and c.over_mean == said.startswith("they")
+    elif said.startswith(("each of them", "it")):
+        true = counts == {"points" if "points" in said else "blocks": c.count}
+    else:
+        found = re.findall(r"(\d+) (?:of the components )?(clearly|improves? only|may)", said)
+        words = {"clearly": "blocks", "may": "noise"}
+        true = {words.get(word, "points"): int(number) for number, word in found} == counts
     return (
-        int(n) == len(c.y) and is_share(share, c.explained) and same(noise, c.noise)
+        true and int(n) == len(c.y) and is_share(share, c.explained) and same(noise, c.noise)
         and (k is None or int(k) == c.count)
-        and (said == c.useful if said is not None else c.is_table and c.useful > 0)
-        and (other is None or (other == "another one") == (c.count - c.useful == 1))
     )  # fmt: skip
 
 
 SUMMARY = [
     (r"The model explains <share> of the variance of the targets in (\d+) observations(?:, as "
-     r"(?:a sum of (\d+) components|one component))?.(?: In cross-validation (?:(it does not "
-     r"predict held-out data better than chance: this may all be noise)|(\d+) of the components "
-     r"clearly improves? predictions of held-out data; (?=(another one|the others))(?:another one|"
-     r"the others) may be noise, as marked below|((?:each of them|it) clearly improves predictions "
-     r"of held-out data)).)? The remaining noise has a standard deviation of <n>.",
-     lambda c, s, n, k, chance, useful, other, clear, noise:
-     split(c, s, n, k, chance, useful, clear, other, noise)),
-    (r"(\d+). (?:.*) \(<share> of the variance(; it may be noise)?\).",
+     r"(?:a sum of (\d+) components|one component))?.(?: In cross-validation (it does not "
+     r"predict held-out data better than the mean: this may all be noise|they clearly "
+     r"improve predictions of held-out data together, but none of them alone|"
+     r"(?:each of them|it) clearly improves predictions of (?:held-out blocks|single held-out "
+     r"points, but not of held-out blocks)|(?:\d+|none) of the components clearly improves? "
+     r"predictions of held-out blocks(?:; \d+ improves? only predictions of single held-out "
+     r"points)?(?:; \d+ may be noise)?).)? The remaining noise has a standard deviation of <n>.",
+     split),
+    (r"(\d+). (?:.*) \(<share> of the variance(?:; it (may be noise|improves predictions of single "
+     r"points only))?\).",
      lambda c, k, s, doubt: is_share(s, c.steps[int(k) - 1])
-     and bool(doubt) == c.doubts[int(k) - 1]),
+     and (doubt or "").partition(" ")[0]
+     == {"noise": "may", "points": "improves"}.get(c.improves[int(k) - 1], "")),
 ]  # fmt: skip
 
 
@@ -303,6 +316,44 @@ def dense(c, model, x, y, noise):
     c.innovations = np.linalg.solve(factor, y)
 
 
+def improvements(found, x, y, noise):
+    """Held-out data that each component predicts better, and whether all together do.
+
+    Each covariance is the sum of terms of the kernel; errors are of ten blocks and of points.
+    """
+    x = torch.as_tensor(x).reshape(len(y), -1)
+    parts = found.decomposition.components
+    with torch.no_grad():
+        parts = [
+            sum(
+                (t.weight * t.kernel(x).to_dense().numpy() for t in p.terms),
+                np.zeros((len(y),) * 2),
+            )
+            for p in parts
+        ]
+    noisy = sum(parts) + noise * np.eye(len(y))
+    levels = [(part @ np.linalg.solve(noisy, y)).mean() for part in parts]
+    rows = np.arange(len(y))
+    blocks = np.array_split(rows, 10) if x.shape[1] == 1 else [rows[k::10] for k in range(10)]
+    drops = []
+    for folds in (blocks, np.array_split(rows, len(rows))):
+        predicted = np.empty((len(parts), len(y)))
+        for out in folds:
+            kept = np.setdiff1d(rows, out)
+            weights = np.linalg.solve(noisy[np.ix_(kept, kept)], y[kept])
+            for one, part, level in zip(predicted, parts, levels, strict=True):
+                one[out] = part[np.ix_(out, kept)] @ weights - level
+        centered = y - sum(levels)
+        whole = abs(centered - predicted.sum(0))
+        without = [abs(centered - predicted.sum(0) + one) for one in (*predicted, predicted.sum(0))]
+        drops.append([error - whole for error in without])
+    spread = np.std(drops, axis=-1, ddof=1) / len(y) ** 0.5
+    *each, over_mean = (np.mean(drops, axis=-1) > 3 * spread).T
+    kinds = ["blocks" if block else "points" if point else "noise" for block, point in each]
+    return kinds, over_mean.any()
+
+
+PERIODS = (12.0, 7.1, 4.3)
 KINDS = ("trend", "cycle", "fading", "variation", "points", "step", "noise", "constant")
 
 
@@ -353,13 +404,15 @@ def test_sentences_on_series(kind, seed):
     cumulative = [1 - np.var(y - parts[: k + 1].sum(0)) / total for k in range(len(parts))]
     varies = kind != "constant"
     c.explained = max(1 - np.var(c.left) / total, 0.0) * varies
-    c.steps, c.doubts = np.diff(cumulative, prepend=0) * varies, split.negligible
-    c.count, c.useful, c.is_table = len(parts), int((~split.negligible).sum()), False
+    c.steps, c.count, c.is_table = np.diff(cumulative, prepend=0) * varies, len(parts), False
+    kinds, c.over_mean = improvements(found, x, y, noise)
+    sizes = np.ptp(parts, axis=1) > 0.02 * y.std()
+    c.improves = [kind if varied else "level" for kind, varied in zip(kinds, sizes, strict=True)]
     check(found.summary, SUMMARY, c)
     check(found.checks, CHECKS, c)
     raw = split.posterior(x).mean.numpy()
     for place, section in enumerate(found.sections):
-        c.mean, c.negligible = parts[place], split.negligible[place]
+        c.mean, c.helps = parts[place], c.improves[place]
 
         def past(length, place=place):
             there = split.posterior(np.array([x[-1] + length])).mean[place]
@@ -367,6 +420,23 @@ def test_sentences_on_series(kind, seed):
 
         c.past = past
         check(section.sentences, COMPONENT, c)
+
+
+@pytest.mark.parametrize("size", [0.05, 0.3, 0.35, 1.0])
+def test_sentences_on_cycles_that_are_weak_alone(size):
+    rng, x = np.random.default_rng(0), np.arange(80.0)
+    cycles = [scaled(PeriodicKernel(), size**2, period_length=p, lengthscale=3.0) for p in PERIODS]
+    y = size * sum(np.sin(2 * np.pi * x / p) for p in PERIODS) + 0.3 * rng.standard_normal(80)
+    y -= y.mean()
+    model = GP(torch.as_tensor(x)[:, None], torch.as_tensor(y), cycles[0] + cycles[1] + cycles[2])
+    model.double().eval().likelihood.noise = 0.09
+    found = report(model, progress=False)
+    c = SimpleNamespace(y=y, noise=0.3, is_table=False, count=4)
+    dense(c, model, torch.as_tensor(x)[:, None], y, 0.09)
+    c.explained = 1 - np.var(c.left) / y.var()
+    kinds, c.over_mean = improvements(found, x, y, 0.09)
+    c.improves = [*kinds[:3], "level"]
+    check(found.summary[:1], SUMMARY, c)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -401,7 +471,7 @@ def test_sentences_on_tables_and_searches(seed):
     found = report(model, progress=False)
     check(describe_effects(found.effects, found.units), EFFECTS, c)
     c.is_table, c.count = True, None
-    c.useful = int((~found.decomposition.negligible).sum())
+    c.improves, c.over_mean = improvements(found, x, standard, noise)
     c.explained, c.noise = 1 - np.var(c.left) / standard.var(), noise**0.5 * y.std(ddof=1)
     check(found.summary[:1], SUMMARY, c)
     check(found.checks, CHECKS, c)
