@@ -16,10 +16,10 @@ from gpytorch_nkn.fit import check_number
 
 __all__ = ["BaseKernel", "GPyTorchGram", "check_gram", "make_base_kernel"]
 
-_NAMED = ("rbf", "laplacian", "linear", "poly", "cosine", "chi2")  # semi-definite kernels
+_NAMED = ("rbf", "laplacian", "linear", "poly", "cosine", "chi2")  # positive semi-definite ones
 _BLOCK = 2**22  # number of Gram matrix entries per block
 _CHECKED = 1000  # number of rows whose Gram matrix is checked for negative eigenvalues
-_NEGATIVE = 1e-6  # tolerance of negative eigenvalues
+_NEGATIVE = 1e-6  # largest -eigenvalue / (largest entry sqrt(n)) that counts as rounding error
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class BaseKernel:
     def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return the Gram matrix ``M x N``."""
         if isinstance(self.function, str):
-            if self.function == "rbf":  # squared distances lose digits far from zero
+            if self.function == "rbf":  # squared distances of large numbers lose digits
                 middle = right.mean(axis=0)
                 left, right = left - middle, right - middle
             with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -51,14 +51,14 @@ class BaseKernel:
         return gram
 
     @property
-    def width(self) -> float | None:
-        """Width of a distance-based kernel; ``None`` for other kernels."""
+    def lengthscale(self) -> float | None:
+        """Lengthscale of an RBF or Laplacian kernel; ``None`` for other kernels."""
         if self.function == "rbf":
             return float((2.0 * self.gamma) ** -0.5)
         return 1.0 / self.gamma if self.function == "laplacian" else None
 
     def widened(self, factor: float) -> BaseKernel:
-        """Return the kernel with its :attr:`width` multiplied by a factor."""
+        """Return the kernel with its :attr:`lengthscale` multiplied by a factor."""
         power = 2 if self.function == "rbf" else 1
         return replace(self, gamma=self.gamma / factor**power)
 
@@ -76,7 +76,7 @@ class GPyTorchGram:
 
     def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return the Gram matrix ``M x N`` of tables ``M x D`` and ``N x D``."""
-        # Copy arrays, which may be read-only; kernels compare inputs by identity.
+        # Copy the arrays: they may be read-only, and kernels compare inputs by identity.
         x2 = torch.tensor(right, dtype=torch.float64)
         step = max(1, _BLOCK // max(len(right), 1))
         with torch.inference_mode(False), torch.no_grad():
@@ -92,7 +92,7 @@ def make_base_kernel(
     X: np.ndarray,
     gamma: float | str,
 ) -> BaseKernel:
-    """Return an estimator's base kernel, with ``gamma`` from training inputs ``n x D``."""
+    """Return an estimator's base kernel; training rows ``n x D`` determine ``gamma``."""
     function: Any = kernel
     if isinstance(kernel, Kernel):
         function = GPyTorchGram(kernel)
@@ -132,6 +132,6 @@ def check_gram(gram: np.ndarray) -> None:
     if lowest < -_NEGATIVE * scale * len(rows) ** 0.5:
         raise ValueError(
             "The Gram matrix of the training rows must be positive semi-definite, but its least "
-            f"eigenvalue is {lowest:g} (largest entry: {scale:g}). The sigmoid kernel, for "
-            "example, is not in general."
+            f"eigenvalue is {lowest:g} (largest entry: {scale:g}). Some kernels, such as the "
+            "sigmoid kernel, are indefinite."
         )

@@ -1,4 +1,4 @@
-"""Data-adaptive kernels with a factor in each cluster of rows, and a single SVM."""
+"""Data-adaptive kernels with one factor per cluster of rows, and their SVMs."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class LearnedKernel:
             F_c(x, x') & c(x) = c(x') = c \\ 1 & \text{otherwise} \end{cases}
 
     where ``c(x)`` is the nearest centroid. Thus ``F = 11' + blockdiag(E_c)`` with positive
-    semi-definite ``E_c = F_c - 11'``. By lemma 5 of the paper this solves problem (20) without the
-    nuclear norm, whose optimal entries between clusters are one. Features of different clusters use
-    different columns, so that ``F = 1 + k f f'`` as in :func:`smooth_coefficients`.
+    semi-definite ``E_c = F_c - 11'``. By lemma 5 of the paper, this ``F`` solves problem (20)
+    without the nuclear norm: optimal entries between clusters are 1. Features of different clusters
+    are different columns of ``f``, so that ``F = 1 + k f f'`` as in :func:`smooth_coefficients`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LearnedKernel:
         ]
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
-        """Return features ``f`` of inputs ``N x D``, with columns for each learned factor."""
+        """Return features ``f``, ``N x Q``, of inputs ``N x D``; every factor has own columns."""
         labels = self.clusters.assign(inputs)
         found = np.zeros((len(inputs), sum(part[2].shape[1] for part in self.parts)))
         end = 0
@@ -83,7 +83,7 @@ class LearnedKernel:
     def __call__(
         self, left: np.ndarray, right: np.ndarray, features: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the Gram matrix ``M x N``; features of the second argument may be given."""
+        """Return the Gram matrix ``M x N``, given features of the second argument, if known."""
         gram = self.base(left, right)
         features = self.features(right) if features is None else features
         return times_factor(gram, self.features(left), features) if features.size else gram
@@ -100,17 +100,18 @@ def fit_clusters(
 ) -> tuple[LearnedKernel, FittedSVMs, np.ndarray]:
     """Learn factors inside clusters, then the SVMs.
 
-    The SVMs of several clusters use as many rows as fit into memory, the support vectors of the
-    clusters' SVMs first (Hsieh, Si and Dhillon, 2014). (Theorem 7 of the paper, an exact screening
-    of rows, does not hold as printed: for large ``eta`` no row can satisfy (21).)
+    With several clusters, the final SVMs use up to 8000 rows, preferably support vectors of the
+    clusters' SVMs (Hsieh, Si and Dhillon, 2014). (Theorem 7 of the paper, an exact screening of
+    rows, does not hold as printed: for large ``eta`` no row can satisfy (21).)
 
     Args:
         share: ``eta`` of a cluster, relative to the squared norm of its dual variables; ``None``
             for the given ``eta`` (infinite for ``F = 1``) in all clusters.
-        order: Rows in order of use: some of every class, then all.
+        order: Row indices in order of preference: a sample of every class, which is always used,
+            then a permutation of all rows.
 
     Returns:
-        The kernel, the SVMs, and the rows of the SVMs.
+        The kernel, the SVMs, and the indices of their rows.
     """
     kept = np.arange(len(table))
     if len(clusters.rows) == 1:
@@ -141,6 +142,6 @@ def _inside(blocks: Sequence[Block], rows: np.ndarray) -> list[Block]:
 
 
 def _learn_cluster(shared: tuple, inputs: np.ndarray, blocks: Sequence[Block]) -> FittedSVMs | None:
-    """Train the SVMs of a cluster; ``None`` without any."""
+    """Train the SVMs of a cluster; return ``None`` if there are no SVMs."""
     base, share, eta = shared
     return fit_svms(base(inputs, inputs), blocks, share, eta) if blocks else None

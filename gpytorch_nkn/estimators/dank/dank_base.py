@@ -35,15 +35,15 @@ _ETA_ROWS = 500  # number of rows for the choice of eta
 _PAIRS = 45  # largest number of pairs of classes for which factors are compared (10 classes)
 _CHECKED_ROWS = 1000  # number of rows for the check that a function is semi-definite
 _CONFIRMED_ROWS = 3000  # number of rows on which relevances are confirmed
-_WHOLE = 3000  # largest number of rows in one cluster by default
-_USUAL_ROWS = 20_000  # largest number of rows without a warning
-_CLUSTER = 1500  # mean number of rows in a cluster
+_MAX_UNCLUSTERED = 3000  # largest number of rows in one cluster by default
+_MAX_UNWARNED = 20_000  # largest number of rows without a warning
+_CLUSTER = 1500  # mean number of rows in a cluster by default
 _CHUNK = 2**22  # number of Gram matrix entries in memory during predictions
 _LARGEST = 1e100  # largest input, because squares must be finite
 
 
 class BaseDANK(Estimator):
-    """Training and predictions for classes or targets."""
+    """Training and predictions of DANK, for classification and regression."""
 
     _shared_text: ClassVar[dict[str, str]] = {
         "shared arguments": """
@@ -54,30 +54,31 @@ kernel: Base kernel: a name in scikit-learn (``"rbf"``, ``"laplacian"``, ``"line
     and a function that returns the entries.
 gamma: Parameter of named kernels: a number, ``"scale"`` for ``1 / (D var(X))``, ``"auto"`` for
     ``1 / D``.
-eta: Weight of the distance between ``F`` and ones. A number (possibly infinite) is used directly.
-    ``"norm"``, as in the paper, is the squared norm of the dual variables of the SVM with the
-    base kernel. ``"cv"`` multiplies that norm by 1, ``n^-1/2``, ``1 / n``, ``0.1 / n``,
-    ``0.01 / n`` or infinity (``F_s = 1``), selected by held-out rows (infinity for more than 10
-    classes).
-relevance: ``"cv"`` learns the relevance factor (from a random subset of many rows), and keeps it
-    if it predicts held-out rows better; ``None`` omits it. The factor needs several input columns
-    and at most 10 classes.
+eta: Weight of the squared distance between ``F`` and ones: a number, possibly infinite (``F_s =
+    1``), or a multiple of the squared norm of the dual variables of the SVM with the base kernel.
+    ``"norm"``, as in the paper, multiplies this norm by 1. ``"cv"`` selects one of the factors 1,
+    ``n^-1/2``, ``1 / n``, ``0.1 / n``, ``0.01 / n`` and infinity on held-out rows (infinity for
+    more than 10 classes).
+relevance: ``"cv"`` learns the relevance factor (if there are many rows, from a random subset), and
+    keeps it if it predicts held-out rows better; ``None`` omits it. The factor needs several input
+    columns and at most 10 classes.
 n_clusters: Number of clusters in which factors are learned. 1 learns one factor from the Gram
-    matrix of all rows. ``"auto"`` means 1 up to 3000 rows, and clusters of 1500 rows on average
-    above. With clusters, ``F = 11' + blockdiag(E_c)`` and one SVM uses up to 8000 rows: all rows,
-    or support vectors of the clusters.
+    matrix of all rows. ``"auto"`` means 1 up to 3000 rows, otherwise clusters of 1500 rows on
+    average. With clusters, ``F = 11' + blockdiag(E_c)``, and the final SVM uses up to 8000 rows,
+    preferably support vectors of the clusters' SVMs.
 random_state: Seed of folds and clusters, or NumPy random state; ``None`` for a random seed.
 """,
         "shared attributes": """
 support_: Indices of training rows with nonzero dual coefficients.
-dual_coef_, intercept_: Signed dual coefficients (SVMs by ``support_``) and intercepts.
-eta_: Selected ``eta``, infinite for ``F_s = 1``, NaN if it differs between clusters.
-C_: ``C`` of the SVM, larger than the argument if the base kernel was widened.
+dual_coef_, intercept_: Signed dual coefficients ``P x len(support_)`` and intercepts ``P`` of the
+    ``P`` SVMs.
+eta_: Selected ``eta``; infinite for ``F_s = 1``, NaN if clusters have different values.
+C_: ``C`` of the SVM; in classification larger than the argument if the lengthscale was multiplied.
 relevances_: Weights ``w`` of the columns, ``D``. They are not feature importances: they measure
     nonlinearity in a column.
 relevance_kernel_: Kernel with relevances; ``None`` if the base kernel was kept.
-factor_: Root ``G`` of the learned ``F = G G'``, ``n x rank``.
-cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
+factor_: Root ``G``, ``n x rank``, of the learned ``F = G G'``.
+cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`.
 """,
     }
     _private_state = ("_svms", "_kernel")
@@ -98,8 +99,11 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         Inside a ``joblib.parallel_config(n_jobs=...)`` block, folds and clusters run in parallel.
 
         Args:
-            X: Rows ``n x D``,
-            y: Classes or targets, ``n``.
+            X: Rows ``n x D``.
+            y: Classes or targets ``n``.
+
+        Raises:
+            ValueError: An option, the kernel, ``X`` or ``y`` is invalid.
         """
         with self._forgetting_failures():
             self._check_options()
@@ -107,7 +111,7 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
             warn_of_size(
                 type(self).__name__,
                 len(table),
-                _USUAL_ROWS,
+                _MAX_UNWARNED,
                 "the SVM uses support vectors of clusters of about 1,500 rows; "
                 f"{type(self).__name__.replace('DANK', 'ASKL')} learns from all rows in minutes.",
             )
@@ -133,7 +137,7 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         """Root ``G`` of the factor ``F = G G'`` of the dual problem, ``n x rank``.
 
         Raises:
-            AttributeError: The SVMs were fitted in clusters.
+            AttributeError: Several clusters have separate factors.
         """
         check_is_fitted(self)
         if len(self._kernel.clusters.rows) > 1:
@@ -152,21 +156,21 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
 
     @abstractmethod
     def _blocks(self, target: np.ndarray, cost: float) -> list[Block]:
-        """Return the SVMs for encoded targets, with ``C`` multiplied by a factor."""
+        """Return the SVMs of encoded targets ``n``, with ``C`` multiplied by ``cost``."""
 
     @abstractmethod
     def _losses(self, outputs: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return the loss of each row, given decision values ``M x P``."""
+        """Return losses ``M`` of rows, given decision values ``M x P`` and targets ``M``."""
 
     @abstractmethod
     def _folds(self, target: np.ndarray) -> list[Fold]:
-        """Return training and held-out rows of each fold."""
+        """Return training and held-out row indices of each fold; no folds for few rows."""
 
     @abstractmethod
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
-        """Return random rows."""
+        """Return ``size`` random row indices."""
 
-    _num_svms: int = 1
+    _num_svms: int = 1  # P
 
     def _random(self) -> np.random.RandomState:
         """Return a random state independent of NumPy's global one."""
@@ -175,7 +179,7 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         return check_random_state(self.random_state)
 
     def _some(self, target: np.ndarray, most: int) -> np.ndarray:
-        """Return all rows, or a random sample of ``most`` rows."""
+        """Return the indices of all rows, or of a random sample of ``most`` rows."""
         return np.arange(len(target)) if len(target) <= most else self._sample(target, most)
 
     def _fit(self, table: np.ndarray, target: np.ndarray) -> None:
@@ -225,7 +229,7 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         return kernel, cost
 
     def _task(self, kernel: Any, table: np.ndarray, target: np.ndarray, most: int) -> Task:
-        """Return at most ``most`` rows, on which kernels are compared."""
+        """Return a comparison of kernels on at most ``most`` rows."""
         rows = self._some(target, most)
         known, labels = table[rows], target[rows]
         gram, folds = kernel(known, known), self._folds(labels)
@@ -234,9 +238,9 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
     def _choose_eta(
         self, kernel: Any, table: np.ndarray, target: np.ndarray, cost: float
     ) -> tuple[float | None, float]:
-        """Select ``eta`` by held-out rows.
+        """Select ``eta`` on held-out rows.
 
-        Return it relative to the squared norm of the dual variables, or ``None`` and its value.
+        Return a factor of the squared norm of the dual variables (or ``None``), and a fixed value.
         """
         if not isinstance(self.eta, str):
             return None, float(self.eta)
@@ -272,10 +276,10 @@ cv_results_: Candidates, a list of :class:`~gpytorch_nkn.estimators.Candidate`.
         check_number("eta", self.eta, positive=True, infinite=True, words=("cv", "norm"))
 
     def _number_of_clusters(self, count: int) -> int:
-        """Return the number of clusters for a number of rows."""
+        """Return the number of clusters of ``count`` rows."""
         number: Any = self.n_clusters
         if number == "auto":
-            number = 1 if count <= _WHOLE else math.ceil(count / _CLUSTER)
+            number = 1 if count <= _MAX_UNCLUSTERED else math.ceil(count / _CLUSTER)
         if number > count:
             raise ValueError(f"n_clusters must be at most {count} for {count} rows, got {number}.")
         return int(number)

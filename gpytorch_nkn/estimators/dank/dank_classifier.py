@@ -22,7 +22,7 @@ from gpytorch_nkn.estimators.table_input import encode_classes
 __all__ = ["DANKClassifier"]
 
 _REPEATS = 2  # number of repetitions of cross-validation
-_PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003)
+_PENALTIES = (0.3, 0.1, 0.03, 0.01, 0.003)  # candidate penalties of relevances
 
 
 class DANKClassifier(ClassifierMixin, BaseDANK):
@@ -37,24 +37,24 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
             + \eta \lVert F - 11^\top \rVert_F^2
 
     The paper's ``F`` is a matrix with a closed form for any ``alpha``. This class extends it to a
-    function ``F_s``: kernel ridge regression smooths the dual coefficients. The SVM is trained
-    again with the resulting kernel, which predictions use, too. (The paper's extension, by
+    function ``F_s``: kernel ridge regression smooths the dual coefficients. An SVM with the
+    resulting kernel is then trained and makes the predictions. (The paper's extension, by
     reciprocal nearest neighbours, is not a kernel and predicts worse.)
 
     Another factor, not in the paper, is learned first:
     ``F_w(x, x') = exp(-sum_d w_d |x_d - x'_d| / 2)`` minimises the same maximum, with a penalty on
     ``w``. Most gains in benchmarks/RESULTS.md come from this factor. Candidate base kernels have 1,
-    2 and 4 times the width, with ``C`` multiplied by the square of that.
+    2 and 4 times the lengthscale, and 1, 4 and 16 times ``C``.
 
     A factor is kept only if it predicts held-out rows better by more than a standard error, over
-    two rounds of 5 folds. Without factors the model is ``sklearn.svm.SVC``. Tune ``C`` and
-    ``gamma`` with ``SVC``, which is faster, and then learn the factors. With more than two classes
-    the SVMs of all pairs share one ``F`` and thus one kernel.
+    two repetitions of 5-fold cross-validation. Without factors the model is ``sklearn.svm.SVC``:
+    tune ``C`` and ``gamma`` with ``SVC``, which is faster, and then learn the factors. With more
+    than two classes, the one-vs-one SVMs share one ``F`` and thus one kernel.
 
     Args:
         C: Upper bound of the dual variables.
-        class_weight: Factors of ``C`` by class, or ``"balanced"``. Comparisons of kernels weight
-            errors by these factors.
+        class_weight: Factors of ``C`` by class, or ``"balanced"``. In comparisons of kernels they
+            also weight the errors.
         <shared arguments>
 
     Attributes:
@@ -95,15 +95,14 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Return values ``M`` for two classes, positive for the second; otherwise ``M x K``.
 
-        For more classes the values are votes of the SVMs of all pairs, as in scikit-learn's
-        ``SVC``. A number between -1/3 and 1/3 is added, which increases with the sum of their
-        values.
+        For more classes, the values are one-vs-one votes, as in scikit-learn's ``SVC``, plus a
+        number between -1/3 and 1/3 that increases with the sum of the SVMs' decision values.
         """
         return _decisions(self._outputs(X), len(self.classes_))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return the classes ``M`` with most votes; sums of the SVMs' values break ties."""
-        codes = _codes(self.decision_function(X))  # raises an error before the fit
+        """Return the classes ``M`` with most votes; sums of decision values break ties."""
+        codes = _codes(self.decision_function(X))  # first, because it raises if not fitted
         return self.classes_[codes]
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -140,7 +139,7 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
         return [(np.setdiff1d(np.arange(len(target)), part), part) for part in held_out]
 
     def _sample(self, target: np.ndarray, size: int) -> np.ndarray:
-        """Return random rows, at least two of every class."""
+        """Return ``size`` random row indices; more, if needed for two rows of every class."""
         order = self._random().permutation(len(target))
         codes = range(len(self.classes_))
         needed = np.concatenate([order[target[order] == code][:2] for code in codes])
@@ -148,9 +147,9 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
 
 
 def _decisions(outputs: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return values ``M`` for two classes, otherwise votes ``M x K`` of the SVMs of pairs.
+    """Return values ``M`` for two classes, otherwise one-vs-one votes ``M x K``.
 
-    The first class of a pair is positive.
+    Outputs ``M x P`` are positive for the first class of a pair.
     """
     if num_classes == 2:
         return outputs[:, 0]

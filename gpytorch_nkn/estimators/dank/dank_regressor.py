@@ -35,17 +35,17 @@ class DANKRegressor(RegressorMixin, BaseDANK):
     :class:`~gpytorch_nkn.estimators.DANKClassifier` for the extension of ``F`` to new rows.
 
     Another factor, not in the paper, is learned first:
-    ``F_w(x, x') = exp(-sum_d w_d (x_d - x'_d)^2 / 2)``. Candidates also have absolute differences,
-    other penalties and widths of the base kernel, and sums with the base kernel.
+    ``F_w(x, x') = exp(-sum_d w_d (x_d - x'_d)^2 / 2)``. Other candidates have absolute differences,
+    1, 2 or 4 times the lengthscale of the base kernel, or are averages with the base kernel.
 
     A factor is kept only if it predicts held-out rows better by more than a standard error, over 5
-    folds. Without factors the model is ``sklearn.svm.SVR``. Tune ``C``, ``gamma`` and ``epsilon``
+    folds. Without factors the model is ``sklearn.svm.SVR``: tune ``C``, ``gamma`` and ``epsilon``
     with ``SVR``, which is faster, and then learn the factors. ``C`` and ``epsilon`` are in units of
     the targets: standardise targets by ``sklearn.compose.TransformedTargetRegressor``.
 
     Args:
         C: Upper bound of the dual variables.
-        epsilon: Half width of the tube in which errors have no loss.
+        epsilon: Largest absolute error without loss (half the width of the tube).
         <shared arguments>
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Selection of learned kernels by held-out rows."""
+"""Selection of learned kernels on held-out rows."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ Fold = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Path:
-    """Candidate relevances for one base kernel."""
+    """Settings of candidate kernels with relevances, for one lengthscale of the base kernel."""
 
-    widening: float  # factor of the base kernel's width
+    widening: float  # factor of the base kernel's lengthscale
     cost: float  # factor of C
     power: int  # power of differences, 1 or 2
     penalties: tuple[float, ...]  # decreasing penalties
-    skipped: int = 0  # number of leading penalties that only provide start values
-    shares: tuple[float, ...] = (1.0,)  # weights in a sum with the base kernel
+    skipped: int = 0  # number of leading penalties that only provide initial values
+    shares: tuple[float, ...] = (1.0,)  # weights in an average with the base kernel
     max_iter: int = 20  # largest number of iterations for each penalty
 
     def members(self) -> list[tuple[int, float]]:
-        """Return the index of the penalty and the weight in the sum of each candidate."""
+        """Return each candidate's index of the penalty and weight in the average."""
         numbers = range(self.skipped, len(self.penalties))
         return [(number, share) for number in numbers for share in self.shares]
 
@@ -57,10 +57,9 @@ class Task:
     table: np.ndarray  # rows n x D
     gram: np.ndarray  # their Gram matrix, n x n
     target: np.ndarray  # encoded targets
-    # returns SVMs for encoded targets and a factor of C
-    blocks: Callable[[np.ndarray, float], list[Block]]
-    losses: Callable[[np.ndarray, np.ndarray], np.ndarray]  # loss of each row's decision values
-    folds: Sequence[Fold]  # pairs of training rows and held-out rows
+    blocks: Callable[[np.ndarray, float], list[Block]]  # maps targets and a factor of C to SVMs
+    losses: Callable[[np.ndarray, np.ndarray], np.ndarray]  # of decision values M x P and targets M
+    folds: Sequence[Fold]  # pairs of training and held-out row indices
 
 
 @dataclass(frozen=True)
@@ -68,13 +67,13 @@ class Candidate:
     """Candidate kernel and its held-out loss.
 
     Attributes:
-        stage: ``"relevance"`` or ``"eta"``. Losses of the second stage are optimistic, because its
-            initial kernel has relevances that were learned from all rows.
+        stage: ``"relevance"`` or ``"eta"``. Losses of the second stage are optimistic, because
+            relevances of its initial kernel were learned from all rows.
         params: Parameters by name; empty for the initial kernel.
         mean_loss: Error rate, or mean squared error, on held-out rows.
         gain: Mean loss of the initial kernel minus the mean loss of this kernel.
         error: Standard error of the gain.
-        weight: Weight of the kernel in the learned kernel.
+        weight: 1 for the selected kernel, otherwise 0.
     """
 
     stage: str
@@ -96,7 +95,7 @@ def learn_relevances(
     trials = [
         (path, base.widened(path.widening))
         for path in paths
-        if path.widening == 1.0 or base.width is not None
+        if path.widening == 1.0 or base.lengthscale is not None
     ]
     jobs = [(trial, fold) for trial in trials for fold in task.folds]
     found = _parallel(_path_losses, (task, base), jobs)
@@ -124,7 +123,8 @@ def learn_relevances(
 def choose(losses: np.ndarray, least: float = 1.0) -> int:
     """Return the index of the kernel with the least loss; 0 unless its gain is significant.
 
-    Losses are kernels by rows, the initial kernel first; ``least`` is in standard errors.
+    Losses are ``C x n`` for ``C`` kernels, the initial kernel first. ``least`` is the required gain
+    in standard errors.
     """
     best = int(np.argmin(losses.mean(axis=1)))
     differences = losses[0] - losses[best]
@@ -132,7 +132,7 @@ def choose(losses: np.ndarray, least: float = 1.0) -> int:
 
 
 def confirm(task: Task, kernel: Function, cost: float) -> bool:
-    """Return whether a kernel, with its factor of ``C``, beats the base kernel."""
+    """Return whether a kernel, with ``C`` times ``cost``, has less loss than the base kernel."""
     gram = kernel(task.table, task.table)
     losses = [_held_out_losses(task, task.gram, 1.0), _held_out_losses(task, gram, cost)]
     return choose(np.concatenate(losses), 0.0) == 1
@@ -141,7 +141,7 @@ def confirm(task: Task, kernel: Function, cost: float) -> bool:
 def choose_eta(
     task: Task, shares: Sequence[float], cost: float
 ) -> tuple[int | None, list[Candidate]]:
-    """Choose ``eta`` relative to the squared norm of the dual variables, by held-out rows.
+    """Choose ``eta``, relative to the squared norm of the dual variables, on held-out rows.
 
     Return the index of the best value (``None`` for ``F = 1``), and all candidates.
     """
@@ -163,7 +163,7 @@ def _list_candidates(
 
 
 def _by_row(parts: Sequence[np.ndarray], folds: Sequence[Fold], count: int) -> np.ndarray:
-    """Return mean losses of held-out rows, kernels by rows."""
+    """Return losses ``C x n`` of kernels at held-out rows, averaged over repetitions."""
     sums, times = np.zeros((len(parts[0]), count)), np.zeros(count)
     for losses, (_, held_out) in zip(parts, folds, strict=True):
         sums[:, held_out] += losses
@@ -204,7 +204,7 @@ def _path(task: Task, trial: Trial, rows: np.ndarray, stop: int) -> list[np.ndar
 
 
 def _path_losses(shared: tuple[Task, BaseKernel], trial: Trial, fold: Fold) -> np.ndarray:
-    """Return losses of held-out rows, candidates of a path by rows."""
+    """Return losses ``C x m`` of a path's candidates at held-out rows."""
     task, base = shared
     path, kernel = trial
     found = _path(task, trial, fold[0], len(path.penalties))
@@ -217,7 +217,7 @@ def _path_losses(shared: tuple[Task, BaseKernel], trial: Trial, fold: Fold) -> n
 
 
 def _eta_losses(shared: tuple[Task, Sequence[float], float], fold: Fold) -> np.ndarray:
-    """Return losses of held-out rows for the base kernel, then for each value of ``eta``."""
+    """Return losses ``C x m`` of the base kernel, then of each ``eta``, at held-out rows."""
     task, shares, cost = shared
     known, held_out = fold
     gram, cross = task.gram[np.ix_(known, known)], task.gram[np.ix_(held_out, known)]
@@ -239,8 +239,8 @@ def _scale(kernel: BaseKernel, power: int, table: np.ndarray) -> float:
     """Return the scale of powers of differences, the unit of relevance penalties."""
     if power == 1:
         return float(np.median(pdist(table, "cityblock"))) / 4.0 or 1.0
-    if kernel.width is not None:
-        return kernel.width**2
+    if kernel.lengthscale is not None:
+        return kernel.lengthscale**2
     return float(table.var(axis=0).sum()) or 1.0
 
 

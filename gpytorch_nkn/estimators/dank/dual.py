@@ -20,23 +20,22 @@ __all__ = [
     "regression_blocks",
 ]
 
-_GROWTH, _DECAY = 2.0, 0.9  # factors by which the inverse step size changes
-_PATIENCE = 5  # number of steps over which the increase is measured
+_GROWTH, _DECAY = 2.0, 0.9  # factors of the inverse step size after a failure, after a success
+_PATIENCE = 5  # number of steps over which the objective's increase is measured
 
 
 @dataclass(frozen=True)
 class Block:
     """Dual variables ``u`` (``m``) of one SVM with ``0 <= u <= upper`` and ``signs' u = 0``.
 
-    Each variable belongs to one of the training ``rows``. The signed dual coefficient of a row sums
-    its ``signs * u``. ``epsilon`` is ``None`` for classification.
+    The signed dual coefficient of a training row is the sum of ``signs * u`` over its variables.
     """
 
-    rows: np.ndarray
-    signs: np.ndarray
-    linear: np.ndarray
-    upper: np.ndarray
-    epsilon: float | None = None
+    rows: np.ndarray  # training row of each variable, m
+    signs: np.ndarray  # 1 or -1, m
+    linear: np.ndarray  # linear coefficients of the objective, m
+    upper: np.ndarray  # upper bounds, m
+    epsilon: float | None = None  # None for classification
 
     @property
     def count(self) -> int:
@@ -45,7 +44,7 @@ class Block:
 
     @property
     def targets(self) -> np.ndarray:
-        """Labels 1 and -1, or targets of a regression, of the rows."""
+        """Labels 1 and -1, or targets of a regression, one per row."""
         if self.epsilon is None:
             return self.signs
         return self.linear[: self.count] + self.epsilon
@@ -58,7 +57,7 @@ class Block:
 
 
 def classification_blocks(codes: np.ndarray, num_classes: int, upper: np.ndarray) -> list[Block]:
-    """Return the SVMs of all pairs of classes, with signs as in ``sklearn.svm.SVC``.
+    """Return the one-vs-one SVMs of all pairs of classes, with signs as in ``sklearn.svm.SVC``.
 
     The first class of a pair is positive; with only two classes, the second class is.
     """
@@ -72,7 +71,7 @@ def classification_blocks(codes: np.ndarray, num_classes: int, upper: np.ndarray
 
 
 def regression_blocks(targets: np.ndarray, epsilon: float, upper: np.ndarray) -> list[Block]:
-    """Return the SVM of epsilon-insensitive regression of ``n`` targets, two variables a row."""
+    """Return the SVM of epsilon-insensitive regression, with two variables for each target."""
     rows = np.tile(np.arange(len(targets)), 2)
     signs = np.repeat([1.0, -1.0], len(targets))
     linear = np.concatenate([targets, -targets]) - epsilon
@@ -80,11 +79,11 @@ def regression_blocks(targets: np.ndarray, epsilon: float, upper: np.ndarray) ->
 
 
 def hadamard_factor(gram: np.ndarray, signed: np.ndarray, eta: float) -> np.ndarray:
-    r"""Return the minimiser ``F`` (``n x n``) of the dual objective, given ``s``, ``n x P``.
+    r"""Return the minimiser ``F``, ``n x n``, of the dual objective, given ``s``, ``n x P``.
 
     .. math:: F = 11^\top + \tfrac{1}{4 \eta} \sum_p s_p s_p^\top \circ K
 
-    This is equation (9) of the paper without the threshold of the nuclear norm, which is always
+    This is equation (9) of the paper without the threshold of the nuclear norm. ``F`` is always
     positive semi-definite.
     """
     return 1.0 + (signed @ signed.T) * gram / (4.0 * eta)
@@ -104,7 +103,7 @@ def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarr
     """Return the exact nearest point of ``{u : 0 <= u <= upper, signs' u = 0}``.
 
     This is ``u(t) = clip(point - t signs, 0, upper)`` for the root ``t`` of ``signs' u(t)``, a
-    decreasing piecewise linear function. (The paper's alternating projections end elsewhere.)
+    decreasing piecewise linear function. (The paper's alternating projections end at other points.)
     """
     reach = float(np.abs(point).max() + upper.max())
     root = brentq(
@@ -114,7 +113,7 @@ def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarr
 
 
 class DualProblem:
-    r"""Objectives (4) and (22) of the paper, a maximum over dual variables and minimum over ``F``.
+    r"""Objectives (4) and (22) of the paper: maximum over dual variables, minimum over ``F``.
 
     .. math::
         \max_u \min_{F \succeq 0} \sum_p \bigl[c_p^\top u_p
@@ -160,7 +159,7 @@ class DualProblem:
     def evaluate(self, variables: np.ndarray) -> DualPoint:
         """Compute objective and gradient at dual variables, feasible or not."""
         signed = self.signed(variables)
-        change = self._gamma_products(signed)
+        change = self._factor_products(signed)
         products = self.gram @ signed + change
         value = self.linear @ variables - np.sum(signed * (0.5 * products - 0.25 * change))
         gradient = [
@@ -169,8 +168,8 @@ class DualProblem:
         ]
         return DualPoint(variables, signed, float(value), np.concatenate(gradient))
 
-    def _gamma_products(self, signed: np.ndarray) -> np.ndarray:
-        """Return ``(Gamma o K) s``, ``n x P``."""
+    def _factor_products(self, signed: np.ndarray) -> np.ndarray:
+        """Return ``((F - 11') o K) s``, ``n x P``, for the optimal ``F``."""
         if self._squares is None:
             self._squares = self.gram**2
         if signed.shape[1] == 1:
@@ -182,8 +181,8 @@ def maximize(problem: DualProblem, start: np.ndarray, *, tol: float, max_iter: i
     """Maximise the dual objective by Nesterov's accelerated projected gradients.
 
     Backtracking permits larger steps than the worst-case constants of the paper's theorems 4 and
-    10. Momentum is reset when it points downhill. The search stops when the objective's relative
-    increase over five steps is below ``tol``.
+    10. Momentum is reset when it decreases the objective. The search stops when the objective's
+    relative increase over five steps is below ``tol``.
 
     Reference: Nesterov (1983), A method of solving a convex programming problem with convergence
     rate O(1/k^2); O'Donoghue and Candes (2015), Adaptive Restart for Accelerated Gradient Schemes.

@@ -24,7 +24,7 @@ def smooth_coefficients(
     r"""Extend the learned factor to a kernel function, by smoothed dual coefficients.
 
     The learned factor is ``F_ij = 1 + K_ij sum_p s_p(x_i) s_p(x_j) / (4 eta)``. Kernel ridge
-    regression with the base kernel predicts signed dual coefficients at new and training inputs:
+    regression with the base kernel replaces ``s_p`` by a smooth function of the input:
 
     .. math::
         F(x, x') = 1 + \frac{k(x, x')}{4 \eta} \sum_p \hat s_p(x) \hat s_p(x')
@@ -40,7 +40,7 @@ def smooth_coefficients(
         spectrum: Eigenvalues and eigenvectors of ``K``, if known.
 
     Returns:
-        ``C``, ``n x P``; None (``F = 1``) if no penalty is better than zero coefficients.
+        ``C``, ``n x P``; ``None`` (``F = 1``) if zero coefficients have the least error.
     """
     scale = float(np.mean(np.diagonal(gram)))
     if not signed.any() or not scale > 0.0:

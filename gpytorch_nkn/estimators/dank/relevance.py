@@ -1,4 +1,4 @@
-"""Relevance factor, which narrows the kernel along relevant inputs."""
+"""Relevance factor, which shortens the lengthscales of relevant input columns."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _COLUMNS = 100  # largest number of columns with relevances
 
 @dataclass(frozen=True)
 class RelevanceKernel:
-    r"""Weighted sum of the base kernel and a kernel that is narrower along relevant inputs.
+    r"""Average of the base kernel and a kernel with shorter lengthscales in relevant columns.
 
     .. math::
         a\, k_m(x, x') \exp\Bigl(-\tfrac{1}{2} \sum_d w_d |x_d - x'_d|^p\Bigr) + (1 - a)\, k(x, x')
     """
 
     base: Function  # k
-    wide: Function  # k_m
+    wide: Function  # k_m, the base kernel with m times the lengthscale
     relevances: np.ndarray  # w, D
     power: int  # p, 1 or 2
     share: float = 1.0  # a
@@ -68,15 +68,17 @@ def relevance_path(
         \min_{w \ge 0} \; \frac{J(w)}{J(0)} + \lambda \rho \sum_d w_d, \qquad
         J(w) = \max_u \sum_p \bigl[c_p^\top u_p - \tfrac{1}{2} s_p^\top (F_w \circ K) s_p\bigr]
 
-    The paper's factor minimises the same maximum over another set of factors with another penalty.
-    The penalty is linear in ``w``, so that relevances of irrelevant inputs are exactly zero. By
-    Danskin's theorem the gradient of ``J`` is the gradient at the SVMs' solution. If there are many
-    columns, only columns with the steepest descent at 0 are used. L-BFGS-B starts each penalty at
-    the previous solution. ``J`` is not convex; the result is a minimum near ``w = 0``.
+    The paper's factor minimises the same maximum over another set of factors, with another penalty.
+    The penalty is linear in ``w``, so that relevances of irrelevant columns are exactly zero. By
+    Danskin's theorem, the gradient of ``J`` is that of the objective at the SVMs' solution. Of many
+    columns, only the 100 with the steepest descent at ``w = 0`` are used (fewer for many rows).
+    L-BFGS-B starts each penalty at the previous solution. ``J`` is not convex; the result is a
+    minimum near ``w = 0``.
 
     Args:
-        penalties: Values of ``lambda``.
-        scale: ``rho``, in units of powers of differences.
+        gram, rows, blocks: Gram matrix ``n x n`` and SVMs of the rows ``n x D``.
+        penalties: Decreasing values of ``lambda``.
+        scale: ``rho``, a scale of ``sum_d |x_d - x'_d|^p``.
         power: Power of the differences, 1 or 2.
         max_iter: Largest number of iterations for each penalty.
         tol: Tolerance of the SVMs.

@@ -19,7 +19,7 @@ __all__ = ["FittedSVMs", "fit_svms", "learn_svms", "plain_svms", "solve_svms"]
 
 _TOL = 1e-3  # tolerance of the optimality conditions, scikit-learn's default
 _CACHE = 500  # cache of scikit-learn in MB
-_MAX_STEPS = 10_000_000
+_MAX_STEPS = 10_000_000  # largest number of iterations of scikit-learn's solver
 _FACTOR_TOL, _FACTOR_STEPS = 1e-6, 100  # tolerance and steps of the dual problem with a factor
 _QUICK_TOL, _QUICK_STEPS = 1e-5, 50  # tolerance and steps in comparisons of eta
 _LEAST_ETA = 1e-12  # smallest eta relative to the squared norm of the dual variables
@@ -30,8 +30,8 @@ def solve_svms(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return dual variables ``m`` and intercepts ``P`` of SVMs with a Gram matrix ``n x n``.
 
-    The tolerance is in units of labels or of the targets' standard deviation; ``quick`` limits the
-    steps for a nearly singular kernel.
+    ``tol`` is in units of labels or of the targets' standard deviation. ``quick`` limits the number
+    of steps, because nearly singular kernels need very many.
     """
     steps = 5_000 + 100 * len(gram) if quick else _MAX_STEPS
     found = [_solve(gram, block, tol, steps) for block in blocks]
@@ -66,11 +66,11 @@ def _solve(gram: np.ndarray, block: Block, tol: float, steps: int) -> tuple[np.n
 
 @dataclass(frozen=True)
 class FittedSVMs:
-    """SVMs with a kernel ``k F``."""
+    """SVMs with the kernel ``k F``."""
 
     variables: np.ndarray  # dual variables of all blocks, m
     signed: np.ndarray  # signed dual coefficients, n x P
-    intercepts: np.ndarray
+    intercepts: np.ndarray  # P
     eta: float = math.inf
     learned: np.ndarray | None = None  # coefficients from which F was learned; None for F = 1
     coefficients: np.ndarray | None = None  # map of base kernel values to features of F, n x P
@@ -97,9 +97,9 @@ def plain_svms(gram: np.ndarray, blocks: Sequence[Block], *, quick: bool = False
 def fit_svms(
     gram: np.ndarray, blocks: Sequence[Block], share: float | None, eta: float
 ) -> FittedSVMs:
-    """Train SVMs with a factor, or with the base kernel for infinite ``eta``.
+    """Train SVMs with a factor, or with the base kernel if ``eta`` is infinite.
 
-    ``share`` is ``eta`` relative to the squared norm of the dual variables, if not ``None``.
+    ``share``, if not ``None``, sets ``eta`` to this multiple of the dual variables' squared norm.
     """
     gram = 0.5 * (gram + gram.T)
     svms = plain_svms(gram, blocks)
@@ -117,9 +117,9 @@ def learn_svms(
     quick: bool = False,
     spectrum: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> FittedSVMs:
-    """Learn a factor from start values ``m``, extend it to new rows, and train SVMs with it.
+    """Learn a factor, starting from dual variables ``m``; extend it and train SVMs with it.
 
-    ``quick`` takes fewer steps; ``spectrum`` has the eigenvalues and eigenvectors of ``gram``, if
+    ``quick`` takes fewer steps. ``spectrum`` has the eigenvalues and eigenvectors of ``gram``, if
     known.
     """
     least = _LEAST_ETA * float(start @ start)

@@ -71,8 +71,9 @@ def test_widened_kernels_match_inputs_drawn_together(name):
     a, b = rng.normal(size=(5, 3)), rng.normal(size=(6, 3))
     kernel = dank_selection.BaseKernel(name, 0.6)
     np.testing.assert_allclose(kernel.widened(4.0)(a, b), kernel(a / 4, b / 4), rtol=1e-12)
-    np.testing.assert_allclose(kernel.widened(4.0).width, 4 * kernel.width)
-    np.testing.assert_allclose(kernel(np.zeros((1, 1)), np.full((1, 1), kernel.width)), np.exp(
+    np.testing.assert_allclose(kernel.widened(4.0).lengthscale, 4 * kernel.lengthscale)
+    unit = np.full((1, 1), kernel.lengthscale)
+    np.testing.assert_allclose(kernel(np.zeros((1, 1)), unit), np.exp(
         -0.5 if name == "rbf" else -1.0))  # fmt: skip
 
 
