@@ -76,7 +76,7 @@ ADVICE = re.compile(rf"[;:.,] (or )?({'|'.join([*VERBS, *(v.title() for v in VER
 
 FOLLOWED = {}  # the functions below, by words of a message
 ELSEWHERE = {  # words of a message, and the test that provokes it and follows its advice
-    "fit an NKNSingleTaskGP to a part of the rows": "interpretation/test_source.py",
+    "fit an NKNSingleTaskGP to a subset of the rows": "interpretation/test_source.py",
     "surrogate_spec": "ax/test_client_report.py",
     "add rows without a target": "test_cli.py",
     "name them (--covariates)": "datasets/test_csv_series.py",
@@ -87,7 +87,7 @@ ELSEWHERE = {  # words of a message, and the test that provokes it and follows i
     "If the zone is known": "estimators/series/test_series_input.py",
     "no structure can be resolved": "estimators/series/test_nkn_forecaster.py",
     "as botorch_model_class": "ax/test_registration.py",
-    "over time: use decompose": "interpretation/effects/test_effects.py",
+    "without covariates: use decompose": "interpretation/effects/test_effects.py",
     "in place of horizon": "interpretation/test_covariates.py",
     "name all columns": "datasets/test_csv_series.py",
     "name it by time (--time)": "datasets/test_csv_series.py",
@@ -273,7 +273,7 @@ def _(told):
     decompose(make(0))
 
 
-@advice("number the tasks from 0, or take NKNMultiTaskGP")
+@advice("number the tasks from 0, or use NKNMultiTaskGP")
 def _(told):
     tasks = torch.arange(12)[:, None] % 2
     with told():

@@ -23,7 +23,7 @@ def raw_inputs(model: ExactGP) -> Tensor:
 
 
 def affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Return offset and scale per column of the input transform, and whether it is affine."""
+    """Return offset and scale ``D`` that undo the input transform, and whether it is affine."""
     plain = np.zeros(input_dim), np.ones(input_dim), False
     if getattr(model, "input_transform", None) is None:
         return *plain[:2], True
@@ -37,8 +37,8 @@ def affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarra
     values = deepcopy(model.input_transform).double().preprocess_transform(points)
     low, middle, high = values.reshape(-1, 3, input_dim)[0]
     slope = (high - low) / (last - first)
-    bend = (middle - (low + high) / 2).abs()
-    if bool((slope == 0).any()) or bool((bend > 1e-6 * (high - low).abs()).any()):
+    curvature = (middle - (low + high) / 2).abs()
+    if bool((slope == 0).any()) or bool((curvature > 1e-6 * (high - low).abs()).any()):
         return plain
     offset = first - low / slope
     return offset.cpu().numpy(), (1 / slope).cpu().numpy(), True
@@ -47,7 +47,7 @@ def affine_inputs(model: ExactGP, input_dim: int) -> tuple[np.ndarray, np.ndarra
 def affine_outcome(model: Any, X: Tensor | None = None) -> tuple[Any, Any]:
     """Return offset and scale of the targets, as numbers or arrays with one entry per output.
 
-    For a multitask model in long form, ``X`` has raw inputs ``T x d``, one point per task.
+    For a multitask model, ``X`` has raw inputs ``T x d``, one point per task.
     """
     transform = getattr(model, "outcome_transform", None)
     transform = getattr(model, "common_transform", transform)  # shared by all members
@@ -66,7 +66,7 @@ def affine_outcome(model: Any, X: Tensor | None = None) -> tuple[Any, Any]:
         raise ValueError(
             f"The outcome transform {type(transform).__name__} is not affine, so components add up "
             "only on the scale of the transformed targets. Transform the targets yourself "
-            "(train_Y.log() for Log()), and read a model without that transform."
+            "(train_Y.log() for Log()), and pass a model without that transform."
         )
     offset, scale = low.double().cpu().numpy(), (middle - low).double().cpu().numpy()
     return (float(offset), float(scale)) if offset.ndim == 0 else (offset, scale)

@@ -36,18 +36,18 @@ class LeaveOneOut:
     mean: np.ndarray  #: predictive means N
     std: np.ndarray  #: predictive standard deviations N, noise included
     z_scores: np.ndarray  #: errors N in standard deviations
-    coverage: tuple[Coverage, ...]  #: with binomial ranges and p-values
+    coverage: tuple[Coverage, ...]  #: one for each of five levels
     p_value: float  #: Kolmogorov-Smirnov test of the z-scores, which ignores their dependence
-    of_all: bool = False  #: whether all members of an estimator's mixture predict
+    of_all: bool = False  #: whether z-scores are of all members of an estimator's mixture
 
     @classmethod
-    @np.errstate(under="ignore")  # small terms vanish
+    @np.errstate(under="ignore")  # small probabilities round to zero
     def of_mixture(
         cls, y: np.ndarray, weights: np.ndarray, means: np.ndarray, stds: np.ndarray
     ) -> LeaveOneOut:
-        """Score the mixture of ``K`` predictions ``K x N`` at observations ``N``.
+        """Score a mixture of predictions ``K x N``, with weights ``K``, at observations ``N``.
 
-        The z-score of a mixture is the normal quantile of its cumulative probability.
+        The z-score is the normal quantile of the mixture's cumulative probability.
         """
         each = (y - means) / stds
         z_scores = each[0]
@@ -60,10 +60,10 @@ class LeaveOneOut:
         return cls(mean, np.sqrt(weights @ (stds**2 + (means - mean) ** 2)), *_tested(z_scores))
 
     def with_ranks(self, ranks: np.ndarray, seed: int) -> LeaveOneOut:
-        """Return scores of other predictions, from probabilities ``2 x N`` of the observations.
+        """Return scores with z-scores from cumulative probabilities ``2 x N`` at observations y.
 
-        The probability below each observation, and up to it, differ for discrete observations; then
-        the rank is drawn uniformly between them.
+        These are P(Y < y) and P(Y <= y). Where they differ, as for counts, the rank is drawn
+        uniformly between them.
 
         Reference: Czado, Gneiting and Held (2009), Predictive model assessment for count data.
         """

@@ -1,4 +1,4 @@
-"""Multitask models as models of one output with the task as an input."""
+"""Conversion of multitask models to models of one output with a task column."""
 
 from __future__ import annotations
 
@@ -82,13 +82,14 @@ class LongFormGP(GPyTorchModel, ExactGP):
 def long_form(model: ExactGP) -> ExactGP:
     """Return a multitask model in long form, and other models unchanged.
 
-    The long form has the same posterior; its kernel consists of products with GPyTorch's
-    IndexKernel. Supported are BoTorch's MultiTaskGP and KroneckerMultiTaskGP, and models with a
-    MultitaskGaussianLikelihood. The second input may also be the task index, if the kernel is
+    The long form has the same posterior; its kernel is a sum of products with GPyTorch's
+    IndexKernel. It supports BoTorch's MultiTaskGP and KroneckerMultiTaskGP, models with a
+    MultitaskGaussianLikelihood, and models whose second input is the task index and whose kernel is
     ``covar_module`` times an IndexKernel.
 
     Raises:
-        NotImplementedError: The model is a batch, or has another prior or dependent noise.
+        NotImplementedError: The model is a batch, its noise is correlated between tasks, or its
+            prior is not supported.
     """
     assert model.train_inputs is not None
     index = model.train_inputs[1:]
@@ -98,7 +99,7 @@ def long_form(model: ExactGP) -> ExactGP:
         return model
     if model.train_inputs[0].dim() > 2:
         raise NotImplementedError(
-            "Expected one data set N x D of correlated tasks, got a batch of the shape "
+            "Expected one data set N x D of correlated tasks, got a batch of shape "
             f"{tuple(model.train_inputs[0].shape)}."
         )
     model = copy_model(model).train()  # BoTorch's models have untransformed inputs in train mode
@@ -134,15 +135,15 @@ def long_form(model: ExactGP) -> ExactGP:
         likelihood.noise = torch.ones_like(likelihood.noise).index_copy(
             0, torch.tensor(values, device=rows.device), noise * factors.square()
         )
-    beside = [other for other in range(inputs.size(-1)) if other != column]
-    whole = isinstance(model, MultiTaskGP)
+    other_columns = [other for other in range(inputs.size(-1)) if other != column]
+    with_task = isinstance(model, MultiTaskGP)
     long = LongFormGP(
         inputs,
         factors[tasks] * flat_targets(model) + shifts[tasks],
-        _converted(kernel, torch.tensor(beside, device=rows.device), column, factors),
-        TaskMean(model.mean_module, column, whole, factors, shifts),
+        _converted(kernel, torch.tensor(other_columns, device=rows.device), column, factors),
+        _TaskMean(model.mean_module, column, with_task, factors, shifts),
         likelihood,
-        _TaskInputs(getattr(model, "input_transform", None), column, whole, values),
+        _TaskInputs(getattr(model, "input_transform", None), column, with_task, values),
         column,
         _units(model, column, values, float(offset), float(scale)),
     )
@@ -154,19 +155,19 @@ def _task_kernel(model: ExactGP) -> IndexKernel:
     found = [part for part in model.children() if isinstance(part, IndexKernel)]
     if len(found) != 1:
         raise NotImplementedError(
-            "Expected a model of two inputs with one IndexKernel beside its covar_module, got "
+            "A model with a task index needs one IndexKernel in addition to its covar_module, got "
             f"{len(found)}."
         )
     return found[0]
 
 
 def _noise(likelihood: Likelihood, values: list[int]) -> Tensor:
-    """Return noise variances per task, or per row if they are fixed."""
+    """Return noise variances ``T`` of the tasks, or ``N`` of the rows if they are fixed."""
     if isinstance(likelihood, HadamardGaussianLikelihood):
         if not 0 <= values[0] <= values[-1] < likelihood.num_tasks:
             raise NotImplementedError(
                 "BoTorch's MultiTaskGP has noise only for tasks 0, 1, ..., got "
-                f"{values}: number the tasks from 0, or take NKNMultiTaskGP."
+                f"{values}: number the tasks from 0, or use NKNMultiTaskGP."
             )
         return likelihood.noise[values]
     if not isinstance(likelihood, MultitaskGaussianLikelihood):
@@ -193,8 +194,8 @@ def _units(model: ExactGP, column: int, values: list[int], offset: float, scale:
     return Units(x_offset, x_scale, offset, scale, tuple(names), affine=affine, categories=codes)
 
 
-def _converted(kernel: Kernel, beside: Tensor, column: int, factors: Tensor) -> Kernel:
-    """Return the kernel over inputs with a task column, scaled by factors ``T`` of the tasks."""
+def _converted(kernel: Kernel, other_columns: Tensor, column: int, factors: Tensor) -> Kernel:
+    """Return the kernel over inputs with a task column; tasks are scaled by factors ``T``."""
     if isinstance(kernel, LCMKernel):
         kernel = AdditiveKernel(*kernel.covar_module_list)
     if isinstance(kernel, MultitaskKernel):
@@ -203,16 +204,16 @@ def _converted(kernel: Kernel, beside: Tensor, column: int, factors: Tensor) -> 
         return _index_kernel(kernel, column, factors)
     if not _has_tasks(kernel):
         own = deepcopy(kernel)
-        own.active_dims = beside if own.active_dims is None else own.active_dims
+        own.active_dims = other_columns if own.active_dims is None else own.active_dims
         return own
     if isinstance(kernel, ScaleKernel):
         scaled = deepcopy(kernel)
-        scaled.base_kernel = _converted(kernel.base_kernel, beside, column, factors)
+        scaled.base_kernel = _converted(kernel.base_kernel, other_columns, column, factors)
         scaled.active_dims = None
         return scaled
     is_sum = isinstance(kernel, AdditiveKernel)
     if is_sum or (isinstance(kernel, ProductKernel) and sum(map(_has_tasks, kernel.kernels)) == 1):
-        parts = [_converted(part, beside, column, factors) for part in kernel.kernels]
+        parts = [_converted(part, other_columns, column, factors) for part in kernel.kernels]
         return AdditiveKernel(*parts) if is_sum else ProductKernel(*parts)
     raise NotImplementedError(
         "Expected sums of products of a kernel of the inputs and one of the tasks (IndexKernel, "
@@ -244,22 +245,22 @@ def _check_same_prior(model: ExactGP, long: LongFormGP, factors: Tensor) -> None
     same = torch.allclose(own, expected, rtol=1e-4, atol=1e-5 * float(size))
     if not same or float(shifted.abs().max()) > 1e-4 * float(size) ** 0.5:
         raise NotImplementedError(
-            "The prior must have the model's mean_module and a product of its input and task "
-            "kernels, got another prior. Independent outputs need one model each."
+            "The model's forward must return its mean_module and the product of its input and task "
+            "kernels, got another prior. For independent outputs use one model each."
         )
 
 
 class _TaskInputs(InputTransform):
-    """Input transform of a model, which replaces task values by indices."""
+    """Input transform of a model that also replaces task values by their indices."""
 
     transform_on_train = transform_on_eval = transform_on_fantasize = True
     values: Tensor
 
     def __init__(
-        self, base: InputTransform | None, column: int, whole: bool, values: list[int]
+        self, base: InputTransform | None, column: int, with_task: bool, values: list[int]
     ) -> None:
         super().__init__()
-        self.base, self.column, self.whole = base, column, whole
+        self.base, self.column, self.with_task = base, column, with_task
         self.register_buffer("values", torch.tensor(values))
 
     def transform(self, X: Tensor) -> Tensor:
@@ -271,22 +272,22 @@ class _TaskInputs(InputTransform):
                 f"{X[..., self.column].unique().tolist()}."
             )
         tasks = found.to(X).argmax(-1, keepdim=True).to(X)
-        others = X if self.whole else _without(X, self.column)
+        others = X if self.with_task else _without(X, self.column)
         if self.base is not None:
             others = self.base.preprocess_transform(others)
-        others = _without(others, self.column) if self.whole else others
+        others = _without(others, self.column) if self.with_task else others
         return torch.cat([others[..., : self.column], tasks, others[..., self.column :]], -1)
 
 
-class TaskMean(Mean):
+class _TaskMean(Mean):
     """Mean function of a multitask model, at inputs with a task column."""
 
     factors: Tensor
     shifts: Tensor
 
-    def __init__(self, base: Mean, column: int, whole: bool, factors: Tensor, shifts: Tensor):
+    def __init__(self, base: Mean, column: int, with_task: bool, factors: Tensor, shifts: Tensor):
         super().__init__()
-        self.base, self.column, self.whole = base, column, whole
+        self.base, self.column, self.with_task = base, column, with_task
         self.register_buffer("factors", factors)
         self.register_buffer("shifts", shifts)
 
@@ -297,7 +298,7 @@ class TaskMean(Mean):
             values = self.base(_without(x, self.column))
             values = values.gather(-1, tasks.unsqueeze(-1)).squeeze(-1)
         else:
-            values = self.base(x if self.whole else _without(x, self.column))
+            values = self.base(x if self.with_task else _without(x, self.column))
         return self.factors[tasks] * values + self.shifts[tasks]
 
 

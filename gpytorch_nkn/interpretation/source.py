@@ -58,7 +58,7 @@ class TableEstimator(NetworkEstimator, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Kernel, and its inputs ``... x N x D`` and their units if known."""
+    """Kernel with its inputs ``... x N x D``, and their units if known."""
 
     kernel: Kernel
     inputs: Tensor | None
@@ -72,11 +72,11 @@ class FittedGP:
     model: ExactGP
     kernel: Kernel
     inputs: Tensor  # ... x N x D
-    targets: Tensor  # ... x N; working targets of a Laplace approximation
-    observed: Tensor  # targets ... x N; working targets of counts
+    targets: Tensor  # ... x N; working targets for a Laplace approximation
+    observed: Tensor  # observations ... x N; working targets for counts
     mean: Tensor  # prior mean ... x N
     covariance: Tensor  # prior covariance ... x N x N, without noise
-    noise: Tensor  # variances ... x N
+    noise: Tensor  # noise variances ... x N
     units: Units
     estimator: Any = None
     _member: int | None = None  # index of the process in the batch of an ensemble
@@ -98,14 +98,14 @@ class FittedGP:
 
     @property
     def row_weights(self) -> Tensor:
-        """Weights ``... x N`` of mean one; of counts, the precisions of the working targets."""
+        """Weights ``... x N`` of mean one: equal, or for counts proportional to precisions."""
         if not hasattr(self._observations, "dispersion"):
             return torch.ones_like(self.noise)
         return 1 / self.noise / (1 / self.noise).mean(-1, keepdim=True)
 
     @property
     def new_noise(self) -> float:
-        """Noise variance of a new observation; 0 for counts, where the process has the rate."""
+        """Noise variance of a new observation; 0 for counts, whose rate is the process."""
         own = self._observations
         if own is None:
             return float(self.noise.mean())
@@ -115,11 +115,11 @@ class FittedGP:
 
     @property
     def _observations(self) -> Any:
-        """Likelihood that is not Gaussian, of an estimator's process."""
+        """Non-Gaussian likelihood of an estimator's process; None if it is Gaussian."""
         return getattr(self.model, "observations", None)
 
     def by_task(self, values: Tensor) -> Tensor:
-        """Return means of values ``... x N`` over the rows of the same task, ``... x N``."""
+        """Replace values ``... x N`` by their weighted means over the rows of the same task."""
         if self.task_column is None:
             return (values * self.row_weights).mean(-1, keepdim=True).expand_as(values)
         tasks = self.inputs[:, self.task_column].long()
@@ -128,7 +128,7 @@ class FittedGP:
 
     @cached_property
     def posterior(self) -> ExactPosterior:
-        """Posterior of the process minus its prior mean."""
+        """Posterior of the process, with the prior mean subtracted."""
         noisy = self.covariance + torch.diag_embed(self.noise)
         return ExactPosterior(noisy, self.targets - self.mean)
 
@@ -157,7 +157,7 @@ class FittedGP:
 
     def time_span(self, horizon: Any) -> float:
         """Convert a duration, or a number in the user's units of time, to units of the kernel."""
-        if isinstance(horizon, np.timedelta64 | timedelta):  # pandas' Timedelta is one, too
+        if isinstance(horizon, np.timedelta64 | timedelta):  # includes pandas' Timedelta
             horizon = np.timedelta64(horizon) / np.timedelta64(1, "D")
         if not 0 <= float(horizon) < np.inf:
             raise ValueError(f"horizon must be finite and not negative, got {horizon}.")
@@ -182,14 +182,14 @@ class FittedGP:
         return mean if self._member is None else mean[self._member]
 
     def on_common_scale(self, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means ``...`` and factors of standard deviations on the members' common scale."""
+        """Convert means ``...`` to the members' common scale; return factors of std, too."""
         own = getattr(self.model, "on_common_scale", None)
         if self._member is None or own is None:
             return mean, torch.ones_like(mean)
         return own(self._member, mean)
 
     def in_data_units(self, mean: Tensor, std: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Return means (without the prior mean) and standard deviations ``N`` in data units."""
+        """Convert means, minus the prior mean, and standard deviations ``N`` to data units."""
         mean, factor = self.on_common_scale(self.mean + mean.to(self.mean))
         offset, scale = float(self.units.y_offset), float(self.units.y_scale)
         mean, std = mean.double().cpu(), factor.double().cpu() * std.double().cpu()
@@ -230,7 +230,7 @@ def fitted_gp(model: Any) -> FittedGP:
     if getattr(getattr(model, "covar_module", None), "has_residual", False):
         raise TypeError(
             f"The model must be an exact GP, got {type(model).__name__} with inducing points: "
-            "fit an NKNSingleTaskGP to a part of the rows."
+            "fit an NKNSingleTaskGP to a subset of the rows."
         )
     transform = getattr(model, "outcome_transform", None)
     if getattr(model, "common_transform", transform) is not transform:
@@ -245,14 +245,14 @@ def fitted_gp(model: Any) -> FittedGP:
             raise ValueError("The training targets contain NaN or infinite values.")
         inputs, targets = inputs.detach(), targets.detach()
         prior = model.forward(inputs)
-        # views of parameters require gradients even here
+        # detached, because views of parameters require gradients even under no_grad
         mean, covariance = prior.mean.detach(), prior.lazy_covariance_matrix.to_dense()
         own = kernel(inputs).to_dense()
         scale = covariance.diagonal(dim1=-1, dim2=-2).mean()
         if not torch.allclose(own, covariance, rtol=1e-4, atol=1e-5 * float(scale)):
             raise ValueError(
-                "The model's forward must return the covariance of its covar_module, which is "
-                "expanded, got another covariance."
+                "The model's forward must return the covariance of its covar_module, got another "
+                "covariance."
             )
         noise = (model if isinstance(model, LongFormGP) else model.likelihood).noise.detach()
         units = _units_of(estimator, model)
@@ -309,7 +309,7 @@ def fitted_processes(model: Any) -> list[tuple[float, FittedGP]]:
         inputs = inputs.expand(number, *inputs.shape[-2:])
         mean = model.forward(inputs).mean.detach()
         noise = model.likelihood.noise.detach().expand(targets.shape)
-        alike = getattr(kernel, "members", torch.arange(number)).tolist()  # structure of each
+        alike = getattr(kernel, "members", torch.arange(number)).tolist()  # members' structures
         found: list[tuple[float, FittedGP]] = []
         for k in sorted(map(alike.index, set(alike))):
             covariance = kernel[k](inputs[k]).to_dense().detach()
@@ -364,8 +364,8 @@ def _unwrap(model: Any) -> tuple[Any, ExactGP]:
     model = long_form(model)
     if len(model.train_inputs) != 1:
         raise ValueError(
-            "Expected one tensor of inputs, or one of inputs and an integer index of the task, got "
-            f"{len(model.train_inputs)}."
+            "Expected train_inputs of one tensor, or of inputs and an integer index of the task, "
+            f"got {len(model.train_inputs)} tensors."
         )
     return estimator, model
 
@@ -395,9 +395,9 @@ def _kernel_inputs(model: ExactGP, estimator: Any, x: Any, like: Tensor, units: 
         with evaluating(model):
             transform = getattr(model, "input_transform", None)
             inputs = _as_inputs(x, like, columns)
-            # as training inputs: an InputPerturbation makes several points of others
+            # as for training inputs; otherwise InputPerturbation would multiply the points
             return inputs if transform is None else transform.preprocess_transform(inputs)
-    # the array of used columns, which effects vary
+    # arrays of the used columns, such as effects() passes
     is_time = columns == 1 and _is_series(estimator)
     if not is_time and isinstance(x, np.ndarray | Tensor) and x.shape[-1] == columns:
         rows = _as_inputs(x, like.double(), columns)
@@ -426,7 +426,7 @@ def _units_of(estimator: Any, model: ExactGP, *, with_outcomes: bool = True) -> 
         input_dim = model.train_inputs[0].size(-1)
         x_offset, x_scale, affine = affine_inputs(model, input_dim)
         y_offset, y_scale = affine_outcome(model) if with_outcomes else (0.0, 1.0)
-        # the model has the codes of its categories, not their names
+        # a model contains the codes of categories, not their names
         codes = {
             column: {c: f"{c:.10g}" for c in raw_inputs(model)[..., column].unique().tolist()}
             for column in getattr(model, "cat_dims", ())
@@ -449,17 +449,17 @@ def _units_of(estimator: Any, model: ExactGP, *, with_outcomes: bool = True) -> 
         if hasattr(getattr(model, "observations", None), "dispersion"):
             named["targets"] = "the rate"
         return Units(x_offset, x_scale, y_offset, y_scale, names, link=link, **named)
-    unit, days = "", 1.0  # the unit of dates is a day
-    beside, dated = estimator.covariates_, bool(getattr(estimator, "time_is_date_", False))
+    unit, days = "", 1.0  # estimators convert dates to days
+    covariates, dated = estimator.covariates_, bool(getattr(estimator, "time_is_date_", False))
     if dated:
         span = float(np.ptp(model.train_inputs[0][:, 0].cpu().numpy())) * estimator.x_scale_
         unit, days = ("yr", _YEAR) if span > 2 * _YEAR else ("days", 1.0)
     return Units(
-        np.array([estimator.x_offset_ / days, *beside.offset[beside.used]]),
-        np.array([estimator.x_scale_ / days, *beside.scale[beside.used]]),
+        np.array([estimator.x_offset_ / days, *covariates.offset[covariates.used]]),
+        np.array([estimator.x_scale_ / days, *covariates.scale[covariates.used]]),
         y_offset,
         y_scale,
-        ("time", *beside.names),
+        ("time", *covariates.names),
         x_unit=unit,
         link=link,
         to_dates=estimator.original_time if dated else None,

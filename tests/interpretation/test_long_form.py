@@ -70,7 +70,7 @@ def test_models_without_a_long_form_are_rejected():
         def forward(self, x):
             return super().forward(2 * x)
 
-    with pytest.raises(NotImplementedError, match="prior must have the model's mean"):
+    with pytest.raises(NotImplementedError, match="must return its mean_module.*got another prior"):
         decompose(Shifted(MultitaskKernel(RBFKernel(), num_tasks=2)).double().eval())
 
 

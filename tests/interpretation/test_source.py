@@ -191,7 +191,7 @@ def test_unknown_objects(function):
     with pytest.raises(TypeError, match="with a covar_module, got WithoutKernel"):
         function(WithoutKernel(X, Y[:, 0]))
     two = GP([X, X], Y[:, 0], RBFKernel())
-    with pytest.raises(ValueError, match="integer index of the task, got 2"):
+    with pytest.raises(ValueError, match="integer index of the task, got 2 tensors"):
         function(two)
 
 

@@ -21,9 +21,9 @@ _DISTANCES = 401  # number of distances at which correlations are evaluated
 _NEAR = (0.125, 0.25, 0.5, 1.0)  # additional short distances, in steps
 _STILL = 1e-6  # decrease of the correlation over the data below which a term is constant
 _SLOW = 0.25  # correlation length, relative to the span, above which a term is a trend
-_DRIFT = 0.5  # largest difference of equal periods, in cycles over the data
+_DRIFT = 0.5  # periods are equal if they differ by fewer cycles over the data
 _HARMONICS = 3  # highest harmonic that belongs to a cycle
-_FUNDAMENTAL = 0.25  # least importance of a fundamental period, relative to its harmonics
+_FUNDAMENTAL = 0.25  # smallest importance of a fundamental period, relative to its harmonics
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Behaviour:
     """Periods and correlation lengths of one term, in units of the kernel."""
 
     periods: tuple[float, ...]  # between two steps and the span, shortest first
-    length: float  # distance at which smooth and slow factors equal exp(-1/2), or infinity
+    length: float  # distance at which non-periodic factors decrease to exp(-1/2), or infinity
     relative_length: float  # distance of 39 % of their total decrease over the data
     degree: int  # number of linear factors
     walks: bool  # whether a factor is a random walk
@@ -87,7 +87,7 @@ def behaviours_of(terms: Sequence[Term], geometry: Geometry) -> list[Behaviour]:
         seen = sorted({p for p in periods if p >= 2 * geometry.step})
         if any(p < 2 * geometry.step for p in periods):  # aliased, so no visible cycle
             curve = curve * (distances == 0)
-        lengths = _fall(curve, distances)
+        lengths = _lengths(curve, distances)
         behaviours.append(Behaviour(tuple(seen), *lengths, degree, walks, tuple(others)))
     return behaviours
 
@@ -112,7 +112,7 @@ def _correlation(kernel: Kernel, distances: Tensor) -> Tensor:
     return values.reshape(-1, distances.numel()).mean(0).double().cpu()
 
 
-def _fall(curve: Tensor, distances: Tensor) -> tuple[float, float]:
+def _lengths(curve: Tensor, distances: Tensor) -> tuple[float, float]:
     """Return distances where a curve is exp(-1/2), and after 39 % of its total decrease."""
     level = math.exp(-0.5)
     (low,) = torch.nonzero(curve <= level, as_tuple=True)
@@ -143,7 +143,7 @@ def _role(behaviour: Behaviour, geometry: Geometry, periods: dict[float, float])
         return Role("cycle", min(cycles))
     if behaviour.walks:
         return Role("trend")
-    # without a linear factor, only the varying part of a term is visible
+    # without a linear factor, the constant part of a term only shifts the level
     length = behaviour.length if behaviour.degree else behaviour.relative_length
     if length < _SLOW * geometry.span:
         return Role("variation")
@@ -169,7 +169,7 @@ def _fundamental_periods(
     if not members:
         return {}
     sizes = dict(zip(members, _total_shares(list(members.values())), strict=True))
-    # among equal periods, the term with the largest share counts
+    # equal periods are replaced by that of the largest share
     leaders: dict[float, list[Term]] = {}
     for period in sorted(members, key=lambda p: -sizes[p]):
         leader = next((p for p in leaders if _same(p, period, geometry, harmonics=1)), period)

@@ -35,8 +35,8 @@ By = Literal["auto", "role", "columns"]
 _BY: tuple[By, ...] = get_args(By)
 _FOLDS = 10
 _TERMS, _COLUMN_TERMS = 10_000, 1000
-_EXACT = 1e-10  # dropped share below which the expansion is exact
-_SIGNIFICANT = 3.0  # least significant decrease of the error, in standard errors
+_EXACT = 1e-10  # dropped share below which the expansion counts as exact
+_SIGNIFICANT = 3.0  # standard errors; a larger decrease of the error is significant
 _GRID = 400  # number of points of a curve in addition to the data
 _PAST = 200  # number of points of a curve after the data
 
@@ -46,7 +46,7 @@ class Component:
     """Additive component of the posterior."""
 
     name: str
-    terms: tuple[Term, ...]  #: terms of the kernel by decreasing share; empty for a mean function
+    terms: tuple[Term, ...]  #: by decreasing share; empty for a mean function
     role: Role | None = None  #: role over time; None for components by columns
     columns: frozenset[int] | None = None  #: columns on which it depends; None if unknown
     has_mean: bool = False  #: whether it includes the model's mean function
@@ -65,11 +65,11 @@ class ComponentCurve:
 
     label: str  #: title of its figure
     x: np.ndarray  #: times M, numbers or datetime64, sorted
-    mean: np.ndarray  #: M
+    mean: np.ndarray  #: posterior mean M
     lower: np.ndarray  #: ends M of the 95 % interval
     upper: np.ndarray
-    data: tuple[np.ndarray, np.ndarray]  #: training times N; mean plus the model's residual
-    boundary: Any  #: last training time of a curve that continues after it
+    data: tuple[np.ndarray, np.ndarray]  #: training times N, and mean plus residual of the model N
+    boundary: Any  #: last training time if the curve continues after it, otherwise None
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,8 @@ class Decomposition:
             - k_i(x, X)\, (K + \Sigma)^{-1} k_j(X, x')
 
     Attributes:
-        components: Components; each in turn gives the smallest error with those before it.
+        components: Components; each in turn gives the smallest error together with its
+            predecessors. By ``"columns"``, they are in decreasing order of ``shares``.
         explained: Share of the targets' variance that the first j components explain, ``J``.
         errors: Mean absolute error of the first j components in held-out blocks, ``J``, in units
             of the targets (averaged over outputs).
@@ -165,7 +166,7 @@ class Decomposition:
         for k, part in enumerate(components):
             if part.has_mean:
                 mean[k] += gp.prior_mean(inputs) * scale + offset
-            if centered:  # the levels are independent a priori
+            if centered:  # levels of components are independent a priori
                 level = shifts[k].mean(-1)
                 variance[k] += level if part.has_mean else -level - 2 * covariance[k]
         with torch.no_grad():
@@ -197,7 +198,7 @@ class Decomposition:
         gp = self.gp
         if not gp.is_series or gp.targets.dim() > 1:
             raise ValueError(
-                "Curves are for one input column or a forecaster, and one output, got inputs of "
+                "Curves need one input column or a forecaster, and one output, got inputs of "
                 f"shape {tuple(gp.inputs.shape)} and targets of shape {tuple(gp.targets.shape)}."
             )
         order = gp.inputs[:, 0].argsort(stable=True).cpu().numpy()
@@ -233,7 +234,7 @@ class Decomposition:
         return list(map(curve, names, means, halves)), total
 
     def _shifts(self, groups: Sequence[Any]) -> Tensor:
-        """Return changes of the cross covariances by centring, ``J x ... x 1 x N``."""
+        """Return what centring adds to covariances with the data, ``J x ... x 1 x N``."""
         x = self.gp.inputs
         averages = evaluate_groups(
             groups, x, x, then=lambda _, __, k: k.mean(-1, keepdim=True), whole=self.gp.kernel
@@ -267,19 +268,21 @@ def decompose(
         max_terms: As for ``expand``; default 10,000, and with ``"columns"`` 1,000.
         columns: Names of the input columns, for labels.
 
-    For counts, shares and errors are of the working targets of the logarithm of the rate, weighted
-    by their precisions. For multitask models, shares refer to the variation about the mean of each
-    task. ``print`` shows these means.
+    For counts, shares and errors refer to working targets of the log rate, weighted by their
+    precisions. For multitask models, shares refer to the variation about the mean of each task;
+    ``print`` shows these means.
 
     Returns:
         Components with explained variances and errors. Each in turn gives the smallest error in
-        10-fold cross-validation (contiguous blocks for a series, fixed hyperparameters). Components
-        of columns are ordered by their share of the variance of the posterior mean.
+        10-fold cross-validation (contiguous blocks for a series, fixed hyperparameters). By
+        ``"columns"``, components are in decreasing order of their shares.
 
     Raises:
         TypeError: The model is of another class, or its likelihood is not Gaussian.
         ValueError: An option is out of range, the model has no training data, its outcome transform
             is not affine, or its covariance differs from its ``covar_module``.
+        NotImplementedError: Members have different outcome scales, or a multitask model's prior is
+            not supported.
     """
     gp = fitted_gp(model)
     return decompose_gp(replace(gp, units=gp.units.named(columns)), by, max_components, max_terms)
@@ -298,7 +301,7 @@ def decompose_gp(
         max_components = 8 if by != "columns" else min(max(8, input_dim + 4), 24)
     check_counts(2, max_components=max_components)
     if by == "role" and not gp.is_series:
-        raise ValueError(f"by='role' is for one input column, got {input_dim}, or a forecaster.")
+        raise ValueError(f"by='role' needs one input column or a forecaster, got {input_dim}.")
     if max_terms is None:
         max_terms = _COLUMN_TERMS if by == "columns" else _TERMS
     expansion = expand_source(gp, max_terms)
@@ -370,7 +373,7 @@ def _columns_name(columns: frozenset[int] | None, gp: FittedGP) -> str:
 def _ordered(
     parts: list[Component], gp: FittedGP, expansion: Expansion, max_components: int, by_share: bool
 ) -> Decomposition:
-    """Order components, and merge the smallest."""
+    """Merge the smallest components, and order the others."""
     blocks = _blocks(gp.time if gp.is_series else gp.inputs)
     parts, values = _merged(parts, _predictions(parts, gp, blocks), max_components)
     level = gp.by_task(values[..., 0])
@@ -378,11 +381,11 @@ def _ordered(
     targets = gp.observed - gp.by_task(gp.observed)
     variances = gp.by_task(targets.square())
     least = gp.by_task(gp.observed.square()) * torch.finfo(targets.dtype).eps ** 2
-    # weights of tasks: numbers of rows, independent of their units
+    # tasks count by their numbers of rows, whatever their units
     weights = torch.where(variances > least, gp.row_weights / variances, 0.0)
     whole = centered.sum(0)
     size = (whole.square() * weights).mean(-1).clamp_min(torch.finfo(whole.dtype).tiny)
-    each = (centered * whole * weights).mean(-1) / size  # covariance with the whole
+    each = (centered * whole * weights).mean(-1) / size  # covariance with the posterior mean
     shares = each.reshape(len(parts), -1).mean(-1).cpu().numpy()
     errors_of = _held_out_errors(values, level, blocks, gp)
 
@@ -390,7 +393,7 @@ def _ordered(
         return errors_of(some) * weights.sqrt()
 
     order: list[int] = []
-    if by_share:  # remainders and the level come last
+    if by_share:  # pruned terms and the level come last
         order = sorted(range(len(parts)), key=lambda k: (not parts[k].columns, -shares[k]))
     while len(order) < len(parts):
         waiting = [k for k in range(len(parts)) if k not in order]
@@ -468,7 +471,7 @@ def _held_out_errors(
     for number, block in enumerate(blocks):
         predicted[..., block] = values[..., block, 1 + number]
     held_out = torch.stack([predicted, values[..., -1]]) - level  # 2 x J x ... x N
-    # with the level, all components together have the model's errors
+    # minus the level, so that all components together have the model's errors
     targets = gp.observed - level.sum(0)
     return lambda order: (targets - held_out[:, order].sum(1)).abs()
 

@@ -15,21 +15,23 @@ from gpytorch_nkn.interpretation.source import FittedGP
 
 __all__ = ["Averages", "Empirical", "contrast", "draw_rows", "independent_copies", "set_columns"]
 
-_COPIES = 200  # least number of rows with independent columns
+_COPIES = 200  # smallest sample of rows with independent columns, if there are so many
 _ENTRIES = 2**20  # covariance entries held in memory
 
 
 class Averages:
-    """Means and variances of averages of a mixture of processes, in units of the targets.
+    """Posterior of averages of a function over rows, for a mixture of processes.
+
+    Values are in units of the targets.
 
     Attributes:
-        residuals: Training targets minus their posterior mean, ``N``.
+        residuals: Training targets minus their posterior mean, ``N``; None for classes.
         largest: Largest absolute target.
     """
 
     residuals: np.ndarray | None
     is_series = False  # whether the first column is time
-    task_means: Mapping[str, float] = MappingProxyType({})  # of the targets
+    task_means: Mapping[str, float] = MappingProxyType({})  # means of the targets by task
 
     def __init__(self, members: Sequence[tuple[float, FittedGP]], inputs: np.ndarray):
         self._members = members
@@ -71,8 +73,8 @@ class Averages:
     def contrast(self, points: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations ``A`` of differences of averages.
 
-        Averages over points ``A x n x D``, minus the average over points ``m x D``. Mixtures use
-        the law of total variance.
+        Each difference is an average over n of the points ``A x n x D``, minus the average over the
+        points ``m x D``. Mixtures use the law of total variance.
         """
         found = [(weight, *contrast(gp, points, base)) for weight, gp in self._members]
         mean = torch.stack([w * own for w, own, _ in found]).sum(0)
@@ -143,7 +145,7 @@ def _matrix(gp: FittedGP, x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def _chunks(count: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of ``count`` blocks of ``size`` entries that fit into memory together."""
+    """Split ``count`` blocks of ``size`` entries into ranges that fit into memory."""
     step = max(1, _ENTRIES // size)
     return ((start, min(count, start + step)) for start in range(0, count, step))
 
@@ -163,8 +165,8 @@ class Empirical:
 def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
     """Draw up to ``number`` rows of inputs ``N x D`` without replacement.
 
-    Exchanged rows match the columns' means and variances to all rows. Otherwise averages would
-    attribute interactions to main effects.
+    Rows are exchanged until their means and variances are close to those in all rows. Otherwise
+    averages would attribute interactions to main effects.
     """
     if len(inputs) <= number:
         return inputs
@@ -186,9 +188,9 @@ def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.n
 def independent_copies(
     rows: np.ndarray, columns: Sequence[int], rng: np.random.Generator
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return rows ``m x D``, and independent values ``m`` of columns.
+    """Return rows ``m x D``, and for each column values ``m`` that are independent of the rows.
 
-    The values are all combinations if there are few, otherwise balanced quasi-random combinations.
+    Rows and values are combined in all ways if these are few, otherwise quasi-randomly.
     """
     n, k = len(rows), len(columns)
     if n ** (1 + k) <= _COPIES:

@@ -13,15 +13,15 @@ __all__ = ["ClassAverages"]
 
 
 class ClassAverages(Averages):
-    r"""Means and variances of averages of the predicted probability of a class.
+    r"""Posterior of averages over rows of the predicted probability :math:`\hat p` of a class.
 
-    A linear function of the latent values :math:`f_k(x)` of the classes approximates the
-    probability :math:`p(x)`, with the correct variance at each :math:`x`:
+    A linear function of the latent values :math:`f_k(x)` of the classes, with means
+    :math:`\mu_k(x)`, approximates the probability with the correct variance at each :math:`x`:
 
     .. math:: p(x) \approx \hat p(x) + \sum_k c_k(x) (f_k(x) - \mu_k(x)), \qquad
         c_k(x) \propto \frac{\partial \hat p(x)}{\partial \mu_k(x)}
 
-    Deviations sum to zero over the classes, because a row has one label.
+    Deviations :math:`f_k - \mu_k` sum to zero over the classes, because a row has one label.
 
     Args:
         estimator: A fitted classifier whose members have a Gaussian process for each class.
@@ -40,7 +40,7 @@ class ClassAverages(Averages):
         return self._estimator.class_probabilities(rows)[self._code].reshape(x.shape[:-1])
 
     def contrast(self, points: np.ndarray, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and standard deviations ``A`` as the base class does."""
+        """Return means and standard deviations ``A``, as :meth:`Averages.contrast` does."""
         mean = self.mean(points).mean(-1) - self.mean(base).mean()
         points, base = self._rows(points), self._rows(base)
         values, slopes = self._linearised(points)
@@ -56,7 +56,7 @@ class ClassAverages(Averages):
         return (x - self._estimator.x_offset_) / self._estimator.x_scale_
 
     def _linearised(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return values ``R x ...`` and slopes ``R x K x ...`` at rows ``... x D``."""
+        """Return values ``R x ...`` and slopes ``R x K x ...`` of R members at rows ``... x D``."""
         found = self._estimator.linearised(rows.reshape(-1, rows.shape[-1]), self._code)
         values, slopes = (v.reshape(*v.shape[:-1], *rows.shape[:-1]) for v in found)
         return values, slopes

@@ -36,9 +36,10 @@ __all__ = ["Effect", "Effects", "effects", "effects_of", "positions"]
 _ROWS, _PAIR_ROWS = 100, 50  # rows over which the other columns are averaged
 _POINTS, _PAIR_POINTS = 60, 19  # positions of a main effect, and per column of a pair
 _SHARE_POINTS = 100  # quantiles per column for the share of a pair
-# Rows and quantiles per column for approximate shares of pairs, and coarser ones of this many
-_SCREEN, _ROUGH_SCREEN, _SCREENED = (30, 6), (10, 4), 100
-_VISIBLE = 5e-3  # least share of a pair
+# Rows and quantiles per column for approximate shares of pairs, in two rounds
+_SCREEN, _ROUGH_SCREEN = (30, 6), (10, 4)
+_SCREENED = 100  # largest number of pairs in the first, rough round
+_VISIBLE = 5e-3  # smallest share of a pair in the result
 _COVER = 200  # points over which the uncertain share is averaged
 _DISCRETE = 8  # a column of at most so many different values is discrete
 _FLAT = 1e-12  # relative standard deviation below which a prediction is constant
@@ -51,13 +52,13 @@ class Effect:
     label: str  #: name of the column, or both names
     columns: tuple[int, ...]
     names: tuple[str, ...]
-    #: positions ``A``, or ``A`` and ``B``, in the user's units; codes of categories, and dates
+    #: positions ``A``, or of a pair ``A`` and ``B``: numbers in the user's units, dates, or codes
     grid: tuple[np.ndarray, ...]
     levels: tuple[tuple[str, ...] | None, ...]  #: names of the codes of each column, or None
     mean: np.ndarray  #: posterior mean A, or A x B, in units of the targets
-    lower: np.ndarray | None  #: ends of the 95 % interval of one column; None for two
+    lower: np.ndarray | None  #: ends A of the 95 % interval; None for pairs
     upper: np.ndarray | None
-    #: training values ``N`` of one column and partial residuals ``N``; None for two and for classes
+    #: training values ``N`` and partial residuals ``N``; None for pairs and for classes
     data: tuple[np.ndarray, np.ndarray] | None
     share: float  #: first-order Sobol index, or the interaction's share of the variance
 
@@ -70,9 +71,9 @@ class Effects:
     pairs: tuple[Effect, ...]  #: interactions of two columns, by decreasing share
     first_order: np.ndarray  #: first-order Sobol indices D
     total_order: np.ndarray  #: total Sobol indices D
-    names: tuple[str, ...]  #: of all columns D
+    names: tuple[str, ...]  #: names of all columns D
     #: Posterior variance as a share of the variance of the function, for columns that vary
-    #: independently. If it is large, columns with small indices may have effects not yet seen.
+    #: independently. If it is large, columns with small indices may still have effects.
     uncertain: float
     #: scale of the effects, such as "logarithm of the targets"; empty for the targets
     scale: str = ""
@@ -129,11 +130,11 @@ def effects(
 
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (including SingleTaskGP),
-            or the result of a trainer. Effects of an ensemble (StructureEnsembleGP,
-            EnsembleMapSaasSingleTaskGP) average over the mixture. Or a fitted
-            NKNClassifier, NKNRegressor, or NKNForecaster with covariates (effects of the
-            covariates); of the last two, the member with the largest weight. If an estimator
-            transforms its targets, effects are on the transformed scale (``scale``).
+            the result of a trainer, or a fitted NKNRegressor, NKNClassifier, or NKNForecaster with
+            covariates (effects of the covariates). Effects of an ensemble (StructureEnsembleGP,
+            EnsembleMapSaasSingleTaskGP) average over the mixture. NKNRegressor and NKNForecaster
+            use their member with the largest weight; if they transform the targets, effects are on
+            the transformed scale (``scale``).
         max_effects: Largest number of main effects, by total index, and of pairs with a share of at
             least 0.5 %.
         samples: Samples for the indices, rounded up to a power of two. The indices need
@@ -172,7 +173,7 @@ def effects(
     check_one_output(gp, "effects")
     with evaluating(gp.model):
         inputs = raw_inputs(gp.model).cpu().numpy()
-        inputs = inputs[0] if inputs.ndim > 2 else inputs  # of an ensemble
+        inputs = inputs[0] if inputs.ndim > 2 else inputs  # members of an ensemble share them
         if isinstance(model, NetworkEstimator):
             inputs = gp.units.x_offset + gp.units.x_scale * inputs
         units = gp.units.named(columns).with_categories(categories, inputs)
@@ -186,11 +187,11 @@ def _check_model(model: Any) -> None:
             f"Expected a model, got {type(model).__name__}; its last step is pipeline[-1]."
         )
     if isinstance(model, NetworkEstimator) and not isinstance(model, TableEstimator):
-        beside = getattr(model, "covariates_", None)
-        if beside is None or not beside.names:
+        covariates = getattr(model, "covariates_", None)
+        if covariates is None or not covariates.names:
             raise TypeError(
-                "effects needs input columns, and the components of a forecaster without "
-                f"covariates are over time: use decompose(...). Got {type(model).__name__}."
+                f"effects needs input columns, got {type(model).__name__} without covariates: use "
+                "decompose(...), whose components are functions of time."
             )
 
 
@@ -208,7 +209,7 @@ def effects_of(
     rows = study.rows(_ROWS)
     first, total, variance = study.indices(samples)
     uncertain = study.uncertain(seed)
-    # the effect of time is in the components of a series
+    # decompose shows the effect of time in a series
     shown = np.argsort(-total, kind="stable")
     shown = shown[shown > 0] if average.is_series and inputs.shape[1] > 1 else shown
     main = [study.main_effect(int(i), rows, float(first[i])) for i in shown[:max_effects]]
@@ -273,9 +274,9 @@ class _Study:
         uniform = qmc.Halton(self.inputs.shape[1], rng=np.random.default_rng(seed)).random(_COVER)
         columns = zip(self.inputs.T, uniform.T, strict=True)
         points = np.stack([Empirical(column).ppf(u) for column, u in columns], axis=-1)
-        mean, deviation = self.average.contrast(points[:, None], points)
-        both = np.square(deviation).mean() + (mean - self.average.levels(points)).var()
-        return float(np.square(deviation).mean() / both) if both > 0 else 0.0
+        mean, std = self.average.contrast(points[:, None], points)
+        both = np.square(std).mean() + (mean - self.average.levels(points)).var()
+        return float(np.square(std).mean() / both) if both > 0 else 0.0
 
     def main_effect(self, column: int, rows: np.ndarray, share: float) -> Effect:
         """Return the effect of a column with its interval and partial residuals."""
@@ -317,7 +318,10 @@ class _Study:
     def largest_pairs(
         self, first_order: np.ndarray, total_order: np.ndarray, variance: float, number: int
     ) -> list[tuple[int, int]]:
-        """Return pairs by decreasing approximate share, bounded by total minus first-order."""
+        """Return pairs by decreasing approximate share.
+
+        Total minus first-order indices bound the share, and select the pairs to evaluate.
+        """
         gaps = total_order - first_order
         # total indices are means of squares, and therefore accurate if small
         varying = np.flatnonzero(total_order >= _VISIBLE / 2).tolist()
@@ -341,7 +345,7 @@ def _interaction_variance(table: np.ndarray) -> float:
 
 
 def positions(values: np.ndarray, points: int, ends: Any = None) -> np.ndarray:
-    """Return evenly spaced points of a column; its values if it is discrete or ``points`` is 0."""
+    """Return evenly spaced points of a column, or its values (if discrete, or for 0 points)."""
     different = np.unique(values)
     if not points or len(different) <= min(points, _DISCRETE) < len(values):
         return different

@@ -37,9 +37,9 @@ __all__ = [
     "shorter",
 ]
 
-_SAMPLE = 200  # inputs over which variation is measured
-_GROUPS = 60  # largest groups of terms that are considered
-_PERIOD_STEP = math.log(1.1)  # largest log ratio of equal periods
+_SAMPLE = 200  # number of inputs at which the variances of groups are computed
+_GROUPS = 60  # number of largest groups of terms that become candidates
+_PERIOD_STEP = math.log(1.1)  # step by which log periods are rounded to compare them
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Part:
     """A weight times a product of GPyTorch's kernels; a constant has no factors."""
 
     weight: float  # positive
-    factors: tuple[Kernel, ...]  # without priors; a linear one of one column has variance one
+    factors: tuple[Kernel, ...]  # without priors; linear kernels of one column have unit variance
 
     @property
     def num_parameters(self) -> int:
@@ -209,10 +209,10 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
 
 
 def _variations(groups: Sequence[Sequence[Term]], sample: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean diagonals of groups, and their shares of the expected variance.
+    """Return mean diagonals ``J`` of groups, and their shares ``J`` of the expected variance.
 
-    Shares of the variance and of the variance about a trend are averaged, because slow terms would
-    dominate cycles.
+    The shares are averages over the variance and the variance about a trend. In the variance alone,
+    slow terms would dominate cycles.
     """
     matrices = evaluate_groups(groups, sample, sample)
     diagonals = matrices.diagonal(dim1=-1, dim2=-2).mean(-1)
@@ -229,7 +229,7 @@ def _variations(groups: Sequence[Sequence[Term]], sample: Tensor) -> tuple[Tenso
 
 
 def product_key(factors: Sequence[Kernel]) -> tuple[object, ...]:
-    """Return families, columns and periods of a product."""
+    """Return families, columns and rounded periods, which identify similar products."""
     return tuple(sorted(_factor_key(factor) for factor in factors))
 
 

@@ -58,19 +58,19 @@ def expand(
 
     .. math:: k(x, x') = \sum_t w_t \prod_{p} k_p(x, x')^{e_{tp}}, \qquad w_t \ge 0
 
-    Networks are polynomials of their primitives with non-negative coefficients (theorem 3 of the
-    paper), and so are sums, products and scaled kernels. The coefficients are computed layer by
-    layer. They are exact except for dropped terms: shares below 1e-12 in every unit, terms beyond
-    ``max_terms``, and the tails of exponentials.
+    Networks are polynomials of their primitives with non-negative coefficients (theorem 3), and so
+    are sums, products and scaled kernels. The coefficients are computed layer by layer. They are
+    exact except for dropped terms: shares below 1e-12 in every unit, terms beyond ``max_terms``,
+    and the tails of exponentials.
 
     Args:
         kernel: A kernel, a fitted ExactGP (including SingleTaskGP), or an estimator of this
             package.
         x: Untransformed inputs ``... x N x D`` over which shares are averaged; default: the
-            training inputs of a model. Not needed for a constant diagonal.
+            training inputs of a model. Not needed if the kernel's diagonal is constant.
         max_terms: Largest number of terms, also of intermediate polynomials.
-        merge: Merge products of kernels of one class if this is exact, such as RBF kernels, or
-            periodic kernels with equal periods.
+        merge: Replace products of kernels of one class by one kernel where this is exact, as for
+            RBF kernels, or periodic kernels with equal periods.
         split: Split periodic kernels over one column into a constant and a zero-mean part. Split a
             linear kernel, if it is the only factor, into one per column.
         columns: Names of the input columns, for labels.
@@ -114,7 +114,7 @@ def expand_source(
 
 
 class _Builder:
-    """Builder of polynomials over elementary kernels, which ``atoms`` collects."""
+    """Write kernels as polynomials of elementary kernels, which ``atoms`` collects."""
 
     def __init__(self, source: Source | FittedGP, max_terms: int):
         self.source = source

@@ -73,7 +73,7 @@ class Polynomials:
         return _merge(exponents, weights).prune(bounds)
 
     def power_series(self, coefficients: tuple[float, ...], bounds: Bounds) -> Polynomials:
-        """Apply a polynomial to each, by Horner's scheme."""
+        """Apply a power series to each polynomial, by Horner's scheme."""
         *others, result = [constant(torch.full_like(self.weights[..., 0], c)) for c in coefficients]
         for added in reversed(others):
             result = stack_sum(result.times(self, bounds), added)

@@ -46,7 +46,7 @@ __all__ = ["Simplification", "simplify", "words_of"]
 _BLOCKS = 8  # number of cross-validation blocks
 _SHORT, _LONG, _LAST = 12, 60, 300  # iterations of L-BFGS: all trials, finalists, final refit
 _FINALISTS = 3  # number of short fits that are continued
-_GAIN = 1e-3  # smallest improvement in nats
+_GAIN = 1e-3  # smallest improvement of BIC in nats
 
 
 def simplify(
@@ -96,9 +96,9 @@ def simplify(
     session = Session(seed=0, progress=progress)
     with session.bar(None, "simplify", "fit") as bar:
         search = _Search(gp, candidates, bar)
-        with session.interruptible(lambda: search.first):
+        with session.interruptible(lambda: search.best_fit):
             search.run(max_terms)
-    return _finish(search.best or search.first, gp, session.interrupted)
+    return _finish(search.best or search.best_fit, gp, session.interrupted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,15 +110,15 @@ class Simplification:
     kernel: Kernel
     model: ExactGP  #: a refitted copy of the original model with this kernel, in eval mode
     terms: tuple[Term, ...]  #: terms by decreasing share, with labels in units of the data
-    parts: tuple[Term, ...]  #: with separate constants of periodic kernels, and posterior shares
+    parts: tuple[Term, ...]  #: terms with periodic kernels split, and posterior shares
     bic: float  #: log marginal likelihood minus p / 2 log n
     #: Held-out log density in nats per point with fixed hyperparameters, of 8 blocks for one input
     #: column, otherwise leave-one-out
     log_density: float
-    network_log_density: float  #: likewise, of the original model
+    network_log_density: float  #: the same for the original model
     interrupted: bool  #: whether Ctrl-C ended the search
-    noise: float  #: standard deviation in units of the targets
-    units: Units  #: of the labels
+    noise: float  #: noise standard deviation in units of the targets
+    units: Units  #: units of the labels
 
     @property
     def loss(self) -> float:
@@ -168,22 +168,22 @@ class _Search:
         others = [p for name, p in base.named_parameters() if not name.startswith("covar_module.")]
         self.num_others = sum(p.numel() for p in others if p.requires_grad)
         if type(base.likelihood) is GaussianLikelihood:
-            # the first kernels explain less than the network and would overfit with its noise
+            # the first kernels explain less than the network; with its small noise they overfit
             noise = base.likelihood.noise.detach()
             raw = base.likelihood.noise_covar.raw_noise
             if raw.requires_grad and gp.targets.numel() > 1:
-                with suppress(RuntimeError):  # bounds may forbid it
+                with suppress(RuntimeError):  # the noise constraint may not allow the value
                     base.likelihood.noise = noise.clamp_min(0.1 * float(gp.targets.var()))
         transform = getattr(base, "input_transform", None)
         if transform is not None:  # terms refer to the current transformed inputs
             transform.requires_grad_(False)
         self.start = _State((), base)
         self.best: _State | None = None
-        self.first: _State | None = None  # best fit of all, accepted or not
+        self.best_fit: _State | None = None  # best of all fits, accepted or not
 
     def run(self, max_terms: int) -> None:
         """Add and drop terms, then refit until convergence."""
-        for _ in range(2):  # other terms may replace dropped terms
+        for _ in range(2):  # the second round may replace dropped terms
             before = self.best
             while self._add_one(max_terms):
                 pass
@@ -214,7 +214,7 @@ class _Search:
         )
         if found is None:
             if self.best is None:
-                raise ValueError("No kernel of the candidates could be fitted to the data.")
+                raise ValueError("None of the candidate kernels could be fitted to the data.")
             return False
         while True:
             *others, last = found.parts
@@ -249,8 +249,8 @@ class _Search:
             self.bar.update()
             if math.isfinite(fitted.value):
                 fits.append(fitted)
-                if self.first is None or fitted.value > self.first.value:
-                    self.first = fitted
+                if self.best_fit is None or fitted.value > self.best_fit.value:
+                    self.best_fit = fitted
         return fits
 
     def _fit(self, state: _State, parts: Sequence[Part], iterations: int) -> _State:

@@ -19,7 +19,7 @@ from gpytorch_nkn.interpretation.units import Units
 __all__ = ["Expansion", "Term"]
 
 _STRIP_BYTES = 2**28  # memory for matrices of factors
-_SHOWN = 8  # printed terms
+_SHOWN = 8  # number of printed terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +27,10 @@ class Term:
     """Weight times a product of kernels."""
 
     weight: float | Tensor  #: non-negative; a tensor of the batch shape for a batch of kernels
-    #: Kernels of the product on columns of the input (``active_dims``), with repeated powers; none
-    #: for a constant.
+    #: Kernels of the product, each on its input columns (``active_dims``) and repeated for powers;
+    #: empty for a constant.
     factors: tuple[Kernel, ...]
-    share: float | Tensor  #: of the kernel's mean diagonal over the inputs
+    share: float | Tensor  #: share of the kernel's mean diagonal over the inputs
     #: Short name with hyperparameters in units of the data; kernels with equal labels are numbered.
     label: str
     #: Share of the variance of the posterior mean at training inputs.
@@ -67,10 +67,10 @@ class Term:
 class Expansion:
     """Kernel as a weighted sum of products, see :func:`gpytorch_nkn.interpretation.expand`."""
 
-    terms: tuple[Term, ...]  #: by decreasing share
-    dropped: float  #: share of the pruned terms in the mean diagonal
-    units: Units  #: of the labels
-    batch_shape: torch.Size  #: of the kernel
+    terms: tuple[Term, ...]  #: terms by decreasing share
+    dropped: float  #: share of the dropped terms in the mean diagonal
+    units: Units  #: units of the labels
+    batch_shape: torch.Size  #: batch shape of the kernel
 
     def evaluate(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         """Return the sum of all terms ``... x N x M`` at inputs ``... x N x D`` of the kernel."""

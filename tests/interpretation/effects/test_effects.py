@@ -263,7 +263,7 @@ def test_seeds_decide():
 
 
 def test_forecasters_and_other_objects_are_rejected():
-    with pytest.raises(TypeError, match="use decompose.*NKNForecaster"):
+    with pytest.raises(TypeError, match="got NKNForecaster without covariates: use decompose"):
         effects(NKNForecaster())
     with pytest.raises(TypeError, match="expected an ExactGP.*RBFKernel"):
         effects(RBFKernel())
