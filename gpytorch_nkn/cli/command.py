@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = _make_parser().parse_args(argv)
         _COMMANDS[args.command](args)
     except UserError as error:
-        message = " ".join(str(error).split())  # one line, whatever a library wrote
+        message = " ".join(str(error).split())  # messages of libraries may have several lines
         print(f"gpytorch-nkn: error: {message}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
@@ -64,9 +64,9 @@ def _make_parser() -> argparse.ArgumentParser:
     about = (
         "Learn a series from a CSV file and forecast it. Writes forecast.csv (median, standard "
         "deviation, 95 % interval), forecast.png and summary.json. Notes state what was inferred "
-        "from the file. By default the forecast of the last tenth of the time span, which is held "
-        "out, is compared with the seasonal naive rule. With --covariates, the forecast is for "
-        "rows without a target at the end of the file, or for the rows of --future."
+        "from the file. By default, the command holds out the last tenth of the time span and "
+        "compares its forecast with the seasonal naive rule. With --covariates, it forecasts the "
+        "rows without a target at the end of the file, or the rows of --future."
     )
     forecast = commands.add_parser("forecast", help="forecast a CSV file", description=about)
     forecast.add_argument("file", type=Path, metavar="FILE.csv")
@@ -89,7 +89,8 @@ def _make_parser() -> argparse.ArgumentParser:
         "Fill scratches, text and holes in textures of an image. Objects in large holes of "
         "photographs cannot be restored. Writes filled.png, uncertainty.png (the "
         "standard deviation), inpaint.npz (mean, std, mask; 0 is black and 1 is white) and "
-        "summary.json. Missing pixels are not black in the mask or, without a mask, transparent. "
+        "summary.json. Pixels are missing where the mask is not black; without a mask, where the "
+        "image is transparent. "
         "Ctrl-C ends the training and writes the best result so far."
     )
     inpaint = commands.add_parser("inpaint", help="fill the holes of an image", description=about)
@@ -100,14 +101,14 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     text = "kernel of each dimension: texture (the default), spectral_mixture, periodic or rbf"
     add("--kernel", default="texture", choices=_KERNELS, metavar="NAME", help=text)
-    text = "starts of the training (default: 3 for a texture with holes, else 1)"
+    text = "number of starts (default: 3 for a texture with wide holes, otherwise 1)"
     add("--restarts", type=_positive_int, metavar="R", help=text)
     _add_training_options(inpaint, out="inpaint", budget=None)
     return parser
 
 
 def _add_file_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of read_time_series, under the same names."""
+    """Add the options that read_time_series has under the same names."""
     add = parser.add_argument
     add("--target", metavar="COL", help="target column (default: the only other column of numbers)")
     text = (
@@ -123,15 +124,15 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
     add("--where", type=_pair, action="append", default=[], metavar="COL=VALUE", help=text)
     text = "whether 01/02/2001 is in February (default: inferred from all dates)"
     add("--dayfirst", action=argparse.BooleanOptionalAction, help=text)
-    add("--date-format", metavar="FORMAT", help="how times are written, such as %%d.%%m.%%y")
+    add("--date-format", metavar="FORMAT", help="format of the times, such as %%d.%%m.%%y")
     text = "decimal mark, a point or a comma (default: inferred)"
     add("--decimal", choices=(".", ","), metavar="MARK", help=text)
-    text = "a further string or number that marks missing values (repeatable)"
+    text = "an additional string or number that marks missing values (repeatable)"
     add("--na-values", action="append", default=[], metavar="TEXT", help=text)
     text = r"separator of cells, a character or a regular expression such as \t"
     add("--sep", metavar="CHAR", help=text)
-    add("--encoding", metavar="NAME", help="such as latin-1 (default: inferred)")
-    text = "index of the line with names of columns, or none (default: inferred)"
+    add("--encoding", metavar="NAME", help="encoding, such as latin-1 (default: inferred)")
+    text = "index of the line with the names of the columns, or none (default: inferred)"
     add("--header", type=_header, default="infer", metavar="N", help=text)
     add("--skiprows", type=_natural_int, default=0, metavar="N", help="lines to skip at the top")
 
@@ -141,11 +142,11 @@ def _add_forecast_options(
 ) -> None:
     _add_training_options(parser, out=out, budget=budget)
     add = parser.add_argument
-    text = "how many structures are compared"
+    text = "fast compares fewer structures (default: default)"
     add("--quality", choices=("fast", "default"), default="default", help=text)
     text = (
-        "periods as durations (7D, 24h, 30min, 1Y) or numbers of steps; if times are numbers, in "
-        "their unit (default: a day, a week and a year, as far as the data cover them)"
+        "periods of seasons: durations (7D, 24h, 30min, 1Y) or numbers of steps; for numeric "
+        "times, in their unit (default: a day, a week and a year, as far as the data cover them)"
     )
     add("--season", nargs="+", metavar="P", help=text)
     text = "write a report on the components and on checks of the model"
@@ -169,9 +170,9 @@ def _add_training_options(
 ) -> None:
     add = parser.add_argument
     add("--seed", type=_natural_int, default=0, metavar="S", help="default: 0")
-    text = f"folder of the files that are written (default: {out})"
+    text = f"folder for the output files (default: {out})"
     add("--out", type=Path, default=Path(out), metavar="DIR", help=text)
-    text = f"end the training after so many seconds (default: {budget or 'no limit'})"
+    text = f"end the training after this number of seconds (default: {budget or 'no limit'})"
     add("--budget", type=_positive_float, default=budget, metavar="SECONDS", help=text)
     add("--no-progress", action="store_true", help="show no progress bar")
 

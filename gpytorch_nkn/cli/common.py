@@ -33,7 +33,7 @@ _LIBRARIES = ("torch", "gpytorch", "botorch", "linear_operator", "numpy", "scipy
 
 
 class UserError(Exception):
-    """Ends the command with one line; errors in the file or the options have code 2."""
+    """Error that ends the command with a message of one line; code 2 is for files and options."""
 
     def __init__(self, message: object, *, code: int = 2):
         super().__init__(message)
@@ -66,9 +66,9 @@ def make_folder(path: Path) -> None:
 
 
 def save_figure(path: Path, size: tuple[float, float], draw: Callable[[Any], object]) -> str:
-    """Save a figure that a function draws on Axes, in the style of reports; sizes are in inches.
+    """Save a figure in the style of reports; ``draw`` receives the Axes, and ``size`` is in inches.
 
-    Return a sentence with the path of the figure, or about missing matplotlib.
+    Return a sentence with the path of the figure, or with the advice to install matplotlib.
     """
     try:
         from matplotlib import style
@@ -101,7 +101,7 @@ def notes() -> Iterator[list[str]]:
 
 
 def options_of_command(message: object) -> str:
-    """Return a message on one line, with Python's options in the form of the command."""
+    """Return a message on one line, with Python arguments written as options of the command."""
 
     def option(match: re.Match) -> str:
         values = re.sub(r"[(),'\[\]]", " ", match[2]).split()
@@ -112,7 +112,7 @@ def options_of_command(message: object) -> str:
 
 
 def literal(text: str) -> str:
-    """Return text that matplotlib does not read as a formula."""
+    """Return text with dollar signs escaped, so that matplotlib does not typeset formulas."""
     return text.replace("$", r"\$")
 
 

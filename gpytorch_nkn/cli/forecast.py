@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["run_forecast"]
 
 _PRINTED = 12  # largest number of printed steps
-_HISTORY = 20  # length of the history in the figure, in spans of the forecast
+_HISTORY = 20  # largest length of the history in the figure, in lengths of the forecast
 _TEST_FRACTION = 0.1
-_SEASONS = {1.0: "day", 7.0: "week", 365.2425: "year"}  # names of lengths in days
+_SEASONS = {1.0: "day", 7.0: "week", 365.2425: "year"}  # names of periods in days
 
 
 def run_forecast(args: argparse.Namespace) -> None:
@@ -58,7 +58,7 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
     last, *ahead = series.texts(series.index[train][-1:].append(new_x))
     print(
         f"{series.name}: learning from {train.sum()} rows to {last}; "
-        f"{'forecasting' if observed is None else 'held out are'} {len(new_x)} steps, "
+        f"{'forecasting' if observed is None else 'holding out'} {len(new_x)} steps, "
         f"{ahead[0]} to {ahead[-1]}.",
         flush=True,
     )
@@ -211,7 +211,7 @@ def _fit(series: TimeSeries, task: _Task, args: argparse.Namespace) -> NKNForeca
 
 
 def _periods(texts: list[str], axis: TimeAxis) -> list[float | str]:
-    """Convert seasons for the forecaster: with dates, numbers of steps become days."""
+    """Convert seasons for the forecaster; for dates, numbers of steps become days."""
     periods: list[float | str] = []
     for text in texts:
         try:
@@ -222,7 +222,7 @@ def _periods(texts: list[str], axis: TimeAxis) -> list[float | str]:
 
 
 def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
-    """Name the seasons in use."""
+    """Return the forecaster's seasons as words or durations."""
     if not series.has_dates:
         return [f"{period:.6g}" for period in forecaster.seasons_]
     return [
@@ -234,7 +234,7 @@ def _named_seasons(forecaster: NKNForecaster, series: TimeSeries) -> list[str]:
 def _forecast_all(
     forecaster: NKNForecaster, task: _Task, start: float
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
-    """Return the forecast, with scores and seconds of forecast and seasonal naive rule."""
+    """Return the forecast, and scores and seconds of the forecast and the seasonal naive rule."""
     import pandas as pd
 
     from gpytorch_nkn.baselines import seasonal_naive_forecast

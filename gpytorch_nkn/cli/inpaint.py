@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_inpaint"]
 
-_INCHES = 5.0  # of the longer side
+_INCHES = 5.0  # length of the longer side of the figure
 
 
 def run_inpaint(args: argparse.Namespace) -> None:

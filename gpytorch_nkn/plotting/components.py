@@ -33,7 +33,7 @@ def plot_components(
 
     Args:
         axes: One Axes per component, a sequence or an array of any shape, read row by row.
-        components: At least one object with the attributes of ``decompose(...).curves()``.
+        components: At least one curve, such as ``decompose(...).curves()`` returns.
         x_label: Label of the lowest time axis, with its unit.
         y_label: Label of the value axes, with their unit.
         data_label: Name of the points in the legend above the first axes.

@@ -30,9 +30,9 @@ def plot_cumulative(
     errors: ArrayLike | None = None,
     error_label: str = "mean absolute error,\ncross-validated",
 ) -> Axes:
-    """Draw the cumulative fraction of variance explained by the first parts.
+    """Draw the cumulative fraction of variance that the first parts explain.
 
-    In each bar, pale blue is the fraction explained by the previous parts, blue the gain of this
+    In each bar, pale blue is the fraction that the previous parts explain, blue the gain from this
     part, and an orange outline its loss.
 
     Args:
@@ -49,10 +49,10 @@ def plot_cumulative(
     explained = as_array("explained", explained)
     if len(labels) != explained.size:
         raise ValueError(
-            f"labels and explained must have one length, got {len(labels)} and {explained.size}."
+            f"labels and explained must have equal lengths, got {len(labels)} and {explained.size}."
         )
     if explained.max() > _MOST:
-        raise ValueError(f"explained must hold fractions of 1, got {explained.max():g}.")
+        raise ValueError(f"explained must hold fractions up to 1, got {explained.max():g}.")
     rows = np.arange(explained.size)
     before = np.concatenate([[0.0], explained[:-1]])
     gains, losses = np.maximum(explained - before, 0), np.maximum(before - explained, 0)

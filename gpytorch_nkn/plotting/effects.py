@@ -33,8 +33,8 @@ _ABOUT_ZERO = 0.005  # fraction of variance below which the estimation error dom
 def plot_effects(axes: Given, effects: Sequence[Any], *, y_label: str = "value") -> Given:
     """Draw main effects as curves with intervals, and interactions as coloured surfaces.
 
-    Curves have the same vertical limits. Categories are points with intervals, or cells of one
-    colour. The title states the fraction of variance.
+    Curves have the same vertical limits. Categories are drawn as points with intervals, or as
+    uniform cells of a surface. The title states the fraction of variance.
 
     Args:
         axes: One Axes per effect, a sequence or an array of any shape, read row by row.

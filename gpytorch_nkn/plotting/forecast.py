@@ -74,8 +74,8 @@ def plot_forecast(
     train_x, train_y = as_vectors(train_times=train[0], train_values=train[1])
     if x.shape != mean.shape or not (len(levels), *x.shape) == lower.shape == upper.shape:
         raise ValueError(
-            "x, mean, lower and upper must be vectors of one length, the ends with a row per "
-            f"level, got shapes {x.shape}, {mean.shape}, {lower.shape} and {upper.shape} for "
+            "x, mean, lower and upper must be vectors of equal length, lower and upper with a row "
+            f"per level, got shapes {x.shape}, {mean.shape}, {lower.shape} and {upper.shape} for "
             f"{len(levels)} levels."
         )
     if x.size == 1:  # draw a single point as a line of half a step

@@ -53,7 +53,7 @@ def plot_inpainting(
         raise TypeError(f"missing must hold booleans, got {missing.dtype}.")
     shape = missing.shape
     if shape[2:] not in ((), (3,)) or len(shape) < 2:
-        raise ValueError(f"An image H x W or H x W x 3 is needed, got shape {shape}.")
+        raise ValueError(f"filled must be an image H x W or H x W x 3, got shape {shape}.")
     arrays = [as_array(name, values, ndim=missing.ndim, shape=shape) for name, values in given]
     gone, filled, std, *rest = (np.atleast_3d(a) for a in (missing, *arrays))
     hole = np.asarray(gone.any(-1))

@@ -45,10 +45,10 @@ class InputLine:
 def check_kernel(kernel: Kernel) -> None:
     """Raise an error unless the object is a kernel without a batch."""
     if not isinstance(kernel, Kernel):
-        raise TypeError(f"A gpytorch.kernels.Kernel is needed, got {type(kernel).__name__}.")
+        raise TypeError(f"kernel must be a gpytorch.kernels.Kernel, got {type(kernel).__name__}.")
     if len(kernel.batch_shape):
         raise ValueError(
-            "One kernel is needed, got a batch of shape "
+            "kernel must have no batch dimensions, got a batch of shape "
             f"{tuple(kernel.batch_shape)}; index it first, as in kernel[0]."
         )
 
@@ -86,7 +86,7 @@ def unit_values(network: NeuralKernelNetwork, x1: Tensor, x2: Tensor) -> list[Te
         values = [v.real if v.is_complex() else v for v in network.unit_values(x1, x2)]
     if values[0].shape[-2:] != (len(x1), len(x2)):
         raise ValueError(
-            f"A kernel with one output per input is needed, got values of shape "
+            f"kernel must have one output per input, got values of shape "
             f"{tuple(values[0].shape[-2:])} for {len(x1)} and {len(x2)} inputs."
         )
     if not all(bool(v.isfinite().all()) for v in values):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["plot_local_spectrum"]
 
 _POSITIONS, _FREQUENCIES = 161, 160
-_FINEST = 1200  # points of the grid on which kernels are evaluated
-_REACH = 8.0  # half width of the window in standard deviations of its square; 1e-7 of its peak
+_GRID = 1200  # usual number of points at which kernels are evaluated; at most four times as many
+_REACH = 8.0  # half width of the window in its tau, where it is 1e-7 of its peak
 _MOST_POWER = 0.995  # fraction of the power below the default largest frequency
 
 
@@ -35,7 +35,7 @@ def plot_local_spectrum(
     x_label: str = "x",
     unit: str = "unit of x",
 ) -> Axes:
-    r"""Draw the expected local spectrum of functions with a covariance :math:`k`, for any kernel.
+    r"""Draw the expected local spectrum of functions with covariance :math:`k`.
 
     The expected power of a Fourier transform in a Gaussian window :math:`g` around a position is
 
@@ -44,22 +44,21 @@ def plot_local_spectrum(
             = 2 \int e^{-2 \pi i f t} e^{-t^2 / 8 \tau^2}
               \int \mathcal{N}(u; x, \tau^2)\, k(u + t/2, u - t/2)\, du\, dt
 
-    for functions :math:`h` with the covariance :math:`k`. This is the Wigner-Ville transform of the
+    for functions :math:`h` with covariance :math:`k`. This is the Wigner-Ville transform of the
     kernel, smoothed over positions by :math:`\tau` and over frequencies by :math:`1 / 4 \pi \tau`.
-    The standard deviation of :math:`g^2` is :math:`\tau`. The integral of :math:`P` over the
-    frequencies from 0 is the local variance. For a stationary kernel :math:`P` is its spectral
-    density at every position.
+    The standard deviation of :math:`g^2` is :math:`\tau`. The integral of :math:`P` over all
+    :math:`f \ge 0` is the local variance. For a stationary kernel, :math:`P` is its (smoothed)
+    spectral density at every position.
 
     Args:
         ax: Axes to draw on; a colour bar is added beside them.
         kernel: A kernel without batch dimensions and with one output per input.
         x: Inputs ``N``, or ``N x D`` with one varying column, whose range is drawn. The kernel
             is also evaluated within eight standard deviations of the window beyond both ends.
-        window: :math:`\tau`, in your units; a 24th of the range by default.
-        max_frequency: Largest frequency in cycles per unit; by default nearly all power is below
-            it.
+        window: :math:`\tau`, in your units; default: 1/24 of the range.
+        max_frequency: Largest frequency in cycles per unit; default: nearly all power is below it.
         x_offset: The kernel is evaluated at ``(x - x_offset) / x_scale``.
-        x_scale: Positive.
+        x_scale: Positive scale of the inputs.
         x_label: Label of the horizontal axis, with its unit.
         unit: The unit of ``x`` in the singular, such as ``year``.
 
@@ -96,24 +95,24 @@ def _expected_spectrogram(
     window: float,
     max_frequency: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return frequencies ``F`` from 0, and expected power ``F x P`` at even positions ``P``."""
+    """Return frequencies ``F`` from 0, and expected power ``F x P`` at the positions ``P``."""
     low, high = positions[0] - _REACH * window, positions[-1] + _REACH * window
-    count = _FINEST
+    count = _GRID
     if max_frequency is not None:
         check_number("max_frequency", max_frequency, positive=True)
         # frequencies up to twice the largest must not alias
         count = max(count, math.ceil(4 * max_frequency * (high - low)))
     count = max(count, math.ceil(3 * (high - low) / window))
-    if count > 4 * _FINEST:
+    if count > 4 * _GRID:
         raise ValueError(
-            f"Expected at most {4 * _FINEST} positions for the range of x, got {count}: "
+            f"Expected at most {4 * _GRID} positions for the range of x, got {count}: "
             f"window={window:.4g} is too small or max_frequency={max_frequency} too large."
         )
     grid = np.linspace(low, high, count)
     step = grid[1] - grid[0]
     covariance = kernel_values(kernel, line.at(grid), line.at(grid)).numpy()
     lags = min(count, math.ceil(2 * _REACH * window / step))
-    # covariance at a lag, averaged around each position
+    # covariances at each lag, averaged around each position
     smoothed = np.empty((lags, len(positions)))
     # midpoints of pairs are on the grid for even lags, halfway between for odd ones
     offsets = [(grid + shift - positions[:, None]) / window for shift in (0.0, step / 2)]

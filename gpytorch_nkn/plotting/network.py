@@ -30,7 +30,7 @@ _POINTS = 401  # number of points in a thumbnail
 _SWINGS = 12  # largest number of oscillations in a thumbnail
 _ORIGIN = 0.35  # position of x0, as a fraction of the range
 _FINE = 4_000  # number of points at which oscillations are counted
-_WIDTH, _HEIGHT = 0.5, 0.76  # size of a thumbnail, relative to the distances of layers and units
+_WIDTH, _HEIGHT = 0.5, 0.76  # size of a thumbnail; layers, and units of the widest, are 1 apart
 _SMALLEST = 0.02  # smallest relative contribution drawn as a line
 _PAST, _FRAME = PALETTE[2], "#9aa5b1"
 
@@ -60,7 +60,8 @@ def plot_network(
         x: Inputs ``N x D`` (or ``N`` for one column) in any order, such as the training inputs.
             Variances are averaged over the inputs. Thumbnails vary all columns together, from
             their smallest to their largest values; by default from -2 to 2.
-        names: Names of the input columns, shown for primitives of some columns; default: numbers.
+        names: Names of the input columns, to label primitives that use only some of them; default:
+            numbers.
 
     Raises:
         TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` is not numerical.
@@ -152,8 +153,8 @@ class _Stage:
     """Units of one layer, with their importance and positions in the figure."""
 
     head: str
-    # Indices of the incoming stages (two with a skip connection). Relative contributions U x C of
-    # their units, or which units are factors of a product.
+    # Indices of the stages with the inputs (two with a skip connection), each with the relative
+    # contributions U x C of its units; for products, positive if a unit is a factor.
     inputs: list[tuple[int, np.ndarray]]
     importance: np.ndarray  # importance U, as fractions of the output
     is_product: bool = False
@@ -185,7 +186,7 @@ def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[_Stage]:
 def _rate_units(stages: list[_Stage]) -> None:
     """Compute the importance of units, backwards from the output.
 
-    A factor has the importance of its product, and a summand its fraction of the sum's importance.
+    A factor has the importance of its product. A summand has its fraction of the sum's importance.
     """
     stages[-1].importance += 1.0
     for stage in reversed(stages):
@@ -205,7 +206,7 @@ def _head(layer: Layer) -> str:
 def _add_thumbnails(
     network: NeuralKernelNetwork, stages: list[_Stage], low: Tensor, high: Tensor
 ) -> None:
-    """Compute slices of all units, over a window that suits the fastest important unit."""
+    """Compute slices of all units; the window shows few oscillations of every important unit."""
 
     def slices(width: float, count: int) -> list[np.ndarray]:
         ramp = torch.linspace(0, 1, count, dtype=torch.float64, device="cpu")
@@ -226,7 +227,7 @@ def _add_thumbnails(
 
 
 def _contributions(layer: Layer, variances: np.ndarray) -> np.ndarray:
-    """Return contributions ``O x C`` of input units, as fractions of the sum with the constant."""
+    """Return contributions ``O x C`` of input units, as fractions of each sum with its constant."""
     constants = np.zeros(layer.out_features)
     if isinstance(layer, Linear):
         shares = layer.weight.detach().double().cpu().numpy() * variances

@@ -48,7 +48,7 @@ _FEW_POINTS = 250  # largest number of distinguishable markers
 def as_array(
     name: str, values: Any, *, ndim: int = 1, shape: tuple[int, ...] = (), finite: bool = True
 ) -> np.ndarray:
-    """Convert an array, a tensor or a list to an array of numbers or of dates, by default finite.
+    """Convert an array, a tensor or a list to a NumPy array of numbers or dates, and check it.
 
     An empty ``shape`` permits any shape with ``ndim`` dimensions.
     """
@@ -69,11 +69,11 @@ def as_array(
 
 
 def as_vectors(**named: Any) -> list[np.ndarray]:
-    """Convert arguments to vectors of equal length, as in :func:`as_array`."""
+    """Convert arguments to vectors of equal length by :func:`as_array`."""
     vectors = [as_array(name, values) for name, values in named.items()]
     if len({vector.shape for vector in vectors}) > 1:
         shapes = ", ".join(f"{n} {v.shape}" for n, v in zip(named, vectors, strict=True))
-        raise ValueError(f"Vectors must have one length, got shapes {shapes}.")
+        raise ValueError(f"Vectors must have equal lengths, got shapes {shapes}.")
     return vectors
 
 
@@ -88,7 +88,7 @@ def as_list_of_axes(axes: Any, count: int, what: str) -> list[Axes]:
     if others:
         raise TypeError(f"axes must be matplotlib Axes, got {', '.join(others)}.")
     if len(flat) != count:
-        raise ValueError(f"One Axes per {what} is needed, {count} in all, got {len(flat)}.")
+        raise ValueError(f"axes must hold one Axes per {what}, {count} in all, got {len(flat)}.")
     return flat
 
 
@@ -102,7 +102,7 @@ def draw_interval(
     color: str = BLUE,
     depth: int = 0,
 ) -> None:
-    """Fill an interval between two curves, darker with its nesting depth."""
+    """Fill an interval between two curves; nested intervals (larger ``depth``) are darker."""
     alpha = (0.22 if color == BLUE else 0.16) * (1 + 0.6 * depth)
     label = f"{100 * level:g} % interval"
     ax.fill_between(x, lower, upper, color=color, alpha=alpha, linewidth=0, label=label)
@@ -122,7 +122,7 @@ def draw_curve(
     data_label: str = "_data",
     marker: str = "",
 ) -> np.ndarray:
-    """Draw a mean ``A`` with its interval and data, or a point with an interval per category.
+    """Draw a mean ``A`` with its interval, or for categories points with intervals, and data.
 
     ``levels`` has the names of the sorted category codes ``x``, and ``data`` has positions and
     values ``N``. Return ``x``.
@@ -150,11 +150,11 @@ def draw_curve(
 
 
 def label_levels(axis: Any, levels: Sequence[str]) -> None:
-    """Label ticks by shortened names of at most a dozen categories, vertical if long."""
+    """Label ticks with shortened names of at most a dozen categories, vertically if too long."""
     shown = range(0, len(levels), -(-len(levels) // _NAMES))
     texts = [levels[i] for i in shown]
     heads = {t: t if len(t) <= _LEVEL else f"{t[: _LEVEL - 3].rstrip()}..." for t in texts}
-    if len(set(heads.values())) < len(heads):  # names that differ in their ends only
+    if len(set(heads.values())) < len(heads):  # some names differ only in their ends
         heads = {t: t if len(t) <= _LEVEL else f"{t[: _LEVEL - 7]}...{t[-4:]}" for t in texts}
     texts = [heads[t] for t in texts]
     axis.set_ticks(list(shown), [text.replace("$", r"\$") for text in texts])
@@ -202,7 +202,7 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
 
 
 def finish(ax: Axes, x_label: str, y_label: str) -> None:
-    """Set axis labels, and remove the ticks' common offset, which would overlap the legend."""
+    """Set axis labels, and write ticks without an offset, which would overlap the legend."""
     ax.set(xlabel=x_label, ylabel=y_label)
     if ax.get_yscale() == "linear":
         ax.ticklabel_format(axis="y", useOffset=False, style="plain")

@@ -69,7 +69,7 @@ def test_slices_share_limits_and_acquisition_its_scale(make_axes):
     without = make_axes(1, 2, (8, 3))
     plot_acquisition(without, slices(acquisition=False))
     assert len(without[0].collections) == 1
-    with pytest.raises(ValueError, match="One Axes per slice"):
+    with pytest.raises(ValueError, match="one Axes per slice"):
         plot_acquisition(make_axes(), slices())
     with pytest.raises(ValueError, match="At least one"):
         plot_acquisition(make_axes(), [])
