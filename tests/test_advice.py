@@ -77,7 +77,6 @@ ADVICE = re.compile(rf"[;:.,] (or )?({'|'.join([*VERBS, *(v.title() for v in VER
 FOLLOWED = {}  # the functions below, by words of a message
 ELSEWHERE = {  # words of a message, and the test that provokes it and follows its advice
     "fit an NKNSingleTaskGP to a subset of the rows": "interpretation/test_source.py",
-    "surrogate_spec": "ax/test_client_report.py",
     "add rows without a target": "test_cli.py",
     "name them (--covariates)": "datasets/test_csv_series.py",
     "fill in numbers": "datasets/test_csv_series.py",

@@ -4,8 +4,6 @@ Importing this module registers them with Ax. A generation strategy selects the 
 
     client.set_generation_strategy(make_generation_strategy(seed=0))
 
-:func:`report_client` describes the search.
-
 A custom strategy specifies the surrogate by a ``ModelConfig``. Ax infers input dimensions and batch
 shapes from the data; options must be plain values that Ax can store::
 
@@ -26,7 +24,6 @@ Import this module before you load a stored experiment, because Ax finds classes
 
 try:
     from gpytorch_nkn.ax.acquisition import EnsembleAcquisition
-    from gpytorch_nkn.ax.client_report import report_client
     from gpytorch_nkn.ax.registration import register as _register
     from gpytorch_nkn.ax.strategy import make_generation_strategy
 except ImportError as error:
@@ -34,6 +31,6 @@ except ImportError as error:
         f"gpytorch_nkn.ax needs ax-platform: pip install 'gpytorch_nkn[ax]' ({error})."
     ) from error
 
-__all__ = ["EnsembleAcquisition", "make_generation_strategy", "report_client"]
+__all__ = ["EnsembleAcquisition", "make_generation_strategy"]
 
 _register()

@@ -41,8 +41,7 @@ def make_generation_strategy(
     this strategy does not evaluate the centre of the search space; attach it as a trial if needed.
 
     A constraint on a sum of outcomes (``"cost + 2 * weight <= 3"``) applies to the sum. Ax's own
-    strategies (1.3) and ``client.get_best_parameterization`` apply it to the first outcome only;
-    :func:`report_client` names the best trial that satisfies the constraint.
+    strategies (1.3) and ``client.get_best_parameterization`` apply it to the first outcome only.
 
     Args:
         structure: Name of a structure of :class:`gpytorch_nkn.models.NKNSingleTaskGP`, or

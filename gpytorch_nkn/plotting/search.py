@@ -32,11 +32,10 @@ Given = TypeVar("Given")
 _Z95 = 1.959964
 _FEW = 8  # largest number of positions in a slice drawn as markers and bars
 _MOST = 5.0  # error in standard deviations above which markers are drawn at the edge
-_ROUNDING = 1e-4  # tolerance at the optimum, relative to the range of the values
 
 
 def check_progress(
-    values: ArrayLike, maximize: bool, optimum: float | None, num_initial: int, feasible: Any
+    values: ArrayLike, maximize: bool, num_initial: int, feasible: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a mask ``N`` of feasible values, and the best value so far ``N`` (NaN if none).
 
@@ -51,13 +50,7 @@ def check_progress(
         )
     if not 0 <= num_initial <= y.size:
         raise ValueError(f"num_initial must be from 0 to {y.size}, got {num_initial}.")
-    best = (np.fmax if maximize else np.fmin).accumulate(np.where(kept, y, np.nan))
-    if optimum is not None:
-        if not np.isfinite(optimum):
-            raise ValueError(f"optimum must be finite, got {optimum}.")
-        if (best[-1] - optimum) * (1 if maximize else -1) > _ROUNDING * np.ptp(y):
-            raise ValueError(f"The best value, {best[-1]:g}, is better than the optimum {optimum}.")
-    return kept, best
+    return kept, (np.fmax if maximize else np.fmin).accumulate(np.where(kept, y, np.nan))
 
 
 def plot_progress(
@@ -65,46 +58,35 @@ def plot_progress(
     values: ArrayLike,
     *,
     maximize: bool = True,
-    optimum: float | None = None,
     num_initial: int = 0,
     feasible: ArrayLike | None = None,
     y_label: str = "value",
 ) -> Axes:
-    """Draw values in order of evaluation and the best so far, or the simple regret.
-
-    The simple regret is the distance between the best value so far and a known optimum, on a
-    logarithmic axis.
+    """Draw values in order of evaluation and the best so far.
 
     Args:
         ax: Axes to draw on.
         values: Evaluations ``N``, in order.
         maximize: Whether larger values are better.
-        optimum: Best possible value; ``None`` if unknown.
         num_initial: Number of initial evaluations, which are shaded.
         feasible: Booleans ``N``, whether an evaluation satisfies the constraints; by default all.
         y_label: Label of the values.
 
     Raises:
-        ValueError: ``values`` is empty, not finite or better than the optimum, ``num_initial``
-            exceeds the number of values, or ``feasible`` has another length.
+        ValueError: ``values`` is empty or not finite, ``num_initial`` exceeds the number of values,
+            or ``feasible`` has another length.
     """
-    kept, best = check_progress(values, maximize, optimum, num_initial, feasible)
+    kept, best = check_progress(values, maximize, num_initial, feasible)
     (y,) = as_vectors(values=values)
     numbers = np.arange(1, y.size + 1)
     found = ~np.isnan(best)
+    draw_points(ax, numbers[kept], y[kept], color=GRAY, label="evaluations")
+    if not kept.all():
+        ax.plot(numbers[~kept], y[~kept], "x", ms=4, color=GRAY, alpha=0.8, label="infeasible")
     look: Any = {"where": "post", "color": BLUE, "linewidth": 1.8, "label": "best so far"}
-    if optimum is None:
-        draw_points(ax, numbers[kept], y[kept], color=GRAY, label="evaluations")
-        if not kept.all():
-            ax.plot(numbers[~kept], y[~kept], "x", ms=4, color=GRAY, alpha=0.8, label="infeasible")
-        ax.step(numbers[found], best[found], **look)
-    else:
-        regret = (optimum - best) if maximize else (best - optimum)
-        shown = found & (regret > 0)  # a logarithmic axis cannot show zero
-        ax.step(numbers[shown], regret[shown], **look)
-        ax.set_yscale("log")
+    ax.step(numbers[found], best[found], **look)
     _finish(ax, y.size, num_initial)
-    finish(ax, "evaluation", y_label if optimum is None else f"simple regret of {y_label}")
+    finish(ax, "evaluation", y_label)
     put_legend_above(ax)
     return ax
 
@@ -131,7 +113,7 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
     """
     z = as_array("z_scores", z_scores, finite=False)  # some are infinite
     (z,) = as_vectors(z_scores=np.clip(z, -2 * _MOST, 2 * _MOST))
-    check_progress(z, True, None, num_initial, None)
+    check_progress(z, True, num_initial, None)
     numbers = np.arange(1, z.size + 1)
     ends = np.array([0.5, z.size + 0.5])
     draw_interval(ax, ends, np.full(2, -_Z95), np.full(2, _Z95), 0.95, color=GRAY)

@@ -55,7 +55,7 @@ CALLS = {
     "plot_local_spectrum": (1, (KERNEL, X), {}),
     "plot_network": (1, (NETWORK,), {"x": ROWS}),
     "plot_one_step_ahead": (1, (WAVE,), {"num_initial": 3}),
-    "plot_progress": (1, (WAVE,), {"optimum": 2.0}),
+    "plot_progress": (1, (WAVE,), {"maximize": False}),
 }
 OVER_INPUTS = ["plot_kernel", "plot_local_spectrum"]
 OF_KERNELS = [*OVER_INPUTS, "plot_network"]

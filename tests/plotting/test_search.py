@@ -34,13 +34,6 @@ def test_progress_is_the_best_value_so_far(ax, line_data):
     assert line_data(ax, "evaluations")[1].tolist() == VALUES
 
 
-def test_with_a_known_optimum_it_is_the_regret(ax):
-    plot_progress(ax, VALUES, maximize=False, optimum=0.5, y_label="loss")
-    (line,) = ax.lines
-    assert line.get_ydata().tolist() == [0.5] * 4 and ax.get_yscale() == "log"
-    assert ax.get_ylabel() == "simple regret of loss"
-
-
 def test_errors_beyond_five_deviations_are_drawn_at_the_edge(ax, line_data):
     plot_one_step_ahead(ax, [0.1, -3.0, np.inf, -1.0], num_initial=1)
     assert line_data(ax, "inside")[0].tolist() == [1, 4]
@@ -112,11 +105,8 @@ def test_the_best_so_far_keeps_the_constraints(ax, make_axes, line_data):
     assert x.tolist() == [2, 3, 4] and best.tolist() == [3, 3, 3]
     assert line_data(ax, "evaluations")[1].tolist() == [3, 2]
     assert line_data(ax, "infeasible")[1].tolist() == [1, 4]
-    regret = plot_progress(make_axes(), VALUES, feasible=kept, optimum=3.5).lines[0]
-    assert regret.get_xdata().tolist() == [2, 3, 4] and regret.get_ydata().tolist() == [0.5] * 3
     nothing = plot_progress(make_axes(), VALUES, feasible=[False] * 4)
     assert not len(line_data(nothing, "best so far")[0])
-    plot_progress(make_axes(), VALUES, feasible=[False] * 4, optimum=3.5)
     for wrong in (kept[:3], [0, 1, 1, 0]):
         with pytest.raises(ValueError, match="feasible must be 4 booleans, got"):
             plot_progress(ax, VALUES, feasible=wrong)

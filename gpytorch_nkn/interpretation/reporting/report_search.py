@@ -74,7 +74,6 @@ class SearchReport(Findings):
     outcome: str  #: name of the values
     values: np.ndarray  #: evaluations N
     maximize: bool
-    optimum: float | None  #: the best possible value, if it is known
     num_initial: int  #: evaluations that the model did not choose
     best: int  #: index of the best evaluation, among the feasible ones if there are any
     feasible: np.ndarray  #: booleans N: whether an evaluation satisfies the constraints
@@ -85,7 +84,7 @@ class SearchReport(Findings):
 
     def blocks(self) -> list[Block]:
         """Return the parts of the report in their order."""
-        names = "maximize", "optimum", "num_initial", "feasible"
+        names = "maximize", "num_initial", "feasible"
         options = {name: getattr(self, name) for name in names}
         options["y_label"] = y_label = literal(self.outcome, _PANEL)
         progress = Sketch(
@@ -116,7 +115,6 @@ def report_search(
     acquisition: Callable[[Tensor], Tensor] | None = None,
     candidates: Tensor | None = None,
     bounds: Tensor | None = None,
-    optimum: float | None = None,
     num_initial: int = 0,
     feasible: Tensor | Sequence[bool] | None = None,
     outcome: str = "value",
@@ -138,8 +136,6 @@ def report_search(
             (``LogExpectedImprovement``) become fractions of the largest value.
         candidates: Next points ``Q x D``.
         bounds: Lower and upper bounds ``2 x D``; default: the range of the points.
-        optimum: Known best possible value, for a figure of the regret. Omit it for noisy
-            observations, which can be better than the optimum.
         num_initial: Number of initial evaluations that the model did not choose.
         feasible: Whether each evaluation satisfies the constraints, ``N``. Default: all.
         outcome: Name of the values, such as ``"loss"``.
@@ -157,8 +153,8 @@ def report_search(
     Raises:
         TypeError: The model has another type, its likelihood is not Gaussian, or ``acquisition`` is
             not a function.
-        ValueError: A shape or option is wrong, a value is not finite or better than the optimum, or
-            there are fewer than 3 evaluations.
+        ValueError: A shape or option is wrong, a value is not finite, or there are fewer than 3
+            evaluations.
         NotImplementedError: The model has several outputs or a batch of data sets.
     """
     if not isinstance(model, ExactGP) or not hasattr(model, "posterior"):
@@ -186,7 +182,7 @@ def report_search(
         values, ahead, loo = held_out(processes)
         if len(values) < 3:
             raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
-        kept, so_far = plotting.check_progress(values, maximize, optimum, num_initial, feasible)
+        kept, so_far = plotting.check_progress(values, maximize, num_initial, feasible)
         signed = values if maximize else -values
         best = int(np.where(kept if kept.any() else True, signed, -np.inf).argmax())
         chosen = _points("candidates", candidates, x.shape[1])
@@ -237,7 +233,6 @@ def report_search(
         outcome=outcome,
         values=values,
         maximize=maximize,
-        optimum=optimum,
         num_initial=num_initial,
         best=best,
         feasible=kept,
@@ -286,13 +281,10 @@ def _summary_words(
     value = values[found.best]
     # an outlier must not hide the differences of other values
     change = 0.1 * float(abs(value - np.median(values)) or np.ptp(values))
-    first = regret = None
+    first = None
     if 0 < initial <= found.best:  # otherwise the best value is an initial one
         before = so_far[initial - 1]
         first = "" if np.isnan(before) else _value_text(before, change)
-    if found.optimum is not None:
-        gap = (found.optimum - value) * (1 if found.maximize else -1)
-        regret = f"{max(gap, 0):.3g}"
     shown = [one.column for one in found.slices]
     order = [*shown, *(k for k in range(dim) if k not in shown)]
     expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
@@ -303,7 +295,6 @@ def _summary_words(
         "value": _value_text(value, change),
         "where": _point_text(found.x[found.best], range(dim), units),
         "first": first,
-        "regret": regret,
         "ahead": list(zip(next_points, expected[len(values) :], strict=False)),
         "at_best": expected[found.best],
         "structures": listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
