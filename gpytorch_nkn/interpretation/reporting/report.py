@@ -39,7 +39,7 @@ from gpytorch_nkn.interpretation.reporting.words import (
     spread_text,
 )
 from gpytorch_nkn.interpretation.source import FittedGP, check_one_output, class_units, fitted_gp
-from gpytorch_nkn.interpretation.units import YEARS, Z95, Units, means_text, percent, three_digits
+from gpytorch_nkn.interpretation.units import Z95, Units, means_text, percent, three_digits
 from gpytorch_nkn.linalg import psd_root
 
 __all__ = ["Forecast", "Report", "Section", "report"]
@@ -219,8 +219,8 @@ def report(
             default is a tenth of the span of the data, the maximum 100 spans.
         future: Times after the data and covariates at these times, as a pair.
         title: Title of the report.
-        x_unit: Unit of time, such as ``"yr"``, by which yearly or weekly periods are recognised.
-            Default for dates: ``"yr"`` from two years on, otherwise ``"days"``.
+        x_unit: Unit of times that are numbers, such as ``"yr"``, by which yearly or weekly periods
+            are recognised. Dates are in ``"yr"`` from two years on, otherwise in ``"days"``.
         y_name: Name of the targets.
         y_unit: Unit of the targets, such as ``"ppm"``.
         columns: Names of the input columns; for a series, of time and the covariates.
@@ -265,8 +265,11 @@ def report(
         gp = replace(gp, covariance=gp.covariance[order][:, order], **vectors)
     elif horizon is not None or x_unit is not None:
         raise ValueError(f"horizon and x_unit are for one input column, got {dim} columns.")
-    units = _units(gp.units.named(columns), x_unit)
-    gp = replace(gp, units=replace(units, y_name=y_name or units.y_name, y_unit=y_unit or ""))
+    units = gp.units.named(columns)
+    if x_unit is not None and units.to_dates is not None:
+        raise ValueError(f"x_unit is for times that are numbers, got {x_unit!r} and dates.")
+    given = {"x_unit": x_unit or units.x_unit, "y_name": y_name or units.y_name}
+    gp = replace(gp, units=replace(units, **given, y_unit=y_unit or ""))
     length, new_inputs = _continuation(gp, horizon, future)
     with progress_bar(progress, 2, "report") as bar:
         split = decompose_gp(gp)
@@ -326,18 +329,6 @@ def _continuation(gp: FittedGP, horizon: Any, future: Any) -> tuple[float, Tenso
             f"{span * gp.time_scale:.4g}, got {length * gp.time_scale:.4g}."
         )
     return length, None
-
-
-def _units(units: Units, x_unit: str | None) -> Units:
-    """Return units with another unit of time."""
-    if x_unit is not None and units.to_dates is not None:
-        if x_unit not in YEARS:
-            raise ValueError(
-                f"x_unit of dates must be one of {', '.join(map(repr, YEARS))}, got {x_unit!r}."
-            )
-        change = YEARS[units.x_unit] / YEARS[x_unit]
-        units = replace(units, x_offset=units.x_offset * change, x_scale=units.x_scale * change)
-    return replace(units, x_unit=units.x_unit if x_unit is None else x_unit)
 
 
 def _series(

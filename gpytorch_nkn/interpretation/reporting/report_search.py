@@ -244,7 +244,7 @@ def report_search(
     words = _summary_words(found, so_far, mean, std, units)
     summary = render_all("search", found=found, trained=trained, skill=skill, **words)
     if influence is not None:
-        summary += describe_effects(influence, units, lowest_first=not maximize)
+        summary += describe_effects(influence, units)
     return replace(found, summary=tuple(summary))
 
 

@@ -141,11 +141,8 @@ def _stated_length(term: Term, otherwise: float) -> float:
     return otherwise if value is None else float(value.mean())
 
 
-def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = False) -> list[str]:
-    """Describe each effect of a column or a large pair in a sentence.
-
-    With ``lowest_first``, the best category is the lowest.
-    """
+def describe_effects(effects: Effects, units: Units) -> list[str]:
+    """Describe each effect of a column or a large pair in a sentence."""
     total = dict(zip(effects.names, effects.total_order, strict=True))
     main = [e for e in effects.main if total[e.names[0]] >= MATTERS] or effects.main[:1]
     hardly = [name for name in effects.names if total[name] < MATTERS]
@@ -154,7 +151,7 @@ def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = Fal
     return render_all(
         "effects",
         nothing=len(total) > 1 and not effects.total_order.any(),
-        main=[_main_effect(effect, units, lowest_first) for effect in main],
+        main=[_main_effect(effect, units) for effect in main],
         pairs=[pair for pair in effects.pairs if pair.share >= MATTERS][:_PAIRS],
         others=others,  # such as time
         most=max((total[name] for name in others), default=0.0),
@@ -163,7 +160,7 @@ def describe_effects(effects: Effects, units: Units, *, lowest_first: bool = Fal
     )
 
 
-def _main_effect(effect: Effect, units: Units, lowest_first: bool) -> dict[str, Any]:
+def _main_effect(effect: Effect, units: Units) -> dict[str, Any]:
     """Return facts on the effect of a column."""
     (name,), (grid,), (levels,), mean = effect.names, effect.grid, effect.levels, effect.mean
     change = float(np.ptp(mean))
@@ -172,11 +169,8 @@ def _main_effect(effect: Effect, units: Units, lowest_first: bool) -> dict[str, 
     if len(mean) < 2 or not change > 0:
         return facts
     if levels is not None:
-        ends = [levels[i] for i in (mean.argmax(), mean.argmin())]
-        best, worst = reversed(ends) if lowest_first else ends
-        step = _step(change if lowest_first else -change, units)
-        facts |= {"kind": "levels", "lowest": lowest_first}
-        return facts | {"best": best, "worst": worst, "step": step}
+        ends = {"most": levels[mean.argmax()], "least": levels[mean.argmin()]}
+        return facts | ends | {"kind": "levels", "step": _step(-change, units)}
     low, high, most, least = _positions(grid, [0, -1, mean.argmax(), mean.argmin()])
     facts |= {"low": low, "high": high, "rises": bool(mean[-1] > mean[0])}
     if _turns(mean, _TURN * change):

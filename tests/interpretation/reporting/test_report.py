@@ -109,14 +109,9 @@ def test_dates(name):
         assert "hours" in " ".join(s for section in found.sections for s in section.sentences)
 
 
-def test_unit_of_dates_is_converted():
-    made = forecaster(DATES["time zone"], season(36, 7))
-    weeks = check(report(made, x_unit="weeks", horizon=7.0))
-    days = report(made)
-    assert weeks.units.x_scale[0] == pytest.approx(days.units.x_scale[0] / 7)
-    assert (weeks.forecast.x[-1] - weeks.x[-1]) / np.timedelta64(1, "D") == pytest.approx(7)
-    with pytest.raises(ValueError, match="x_unit of dates must be one of .*got 'pages'"):
-        report(made, x_unit="pages")
+def test_dates_have_their_own_unit():
+    with pytest.raises(ValueError, match="x_unit is for times that are numbers, got 'weeks'"):
+        report(forecaster(DATES["time zone"], season(36, 7)), x_unit="weeks")
 
 
 AWKWARD = {
