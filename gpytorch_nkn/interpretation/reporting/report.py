@@ -268,8 +268,8 @@ def report(
     units = gp.units.named(columns)
     if x_unit is not None and units.to_dates is not None:
         raise ValueError(f"x_unit is for times that are numbers, got {x_unit!r} and dates.")
-    given = {"x_unit": x_unit or units.x_unit, "y_name": y_name or units.y_name}
-    gp = replace(gp, units=replace(units, **given, y_unit=y_unit or ""))
+    x_unit, y_name = x_unit or units.x_unit, y_name or units.y_name
+    gp = replace(gp, units=replace(units, x_unit=x_unit, y_name=y_name, y_unit=y_unit or ""))
     length, new_inputs = _continuation(gp, horizon, future)
     with progress_bar(progress, 2, "report") as bar:
         split = decompose_gp(gp)
