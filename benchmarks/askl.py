@@ -1,10 +1,10 @@
 """Automated spectral kernel learning: table 2 of Li, Liu and Wang (2020).
 
-The five methods of the paper, with the defaults of ASKLClassifier and ASKLRegressor, and usual
-alternatives, on 80/20 splits (mnist_10k_10k: on its own split, with several seeds). Regression
-targets are mapped to [0, 100]. GPYTORCH_NKN_DATA names the folder of the data.
+The five methods of the paper, with the defaults of ASKLClassifier and ASKLRegressor, are compared
+with usual alternatives on 80/20 splits (mnist_10k_10k: on its own split, with several seeds).
+Regression targets are mapped to [0, 100]. The alternatives are tuned on the training part only.
 
-The alternatives are tuned on the training part only.
+GPYTORCH_NKN_DATA names the folder of the data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def fit_reference(
     """Choose the settings of a method and train it.
 
     Every method but the boosted trees centres the inputs, and chooses whether to scale each column:
-    pixels are better left in one unit.
+    pixels are better with a common scale.
     """
     if method == _BOOSTING:
         boosting = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
@@ -55,8 +55,8 @@ def fit_reference(
     return make_pipeline(StandardScaler(with_std=scale), sampler, linear).fit(X, y)
 
 
-def climb(score: Callable[[float], float], start: float, factor: float) -> float:
-    """Return the first maximum over ``start * factor**k`` on the way uphill from ``start``."""
+def first_maximum(score: Callable[[float], float], start: float, factor: float) -> float:
+    """Return the first local maximum over ``start * factor**k``, uphill from ``start``."""
     found = {k: score(start * factor**k) for k in (0, 1, -1)}
     step = 1 if found[1] > found[-1] else -1
     last = step
@@ -79,13 +79,13 @@ def _tune_ridge(
         found = ridge(alphas=_PENALTIES, scoring=scoring).fit(sampler.fit_transform(inputs), y)
         return found.best_score_, found.alpha_
 
-    return _scaled_and_climbed(best_penalty, X, seed)
+    return _best_scaling_and_width(best_penalty, X, seed)
 
 
-def _scaled_and_climbed(
+def _best_scaling_and_width(
     best_at: Callable[[np.ndarray, float], tuple[float, float]], X: np.ndarray, seed: int
 ) -> tuple[bool, float, float]:
-    """Whether to scale columns, the width, and the third setting with the best score.
+    """Return whether to scale columns, the width, and the third setting, by the best score.
 
     ``best_at`` gives, for inputs and a width, the best score and the setting that has it. Widths
     start at one over the squared median distance of some rows.
@@ -101,7 +101,7 @@ def _scaled_and_climbed(
             best[gamma] = best_at(inputs, gamma)
             return best[gamma][0]
 
-        gamma = climb(score, 1 / float(np.median(distances[distances > 0])) ** 2, 2.0)
+        gamma = first_maximum(score, 1 / float(np.median(distances[distances > 0])) ** 2, 2.0)
         found.append((best[gamma][0], scale, gamma, best[gamma][1]))
     return max(found)[1:]
 
@@ -127,7 +127,7 @@ def _svm(X: np.ndarray, y: np.ndarray, classes: bool, seed: int) -> BaseEstimato
         scores = (cross_val_score(make(gamma, one), inputs, few_y, cv=folds) for one in grid)
         return max((found.mean(), -i) for i, found in enumerate(scores))
 
-    scale, gamma, number = _scaled_and_climbed(best_options, few_X, seed)
+    scale, gamma, number = _best_scaling_and_width(best_options, few_X, seed)
     X, y = _subset(X, y, _SVM_ROWS, classes, seed)
     return make_pipeline(StandardScaler(with_std=scale), make(gamma, grid[-int(number)])).fit(X, y)
 

@@ -27,11 +27,11 @@ __all__ = ["BENCHMARK", "bbob_problem"]
 
 _GROUPS = {"separable": 5, "moderate": 9, "ill-conditioned": 14, "multimodal": 19, "weak": 24}
 _GPS = ("structures", "singletask", "matern")
-_LEAST = 1e-8  # regrets below it count as equal
+_LEAST = 1e-8  # smaller regrets count as equal
 
 
 def bbob_problem(function: int, instance: int, dimension: int) -> Problem:
-    """A BBOB function."""
+    """Return a BBOB function as a problem."""
     import ioh
 
     made = ioh.get_problem(function, instance, dimension)

@@ -41,7 +41,7 @@ __all__ = ["INITIAL_POINTS", "SURROGATES", "Problem", "initial_points", "next_po
 
 INITIAL_POINTS = 10
 _SEARCH = {"num_restarts": 8, "raw_samples": 256}
-_BATCH, _ITERATIONS = 8, 100  # of the search for the next point
+_BATCH, _ITERATIONS = 8, 100  # restarts in parallel, and largest number of iterations
 Surrogate = Callable[..., Any]  # returns a fitted model of inputs and targets
 
 
@@ -50,19 +50,19 @@ class Problem:
     """A function on a box, called with points of the unit cube and codes of categories.
 
     It returns values ``...`` at points ``... x D`` of the box; or outcomes ``... x M``:
-    objectives, then constraints, which are kept where they are not negative.
+    objectives, then constraints, which are satisfied where they are not negative.
     """
 
     name: str  # of a BBOB function, or key of ``bo_real_loops.PROBLEMS``
     function: Callable[[Tensor], Tensor]
-    bounds: Tensor  # lower and upper ones, 2 x D; 0 and 1 for a column of codes
-    optimum: float  # smallest score, or a bound of it
+    bounds: Tensor  # lower and upper bounds 2 x D; 0 and 1 for a column of codes
+    optimum: float  # smallest score, or a lower bound
     objectives: int = 1
     constraints: int = 0
-    noise: float = 0.0  # standard deviation in each outcome
+    noise: float = 0.0  # standard deviation of the noise of each outcome
     levels: Mapping[int, int] = field(default_factory=dict)  # numbers of categories by column
     reference: tuple[float, ...] = ()  # point from which hypervolumes are measured
-    penalty: float = math.nan  # score of a point that breaks a constraint
+    penalty: float = math.nan  # score of a point that violates a constraint
 
     @property
     def dim(self) -> int:
@@ -215,7 +215,7 @@ def _acquisition(
 ) -> AcquisitionFunction:
     model = models[0] if len(models) == 1 else ModelListGP(*models)
     several = problem.objectives > 1
-    # BoTorch draws its default number from every member of an ensemble: here so many in all
+    # BoTorch takes its default number of draws from every member; here the members share it
     members = models[0].num_members if isinstance(models[0], StructureEnsembleGP) else 1
     sampler = SobolQMCNormalSampler(torch.Size([(128 if several else 512) // members]))
     if several:

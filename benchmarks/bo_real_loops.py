@@ -99,7 +99,7 @@ def _errors(model: Callable, x: Tensor) -> Tensor:
     data, targets = _diabetes()
     folds, found = KFold(3, shuffle=True, random_state=0), []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that an optimiser has stopped
+        warnings.simplefilter("ignore")  # an optimiser stopped early
         for row in x.tolist():
             scores = cross_val_score(model(*row), data, targets, cv=folds, scoring="r2")
             found.append(min(1 - float(np.mean(scores)), 4.0))
@@ -116,7 +116,7 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "noisyhartmann6": _noisyhartmann6,
     "speedreducer": partial(_constrained, "speedreducer", SpeedReducer),
     "weldedbeam": partial(_constrained, "weldedbeam", WeldedBeamSO),
-    # thicknesses are rounded in the cost and not in the constraints: 6,059.9 is not the least
+    # only the cost rounds thicknesses, so the minimum is below the published 6,059.9
     "pressurevessel": partial(_constrained, "pressurevessel", PressureVessel, 5633.95),
     "tunesvr": _tunesvr,
     "vehiclesafety": partial(_several, "vehiclesafety", VehicleSafety),

@@ -32,14 +32,14 @@ from gpytorch_nkn.estimators import ASKLClassifier, NKNClassifier
 
 __all__ = ["BENCHMARK"]
 
-_LEAST = 1e-6  # probability, of all methods
-_BINS = 10  # of the expected calibration error
-_MOST = {"eeg": 2000, "satimage": 2000}  # rows
+_LEAST = 1e-6  # smallest predicted probability, for all methods
+_BINS = 10  # bins of the expected calibration error
+_MOST = {"eeg": 2000, "satimage": 2000}  # largest numbers of rows
 _SCORES = ("log loss", "Brier", "accuracy", "ECE")
 
 
 def _smooth() -> tuple[np.ndarray, np.ndarray]:
-    """Three classes whose probabilities are smooth."""
+    """Draw three classes whose probabilities are smooth functions."""
     rng = np.random.default_rng(102)
     X = rng.uniform(-1, 1, size=(900, 5))
     scores = 3 * X[:, 0], 3 * X[:, 1] ** 2 - 1 + X[:, 2], 2 * np.cos(4 * X[:, 3]) * X[:, 0]
@@ -65,7 +65,7 @@ def _split(name: str, number: int) -> list[np.ndarray]:
 
 
 def _tuned(make: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
-    """A function that searches options at random, the defaults first."""
+    """Return a function that fits with options from a random search, the defaults first."""
 
     def fit(X: np.ndarray, y: np.ndarray, seed: int, tuning: float) -> Any:
         folds = StratifiedKFold(5, shuffle=True, random_state=seed)

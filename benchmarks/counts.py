@@ -26,7 +26,7 @@ from gpytorch_nkn.estimators import NKNForecaster
 __all__ = ["BENCHMARK"]
 
 _LEVELS = np.arange(1, 20) / 20
-_PARTS, _INFECTIONS, _DRAWN = 30, 13, 12  # series
+_PARTS, _INFECTIONS, _DRAWN = 30, 13, 12  # numbers of series
 _SEASONS = {"carparts": 12, "weeks": 52, "months": 12, "drawn": 12}
 _HORIZONS = {"carparts": 6, "weeks": 8, "months": 6, "drawn": 6}
 _OURS = {"NKNForecaster": "default", 'NKNForecaster `quality="fast"`': "fast"}
@@ -34,7 +34,7 @@ _INTERMITTENT = ("CrostonOptimized", "CrostonSBA", "TSB", "ADIDA", "IMAPA")
 _SEASONAL = ("AutoARIMA", "AutoETS", "SeasonalNaive")
 _PEERS = (*_INTERMITTENT, *_SEASONAL)
 _EMPIRICAL = "empirical quantiles"
-_TRAINED = 24  # points, at least, before the first window of conformal intervals
+_TRAINED = 24  # smallest number of points before the first window of conformal intervals
 
 
 @cache
@@ -50,7 +50,7 @@ def _series() -> list[tuple[str, str, np.ndarray]]:
 
 
 def _drawn(number: int) -> tuple[str, str, np.ndarray]:
-    """Demand that is rare, drifts, has a season, or a level that drifts."""
+    """Draw demand that is rare, drifts, has a season, or a level that drifts."""
     rng, time = np.random.default_rng(1000 + number), np.arange(78)
     size = np.full(time.size, 2.0)
     chance = np.full(time.size, (0.1, 0.3, 0.5)[number // 4])

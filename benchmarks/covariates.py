@@ -23,8 +23,8 @@ from gpytorch_nkn.estimators import NKNForecaster
 
 __all__ = ["BENCHMARK"]
 
-_POINTS = 2000  # half-hours that are learned from
-_SEASONS = {"road casualties": 12, "half-hourly demand": 336}  # and horizons
+_POINTS = 2000  # half-hours in a training set
+_SEASONS = {"road casualties": 12, "half-hourly demand": 336}  # seasons and horizons in steps
 
 
 def _road_casualties() -> tuple[pd.Series, pd.DataFrame]:

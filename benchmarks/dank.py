@@ -37,14 +37,14 @@ _PAPER += ["mpg", "housing", "bodyfat", "mg"]
 _NEW = ["segment", "satimage", "letter_dobq", "hastie", "quantiles", "rings"]
 _NEW += ["sparse_linear", "piston", "borehole", "sine_ridge"]
 _SVM, _OURS, _ROWS = "SVM-CV", "DANK, defaults", 400
-# Options beside C, gamma and epsilon. All but the untuned take these from the SVM.
+# Options in addition to C, gamma and epsilon, which all but the untuned take from the SVM.
 _LEARNED: dict[str, dict[str, Any]] = {
     "DANK, relevance=None": {"relevance": None},
     _OURS: {},
     "DANK, untuned": {},
 }
 _LAPLACIAN, _GP = "Laplacian SVM-CV", "GP, RBF-ARD (BoTorch)"  # the GP is for regression only
-_POWERS = tuple(2.0**k for k in range(-5, 6))  # of sigma and of C
+_POWERS = tuple(2.0**k for k in range(-5, 6))  # grid of sigma and of C
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Predict = Callable[[np.ndarray], np.ndarray]
 
@@ -100,7 +100,7 @@ def _other(name: str) -> tuple[np.ndarray, np.ndarray]:
         return X, y.astype(int)
     if name == "quantiles":
         return datasets.make_gaussian_quantiles(n_samples=_ROWS, n_features=5, random_state=7)
-    if name == "rings":  # of two columns, beside six of noise
+    if name == "rings":  # two columns with signal, and six of noise
         X = rng.uniform(-1, 1, size=(_ROWS, 8))
         return X, (np.sin(6 * np.hypot(X[:, 0], X[:, 1])) > 0).astype(int)
     if name == "sparse_linear":

@@ -119,7 +119,7 @@ def _with_random_splits(file: dict, X: np.ndarray, y: np.ndarray, share: float, 
 def standardized(
     X: np.ndarray, y: np.ndarray, new_X: np.ndarray, new_y: np.ndarray
 ) -> list[np.ndarray]:
-    """The parts of a split in units of the training part."""
+    """Return both parts of a split, standardised by the training part."""
     scale = np.where((spread := X.std(0)) > 1e-12, spread, 1.0)
     offset, level, unit = X.mean(0), y.mean(), y.std()
     targets = [(part - level) / unit for part in (y, new_y)]

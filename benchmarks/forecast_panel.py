@@ -32,8 +32,8 @@ OURS: dict[str, dict] = {
     "`priors=False`": {"priors": False},
     '`structure="time_series"`': {"structure": "time_series"},
 }
-_OPTIONS = tuple(OURS)[2:]  # beside the default on the same series
-_PARTS = ("AutoARIMA", "AutoETS", "AutoTheta", "AutoCES")  # of the combination: their median
+_OPTIONS = tuple(OURS)[2:]  # compared with the default on the same series
+_PARTS = ("AutoARIMA", "AutoETS", "AutoTheta", "AutoCES")  # the combination is their median
 _PEERS = (*_PARTS, "SeasonalNaive")
 
 

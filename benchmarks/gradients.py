@@ -1,4 +1,4 @@
-"""Bayesian optimisation with observed gradients: a network beside GPyTorch's RBFKernelGrad.
+"""Bayesian optimisation with observed gradients: a network or GPyTorch's RBFKernelGrad.
 
 All methods start from the same five random points and maximise LogEI of the value by the same
 search. Models with gradients are trained by ``fit_best_of``. The network, a convex combination of

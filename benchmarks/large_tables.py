@@ -54,7 +54,7 @@ def run(function: str, method: str, rows: int, inducing: int, epochs: int, batch
 
 
 def _sparse(method: str, x: np.ndarray, y: np.ndarray, inducing: int, epochs: int, batch: int):
-    def tensor(x: np.ndarray) -> torch.Tensor:  # lengthscales of the presets are for such inputs
+    def tensor(x: np.ndarray) -> torch.Tensor:  # unit variance, as presets expect
         return torch.from_numpy(math.sqrt(12) * (x - 0.5))
 
     kind, kernel = method.split("-")

@@ -26,10 +26,10 @@ __all__ = ["BENCHMARK"]
 _SEASONS = {"half_hourly_demand": (48, 336), "daily_temperature": (7, 365)}
 _SEASONS["monthly_sunspots"] = (12, 132)
 _BY_STEP = {"h": (24, 168), "30min": (48, 336)}
-_FREQUENCIES = {7: "D", 12: "MS", 24: "h", 48: "30min"}  # by the shortest season
+_FREQUENCIES = {7: "D", 12: "MS", 24: "h", 48: "30min"}  # frequencies by shortest season
 _PEERS = ("SeasonalNaive", "MSTL", "AutoTBATS", "Prophet")
-_APART = 7  # origins are at least so small a part of the series apart
-_LARGEST = 20_000  # points that MSTL and AutoTBATS are given: the last ones
+_APART = 7  # origins are at least 1/7 of the series apart
+_LARGEST = 20_000  # number of last points that MSTL and AutoTBATS receive
 
 
 def _names() -> list[str]:
@@ -88,7 +88,7 @@ def _prophet(y: np.ndarray, horizon: int, frequency: str, cycle: int) -> dict:
     model = Prophet()
     if frequency == "MS":
         model.add_seasonality("cycle", period=cycle * 365.25 / 12, fourier_order=10)
-    np.random.seed(0)  # which it draws by
+    np.random.seed(0)  # Prophet draws by NumPy's global state
     model.fit(pd.DataFrame({"ds": times[: y.size], "y": y}))
     ahead = pd.DataFrame({"ds": times[y.size :]})
     draws = model.predictive_samples(ahead)["yhat"]

@@ -1,6 +1,6 @@
-"""Several outputs, each observed at some of the inputs: NKNMultiTaskGP beside other models.
+"""Several outputs, each observed at some of the inputs: NKNMultiTaskGP and other models.
 
-The data are drawn: two coregionalised fields in the plane (co-kriging: one of three outputs is
+The data are simulated: two coregionalised fields in the plane (co-kriging: one of three outputs is
 rare), four sensors with gaps, and the static torques of a plane arm with seven links. Half of the
 torques are observed. Outputs are standardised by their training values; test values have noise,
 too. No default was chosen on these sets.

@@ -29,7 +29,7 @@ from gpytorch_nkn.estimators import NKNRegressor
 __all__ = ["BENCHMARK"]
 
 _ROWS = 1200
-_LEAST = 1e-3  # least rate of all methods
+_LEAST = 1e-3  # smallest predicted rate, for all methods
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows, counts, exposures
 

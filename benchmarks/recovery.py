@@ -53,10 +53,10 @@ CASES: dict[str, list[tuple[str, ...]]] = {
     "groups": [],  # drawn
 }
 _LENGTHS = (100, 200, 300)  # points of a series, in rotation
-_COLUMNS, _ROWS = 10, 300  # of groups
+_COLUMNS, _ROWS = 10, 300  # columns and rows of "groups"
 _PARTITIONS = ((1, 2, 3, 4), (2, 2, 3, 3), (1, 3, 3, 3), (2, 4, 4), (3, 3, 4), (1, 2, 2, 2, 3))
-_LEAST_SHARE = 0.15  # least share of the signal's variance
-_NOISE = 0.1  # in standard deviations of the signal
+_LEAST_SHARE = 0.15  # smallest share of a term in the signal's variance
+_NOISE = 0.1  # standard deviation of the noise, relative to the signal's
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ _VISIBLE = 1e-3  # total index from which on a column has an effect
 
 
 def run(case: str, seed: int) -> dict:
-    """Whether the leading terms are the true ones."""
+    """Return whether the leading terms are the true ones."""
     data = draw(case, seed)
     terms, seconds = timed(lambda: _terms(data.x, data.y, seed))
     right, within = score(terms, data.truth)
@@ -187,7 +187,7 @@ def _groups(found: Effects) -> list[Term]:
 
 
 class _StandardisedGP(ExactGP):
-    """Without a mean: a constant of the kernel stands for the level."""
+    """An exact GP without a mean: a constant of the kernel models the level."""
 
     def __init__(self, x: Tensor, y: Tensor, kernel: Kernel):
         noise = {"noise_prior": log_normal_prior(0.01, 2.0), "noise_constraint": GreaterThan(1e-6)}
@@ -207,7 +207,7 @@ def _kind(kernel: Kernel) -> str:
 
 
 def canonical(term: Iterable) -> Term:
-    """A product with its factors sorted, and equal factors as one but LIN.
+    """Return a product with sorted factors, without repetitions except of LIN.
 
     Powers of LIN are other functions than LIN; products of smooth or of periodic functions are
     smooth or periodic.
@@ -217,7 +217,7 @@ def canonical(term: Iterable) -> Term:
 
 
 def score(terms: Sequence[Term], truth: Sequence[Term]) -> tuple[bool, float]:
-    """Whether the leading terms are the true ones, and the share that lies within a true one."""
+    """Return whether leading terms are the true ones, and the share that is within a true one."""
     found = [term for term in dict.fromkeys(map(canonical, terms)) if term][: len(truth)]
     true = [canonical(term) for term in truth]
     within = sum(any(set(term) <= set(other) for other in true) for term in found)

@@ -59,14 +59,14 @@ class Benchmark:
     """A benchmark; its name and description come from the module of ``run``.
 
     Attributes:
-        axes: By name, what the jobs are combinations of.
+        axes: Axes by name; every combination of their values is a job.
         run: Computes the figures of a job, whose axes and settings are its arguments.
         tables: Makes the tables, by name, of the finished rows.
-        settings: Numbers that a call may change, by name; they tell rows apart, too.
+        settings: Numbers that a call may change, by name; they also identify rows.
         possible: Whether a combination is a job.
-        needs: By value of an axis, the package that must be installed for it.
-        fresh: A process for each job, whose highest memory counts.
-        one_thread: Of torch; otherwise OMP_NUM_THREADS decides.
+        needs: Packages that must be installed, by the value of an axis that needs them.
+        fresh: Whether each job has its own process, so that peak memory can be measured.
+        one_thread: Whether torch uses one thread; otherwise OMP_NUM_THREADS decides.
         warm_up: Receives the method of a job before its first job in a process, so that no figure
             includes imports and compilation.
     """
@@ -197,7 +197,7 @@ def _guarded(benchmark: Benchmark, job: dict) -> tuple[dict, dict | None, str]:
             if benchmark.warm_up:
                 _warm(benchmark.warm_up, job.get("method", ""))
             return job, benchmark.run(**job), ""
-        except Exception:  # the other jobs go on
+        except Exception:  # the other jobs still run
             return job, None, traceback.format_exc(limit=-3)
 
 
@@ -220,7 +220,7 @@ def _append(path: Path, row: dict) -> None:
     with path.open("a+b") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # what a killed run left
+            if file.read(1) != b"\n":  # a killed run left an incomplete line
                 file.write(b"\n")
         file.write(json.dumps(row).encode() + b"\n")
 

@@ -4,7 +4,7 @@ Each size runs in its own process. Memory is the peak resident size minus that o
 small problem. Exponents are slopes of logarithms over the upper half of the sizes. The methods are
 
 - ``exact``: a training step of an exact GP with a network over 8 columns;
-- ``sparse``: the same of SparseNKNGP with 500 inducing points;
+- ``sparse``: a training step of SparseNKNGP with 500 inducing points;
 - ``blocks``: NKNRegressor with 250 inducing points, and 2,000 predictions;
 - ``grids``: a training step of KroneckerGridGP on a square, a seventh of it a hole;
 - ``spectral``: a training step of SpectralGP with 200 pairs of frequencies;
@@ -29,7 +29,7 @@ from gpytorch_nkn.models import SparseNKNGP, SpectralGP, fit_sparse_gp
 
 __all__ = ["BENCHMARK", "exponent"]
 
-# Sizes of each way, and the small one whose memory is that of libraries and their workspaces.
+# Sizes of each method, and a small one, whose memory (libraries, workspaces) is subtracted.
 _LADDERS = {
     "exact": (200, (1_000, 2_000, 4_000, 8_000)),
     "sparse": (1_000, (10_000, 30_000, 100_000, 300_000)),
@@ -39,7 +39,7 @@ _LADDERS = {
     "forecasts": (400, (1_000, 3_000, 10_000, 30_000, 100_000)),
 }
 _SIZES = sorted({size for _, sizes in _LADDERS.values() for size in sizes})
-_STEPS = 3  # of a training, whose mean counts
+_STEPS = 3  # steps of a training, whose times are averaged
 
 
 def run(way: str, rows: int) -> dict:

@@ -26,7 +26,7 @@ __all__ = ["BENCHMARK", "synthetic"]
 
 _UCI = ("yacht", "energy", "boston", "concrete", "kin8nm")
 _SYNTHETIC = ("network", "ridges", "rbf", "noise")
-_EXACT, _TEST = 2000, 1000  # rows
+_EXACT, _TEST = 2000, 1000  # largest number of rows of an exact GP; number of test rows
 
 
 def synthetic(name: str, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:

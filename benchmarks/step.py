@@ -32,8 +32,8 @@ from gpytorch_nkn.settings import kernel_evaluation
 
 __all__ = ["BENCHMARK", "Regression", "training_step"]
 
-_SMALL = 500  # a step of so many points takes what any step does: libraries and their workspaces
-_STEPS = 20  # of a training by fit_best_of, whose time is divided by them
+_SMALL = 500  # points of a small step, whose memory (libraries, workspaces) is subtracted
+_STEPS = 20  # steps of a training by fit_best_of, by which its time is divided
 _BASE = "RBF, stock"
 # Kernel, path of evaluation, likelihood.
 _WAYS = {
@@ -67,7 +67,7 @@ def training_step(
     """Return a function that computes value and gradient once, or ``steps`` times by a fused loss.
 
     ``to`` has the dtype (float64 by default) and the device.
-    ``lazily`` leaves kernels to be evaluated by our likelihood, too, as they are by the stock one.
+    With ``lazily``, our likelihood evaluates the kernel, as GPyTorch's does.
     """
     name, path, likelihood = _WAYS[way]
     generator = torch.Generator().manual_seed(0)

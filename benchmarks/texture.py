@@ -86,7 +86,7 @@ def _fill(method: str, image: np.ndarray, mask: np.ndarray, seed: int, restarts:
 def harmonic_fill(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Fill the missing pixels so that each is the mean of its neighbours (Laplace's equation).
 
-    A pixel at the border of the image has fewer neighbours, which is a slope of zero across it.
+    Pixels at the border of the image have fewer neighbours (Neumann boundary conditions).
     """
     missing = mask.ravel()
     rows = laplacian(grid_to_graph(*mask.shape, dtype=float)).tocsr()[missing]

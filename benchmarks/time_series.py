@@ -34,7 +34,7 @@ from gpytorch_nkn.metrics import forecast_scores
 __all__ = ["BENCHMARK"]
 
 _SERIES = "airline36 airline mauna call_centre radio gas_production unemployment".split()
-_RESTARTS = 5  # of the Gaussian processes that are compared with
+_RESTARTS = 5  # restarts of the Gaussian processes that are compared
 _COLUMNS = {
     "RMSE": ("rmse", ".4g"),
     "MAE": ("mae", ".4g"),

@@ -51,7 +51,7 @@ _PARTS: dict[str, Callable[[int], list[Kernel]]] = {
     "Matern-5/2-ARD": lambda d: [MaternKernel(nu=2.5, ard_num_dims=d)],
     "RBF-ARD + linear": lambda d: [RBFKernel(ard_num_dims=d), LinearKernel(ard_num_dims=d)],
 }
-# RMSE and log density on random splits, then on the PCA split; of the NKN beside NKNRegressor.
+# RMSE and log density on random splits, then on the PCA split; for NKNRegressor, the paper's NKN.
 _PUBLISHED = {
     ("yacht", _OURS): ("0.305 ± 0.060", "-0.116 ± 0.270", "0.528", "-0.694"),
     ("yacht", "RBF-ARD"): ("0.447 ± 0.083", "-0.714 ± 0.449", "1.190", "-2.896"),
@@ -155,8 +155,8 @@ def _start_mixture(model: ExactGP, seed: int, restart: int) -> None:
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Return scores on random and PCA splits, and gains over the better of RBF and Matern.
 
-    Rows of NKNRegressor alone are a later version's, beside the table with the peers. Rows with
-    constant noise are compared with learned noise.
+    If all rows are of NKNRegressor, they have a table without peers. Rows with constant noise are
+    compared with learned noise.
     """
     random, pca = ([r for r in rows if (r["split"] == "pca") == ends] for ends in (False, True))
     if constant := [row for row in random if row["method"] == _CONSTANT]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks import golden, report
-from benchmarks.askl import climb
+from benchmarks.askl import first_maximum
 from benchmarks.recovery import score
 from benchmarks.report import Table, check_quotes, mean_and_error, paired, render, write_table
 from benchmarks.runner import Axis, Benchmark
@@ -88,7 +88,7 @@ def test_statistics_of_tables():
     assert paired([{"s": 1, "v": 4.0}, {"s": 2, "v": 0.0}], base, "v", "s") == [-1.0]
     assert critical_difference(5, 30) == pytest.approx(1.11, abs=0.01)  # Demsar (2006), table 5
     assert score([("SMOOTH", "PER"), (), ("LIN",)], [("LIN",), ("PER", "SMOOTH")]) == (True, 1)
-    assert climb(lambda v: -((v - 9) ** 2), 1.0, 2.0) == 8.0
+    assert first_maximum(lambda v: -((v - 9) ** 2), 1.0, 2.0) == 8.0
 
 
 def test_golden_compares_scores_both_ways_and_times_one_way():
