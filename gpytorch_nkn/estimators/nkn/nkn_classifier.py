@@ -355,15 +355,17 @@ def _scores(mean: Tensor, variance: Tensor) -> np.ndarray:
 def _pooling_weights(scores: np.ndarray, base: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return weights ``R`` of scores ``R x K x N``, added to base scores ``K x 1``.
 
-    They minimise the log loss and have a weak normal prior around ``1 / R``.
+    They minimise the log loss and have a weak normal prior around ``1 / R``. Their sum has a normal
+    prior around 1, because a sum far above 1 fits classes that are separable by chance.
     """
     own, even = np.eye(len(base))[labels].T, 1 / len(scores)
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
         logs = log_softmax(base + np.tensordot(weights, scores, 1), axis=0)
-        away = (weights - even) / _PRIOR_SCALE
+        away, excess = (weights - even) / _PRIOR_SCALE, weights.sum() - 1
         slope = np.tensordot(scores, np.exp(logs) - own, 2)
-        return away @ away / 2 - (own * logs).sum(), away / _PRIOR_SCALE + slope
+        penalty = (away @ away + excess**2) / 2
+        return penalty - (own * logs).sum(), away / _PRIOR_SCALE + excess + slope
 
     start, bounds = np.full(len(scores), even), [(_LEAST_POWER, None)] * len(scores)
     return minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
