@@ -9,7 +9,7 @@ the data.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -145,6 +145,11 @@ def run(set: str, split: int, method: str, tuning: float) -> dict:
     }
 
 
+def _mean(values: Iterable[float]) -> float:
+    """Return the mean to three decimals: smaller differences are ties."""
+    return round(statistics.fmean(values), 3)
+
+
 def tables(rows: list[dict]) -> dict[str, Table]:
     """Return mean scores by method and set, and ranks over the sets with all methods."""
     by_method = grouped(rows, "method")
@@ -154,8 +159,7 @@ def tables(rows: list[dict]) -> dict[str, Table]:
     for score in _SCORES:
         sign = -1 if score == "accuracy" else 1
         values = [
-            {m: sign * statistics.fmean(row[score] for row in of) for m, of in case.items()}
-            for case in cases
+            {m: sign * _mean(row[score] for row in of) for m, of in case.items()} for case in cases
         ]
         ranks[score] = mean_ranks(values, methods)
     complete = sum(set(methods) <= set(case) for case in cases)

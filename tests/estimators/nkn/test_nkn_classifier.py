@@ -75,7 +75,8 @@ def test_pooling_weights_are_the_maximum_a_posteriori():
     def log_posterior(weights):
         logs = base + np.einsum("m,mkn->kn", weights, scores)
         own = logs[labels, rows] - np.log(np.exp(logs).sum(0))
-        return own.sum() + stats.norm.logpdf(weights, 0.25, 3).sum()
+        prior = stats.norm.logpdf(weights, 0.25, 3).sum() + stats.norm.logpdf(weights.sum(), 1)
+        return own.sum() + prior
 
     assert (found[:3] > 0.05).all() and found[3] < 1e-9
     for step in 0.01 * rng.normal(size=(50, 4)):
