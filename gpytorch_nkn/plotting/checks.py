@@ -25,7 +25,7 @@ from gpytorch_nkn.plotting.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_autocorrelation", "plot_calibration"]
+__all__ = ["draw_observed", "plot_autocorrelation", "plot_calibration"]
 
 _LEVEL, _Z95 = 0.95, 1.959964  # probability of intervals, and half width in standard deviations
 
@@ -53,7 +53,7 @@ def plot_autocorrelation(ax: Axes, values: ArrayLike, num_points: int) -> Axes:
     draw_interval(ax, lags, -half, half, _LEVEL, color=GRAY)
     ax.vlines(lags, 0, observed, color=BLUE, linewidth=1, zorder=1.5)
     ax.axhline(0, color=GRAY, linewidth=0.8)
-    return _draw_observed(ax, lags, observed, -half, half, ("lag", "autocorrelation"))
+    return draw_observed(ax, lags, observed, -half, half, ("lag", "autocorrelation"))
 
 
 def plot_calibration(
@@ -102,25 +102,26 @@ def plot_calibration(
     ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=DASHES, label="calibrated")
     ax.plot(x, observed, color=BLUE, linewidth=1, alpha=0.6)
     low, high = ends(x)
-    _draw_observed(ax, x, observed, low, high, labels)
+    draw_observed(ax, x, observed, low, high, labels)
     for axis in (ax.xaxis, ax.yaxis):
         tick_percents(axis)
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     return ax
 
 
-def _draw_observed(
+def draw_observed(
     ax: Axes,
     x: np.ndarray,
     observed: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
+    lower: np.ndarray | float,
+    upper: np.ndarray | float,
     labels: tuple[str, str],
+    inside: str = "observed",
 ) -> Axes:
     """Draw values, blue dots inside the interval and orange diamonds outside, and a legend."""
     outside = (observed < lower) | (observed > upper)
     looks: tuple[tuple[np.ndarray, dict[str, Any]], ...] = (
-        (~outside, {"color": BLUE, "marker": "o", "markersize": 3.5, "label": "observed"}),
+        (~outside, {"color": BLUE, "marker": "o", "markersize": 3.5, "label": inside}),
         (outside, {"color": ORANGE, "marker": "D", "markersize": 4.5, "label": "outside"}),
     )
     for chosen, look in looks:

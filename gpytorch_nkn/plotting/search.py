@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gpytorch_nkn.plotting.checks import draw_observed
 from gpytorch_nkn.plotting.style import (
     BLUE,
     GRAY,
@@ -31,7 +32,7 @@ Given = TypeVar("Given")
 
 _Z95 = 1.959964
 _FEW = 8  # largest number of positions in a slice drawn as markers and bars
-_MOST = 5.0  # error in standard deviations above which markers are drawn at the edge
+_MOST = 5.0  # largest drawn error in standard deviations
 
 
 def check_progress(
@@ -105,34 +106,23 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
     Args:
         ax: Axes to draw on.
         z_scores: Errors ``N`` in predictive standard deviations, in order of evaluation. Errors
-            beyond five standard deviations are triangles at the edge.
+            beyond five standard deviations are drawn at the edge.
         num_initial: As in :func:`plot_progress`.
 
     Raises:
         ValueError: ``z_scores`` is empty or NaN, or ``num_initial`` exceeds its length.
     """
     z = as_array("z_scores", z_scores, finite=False)  # some are infinite
-    (z,) = as_vectors(z_scores=np.clip(z, -2 * _MOST, 2 * _MOST))
+    (z,) = as_vectors(z_scores=np.clip(z, -_MOST, _MOST))
     check_progress(z, True, num_initial, None)
     numbers = np.arange(1, z.size + 1)
     ends = np.array([0.5, z.size + 0.5])
     draw_interval(ax, ends, np.full(2, -_Z95), np.full(2, _Z95), 0.95, color=GRAY)
     ax.axhline(0, color=GRAY, linewidth=0.6)
-    outside, far = np.abs(z) > _Z95, np.abs(z) > _MOST
-    for shown, color, marker, label in (
-        (~outside, BLUE, "o", "inside"),
-        (outside & ~far, ORANGE, "D", "outside"),
-        (far & (z > 0), ORANGE, "^", "_far above"),
-        (far & (z < 0), ORANGE, "v", "_far below"),
-    ):
-        if shown.any():
-            at = np.clip(z[shown], -_MOST, _MOST)
-            ax.plot(numbers[shown], at, color=color, marker=marker, ls="none", ms=3.6, label=label)
     _finish(ax, z.size, num_initial)
-    finish(ax, "observation", "error, in standard deviations")
     ax.set_ylim(-_MOST - 0.3, _MOST + 0.3)
-    put_legend_above(ax)
-    return ax
+    labels = "observation", "error, in standard deviations"
+    return draw_observed(ax, numbers, z, -_Z95, _Z95, labels, "inside")
 
 
 def plot_acquisition(axes: Given, slices: Sequence[Any], *, y_label: str = "value") -> Given:

@@ -14,7 +14,6 @@ from gpytorch_nkn.interpretation.reporting.page import (
     Block,
     Findings,
     Sketch,
-    effects_block,
     literal,
     render,
     render_all,
@@ -74,10 +73,8 @@ class ClassReport(Findings):
 
     def blocks(self) -> list[Block]:
         """Return the parts of the report in their order."""
-        found = [Block("Summary", self.summary)]
-        if self.effects is not None:
-            found.append(effects_block(self.effects, literal(self.effects.scale)))
-        return [*found, self.checking()]
+        effects = self.effect_blocks(f"the probability of class {self.label}")
+        return [Block("Summary", self.summary), *effects, self.checking()]
 
     def checking(self, **_: Any) -> Block:
         """Return the calibration of held-out probabilities."""

@@ -23,11 +23,11 @@ from gpytorch_nkn.interpretation.units import listed, percent
 
 __all__ = [
     "MATTERS",
+    "PANEL",
     "SIZE",
     "Block",
     "Findings",
     "Sketch",
-    "effects_block",
     "literal",
     "render",
     "render_all",
@@ -36,7 +36,7 @@ __all__ = [
 MATTERS = 5e-3  # least total Sobol index of a column that is named
 SIZE = (5.2, 2.8)  # size of a figure in inches, with ten-point letters readable on a phone
 _DPI = 160
-_HIGH, _PANEL = 30, 18  # characters per line of a label of an axis, and of a panel
+PANEL, _HIGH = 18, 30  # characters per line of a label of a panel, and of a larger figure
 _PANELS = 3  # panels in a row of a figure
 _ROWS = 8  # least number of columns in the table of effects
 
@@ -111,6 +111,41 @@ class Findings:
     def blocks(self) -> list[Block]:
         """Return the parts of the report in their order."""
         raise NotImplementedError
+
+    def effect_blocks(self, measure: str, sentences: Sequence[str] = ()) -> list[Block]:
+        """Return a table of Sobol indices with figures of the important effects on a measure."""
+        effects = self.effects
+        if effects is None:
+            return []
+        total = effects.total_order
+        order = np.argsort(-total, kind="stable")
+        table = [("Column", "Alone (first order)", "With interactions (total)")] + [
+            (
+                effects.names[i],
+                *(f"{round(v[i], 3) + 0.0:.3f}" for v in (effects.first_order, total)),
+            )
+            for number, i in enumerate(order)
+            if number < _ROWS or total[i] >= MATTERS
+        ]
+        main = [e for e in effects.main if total[e.columns[0]] >= MATTERS] or effects.main[:1]
+        shown = [
+            replace(
+                effect,
+                label=effect.label.replace("$", r"\$"),
+                names=tuple(literal(name, PANEL) for name in effect.names),
+            )
+            for effect in (*main, *(pair for pair in effects.pairs if pair.share >= MATTERS))
+        ]
+        y_label = literal(f"effect on {measure}")
+        figure = Sketch(
+            "Effects of the columns, and interactions of pairs",
+            lambda axes: plotting.plot_effects(axes, shown, y_label=y_label),
+            panels=len(shown),
+        )
+        note = render(
+            "note_effects", uncertain=effects.uncertain, has_dots=main[0].data is not None
+        )
+        return [Block("Effects of the columns", sentences, note, table, (figure,), layout="wide")]
 
     def checking(self, *, num_initial: int = 0, with_lags: bool = False) -> Block:
         """Return held-out predictions, and errors in the order of the observations if any."""
@@ -198,30 +233,3 @@ def literal(text: str, characters: int = _HIGH) -> str:
     options: Any = {"max_lines": 2, "placeholder": " ...", "break_on_hyphens": False}
     text = textwrap.fill(text, characters, **options)
     return text.replace("$", r"\$")
-
-
-def effects_block(effects: Effects, y_label: str, sentences: Sequence[str] = ()) -> Block:
-    """Return Sobol indices by decreasing total index, and figures of important effects."""
-    total = effects.total_order
-    order = np.argsort(-total, kind="stable")
-    table = [("Column", "Alone (first order)", "With interactions (total)")] + [
-        (effects.names[i], *(f"{round(v[i], 3) + 0.0:.3f}" for v in (effects.first_order, total)))
-        for number, i in enumerate(order)
-        if number < _ROWS or total[i] >= MATTERS
-    ]
-    main = [e for e in effects.main if total[e.columns[0]] >= MATTERS] or effects.main[:1]
-    shown = [
-        replace(
-            effect,
-            label=effect.label.replace("$", r"\$"),
-            names=tuple(literal(name, _PANEL) for name in effect.names),
-        )
-        for effect in (*main, *(pair for pair in effects.pairs if pair.share >= MATTERS))
-    ]
-    figure = Sketch(
-        "Effects of the columns, and interactions of pairs",
-        lambda axes: plotting.plot_effects(axes, shown, y_label=y_label),
-        panels=len(shown),
-    )
-    note = render("note_effects", uncertain=effects.uncertain, has_dots=main[0].data is not None)
-    return Block("Effects of the columns", sentences, note, table, (figure,), layout="wide")

@@ -27,7 +27,6 @@ from gpytorch_nkn.interpretation.reporting.page import (
     Block,
     Findings,
     Sketch,
-    effects_block,
     literal,
     render,
     render_all,
@@ -48,13 +47,14 @@ _PAST, _MOST_PAST = 200, 1000  # least and largest number of forecast points
 _MOST_SPANS = 100  # largest horizon in spans of the data
 _USUAL_POINTS = 2500
 _ADVICE = (
-    "its time grows with the cube of the points, to minutes for 4,500. Faster: effects alone, or a "
-    "report on a model of some of the points."
+    "its time grows with the cube of the number of points, to minutes for 4,500. Faster: effects "
+    "alone, or a report on a model of some of the points."
 )
 _SAMPLES = 5  # draws of the forecast
 _TASK_POINTS, _TASK_DRAWS, _TASK_PAIRS = 1000, 500, 6  # limits for the correlations of tasks
 _EFFECTS = 6  # largest number of figures of main effects, and of pairs
 _HISTORY, _SHOWN_POINTS = 4, 30  # horizons, and least number of points, shown before a forecast
+_TERMS = "Terms of the kernel, with shares of its diagonal"
 _WIDE = 60  # characters of a label along the horizontal axis
 
 
@@ -100,25 +100,22 @@ class Report(Findings):
 
     def blocks(self) -> list[Block]:
         """Return the parts of the report in their order."""
-        figures = () if self.fit is None else (self._whole(self.fit), self._explained())
-        blocks = [Block("Summary", self.summary, figures=figures)]
-        if self.effects is not None:
-            # the summary of a table contains the sentences
-            sentences = () if self.fit is None else describe_effects(self.effects, self.units)
-            blocks.append(
-                effects_block(self.effects, f"effect on {self._scale_label()}", sentences)
-            )
-        if self.sections:
-            parts = [self._component(*pair) for pair in enumerate(self.sections, 1)]
-            blocks.append(Block("Components", parts=parts))
-        if self.forecast is not None:
-            blocks.append(self._continuation(self.forecast))
-        title, expansion = (
-            "Terms of the kernel, with shares of its diagonal",
-            self.decomposition.expansion,
-        )
-        kernel = Block(title, (str(expansion),), is_folded=self.fit is None)
-        return [*blocks, self.checking(with_lags=True), kernel]
+        terms = _TERMS, (str(self.decomposition.expansion),)
+        if self.fit is None:
+            effects = self.effect_blocks(self._scale())
+            kernel = Block(*terms, is_folded=True)
+            return [Block("Summary", self.summary), *effects, self.checking(), kernel]
+        figures = self._whole(self.fit), self._explained()
+        parts = [self._component(*pair) for pair in enumerate(self.sections, 1)]
+        sentences = () if self.effects is None else describe_effects(self.effects, self.units)
+        return [
+            Block("Summary", self.summary, figures=figures),
+            *self.effect_blocks(self._scale(), sentences),
+            Block("Components", parts=parts),
+            *([] if self.forecast is None else [self._continuation(self.forecast)]),
+            self.checking(with_lags=True),
+            Block(*terms),
+        ]
 
     def _whole(self, fit: ComponentCurve) -> Sketch:
         caption = "The data, and the sum of all components with its 95 % interval."
@@ -144,7 +141,7 @@ class Report(Findings):
     def _component(self, number: int, section: Section) -> Block:
         text = f"Component {number}: {section.title}"
         caption = "Points: the mean of this component plus the residuals of the model."
-        figure = self._curve(section.curve, text, caption, {"y_label": self._scale_label()})
+        figure = self._curve(section.curve, text, caption, {"y_label": literal(self._scale())})
         sentences = (*section.sentences, f"Terms: {section.terms}")
         return Block(f"{number}. {section.title}", sentences, figures=(figure,))
 
@@ -184,10 +181,12 @@ class Report(Findings):
     def _y_label(self) -> str:
         return literal(_with_unit(self.units.y_name, self.units.y_unit))
 
-    def _scale_label(self) -> str:
-        """Return the label of the scale on which components add up."""
+    def _scale(self) -> str:
+        """Return the name of the scale on which components add up."""
         units = self.units
-        return self._y_label() if units.link is None else literal(units.of_model(units.y_name))
+        if units.link is None:
+            return _with_unit(units.y_name, units.y_unit)
+        return units.of_model(units.y_name)
 
 
 def _with_unit(label: str, unit: str) -> str:
@@ -210,7 +209,8 @@ def report(
 ) -> Report | ClassReport:
     """Describe a fitted Gaussian process: components, forecast, effects, checks.
 
-    The report on a classifier has effects on the probability of a class, and its calibration.
+    For a classifier, the report describes the effects on the probability of a class, and its
+    calibration.
 
     Args:
         model: A fitted estimator of this package, an ExactGP with one output and a Gaussian

@@ -19,10 +19,10 @@ from gpytorch_nkn.interpretation.affine import raw_inputs
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, held_out
 from gpytorch_nkn.interpretation.effects import Averages, effects_of, positions
 from gpytorch_nkn.interpretation.reporting.page import (
+    PANEL,
     Block,
     Findings,
     Sketch,
-    effects_block,
     literal,
     render,
     render_all,
@@ -45,7 +45,6 @@ _GRID = 101  # points of a slice
 _SLICES = 6
 _NAMED = 6  # largest number of written columns of a point
 _CANDIDATES = 4  # largest number of written next points
-_PANEL = 18  # characters of a label in a panel
 _TINY = 1e-8  # last printed digit of a value, relative to differences of values
 
 
@@ -86,12 +85,12 @@ class SearchReport(Findings):
         """Return the parts of the report in their order."""
         names = "maximize", "num_initial", "feasible"
         options = {name: getattr(self, name) for name in names}
-        options["y_label"] = y_label = literal(self.outcome, _PANEL)
+        options["y_label"] = y_label = literal(self.outcome, PANEL)
         progress = Sketch(
             "Values in the order of evaluation, and the best so far",
             lambda ax: plotting.plot_progress(ax, self.values, **options),
         )
-        slices = [replace(s, name=literal(s.name, _PANEL)) for s in self.slices]
+        slices = [replace(s, name=literal(s.name, PANEL)) for s in self.slices]
         figure = Sketch(
             "Posterior mean and acquisition function along single columns",
             lambda axes: plotting.plot_acquisition(axes, slices, y_label=y_label),
@@ -99,13 +98,12 @@ class SearchReport(Findings):
         )
         drawn = slices[0].acquisition is not None
         note = render("note_slices", found=self, number=len(self.candidates), has_acquisition=drawn)
-        blocks = [
+        return [
             Block("Summary", self.summary, figures=(progress,)),
             Block("Next points", note=note, figures=(figure,), layout="wide"),
+            *self.effect_blocks(self.outcome),
+            self.checking(num_initial=self.num_initial),
         ]
-        if self.effects is not None:
-            blocks.append(effects_block(self.effects, f"effect on {y_label}"))
-        return [*blocks, self.checking(num_initial=self.num_initial)]
 
 
 def report_search(
@@ -182,7 +180,7 @@ def report_search(
         values, ahead, loo = held_out(processes)
         if len(values) < 3:
             raise ValueError(f"A report needs at least 3 evaluations, got {len(values)}.")
-        kept, so_far = plotting.check_progress(values, maximize, num_initial, feasible)
+        kept, _ = plotting.check_progress(values, maximize, num_initial, feasible)
         signed = values if maximize else -values
         best = int(np.where(kept if kept.any() else True, signed, -np.inf).argmax())
         chosen = _points("candidates", candidates, x.shape[1])
@@ -241,11 +239,8 @@ def report_search(
         slices=tuple(slices),
     )
     trained = bool(getattr(model, "is_trained", True))
-    words = _summary_words(found, so_far, mean, std, units)
-    summary = render_all("search", found=found, trained=trained, skill=skill, **words)
-    if influence is not None:
-        summary += describe_effects(influence, units)
-    return replace(found, summary=tuple(summary))
+    expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
+    return replace(found, summary=tuple(_summary(found, units, expected, trained, skill)))
 
 
 def _ends(bounds: Any, points: np.ndarray) -> np.ndarray:
@@ -273,32 +268,42 @@ def _lines(
     return lines
 
 
-def _summary_words(
-    found: SearchReport, so_far: np.ndarray, mean: np.ndarray, std: np.ndarray, units: Units
-) -> dict[str, Any]:
-    """Return values, points and expectations as words for the summary."""
+def _summary(
+    found: SearchReport, units: Units, expected: list[str], trained: bool, skill: float
+) -> list[str]:
+    """Return sentences on values, points, the model and effects.
+
+    ``expected`` has the predictions at the evaluations and then at the next points.
+    """
     values, initial, dim = found.values, found.num_initial, found.x.shape[1]
     value = values[found.best]
     # an outlier must not hide the differences of other values
     change = 0.1 * float(abs(value - np.median(values)) or np.ptp(values))
     first = None
     if 0 < initial <= found.best:  # otherwise the best value is an initial one
-        before = so_far[initial - 1]
-        first = "" if np.isnan(before) else _value_text(before, change)
+        early = values[:initial][found.feasible[:initial]]
+        top = early[(early if found.maximize else -early).argmax()] if early.size else None
+        first = "" if top is None else _value_text(top, change)
     shown = [one.column for one in found.slices]
     order = [*shown, *(k for k in range(dim) if k not in shown)]
-    expected = [expectation(*pair) for pair in zip(mean, std, strict=True)]
     next_points = [_point_text(row, order, units) for row in found.candidates[:_CANDIDATES]]
     weights = sorted(found.structures.items(), key=lambda item: -item[1])
-    return {
-        "number": len(values),
-        "value": _value_text(value, change),
-        "where": _point_text(found.x[found.best], range(dim), units),
-        "first": first,
-        "ahead": list(zip(next_points, expected[len(values) :], strict=False)),
-        "at_best": expected[found.best],
-        "structures": listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
-    }
+    sentences = render_all(
+        "search",
+        found=found,
+        number=len(values),
+        value=_value_text(value, change),
+        where=_point_text(found.x[found.best], range(dim), units),
+        first=first,
+        ahead=list(zip(next_points, expected[len(values) :], strict=False)),
+        at_best=expected[found.best],
+        trained=trained,
+        structures=listed([f"{n} ({percent(w)})" for n, w in weights]) if weights else "",
+        skill=skill,
+    )
+    return (
+        sentences if found.effects is None else sentences + describe_effects(found.effects, units)
+    )
 
 
 def _points(name: str, given: Any, dim: int) -> np.ndarray:

@@ -30,13 +30,13 @@ __all__ = ["describe_checks", "describe_component", "describe_effects", "spread_
 _PAIRS = 3  # largest number of named pairs
 _STRAIGHT = 0.99  # R squared above which a trend is a straight line
 _TURN = 0.05  # reversal, relative to the range of a curve, that counts as a turn
-_STEEPER = 1.5  # ratio of changes in both halves of a trend that gets steeper or flatter
-_FLAT = 0.02  # range of a constant level, in standard deviations of the targets
-_EXACT = 2.0  # correlation length of an exact cycle, relative to the span
-_WALK = 0.05  # relative standard deviation above which a random walk is named
+_STEEPER = 1.5  # least ratio of the changes in the two halves of a trend that gets steeper
+_FLAT = 0.02  # largest range of a constant level, in standard deviations of the targets
+_EXACT = 2.0  # least correlation length of an exact cycle, in spans of the data
+_WALK = 0.05  # least standard deviation of a named random walk, relative to the component
 _DAYS = np.timedelta64(2, "D")  # range of dates above which hours are omitted
 _FACTOR = 4.0  # least factor that is not written as a percentage
-_ALONE = 0.25  # correlation length of uncorrelated neighbours, in steps
+_ALONE = 0.25  # largest correlation length, in steps, of uncorrelated neighbours
 
 
 def describe_component(

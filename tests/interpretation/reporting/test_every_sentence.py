@@ -251,7 +251,7 @@ CLASSES = [
 ] + [
     ("The prediction does not change with any column.", lambda c: max(c.range.values()) < 1e-9),
     (r"<share> of (\d+) observations are of class yes. (?:The mean log loss of held-out "
-     "predictions is <n>, where the class frequencies have <n>|Held-out predictions are no better "
+     "predictions is <n>; for the class frequencies it is <n>|Held-out predictions are no better "
      "than the class frequencies: the effects may be chance).",
      lambda c, s, n, own, other: is_share(s, c.y.mean()) and int(n) == len(c.y)
      and (own is None) == (c.loss >= c.constant_loss)
