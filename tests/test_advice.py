@@ -782,7 +782,7 @@ def _(told):
     forecaster().fit(T[kept], SERIES[kept], covariates=gaps[kept])
 
 
-@advice("If they are not known, forecast them, or fit without")
+@advice("If the values are unknown, forecast them, or fit without")
 def _(told):
     given = pd.DataFrame({"w": np.cos(T)})
     model = forecaster().fit(T, SERIES, covariates=given)

@@ -38,11 +38,11 @@ __all__ = [
     "train",
 ]
 
-Key = tuple[str, Transform]  # name of the structure, and transform of the targets
+Key = tuple[str, Transform]  # structure by name, and transform of the targets
 
 _STEADY, _DRIFTING, _LEVEL, _NO_COVARIATES = "steady", "drifting", "level", "no covariates"
-SHIFTED = "shifted"  # terms of the first candidate, and level shifts
-# Terms of the networks, by name.
+SHIFTED = "shifted"  # structure of the screening candidate, with level shifts
+# Terms of each structure.
 _TERMS: dict[str, tuple[str, ...]] = {
     _STEADY: ("walk", "steady_season"),
     "damped": ("walk", "damped", "line", "rough", "steady_season", "shifting_season"),
@@ -53,27 +53,29 @@ _TERMS: dict[str, tuple[str, ...]] = {
     _LEVEL: ("level", "smooth", "rough", "season", "fixed_season"),
     _NO_COVARIATES: ("walk", "trend", "line", "rough", "season", "shifting_season"),
 }
+# Structures of each quality, for short and for long series.
 QUALITIES: dict[str, tuple[str, ...]] = {
     "fast": (_STEADY, "damped", "smooth"),
     "default": (_STEADY, "damped", "smooth", "shifting", "cycle", _LEVEL, _NO_COVARIATES),
 }
-_OF_LONG: dict[str, tuple[str, ...]] = {
+_LONG_QUALITIES: dict[str, tuple[str, ...]] = {
     "fast": (_DRIFTING,),
     "default": (_DRIFTING, "damped", "cycle", _LEVEL, _NO_COVARIATES),
 }
-# Log prior weight of a cycle: it is learned from the scored values, and has at most six periods.
-_PICKED, _FEW_CYCLES = -3.0, 6.0
-_SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # recipe of the single start at prior modes
+# Log prior weight of a cycle, whose period is chosen on the scored values. The weight applies to up
+# to six periods in the data; for n periods it is multiplied by 6 / n.
+_CYCLE_LOG_PRIOR, _FEW_CYCLES = -3.0, 6.0
+_SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # of sums, which have one start, at prior modes
 _TIME = (0,)  # column of time in the inputs
-_MANY = 250  # largest number of points for which a network has 20 starts; above, it has 6
+_MANY = 250  # number of points up to which a network has 20 starts; above, 6
 
 
 class SeriesGP(ExactGP):
-    """Exact GP with scaled time and targets.
+    """Exact GP on scaled time, covariates and targets.
 
     Args:
-        data: Inputs ``N x (1 + C)`` (time and covariates), targets, and known noise.
-        kernel: Covariance.
+        data: Inputs ``N x (1 + C)`` (time and covariates), targets ``N``, and known noise ``N``.
+        kernel: Covariance function.
         priors: Whether noise and mean have weak priors.
         line: Whether the mean is linear; otherwise it is zero.
     """
@@ -105,7 +107,7 @@ class SeriesGP(ExactGP):
 
 
 def screen(series: Series) -> str:
-    """Return the name of the candidate that finds outliers and level shifts."""
+    """Return the structure of the candidate that finds outliers and level shifts."""
     return _DRIFTING if series.is_long else _STEADY
 
 
@@ -117,12 +119,12 @@ def candidate_keys(
 ) -> list[Key]:
     """Return structures and transforms of the candidates.
 
-    Each structure is combined with the first and the last transform, a cycle with the middle one.
-    If the level of the series shifts, all candidates but :func:`screen` include the shifts.
+    Each structure is combined with the first and the last transform, the cycle with the middle one.
+    If the level of the series shifts, all structures but that of :func:`screen` include the shifts.
     """
     names: tuple[str, ...] = ("network",)
     if isinstance(structure, str):
-        known = _OF_LONG if series.is_long else QUALITIES
+        known = _LONG_QUALITIES if series.is_long else QUALITIES
         names = known[quality] if structure == "auto" else (structure,)
     is_needed = {
         _LEVEL: series.is_long or series.time_scale > 1,
@@ -141,7 +143,7 @@ def train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member
     ``shared`` contains an unfitted :class:`NKNForecaster`, for its options, and the series.
 
     Raises:
-        RuntimeError, ArithmeticError: The training failed, or the series has no cycle.
+        RuntimeError, ArithmeticError: Training failed, or the cycle has no candidate period.
     """
     try:
         return _trained(shared, key, seconds)
@@ -166,11 +168,12 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
         if found is None:
             raise ArithmeticError("the series has no cycle")
         period, times = found
-        cycles, log_prior = [period], _PICKED * min(_FEW_CYCLES / times, 1.0)
+        cycles, log_prior = [period], _CYCLE_LOG_PRIOR * min(_FEW_CYCLES / times, 1.0)
     data = scales.data(series.rows, series.values, series.noise, options.device)
     if is_sum:
-        kernel = _sum(name, cycles, whole, scales, data.x, options.priors)
-        how: dict[str, Any] = {"restarts": 1, "initialize": None, "recipe": options.recipe or _SUMS}
+        kernel = _sum_kernel(name, cycles, whole, scales, data.x, options.priors)
+        fit_options: dict[str, Any] = {"restarts": 1, "initialize": None}
+        fit_options["recipe"] = options.recipe or _SUMS
     else:
         kernel = NeuralKernelNetwork.time_series(priors=options.priors, active_dims=_TIME)
         if isinstance(options.structure, NeuralKernelNetwork):
@@ -178,7 +181,7 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
         restarts = options.restarts
         if restarts is None:
             restarts = 20 if len(whole.time) <= _MANY else 6
-        how = {"restarts": restarts, "recipe": options.recipe}
+        fit_options = {"restarts": restarts, "recipe": options.recipe}
     model = SeriesGP(data, kernel, options.priors, line=not is_sum)
     with one_thread(series):
         result = fit_best_of(
@@ -186,7 +189,7 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
             budget=seconds,
             seed=options.random_state,
             progress=options.progress,
-            **how,
+            **fit_options,
         )
         log_density, calibration = score(result.model, scales, whole)
     if not math.isfinite(log_density):
@@ -208,7 +211,7 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
     return member
 
 
-def _sum(
+def _sum_kernel(
     name: str, cycles: list[float], series: Series, scales: Scales, x: Tensor, priors: bool
 ) -> NeuralKernelNetwork:
     columns = 1 if name == _NO_COVARIATES else x.size(-1)
@@ -237,7 +240,7 @@ def _set(module: Module, value: Tensor, name: str) -> None:
 
 
 def check_network(network: NeuralKernelNetwork, width: int) -> None:
-    """Raise an error unless a network is a single kernel over ``width`` input columns."""
+    """Raise an error unless a network is one kernel, without batches, of ``width`` columns."""
     kernel = deepcopy(network).double()
     rows = torch.arange(3.0, dtype=torch.float64).unsqueeze(-1).expand(3, width)
     columns = "one input column" if width == 1 else f"{width} input columns (time and covariates)"

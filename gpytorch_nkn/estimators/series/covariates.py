@@ -29,9 +29,9 @@ class Covariates:
     columns: pd.Index  # labels of the C columns, by default "covariate 1", ...
     by_name: bool  # whether covariates were a data frame
     offset: np.ndarray  # C
-    scale: np.ndarray
+    scale: np.ndarray  # C
     used: np.ndarray  # mask C of columns that vary
-    is_switch: np.ndarray  # mask C of columns with two values
+    is_binary: np.ndarray  # mask C of columns with two values
 
     @classmethod
     def of(cls, frame: pd.DataFrame, *, by_name: bool) -> Covariates:
@@ -49,21 +49,24 @@ class Covariates:
         table = frame.to_numpy()
         low, high = table.min(0), table.max(0)
         with np.errstate(over="ignore", invalid="ignore"):
-            spread, mean, deviation = high - low, table.mean(0), table.std(0)
-        large = ~np.isfinite(spread + deviation)
+            ranges, mean, stds = high - low, table.mean(0), table.std(0)
+        large = ~np.isfinite(ranges + stds)
         if large.any():
-            raise ValueError(f"covariates: {_listed(frame.columns[large])} has too large values.")
-        used = spread > _SPREAD * np.abs(table).max(0)
-        is_switch = used & ((table == low) | (table == high)).all(0)
+            raise ValueError(
+                "covariates must have finite ranges and variances, got too large values in "
+                f"{_listed(frame.columns[large])}."
+            )
+        used = ranges > _SPREAD * np.abs(table).max(0)
+        is_binary = used & ((table == low) | (table == high)).all(0)
         if not used.all():
             warn_user(f"Constant covariates are not used: {_listed(frame.columns[~used])}.")
         return cls(
             columns=frame.columns,
             by_name=by_name,
-            offset=np.where(used & ~is_switch, mean, low),
-            scale=np.where(is_switch, spread, np.where(used, deviation, 1.0)),
+            offset=np.where(used & ~is_binary, mean, low),
+            scale=np.where(is_binary, ranges, np.where(used, stds, 1.0)),
             used=used,
-            is_switch=is_switch,
+            is_binary=is_binary,
         )
 
     @property
@@ -83,7 +86,7 @@ class Covariates:
             raise ValueError(
                 f"The fit had {count} covariate{'s' if count > 1 else ''} "
                 f"({_listed(self.columns)}): pass their values at these times, too "
-                "(covariates=...). If they are not known, forecast them, or fit without them."
+                "(covariates=...). If the values are unknown, forecast them, or fit without them."
             )
         if values is not None and not count:
             raise ValueError("The fit had no covariates: pass them to fit, too.")
@@ -101,7 +104,7 @@ class Covariates:
         return frame
 
     def scaled(self, frame: pd.DataFrame) -> np.ndarray:
-        """Select and scale the columns in use from all columns ``M x C``."""
+        """Return the columns in use, scaled, from all columns ``M x C``."""
         table = frame.to_numpy()
         changed = (table != self.offset).any(0) & ~self.used
         if changed.any():
@@ -144,7 +147,7 @@ def covariate_frame(values: Any, times: pd.Index, name: str = "covariates") -> p
 
 
 def _at_times(frame: pd.DataFrame, times: pd.Index, name: str) -> pd.DataFrame:
-    """Return the rows at these times if both indices are dates, and otherwise all rows."""
+    """Return the rows at these times if both indices are dates, otherwise all rows."""
     dates = pd.DatetimeIndex | pd.PeriodIndex
     if not (isinstance(frame.index, dates) and isinstance(times, dates)):
         return frame
@@ -152,7 +155,7 @@ def _at_times(frame: pd.DataFrame, times: pd.Index, name: str) -> pd.DataFrame:
     if np.array_equal(own, wanted):
         return frame
     if len(np.unique(own)) < len(own):
-        raise ValueError(f"{name} with repeated dates must have the dates of x.")
+        raise ValueError(f"{name} with repeated dates must have exactly the dates of x.")
     rows = pd.Index(own).get_indexer(pd.Index(wanted))
     lacking = rows < 0
     if lacking.any():

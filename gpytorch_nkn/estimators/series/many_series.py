@@ -45,24 +45,24 @@ def forecast_many(
     Data are in long form, with the column names of Nixtla's statsforecast. Missing targets are
     gaps. A constant series is continued with intervals of zero width. A forecast fails if a series
     has fewer than 3 points, infinite values, or missing or repeated times, or if no candidate can
-    be trained. It then has missing values and a row in the table of failures.
+    be trained. A failed forecast has missing values and a row in the table of failures.
 
     Series are processed in parallel with one thread each, in processes or on the backend of
-    ``joblib.parallel_config(backend=...)``: threads, Dask, Ray. Without a ``budget``, forecasts do
-    not depend on other series, their order or the number of jobs.
+    ``joblib.parallel_config(backend=...)``: threads, Dask, Ray. Without a ``budget``, a forecast
+    does not depend on the other series, their order or the number of jobs.
 
     Args:
         frame: One row per observation: series, time, target. Further columns are covariates.
-        horizon: Number of steps after the end of each series; also used to score candidates.
+        horizon: Number of steps after the end of each series, for which candidates are scored, too.
         level: Coverage of the central intervals in per cent; ``None`` for no interval.
-        future: Covariates at the times that follow, in long form: series, time, and the further
-            columns of ``frame``. It may contain other times.
+        future: Covariates after the end of each series, in long form: series, time, and the further
+            columns of ``frame``. Rows at other times are ignored.
         id_col: Column of the names of the series.
         time_col: Column of times: dates (strings in ISO 8601 only), periods, durations or numbers.
         target_col: Column of targets.
         noise_col: Column of known noise variances, as in :meth:`NKNForecaster.fit`.
-        n_jobs: Processes, or negative for all; ``None`` for the setting of
-            ``joblib.parallel_config``, else 1.
+        n_jobs: Number of processes, negative as in joblib; ``None`` for the setting of
+            ``joblib.parallel_config``, or 1 without a setting.
         random_state: Seed of every series; ``None`` draws one.
         progress: Show a progress bar on a terminal.
         **options: Options of :class:`NKNForecaster`, such as ``quality="fast"``; ``budget`` is per
@@ -71,7 +71,7 @@ def forecast_many(
     Returns:
         Forecasts with ``horizon`` rows per series, in the order in which series first appear. The
         columns are name, time, the median ``NKN`` and intervals ``NKN-lo-80``, ``NKN-hi-80``, ...
-        A second table lists failed series with reasons; after Ctrl-C, also series not reached.
+        A second table lists failed series with reasons and, after Ctrl-C, the remaining series.
 
     Raises:
         TypeError: ``frame`` is not a data frame of times and numbers, or an option has the wrong
@@ -115,7 +115,7 @@ def forecast_many(
                 else:
                     found[number] = values
                 bar.update()
-        except Exception as error:  # of the pool: a job returns its own errors
+        except Exception as error:  # an error of the pool, because jobs return their errors
             if not found:
                 raise
             rest = f"not reached: {type(error).__name__}: {error}"
@@ -130,7 +130,7 @@ def forecast_many(
         )
     empty = np.full((horizon, len(columns)), np.nan)
     table = np.concatenate([found.get(number, empty) for number in range(len(tasks))])
-    times = [_continued(task.target.index, horizon) for task in tasks]
+    times = [_next_times(task.target.index, horizon) for task in tasks]
     labels = [_NAME if column == "median" else f"{_NAME}-{column}" for column in columns]
     forecasts = pd.DataFrame(
         {
@@ -183,7 +183,7 @@ def _tasks(
     if future is not None:
         _check_columns(future, "future", (id_col, time_col, *extra))
         if not extra:
-            raise ValueError("future has covariates, but frame has none; both need equal names.")
+            raise ValueError("future must have the covariates of frame, but frame has none.")
         ahead = future[extra].set_axis(_times(future[time_col], time_col))
         later = dict.fromkeys(names, ahead[:0])
         later |= dict(iter(_groups(ahead, future[id_col])))
@@ -195,7 +195,7 @@ def _tasks(
 
 
 def _groups(rows: Any, names: pd.Series) -> Any:
-    """Yield names, in order of first appearance, and rows of the series."""
+    """Yield the name and the rows of each series, in order of first appearance."""
     return rows.groupby(names.to_numpy(), sort=False)
 
 
@@ -239,7 +239,7 @@ def _times(column: pd.Series, name: str) -> pd.Index:
 
 
 def _numbers(column: pd.Series, name: str) -> np.ndarray:
-    """Return targets, with NaN where missing; infinite targets let their series fail later."""
+    """Return targets, NaN where missing. Infinite targets fail later, with their series only."""
     try:
         numeric = pd.api.types.is_any_real_numeric_dtype(column.dtype)
         if not numeric and column.dtype != object and not isinstance(column.dtype, pd.StringDtype):
@@ -252,11 +252,11 @@ def _numbers(column: pd.Series, name: str) -> np.ndarray:
 def _forecast(
     shared: tuple[NKNForecaster, int, tuple[float, ...]], task: _Task
 ) -> tuple[np.ndarray | None, str]:
-    """Return the forecast of one series, or the reason of its failure; raise KeyboardInterrupt."""
+    """Return the forecast of one series, or the reason of its failure; pass on Ctrl-C."""
     torch.set_num_threads(1)
     try:
         return _values(*shared, task), ""
-    except Exception as error:  # any error, because other series continue
+    except Exception as error:  # any, because the other series continue
         return None, f"{type(error).__name__}: {error}"
 
 
@@ -280,13 +280,13 @@ def _values(
         raise KeyboardInterrupt
     later = task.later
     if later is not None and not made.time_axis_.has_dates:
-        later = later.sort_index()  # rows over numbers are used in their order
+        later = later.sort_index()  # rows without dates are used by position
         later = later[later.index > times.max()].iloc[:horizon]
     return made.forecast(horizon, level=level, covariates=later).to_numpy()
 
 
-def _continued(times: pd.Index, horizon: int) -> pd.Index:
-    """Return the following times, missing if they cannot be inferred."""
+def _next_times(times: pd.Index, horizon: int) -> pd.Index:
+    """Return the times that follow, missing values if they cannot be inferred."""
     known = times.dropna().unique()
     if len(known) > 1 or (len(known) == 1 and isinstance(known, pd.PeriodIndex)):
         return TimeAxis.of(known).next(horizon)

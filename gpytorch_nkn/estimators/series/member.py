@@ -24,7 +24,7 @@ CONDITIONED = 4000  # largest number of rows that a forecast is conditioned on
 _WALKS = (DampedTrendKernel, IntegratedWienerKernel, WienerKernel)
 _BLOCK = 1000  # number of rows per block of leave-one-out errors
 _QUARTILES = 1.349  # distance of the quartiles of a normal distribution in standard deviations
-_UPPER = 2.0  # half width of a 95 % interval in standard deviations
+_HALF_WIDTH = 2.0  # half width of a 95 % interval in standard deviations
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Scales:
     def of(cls, x_offset: float, x_scale: float, transform: Transform, seen: Series) -> Scales:
         """Learn offset and scale of the targets from rows of a series.
 
-        With known noise, the rows have weights 1 / (s^2 + noise), with s from the quartiles.
+        With known noise, rows have weights 1 / (s^2 + noise); the quartiles determine s.
         """
         values = transform.forward(seen.values)
         offset, scale = offset_and_scale(values)
@@ -67,7 +67,7 @@ class Scales:
         return Rows(x, y, torch.as_tensor(noise).to(y))
 
     def inputs(self, rows: np.ndarray, device: str | torch.device | None = None) -> Tensor:
-        """Scale time in rows ``M x (1 + C)`` of time and scaled covariates."""
+        """Scale the time in rows ``M x (1 + C)``, whose covariates are scaled already."""
         scaled = np.column_stack([(rows[:, 0] - self.x_offset) / self.x_scale, rows[:, 1:]])
         return torch.as_tensor(scaled, dtype=torch.float64, device=device)
 
@@ -92,13 +92,13 @@ class Member:
     log_density: float = np.nan  # mean log density of rolling forecasts, per target
     calibration: float = 1.0  # calibration factor of standard deviations
     horizon: int = 1  # number of steps ahead for which the member is calibrated
-    reach: int = CONDITIONED  # number of last rows that the member uses
+    reach: int = CONDITIONED  # number of last rows from which the member uses a subset
     span: float = 1.0  # median duration of the horizon, including gaps in the series
     log_prior: float = 0.0  # log prior weight
     weight: float = 0.0
     is_sum: bool = False  # whether the kernel is one of the built-in sums
     shifts: tuple[float, ...] = ()  # times at which the level shifts
-    _shifting: float = 0.0  # variance of later level shifts per horizon, on the transform's scale
+    _shift_variance: float = 0.0  # of later level shifts per horizon, on the transform's scale
     _conditioned: ConditionedGP | None = field(default=None, repr=False)
     _limits: _Limits | None = field(default=None, repr=False)
 
@@ -118,7 +118,7 @@ class Member:
         return self.result.interrupted
 
     def scores(self, rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Return joint standardised draws ``S x M`` of observations at rows ``M x (1 + C)``."""
+        """Draw joint standard normal scores ``S x M`` of observations at rows ``M x (1 + C)``."""
         covariance = self._gaussian(rows, joint=True)[1].cpu().numpy()
         values, vectors = np.linalg.eigh(covariance)  # also works for repeated rows
         root = vectors * np.sqrt(values.clip(0)) / np.sqrt(np.diag(covariance))[:, None]
@@ -131,7 +131,7 @@ class Member:
         if self._limits is None:
             return means, stds
         leads = self._leads(rows)
-        stds = np.sqrt(stds**2 + self._shifting * np.maximum(leads, 0.0))
+        stds = np.sqrt(stds**2 + self._shift_variance * np.maximum(leads, 0.0))
         return self._limits.applied(means, stds, leads)
 
     def _leads(self, rows: np.ndarray) -> np.ndarray:
@@ -151,7 +151,7 @@ class Member:
         covariance.diagonal().add_(process.noise)
         return mean, covariance
 
-    def holds(self, values: np.ndarray, *, strict: bool) -> bool:
+    def accepts(self, values: np.ndarray, *, strict: bool) -> bool:
         """Return whether the transform is defined for targets ``N``.
 
         Unless ``strict``, the identity drops bounds that targets exceed.
@@ -182,7 +182,7 @@ class Member:
         data.set_on(self.model)
 
     def limit(self, time: np.ndarray, values: np.ndarray) -> None:
-        """Limit forecasts by the growth in the observations ``N``."""
+        """Set the limits of forecasts from the growth in the observations ``N``."""
         transform = self.scales.transform
         scaled, bounds = transform.forward(values), transform.ends
         if self.transform == "probit":  # the probit scale has no bounds
@@ -192,13 +192,13 @@ class Member:
         sizes = np.abs(scaled[after] - scaled[after - 1])
         shift = float(sizes.max(initial=0.0))
         self._limits = _Limits.of(time, scaled, bounds, self.horizon, shift, is_log=is_log)
-        # One shift, or a shock (two shifts), does not determine the rate of later shifts.
+        # Neither one shift nor a shock (two shifts) is evidence of later shifts.
         number = max(len(sizes) - 2, 0) * self.span / float(np.ptp(time))
-        self._shifting = number * float(np.square(sizes).mean()) if number else 0.0
+        self._shift_variance = number * float(np.square(sizes).mean()) if number else 0.0
 
     @torch.no_grad()
     def errors(self) -> np.ndarray:
-        """Return absolute standardised leave-one-out errors ``N``, within blocks of rows."""
+        """Return absolute standardised errors ``N``, given the other rows of each row's block."""
         found = []
         for part in self.process().blocks(_BLOCK, CONDITIONED):
             mean, variance = part.leave_one_out()
@@ -210,7 +210,7 @@ class Member:
         self.process().prepare()
 
     def process(self) -> ConditionedGP:
-        """Return the posterior of the process given the observations."""
+        """Return the posterior given the observations, which is computed once."""
         if self._conditioned is None:
             self._conditioned = ConditionedGP(self.model)
         return self._conditioned
@@ -222,12 +222,12 @@ class Member:
 
 @dataclass(frozen=True)
 class _Limits:
-    """Limits of forecasts: the largest growth between windows as long as the horizon."""
+    """Limits of forecasts, from the largest growth between windows of the horizon's length."""
 
     lowest: float  # range of the last window, on the scale of the transform
     highest: float
-    fall: float  # largest changes beyond this range per horizon
-    rise: float
+    fall: float  # largest change beyond this range per horizon, downwards
+    rise: float  # and upwards
     bounds: tuple[float, float]  # bounds of the targets
     is_log: bool  # whether only the rise limits the intervals
 
@@ -244,8 +244,8 @@ class _Limits:
     ) -> _Limits:
         """Compute limits from scaled observations ``N``: the largest growth, times ``1 + 1 / n``.
 
-        The next of ``n`` exchangeable windows exceeds all others with probability ``1 / (n + 1)``.
-        If the last window may begin before a level shift, the size of the shift is added.
+        After ``n`` exchangeable windows, the next one exceeds all with probability ``1 / (n + 1)``.
+        The size of a level shift is added, because the last window may begin before the shift.
         """
         starts = np.unique(time, return_index=True)[1]
         highest, lowest = (end.reduceat(scaled, starts) for end in (np.maximum, np.minimum))
@@ -263,14 +263,16 @@ class _Limits:
     def applied(
         self, means: np.ndarray, stds: np.ndarray, leads: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Limit means and standard deviations ``M`` at lead times in horizons."""
+        """Limit means and standard deviations ``M`` at lead times ``M``, in horizons."""
         times = np.maximum(leads, 1.0)
         low, high = self.lowest - times * self.fall, self.highest + times * self.rise
         low, high = np.clip(low, *self.bounds), np.clip(high, *self.bounds)
         limited = np.where(leads > 0, np.clip(means, low, high), means)
         # If a mean exceeds its limit, the interval is at least as wide as the excess.
-        means, stds = limited, np.maximum(stds, np.abs(limited - means) / _UPPER)
+        means, stds = limited, np.maximum(stds, np.abs(limited - means) / _HALF_WIDTH)
         margin = np.maximum(high - means, times * self.rise)
         if not self.is_log:
             margin = np.maximum(margin, np.maximum(means - low, times * self.fall))
-        return means, np.where((leads > 0) & (margin > 0), np.minimum(stds, margin / _UPPER), stds)
+        return means, np.where(
+            (leads > 0) & (margin > 0), np.minimum(stds, margin / _HALF_WIDTH), stds
+        )

@@ -34,9 +34,9 @@ _STEPS_AHEAD = 6  # default horizon of a series without a season
 class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     """Forecaster of a time series by a mixture of Gaussian processes with several structures.
 
-    Candidates are networks of kernels for targets or transformed targets. By default they are sums
-    of random walks, local linear trends, lines, autocorrelated noise and seasonal terms, with
-    priors learned from other series
+    Each candidate is a network of kernels for the targets or a transform of them. By default, the
+    networks are sums of random walks, local linear trends, lines, autocorrelated noise and seasonal
+    terms, with priors learned from other series
     (:meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.forecast`). One candidate has a learned cycle.
     Rolling forecasts determine the weights of the mixture and calibrate its intervals.
 
@@ -44,42 +44,41 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     rolling forecasts by 0.5, all structures but one include them.
 
     Covariates are columns with known future values, such as prices, temperatures or holidays. Each
-    has a linear effect, which may drift and depend on the shortest season; with more than two
-    values it also has a smooth effect. An additional candidate ignores the covariates.
+    has a linear effect, which may drift and vary with the shortest season. A covariate with more
+    than two values also has a smooth effect. An additional candidate ignores the covariates.
 
     Times may be irregular, repeat and have gaps. Gaussian processes are exact. For a long series
     they use a subset of the points, dense before the forecast origin and thinned farther back: 900
     points for the hyperparameters, 500 for each rolling forecast and 4,000 for the forecast. All
-    are from the last 24 horizons or four of the longest seasons.
+    are from the last 600 points, 24 horizons or four longest seasons, whichever is most.
 
     Args:
-        structure: ``"auto"`` for the candidates of ``quality``. ``"time_series"`` for the paper's
-            network, :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series`. Or a network
-            over time and the standardised covariates; its start values come from the data.
+        structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the paper's
+            network, :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series`; or a network
+            over time and the standardised covariates, whose initial values come from the data.
         seasons: ``"auto"`` infers days, weeks and years from dates, or from the number of steps in
             a unit of time. Otherwise, periods in units of time (days for dates) or durations such
             as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover each
             period twice.
-        transform: Model the targets (``"identity"``) or their transforms: ``"log"``, for variation
-            that grows with the level; ``"sqrt"`` (of counts plus 3/8); ``"logit"``, log odds
-            between ``bounds``; or ``"log1p"``, the logarithm of whole numbers plus one, and of
-            other targets plus the smallest positive one. ``"auto"`` compares the targets, square
-            roots of non-negative targets, logarithms of positive targets, and log odds if both
-            bounds are given. For counts with a mean below 10 it compares square roots and an
+        transform: Model the targets (``"identity"``) or a transform of them: ``"log"``, for
+            variation that grows with the level; ``"sqrt"`` (of counts plus 3/8); ``"logit"``, log
+            odds between ``bounds``; or ``"log1p"``, the logarithm of counts plus 1, or of other
+            targets plus the smallest positive one. ``"auto"`` compares the targets, square roots of
+            non-negative targets, logarithms of positive targets, and log odds if both bounds are
+            given. For counts with a mean or median below 10, it compares square roots and an
             ordered probit (``"probit"`` in ``scores_``).
         bounds: Lower and upper bound of targets and forecasts (``None`` or infinite for no bound),
             such as ``(0, 1)`` for fractions. ``None`` for 0 and no upper bound if targets are
-            non-negative and the transform is not ``"identity"``. If targets lie on a bound, it has
-            a positive probability. Integers with a lower bound are counts: quantiles and paths are
-            integers, densities are probabilities.
+            non-negative and the transform is not ``"identity"``. Bounds with targets on them have a
+            positive probability. Integer targets with a lower bound are counts: quantiles and paths
+            are integers, densities are probabilities.
         horizon: Number of steps of rolling forecasts and of :meth:`forecast`; ``None`` for one
-            season (6 without a season). Intervals are calibrated as a function of the lead time in
-            multiples of the horizon.
-        quality: ``"fast"`` for three structures, ``"default"`` for up to six.
+            season (6 without a season). Intervals are calibrated on forecasts of this length.
+        quality: ``"fast"`` for up to three structures, ``"default"`` for up to seven.
         outliers: ``"auto"`` excludes outliers from training, with a warning, and detects level
             shifts. The leave-one-out error of an outlier exceeds 12 times the RMS of smaller
-            errors, on every modelled scale. At most 2 % of the targets plus one are outliers.
-            ``"keep"`` uses all targets, and detects no level shifts.
+            errors, with and without a transform. At most 2 % of the targets plus one are outliers.
+            ``"keep"`` uses all targets and detects no level shifts.
         priors: Use log-normal priors (maximum a posteriori); ``False`` for maximum likelihood.
         restarts: Number of starts for networks with learned wiring; ``None`` for 20 up to 250
             points and 6 above. Other candidates have one start.
@@ -102,7 +101,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             values at the times of ``observed_``.
         time_axis_, time_is_date_: Conversion of times to numbers, and whether times are dates.
         result_: Training record of the first member, :class:`gpytorch_nkn.fit.FitResult`.
-        model_: Gaussian process of the first member, over scaled time and targets.
+        model_: Gaussian process of the first member, on scaled inputs and targets.
         transform_: Target transform of the first member, with ``name``, ``forward``, ``inverse``.
         model_weight_, calibration_factor_: Weight of the first member, and calibration factor of
             its standard deviations.
@@ -163,7 +162,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     ) -> NKNForecaster:
         """Learn the structure of a series.
 
-        Ctrl-C ends the training; the candidates trained so far are used.
+        Ctrl-C ends the training and keeps the candidates trained so far.
 
         Args:
             x: Time ``N`` or ``N x 1``: numbers, durations, or dates (``datetime64``, pandas with or
@@ -172,20 +171,20 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             y: Targets ``N``.
             covariates: Numeric columns ``N x C``; every forecast needs their values at new times.
                 The columns of a data frame may be in any order, and so may its rows if both indices
-                contain dates. Constant columns are not used, with a warning.
+                contain dates. Constant columns give a warning and are not used.
             noise_variance: Known variances of the measurement errors, in squared units of the
                 targets: one number, or ``N`` in the order of ``x`` or with its dates as index.
-                Further noise is learned. The noise of new observations is the learned noise plus
-                the mean of the known variances. A transform of the targets multiplies a
-                variance by its squared derivative at the target (delta method).
+                Additional noise is learned. The noise of new observations is the learned noise plus
+                the mean of the known variances. With a transform of the targets, a variance is
+                multiplied by the transform's squared derivative at the target (delta method).
 
         Raises:
             ValueError: Values are NaN or infinite, lengths differ, or an option is invalid. The
                 data have fewer than 3 points or 2 distinct times, or constant targets. A target
                 is beyond the bounds, or its transform is undefined (logarithm of zero). A variance
                 is negative or infinite.
-            TypeError: Time or targets are not numbers or dates, or ``structure`` is neither a
-                name nor a network.
+            TypeError: Times are neither numbers nor dates, targets are not numbers, or
+                ``structure`` is neither a name nor a network.
             RuntimeError: No candidate could be trained; the message lists the reasons.
         """
         self._forget()
@@ -197,14 +196,14 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         self._check_structure(len(known.names))
         time = observed.time
         seasons = self._seasons(time, observed.axis.in_days)
-        horizon = self._usual_horizon(time, seasons)
+        horizon = self._default_horizon(time, seasons)
         series = Series(
             time,
             observed.target.to_numpy(),
             seasons,
             min(horizon, max(len(np.unique(time)) // 4, 1)),
             known.scaled(frame) if known.names else None,
-            tuple((np.flatnonzero(~known.is_switch[known.used]) + 1).tolist()),
+            tuple((np.flatnonzero(~known.is_binary[known.used]) + 1).tolist()),
             noise=observed.noise if observed.noise.any() else None,
         )
         found = search(self, series)
@@ -248,8 +247,8 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     ) -> pd.DataFrame:
         """Backtest forecasts from several origins, each given only the observations before it.
 
-        The estimator does not change. The last window ends at the end of the series. If a forecast
-        fails, its window has NaN and a warning gives the reason. Ctrl-C keeps the finished windows.
+        This estimator is not changed. The last window ends at the end of the series. A failed
+        forecast is NaN, with a warning that gives the reason. Ctrl-C keeps the finished windows.
 
         Args:
             x, y: The series, as in :meth:`fit`.
@@ -273,7 +272,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         observed.check(self.transform, self.bounds)
         if horizon is None:
             seasons = self._seasons(observed.time, observed.axis.in_days)
-            horizon = self._usual_horizon(observed.time, seasons)
+            horizon = self._default_horizon(observed.time, seasons)
         step = horizon if step is None else step
         check_counts(1, horizon=horizon, windows=windows, step=step)
         columns = list(forecast_columns(level))
@@ -285,7 +284,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
                 f"{3 + horizon + (windows - 1) * step}, got {len(target)}."
             )
         if covariates is not None:
-            Covariates.of(observed.covariates, by_name=True)  # raises an error for invalid values
+            Covariates.of(observed.covariates, by_name=True)  # raises if values are invalid
         session = Session(progress=self.progress)
         parts: list[pd.DataFrame] = []
         with session.bar(windows, "windows") as bar, session.interruptible(lambda: parts):
@@ -333,7 +332,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
 
         Raises:
             ValueError: Targets exceed the bounds, no member's transform is defined for them, or
-                they are not integers after a fit to counts.
+                they are not integers although the fit was to counts.
         """
         check_is_fitted(self, "members_")
         past = self._observations
@@ -345,10 +344,10 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         values = observed.target.to_numpy()[used]
         if any(member.scales.transform.whole for member in self.members_) and (values % 1).any():
             raise ValueError(
-                "Targets must be whole numbers as in the fit, got "
+                "Targets must be integers as in the fit, got "
                 f"{values[values % 1 > 0][0]:g}: fit anew."
             )
-        members = [m for m in self.members_ if m.holds(values, strict=self.bounds is not None)]
+        members = [m for m in self.members_ if m.accepts(values, strict=self.bounds is not None)]
         if not members:
             names = sorted({member.transform for member in self.members_})
             raise ValueError(
@@ -386,7 +385,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
             return find_seasons(time, in_days=in_days)
         return check_seasons(self.seasons, time, in_days=in_days)
 
-    def _usual_horizon(self, time: np.ndarray, seasons: Sequence[float]) -> int:
+    def _default_horizon(self, time: np.ndarray, seasons: Sequence[float]) -> int:
         if self.horizon is not None:
             return self.horizon
         return max(round(seasons[0] / typical_step(time)), 1) if seasons else _STEPS_AHEAD

@@ -25,8 +25,8 @@ class Observations:
 
     Attributes:
         axis: Conversion of times, including times of missing targets.
-        target: Targets ``N`` over their times.
-        covariates: Columns ``N x C`` over the same times.
+        target: Targets ``N``, indexed by their times.
+        covariates: Columns ``N x C``, indexed by the same times.
         noise: Known noise variances ``N``, 0 if unknown.
         fresh: Times added by the last update.
     """
@@ -59,7 +59,7 @@ class Observations:
             known: The covariates of the fit.
         """
         times, target = times_and_targets(x, y)
-        self.axis.numbers(times)  # raises an error for another kind of time
+        self.axis.numbers(times)  # raises if the kind of time differs
         kinds = [index.dtype for index in (self.target.index, times)]
         if kinds[0] != kinds[1] and any(isinstance(kind, pd.PeriodDtype) for kind in kinds):
             raise TypeError(f"The series was fitted over {kinds[0]}, got {kinds[1]}.")
@@ -87,7 +87,7 @@ class Observations:
         return self.axis.numbers(self.target.index)
 
     def check(self, transform: str, bounds: Any) -> None:
-        """Raise an error if no model can be fitted to the targets under a transform."""
+        """Raise an error if no model can be fitted to the transformed targets."""
         time, values = self.time, self.target.to_numpy()
         if time.size < 3:
             raise ValueError(f"A series needs at least 3 points, got {time.size}.")
@@ -96,12 +96,12 @@ class Observations:
         step = typical_step(time)
         if step < 1e-7 * time.std():
             raise ValueError(
-                f"Half of the steps between times are at most {step:g}, but the times cover "
-                f"{np.ptp(time):g}: no structure can be resolved. Fit the parts separately."
+                f"The median step between times is {step:g}, but the times cover {np.ptp(time):g}: "
+                "no structure can be resolved. Fit the parts separately."
             )
         check_varies(values)
-        offset_and_scale(values)  # raises an error for values that are too large
-        candidate_transforms(transform, values, as_bounds(bounds))  # raises an error for no value
+        offset_and_scale(values)  # raises if values are too large
+        candidate_transforms(transform, values, as_bounds(bounds))  # raises if none is defined
 
 
 def _noise(values: Any, target: pd.Series) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Dates that recur within months and weeks, and the next times of any series."""
+"""Rules of dates that recur in months, weeks or years, and the times that follow a series."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _DAY, _WEEK = np.timedelta64(1, "D"), np.timedelta64(7, "D")
 _ALL, _AT_WORK = "1111111", "1111100"  # weekdays
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _RECENT = np.timedelta64(13, "W")  # last part of a series, which determines closed times
-_FEWEST = 6  # least number of dates for a rule
-_RARE = 0.25  # fraction of the usual frequency, below which a time of the week is closed
+_FEWEST = 6  # smallest number of dates for a rule
+_RARE = 0.25  # fraction of the highest frequency below which a time of the week is closed
 _MOST_MISSING = 1 / 3  # largest fraction of open times without a date
 _CHANCE = 0.01  # largest probability that random gaps explain closed times or months
-_NEARLY = 7  # range of days of the month, below which a series is nearly monthly
-_APART = 4  # least distance between the days of several dates per month
-_SPARSE = 50  # steps per date, above which times are irregular
+_NEARLY = 7  # range of days of the month below which a series is nearly monthly
+_APART = 4  # smallest distance in days between several dates per month
+_SPARSE = 50  # number of steps per date above which times are irregular
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class MonthlyDates:
     def of(cls, dates: np.ndarray, least: float = 1.0) -> MonthlyDates | None:
         """Infer the rule of sorted, distinct dates ``N``.
 
-        Returns the first rule that the most dates follow; None if it is a fraction below ``least``.
+        Returns the first of the rules that most dates follow; ``None`` if less than a fraction
+        ``least`` of the dates follow it.
         """
         days, months = dates.astype("datetime64[D]"), dates.astype("datetime64[M]")
         clocks = dates - days
@@ -78,21 +79,21 @@ class MonthlyDates:
         return days.astype("datetime64[ms]") + self.clock
 
     def months(self, dates: np.ndarray) -> np.ndarray:
-        """Return the latest months ``M`` whose date is not after the given dates ``M``."""
+        """Return the last months ``M`` whose dates are not after the given dates ``M``."""
         months = dates.astype("datetime64[M]")
         return months - (self.dates(months) > dates).astype(int)
 
     def next(self, dates: np.ndarray, count: int) -> np.ndarray:
-        """Return the dates that follow sorted dates ``N`` of this rule, with their median step."""
+        """Continue sorted dates ``N`` of this rule, with their median step in months."""
         months = dates.astype("datetime64[M]")
         return self.dates(months[-1] + np.arange(1, count + 1) * _median_step(months))
 
 
 def closed_months(dates: np.ndarray) -> np.ndarray:
-    """Return the months of the year (0 to 11) without dates in two or more years.
+    """Return the months of the year (0 to 11) that have no dates in two or more years.
 
-    Dates ``N`` are sorted and distinct, also in every second or third month. The result is empty if
-    random gaps explain such months.
+    Dates ``N`` are sorted and distinct, in every month or in every second, third, ... month. The
+    result is empty if random gaps can explain the missing months.
     """
     months = np.unique(dates.astype("datetime64[M]").astype(int))
     step = int(np.median(np.diff(months))) if months.size > 1 else 12
@@ -106,11 +107,11 @@ def closed_months(dates: np.ndarray) -> np.ndarray:
 
 
 def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
-    """Continue a series with several days per month, or with nearly the same day in each month.
+    """Continue a series with several dates per month, or with nearly the same day in each month.
 
-    Several days are, for example, the 1st and the 15th. If days of the month differ by less than a
-    week, the rule that the most dates follow is used: holidays can precede the last business day.
-    Dates ``N`` are sorted and distinct. Returns ``count`` dates, or None for other series.
+    Several dates are, for example, the 1st and the 15th. If days of the month differ by less than a
+    week, the series follows the rule of most dates; others may be exceptions because of holidays.
+    Dates ``N`` are sorted and distinct. Returns ``count`` dates, or ``None`` for other series.
     """
     months, days = dates.astype("datetime64[M]"), dates.astype("datetime64[D]")
     numbers = (days - months.astype("datetime64[D]")) // _DAY
@@ -123,8 +124,8 @@ def next_in_month(dates: np.ndarray, count: int) -> np.ndarray | None:
     begins = different[np.diff(different, prepend=-_APART) >= _APART]
     if begins.size < 2 or dates.size < 0.6 * begins.size * np.ptp(months.astype(int)):
         return None
-    places = np.searchsorted(begins, numbers, "right")
-    rules = [MonthlyDates.of(dates[places == n]) for n in range(1, begins.size + 1)]
+    groups = np.searchsorted(begins, numbers, "right")
+    rules = [MonthlyDates.of(dates[groups == n]) for n in range(1, begins.size + 1)]
     if None in rules:
         return None
     later = months[-1] + np.arange(count // begins.size + 2)
@@ -136,7 +137,7 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
     """Continue a series at certain times of the week, such as opening hours.
 
     Times of the week with few or no recent dates are closed. Dates ``N`` are sorted and distinct.
-    Returns ``count`` dates, or None for other series.
+    Returns ``count`` dates, or ``None`` for other series.
     """
     recent = dates[dates > dates[-1] - _RECENT]
     if recent.size < _FEWEST:
@@ -144,7 +145,7 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
     gaps = (recent - recent[0]).astype("timedelta64[ms]").astype("int64")
     step = np.gcd.reduce(gaps)
     week = _WEEK.astype("timedelta64[ms]").astype("int64")
-    steps = gaps // step  # since the first
+    steps = gaps // step  # numbers of steps after the first date
     if week % step or steps[-1] > _SPARSE * recent.size:
         return None
     size = week // step
@@ -153,7 +154,9 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
     frequency = seen / np.maximum(possible, 1)
     is_open = frequency > _RARE * frequency.max()
     missing = 1 - seen[is_open].sum() / possible[is_open].sum()
-    weeks = (possible if missing else possible[is_open]).min()  # without gaps, a weekend is enough
+    weeks = (
+        possible if missing else possible[is_open]
+    ).min()  # without gaps, closed times count, too
     closed = size - is_open.sum()
     if missing >= _MOST_MISSING or weeks < 2 or not closed:
         return None
@@ -165,9 +168,9 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
 
 
 def next_in_retail_year(dates: np.ndarray, count: int) -> np.ndarray | None:
-    """Continue ends of years of 52 or 53 weeks, or of their quarters or months (4, 4, 5 weeks).
+    """Continue the ends of 52-53-week years, or of their quarters or months (4, 4 and 5 weeks).
 
-    Dates ``N`` are sorted and distinct. Returns ``count`` dates, or None for other series.
+    Dates ``N`` are sorted and distinct. Returns ``count`` dates, or ``None`` for other series.
     """
     gaps, last = np.diff(dates) / _WEEK, dates[-1]
     if dates.size < 3 or not np.ptp(gaps) or (gaps % 1).any() or np.median(gaps) < 4:
@@ -180,7 +183,7 @@ def next_in_retail_year(dates: np.ndarray, count: int) -> np.ndarray | None:
         for how, m in product(("last", "nearest"), range(1, 13))
     ]
     years.append(pd.date_range(**ends, freq="364D") + (last - ends["start"]) % (52 * _WEEK))
-    rules: list[tuple[int, np.ndarray]] = []  # numbers of dates in the data, and dates after it
+    rules: list[tuple[int, np.ndarray]] = []  # number of dates in the data's range, later dates
     for year in years:
         begins = year.to_numpy(dates.dtype)
         weeks = (dates - begins[np.searchsorted(begins, dates, "right") - 1]) / _WEEK
@@ -203,7 +206,7 @@ def next_times(times: np.ndarray, count: int) -> np.ndarray:
     if gaps.dtype.kind == "f":
         steps = np.round(gaps / step)
         if (abs(gaps - steps * step) < step / 4).all():
-            step = gaps.sum() / steps.sum()  # the mean of steps that vary as months do
+            step = gaps.sum() / steps.sum()  # mean length, because steps may vary as months do
     return times[-1] + np.arange(1, count + 1) * step
 
 

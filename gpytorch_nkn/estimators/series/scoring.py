@@ -1,4 +1,4 @@
-"""Scores and calibration of a candidate by rolling forecasts of the series."""
+"""Score and calibration factor of a candidate, from rolling forecasts of the series."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _END = 0.975  # level of the upper end of a 95 % interval
 def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]:
     """Return the mean log density of rolling forecasts and the calibration factor.
 
-    The factor multiplies standard deviations. It is the mean absolute standardised error relative
-    to a standard normal variable. The factor is shrunk towards one with the weight of two windows
-    of the horizon. As the scale is estimated from ``N`` targets, the factor includes the
-    ratio of 97.5 % quantiles of Student's t, with ``N - 1`` degrees of freedom, and the normal.
+    The factor multiplies standard deviations. It is the mean absolute standardised error, divided
+    by its expectation for normal errors and shrunk towards 1 with the weight of two windows of the
+    horizon. Because the scale is estimated from ``N`` targets, the factor includes the ratio of
+    97.5 % quantiles of Student's t (``N - 1`` degrees of freedom) and the normal distribution.
     """
     recent = series.last(series.reach)
     horizon, steps = recent.horizon, recent.steps
@@ -44,7 +44,7 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
     begins = np.unique(np.linspace(first, last - 1, count).astype(int))
     origins, stops = (np.searchsorted(steps, ends) for ends in (begins, begins + horizon))
     if series.is_long:
-        rows, mean, variance = _from_views(model, scales, recent, origins, stops)
+        rows, mean, variance = _thinned_forecasts(model, scales, recent, origins, stops)
     else:
         longest = int((stops - origins).max())
         found, mean, variance = rolling_forecasts(model, origins.tolist(), longest)
@@ -64,10 +64,10 @@ def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]
     return float(mixture.log_density(recent.values[rows]).mean()), calibration
 
 
-def _from_views(
+def _thinned_forecasts(
     model: ExactGP, scales: Scales, series: Series, origins: np.ndarray, stops: np.ndarray
 ) -> tuple[np.ndarray, Tensor, Tensor]:
-    """Return rows, means and variances of forecasts, each given thinned rows before its origin."""
+    """Return row indices, means and variances of forecasts, given thinned rows before origins."""
     device = model.train_targets.device
     data = scales.data(series.rows, series.values, series.noise, device)
     learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()

@@ -29,18 +29,18 @@ from gpytorch_nkn.fit import Session, warn_user
 
 __all__ = ["Found", "search"]
 
-# Least number of windows in the weights of the candidates. A window of the horizon counts as one
-# observation, because errors within it are correlated.
+# Smallest number of windows in the weights of the candidates. A window of the horizon counts as one
+# observation, because errors within a window are correlated.
 _WINDOWS = 6.0
-# Counts have an ordered probit candidate if their mean or median is below the first number, and
-# all counts are below the second.
+# The ordered probit is a candidate for counts with a mean or median below the first number and all
+# counts below the second.
 _SMALL, _MOST = 10.0, 10_000.0
-_LIGHT = 1e-3  # weight below which a member does not forecast a long series
+_LIGHT = 1e-3  # weight up to which a member is dropped from the forecast of a long series
 _LEARNING = 0.6  # fraction of the budget for training on a long series; the rest is conditioning
 _SCREENING, _ROUNDS = 0.4, 5  # fraction of the budget, and rounds, of the search for outliers
-# Outliers: least number of targets, ratio to the RMS of smaller errors, and standardised error;
-# largest fraction; least ratio for two consecutive outliers.
-_FEWEST, _OUTLYING, _LEAST, _SHARE, _NEAR = 20, 12.0, 3.0, 0.02, 0.8
+_FEWEST, _SHARE = 20, 0.02  # smallest number of targets, and largest fraction of outliers
+_OUTLYING, _LEAST = 12.0, 3.0  # smallest error of outliers: times the RMS of smaller ones; absolute
+_NEAR = 0.8  # smallest error of an outlier, relative to the rows before and after
 _GAIN = 0.5  # gain in mean log density of rolling forecasts that level shifts need
 
 
@@ -61,8 +61,8 @@ def search(forecaster: Any, series: Series) -> Found:
     whole = Session(budget=options.budget)
     budget = options.budget and options.budget * (_LEARNING if series.is_long else 1.0)
     session = Session(budget=budget, seed=seed, progress=options.progress)
-    with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-        outliers, series, ready = _screened(options, series, session)
+    with torch.inference_mode(False), torch.enable_grad():  # independent of the caller's mode
+        outliers, series, ready = _screen_series(options, series, session)
         transforms = _transforms(options, series)
         keys = candidate_keys(options.structure, options.quality, series, transforms)
         # Several candidates share one progress bar; a single candidate has its own.
@@ -83,7 +83,7 @@ def search(forecaster: Any, series: Series) -> Found:
 
 
 def _condition(members: list[Member], series: Series, session: Session) -> list[Member]:
-    """Condition the members with more than a negligible weight on all of a long series.
+    """Condition members whose weight is not negligible on the whole range of a long series.
 
     After Ctrl-C or the end of the budget, the remaining members stay conditioned on their training
     rows.
@@ -101,7 +101,7 @@ def _condition(members: list[Member], series: Series, session: Session) -> list[
                 warn_user(f"{member.name} cannot forecast: {type(error).__name__}: {error}")
                 kept.remove(member)
     except KeyboardInterrupt:
-        warn_user("Interrupted: forecasts use only the last rows of the series.")
+        warn_user("Interrupted: some forecasts use only the training rows of the series.")
     total = sum(member.weight for member in kept)
     for member in kept:
         member.weight /= total
@@ -120,14 +120,14 @@ def _transforms(options: Any, series: Series) -> list[Transform]:
     return found
 
 
-def _screened(
+def _screen_series(
     options: Any, series: Series, session: Session
 ) -> tuple[np.ndarray, Series, list[Trained[Key, Member]]]:
-    """Find outliers and level shifts by one candidate, trained on each end of the transforms.
+    """Find outliers and level shifts by one structure, with the first and the last transform.
 
     Returns:
-        Mask ``N`` of outliers; the series without them, with its level shifts; trained candidates
-        that the search may keep.
+        Mask ``N`` of outliers; the series without outliers, with its level shifts; trained
+        candidates that need no further training.
     """
     screening = clone(options).set_params(priors=True, recipe=None, progress=False)
     progress = options.progress and series.is_long
@@ -145,7 +145,7 @@ def _screened(
     session.interrupted = own.interrupted
     is_candidate = options.priors and options.recipe is None and not outliers.any()
     if session.interrupted and not is_candidate:
-        raise KeyboardInterrupt  # no model for a forecast has been trained
+        raise KeyboardInterrupt  # no candidate of the forecast has been trained
     return outliers, rest, trained if is_candidate else []
 
 
@@ -154,8 +154,8 @@ def _find_outliers(
 ) -> tuple[np.ndarray, list[Trained[Key, Member]]]:
     """Return a mask ``N`` of outliers, and the candidates trained on the other rows.
 
-    An outlier has a large error on each modelled scale. Outliers can hide other outliers, so the
-    search is repeated without those found.
+    An outlier has a large error with each transform. Outliers can hide other outliers, so the
+    search is repeated without the outliers found.
     """
     outliers = np.zeros(len(series.time), bool)
     if options.outliers == "keep" or len(outliers) < _FEWEST:
@@ -188,9 +188,9 @@ def _outlying(member: Member, series: Series) -> np.ndarray:
 def _far_errors(errors: np.ndarray) -> np.ndarray:
     """Return rows whose error is a local maximum above 12 times the RMS of all smaller errors.
 
-    Errors are absolute standardised leave-one-out errors. The RMS excludes larger errors, because
-    an outlier inflates it. Neighbours of an outlier have large errors, too, because the outlier
-    influences their predictions.
+    Errors are absolute standardised leave-one-out errors. The RMS excludes larger errors, which
+    other outliers may cause. Only local maxima count, because an outlier also influences the
+    predictions, and thus the errors, of its neighbours.
     """
     order = np.argsort(errors)
     smaller = np.sqrt(np.cumsum(errors[order] ** 2) / np.arange(1, errors.size + 1))

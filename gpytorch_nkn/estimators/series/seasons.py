@@ -14,9 +14,9 @@ from gpytorch_nkn.fit import warn_user
 __all__ = ["check_seasons", "find_seasons", "typical_step"]
 
 _YEAR = 365.2425  # days
-_CYCLES = 2.0  # periods that the data must cover
+_CYCLES = 2.0  # number of periods that the data must cover
 _TOLERANCE = 0.04  # relative error of the number of steps per unit
-_LONG_UNITS = {"Y": _YEAR, "M": _YEAR / 12}  # days; durations that pandas does not have
+_LONG_UNITS = {"Y": _YEAR, "M": _YEAR / 12}  # in days; pandas rejects these durations
 
 _CALENDAR = (1.0, 7.0, _YEAR)  # seasons in days
 # Units of time in days (year, week, day), and possible numbers of steps in a unit.
@@ -28,14 +28,14 @@ _UNITS = (
 
 
 def typical_step(time: np.ndarray) -> float:
-    """Return the median step between different times ``N``."""
+    """Return the median step between the distinct values of times ``N``."""
     return float(np.median(np.diff(np.unique(time))))
 
 
 def find_seasons(time: np.ndarray, *, in_days: bool) -> list[float]:
-    """Return days, weeks and years that span two steps, and that the data cover twice.
+    """Return the seasons (day, week, year) of at least two steps that the data cover twice.
 
-    Results are in units of time, shortest first. If time is not in days, the unit is inferred from
+    Seasons are in units of time, shortest first. If time is not in days, the unit is inferred from
     the step.
     """
     step, span = typical_step(time), float(np.ptp(time))

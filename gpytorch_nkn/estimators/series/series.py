@@ -1,4 +1,4 @@
-"""A series in the order of time, as the candidates use it."""
+"""A series in order of time, in the form that candidates use."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from gpytorch_nkn.initialization import candidate_periods
 __all__ = ["Series", "view"]
 
 _STEPS = 4  # steps per unit of time, without a season
-# Least number of last rows that forecasts use, in rows, seasons and horizons.
+# Forecasts use at least so many of the last rows, longest seasons and horizons.
 _ROWS, _SEASONS, _HORIZONS = 600, 4, 24
 _SAME = 1e-3  # largest change between equal values, in standard deviations
 _UNITS = 4.0  # longest horizon with the default priors, in units of time
 _THINNING = 1.5  # power by which the width of strata grows with the distance
 _LEARNED = 900  # largest number of rows for the hyperparameters
-_SEARCHED = 2000  # last rows for the search of periods, at quadratic cost
-_SHORTEST, _LONGEST = 3.0, 1 / 2.5  # periods in steps, and in lengths of the series
-_HARMONICS = 6
+_SEARCHED = 2000  # number of last rows in which periods are searched, at quadratic cost
+_SHORTEST, _LONGEST = 3.0, 1 / 2.5  # shortest period in steps, longest in lengths of the series
+_HARMONICS = 6  # largest number of harmonics of a season
 
 
 @dataclass(frozen=True)
 class Series:
-    """A series in the order of time.
+    """A series in order of time.
 
     Attributes:
-        time, values: ``N`` each.
+        time, values: Times and targets, ``N`` each.
         seasons: Known periods, shortest first, in units of time.
-        horizon: Steps to forecast.
-        covariates: Scaled columns ``N x C``; None without covariates.
-        curves: Numbers (from 1) of the covariates with more than two values.
+        horizon: Number of steps to forecast.
+        covariates: Scaled columns ``N x C``; ``None`` without covariates.
+        curves: Columns of ``rows`` with covariates of more than two values.
         shifts: Times at which the level may have shifted.
-        noise: Known noise variances ``N``; None without known noise.
+        noise: Known noise variances ``N``; ``None`` without known noise.
     """
 
     time: np.ndarray
@@ -60,7 +60,7 @@ class Series:
 
     @property
     def steps(self) -> np.ndarray:
-        """Indices ``N`` among the different times."""
+        """Indices ``N`` of the times among the distinct times."""
         return np.unique(self.time, return_inverse=True)[1]
 
     @property
@@ -72,7 +72,7 @@ class Series:
 
     @property
     def unit(self) -> float:
-        """Unit of time of the priors: the shortest season of at least two steps."""
+        """Unit of time of the priors: the shortest season of at least two steps, or four steps."""
         long = [period for period in self.seasons if period >= 2 * self.step]
         return long[0] if long else _STEPS * self.step
 
@@ -97,9 +97,9 @@ class Series:
 
     @property
     def reach(self) -> int:
-        """Number of last rows that forecasts use.
+        """Number of last rows from which forecasts use a subset.
 
-        At most half of them repeat the last value, as with a stuck sensor.
+        At most half of these rows repeat the last value, as with a stuck sensor.
         """
         longest = self.seasons[-1] / self.step if self.seasons else 0.0
         repeats = len(self.time) / len(np.unique(self.time))
@@ -119,7 +119,10 @@ class Series:
 
     @property
     def first_origin(self) -> int:
-        """First row of rolling forecasts: after two seasons, or a third of the series."""
+        """First row of rolling forecasts: after a third of the series and two seasons.
+
+        The two shortest seasons count up to half of the series.
+        """
         steps = self.steps
         n = int(steps[-1]) + 1
         seasons = int(np.ceil(2 * self.seasons[0] / self.step)) if self.seasons else 0
@@ -133,7 +136,7 @@ class Series:
         return float(steps[-1] + 1 - steps[scored.first_origin]) / self.horizon
 
     def cycle(self) -> tuple[float, float] | None:
-        """Return the strongest period besides seasons and covariates, and its number of cycles."""
+        """Return the strongest period that seasons and covariates do not explain, and its count."""
         recent = self.last(_SEARCHED)
         time, values = recent.time, recent.values
         phases = [
@@ -163,8 +166,8 @@ def view(stop: int, reach: int, count: int) -> np.ndarray:
     """Return indices of at most ``count`` of the ``reach`` rows before row ``stop``.
 
     Half of them are the last rows. The others are one row from each of several strata, whose width
-    grows with the distance, at positions that cover every phase of a season. Conditioning a
-    Gaussian process on a subset of rows is consistent with all rows.
+    grows with the distance, at positions that cover every phase of a season. A Gaussian process is
+    consistent under marginalisation, so conditioning on a subset needs no correction.
     """
     first = max(stop - reach, 0)
     if stop - first <= count:

@@ -1,4 +1,4 @@
-"""Times and targets of a series, from the types that a caller may pass."""
+"""Conversion of the times and targets of a series from all accepted types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
     "times_and_targets",
 ]
 
-_CLOCK_CHANGE = pd.Timedelta(hours=1)  # largest change of a clock at one place
+_CLOCK_CHANGE = pd.Timedelta(hours=1)  # largest change of the UTC offset within a time zone
 
 
 def times_and_targets(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray]:
@@ -30,7 +30,7 @@ def times_and_targets(x: Any, y: ArrayLike | None) -> tuple[pd.Index, np.ndarray
     if y is None:
         if isinstance(x, pd.DataFrame) and x.shape[1] != 1:
             raise ValueError(
-                f"Without y, x must be one column over its times, got the {x.shape[1]} columns "
+                f"Without y, x must be one column indexed by time, got the {x.shape[1]} columns "
                 f"{', '.join(map(str, x.columns[:6]))}: select one, as by "
                 "frame.set_index(...)[...]."
             )
@@ -77,7 +77,7 @@ def as_times(x: Any) -> pd.Index:
 
 
 def starts(periods: pd.PeriodIndex) -> pd.DatetimeIndex:
-    """Return the first days of periods of any year."""
+    """Return the starts of periods, in any year."""
     try:
         return periods.to_timestamp()
     except pd.errors.OutOfBoundsDatetime:  # beyond the range of nanoseconds
@@ -85,7 +85,7 @@ def starts(periods: pd.PeriodIndex) -> pd.DatetimeIndex:
 
 
 def local(times: pd.Index) -> pd.Index:
-    """Convert periods to their first days, and drop the time zone of dates."""
+    """Convert periods to their starts, and drop the time zone of dates."""
     times = starts(times) if isinstance(times, pd.PeriodIndex) else times
     return times if getattr(times, "tz", None) is None else times.tz_localize(None)
 
@@ -133,7 +133,7 @@ def as_time(x: ArrayLike) -> np.ndarray:
 def as_vector(
     values: ArrayLike, name: str, *, gaps: bool = False, remedy: str = "drop those rows"
 ) -> np.ndarray:
-    """Convert to one column of finite floats; with ``gaps``, values may be NaN.
+    """Convert values to a vector of finite floats; with ``gaps``, values may be NaN.
 
     Raises:
         TypeError: The values are not real numbers.
@@ -164,7 +164,7 @@ def as_vector(
 
 
 def _first_other(values: ArrayLike) -> str:
-    """Return the first string that is not a number; otherwise the type of the values."""
+    """Describe the first value that is not a number, or else the type of the values."""
     array = np.asarray(values)
     for index, value in enumerate(array.ravel() if array.dtype.kind in "OUST" else ()):
         try:
@@ -175,12 +175,12 @@ def _first_other(values: ArrayLike) -> str:
 
 
 def forecast_columns(level: float | Sequence[float] | None) -> dict[str, float]:
-    """Return names of the columns of a forecast, with their probabilities."""
+    """Return the column names of a forecast, with their probabilities."""
     found = {"median": 0.5}
     for percent in np.ravel([] if level is None else level).tolist():
         check_number("level", percent, positive=True)
         if not 1 <= percent < 100:
-            raise ValueError(f"level must be per cent, at least 1 and below 100, got {percent}.")
+            raise ValueError(f"level must be in per cent, from 1 to below 100, got {percent}.")
         found[f"lo-{percent:g}"] = (1 - percent / 100) / 2
         found[f"hi-{percent:g}"] = (1 + percent / 100) / 2
     return found

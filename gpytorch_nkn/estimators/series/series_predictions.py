@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SeriesPredictions"]
 
-_BEYOND = 2  # number of scored horizons above which a forecast raises a warning
-_SHOWN = 4, 20  # history in a plot, in lengths of the forecast: default, and limit for two seasons
+_BEYOND = 2  # number of scored horizons above which a forecast gives a warning
+_SHOWN = 4, 20  # history in a plot, in lengths of the forecast: default, and limit of two seasons
 
 
 class SeriesPredictions(MixturePredictions, OnCPU):
@@ -66,12 +66,16 @@ class SeriesPredictions(MixturePredictions, OnCPU):
 
         Args:
             x: Time ``M`` or ``M x 1``, of the same kind as in :meth:`fit`.
-            return_std: Also return the standard deviation (noise included); it is infinite with a
-                very wide log-normal component.
-            covariates: Covariates ``M x C`` at these times, if :meth:`fit` had some.
+            return_std: Also return the standard deviation, noise included; infinite if the variance
+                of a log-normal component overflows.
+            covariates: Covariates ``M x C`` at these times, if :meth:`fit` had covariates.
 
         Returns:
             Median ``M``, or median and standard deviation, in units of the targets.
+
+        Raises:
+            TypeError: Times are of another kind than in the fit.
+            ValueError: A time or covariate is missing, or the covariates have other columns.
         """
         mixture = self.predict_distribution(x, covariates=covariates)
         median = mixture.quantile(0.5)
@@ -95,8 +99,8 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         is_falling = seen.iloc[-1] == seen.min() and (seen == lower).sum() < 2
         if self.bounds is None and is_falling and (mixture.quantile(0.5) <= lower).any():
             warn_user(
-                f"Forecasts stop at {lower:g}, as no target is negative; if later targets may be "
-                "negative, set transform='identity'."
+                f"Forecasts stop at {lower:g}, because no target is negative; if later targets may "
+                "be negative, set transform='identity'."
             )
         return mixture
 
@@ -115,12 +119,12 @@ class SeriesPredictions(MixturePredictions, OnCPU):
                 opening hours. Otherwise they are median steps apart.
             level: Coverage of the central intervals in per cent; ``None`` for no interval.
             covariates: Covariates ``horizon x C`` at the times that follow, if :meth:`fit` had
-                some; rows of a data frame over dates are looked up by date.
+                covariates; rows of a data frame with dates as index are selected by date.
 
         Returns:
-            Rows ``horizon`` with the columns ``median``, ``lo-80``, ``hi-80``, ... in units of
-            the targets. (:func:`forecast_many` calls them ``NKN``, ``NKN-lo-80``, ..., as Nixtla's
-            tools do.)
+            Data frame of ``horizon`` rows with columns ``median``, ``lo-80``, ``hi-80``, ... in
+            units of the targets. (:func:`forecast_many` calls them ``NKN``, ``NKN-lo-80``, ..., as
+            Nixtla's tools do.)
         """
         check_is_fitted(self, "members_")
         return self._table(self._next(horizon), level, covariates)
@@ -144,7 +148,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             random_state: Seed of the draws; ``None`` for the seed of the estimator.
 
         Returns:
-            ``M x S``, one path in each column, in units of the targets.
+            Data frame ``M x S`` in units of the targets, with one path in each column.
         """
         check_is_fitted(self, "members_")
         check_counts(1, num_paths=num_paths)
@@ -176,10 +180,10 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         Args:
             horizon: Steps ahead, as in :meth:`forecast`.
             level: Coverage of the central intervals in per cent.
-            held_out: Later observations over their times; without ``horizon``, the forecast is at
+            held_out: Later observations, indexed by time; without ``horizon``, the forecast is at
                 these times.
-            history: Number of observations; ``None`` for four times the forecast, or two seasons
-                if a season is at most ten forecasts long.
+            history: Number of observations shown; ``None`` for four times the length of the
+                forecast, or two seasons if a season has at most ten times its length.
             covariates: As in :meth:`forecast`.
             ax: Axes to draw on; ``None`` for a new figure of pyplot.
         """
@@ -262,7 +266,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
     def _table(
         self, times: pd.Index, level: float | Sequence[float] | None, covariates: ArrayLike | None
     ) -> pd.DataFrame:
-        """Return medians and intervals at times ``M``, which are the index."""
+        """Return medians and intervals in a data frame indexed by times ``M``."""
         columns = forecast_columns(level)
         found = self.predict_quantiles(times, list(columns.values()), covariates=covariates)
         return pd.DataFrame(found, times, list(columns))

@@ -1,4 +1,4 @@
-"""Shifts of the level of a series."""
+"""Detection of level shifts in a series."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gpytorch_nkn.estimators.series.member import Member
 
 __all__ = ["level_shifts"]
 
-_EVIDENCE = 15.0  # least 2 log of the ratio of likelihoods
-_RECENT = 1000  # last rows that are searched
+_EVIDENCE = 15.0  # smallest likelihood-ratio statistic of a shift
+_RECENT = 1000  # number of last rows that are searched
 _MOST = 4  # largest number of shifts
-_FEWEST = 3  # least number of times before the first shift and after the last
-_NEW = 1e-6  # least fraction of a step that other steps do not explain
+_FEWEST = 3  # smallest number of times before the first shift and after the last
+_NEW = 1e-6  # smallest fraction of a step's variance that the steps found do not explain
 
 
 @torch.no_grad()
 def level_shifts(member: Member) -> tuple[float, ...]:
     """Return times at which the level shifts more than a Gaussian process expects.
 
-    Each step between two times is tested by its likelihood ratio. The covariance is that of the
-    process, with the scale refitted. The best step is kept, and the search is repeated.
+    A likelihood-ratio test compares step functions between two times. The covariance is that of the
+    process, up to a refitted scale. The best step is kept, and the search is repeated.
 
     Reference: Chen and Liu (1993), Joint Estimation of Model Parameters and Outlier Effects in Time
     Series.

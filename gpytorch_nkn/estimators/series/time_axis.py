@@ -1,4 +1,4 @@
-"""The times of a series as numbers, and the times that follow."""
+"""Conversion of the times of a series to numbers, and the times that follow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TimeAxis:
 
     index: pd.Index  # the times N
     monthly: MonthlyDates | None  # rule of at most one date per month
-    by_clock: bool  # whether dates with a time zone continue in local time, or in steps of UTC
+    by_clock: bool  # whether dates with a time zone continue in steps of local time or of UTC
 
     @classmethod
     def of(cls, index: pd.Index) -> TimeAxis:
@@ -70,7 +70,7 @@ class TimeAxis:
             ValueError: Times are missing or infinite.
         """
         times = as_times(x)
-        numbers = as_time(times)  # raises an error for strings and missing times
+        numbers = as_time(times)  # raises for strings and missing times
         if _has_dates(times) != self.has_dates:
             kinds = {True: "dates", False: "numbers"}
             raise TypeError(
@@ -114,7 +114,7 @@ class TimeAxis:
         """
         known = self.index.unique().sort_values()
         if isinstance(known, pd.PeriodIndex):
-            found = self._open(starts(known).to_numpy(), count, known)
+            found = self._next_dates(starts(known).to_numpy(), count, known)
             return pd.DatetimeIndex(found).to_period(known.freq).rename(known.name)
         if not isinstance(known, pd.DatetimeIndex):
             return pd.Index(next_times(known.to_numpy(), count), name=known.name)
@@ -126,7 +126,7 @@ class TimeAxis:
             return ahead[1:].rename(known.name)
         zone = known.tz if self.by_clock or known.tz is None else "UTC"
         moments = known.tz_convert(zone).tz_localize(None) if zone else known
-        found = self._open(moments.unique().sort_values().to_numpy(), count)
+        found = self._next_dates(moments.unique().sort_values().to_numpy(), count)
         ahead = pd.DatetimeIndex(found, name=known.name)
         if known.tz is not None:
             ahead = ahead.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
@@ -136,19 +136,21 @@ class TimeAxis:
         except pd.errors.OutOfBoundsDatetime:  # beyond the range of nanoseconds
             return ahead
 
-    def _open(
+    def _next_dates(
         self, dates: np.ndarray, count: int, periods: pd.PeriodIndex | None = None
     ) -> np.ndarray:
-        """Return ``count`` dates after sorted dates ``N``, which may be starts of periods."""
+        """Return the ``count`` next dates in open months, given sorted dates ``N``."""
         closed, found, number = closed_months(dates), dates[:0], count
         while len(found) < count:
-            found = self._after(dates, number, periods)
+            found = self._next_dates_unchecked(dates, number, periods)
             found = found[~np.isin(found.astype("datetime64[M]").astype(int) % 12, closed)]
             number *= 4
         return found[:count]
 
-    def _after(self, dates: np.ndarray, count: int, periods: pd.PeriodIndex | None) -> np.ndarray:
-        """Return ``count`` dates, as :meth:`_open`, but without a check of closed months."""
+    def _next_dates_unchecked(
+        self, dates: np.ndarray, count: int, periods: pd.PeriodIndex | None
+    ) -> np.ndarray:
+        """Return the ``count`` next dates, in closed months, too."""
         if self.monthly is not None:
             return self.monthly.next(dates, count)
         rules = (next_in_retail_year, next_in_month, next_in_week)

@@ -192,7 +192,7 @@ def test_workers_that_die_leave_what_is_finished(frame, expected, monkeypatch):
     [
         (None, {"qualty": "fast"}, TypeError, "unexpected keyword argument 'qualty'"),
         (None, {"quality": "slow"}, ValueError, "quality must be one of"),
-        (None, {"level": 0.8}, ValueError, "level must be per cent"),
+        (None, {"level": 0.8}, ValueError, "level must be in per cent"),
         (None, {"horizon": 0}, ValueError, "horizon must be at least 1, got 0"),
         (None, {"random_state": -1}, ValueError, "Seed must be"),
         (None, {"id_col": "name"}, ValueError, "no column 'name'; its.*unique_id, ds, y"),

@@ -24,7 +24,7 @@ QUICK = {
 @pytest.fixture(autouse=True)
 def _one_structure(monkeypatch):
     """Of few rows, for speed."""
-    for known in (candidates.QUALITIES, candidates._OF_LONG):
+    for known in (candidates.QUALITIES, candidates._LONG_QUALITIES):
         monkeypatch.setitem(known, "fast", ("damped",))
 
 
@@ -140,7 +140,7 @@ def test_a_line_that_would_cross_its_bound_has_a_wide_forecast():
 @pytest.mark.parametrize("mean", [2, 100])
 def test_an_update_of_counts_with_a_fraction(mean):
     model = NKNForecaster(**QUICK).fit(monthly(np.random.default_rng(0).poisson(mean, 40)))
-    with pytest.raises(ValueError, match=r"whole numbers as in the fit, got 2\.5"):
+    with pytest.raises(ValueError, match=r"integers as in the fit, got 2\.5"):
         model.update(monthly([2.5], "2003-05"))
 
 
