@@ -14,24 +14,22 @@ from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["ConditionedGP", "max_exact_rows"]
 
-_MAX_EXACT = 12_000
+_MAX_EXACT = 12_000  # largest number of rows of an exact GP, whatever the memory
 _MATRICES = 4  # peak number of N x N matrices in an exact prediction
-_LIKELY_ROWS = 2000  # largest number of uncertain rows for the estimate of their noise
+_NOISE_ROWS = 2000  # largest number of uncertain rows that determine their additional noise
 _CHUNK_ENTRIES = 16_000_000  # covariance entries per chunk: 128 MB
 
 
 class ConditionedGP:
     """Posterior of an exact GP with fixed hyperparameters, from one Cholesky factor.
 
-    In every prediction, GPyTorch evaluates the kernel between all training and new rows. This
+    In every prediction, GPyTorch evaluates the kernel of all training and new rows at once. This
     class needs memory for one N x N matrix and processes new rows in chunks. The factor is computed
-    on first use and omitted from pickles and copies.
+    on first use, and pickles and copies omit it. Its computation raises a
+    ``torch.linalg.LinAlgError`` if the covariance matrix is not positive definite.
 
     Args:
         model: A GP with ``mean_module``, ``covar_module``, Gaussian noise and inputs ``N x D``.
-
-    Raises:
-        torch.linalg.LinAlgError: The covariance matrix is not positive definite.
     """
 
     def __init__(self, model: ExactGP):
@@ -47,12 +45,12 @@ class ConditionedGP:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the factor in bytes."""
+        """Size of the factor in bytes, 0 before its first use."""
         return 0 if self._kept is None else self._kept.factor.nbytes
 
     @property
     def noise(self) -> float:
-        """Noise variance of a new observation; the mean if rows differ, 0 for counts."""
+        """Noise variance of a new observation; the mean over rows, 0 for counts."""
         noise = getattr(getattr(self.model, "observations", self.model.likelihood), "noise", None)
         return 0.0 if noise is None else noise.mean().item()
 
@@ -62,11 +60,11 @@ class ConditionedGP:
             self.posterior()
 
     def release(self) -> None:
-        """Release the factor, which the next use computes again."""
+        """Release the memory of the factor; its next use computes it again."""
         self._kept = None
 
     def blocks(self, size: int, max_rows: int) -> list[ConditionedGP]:
-        """Return the model conditioned on each block of its first rows."""
+        """Return models conditioned on blocks of ``size`` rows, up to row ``max_rows``."""
         rows = torch.arange(min(max_rows, self._targets.numel()))
         return [self.at(block) for block in rows.split(size)]
 
@@ -79,12 +77,12 @@ class ConditionedGP:
 
     @property
     def inputs(self) -> Tensor:
-        """Inputs ``N x D`` of the posterior."""
+        """Training inputs ``N x D``."""
         return self._inputs
 
     @property
     def targets(self) -> Tensor:
-        """Targets ``N`` of the posterior."""
+        """Training targets ``N``."""
         return self._targets
 
     @torch.no_grad()
@@ -97,7 +95,7 @@ class ConditionedGP:
 
         Args:
             rows: Draws ``S x n x D`` of the inputs, targets ``n``, and known noise variances ``n``
-                in addition to the learned noise, if any.
+                (if any) in addition to the learned noise.
 
         Returns:
             Maximum likelihood estimate of the variance of additional noise in these rows.
@@ -109,7 +107,7 @@ class ConditionedGP:
         learned = getattr(self.model.likelihood, "second_noise", self.noise)
         targets, noise = rows.y - shift, noise + learned + known
         errors = targets - self.moments(middle, variance=False)[0]
-        some = slice(_LIKELY_ROWS)
+        some = slice(_NOISE_ROWS)
         covariance = self.covariance(middle[some])
         rest = _likely_noise(covariance + noise[some].diag(), errors[some])
         self._noises = torch.cat([self._noises, noise + rest])
@@ -147,14 +145,14 @@ class ConditionedGP:
         return self._targets - posterior.residual + mean, variance
 
     def moments(self, x: Tensor, *, variance: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Return the mean and variance ``M`` of the function at rows ``M x D``, without noise."""
+        """Return means and variances ``M`` of the function (without noise) at rows ``M x D``."""
         parts = [self.moments_given(*part, variance=variance) for part in self.cross(x)]
         means, variances = zip(*parts, strict=True)
         return torch.cat(means), torch.cat(variances) if variance else None
 
     @torch.no_grad()
     def cross(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield chunks ``m x D`` of rows, and their covariances ``m x N`` with the known rows."""
+        """Yield chunks ``m x D`` of rows, and their covariances ``m x N`` with training rows."""
         for rows in x.split(max(1, _CHUNK_ENTRIES // self._targets.numel())):
             yield rows, self._kernel(rows, self._inputs)
 
@@ -178,7 +176,7 @@ class ConditionedGP:
 
     @torch.no_grad()
     def posterior(self) -> ExactPosterior:
-        """Return the posterior given the rows."""
+        """Return the posterior given the training rows, with the factor."""
         if self._kept is None:
             inputs, n = self._inputs, self._targets.numel()
 
@@ -198,7 +196,7 @@ class ConditionedGP:
 
 
 def _likely_noise(covariance: Tensor, errors: Tensor) -> float:
-    """Return the maximum likelihood variance of additional noise, given errors ``n``."""
+    """Return the ML variance of additional noise, given errors ``n`` of covariance ``n x n``."""
     values, vectors = torch.linalg.eigh(covariance)
     squares = (vectors.mT @ errors).square()
     steps = torch.logspace(-4, 1, 51, dtype=errors.dtype, device=errors.device)
@@ -209,7 +207,7 @@ def _likely_noise(covariance: Tensor, errors: Tensor) -> float:
 
 
 def max_exact_rows(device: str | None) -> int:
-    """Return the largest number of rows whose exact predictions fit into half the free memory."""
+    """Return the largest number of rows for which exact predictions fit into half the memory."""
     free = free_bytes(device)
     if math.isinf(free):
         return _MAX_EXACT

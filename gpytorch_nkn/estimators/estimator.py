@@ -1,4 +1,4 @@
-"""Base class of the estimators."""
+"""Base class of all estimators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Estimator"]
 
 
 class Estimator(OnCPU, BaseEstimator):
-    """Base class with shared documentation, checks of options and the state of a fit.
+    """Base class with shared documentation, checks of options, and removal of fitted state.
 
     A line ``<name>`` in a subclass's docstring is replaced by ``_shared_text[name]``.
     """
@@ -34,7 +34,7 @@ random_state: Seed or NumPy random state; an integer makes fits reproducible.
 progress: Show a progress bar on a terminal.
 """
     }
-    _advice: ClassVar[dict[str, bool]] = {}  # options of as_numbers
+    _advice: ClassVar[dict[str, bool]] = {}  # options of as_numbers that determine its messages
     _names: pd.Index | None  # names of the columns in the fit
     budget: float | None
     device: str | None
@@ -54,7 +54,7 @@ progress: Show a progress bar on a terminal.
             )
 
     def _set_options(self, arguments: dict[str, Any]) -> None:
-        """Set the options from ``__init__``'s local variables."""
+        """Set the options from the local variables of ``__init__``."""
         for name in self._get_param_names():
             setattr(self, name, arguments[name])
 
@@ -65,7 +65,7 @@ progress: Show a progress bar on a terminal.
 
     @contextmanager
     def _forgetting_failures(self) -> Iterator[None]:
-        """Remove the attributes of a fit before it and after its failure."""
+        """Remove fitted attributes before a fit, and again if the fit fails."""
         self._forget()
         try:
             yield
@@ -74,7 +74,7 @@ progress: Show a progress bar on a terminal.
             raise
 
     def _checked_table(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return checked rows ``N x D`` and targets of a fit."""
+        """Return checked rows ``N x D`` and targets ``N`` or ``N x K`` for a fit."""
         self._check_names(X, reset=True)
         check_complete_targets(y)
         self._warn_of_order(X, y=y)
@@ -92,7 +92,7 @@ progress: Show a progress bar on a terminal.
         return table, target
 
     def _warn_of_order(self, X: Any, **of_rows: Any) -> None:
-        """Warn if values of rows have the index of ``X`` in another order."""
+        """Warn if other data of the rows have the index of ``X`` in another order."""
         for name, values in of_rows.items():
             if isinstance(X, pd.DataFrame) and isinstance(values, pd.DataFrame | pd.Series):
                 if not X.index.equals(values.index) and set(X.index) == set(values.index):
@@ -111,7 +111,7 @@ progress: Show a progress bar on a terminal.
         return table
 
     def _check_names(self, X: Any, *, reset: bool) -> None:
-        """Raise a ``ValueError`` if names of columns repeat, or differ from names in the fit.
+        """Raise a ``ValueError`` if column names repeat, or differ from the names in ``fit``.
 
         Scikit-learn checks only names that are strings.
         """
@@ -144,6 +144,6 @@ progress: Show a progress bar on a terminal.
             check_number("budget", budget, positive=True, infinite=True)
         check_counts(None, n_jobs=n_jobs)
         if n_jobs == 0:
-            raise ValueError("n_jobs must be a number of processes, or negative for all, got 0.")
+            raise ValueError("n_jobs must be a number of processes, negative as in joblib, got 0.")
         if options.get("restarts") is not None:
             check_counts(1, restarts=options["restarts"])

@@ -1,4 +1,4 @@
-"""Checks and standardisation of numerical tables."""
+"""Checks and standardisation of numeric tables."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = [
     "warn_of_copies",
 ]
 
-_LARGEST_NOISE = 1e100  # largest noise variance; such rows have no effect
-_ROUNDING = 1e-13  # largest relative range of a column that is constant up to rounding
+_LARGEST_NOISE = 1e100  # limit of noise variances; rows with this noise have no effect
+_ROUNDING = 1e-13  # relative range up to which a column counts as constant
 _LARGEST = 1e100  # largest number, because squares must be finite
 _COPIES = 0.1  # largest fraction of duplicate rows without a warning
 
@@ -40,9 +40,9 @@ _COPIES = 0.1  # largest fraction of duplicate rows without a warning
 class Standardisation:
     """Offsets and scales of the varying columns of a table."""
 
-    used: np.ndarray  # mask D of the columns in use
-    offset: np.ndarray  # means of the columns in use
-    scale: np.ndarray  # standard deviations of the columns in use
+    used: np.ndarray  # mask D of the d columns in use
+    offset: np.ndarray  # means d
+    scale: np.ndarray  # standard deviations d
 
     @classmethod
     def of(
@@ -50,8 +50,8 @@ class Standardisation:
     ) -> Standardisation:
         """Learn the standardisation of a table ``N x D``, ignoring NaN.
 
-        With ``keep_constant``, constant columns stay in use, unscaled. Columns in the mask
-        ``codes`` (``D`` or empty) are not standardised.
+        With ``keep_constant``, constant columns stay in use and are centred only. Columns in the
+        mask ``codes`` (``D`` or empty) are not standardised.
 
         Raises:
             ValueError: Every column is constant.
@@ -66,7 +66,7 @@ class Standardisation:
         return cls(used, offset[used], scale[used])
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        """Standardise the columns in use."""
+        """Return the columns in use of rows ``N x D``, standardised, ``N x d``."""
         return (X[:, self.used] - self.offset) / self.scale
 
 
@@ -92,7 +92,7 @@ def varying(X: np.ndarray) -> np.ndarray:
 def moments(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return means and standard deviations ``D`` of the columns of ``N x D``, ignoring NaN.
 
-    Powers of two scale the columns, so that squares of small numbers do not vanish.
+    Columns are scaled by powers of two, so that squares neither underflow nor overflow.
     """
     X = np.where(np.isnan(X).all(0), 0.0, X)
     unit = np.ldexp(1.0, np.frexp(np.fmax.reduce(np.abs(X)))[1] - 1)
@@ -135,29 +135,30 @@ def encode_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def numbers_of(column: pd.Series) -> np.ndarray:
-    """Return the cells of a data frame's column in float64, with NaN for missing cells.
+    """Convert a data frame's column to float64, with NaN for missing cells.
 
     Raises:
         TypeError: Cells are dates, durations, complex numbers or other objects.
         ValueError: A string is not a number.
     """
     if column.dtype.kind in "mMc" or isinstance(column.dtype, pd.PeriodDtype):
-        raise TypeError(f"{column.dtype} is not a type of numbers.")
+        raise TypeError(f"{column.dtype} is not a numeric type.")
     return column.to_numpy(dtype=float, na_value=np.nan)
 
 
 def as_numbers(name: str, values: Any, *, categories: bool = False, fitted: bool = False) -> Any:
-    """Return a table or vector of numbers; a data frame in float64, with NaN for missing cells.
+    """Check that a table or vector holds numbers, and convert data frames to float64.
+
+    Missing cells of data frames become NaN; other tables are returned unchanged.
 
     Args:
-        name: Name of the argument in the message.
+        name: Name of the argument in messages.
         values: The table or vector.
-        categories: Explain in the message how columns of a data frame become categories.
-        fitted: State in the message that the columns contained numbers in ``fit``.
+        categories: Whether messages explain how columns of a data frame become categories.
+        fitted: Whether messages state that the columns held numbers in ``fit``.
 
     Raises:
-        TypeError: An array contains dates or durations or has named fields, or ``values`` is not a
-            table.
+        TypeError: An array holds dates or durations or is structured, or ``values`` is a scalar.
         ValueError: A value is masked or not a number.
     """
     if isinstance(values, pd.DataFrame):
@@ -226,7 +227,7 @@ def _frame_of_numbers(
 
 
 def _fault_of(value: Any) -> TypeError | ValueError | None:
-    """Return Python's error if a value is neither a number nor missing."""
+    """Return the error of ``float(value)`` if a value is neither a number nor missing."""
     try:
         float(np.nan if pd.api.types.is_scalar(value) and pd.isna(value) else value)
     except (TypeError, ValueError) as error:
@@ -252,13 +253,13 @@ def _check_objects(name: str, values: Any, advice: str) -> None:
 
 
 def check_size(name: str, values: np.ndarray) -> None:
-    """Raise a ``ValueError`` if the square of a number would not be finite."""
+    """Raise a ``ValueError`` if a number is so large that squares would overflow."""
     wrong = np.argwhere(np.abs(values) > _LARGEST)
     if len(wrong):
         where = " and column ".join(map(str, wrong[0]))
         raise ValueError(
-            f"{name} must lie within {_LARGEST:g}, got {values[tuple(wrong[0])]:g} in row {where}: "
-            "divide it by a constant, or drop wrong values."
+            f"{name} must lie within +-{_LARGEST:g}, got {values[tuple(wrong[0])]:g} in row "
+            f"{where}: divide it by a constant, or drop wrong values."
         )
 
 
@@ -277,9 +278,9 @@ def check_varies(y: np.ndarray) -> None:
 
 
 def offset_and_scale(y: np.ndarray) -> tuple[Any, Any]:
-    """Return mean and standard deviation of targets ``N``, or ``K`` of targets ``N x K``.
+    """Return mean and standard deviation of targets ``N`` (or ``K`` each of ``N x K``).
 
-    Constant columns have a scale of 1.
+    Constant targets have a scale of 1.
 
     Raises:
         ValueError: The targets are too large or too small to be standardised.
@@ -295,21 +296,20 @@ def offset_and_scale(y: np.ndarray) -> tuple[Any, Any]:
 
 
 def per_row(name: str, values: Any, count: int, *, positive: bool) -> np.ndarray:
-    """Return finite numbers ``N`` from one number, ``N`` or ``N x 1``, all positive or at least 0.
+    """Return finite numbers ``N``, one per row, from one number, ``N`` or ``N x 1``.
 
     Raises:
-        TypeError: The values are boolean or one string.
-        ValueError: The shape is wrong, or a value is not such a number.
+        TypeError: The values are boolean or a string.
+        ValueError: The shape is wrong, or a number is negative (with ``positive``: not positive).
     """
     if isinstance(values, str) or np.asarray(values).dtype == bool:
-        raise TypeError(f"{name} must be a number or hold one for each row, got {values!r:.40}.")
+        raise TypeError(f"{name} must be one number, or one for each row, got {values!r:.40}.")
     given = np.full(count, values) if np.ndim(values) == 0 else values
     found = np.asarray(as_numbers(name, given), dtype=float)
     found = found[:, 0] if found.shape == (count, 1) else found  # a column, as in BoTorch
     if found.shape != (count,):
         raise ValueError(
-            f"{name} must be a number or hold one for each of {count} rows, got shape "
-            f"{found.shape}."
+            f"{name} must be one number, or one for each of {count} rows, got shape {found.shape}."
         )
     wrong = np.flatnonzero(~(np.isfinite(found) & (found > 0 if positive else found >= 0)))
     if wrong.size:
@@ -322,23 +322,23 @@ def per_row(name: str, values: Any, count: int, *, positive: bool) -> np.ndarray
 
 
 def scaled_variance(transform: Transform, y: np.ndarray, variance: Any, scale: float) -> np.ndarray:
-    """Convert noise variances ``N`` of targets ``N`` to variances of transformed, scaled targets.
+    """Convert noise variances ``N`` of targets ``N`` for the transformed and scaled targets.
 
-    By the delta method, the factor is the squared derivative of the transform at the target.
+    By the delta method, the factor is the squared derivative at the target.
     """
     slopes = np.exp(transform.log_slope(y)) / scale
     return np.minimum(variance * slopes**2, _LARGEST_NOISE)
 
 
 def warn_of_copies(X: np.ndarray, y: np.ndarray) -> None:
-    """Warn if many rows ``N x D`` are duplicates, targets included."""
+    """Warn if over 10 % of the rows ``N x D`` and their targets are duplicates."""
     rows = np.column_stack([X, y])
     copies = len(rows) - len(np.unique(rows, axis=0))
     if copies > _COPIES * len(rows):
         warnings.warn(
-            f"{copies} of {len(rows)} rows are exact copies of others, targets included. They "
-            "bias the noise towards zero, and held-out densities of copies do not show how well "
-            "new rows are predicted; drop_duplicates() removes repeated records.",
+            f"{copies} of {len(rows)} rows are exact copies of others, targets included. Copies "
+            "bias the noise towards zero, and make held-out densities better than the densities of "
+            "new rows; drop_duplicates() removes repeated records.",
             UserWarning,
             stacklevel=3,
         )

@@ -159,7 +159,7 @@ def test_columns_without_numbers_are_named_with_an_example(name, kind):
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
-        (lambda: (X * 1e200, Y), ValueError, r"X must lie within 1e\+100, got .* in row 0"),
+        (lambda: (X * 1e200, Y), ValueError, r"X must lie within \+-1e\+100, got .* in row 0"),
         (lambda: (X.assign(a=np.inf), Y), ValueError, "X contains infinity"),
         (lambda: (X[[]], Y), ValueError, "at least one column"),
         (lambda: (sparse.csr_matrix(X), Y), TypeError, "[Ss]parse"),

@@ -30,7 +30,11 @@ def fitted(estimator, inputs=X, targets=None, **options):
         *((one, {"random_state": "seed"}, "cannot be used to seed") for one in BOTH),
         (DANKClassifier, {"class_weight": {0: 0.0}}, "class_weight must be positive"),
         (DANKClassifier, {"class_weight": {5: 1.0}}, "not in class_weight"),
-        (DANKRegressor, {"targets": np.full(60, -1.1e100)}, "y must lie within 1e.100, got -1.1"),
+        (
+            DANKRegressor,
+            {"targets": np.full(60, -1.1e100)},
+            r"y must lie within \+-1e.100, got -1.1",
+        ),
     ],
 )
 def test_options_and_targets_that_do_not_suit_the_data_are_rejected(estimator, options, match):
