@@ -22,7 +22,7 @@ class AxisSpectrum(NamedTuple):
         frequencies: Cycles per unit of the coordinate, ``F``, from 0 on.
         power: Power at the frequencies, ``F``.
         span: Span of the coordinates.
-        peaks: Positions of local maxima of at least two cycles per span, strongest first.
+        peaks: Indices of local maxima of at least two cycles per span, strongest first.
     """
 
     frequencies: np.ndarray
@@ -34,8 +34,8 @@ class AxisSpectrum(NamedTuple):
         """Return the period of a spectral peak, or half the span without a peak.
 
         Args:
-            rank: 0 for the longest period whose peak is at least 60 % of the highest, which is
-                often a harmonic. Higher ranks are the strongest peaks in turn.
+            rank: 0 for the longest period with at least 60 % of the highest power; the highest
+                peak is often a harmonic. Ranks 1, 2, ... are the strongest peaks in turn.
         """
         if self.peaks.size == 0:
             return self.span / 2
@@ -55,10 +55,10 @@ class AxisSpectrum(NamedTuple):
 def axis_spectrum(
     values: np.ndarray, observed: np.ndarray, dim: int, coordinates: np.ndarray
 ) -> AxisSpectrum | None:
-    """Return the average power spectrum of a grid's lines along one dimension.
+    """Return the sum of the power spectra of a grid's lines along one dimension.
 
-    Observed cells are centred, and missing cells set to zero. Regular coordinates use a tapered
-    discrete Fourier transform; others use Lomb-Scargle periodograms of the lines with most
+    Observed cells are centred, and missing cells are set to zero. Regular coordinates use a tapered
+    discrete Fourier transform; others use Lomb-Scargle periodograms of the 64 lines with the most
     observed cells.
 
     Args:

@@ -41,11 +41,11 @@ class ChangePoint(NamedTuple):
 def change_points(x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1) -> list[ChangePoint]:
     """Find changes of a series in level, slope or variance, strongest first.
 
-    At each candidate location, generalised least squares compares one with two pieces. A piece is
-    a line plus noise and a random walk of the level or slope. The random walk, with maximum
-    likelihood variance, prevents slow drift from looking like a shift. Changes of variance are
-    found from log innovations. The search continues within the pieces. Series longer than 300
-    points are averaged first. Remove seasons before the call.
+    At each candidate location, generalised least squares compares a model of one piece with a
+    model of two. A piece is a line plus noise and a random walk of the level or slope. The random
+    walk, with maximum likelihood variance, prevents slow drift from looking like a shift. Changes
+    of variance are found from log innovations. The search continues within the pieces. Series
+    longer than 300 points are first averaged in blocks. Remove seasons before the call.
 
     Args:
         x: Inputs ``N``, in any order.
@@ -56,6 +56,7 @@ def change_points(x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1) -> lis
         Changes; an empty list for fewer than 9 distinct inputs or constant targets.
 
     Raises:
+        TypeError: ``num_candidates`` is not an integer.
         ValueError: ``x`` and ``y`` are not finite vectors of one length, or ``num_candidates`` is
             below 1.
     """
@@ -118,15 +119,15 @@ def _strongest(times: np.ndarray, values: np.ndarray) -> ChangePoint | None:
 
 
 class _Scan:
-    """Generalised least squares with random walks of variances relative to the noise."""
+    """Generalised least squares; random walks have variances relative to the noise."""
 
     def __init__(
-        self, time: np.ndarray, values: np.ndarray, base: np.ndarray, walk: float, trend: float
+        self, time: np.ndarray, values: np.ndarray, base: np.ndarray, level: float, slope: float
     ):
         self._n = time.size
         self._free = self._n - base.shape[1] - 1
         early, late = np.minimum.outer(time, time), np.maximum.outer(time, time)
-        covariance = walk * early + trend * early**2 * (3 * late - early) / 6
+        covariance = level * early + slope * early**2 * (3 * late - early) / 6
         covariance[np.diag_indices(self._n)] += 1.0
         self._factor = cholesky(covariance, lower=True, check_finite=False)
         self._basis, triangle = np.linalg.qr(self._white(base))
@@ -138,7 +139,7 @@ class _Scan:
         self.log_likelihood = float(self._value(np.zeros(1))[0])
 
     def log_likelihoods(self, regressors: np.ndarray) -> np.ndarray:
-        """Return log likelihoods ``P`` of candidates, given one regressor each, ``N x P``."""
+        """Return log likelihoods ``P`` with one additional regressor each, ``N x P``."""
         columns = self._rest(self._white(regressors))
         squares = np.square(columns).sum(0)
         squares += 1e-9 * squares + np.finfo(float).tiny

@@ -27,8 +27,8 @@ from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["initialize_grid_kernels", "rescale_kernel"]
 
-# Range of lengthscales in periods, for details within a period of rough textures.
-_NEAR, _FAR = (0.03, 0.1), (0.1, 0.3)
+# Ranges of lengthscales in periods: of RBF kernels, for fine details, and of other kernels.
+_SHORT, _LONG = (0.03, 0.1), (0.1, 0.3)
 # Kernel classes with a variance parameter, its name and number of event dimensions.
 _FACTORS: tuple[tuple[type[Kernel], str, int], ...] = (
     (ScaleKernel, "outputscale", 0),
@@ -54,9 +54,10 @@ def initialize_grid_kernels(
 
     - *Periods*: the longest period whose spectral peak is at least 60 % of the highest; later
       restarts draw one of the strongest peaks.
-    - *Lengthscales*: a thirtieth to a third of the period; 0.3 to 1 times the span of the grid for
-      kernels that multiply a periodic kernel.
-    - *Frequencies* of spectral mixtures: the peaks. *Weights* of Linear layers: drawn.
+    - *Lengthscales*: 0.03 to 0.1 of the period for RBF kernels, 0.1 to 0.3 for others; 0.3 to 1
+      times the span of the grid for kernels that multiply a periodic kernel.
+    - *Frequencies* of spectral mixtures: half of them at the highest peaks, the others drawn from
+      the spectrum. *Weights* of Linear layers: drawn.
     - *Random walks* along a dimension of one coordinate start one step before the grid.
 
     The product of the kernels gets unit variance on average over the grid. Other parameters and
@@ -97,7 +98,7 @@ def initialize_grid_kernels(
             if isinstance(module, Linear) and module.raw_weight.requires_grad:
                 assign_weight(module, generator)
         with torch.no_grad():
-            # Without a batch of x, GPyTorch takes B x n variances for a matrix if B equals n.
+            # x has batch dimensions, or GPyTorch reads variances B x n as a matrix if B equals n
             variance = kernel(x[(None,) * len(kernel.batch_shape)], diag=True).mean(-1)
             rescale_kernel(kernel, torch.where(variance > 0, 1 / variance, 1.0))
 
@@ -110,7 +111,7 @@ def rescale_kernel(kernel: Kernel, factor: Tensor) -> bool:
         factor: Positive factors of the kernel's batch shape.
 
     Returns:
-        Whether the kernel has such a parameter that is not frozen.
+        Whether the kernel was multiplied: it has a trainable scale, variance or weights.
     """
     if isinstance(kernel, NeuralKernelNetwork):
         last = kernel.layers[-1] if len(kernel.layers) else None
@@ -167,8 +168,8 @@ def _start(
         return
     periodic = "raw_period_length" in part._parameters
     if part.has_lengthscale and part.raw_lengthscale.requires_grad:
-        near = isinstance(part, RBFKernel)
-        low, high = _PERIODIC if periodic else _NEAR if near else _FAR
+        short = isinstance(part, RBFKernel)
+        low, high = _PERIODIC if periodic else _SHORT if short else _LONG
         scale = 1.0 if periodic else period
         if is_envelope:
             (low, high), scale = _ENVELOPE, float((x.amax(0) - x.amin(0)).amax()) or 1.0
@@ -177,7 +178,7 @@ def _start(
         assign(part, "period_length", torch.full_like(part.period_length, period))
     if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
         part.initialize(frequency=torch.full_like(part.frequency, 2 * math.pi / period))
-    # A network trains weights instead of variances, but a variance depends on the unit of x.
+    # Networks freeze the variance of a linear primitive, but it depends on the unit of x.
     if isinstance(part, LinearKernel) and (is_primitive or part.raw_variance.requires_grad):
         edge = float(x.abs().amax().square())
         if edge > 0:

@@ -24,7 +24,7 @@ from gpytorch_nkn.linalg import check_counts, check_tensors
 
 __all__ = ["initialize_from_data", "initialize_model"]
 
-_NOISY = 10.0  # largest known noise variance relative to the median, for start values
+_NOISY = 10.0  # rows with larger known noise variance, relative to the median, are ignored
 _STARTS = ("additive", "joint")  # structures near which convex networks start in turn
 
 
@@ -55,7 +55,7 @@ def initialize_from_data(
         kernel: Any kernel. Other parameters and frozen parameters keep their values. Start values
             satisfy the constraints.
         x: Inputs ``N x D`` of the kernel, preferably standardised.
-        y: Targets ``N`` (or ``N x m``, whose first column is used for periods).
+        y: Targets ``N`` (or ``N x m``, only the first column is used).
         seed: Determines all draws together with ``restart``, independently of the global random
             state.
         restart: Number of the restart.
@@ -99,7 +99,7 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
     The kernel (``covar_module``) starts as in :func:`initialize_from_data`. Task correlations keep
     their values in restart 0 and are random later. In restart 0 the noise variance of a
     homoskedastic Gaussian likelihood is 0.01 times the variance of the targets. Later it is 0.001
-    to 0.1 times. For Student-t noise the squared distance of the targets' quartiles replaces the
+    to 0.1 times. For Student-t noise the squared interquartile range of the targets replaces their
     variance. Rows whose known noise variance exceeds ten times the median are ignored. A BoTorch
     model's input transform is applied first.
 
@@ -114,7 +114,7 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
 
     Raises:
         TypeError: The model has no ``covar_module``.
-        ValueError: The second training input is not an integer index.
+        ValueError: Further training inputs are not integer task indices.
     """
     if not hasattr(model, "covar_module"):
         raise TypeError(f"{type(model).__name__} has no covar_module to initialize.")
@@ -159,13 +159,12 @@ def initialize_model(model: ExactGP, *, seed: int = 0, restart: int = 0) -> Exac
 def _parts(
     kernel: Kernel, columns: list[int], selected: bool = False
 ) -> Iterator[tuple[Kernel, list[int]]]:
-    """Yield every kernel inside ``kernel``, and its input columns."""
+    """Yield ``kernel`` and every kernel inside it, with their input columns."""
     if kernel.active_dims is not None and not selected:
         columns = [columns[i] for i in kernel.active_dims.tolist()]
     yield kernel, columns
-    selected = isinstance(
-        kernel, ScaleKernel
-    )  # copies its base's active_dims and applies them once
+    # a ScaleKernel applies the active_dims of its base kernel itself
+    selected = isinstance(kernel, ScaleKernel)
     for child in kernel.children():
         for part in child if isinstance(child, torch.nn.ModuleList) else [child]:
             if isinstance(part, Kernel):
@@ -175,8 +174,8 @@ def _parts(
 def _is_convex(module: torch.nn.Module) -> bool:
     """Return whether a module is a network that can start near a structure.
 
-    The network must have a skip connection, and Linear layers that are convex combinations. Its
-    primitives must have lengthscales in input units, with primitives of one column first.
+    The network must have a skip connection, and Linear layers that are convex combinations. All
+    primitives must have lengthscales in input units; primitives of one column come first.
     """
     if not isinstance(module, NeuralKernelNetwork) or not module.skip:
         return False
@@ -220,7 +219,7 @@ def _draw_weights(network: NeuralKernelNetwork, near: str, generator: torch.Gene
 
 
 def _is_single(network: NeuralKernelNetwork, kernel: Kernel) -> bool:
-    """Return whether a primitive has one of several columns, or is the first of a 1-D network."""
+    """Return whether a primitive acts on one column; without active_dims, the first in 1-D."""
     if kernel.active_dims is None:
         return network.input_dim == 1 and kernel is network.primitives[0]
     return len(kernel.active_dims) == 1

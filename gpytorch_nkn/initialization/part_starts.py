@@ -29,7 +29,7 @@ from gpytorch_nkn.layers import Linear
 
 __all__ = ["PartStarts", "normal"]
 
-_FACTOR = 0.1  # standard deviation of the weights of a Hadamard factor, which starts near one
+_FACTOR = 0.1  # standard deviation of the weights of a Hadamard factor, whose values are near 1
 _CHANGES = 3  # number of change points at which steps start
 _STEP_WIDTH = 0.01  # width of a step, relative to the span of the inputs
 # Standard deviations of the logarithms of parameters with median 1.
@@ -38,15 +38,15 @@ _FREQUENCY = 0.3  # standard deviation of frequencies, in radians per median dis
 
 
 class PartStarts:
-    """Start values of one kernel after another; they differ between copies of a kernel."""
+    """Sets start values of one kernel after another; copies of a kernel get different values."""
 
     def __init__(
         self, x: Tensor, target: Tensor, rng: np.random.Generator, restart: int, joint: set[int]
     ):
         self.x, self.target, self.rng, self.restart = x, target, rng, restart
         self.joint = joint  # ids of kernels over several columns
-        self.num_periodic: Counter[int] = Counter()  # kernels so far, by column
-        self.num_steps: Counter[tuple[int, str]] = Counter()  # by column and side
+        self.num_periodic: Counter[int] = Counter()  # periods set so far, by column
+        self.num_steps: Counter[tuple[int, str]] = Counter()  # steps set so far, by column and side
         self.scaled: set[int] = set()  # ids of networks inside a ScaleKernel
         self.peaks: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by column
         self.changes: dict[int, np.ndarray] = {}  # by column
@@ -57,8 +57,8 @@ class PartStarts:
             self._start_lengthscale(part, columns)
         if isinstance(part, SpectralComponentKernel) and part.frequency.requires_grad:
             value = part.frequency.detach()
-            turns = _FREQUENCY * normal(self.rng, value)
-            part.initialize(frequency=turns / self._distances(value, columns))
+            radians = _FREQUENCY * normal(self.rng, value)
+            part.initialize(frequency=radians / self._distances(value, columns))
         if isinstance(part, DataAdaptiveHadamardKernel) and part.weights.requires_grad:
             part.initialize(weights=_FACTOR * normal(self.rng, part.weights))
         if _is_periodic(part) and part.raw_period_length.requires_grad:
@@ -83,13 +83,13 @@ class PartStarts:
             return
         typical = self._distances(value, columns)
         if id(part) in self.joint or isinstance(part, NonStationarySpectralKernel):
-            # distances in all columns together are longer
+            # joint distances grow with the root of the number of columns
             typical = math.sqrt(len(columns)) * typical
         assign(part, "lengthscale", 0.6 * typical * self._log_normal(value, 1.0))
 
     def _start_periods(self, part: Kernel, columns: list[int]) -> None:
         values = part.period_length.detach().clone()
-        # an outer kernel may give the part other columns than its own
+        # the numbers of periods and columns may differ
         for dim, column in zip(range(values.size(-1)), columns, strict=False):
             values[..., dim] = self._draw_periods(values[..., dim], column)
         assign(part, "period_length", values)
@@ -109,7 +109,7 @@ class PartStarts:
         return torch.as_tensor(chosen * jitter, dtype=like.dtype, device=like.device)
 
     def _find_peaks(self, column: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return periods and their fractions of the power; fractions of the span without a peak."""
+        """Return periods, or fractions of the span without a peak, and their fractions of power."""
         values, targets = self._arrays(column)
         trend = ("cubic", "smooth")[self.restart % 2]
         periods, shares = periodogram_peaks(values, targets, trend=trend)
@@ -151,7 +151,7 @@ class PartStarts:
         return np.array([*(change.location for change in found), *quantiles])
 
     def _is_only_variance(self, kernel: Kernel) -> bool:
-        """Return whether a kernel is the outermost ScaleKernel of a network of fixed variance."""
+        """Return whether a kernel is the outermost ScaleKernel of a network with convex outputs."""
         network, scales = unwrap_scales(kernel)
         layers = getattr(network, "layers", None)
         if not scales or not layers or id(network) in self.scaled:

@@ -91,7 +91,7 @@ def finite_vectors(x: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-@np.errstate(under="ignore")  # small terms vanish
+@np.errstate(under="ignore")  # tiny kernel values round to zero
 def _smooth_trend(time: np.ndarray, y: np.ndarray) -> np.ndarray:
     difference = time[None, :] - time[:, None]
     kernel = np.exp(-0.5 * (difference / _SMOOTHER_SHARE) ** 2)

@@ -21,9 +21,12 @@ def check_finite(**values: Tensor) -> None:
 
 
 def check_tensors(**values: Any) -> None:
-    """Raise a TypeError for the first argument that is not a tensor in single or double precision.
+    """Check that arguments are tensors of float32 or float64 numbers on a device with memory.
 
-    PyTorch has no Cholesky decomposition in half precision.
+    Raises:
+        TypeError: An argument is not such a tensor. PyTorch has no Cholesky decomposition in half
+            precision.
+        NotImplementedError: An argument or the default device is on the meta device.
     """
     for name, value in values.items():
         if not isinstance(value, Tensor) or value.dtype not in (torch.float32, torch.float64):
@@ -31,8 +34,8 @@ def check_tensors(**values: Any) -> None:
             raise TypeError(f"{name} must be a tensor of float32 or float64 numbers, got {got}.")
         if "meta" in (value.device.type, torch.get_default_device().type):
             raise NotImplementedError(
-                f"{name} and the default device must have memory, got the meta device: construct "
-                "models from their data on a CPU or GPU."
+                f"{name} and the default device must be on a CPU or GPU, got the meta device. "
+                "Construct models from their data on a CPU or GPU."
             )
 
 
@@ -48,7 +51,7 @@ def check_counts(least: int | None, words: Sequence[str] = (), **counts: Any) ->
         if isinstance(value, str) and value in words:
             continue
         try:
-            number = operator.index(value)  # NumPy's, too
+            number = operator.index(value)  # also of NumPy
         except TypeError:
             number = None
         if number is None or isinstance(value, bool):

@@ -21,9 +21,10 @@ _INDUCING_JITTERS = {
 
 
 def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Return lower Cholesky factors ``... x N x N``, and which failed (factor: the identity).
+    """Return lower Cholesky factors ``... x N x N``, and a mask ``...`` of failed matrices.
 
-    Nearly singular matrices get a jitter of up to 1e-6 of their mean diagonal.
+    Nearly singular matrices get a jitter of up to 1e-6 of their mean diagonal. The factor of a
+    failed matrix is the identity.
     """
     scale = matrices.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
     eye = torch.eye(matrices.size(-1), dtype=matrices.dtype, device=matrices.device)
@@ -54,13 +55,13 @@ def factorize_inducing(covariance: Tensor) -> tuple[Tensor, float]:
         if not bool(info.any()) and bool(factor.isfinite().all()):
             return factor, jitter
     raise NotPSDError(
-        f"The covariance of {covariance.size(-1)} inducing points must be positive definite, got "
-        f"one that is not even with {jitter:g} of its mean diagonal added."
+        f"The covariance of {covariance.size(-1)} inducing points must be positive definite; it is "
+        f"not, even with {jitter:g} of its mean diagonal added."
     )
 
 
 def psd_root(matrix: Tensor) -> Tensor:
-    """Return F with F F^T equal to ``... x N x N``, which may be indefinite by rounding."""
+    """Return F, with F F^T equal to a matrix ``... x N x N`` that rounding may make indefinite."""
     factor, failed = factorize(matrix)
     if not bool(failed.any()):
         return factor

@@ -16,7 +16,7 @@ __all__ = ["DelayedMatrix"]
 class DelayedMatrix(LinearOperator):
     """Symmetric matrices ``... x N x N`` with known diagonals, evaluated lazily.
 
-    Covariances of many points may not fit into memory, and means and variances do not need them.
+    The covariance of many points may not fit into memory; means and variances do not need it.
     Batch operations and equal slices of rows and columns are lazy too. Gradients are recorded if
     they were enabled at construction.
 
@@ -39,7 +39,7 @@ class DelayedMatrix(LinearOperator):
         return self._dense
 
     def representation(self) -> tuple[Tensor, ...]:
-        """Return the representation of the dense matrices, which have gradients."""
+        """Return the representation of the dense matrices, through which gradients pass."""
         return to_linear_operator(self.to_dense()).representation()
 
     def representation_tree(self) -> Any:
@@ -72,7 +72,7 @@ class DelayedMatrix(LinearOperator):
         return to_linear_operator, (self.to_dense(),)
 
     def _changed(self, change: Callable[[Tensor, int], Tensor]) -> DelayedMatrix:
-        """Apply a function of a tensor and its number of event dimensions to both tensors."""
+        """Apply ``change(tensor, event_dims)`` to the diagonals and, lazily, to the matrices."""
         return DelayedMatrix(change(self._given_diagonal, 1), lambda: change(self.to_dense(), 2))
 
     def _set_requires_grad(self, val: bool) -> None:

@@ -70,7 +70,7 @@ class _Dense(Function):
             evaluator.fill(out[index])
             if evaluator.symmetric:
                 mirror(out[index])
-        # cache the evaluator and its memory of a tile for the backward pass
+        # keep the evaluator, which caches a tile, for the backward pass
         large = not matrix.shape[:-2] and matrix.shape.numel() >= _KEEP_ENTRIES
         ctx.evaluator = evaluator if any(needed) and (matrix.whole or large) else None
         return out
@@ -102,7 +102,7 @@ def _is_batched(tensor: Tensor) -> bool:
 def _differentiable_gradients(
     matrix: EntrywiseMatrix, tensors: Sequence[Tensor], weights: Tensor, needed: Sequence[bool]
 ) -> Gradients:
-    # use views: the weights may depend on the tensors, whose gradient would then recurse
+    # differentiate views: weights that depend on the tensors themselves would cause a recursion
     with torch.enable_grad():
         views = [tensor.view_as(tensor) for tensor in tensors]
         indices, values = zip(*matrix.differentiable(views), strict=True)
@@ -133,7 +133,7 @@ def elements(
 
 
 def gathered(found: Sequence[Gradients], batch_shape: torch.Size) -> Gradients:
-    """Stack gradients of batch elements to gradients ``... x E`` of the batch's tensors."""
+    """Stack gradients ``E`` of batch elements into gradients ``... x E`` of the batch."""
     return [
         None if parts[0] is None else torch.stack(parts).view(*batch_shape, *parts[0].shape)
         for parts in zip(*found, strict=True)

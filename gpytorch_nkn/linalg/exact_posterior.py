@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gpytorch_nkn.linalg.cholesky import factorize
+from gpytorch_nkn.linalg.cholesky import JITTERS, factorize
 from gpytorch_nkn.linalg.gaussian import solve_in_place
 
 __all__ = ["ExactPosterior"]
@@ -32,7 +32,7 @@ class ExactPosterior:
         residual: The argument ``residual``.
 
     Raises:
-        torch.linalg.LinAlgError: A matrix is not positive definite.
+        torch.linalg.LinAlgError: A matrix is not positive definite, even with jitter.
 
     Reference: Rasmussen and Williams (2006), sections 2.2 and 5.4.2.
     """
@@ -46,7 +46,7 @@ class ExactPosterior:
 
     @classmethod
     def from_fill(cls, fill: Callable[[Tensor], None], residual: Tensor) -> ExactPosterior:
-        """Compute the posterior in the memory of one ``N x N`` matrix, written by ``fill``."""
+        """Compute the posterior in the memory of one matrix ``N x N``; ``fill`` writes K to it."""
         self = cls.__new__(cls)
         n = residual.numel()
         self.residual, self.factor = residual, residual.new_empty(n, n)
@@ -74,7 +74,7 @@ class ExactPosterior:
         return torch.linalg.solve_triangular(self.factor, cross.mT, upper=False)
 
     def reduction(self, cross: Tensor) -> Tensor:
-        """Return the reduction of prior variances, ``... x M``."""
+        """Return by how much the values reduce the prior variances, ``... x M``."""
         return self.whiten(cross).square().sum(-2)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
@@ -84,14 +84,14 @@ class ExactPosterior:
         return self.residual - self.alpha / precision, 1 / precision
 
     def leave_blocks_out(self, blocks: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        r"""Return mean and variance (noise included) ``... x b`` of blocks given other values.
+        r"""Return mean and variance (noise included) ``... x b`` of each block given the others.
 
         .. math::
             \mu_b = r_b - \Lambda_{bb}^{-1} \alpha_b, \qquad
             \Sigma_b = \Lambda_{bb}^{-1}, \qquad \Lambda = K^{-1}
 
         Args:
-            blocks: Index vectors ``b``.
+            blocks: Indices of the values in each block, ``b``.
         """
         predictions = []
         for block in blocks:
@@ -101,10 +101,12 @@ class ExactPosterior:
         return predictions
 
     def alpha_without(self, blocks: Sequence[Tensor]) -> Tensor:
-        """Return ``alpha`` ``... x N x B`` with each block held out in turn, zero in the block.
+        """Return ``alpha`` with each of B blocks held out in turn, ``... x N x B``.
+
+        Entries in the held-out block are zero.
 
         Args:
-            blocks: Index vectors ``b``.
+            blocks: Indices of the values in each block, ``b``.
         """
         columns = []
         for block in blocks:
@@ -114,11 +116,14 @@ class ExactPosterior:
         return torch.stack(columns, dim=-1)
 
     def _without(self, block: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Return the Cholesky factor of :math:`\Lambda_{bb}` and its solution for ``alpha_b``."""
-        # LU factors of batches hang in torch 2.13 on two or more threads.
+        r"""Return the Cholesky factor of :math:`\Lambda_{bb}`, and its solve with ``alpha_b``."""
+        # Batched LU factorisation in torch 2.13 hangs with two or more threads.
         factor = torch.linalg.cholesky(self.precision[..., block, :][..., block])
         return factor, torch.cholesky_solve(self.alpha[..., block].unsqueeze(-1), factor)
 
 
 def _not_positive_definite() -> torch.linalg.LinAlgError:
-    return torch.linalg.LinAlgError("The covariance matrix is not positive definite.")
+    return torch.linalg.LinAlgError(
+        "The covariance matrix with noise is not positive definite, even with a jitter of "
+        f"{JITTERS[-1]:g} of its mean diagonal."
+    )

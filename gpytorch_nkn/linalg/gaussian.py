@@ -24,9 +24,9 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
 
     .. math:: \tfrac12 r^\top K^{-1} r + \tfrac12 \log|K| + \tfrac n2 \log 2\pi
 
-    The gradient :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})` is computed with the value; the
-    result is differentiable once. Matrices that are not finite, or not positive definite with a
-    jitter of 1e-6 of the mean diagonal, give infinity and a gradient of zero.
+    The gradient with respect to K, :math:`\tfrac12 (K^{-1} - K^{-1} r r^\top K^{-1})`, is computed
+    with the value; the result is differentiable once. Matrices that are not finite, or not positive
+    definite with a jitter of 1e-6 of the mean diagonal, give infinity and a gradient of zero.
 
     Args:
         covariance: Symmetric matrices ``... x N x N``, noise included.
@@ -63,10 +63,10 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
 def entrywise_negative_log_likelihood(
     matrix: EntrywiseMatrix, residual: Tensor, noise: Tensor
 ) -> Tensor:
-    """Return the negative log density of zero-mean Gaussian vectors of covariance matrix + noise.
+    """Return the negative log density of zero-mean Gaussian vectors, given matrix and noise.
 
-    The result is that of :func:`gaussian_negative_log_likelihood`, but the covariance, its Cholesky
-    factor and its inverse share the memory of one matrix.
+    This is :func:`gaussian_negative_log_likelihood` of the sum of both, but the covariance, its
+    Cholesky factor and its inverse share the memory of one matrix.
 
     Args:
         matrix: Symmetric matrices ``... x N x N``.
@@ -114,8 +114,8 @@ def solve_in_place(
 ) -> tuple[float, Tensor | None]:
     """Return negative log density and ``K^-1 r``; infinity and None if K is not positive definite.
 
-    ``fill`` writes the lower triangle of K into the buffer. Its lower triangle is then replaced by
-    the inverse of K or, unless ``invert``, by the Cholesky factor.
+    ``fill`` writes the lower triangle of K into the buffer. The inverse of K or, without
+    ``invert``, the Cholesky factor then overwrites this triangle.
     """
     transposed = buffer.mT  # column-major, so that LAPACK needs no copy
     info = torch.empty((), dtype=torch.int32, device=buffer.device)

@@ -1,4 +1,4 @@
-"""Autograd functions with known gradients."""
+"""Autograd function of values whose gradients are already known."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def with_gradients(
         value: Values ``...``, computed without autograd.
         inputs: Inputs of the values; each broadcasts to ``... x E`` with its own ``E``.
         gradients: Gradients ``... x E`` with respect to each input; ``None`` if not needed.
-        maps: Linear function for each input that is applied to its weighted gradients.
+        maps: Linear maps to apply to the weighted gradients of each input; ``None`` for identity.
     """
     return _Known.apply(value, gradients, maps or [None] * len(inputs), *inputs)
 

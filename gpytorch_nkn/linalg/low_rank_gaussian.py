@@ -43,7 +43,7 @@ def low_rank_negative_log_likelihood(
         residual: Zero-mean vectors ``... x N``.
         noise: Noise variances ``... x N``, the diagonal of S.
         omitted: Maps inputs ``... x C x D`` to prior variances ``... x C`` that the features omit.
-            Half the sum of their ratios to the noise is added (bound of Titsias 2009).
+            Half the sum of these variances over the noise is added (bound of Titsias 2009).
 
     Returns:
         Negative log densities ``...``, in the dtype of the residual, differentiable once.
@@ -127,13 +127,13 @@ def _solve(
 def _scaled(
     features: Callable[[Tensor], Tensor], inputs: Tensor, residual: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Divide features ``... x C x P`` and residuals ``... x C x 1`` by the noise's deviations."""
+    """Divide features ``... x C x P`` and residuals ``... x C x 1`` by the noise's std."""
     std = noise.double().sqrt().unsqueeze(-1)
     return features(inputs).double() / std, residual.double().unsqueeze(-1) / std
 
 
 def _chunks(weights: Tensor, residual: Tensor) -> Iterator[slice]:
-    """Yield slices of rows, given weights ``... x P x 1`` of features."""
+    """Yield slices of rows whose features have few entries, given weights ``... x P x 1``."""
     size = max(1, _CHUNK_ENTRIES // max(1, weights.numel()))
     for start in range(0, residual.size(-1), size):
         yield slice(start, start + size)

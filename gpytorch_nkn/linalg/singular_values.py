@@ -11,7 +11,7 @@ __all__ = ["singular_value_threshold"]
 
 @torch.no_grad()
 def singular_value_threshold(matrix: Tensor, threshold: float) -> Tensor:
-    r"""Shrink every singular value of a matrix by a threshold, at most to zero.
+    r"""Shrink every singular value of a matrix ``D x K`` by a threshold, at most to zero.
 
     .. math::
         U \operatorname{diag}(\max(\sigma_i - t, 0)) V^\top =
@@ -19,7 +19,7 @@ def singular_value_threshold(matrix: Tensor, threshold: float) -> Tensor:
         \qquad Q = U \operatorname{diag}(\sigma) V^\top
 
     The smaller Gram matrix is decomposed in float64, because float32 would lose singular values
-    below 3e-4 of the largest. Returns a new matrix ``D x K`` of the same dtype.
+    below 3e-4 of the largest. Returns a new matrix of the same dtype.
 
     Raises:
         ValueError: The threshold is negative or NaN.

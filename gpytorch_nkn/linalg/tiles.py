@@ -15,7 +15,7 @@ __all__ = ["Evaluator", "TileEvaluator", "add_all", "in_threads", "mirror", "sym
 _CPU_ENTRIES = 40_000  # entries of a tile; fewer need more calls, more exceed the cache
 _CUDA_ENTRIES = 1_048_576  # entries of a tile that occupy a GPU fully
 _THREADED_ENTRIES = 131_072  # entries of a tile in threads, larger because threads wait for the GIL
-_ALIGNMENT = 8  # multiple of a tile's edges, in entries
+_ALIGNMENT = 8  # entries; tiles start at multiples of this, for aligned memory
 
 Gradients = list[Tensor | None]
 Tile = tuple[slice, slice]
@@ -24,7 +24,7 @@ Tile = tuple[slice, slice]
 class Evaluator(Protocol):
     """Evaluator of a matrix and its vector-Jacobian product.
 
-    Of a ``symmetric`` matrix only the lower triangle is written.
+    If the matrix is ``symmetric``, only its lower triangle is written.
     """
 
     symmetric: bool
@@ -38,8 +38,8 @@ class Evaluator(Protocol):
         Args:
             weights: Weights ``N x M``.
             solution: Vector ``N`` for the gradient of a Gaussian likelihood of a symmetric matrix.
-                The weights are then half of ``weights`` (lower triangle) minus the outer product
-                of ``solution``.
+                The weights are then half the difference between ``weights`` (lower triangle) and
+                the outer product of ``solution``.
         """
 
 
@@ -75,7 +75,7 @@ class TileEvaluator:
         raise NotImplementedError
 
     def zero_gradients(self) -> Any:
-        """Return zeros, to which the gradients of tiles are added; None if not needed."""
+        """Return zeros, to which tiles add their gradients; None for gradients not needed."""
         raise NotImplementedError
 
     def add_tile_gradients(self, rows: slice, columns: slice, weights: Tensor, total: Any) -> None:
@@ -94,7 +94,7 @@ class TileEvaluator:
 
         def work(tiles: list[Tile]) -> None:
             for rows, columns in tiles:
-                keep = (rows, columns) == tiles[-1]  # gradients start with the last tile
+                keep = (rows, columns) == tiles[-1]  # vjp starts with the last tile
                 out[rows, columns] = self.tile_values(rows, columns, keep)
 
         in_threads(work, self._shares)
@@ -121,7 +121,7 @@ class _TileWeights:
         self._memory: dict[tuple[int, int], Tensor] = {}
 
     def of(self, rows: slice, columns: slice) -> Tensor:
-        """Return the weights of one tile, which the next tile of its size overwrites."""
+        """Return the weights of one tile; the next tile of this size overwrites them."""
         shape = _shape((rows, columns))
         if shape not in self._memory:
             self._memory[shape] = self._weights.new_empty(shape)
@@ -160,7 +160,7 @@ def _tiles(num_rows: int, num_columns: int, entries: int) -> list[Tile]:
 
 
 def _even_edges(size: int, most: int) -> list[int]:
-    """Return the edges of parts of about equal size, at most ``most``.
+    """Return the edges of parts of about equal size, which is at most ``most``.
 
     All edges but the last are multiples of eight, for aligned memory.
     """
@@ -197,7 +197,7 @@ def add_all(gradients: Sequence[list[Any]]) -> list[Any]:
 
 
 def in_threads(work: Callable[[Any], Any], shares: Sequence[Any]) -> list[Any]:
-    """Apply ``work`` to every share; several shares run in one thread each.
+    """Apply ``work`` to every share, each in its own thread if there are several.
 
     Threads inherit the grad and inference mode of the caller, and use one PyTorch thread each.
     """

@@ -26,14 +26,14 @@ class GridLikelihood:
         \tfrac12 y_o^\top A_{oo}^{-1} y_o + \tfrac12 \log|A_{oo}| + \tfrac M2 \log 2\pi,
         \qquad A = K_1 \otimes \dots \otimes K_P + \sigma^2 I
 
-    The eigenvalues of :math:`A_{oo}` are approximated by the M largest of the N eigenvalues of A,
-    times M / N (equation 39 of the paper). This is exact on a complete grid. With missing cells,
-    training overestimates the noise, by a factor of two on one image.
+    The determinant is approximated by :math:`\prod_i (\lambda_i + \sigma^2)`, where
+    :math:`\lambda_i` are the M largest of the N eigenvalues of :math:`A - \sigma^2 I`, times M / N
+    (equation 39 of the paper). This is exact on a complete grid. With missing cells, training
+    overestimates the noise, by a factor of two on one image.
 
-    If cells have extra noise, let :math:`d_j` be the variance of all noise of observed cell j.
-    The determinant is then approximated by
-    :math:`\prod_j d_j \prod_i (1 + \lambda_i / d)`, where d is the harmonic mean of the
-    :math:`d_j`. This is exact for equal variances.
+    If cells have extra noise, let :math:`d_j` be the total noise variance of observed cell j, and
+    d the harmonic mean of the :math:`d_j`. The determinant is then approximated by
+    :math:`\prod_j d_j \prod_i (1 + \lambda_i / d)`. With equal :math:`d_j` both formulas agree.
 
     Derivatives are computed in the eigenbasis of the grid; the result is differentiable once.
 
@@ -122,7 +122,7 @@ class HeldOutBlocks:
 
         Args:
             residual, noise, factors: As in :class:`GridLikelihood`.
-            chosen: Indices of the blocks; ``None`` for all.
+            chosen: Indices of the blocks to predict; ``None`` for all.
         """
         inputs = (residual, noise, *factors)
         differentiate = any_needed(inputs)
@@ -144,7 +144,7 @@ class HeldOutBlocks:
         eigen: KroneckerEigen,
         chosen: Sequence[int] | None,
     ) -> Iterator[tuple[_Block, PartialKronecker]]:
-        """Yield blocks, each with the covariance of the cells outside the block."""
+        """Yield blocks, each with the covariance of the observed cells outside the block."""
         for part in self.parts if chosen is None else [self.parts[i] for i in chosen]:
             yield part, PartialKronecker(part.grid, factors, noise, eigen=eigen, **self.options)
 
@@ -188,7 +188,7 @@ class HeldOutBlocks:
         """Return the calibration factor ``...`` of the predicted variances.
 
         In each block, the sum of squared errors is divided by the sum of predicted variances of
-        new observations, estimated with random signs. Blocks are averaged.
+        new observations (Hutchinson's estimate). The factors of the blocks are averaged.
         """
         axes, generator = tuple(range(-self.num_dims, 0)), torch.Generator().manual_seed(0)
         ratios, eigen = [], KroneckerEigen(factors)
@@ -203,7 +203,7 @@ class HeldOutBlocks:
 
 
 def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Sequence[Tensor]]:
-    """Return values ``...``, and gradients for noise ``... x 1`` and eigenvalues ``... x n_p``."""
+    """Return values ``...``, and gradients of noise ``... x 1`` and eigenvalues ``... x n_p``."""
     grid, batch = system.grid, system.batch_shape
     sources = [system.noise.flatten(-grid.num_dims), *system.eigen.values]
     sources = [part.expand(*batch, part.size(-1)).clone().requires_grad_() for part in sources]
@@ -226,7 +226,7 @@ def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Sequence[
 
 
 def _largest(values: Tensor, counts: Tensor) -> Tensor:
-    """Return 1 for the largest of ``... x N``, else 0; equal smallest ones share their number."""
+    """Return weights ``... x N``: 1 for the largest values, else 0; equal values share weights."""
     size = values.size(-1)
     pairs = zip(values.reshape(-1, size), counts.expand_as(values[..., :1]).flatten(), strict=True)
     lowest = torch.stack([row.kthvalue(size - int(count) + 1).values for row, count in pairs])
@@ -248,7 +248,7 @@ class _Block:
         self.states: list[Tensor | None] = [None, None]
 
     def predict(self, system: PartialKronecker, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """Return weights of the cells outside the block, in the eigenbasis, and predictions."""
+        """Return ``alpha`` of the cells outside the block, in the eigenbasis, and predictions."""
         targets = torch.where(self.grid.observed, residual, 0.0)
         weights = system.weights(targets, self.states[0])
         self.states[0] = weights.state
@@ -256,7 +256,7 @@ class _Block:
 
 
 def _from_basis(eigen: KroneckerEigen) -> list[Any]:
-    """Return maps from eigenbases of gradients of the residual, the noise and the factors."""
+    """Return maps of gradients from the eigenbases; none for the residual and the noise."""
 
     def rotate(part: Tensor, vectors: Tensor, transposed: Tensor) -> Tensor:
         if part.dim() > vectors.dim():  # several grids may share the basis

@@ -101,7 +101,7 @@ class KroneckerEigen:
     Attributes:
         values: Eigenvalues ``... x n_p`` of each factor.
         vectors: Eigenvectors ``... x n_p x n_p`` of each factor.
-        transposed: Their transposes, contiguous.
+        transposed: Transposes of the eigenvectors, contiguous.
         products: Eigenvalues ``... x n_1 x ... x n_P`` of the whole matrix.
 
     Raises:
@@ -125,7 +125,7 @@ class KroneckerEigen:
         self.products = outer_product(self.values)
 
     def others(self, dim: int) -> Tensor:
-        """Return products of the eigenvalues of all factors but one, whose size is 1."""
+        """Return products of the eigenvalues of all factors but ``dim``, with size 1 there."""
         ones = self.values[0].new_ones(1)
         return outer_product([ones if d == dim else v for d, v in enumerate(self.values)])
 

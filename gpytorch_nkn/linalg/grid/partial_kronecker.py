@@ -19,7 +19,7 @@ __all__ = ["PartialGrid", "PartialKronecker", "put_slices", "take_slices"]
 _CHUNK_ELEMENTS = 2**23  # elements of a temporary array
 _TOLERATED = 10.0  # largest residual without a warning, in tolerances
 _SLACK = 3.0  # tolerance of solves for derivatives, in tolerances of the system
-_SPARE = 1.5  # largest size of a box computed as a whole, relative to its missing cells
+_MAX_SURPLUS = 1.5  # largest sub-grid whose matrix is computed as a whole, in missing cells
 
 
 class PartialGrid:
@@ -34,7 +34,7 @@ class PartialGrid:
         shape: Sizes ``n_1 x ... x n_P``.
         num_observed: Numbers of observed cells ``...``.
         rows: Indices of the sub-grid in each dimension, for all grids of the batch.
-        unknown: Cells of the sub-grid that are missing or have extra noise, ``... x h_1 x ...``.
+        unknown: Missing or noisy cells of the sub-grid, ``... x h_1 x ... x h_P``.
         precision: Inverse extra variances of the sub-grid; 0 at other cells, None without extra.
 
     Raises:
@@ -55,8 +55,8 @@ class PartialGrid:
         if self.extra is not None and not bool((self.extra > 0).any()):
             self.extra = None
         exact = observed if self.extra is None else observed & (self.extra == 0)
-        gone = ~exact.reshape(-1, *self.shape).all(0)
-        self.rows = [index.unique() for index in gone.nonzero().unbind(-1)]
+        inexact = ~exact.reshape(-1, *self.shape).all(0)
+        self.rows = [index.unique() for index in inexact.nonzero().unbind(-1)]
         self.unknown = take_slices(~exact, self.rows)
         self.precision: Tensor | None = None
         if self.extra is not None:
@@ -108,7 +108,8 @@ class PartialKronecker:
     cells, and f is the posterior mean.
 
     Extra noise with variances V makes the covariance of observed cells :math:`A_{oo} + V`. Cells
-    with extra noise also belong to h, and f also minimises :math:`\sum_i (f_i - y_i)^2 / V_i`:
+    with extra noise also belong to h. The minimum over f of
+    :math:`(y_o, f)^\top A^{-1} (y_o, f) + \sum_i (f_i - y_i)^2 / V_i` solves
 
     .. math:: \bigl((A^{-1})_{hh} + V^{-1}\bigr) f = V^{-1} y_h - (A^{-1})_{ho} y_o
 
@@ -125,7 +126,7 @@ class PartialKronecker:
 
     Attributes:
         batch_shape: Batch shape of the systems.
-        expand: Rows of the eigenvectors on the sub-grid of the missing cells.
+        expand: Rows ``... x h_p x n_p`` of the eigenvectors on the sub-grid.
 
     Reference: Sun et al. (2018), appendix J.4.
     """
@@ -155,7 +156,7 @@ class PartialKronecker:
         self._contract = [q.mT.contiguous() for q in self.expand]
         self._prior = [k.index_select(-2, rows).index_select(-1, rows) for _, k, rows in pairs]
         self._shrink: Tensor | None = None
-        if grid.precision is not None:  # V / (A + V), with the mean of the inverse of A
+        if grid.precision is not None:  # root of V / (a + V), 1 / a: mean of 1 / A
             self._shrink = (1 + grid.precision / self.inverse.mean()).rsqrt()
 
     def multiply(self, array: Tensor) -> Tensor:
@@ -216,15 +217,15 @@ class PartialKronecker:
         if not best <= _TOLERATED * tolerance:  # equal messages of many solves appear once
             warnings.warn(
                 f"After {self.max_iterations} conjugate gradient iterations the relative residual "
-                f"of a solve is above {_TOLERATED * tolerance:.2g}. More noise, more "
-                "max_iterations or float64 would help.",
+                f"of a solve is above {_TOLERATED * tolerance:.2g}. A larger max_iterations, "
+                "float64 or more noise would help.",
                 NumericalWarning,
                 stacklevel=3,
             )
         return best_value
 
     def weights(self, targets: Tensor, start: Tensor | None = None) -> Weights:
-        """Solve with the observed targets.
+        r"""Return :math:`A_{oo}^{-1} y_o`, or with extra noise :math:`(A_{oo} + V)^{-1} y_o`.
 
         Args:
             targets: ``... x n_1 x ... x n_P``, zero at missing cells.
@@ -248,14 +249,14 @@ class PartialKronecker:
         return Weights(coefficients, state, quadratic)
 
     def continued(self, array: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        r"""Continue an array g at missing cells by :math:`-A_{oo}^{-1} K_{oh}\, g`.
+        r"""Extend g from missing to observed cells, where it is :math:`-A_{oo}^{-1} K_{oh}\, g`.
 
         Args:
             array: ``... x n_1 x ... x n_P``, zero at the observed cells.
             start: State of an earlier call.
 
         Returns:
-            Coefficients of the continued array in the eigenbasis, and the state.
+            Coefficients of the extended array in the eigenbasis, and the state.
         """
         state = self.solve(take_slices(array, self.grid.rows), start, slack=_SLACK)
         return kronecker_multiply(self._contract, state) * self.inverse, state
@@ -281,7 +282,7 @@ class PartialKronecker:
         return gradients
 
     def dense_matrix(self, of_holes: bool) -> Tensor:
-        r"""Return :math:`(A^{-1})_{hh} + V^{-1}` or :math:`A_{oo} + V`, ``... x u x u``.
+        r"""Return :math:`(A^{-1})_{hh} + V^{-1}` if ``of_holes``, else :math:`A_{oo} + V`, dense.
 
         The missing cells of a batch must be the same.
         """
@@ -303,7 +304,7 @@ class PartialKronecker:
     def _missing_dense(self) -> Tensor:
         sizes, cells = self.grid.unknown.shape, self.grid.unknown.numel()
         indices = self.grid.unknown.flatten().nonzero()[:, 0]
-        if cells > _SPARE * len(indices):  # products with unit vectors, in chunks
+        if cells > _MAX_SURPLUS * len(indices):  # products with unit vectors, in chunks
             columns = []
             for some in indices.split(max(1, _CHUNK_ELEMENTS // self.inverse.numel())):
                 units = one_hot(some, cells).to(self.inverse)
@@ -312,7 +313,7 @@ class PartialKronecker:
                 product = kronecker_multiply(self.expand, basis)
                 columns.append(product.flatten(-self.num_dims)[..., indices])
             return torch.cat(columns).movedim(0, -1)
-        # The whole box, from products of pairs of eigenvector rows in each dimension.
+        # the matrix of the whole sub-grid, from products of pairs of eigenvector rows
         squares = [(q.unsqueeze(-2) * q.unsqueeze(-3)).flatten(-3, -2) for q in self.expand]
         whole = kronecker_multiply(squares, self.inverse)  # ... x h_1^2 x ... x h_P^2
         batch, last = whole.shape[: -self.num_dims], -2 * self.num_dims
