@@ -47,8 +47,9 @@ plt.show()
 # %% [markdown]
 # ## Comparison with an RBF kernel
 # BoTorch's Gaussian process with an RBF kernel is fitted to the same data. It returns to its mean
-# right after the last observation. Its lengthscale is initialised at two months: from a longer
-# lengthscale, the marginal likelihood converges to a lower maximum that ignores the season.
+# right after the last observation. Its lengthscale is initialised at two months: from longer
+# lengthscales, the optimiser converges to a lower maximum of the marginal likelihood, which ignores
+# the season.
 
 # %%
 months = torch.from_numpy(co2.index.asi8.astype(float)).unsqueeze(-1)
@@ -101,7 +102,7 @@ print(decompose(forecaster))
 
 # %% [markdown]
 # ## Questions about several steps
-# A prediction interval covers a single month. When will CO2 first exceed 370 ppm, and how high will
+# A prediction interval is for a single month. When will CO2 first exceed 370 ppm, and how high will
 # the highest month of the next five years be? `sample_paths` draws joint sample paths, which answer
 # such questions. It warns that 30 years are longer than the horizon for which the intervals were
 # calibrated.

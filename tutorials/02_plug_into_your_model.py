@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Plug the kernel into your own model
 # A `NeuralKernelNetwork` is a GPyTorch kernel and works wherever a model takes a kernel. Here one
-# function is observed in five ways: by its values, with a known noise variance per row, by yes or
-# no, by counts with exposure, and by two correlated outputs. Each section compares the network with
-# an RBF kernel in the same model, by the log density of held-out rows. Section six predicts slopes,
-# and the last one has a table on which the network is not better.
+# function is observed in five ways: as values, as values with a known noise variance per row, as
+# yes or no, as counts with exposure, and as two correlated outputs. Each section compares the
+# network with an RBF kernel in the same model, by the log density of held-out rows. Section six
+# predicts slopes, and the last section has a table on which the network is not better.
 
 # %%
 import warnings
@@ -213,7 +213,7 @@ draw_line(second(line), on_line, "second output")
 # %% [markdown]
 # ## Slopes: the derivative of a fitted model
 # *How steep is the function, and is it certain that it rises?* `gradient_posterior` takes a fitted
-# model, here of the first section. The true slope jumps at x1 = 0, which both kernels miss.
+# model, here from the first section. The true slope jumps at x1 = 0, which both kernels miss.
 
 
 # %%

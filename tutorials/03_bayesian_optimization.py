@@ -63,9 +63,9 @@ print(candidate)
 
 # %% [markdown]
 # ## The loop
-# `coordinate_sweep_initial_conditions` extends BoTorch's random initial conditions by points that
-# vary the best points along one coordinate at a time. On additive functions, improvements are often
-# found there.
+# `coordinate_sweep_initial_conditions` adds points to BoTorch's random initial conditions: the best
+# points, each with one coordinate changed. On additive functions, such points often lead to
+# improvements.
 
 
 # %%
@@ -214,8 +214,8 @@ else:
     print(best_point, found, f"(highest: {styblinski_tang.optimal_value:.1f})")
 
 # %% [markdown]
-# ## Is it worth going on?
-# `report_search` takes the model of the loop, with the evaluations in their order. It states the
+# ## Is it worth continuing?
+# `report_search` takes the model of the loop, with the evaluations in order of time. It states the
 # best value so far, describes the next candidate, and checks how well the model predicted each
 # evaluation in advance.
 

@@ -90,7 +90,7 @@ plt.show()
 # Read the table from top to bottom. *Explained* is the fraction of the variance of the data that
 # the components up to this row account for. The yearly cycle adds less than three percent, which
 # looks small beside a trend of 40 ppm. The
-# *error* column is cross-validated: ten blocks of years are predicted from the other blocks. The
+# *error* column is cross-validated: each of ten blocks of years is predicted from the others. The
 # cycle removes most of the error that the trend leaves.
 #
 # Each component is a Gaussian process with its own credible interval. `curves` extends the

@@ -50,10 +50,10 @@ hole[size[0] // 3 : size[0] * 7 // 10, size[1] // 3 : size[1] * 7 // 10] = True
 
 # %% [markdown]
 # One call fills the hole. Missing cells are NaN or `True` in the mask, as in scikit-image and
-# OpenCV; values below the mask are ignored. The kernel of each dimension is a Neural Kernel Network
-# of linear, RBF, rational quadratic and periodic kernels. Several starts are trained by the
-# marginal likelihood. The best of them is chosen by cross-validation: it predicts held-out blocks
-# that have the shape of the hole.
+# OpenCV; values under the mask are ignored. The kernel of each dimension is a Neural Kernel Network
+# of linear, RBF, rational quadratic and periodic kernels. Training maximises the marginal
+# likelihood from several starts. The start that best predicts held-out blocks with the shape of the
+# hole is selected.
 
 # %%
 result = inpaint(image, hole, seed=SEED)
@@ -237,7 +237,7 @@ for name, fitted in (("network", model), ("RBF", smooth)):
 # | you have | use |
 # | --- | --- |
 # | an image, a video, an array with holes | `inpaint`: one call, arrays in, arrays out |
-# | a grid with holes, kernels of your own, one noise level | `KroneckerGridGP` |
+# | a grid with holes, kernels of your own, Gaussian noise | `KroneckerGridGP` |
 # | a grid, with another likelihood or a sum of kernels | `VariationalNKNGP`, `SparseNKNGP` |
 # | thousands of inputs that do not form a grid | `SparseNKNGP` |
 

@@ -208,7 +208,7 @@ plt.show()
 #
 # | you have | use |
 # | --- | --- |
-# | few points, and a frequency that changes | `GeneralizedSpectralMixtureKernel`, and RBF |
+# | few points, and a frequency that changes | `GeneralizedSpectralMixtureKernel`, after RBF |
 # | few points, and no prior knowledge | RBF, or `SpectralGP`, which adds pairs where they help |
 # | thousands of rows, and a need for uncertainties | `SpectralGP`, also with `stationary=True` |
 # | classes, or mini-batches | `ASKLClassifier`, `ASKLRegressor`, compared with a tuned SVC |

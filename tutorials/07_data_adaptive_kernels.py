@@ -182,7 +182,7 @@ plt.show()
 # %% [markdown]
 # The columns of noise have almost no relevance. A relevance is not a feature importance, however:
 # Friedman's function is linear in columns 3 and 4, which the wide base kernel already models.
-# `cv_results_` lists the candidates with their gain over the previous one on held-out rows. The
+# `cv_results_` lists candidates with their gain over the previous candidate on held-out rows. The
 # best kernel is selected if its gain exceeds one standard error. The last rows add the paper's
 # factor to the relevances.
 
@@ -221,8 +221,8 @@ print("kernel ridge, error with RBF {:.3f}, with the learned kernel {:.3f}".form
 # | you have | use |
 # | --- | --- |
 # | a kernel whose width was never tuned | tune it, with `SVC` or `SVR` |
-# | hundreds of rows, columns that may be irrelevant | then `DANKClassifier`, `DANKRegressor` |
-# | many rows | `SVC`; clusters, to check whether more gains anything on held-out rows |
+# | hundreds of rows, columns that may be irrelevant | `DANKClassifier`, `DANKRegressor` |
+# | many rows | `SVC`, or DANK in clusters of rows, if it is better on held-out rows |
 # | variation that depends on the input | `DataAdaptiveHadamardKernel`, after its base kernel |
 # | a need to reproduce the paper's penalty | `eta="norm", relevance=None` |
 #

@@ -136,7 +136,7 @@ known, _ = compare(X, y, X_new, y_new, RBFKernel, MaternKernel)
 known.round(2)
 
 # %% [markdown]
-# Log densities score the intervals as well as the means; higher is better. `held_out_log_density_`
+# Log densities score means and uncertainties; higher is better. `held_out_log_density_`
 # is the same score on held-out training rows, available before any test row is used. These held-out
 # predictions also determine the weight of each network (`members_`, `weights_`).
 
