@@ -198,7 +198,7 @@ class Ensemble:
                 variances.append(own.cpu().numpy() + noise * predictor.noise)
             release_some(self.predictors)
         if not variance:
-            return np.stack(means), np.zeros((len(means), 1))
+            return np.stack(means), np.zeros((len(means), len(x)))
         return np.stack(means), np.stack(variances) * self._factors(x, np.stack(means))
 
     def _factors(self, x: Tensor, means: np.ndarray) -> np.ndarray:

@@ -16,7 +16,6 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, ndtri, softmax
 from scipy.stats import qmc
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
@@ -30,7 +29,6 @@ from gpytorch_nkn.estimators.nkn.table_models import (
     labelled,
     labelled_model,
     named_structures,
-    train_structures,
 )
 from gpytorch_nkn.estimators.table_input import encode_classes
 from gpytorch_nkn.fit import FitResult, Recipe, Session, warn_of_size
@@ -139,17 +137,15 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         self._forget()
         structures = self._check_parameters()
         session = Session(budget=self.budget)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        table, labels, codes = self._read(X, y)
+        rows, labels = self._read(X, y, structures)
         self.classes_, labels = encode_classes(labels)
         self._class_factors = self._factors_of_classes(labels)
         what = "time grows with their cube, and predictions use a random part of each class."
         warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, what)
-        rows = self._standardise(table, codes, structures, seed)
-        kept = _stratified(labels, _MAX_ROWS, seed)
+        kept = _stratified(labels, _MAX_ROWS, self._seed)
         rows, labels = self._gaps.expected(rows[kept]), labels[kept]
         marks = ClassGP.targets_of(labels, len(self.classes_))
-        learned = _stratified(labels, int((_TRAINING_WORK / len(marks)) ** (1 / 3)), seed)
+        learned = _stratified(labels, int((_TRAINING_WORK / len(marks)) ** (1 / 3)), self._seed)
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
             x, y = self._tensor(rows), self._tensor(marks)
             is_cheap = len(labelled(y)) * len(learned) ** 3 <= _LABELLED_WORK
@@ -157,14 +153,11 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             if list(structures) == ["auto"]:
                 isotropic = dict.fromkeys(("rbf", "matern"), "isotropic")
                 named = {isotropic.get(name, name): isotropic.get(name, name) for name in named}
-            results = train_structures(
+            results = self._train(
                 named,
                 x[learned],
                 y[:, learned],
                 budget=session.part(),
-                seed=seed,
-                cat_dims=self._cat_dims,
-                **self._training,
                 make_model=ClassGP,
                 others={_LABELLED: labelled_model} if is_cheap else {},
             )
@@ -230,12 +223,8 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
             ``M x K``, in the order of ``classes_``; for a row with missing values, the mean over 8
             draws of the values.
         """
-        drawn, gaps = self._drawn(X)
-        whole = self._mixed(self._tensor(drawn[0]))
-        if gaps.any():
-            parts = [self._mixed(self._tensor(rows[gaps])) for rows in drawn]
-            whole[:, gaps] = np.mean(parts, 0)
-        return self._weighted(whole).T
+        rows, indices = self._drawn(X)
+        return self._weighted(self._mixed(self._tensor(rows))[:, indices].mean(1)).T
 
     def class_probabilities(self, rows: np.ndarray) -> np.ndarray:
         """Return class probabilities ``K x M`` at standardised rows ``M x d`` without gaps."""

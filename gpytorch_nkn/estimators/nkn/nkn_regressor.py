@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -12,7 +11,6 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
 
 from gpytorch_nkn.averaging import TRANSFORMS, Transform, as_bounds
 from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
@@ -31,7 +29,6 @@ from gpytorch_nkn.estimators.nkn.table_models import (
     TableGP,
     named_structures,
     robust_model,
-    train_structures,
     untrained_model,
 )
 from gpytorch_nkn.estimators.nkn.table_predictions import TablePredictions
@@ -68,27 +65,6 @@ _CHOICES = {
 # Rows for predictions and for the training under a likelihood that is not Gaussian.
 _MAX_ROWS, _MAX_TRAINED = 4000, 1000
 _CHOICE = 0.05  # largest fraction of a budget for each candidate transform
-
-
-@dataclass(frozen=True)
-class _Observations:
-    """Rows of a fit: standardised inputs, and targets in units of the data."""
-
-    inputs: np.ndarray  # N x d with NaN for missing values, or draws of these S x N x d
-    target: np.ndarray  # N
-    offset: np.ndarray  # logarithms N of the exposures
-    noise: np.ndarray  # known noise variances N
-
-    def __getitem__(self, index: np.ndarray) -> _Observations:
-        return _Observations(*(getattr(self, own.name)[index] for own in fields(self)))
-
-
-@dataclass(frozen=True)
-class _Data:
-    """Standardised rows of a fit."""
-
-    rows: Rows  # for training; targets are N, or counts and logarithms of the exposures 2 x N
-    incomplete: Rows | None  # rows with gaps, whose inputs are draws S x n x d
 
 
 class NKNRegressor(TablePredictions):
@@ -271,20 +247,29 @@ class NKNRegressor(TablePredictions):
         if has_columns(y):
             return self._fit_columns(X, y, exposure=exposure, noise_variance=noise_variance)
         session = Session(budget=self.budget)
-        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
-        table, target, codes = self._read(X, y, y_numeric=True)
+        rows, target = self._read(X, y, structures, y_numeric=True)
         target = target.astype(np.float64)
         offset = log_exposures(self.likelihood, exposure, len(target))
-        noise = self._known_noise(noise_variance, len(target))
+        observed = np.stack([target, offset, self._known_noise(noise_variance, len(target))])
         transforms = self._candidate_transforms(target)
-        rows = self._standardise(table, codes, structures, self.seed_)
-        learned, gappy = self._select(_Observations(rows, target, offset, noise))
+        if not self._is_gaussian and len(target) > _MAX_TRAINED:
+            what = "time grows with their cube, and a random part is used."
+            warn_of_size(f"likelihood={self.likelihood!r}", len(target), _MAX_ROWS, what)
+            order = np.random.default_rng(self._seed).permutation(len(target))[:_MAX_ROWS]
+            rows, observed = rows[order], observed[:, order]
+        learned, gappy = self._select(rows, observed[0])
+        x, observed, of_gappy = (
+            self._gaps.expected(rows)[learned],
+            observed[:, learned],
+            observed[:, gappy],
+        )
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-            self._learn_targets(learned, transforms)
-            incomplete = None if gappy is None else self._standardised(gappy)
-            data = _Data(self._standardised(learned), incomplete)
-            results = self._train(structures, data, session)
-            ensemble = self._mix(results, data, session)
+            self._learn_targets(x, observed, transforms)
+            data, incomplete = self._standardised(x, observed), None
+            if gappy.size:
+                incomplete = self._standardised(self._gaps.draw(rows[gappy]), of_gappy)
+            results = self._train_networks(structures, data, len(gappy), session)
+            ensemble = self._mix(results, data, incomplete, session)
         self._ensemble, self.results_ = ensemble, results
         self.members_, self.weights_ = ensemble.members, ensemble.weights
         self.model_, self.heteroscedastic_ = ensemble.model, ensemble.scale is not None
@@ -325,103 +310,92 @@ class NKNRegressor(TablePredictions):
             option = "identity"
         return candidates(option, target, bounds)
 
-    def _select(self, data: _Observations) -> tuple[_Observations, _Observations | None]:
-        """Return rows for training, imputed, and rows with gaps for predictions, drawn."""
-        if not self._is_gaussian and len(data.target) > _MAX_TRAINED:
-            what = "time grows with their cube, and a random part is used."
-            warn_of_size(f"likelihood={self.likelihood!r}", len(data.target), _MAX_ROWS, what)
-            order = np.random.default_rng(self.seed_).permutation(len(data.target))
-            data = data[order[:_MAX_ROWS]]
-        rows = data.inputs
+    def _select(self, rows: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mask of rows for the training, and indices of others for predictions."""
         learned = np.ones(len(rows), dtype=bool)
         if self._is_gaussian:
-            learned = learned_rows(rows, data.target)
+            learned = learned_rows(rows, target)
         count = int(learned.sum())
         self._choose_method(len(rows) if self.method == "exact" else count)
         gappy = np.zeros(0, dtype=int)
         if self.method_ == "exact":  # inducing points need equal noise of all rows
             most = None if self.method == "exact" else max_exact_rows(self.device) - count
             gappy = np.flatnonzero(~learned)[:most]
-        warn_of_copies(rows, data.target)  # sorts the rows, hence after the check of their number
+        warn_of_copies(rows, target)  # sorts the rows, hence after the check of their number
         self.incomplete_rows_ = {
             "noisy": gappy.size,
             "imputed": int(np.isnan(rows[learned]).any(1).sum()),
             "omitted": len(rows) - count - gappy.size,
         }
-        imputed = replace(data, inputs=self._gaps.expected(rows))[learned]
-        if not gappy.size:
-            return imputed, None
-        return imputed, replace(data[gappy], inputs=self._gaps.draw(rows[gappy]))
+        return learned, gappy
 
-    def _learn_targets(self, data: _Observations, transforms: Sequence[Transform]) -> None:
+    def _learn_targets(
+        self, x: np.ndarray, observed: np.ndarray, transforms: Sequence[Transform]
+    ) -> None:
         """Choose the transform of the targets, and learn their standardisation."""
         self._targets = RATES
         if not self._is_counts:
-            noise = data.noise if data.noise.any() else None
+            target, _, variance = observed
+            noise = variance if variance.any() else None
             transform = choose_transform(
                 transforms,
-                self._tensor(data.inputs),
-                data.target,
+                self._tensor(x),
+                target,
                 noise,
-                seed=self.seed_,
+                seed=self._seed,
                 recipe=self.recipe,
                 budget=None if self.budget is None else _CHOICE * self.budget,
                 cat_dims=self._cat_dims,
             )
             robust = not self._is_gaussian or noise is not None
-            self._targets = Targets.of(data.target, transform, robust=robust)
+            self._targets = Targets.of(target, transform, robust=robust)
         self.y_transform_ = self._targets.transform
         self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
 
-    def _standardised(self, data: _Observations) -> Rows:
-        """Return rows with standardised targets and, if some noise is known, its variances."""
-        y, noise = data.target, None
-        if data.noise.any():
-            noise = self._tensor(self._targets.standardised_variance(y, data.noise))
-        y = np.stack([y, data.offset]) if self._is_counts else self._targets.standardised(y)
-        return Rows(self._tensor(data.inputs), self._tensor(y), noise)
+    def _standardised(self, x: np.ndarray, observed: np.ndarray) -> Rows:
+        """Return rows with standardised targets and, if some noise is known, its variances.
 
-    def _train(
-        self, structures: Sequence[str | Kernel], data: _Data, session: Session
+        Targets of counts are ``2 x N``, counts and logarithms of exposures.
+        """
+        (y, _, variance), noise = observed, None
+        if variance.any():
+            noise = self._tensor(self._targets.standardised_variance(y, variance))
+        y = observed[:2] if self._is_counts else self._targets.standardised(y)
+        return Rows(self._tensor(x), self._tensor(y), noise)
+
+    def _train_networks(
+        self, structures: Sequence[str | Kernel], rows: Rows, num_gappy: int, session: Session
     ) -> dict[str, FitResult]:
         """Train the networks; members have all rows."""
-        rows = data.rows
         named = named_structures(structures, len(rows), rows.x.size(-1))
         later = 0.0
         if self.budget is not None and self._is_gaussian:
             model = untrained_model(named, rows.x, rows.y, self._cat_dims)
-            num_gappy = 0 if data.incomplete is None else len(data.incomplete)
             later = self._plan_predictions(model, len(rows) + num_gappy, len(named))
         make_model = _LIKELIHOODS[self.likelihood][0]
         if rows.noise is not None:
             make_model = partial(make_model, noise=rows.noise)
         few = rows if self._is_gaussian else rows[:_MAX_TRAINED]
-        results = train_structures(
-            named,
-            few.x,
-            few.y,
-            budget=session.part(1 - later / max(session.seconds_left, later, 1e-9)),
-            seed=self.seed_,
-            cat_dims=self._cat_dims,
-            **self._training,
-            make_model=make_model,
-        )
+        budget = session.part(1 - later / max(session.seconds_left, later, 1e-9))
+        results = self._train(named, few.x, few.y, budget=budget, make_model=make_model)
         for result in results.values() if not self._is_gaussian else ():
             for member in result.members.values():
                 member.set_train_data(rows.x, rows.y)
         return results
 
-    def _mix(self, results: dict[str, FitResult], data: _Data, session: Session) -> Ensemble:
+    def _mix(
+        self, results: dict[str, FitResult], rows: Rows, incomplete: Rows | None, session: Session
+    ) -> Ensemble:
         """Mix the trained networks, in the time that is left."""
         sparse = None
         if self.method_ == "sparse":
-            sparse = sparse_predictors(data.rows, self._num_points, self.seed_, self._cat_dims)
+            sparse = sparse_predictors(rows, self._num_points, self._seed, self._cat_dims)
         mix = partial(
             _LIKELIHOODS[self.likelihood][1],
             results,
             cat_dims=self._cat_dims,
             sparse=sparse,
-            incomplete=data.incomplete,
+            incomplete=incomplete,
             scale_noise=self._is_gaussian,
         )
         with session.interruptible():

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_nkn.estimators.estimator import Estimator
 from gpytorch_nkn.estimators.nkn.table_columns import TableColumns
 from gpytorch_nkn.estimators.nkn.table_gaps import Gaps
-from gpytorch_nkn.estimators.nkn.table_models import check_structures
+from gpytorch_nkn.estimators.nkn.table_models import check_structures, train_structures
 from gpytorch_nkn.estimators.table_input import Standardisation
-from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.fit import FitResult, Recipe
 
 __all__ = ["TableEstimator"]
 
@@ -49,17 +50,18 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
     n_jobs: int
     model_: Any
 
-    @property
-    def _training(self) -> dict[str, Any]:
-        """Options of ``fit_in_stages``."""
-        return {name: getattr(self, name) for name in ("restarts", "recipe", "n_jobs", "progress")}
-
     def _check_parameters(self) -> list[str | Kernel]:
         self._check_training_options()
         return check_structures(self.structure)
 
-    def _read(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return rows ``N x D``, targets ``N`` and the mask ``D`` (or empty) of category codes."""
+    def _read(
+        self, X: Any, y: Any, structures: Sequence[str | Kernel], **checks: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return standardised rows ``N x d`` with NaN for missing values, and targets ``N``.
+
+        Learns the standardisation and the distribution of missing values.
+        """
+        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._columns = TableColumns.of(X)
         self.categories_ = {
             str(column): tuple(map(str, known))
@@ -69,12 +71,6 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         codes = self._columns.mask(X)
         checks |= {"ensure_min_samples": 3, "ensure_all_finite": "allow-nan"}
         table, target = self._checked_table(self._columns(X), y, **checks)
-        return table, target, codes
-
-    def _standardise(
-        self, table: np.ndarray, codes: np.ndarray, structures: Sequence[str | Kernel], seed: int
-    ) -> np.ndarray:
-        """Learn the standardisation and the imputation, and return standardised rows ``N x d``."""
         own = any(isinstance(structure, Kernel) for structure in structures)
         self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
         self.x_offset_, self.x_scale_ = self.standardisation_.offset, self.standardisation_.scale
@@ -87,8 +83,16 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         self._cat_dims = tuple(np.flatnonzero(used).tolist())
         rows = self.standardisation_(table)
         self.missing_fractions_ = np.isnan(table).mean(0)
-        self._gaps = Gaps(rows, self._cat_dims, seed)
-        return rows
+        self._gaps = Gaps(rows, self._cat_dims, self._seed)
+        return rows, target
+
+    def _train(
+        self, structures: Mapping[str, str | Kernel], x: Tensor, y: Tensor, **options: Any
+    ) -> dict[str, FitResult]:
+        """Train a model of each structure, with further options of ``train_structures``."""
+        own = {name: getattr(self, name) for name in ("restarts", "recipe", "n_jobs", "progress")}
+        options |= own | {"seed": self._seed, "cat_dims": self._cat_dims}
+        return train_structures(structures, x, y, **options)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -114,13 +118,21 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         return self.standardisation_(rows)
 
     def _drawn(self, X: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows ``S x M x d`` with draws of missing values, and the mask ``M`` of gaps.
+        """Return rows ``U x d`` without gaps, and their indices ``S x M`` for draws of ``M`` rows.
 
-        Draws of different rows are independent. ``S`` is 1 without missing values.
+        Draws differ only in rows with missing values, independently for each row. ``S`` is 1
+        without missing values.
         """
         rows = self._incomplete_rows(X)
-        gaps = np.isnan(rows).any(1)
-        return self._gaps.draw(rows) if gaps.any() else rows[None], gaps
+        gaps, indices = np.isnan(rows).any(1), np.arange(len(rows))
+        if not gaps.any():
+            return rows, indices[None]
+        first, *others = self._gaps.draw(rows)
+        more = [
+            len(rows) + number * gaps.sum() + gaps.cumsum() - 1 for number in range(len(others))
+        ]
+        indices = np.stack([indices, *(np.where(gaps, own, indices) for own in more)])
+        return np.concatenate([first, *(other[gaps] for other in others)]), indices
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         device: Any = self.device

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from functools import cache
 from numbers import Integral
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,28 +35,6 @@ class TablePredictions(ColumnPredictions):
     _ensemble: Ensemble
     _targets: Targets
 
-    @overload
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: Literal[False] = ...,
-        return_cov: Literal[False] = ...,
-        *,
-        exposure: ArrayLike | None = ...,
-        observation_noise: bool = ...,
-    ) -> np.ndarray: ...
-
-    @overload
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: bool = ...,
-        return_cov: bool = ...,
-        *,
-        exposure: ArrayLike | None = ...,
-        observation_noise: bool = ...,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
-
     @by_column
     def predict(
         self,
@@ -66,7 +44,7 @@ class TablePredictions(ColumnPredictions):
         *,
         exposure: ArrayLike | None = None,
         observation_noise: bool = True,
-    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    ) -> Any:
         """Predict the mean of new observations, and standard deviation or covariance on request.
 
         Args:
@@ -89,7 +67,7 @@ class TablePredictions(ColumnPredictions):
         """
         if return_std and return_cov:
             raise ValueError("At most one of return_std and return_cov can be True, got both.")
-        drawn, gaps, offset = self._drawn_with(X, exposure)
+        rows, indices, offset = self._drawn_with(X, exposure)
         is_linear = self.y_transform_.is_linear
         if return_cov:
             if not is_linear:
@@ -97,14 +75,14 @@ class TablePredictions(ColumnPredictions):
                     "return_cov needs targets without a transform, bounds or counts "
                     f"(y_transform_ 'identity'), got {self.y_transform_.name!r}; sample_y is joint."
                 )
-            return self._mean_and_covariance(drawn, gaps, observation_noise)
+            return self._mean_and_covariance(rows, indices, observation_noise)
         if is_linear and not return_std:
-            weights, means, *_ = self._components(drawn, gaps, variance=False)
+            weights, means, *_ = self._components(rows, indices, variance=False)
             return weights @ means
         noise = observation_noise or not is_linear
-        mean, std = self._targets.moments(self._mixture(drawn, gaps, offset, noise=noise))
-        if return_std and not observation_noise and not is_linear:
-            std = self._targets.moments(self._mixture(drawn, gaps, offset, noise=False))[1]
+        mean, std = self._targets.moments(self._mixture(rows, indices, offset, noise=noise))
+        if return_std and noise != observation_noise:
+            std = self._targets.moments(self._mixture(rows, indices, offset, noise=False))[1]
         return (mean, std) if return_std else mean
 
     @by_column
@@ -127,24 +105,24 @@ class TablePredictions(ColumnPredictions):
         self, X: ArrayLike, exposure: ArrayLike | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the results of :meth:`_drawn`, and logarithms ``M`` of exposures."""
-        drawn, gaps = self._drawn(X)
-        return drawn, gaps, log_exposures(self.likelihood, exposure, len(gaps))
+        rows, indices = self._drawn(X)
+        return rows, indices, log_exposures(self.likelihood, exposure, indices.shape[1])
 
     def _mean_and_covariance(
-        self, drawn: np.ndarray, gaps: np.ndarray, noise: bool
+        self, rows: np.ndarray, indices: np.ndarray, noise: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean ``M`` and covariance ``M x M`` of the mixture."""
         ensemble = self._ensemble
-        weights, means, _, of_gaps = self._components(drawn, gaps, variance=False)
+        weights, means, _, of_gaps = self._components(rows, indices, variance=False)
         mean = weights @ means
         covariance = np.zeros((len(mean), len(mean)))
         for member, weight in enumerate(ensemble.weights):
-            for rows in drawn:
-                own = ensemble.covariance(member, self._tensor(rows), noise=noise)
-                covariance += weight / len(drawn) * own
+            for own in indices:
+                part = ensemble.covariance(member, self._tensor(rows[own]), noise=noise)
+                covariance += weight / len(indices) * part
         covariance *= self.y_scale_**2 * (ensemble.widening if noise else 1.0)
         # Missing values of different rows are independent: only the diagonal changes.
-        members = (means - mean).reshape(len(ensemble.weights), len(drawn), -1)
+        members = (means - mean).reshape(len(ensemble.weights), len(indices), -1)
         central = members.mean(1)
         covariance += (ensemble.weights * central.T) @ central
         spread = ensemble.weights @ members.var(1) + weights @ of_gaps
@@ -177,33 +155,33 @@ class TablePredictions(ColumnPredictions):
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-        drawn, gaps, offset = self._drawn_with(X, exposure)
-        mixture = self._mixture(drawn, gaps, offset, noise=observation_noise)
+        rows, indices, offset = self._drawn_with(X, exposure)
+        mixture = self._mixture(rows, indices, offset, noise=observation_noise)
         widening = self._ensemble.widening if observation_noise else 1.0
         num_widths = len(self._ensemble.widths) if observation_noise else 1
-        of_gaps = self._components(drawn, gaps, variance=False)[3] / (widening * self.y_scale_**2)
+        of_gaps = self._components(rows, indices, variance=False)[3]
+        of_gaps = of_gaps / (widening * self.y_scale_**2)
 
         @cache
         def root(component: int) -> np.ndarray:
             """Return the root ``M x M`` of a member's correlations at a draw of missing values."""
-            member, number = divmod(component, len(drawn))
-            covariance = self._ensemble.covariance(
-                member, self._tensor(drawn[number]), noise=observation_noise
-            )
+            member, number = divmod(component, len(indices))
+            x = self._tensor(rows[indices[number]])
+            covariance = self._ensemble.covariance(member, x, noise=observation_noise)
             covariance[np.diag_indices_from(covariance)] += of_gaps[component]
             values, vectors = np.linalg.eigh(covariance)
             return vectors * np.sqrt(values.clip(0)) / np.sqrt(np.diag(covariance))[:, None]
 
         def scores(component: int, count: int) -> np.ndarray:
-            return rng.standard_normal((count, len(gaps))) @ root(component // num_widths).T
+            return rng.standard_normal((count, len(offset))) @ root(component // num_widths).T
 
         return mixture.sample(n_samples, rng, scores).T
 
     def _mixture(
-        self, drawn: np.ndarray, gaps: np.ndarray, offset: np.ndarray, *, noise: bool
+        self, rows: np.ndarray, indices: np.ndarray, offset: np.ndarray, *, noise: bool
     ) -> Any:
-        """Return distributions of observations, or of the function, at rows ``S x M x d``."""
-        weights, means, variances, of_gaps = self._components(drawn, gaps, noise=noise)
+        """Return distributions of observations, or of the function, at results of ``_drawn``."""
+        weights, means, variances, of_gaps = self._components(rows, indices, noise=noise)
         means = means + offset
         transform = self.y_transform_
         if noise:
@@ -213,28 +191,22 @@ class TablePredictions(ColumnPredictions):
         return PredictiveMixture(weights, means, stds, (smooth,) * len(weights))
 
     def _components(
-        self, drawn: np.ndarray, gaps: np.ndarray, *, variance: bool = True, noise: bool = False
+        self, rows: np.ndarray, indices: np.ndarray, *, variance: bool = True, noise: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return weights ``R S``, means and variances ``R S x M`` of members and draws.
 
-        Rows ``S x M x d`` differ between draws only where they have gaps. The last array
-        ``R S x M`` is the variance due to missing values. Each draw becomes a Gaussian, because a
-        mixture of 8 points would exclude the values between them. The moments of the mixture do
-        not change.
+        The last array ``R S x M`` is the variance due to missing values. Each draw becomes a
+        Gaussian, because a mixture of 8 points would exclude the values between them. The moments
+        of the mixture do not change.
         """
-        ensemble, count = self._ensemble, len(drawn)
-        once = np.concatenate([drawn[0, ~gaps], drawn[:, gaps].reshape(-1, drawn.shape[-1])])
-        indices = np.empty(drawn.shape[:2], dtype=int)
-        indices[:, ~gaps] = np.arange((~gaps).sum())
-        indices[:, gaps] = (~gaps).sum() + np.arange(count * gaps.sum()).reshape(count, -1)
-        means, variances = ensemble.moments(self._tensor(once), variance=variance, noise=noise)
-        if variance:
-            variances = variances[:, indices].reshape(-1, len(gaps))
+        ensemble, count, gaps = self._ensemble, len(indices), indices[0] != indices[-1]
+        means, variances = ensemble.moments(self._tensor(rows), variance=variance, noise=noise)
+        variances = self.y_scale_**2 * variances[:, indices]
         means = self.y_offset_ + self.y_scale_ * means[:, indices]  # R x S x M
         middle, spread = means.mean(1, keepdims=True), means.var(1, keepdims=True)
         means = np.where(gaps, middle + math.sqrt(1 - _BANDWIDTH**2) * (means - middle), means)
         noises = self.y_scale_**2 * ensemble.gap_noises[:, None, None]
         of_gaps = np.broadcast_to(gaps * (_BANDWIDTH**2 * spread + noises), means.shape)
         weights = np.repeat(ensemble.weights, count) / count
-        means, of_gaps = (part.reshape(-1, len(gaps)) for part in (means, of_gaps))
-        return weights, means, self.y_scale_**2 * variances, of_gaps
+        flat = (part.reshape(-1, len(gaps)) for part in (means, variances, of_gaps))
+        return weights, *flat
