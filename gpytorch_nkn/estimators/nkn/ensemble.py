@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -40,6 +42,7 @@ _STANDARD_ERRORS = 3.0  # required gain of scaled noise in held-out log density
 IDENTITY = Transform()
 
 Predictor = ConditionedGP | SparsePredictor
+T = TypeVar("T")
 
 
 def cubic_seconds(model: ExactGP) -> float:
@@ -96,10 +99,10 @@ class Ensemble:
         self.members = [members[index] for index in used]
         self.predictors = [predictors[index] for index in used]
         weights, table, unseen = weights[used], table[:, used], unseen[:, used]
-        seen = _held_out_rows(self.predictors)
-        if seen is not None:  # predictions from all other rows, in place of blocks
-            table, unseen, kept = seen, seen, np.arange(seen.shape[-1])
-            weights = self._weigh(unseen, self.predictors)
+        held_out = [one.held_out for one in self.predictors if isinstance(one, SparsePredictor)]
+        if held_out and held_out[0].size:  # predicted from all other rows, not from blocks
+            table = unseen = np.stack(held_out, 1)
+            weights, kept = self._weigh(unseen, self.predictors), np.arange(table.shape[-1])
         self.weights = weights
         self.width_weights = self._weigh_widths(table, table[2])
         self.scale: NoiseScale | None = None
@@ -158,8 +161,9 @@ class Ensemble:
     def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
         """Keep a noise scale if it is better; return its factors ``N`` for held-out rows."""
         first, (targets, means, variances) = self.predictors[0], table
-        held_out = getattr(first, "rows_held_out", None)
-        known: Any = first.model.train_inputs[0] if held_out is None else held_out.x
+        known: Any = first.model.train_inputs[0]
+        if isinstance(first, SparsePredictor) and first.rows_held_out is not None:
+            known = first.rows_held_out.x
         inputs = known[: targets.shape[1]].cpu().numpy()
         mean = self.weights @ means
         variance = self.widening * (self.weights @ variances) + self.weights @ (means - mean) ** 2
@@ -194,11 +198,9 @@ class Ensemble:
         for predictor in self.predictors:
             mean, own = predictor.moments(x, variance=variance)
             means.append(mean.cpu().numpy())
-            if own is not None:
-                variances.append(own.cpu().numpy() + noise * predictor.noise)
+            own = 0 * mean if own is None else own + noise * predictor.noise
+            variances.append(own.cpu().numpy())
             release_some(self.predictors)
-        if not variance:
-            return np.stack(means), np.zeros((len(means), len(x)))
         return np.stack(means), np.stack(variances) * self._factors(x, np.stack(means))
 
     def _factors(self, x: Tensor, means: np.ndarray) -> np.ndarray:
@@ -239,25 +241,18 @@ def _members(
     with parameters that ignore the rows in the masks ``M x N``. No member starts after ``end``.
     """
     found: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
-    seconds = 0.0  # time of the last member
-    for name, number in _in_turn(results):
-        if found and time.monotonic() + seconds > end:
-            break
-        begin = time.monotonic()
+    in_blocks = sparse is not None
+    for name, number in _in_time(_in_turn(results), end, found):
         model = results[name].members[number]
         start, mask = results[name].before_held_out(number)
-        try:
+        with suppress(torch.linalg.LinAlgError, NotPSDError):
             exact = _exact(model)
-            predictor: Predictor = exact if sparse is None else sparse(model)
-            own = _leave_one_out(exact, model, sparse is not None)
-            unseen = own
+            own = unseen = _leave_one_out(exact, model, in_blocks)
             if start is not model:
-                unseen = _leave_one_out(_exact(start), start, sparse is not None)
-        except (torch.linalg.LinAlgError, NotPSDError):
-            continue
-        found.append(((name, number), predictor, own, unseen, mask[: own.shape[1]]))
-        release_some([one for _, one, *_ in found])
-        seconds = time.monotonic() - begin
+                unseen = _leave_one_out(_exact(start), start, in_blocks)
+            predictor = exact if sparse is None else sparse(model)
+            found.append(((name, number), predictor, own, unseen, mask[: own.shape[1]]))
+            release_some([one for _, one, *_ in found])
     if not found:
         raise RuntimeError("No trained network has a positive definite covariance matrix.")
     # Starts with equal weights: the first one is reported, the best of its network.
@@ -269,35 +264,37 @@ def _members(
 
 def _in_turn(results: Mapping[str, FitResult]) -> list[tuple[str, int]]:
     """Return networks and numbers of their starts: the best start of each network first."""
-    found = []
-    for name, result in results.items():
-        starts = [result.best, *(number for number in result.members if number != result.best)]
-        found += [(rank, name, number) for rank, number in enumerate(starts)]
-    return [(name, number) for _, name, number in sorted(found, key=lambda one: one[0])]
+    starts = [
+        [(name, number) for number in sorted(one.members, key=lambda number: number != one.best)]
+        for name, one in results.items()
+    ]
+    return [one for turn in zip_longest(*starts) for one in turn if one is not None]
 
 
 def _prepared(weights: np.ndarray, predictors: list[Predictor], end: float) -> np.ndarray:
     """Return weights of the members that are prepared in time, in order of decreasing weight."""
-    seconds, done = 0.0, np.zeros_like(weights)
-    for member in np.argsort(-weights, kind="stable"):
-        if weights[member] == 0 or (done.any() and time.monotonic() + seconds > end):
-            break
-        begin = time.monotonic()
+    done: list[int] = []
+    order = np.argsort(-weights, kind="stable")[: np.count_nonzero(weights)].tolist()
+    for member in _in_time(order, end, done):
         predictor = predictors[member]
-        if isinstance(predictor, SparsePredictor):
+        if isinstance(predictor, SparsePredictor):  # the others are prepared by leave-one-out
             predictor.prepare(end)
-        else:
-            predictor.prepare()
+        done.append(member)
+    if len(done) == len(order):
+        return weights
+    weights = np.where(np.isin(np.arange(len(weights)), done), weights, 0.0)
+    return weights / weights.sum()
+
+
+def _in_time(items: Iterable[T], end: float, done: Sequence[Any]) -> Iterator[T]:
+    """Yield items while one more, taking as long as the last, ends in time or nothing is done."""
+    seconds = 0.0
+    for item in items:
+        begin = time.monotonic()
+        if done and begin + seconds > end:
+            return
+        yield item
         seconds = time.monotonic() - begin
-        done[member] = weights[member]
-    return done / done.sum() if (done != weights).any() else weights
-
-
-def _held_out_rows(predictors: Sequence[Predictor]) -> np.ndarray | None:
-    """Return targets, means and variances ``3 x M x H`` of rows that no predictor has seen."""
-    seen = [p.held_out() if isinstance(p, SparsePredictor) else None for p in predictors]
-    found = [rows for rows in seen if rows is not None]
-    return np.stack(found, 1) if len(found) == len(predictors) else None
 
 
 def of_held_out_rows(

@@ -23,15 +23,17 @@ from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
 from gpytorch_nkn.estimators.nkn.ensemble import of_held_out_rows, release_some
 from gpytorch_nkn.estimators.nkn.table_estimator import TableEstimator
 from gpytorch_nkn.estimators.nkn.table_models import (
-    ClassGP,
     LatentGP,
     by_class,
+    class_model,
+    class_noise,
+    class_targets,
     labelled,
     labelled_model,
     named_structures,
 )
 from gpytorch_nkn.estimators.table_input import encode_classes
-from gpytorch_nkn.fit import FitResult, Recipe, Session, warn_of_size
+from gpytorch_nkn.fit import FitResult, Recipe, Rows, Session, warn_of_size
 
 __all__ = ["NKNClassifier"]
 
@@ -144,7 +146,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, what)
         kept = _stratified(labels, _MAX_ROWS, self._seed)
         rows, labels = self._gaps.expected(rows[kept]), labels[kept]
-        marks = ClassGP.targets_of(labels, len(self.classes_))
+        marks = class_targets(labels, len(self.classes_))
         learned = _stratified(labels, int((_TRAINING_WORK / len(marks)) ** (1 / 3)), self._seed)
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
             x, y = self._tensor(rows), self._tensor(marks)
@@ -158,7 +160,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
                 x[learned],
                 y[:, learned],
                 budget=session.part(),
-                make_model=ClassGP,
+                make_model=class_model,
                 others={_LABELLED: labelled_model} if is_cheap else {},
             )
         best = self._pool(results, labels[learned], np.bincount(labels))
@@ -295,19 +297,19 @@ class _Predictor:
         self._prepare()
 
     def _prepare(self) -> None:
-        trained = self._trained.eval()
-        self.model: ClassGP | LatentGP = trained
-        if not isinstance(trained, ClassGP):
-            self.model = LatentGP.of_classes(trained)
+        self.model: LatentGP = self._trained.eval()
+        if not isinstance(self._trained, LatentGP):
+            self.model = LatentGP.of_classes(self._trained)
         self._classes = [ConditionedGP(one) for one in by_class(self.model)]
 
     def condition(self, x: Tensor, y: Tensor) -> None:
         """Condition on rows ``N x d`` and targets ``K x N``."""
-        if not isinstance(self._trained, ClassGP):
-            labels, y = y.argmax(0).cpu().numpy(), labelled(y)
-            rows = _stratified(labels, int(_MAX_ROWS / len(y) ** (1 / 3)), 0)
-            x, y = x[rows], y[:, rows]
-        self._trained.train().set_train_data(x, y, strict=False)
+        rows = Rows(x, y, class_noise(y))
+        if not isinstance(self._trained, LatentGP):
+            rows = Rows(x, labelled(y))
+            most = int(_MAX_ROWS / len(rows.y) ** (1 / 3))
+            rows = rows[torch.from_numpy(_stratified(y.argmax(0).cpu().numpy(), most, 0))]
+        rows.set_on(self._trained.train())
         self._prepare()
 
     def leave_one_out(self) -> np.ndarray:

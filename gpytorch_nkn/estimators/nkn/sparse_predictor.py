@@ -11,13 +11,15 @@ import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.models import ExactGP
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from scipy.spatial import cKDTree
 from scipy.stats import norm
 from torch import Tensor
 
-from gpytorch_nkn.estimators.nkn.local_residuals import LocalResiduals
-from gpytorch_nkn.fit import Rows
+from gpytorch_nkn.estimators.nkn.table_models import TableGP, untrained_model
+from gpytorch_nkn.fit import Recipe, Rows, fit_best_of
 
-__all__ = ["SparsePredictor", "sparse_predictors"]
+__all__ = ["LocalResiduals", "SparsePredictor", "sparse_predictors"]
 
 _ROWS_PER_POINT = 20  # least ratio of rows to inducing points for held-out rows
 _HELD_OUT = 2000  # largest number of held-out rows
@@ -25,14 +27,27 @@ _CHUNK = 2000  # rows whose covariances with inducing points are in memory
 _LOCAL_SHARE = 0.4  # fraction of the remaining time for the training of the local process
 _PROBE = 500  # rows at which the sensitivity to the columns is measured
 
+# Of the local process:
+_NEIGHBOURS = 128
+_BLOCKS, _BLOCK_ROWS = 20, 300  # neighbourhoods for the training of the kernel
+_ITERATIONS = 60
+_SEARCHED = 8  # largest number of columns in the search tree, which is slow for more
+_LEAST_SCALE = 0.05  # least weight of a column in distances, relative to the largest
+_MAX_ENTRIES = 40_000_000  # largest number of stored entries: 320 MB
+_CHUNK_ENTRIES = 4_000_000  # number of covariances in memory
+_UNION = 4_000  # largest number of neighbours for a joint distribution
+
 
 class SparsePredictor:
     """Inducing points given all rows and, for many rows, a local process of the residuals.
 
     The inducing points have Titsias' posterior at the hyperparameters of an exact GP
     (:class:`.SparseNKNGP`). The local process is kept if it predicts held-out rows better
-    (:class:`LocalResiduals`). Inducing points are ``m x D``; ``held_out`` are rows that are not
+    (:class:`LocalResiduals`). Inducing points are ``m x D``; ``rows_held_out`` are not
     among the other rows, if any; ``seed`` is for the local process.
+
+    Attributes:
+        held_out: Targets, means and variances ``3 x H`` of the held-out rows, after ``prepare``.
     """
 
     def __init__(
@@ -40,18 +55,18 @@ class SparsePredictor:
         model: ExactGP,
         points: Tensor,
         rows: Rows,
-        held_out: Rows | None,
+        rows_held_out: Rows | None,
         seed: int,
         cat_dims: Sequence[int] = (),
     ):
         self.model = model.eval()
         self._points, self._seed, self._cat_dims = points, seed, tuple(cat_dims)
         self._rows: Rows | None = rows  # until predictions are prepared
-        self.rows_held_out = held_out
+        self.rows_held_out = rows_held_out
+        self.held_out = np.empty((3, 0))
         self._learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
         self._posterior: Any = None  # of the inducing values, once predictions are prepared
         self._local: LocalResiduals | None = None
-        self._found: np.ndarray | None = None  # predictions of held-out rows
 
     @property
     def noise(self) -> float:
@@ -83,25 +98,21 @@ class SparsePredictor:
 
     def _mean(self, x: Tensor) -> Tensor:
         """Return means ``M`` given the inducing values alone."""
-        prior = self.model.covar_module, self.model.mean_module, self._points
-        return torch.cat([self._posterior.mean_at(*prior, part) for part in x.split(_CHUNK)])
+        return torch.cat([self._posterior.mean_at(*self._prior, part) for part in x.split(_CHUNK)])
 
     def _joint(self, x: Tensor) -> MultivariateNormal:
         """Return the distribution given the inducing values alone."""
-        prior = self.model.covar_module, self.model.mean_module, self._points
-        return self._posterior.joint(*prior, x)
+        return self._posterior.joint(*self._prior, x)
 
-    def held_out(self) -> np.ndarray | None:
-        """Return targets, means and variances ``3 x H`` of held-out rows, if any."""
-        if self.rows_held_out is None:
-            return None
-        if self._found is None:
-            rows = self.rows_held_out
-            mean, variance = self.moments(rows.x)
-            assert variance is not None
-            noise = self.noise if rows.noise is None else self._learned + rows.noise
-            self._found = torch.stack([rows.y, mean, variance + noise]).cpu().numpy()
-        return self._found
+    @property
+    def _prior(self) -> tuple[Any, Any, Tensor]:
+        return self.model.covar_module, self.model.mean_module, self._points
+
+    def _predict_held_out(self, rows: Rows) -> np.ndarray:
+        mean, variance = self.moments(rows.x)
+        assert variance is not None
+        noise = self.noise if rows.noise is None else self._learned + rows.noise
+        return torch.stack([rows.y, mean, variance + noise]).cpu().numpy()
 
     def prepare(self, end: float = math.inf) -> None:
         """Compute the posterior in one or two passes over the rows.
@@ -109,30 +120,28 @@ class SparsePredictor:
         Args:
             end: Time of the monotonic clock after which no local process is trained.
         """
-        rows = self._rows
+        rows, held_out = self._rows, self.rows_held_out
         if rows is None:
             return
         from gpytorch_nkn.models import CollapsedGP
 
         noise = self._learned if rows.noise is None else self._learned + rows.noise
-        prior = self.model.covar_module, self.model.mean_module, self._points
-        sparse = CollapsedGP(*prior, lambda: rows.x, rows.y, lambda: noise)
+        sparse = CollapsedGP(*self._prior, lambda: rows.x, rows.y, lambda: noise)
         begin = time.monotonic()
         with torch.no_grad():
             self._posterior = sparse.statistics().posterior(sparse.noise_variance())
         seconds = time.monotonic() - begin
         self._rows = None
-        many = self.rows_held_out is not None
-        many &= self._points.size(-1) > len(self._cat_dims)  # distances need numbers
-        many &= rows.noise is None  # residuals have equal noise
+        if held_out is None:
+            return
+        self.held_out = self._predict_held_out(held_out)
         left = end - time.monotonic() - seconds  # time after a second pass
-        if many and left > seconds:
-            self._take_local(rows, None if math.isinf(left) else _LOCAL_SHARE * left)
+        has_numbers = self._points.size(-1) > len(self._cat_dims)  # for distances
+        if has_numbers and rows.noise is None and left > seconds:  # residuals have equal noise
+            self._take_local(rows, held_out, None if math.isinf(left) else _LOCAL_SHARE * left)
 
-    def _take_local(self, rows: Rows, budget: float | None) -> None:
+    def _take_local(self, rows: Rows, held_out: Rows, budget: float | None) -> None:
         """Train the local process, and keep it if it predicts held-out rows better."""
-        without = self._held_out_density()
-        found = self._found
         assert self.model.train_inputs is not None
         some = self.model.train_inputs[0][:_PROBE].detach().clone().requires_grad_()
         with torch.enable_grad():
@@ -150,15 +159,129 @@ class SparsePredictor:
                 )
         except RuntimeError:  # no training: predict by the inducing points alone
             return
-        self._found = None
-        if not self._held_out_density() > without:
-            self._local, self._found = None, found
+        both = [self.held_out, self._predict_held_out(held_out)]
+        before, after = (norm.logpdf(y, mean, np.sqrt(v)).mean() for y, mean, v in both)
+        if after > before:
+            self.held_out = both[1]
+        else:
+            self._local = None
 
-    def _held_out_density(self) -> float:
-        found = self.held_out()
-        assert found is not None
-        targets, means, variances = found
-        return float(norm.logpdf(targets, means, np.sqrt(variances)).mean())
+
+class LocalResiduals:
+    r"""A Gaussian process of residuals, conditioned on the nearest rows of each point.
+
+    The residuals :math:`r_i` vary on a scale that inducing points do not resolve. The network of
+    kernels of their process is learned from random neighbourhoods of rows, which are assumed to be
+    independent. The prediction at a point uses its :math:`k` nearest rows N, in :math:`O(k^3)`:
+
+    .. math:: \mu(x) = k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
+
+    Distances are in the numeric columns to which the function is most sensitive, weighted by the
+    sensitivity. Rows are thinned evenly if there are too many.
+
+    Args:
+        inputs: Standardised rows ``N x D``.
+        residuals: ``N``.
+        sensitivity: RMS derivatives ``D`` of the function with respect to the columns.
+        like: A tensor with the dtype and the device of the computation.
+
+    Raises:
+        RuntimeError: The training of the kernel failed.
+
+    Reference: Snelson and Ghahramani (2007), Local and global sparse Gaussian process
+    approximations, whose local part has the same kernel as the global one.
+    """
+
+    def __init__(
+        self,
+        inputs: np.ndarray,
+        residuals: np.ndarray,
+        sensitivity: np.ndarray,
+        like: Tensor,
+        *,
+        seed: int,
+        cat_dims: Sequence[int] = (),
+        budget: float | None = None,
+    ):
+        self._cat_dims = tuple(cat_dims)
+        every = -(-inputs.size // _MAX_ENTRIES)
+        self._inputs, self._residuals = inputs[::every], residuals[::every]
+        self._like = like.new_empty(0)
+        ordered = np.argsort(-sensitivity, kind="stable")
+        self._columns = np.sort(ordered[~np.isin(ordered, self._cat_dims)][:_SEARCHED])
+        scale = sensitivity[self._columns]
+        self._scale = np.maximum(scale, _LEAST_SCALE * scale.max())
+        if not self._scale.max() > 0:
+            self._scale = np.ones_like(scale)
+        self._tree = cKDTree(self._inputs[:, self._columns] * self._scale)
+        self._unit = float(self._residuals.std()) or 1.0
+        self._process = self._learn(seed, budget)
+        self.noise = self._process.likelihood.noise.item() * self._unit**2
+
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means and variances ``M`` at standardised inputs ``M x D``, without noise."""
+        near = self._nearest(x, _NEIGHBOURS)
+        size = max(1, _CHUNK_ENTRIES // near.shape[1] ** 2)
+        parts = [
+            self._conditional(x[start : start + size, None], near[start : start + size])
+            for start in range(0, len(x), size)
+        ]
+        means, covariances = zip(*parts, strict=True)
+        return torch.cat(means).squeeze(-1), torch.cat(covariances)[:, 0, 0].clamp_min(0)
+
+    def covariance(self, x: Tensor) -> Tensor:
+        """Return the covariance ``M x M`` at standardised inputs ``M x D``, given neighbours."""
+        near = np.unique(self._nearest(x, max(1, min(_NEIGHBOURS, _UNION // len(x)))))
+        return self._conditional(x, near)[1]
+
+    @torch.no_grad()
+    def _conditional(self, x: Tensor, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return means ``... x q`` and covariances ``... x q x q`` at ``... x q x D``."""
+        kernel, mean = self._process.covar_module, self._process.mean_module
+        inputs, targets = self._rows(rows)
+        covariance = kernel(inputs).to_dense()
+        covariance.diagonal(dim1=-2, dim2=-1).add_(self._process.likelihood.noise)
+        factor = psd_safe_cholesky(covariance)
+        half = torch.linalg.solve_triangular(factor, kernel(inputs, x).to_dense(), upper=False)
+        errors = (targets - mean(inputs)).unsqueeze(-1)
+        white = torch.linalg.solve_triangular(factor, errors, upper=False)
+        means = mean(x) + (half.mT @ white).squeeze(-1)
+        own = kernel(x).to_dense() - half.mT @ half
+        return means * self._unit, own * self._unit**2
+
+    def _learn(self, seed: int, budget: float | None) -> TableGP:
+        rng = np.random.default_rng(seed)
+        count = len(self._inputs)
+        centers = rng.choice(count, min(_BLOCKS, count), replace=False)
+        _, near = self._tree.query(self._tree.data[centers], k=min(_BLOCK_ROWS, count))
+        inputs, targets = self._rows(near)
+        model = untrained_model({"tabular": "tabular"}, inputs[0], targets[0], self._cat_dims)
+        model.set_train_data(inputs, targets, strict=False)
+        recipe = Recipe(adam_steps=0, lbfgs_iterations=_ITERATIONS)
+        with torch.enable_grad():
+            fit_best_of(
+                model,
+                restarts=1,
+                initialize="data",
+                recipe=recipe,
+                budget=budget,
+                seed=seed,
+                progress=False,
+            )
+        model.set_train_data(inputs[0], targets[0], strict=False)
+        return model.eval()
+
+    def _nearest(self, x: Tensor, count: int) -> np.ndarray:
+        """Return indices ``M x k`` of the nearest rows of points ``M x D``."""
+        count = min(count, len(self._inputs))
+        points = x.cpu().numpy()[:, self._columns] * self._scale
+        _, near = self._tree.query(points, k=count)
+        return near.reshape(len(x), count)
+
+    def _rows(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        inputs = torch.from_numpy(self._inputs[rows]).to(self._like)
+        targets = torch.from_numpy(self._residuals[rows] / self._unit).to(self._like)
+        return inputs, targets
 
 
 def sparse_predictors(

@@ -31,12 +31,14 @@ from gpytorch_nkn.kernels.network import NETWORKS, check_name, named_kernel, wit
 from gpytorch_nkn.layers import Linear, log_normal_prior
 
 __all__ = [
-    "ClassGP",
     "LatentGP",
     "TableGP",
     "add_prior",
     "by_class",
     "check_structures",
+    "class_model",
+    "class_noise",
+    "class_targets",
     "labelled",
     "labelled_model",
     "named_structures",
@@ -113,14 +115,10 @@ def _value(module: Likelihood, name: str) -> Tensor:
 
 
 class LatentGP(_Process):
-    """Exact GP of latent values with a noise variance for each target.
+    """Exact GP of latent values at rows ``N x D``, with a noise variance for each target.
 
-    Args:
-        x: ``N x D``.
-        y: Targets ``N``.
-        noise: Variances ``N``.
-        mean, kernel: Prior mean and covariance.
-        observations: Likelihood of observations given the latent values.
+    Targets and variances are ``N``, or ``K x N`` for processes of classes with one kernel;
+    ``observations`` is the likelihood of observations given the latent values.
     """
 
     likelihood: FixedNoiseGaussianLikelihood
@@ -162,46 +160,28 @@ class LatentGP(_Process):
         return cls(one.train_inputs[0], y, noise, mean, one.covar_module)
 
 
-class ClassGP(_Process):
-    r"""Exact GPs of the classes of standardised rows with a shared kernel.
+def class_targets(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Return targets ``K x N`` of a :func:`class_model`, positive for rows of the class."""
+    own = labels == np.arange(num_classes)[:, None]
+    return np.where(own, 1.0, -1.0) * _CLASS_TARGET
+
+
+def class_model(x: Tensor, y: Tensor, kernel: Kernel) -> LatentGP:
+    """Make exact GPs of the classes with a shared kernel, from :func:`class_targets`.
 
     Their values are logarithms of gamma variables, which have a Dirichlet distribution when
     normalised. A row has the shape 1.01 for its own class and 0.01 for the others. Targets and
     noise variances are the moments of the log-normal variables with the same moments.
 
-    Args:
-        x: ``N x D``.
-        y: ``K x N``, see :meth:`targets_of`.
-        kernel: Covariance of each class.
-
     Reference: Milios, Camoriano, Michiardi, Rosasco and Filippone (2018), Dirichlet-based Gaussian
     processes for large-scale calibrated classification.
     """
-
-    likelihood: FixedNoiseGaussianLikelihood
-
-    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel):
-        likelihood = FixedNoiseGaussianLikelihood(_class_noise(y), batch_shape=y.shape[:-1])
-        mean = ConstantMean(batch_shape=y.shape[:-1]).initialize(constant=y.mean(-1))
-        super().__init__(x, y, likelihood, mean, kernel)
-
-    @staticmethod
-    def targets_of(labels: np.ndarray, num_classes: int) -> np.ndarray:
-        """Return targets ``K x N`` of codes ``N``, positive for rows of the class."""
-        own = labels == np.arange(num_classes)[:, None]
-        return np.where(own, 1.0, -1.0) * _CLASS_TARGET
-
-    def set_train_data(
-        self, inputs: Any = None, targets: Tensor | None = None, strict: bool = True
-    ) -> None:
-        """Set the training data, and the noise variances of the targets."""
-        super().set_train_data(inputs, targets, strict)
-        if targets is not None:
-            self.likelihood.noise_covar.noise = _class_noise(targets)
+    mean = ConstantMean(batch_shape=y.shape[:-1]).initialize(constant=y.mean(-1))
+    return LatentGP(x, y, class_noise(y), mean, kernel)
 
 
 def labelled_model(x: Tensor, y: Tensor, kernel: Kernel) -> Any:
-    """Make Bernoulli GPs of each class against the others, from the targets of a ``ClassGP``.
+    """Make Bernoulli GPs of each class against the others, from targets of a ``class_model``.
 
     They share the kernel. Two classes need one process, of the second class.
     """
@@ -214,11 +194,11 @@ def labelled_model(x: Tensor, y: Tensor, kernel: Kernel) -> Any:
 
 
 def labelled(y: Tensor) -> Tensor:
-    """Return targets of a :func:`labelled_model`, from the targets ``K x N`` of a ``ClassGP``."""
+    """Return targets of a :func:`labelled_model`, from targets ``K x N`` of a ``class_model``."""
     return (y[1:] if len(y) == 2 else y).gt(0).to(y)
 
 
-def by_class(model: ClassGP | LatentGP) -> list[LatentGP]:
+def by_class(model: LatentGP) -> list[LatentGP]:
     """Return a process for each class."""
     found = []
     parts = model.train_targets, model.likelihood.noise, model.mean_module.constant.detach()
@@ -228,8 +208,8 @@ def by_class(model: ClassGP | LatentGP) -> list[LatentGP]:
     return found
 
 
-def _class_noise(y: Tensor) -> Tensor:
-    """Return noise variances of positive and negative targets."""
+def class_noise(y: Tensor) -> Tensor:
+    """Return noise variances of positive and negative targets of a :func:`class_model`."""
     own, other = _LOG_VARIANCES.tolist()
     return torch.where(y > 0, own, other).to(y)
 

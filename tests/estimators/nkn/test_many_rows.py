@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from gpytorch_nkn.estimators import NKNRegressor
-from gpytorch_nkn.estimators.nkn import local_residuals, sparse_predictor
-from gpytorch_nkn.estimators.nkn.local_residuals import LocalResiduals
-from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
+from gpytorch_nkn.estimators.nkn import sparse_predictor
+from gpytorch_nkn.estimators.nkn.sparse_predictor import LocalResiduals, SparsePredictor
 from gpytorch_nkn.estimators.nkn.table_models import untrained_model
 from gpytorch_nkn.fit import Recipe, Rows
 from gpytorch_nkn.models import SparseNKNGP
@@ -36,7 +35,7 @@ def small_pieces():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sparse_predictor, "_CHUNK", 230)
         for name, value in (("_BLOCKS", 6), ("_BLOCK_ROWS", 60), ("_ITERATIONS", 12)):
-            patch.setattr(local_residuals, name, value)
+            patch.setattr(sparse_predictor, name, value)
         yield
 
 

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from gpytorch_nkn.estimators import NKNRegressor
-from gpytorch_nkn.estimators.nkn import local_residuals
+from gpytorch_nkn.estimators.nkn import sparse_predictor
 from gpytorch_nkn.estimators.nkn.table_columns import TableColumns
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import effects
@@ -102,8 +102,8 @@ def test_tables_of_categories_alone():
 
 def test_inducing_points_are_rows_with_their_categories(monkeypatch):
     """Few of them, so that neighbours predict what is left, and enough."""
-    monkeypatch.setattr(local_residuals, "_ITERATIONS", 3)
-    monkeypatch.setattr(local_residuals, "_BLOCKS", 4)
+    monkeypatch.setattr(sparse_predictor, "_ITERATIONS", 3)
+    monkeypatch.setattr(sparse_predictor, "_BLOCKS", 4)
     X, y = table(200)
     new, target = table(100, seed=1)
     errors = []
