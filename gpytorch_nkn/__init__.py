@@ -1,7 +1,7 @@
 """Gaussian process kernels whose structure is learned by gradient descent.
 
-The most common names can be imported from this package. They are loaded on first use, so that
-``import gpytorch_nkn`` is fast.
+The most common classes and functions can be imported from here. Each is loaded on first use, so
+that ``import gpytorch_nkn`` is fast.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ def seasonal_naive_forecast(
 
     where :math:`k` counts the seasons from :math:`x` back to the last observed season, and
     :math:`\hat\sigma` is the root mean square of :math:`y_i - y(x_i - P)`. Targets between inputs
-    are interpolated linearly. If the inputs span no season twice, the forecast is the last target,
-    with a variance proportional to the number of steps ahead (of the median length).
+    are interpolated linearly. If the inputs span no season twice, the forecast repeats the last
+    target. Its variance is then proportional to the number of steps (of median length) ahead.
 
     Args:
         x: Inputs ``N``; targets at equal inputs are averaged.

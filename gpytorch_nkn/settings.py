@@ -18,10 +18,10 @@ class kernel_evaluation:  # noqa: N801, spelt as gpytorch.settings
     Args:
         path: ``"auto"`` uses the fastest available path. ``"plain"`` uses autograd for whole
             matrices. ``"tiles"`` uses autograd for one tile at a time and recomputes tiles in the
-            backward pass. ``"compiled"`` uses C++ code with gradients in closed form. If a path
-            does not support the primitives (complex, or without a formula), device or dtype, or if
-            no C++ code is installed (``gpytorch_nkn.kernels.evaluation.instruction_set() is
-            None``), ``"plain"`` replaces it.
+            backward pass. ``"compiled"`` uses C++ code with gradients in closed form. ``"plain"``
+            replaces a path that does not support the primitives (complex, or without a formula),
+            device or dtype. It also replaces ``"compiled"`` if
+            ``gpytorch_nkn.kernels.evaluation.instruction_set()`` is ``None``.
 
     Raises:
         ValueError: The path is unknown.

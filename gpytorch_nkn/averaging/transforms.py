@@ -245,11 +245,12 @@ def candidate_transforms(
 ) -> list[Transform]:
     """Return the candidate transforms of an option.
 
-    The origin (and the end) lie outside the bounds by the resolution for ``"log1p"`` and, for
-    counts or targets on a bound, by 3/8 of it for ``"sqrt"`` (Anscombe 1948) and by half of it for
-    ``"logit"``. The resolution is 1 for integers without an upper bound, otherwise the smallest
-    positive distance of a target from a bound. Bounds of counts and bounds with targets on them are
-    closed. Targets are counts if they, the lower bound and a finite upper bound are integers.
+    For ``"log1p"``, the origin is below the lower bound by the resolution. For counts, or if
+    targets lie on a bound, origin and end are outside the bounds by 3/8 of the resolution for
+    ``"sqrt"`` (Anscombe 1948), by half of it for ``"logit"``. The resolution is 1 for integers
+    without an upper bound, otherwise the smallest positive distance of a target from a bound.
+    Bounds of counts, and bounds with targets on them, are closed. Targets are counts if they, the
+    lower bound and a finite upper bound are integers.
 
     Args:
         option: One of :data:`TRANSFORMS`, or ``"auto"``.

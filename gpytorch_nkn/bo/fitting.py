@@ -54,8 +54,8 @@ def fit_bo_model(
         The same model, in eval mode. Failed starts give a warning.
 
     Raises:
-        TypeError: The model is not an exact GP with a Gaussian likelihood or a list of such models,
-            it is an ensemble, or a number is not an integer.
+        TypeError: The model is an ensemble, or neither an exact GP with a Gaussian likelihood nor
+            a list of such models. A number is not an integer.
         ValueError: ``previous`` has another structure, the models of a list share parameters, the
             data are not finite or require gradients, or an option is invalid.
         RuntimeError: All starts failed.

@@ -65,8 +65,8 @@ weight_penalty: Factor ``lambda_1`` of the norm of ``W``. With ``"ASKL"`` it is 
     of the gradients, by which Adam divides gradients but not the trace norm's proximal steps.
 feature_penalty: Factor ``lambda_2`` of the mean squared norm of the features, for ``"ASKL"`` only.
 max_iter: Largest number of epochs.
-early_stopping: Choose the number of epochs on held-out rows (five folds of 20 % below 600 rows,
-    three below 1000, otherwise one of 10 to 20 %), then train on all rows (below 20,000). Ridge
+early_stopping: Choose the number of epochs on held-out rows: five folds of 20 % below 600 rows,
+    three below 1000, otherwise one of 10 to 20 %. Below 20,000 rows, then train on all rows. Ridge
     regression on the initial features is another candidate. In regression, ridge regression also
     sets ``W`` after training. With ``False`` or fewer than 10 rows, train for ``max_iter`` epochs.
 budget: Wall time of the training in seconds, within which learning rates decrease to zero; ``None``
@@ -259,8 +259,8 @@ gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
                 ``requires_grad`` is ``False``.
 
         Returns:
-            A float64 kernel on inputs ``input_map_(X)`` with the feature map :meth:`features`. It
-            has an output scale and needs no ``ScaleKernel``.
+            A float64 kernel on inputs ``input_map_(X)`` with the feature map :meth:`features`. The
+            kernel has an output scale and needs no ``ScaleKernel``.
         """
         check_is_fitted(self)
         pairs = torch.from_numpy(self.frequencies_)

@@ -106,7 +106,7 @@ class InputMap:
 
 
 def choose_input_map(X: np.ndarray, targets: np.ndarray, rng: np.random.RandomState) -> InputMap:
-    """Choose the scaling and the column weights with the least error of kernel ridge regression.
+    """Choose the scaling and the column weights by the error of kernel ridge regression.
 
     Each half of a sample of up to 900 rows gives leave-one-out errors of the scalings. Candidate
     weights are powers of the slopes of a regression on the first half; the second half gives their

@@ -109,8 +109,8 @@ class Selection:
 
     Scores of held-out rows select the number of cycles, or ridge regression on the initial
     features. With the squared loss, ridge regression also sets the weights at the end of each
-    cycle, because features converge faster than weights. Finally the network is trained on all
-    rows (a single held-out part: below 20,000). If ``held_out`` is empty, all cycles use all rows.
+    cycle, because features converge faster than weights. Below 20,000 rows, the network is finally
+    trained on all rows. If ``held_out`` is empty, all cycles use all rows.
     """
 
     network: SpectralNetwork

@@ -79,7 +79,7 @@ def _leave_one_out_residuals(
 
 
 def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -> KernelRidge:
-    """Return the settings of RBF kernel ridge regression with the least leave-one-out error.
+    """Return the settings of RBF kernel ridge regression with the smallest leave-one-out error.
 
     Rows ``N x d`` and targets ``N x K`` are float64. ``gammas`` are multiples of the inverse median
     squared distance; each needs an eigendecomposition. The regression has an intercept.
@@ -121,7 +121,7 @@ def relevance(x: Tensor, targets: Tensor, settings: KernelRidge) -> Tensor:
 
 
 def leave_one_out_ridge(features: Tensor, targets: Tensor, rng: np.random.RandomState) -> Ridge:
-    """Return ridge regression on features, with the penalty of least leave-one-out error.
+    """Return ridge regression on features, with the penalty of smallest leave-one-out error.
 
     Features ``N x D`` and targets ``N x K`` are float64. Above 4000 rows, a random subset of the
     rows determines the penalty.

@@ -131,7 +131,7 @@ def check_gram(gram: np.ndarray) -> None:
     lowest = float(np.linalg.eigvalsh(gram[np.ix_(rows, rows)])[0])
     if lowest < -_NEGATIVE * scale * len(rows) ** 0.5:
         raise ValueError(
-            "The Gram matrix of the training rows must be positive semi-definite, but its least "
+            "The Gram matrix of the training rows must be positive semi-definite, but its smallest "
             f"eigenvalue is {lowest:g} (largest entry: {scale:g}). Some kernels, such as the "
             "sigmoid kernel, are indefinite."
         )

@@ -47,18 +47,18 @@ class BaseDANK(Estimator):
 
     _shared_text: ClassVar[dict[str, str]] = {
         "shared arguments": """
-kernel: Base kernel: a name in scikit-learn (``"rbf"``, ``"laplacian"``, ``"linear"``, ``"poly"`` of
-    degree 3, ``"cosine"``, ``"chi2"``), a positive semi-definite function of two tables
-    ``M x D`` and ``N x D`` that returns ``M x N``, or a GPyTorch kernel with its current
-    hyperparameters. For a precomputed Gram matrix, pass row indices as the only column of ``X``,
-    and a function that returns the entries.
+kernel: Base kernel: ``"rbf"``, ``"laplacian"``, ``"linear"``, ``"poly"`` (of degree 3),
+    ``"cosine"`` or ``"chi2"`` as in scikit-learn; a GPyTorch kernel with its current
+    hyperparameters; or a positive semi-definite function that maps two tables ``M x D`` and
+    ``N x D`` to ``M x N``. For a precomputed Gram matrix, pass row indices as the only column of
+    ``X``, and a function that returns the entries.
 gamma: Parameter of named kernels: a number, ``"scale"`` for ``1 / (D var(X))``, ``"auto"`` for
     ``1 / D``.
-eta: Weight of the squared distance between ``F`` and ones: a number, possibly infinite (``F_s =
-    1``), or a multiple of the squared norm of the dual variables of the SVM with the base kernel.
-    ``"norm"``, as in the paper, multiplies this norm by 1. ``"cv"`` selects one of the factors 1,
-    ``n^-1/2``, ``1 / n``, ``0.1 / n``, ``0.01 / n`` and infinity on held-out rows (infinity for
-    more than 10 classes).
+eta: Weight of the squared distance between ``F`` and ones: a number, ``"norm"`` or ``"cv"``.
+    Infinity means ``F_s = 1``. ``"norm"``, as in the paper, is the squared norm of the dual
+    variables of the SVM with the base kernel. ``"cv"`` multiplies this norm by one of 1,
+    ``n^-1/2``, ``1 / n``, ``0.1 / n``, ``0.01 / n`` and infinity, selected on held-out rows
+    (infinity for more than 10 classes).
 relevance: ``"cv"`` learns the relevance factor (if there are many rows, from a random subset), and
     keeps it if it predicts held-out rows better; ``None`` omits it. The factor needs several input
     columns and at most 10 classes.

@@ -95,8 +95,8 @@ class DANKClassifier(ClassifierMixin, BaseDANK):
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Return values ``M`` for two classes, positive for the second; otherwise ``M x K``.
 
-        For more classes, the values are one-vs-one votes, as in scikit-learn's ``SVC``, plus a
-        number between -1/3 and 1/3 that increases with the sum of the SVMs' decision values.
+        For more classes, the values are one-vs-one votes, as in scikit-learn's ``SVC``. Sums of
+        the SVMs' decision values, mapped to between -1/3 and 1/3, are added.
         """
         return _decisions(self._outputs(X), len(self.classes_))
 

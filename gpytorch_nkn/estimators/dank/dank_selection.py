@@ -121,7 +121,7 @@ def learn_relevances(
 
 
 def choose(losses: np.ndarray, least: float = 1.0) -> int:
-    """Return the index of the kernel with the least loss; 0 unless its gain is significant.
+    """Return the index of the kernel with the smallest loss; 0 unless its gain is significant.
 
     Losses are ``C x n`` for ``C`` kernels, the initial kernel first. ``least`` is the required gain
     in standard errors.

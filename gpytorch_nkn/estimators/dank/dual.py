@@ -102,7 +102,7 @@ class DualPoint:
 def project_box_hyperplane(point: np.ndarray, signs: np.ndarray, upper: np.ndarray) -> np.ndarray:
     """Return the exact nearest point of ``{u : 0 <= u <= upper, signs' u = 0}``.
 
-    This is ``u(t) = clip(point - t signs, 0, upper)`` for the root ``t`` of ``signs' u(t)``, a
+    The point is ``u(t) = clip(point - t signs, 0, upper)`` for the root ``t`` of ``signs' u(t)``, a
     decreasing piecewise linear function. (The paper's alternating projections end at other points.)
     """
     reach = float(np.abs(point).max() + upper.max())

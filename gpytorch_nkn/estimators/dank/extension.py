@@ -40,7 +40,7 @@ def smooth_coefficients(
         spectrum: Eigenvalues and eigenvectors of ``K``, if known.
 
     Returns:
-        ``C``, ``n x P``; ``None`` (``F = 1``) if zero coefficients have the least error.
+        ``C``, ``n x P``; ``None`` (``F = 1``) if zero coefficients have the smallest error.
     """
     scale = float(np.mean(np.diagonal(gram)))
     if not signed.any() or not scale > 0.0:

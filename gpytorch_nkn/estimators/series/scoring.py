@@ -31,10 +31,10 @@ _END = 0.975  # level of the upper end of a 95 % interval
 def score(model: ExactGP, scales: Scales, series: Series) -> tuple[float, float]:
     """Return the mean log density of rolling forecasts and the calibration factor.
 
-    The factor multiplies standard deviations. It is the mean absolute standardised error, divided
-    by its expectation for normal errors and shrunk towards 1 with the weight of two windows of the
-    horizon. Because the scale is estimated from ``N`` targets, the factor includes the ratio of
-    97.5 % quantiles of Student's t (``N - 1`` degrees of freedom) and the normal distribution.
+    The factor of standard deviations is the mean absolute standardised error, divided by its
+    expectation for normal errors. Two windows of the horizon are the prior weight of a factor of 1.
+    The scale is estimated from ``N`` targets; the ratio of 97.5 % quantiles of Student's t
+    (``N - 1`` degrees of freedom) and the normal distribution accounts for this.
     """
     recent = series.last(series.reach)
     horizon, steps = recent.horizon, recent.steps

@@ -119,10 +119,7 @@ class Series:
 
     @property
     def first_origin(self) -> int:
-        """First row of rolling forecasts: after a third of the series and two seasons.
-
-        The two shortest seasons count up to half of the series.
-        """
+        """First row of rolling forecasts: after a third, or two seasons but at most half."""
         steps = self.steps
         n = int(steps[-1]) + 1
         seasons = int(np.ceil(2 * self.seasons[0] / self.step)) if self.seasons else 0

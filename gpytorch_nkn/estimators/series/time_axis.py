@@ -109,8 +109,8 @@ class TimeAxis:
     def next(self, count: int) -> pd.Index:
         """Return the times after the end of the series.
 
-        They follow the frequency of the index, the rule of monthly dates, or the times of the week
-        in the data. Otherwise they are median steps apart. Months that never occur are omitted.
+        The times follow the frequency of the index, a rule of recurring dates, or the times of the
+        week in the data; otherwise median steps. Months of the year that never occur are omitted.
         """
         known = self.index.unique().sort_values()
         if isinstance(known, pd.PeriodIndex):
