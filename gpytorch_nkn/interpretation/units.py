@@ -61,7 +61,7 @@ class Units:
     affine: bool = True  # otherwise lengths are in units of the transformed inputs
     # names of the codes of categories, by column
     categories: Mapping[int, Mapping[float, str]] = field(default_factory=dict)
-    # first dates by column, for columns in days since the first
+    # first date of each column that counts the days since it
     first_dates: Mapping[int, np.datetime64] = field(default_factory=dict)
     # maps values M of the first column in the model to dates; None for numbers
     to_dates: Callable[[np.ndarray], np.ndarray] | None = None
@@ -234,7 +234,7 @@ def percent(value: float) -> str:
 
 
 def means_text(means: Mapping[str, float]) -> str:
-    """Write the mean of each task, which shares exclude; empty without tasks."""
+    """Write the means of the tasks, about which shares are computed; empty without tasks."""
     if not means:
         return ""
     found = ", ".join(f"{mean:.4g} (task {name})" for name, mean in means.items())

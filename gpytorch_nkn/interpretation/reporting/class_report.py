@@ -23,7 +23,7 @@ from gpytorch_nkn.interpretation.units import Units, percent
 
 __all__ = ["ClassReport", "report_on_class"]
 
-_BINS, _BIN_ROWS = 10, 10  # largest number of calibration points, least rows for each
+_BINS, _BIN_ROWS = 10, 10  # largest number of calibration points, least number of rows of each
 
 
 @dataclass(frozen=True, eq=False)

@@ -113,7 +113,7 @@ class Findings:
         raise NotImplementedError
 
     def effect_blocks(self, measure: str, sentences: Sequence[str] = ()) -> list[Block]:
-        """Return a table of Sobol indices with figures of the important effects on a measure."""
+        """Return a block of Sobol indices and important effects; none for a single column."""
         effects = self.effects
         if effects is None:
             return []
@@ -148,7 +148,7 @@ class Findings:
         return [Block("Effects of the columns", sentences, note, table, (figure,), layout="wide")]
 
     def checking(self, *, num_initial: int = 0, with_lags: bool = False) -> Block:
-        """Return held-out predictions, and errors in the order of the observations if any."""
+        """Return the block on held-out predictions, and on one-step-ahead errors of a sequence."""
         levels, fractions = np.array([(c.level, c.fraction) for c in self.held_out.coverage]).T
         figures = []
 
