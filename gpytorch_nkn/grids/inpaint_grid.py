@@ -115,8 +115,7 @@ def inpaint(
 
     Use it for scratches, text, gaps in scans and sensors, and holes in textures. The content of a
     large hole in a photograph cannot be inferred. A grid of 256 x 256 cells takes 2 to 10 seconds
-    on one core. The cost of a training step is cubic in the side lengths. The mixture is not
-    clipped to the range of the image.
+    on one core. The cost of a training step is cubic in the side lengths. Values are not clipped.
 
     Args:
         image: Numbers ``n_1 x ... x n_P`` with P of 2 (image), 3 (video) or more. Missing cells are
@@ -131,8 +130,7 @@ def inpaint(
         structure: Kernel of each dimension: ``"texture"``, ``"spectral_mixture"`` (ten components),
             ``"periodic"`` or ``"rbf"``. A texture is a network of linear, RBF, rational quadratic
             and periodic kernels.
-        interpolants: Interpolants of the mixture: one or more of ``"kernel"``, ``"harmonic"`` and
-            ``"biharmonic"``.
+        interpolants: One or more of ``"kernel"``, ``"harmonic"`` and ``"biharmonic"`` to mix.
         channel_axis: Dimension of channels, such as colours; None without channels. Channels share
             kernels and noise. If the same cells are missing in all channels, training uses their
             first principal component.

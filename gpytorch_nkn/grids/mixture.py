@@ -35,8 +35,7 @@ class Mixture:
     interpolants, and local variances times functions of d. Its coefficients maximise the
     likelihood of the blocks. A calibration factor then makes 95 % intervals cover 95 % of the cells
     in 80 % of the blocks. A second factor is :math:`1 + 2 / m`, about the variance of a t
-    distribution with m degrees of freedom, where m counts cubes of side :math:`2 d_{\max}` with
-    scored cells.
+    distribution with m degrees of freedom; m cubes of side :math:`2 d_{\max}` have scored cells.
 
     Args:
         values: Standardised values ``C x n_1 x ... x n_P`` of C channels.
@@ -109,10 +108,7 @@ class Mixture:
         return mean, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
 
     def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
-        """Return for each block interpolants ``K x S``, depths, true values, case and mask.
-
-        The mask selects the S scored cells among the missing cells of the case.
-        """
+        """Return per block interpolants ``K x S`` of S scored cells, depths, values, case, mask."""
         known, sides = np.argwhere(~self.missing)[:, 1:], self.missing.shape[1:]
         if ((np.ptp(known, axis=0) == 0) & (np.array(sides) > 1)).any():
             return []  # known cells of one row or column show no errors in the next one

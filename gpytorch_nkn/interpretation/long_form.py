@@ -88,8 +88,7 @@ def long_form(model: ExactGP) -> ExactGP:
     ``covar_module`` times an IndexKernel.
 
     Raises:
-        NotImplementedError: The model is a batch, its noise is correlated between tasks, or its
-            prior is not supported.
+        NotImplementedError: The model is a batch, or has correlated noise or an unsupported prior.
     """
     assert model.train_inputs is not None
     index = model.train_inputs[1:]

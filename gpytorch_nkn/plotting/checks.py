@@ -72,8 +72,7 @@ def plot_calibration(
         coverage: Fractions ``L`` of observations inside the intervals.
         num_points: Number of observations, from which the expected range is computed. With 95 %
             probability it contains all fractions of a calibrated model with independent errors
-            (binomial quantiles, Bonferroni's bound). With dependent errors, as in forecasts,
-            fractions vary more.
+            (binomial quantiles, Bonferroni's bound). Fractions vary more if errors are dependent.
         labels: Labels of the horizontal and of the vertical axis.
 
     Returns:

@@ -60,8 +60,7 @@ def plot_network(
         x: Inputs ``N x D`` (or ``N`` for one column) in any order, such as the training inputs.
             Variances are averaged over the inputs. Thumbnails vary all columns together, from
             their smallest to their largest values; by default from -2 to 2.
-        names: Names of the input columns, to label primitives that use only some of them; default:
-            numbers.
+        names: Names of the input columns, for labels of primitives of some; default: numbers.
 
     Raises:
         TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` is not numerical.

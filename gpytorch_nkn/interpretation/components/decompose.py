@@ -281,8 +281,7 @@ def decompose(
         TypeError: The model is of another class, or its likelihood is not Gaussian.
         ValueError: An option is out of range, the model has no training data, its outcome transform
             is not affine, or its covariance differs from its ``covar_module``.
-        NotImplementedError: Members have different outcome scales, or a multitask model's prior is
-            not supported.
+        NotImplementedError: Members differ in outcome scale, or a multitask prior is not supported.
     """
     gp = fitted_gp(model)
     return decompose_gp(replace(gp, units=gp.units.named(columns)), by, max_components, max_terms)

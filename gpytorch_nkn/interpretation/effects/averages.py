@@ -20,9 +20,7 @@ _ENTRIES = 2**20  # covariance entries held in memory
 
 
 class Averages:
-    """Posterior of averages of a function over rows, for a mixture of processes.
-
-    Values are in units of the targets.
+    """Posterior of averages over rows, for a mixture of processes, in units of the targets.
 
     Attributes:
         residuals: Training targets minus their posterior mean, ``N``; None for classes.
@@ -165,8 +163,7 @@ class Empirical:
 def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
     """Draw up to ``number`` rows of inputs ``N x D`` without replacement.
 
-    Rows are exchanged until their means and variances are close to those in all rows. Otherwise
-    averages would attribute interactions to main effects.
+    Swaps match means and variances to all rows; otherwise interactions would enter main effects.
     """
     if len(inputs) <= number:
         return inputs

@@ -318,10 +318,7 @@ class _Study:
     def largest_pairs(
         self, first_order: np.ndarray, total_order: np.ndarray, variance: float, number: int
     ) -> list[tuple[int, int]]:
-        """Return pairs by decreasing approximate share.
-
-        Total minus first-order indices bound the share, and select the pairs to evaluate.
-        """
+        """Return up to ``number`` pairs with visible shares, by decreasing approximate share."""
         gaps = total_order - first_order
         # total indices are means of squares, and therefore accurate if small
         varying = np.flatnonzero(total_order >= _VISIBLE / 2).tolist()

@@ -211,8 +211,7 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
 def _variations(groups: Sequence[Sequence[Term]], sample: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean diagonals ``J`` of groups, and their shares ``J`` of the expected variance.
 
-    The shares are averages over the variance and the variance about a trend. In the variance alone,
-    slow terms would dominate cycles.
+    Shares average over the variance, in which slow terms dominate, and that about a trend.
     """
     matrices = evaluate_groups(groups, sample, sample)
     diagonals = matrices.diagonal(dim1=-1, dim2=-2).mean(-1)
