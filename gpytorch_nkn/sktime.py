@@ -17,19 +17,19 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
-from gpytorch_nkn.estimators import NKNForecaster
-from gpytorch_nkn.fit import Recipe
-from gpytorch_nkn.kernels import NeuralKernelNetwork
-
 try:
+    import pandas as pd
     from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 except ImportError as error:
     raise ImportError(
         f"gpytorch_nkn.sktime needs sktime: pip install 'gpytorch_nkn[sktime]' ({error})."
     ) from error
+
+from gpytorch_nkn.estimators import NKNForecaster
+from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.kernels import NeuralKernelNetwork
 
 __all__ = ["SktimeNKNForecaster"]
 

@@ -126,9 +126,11 @@ def test_a_warning_says_that_nothing_is_missing(mask):
 
 def kinds_of_holes(*shape):
     """Masks whose cells are mostly extrapolated or far from known ones."""
-    masks = {name: np.zeros(shape, dtype=bool) for name in ("side", "opposite", "corner")}
-    masks["side"][: shape[0] // 5] = masks["opposite"][:, -shape[1] // 4 :] = True
+    masks = {name: np.zeros(shape, dtype=bool) for name in ("side", "corner", "corners")}
+    masks["side"][:, -shape[1] // 4 :] = True
     masks["corner"][tuple(slice(0, size // 3) for size in shape)] = True
+    for end in (slice(0, shape[0] // 4), slice(-shape[0] // 4, None)):
+        masks["corners"][(end,) * len(shape)] = True
     masks["all but a row"] = np.indices(shape)[0] != 5
     return masks | {"scattered": np.random.default_rng(4).random(shape) > 0.05}
 

@@ -197,11 +197,11 @@ class PartialKronecker:
             value, residual, count = start, target - self.multiply(start), 1
         direction = preconditioned = self._precondition(residual)
         weight = dot(residual, preconditioned)
-        best, best_value = float("inf"), value
+        best, best_value, best_residual = float("inf"), value, residual
         while True:
             relative = float((dot(residual, residual).sqrt() / scale).max())
             if relative < best:  # rounding errors can increase the residual
-                best, best_value = relative, value
+                best, best_value, best_residual = relative, value, residual
             diverges = relative > 1e4 * max(best, 1.0)
             if not relative > tolerance or count >= self.max_iterations or diverges:
                 break
@@ -214,6 +214,12 @@ class PartialKronecker:
             direction = preconditioned + (new_weight / weight.clamp_min(tiny)) * direction
             weight = new_weight
             count += 1
+        if best > tolerance and not diverges:  # residuals may grow at first, the energy decreases
+            before, after = (
+                dot(one, target + left)
+                for one, left in ((best_value, best_residual), (value, residual))
+            )
+            best_value = torch.where(after > before, value, best_value)
         if not best <= _TOLERATED * tolerance:  # equal messages of many solves appear once
             warnings.warn(
                 f"After {self.max_iterations} conjugate gradient iterations the relative residual "

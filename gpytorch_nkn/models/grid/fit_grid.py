@@ -320,7 +320,7 @@ class _Training:
         shapes = {kernel.batch_shape for kernel in model.kernels}
         if {*shapes, model.noise_variance().shape} != {ratio.shape}:
             ratio = ratio.mean()  # grids of a batch share the noise or a kernel
-        if not bool((ratio > 0).all()):  # constant targets
+        if not bool(((ratio > 0) & ratio.isfinite()).all()):  # constant targets, or failed solves
             return 1.0
         for kernel in model.kernels:
             shape: torch.Size = kernel.batch_shape  # type: ignore[assignment]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.ndimage import distance_transform_edt
+from scipy.ndimage import distance_transform_edt, generate_binary_structure, label
 
 from gpytorch_nkn._devices import permutation
 
@@ -19,6 +19,7 @@ _BALLS, _BALLS_SHARE = 300, 0.1  # balls in a block, and their largest fraction 
 _SHARED = 0.5  # largest overlap of two moved holes, as a fraction of the smaller one
 _LARGE = 0.9  # smallest moved part of a large hole, relative to the largest part
 _FEW = 3  # sufficient number of blocks
+_HOLES = 8  # largest number of holes that move separately
 
 
 class _Moved(NamedTuple):
@@ -40,11 +41,11 @@ def hole_blocks(
     """Return held-out blocks of observed cells with the shape of the holes.
 
     Each block is the pattern of missing cells at another position, with at most 30 % of the pattern
-    on missing cells. A pattern at an edge of the grid is also mirrored to the opposite edge. Cells
-    between the edge and the moved pattern are held out too, because a missing side requires
-    extrapolation. At least half of the observed cells remain. For scattered missing cells, blocks
-    are balls around observed cells, with the missing cells' distances to the nearest observed cell
-    as radii.
+    on missing cells. Up to 8 holes, some of them at edges, move separately. A pattern at an edge of
+    the grid is also mirrored to the opposite edge. Cells between the edge and the moved pattern are
+    held out too, because a missing side requires extrapolation. At least half of the observed cells
+    remain. For scattered missing cells, blocks are balls around observed cells, with the missing
+    cells' distances to the nearest observed cell as radii.
 
     Args:
         missing: Mask of missing cells, ``n_1 x ... x n_P``.
@@ -62,6 +63,17 @@ def hole_blocks(
     pattern = missing if pattern is None else pattern
     if not num_blocks or not pattern.any():
         return np.zeros((0, *missing.shape), dtype=bool)
+    holes = _holes(pattern) if near else []
+    if len(holes) > 1:
+        each = [hole_blocks(missing, num_blocks, pattern=h, near=near, seed=seed) for h in holes]
+        each = [blocks for blocks in each if len(blocks)]
+        joined = [
+            np.logical_or.reduce([blocks[number % len(blocks)] for blocks in each])
+            for number in range(max(map(len, each), default=0))
+        ]
+        joined = [block for block in joined if block.sum() <= _MAX_SHARE * (~missing).sum()]
+        if joined:
+            return np.stack(joined)
     scattered = is_scattered(pattern)
     most = (_SCATTERED_SHARE if scattered else _MAX_SHARE) * (~missing).sum()
     least = (1 - _OVERLAP) * pattern.sum()
@@ -123,6 +135,16 @@ def _moved(
                 position = np.concatenate([(np.array(shift) + low - first) / shape, flips])
                 found.setdefault(block.tobytes(), _Moved(block, own, position))
     return list(found.values())
+
+
+def _holes(pattern: np.ndarray) -> list[np.ndarray]:
+    """Return the connected holes of a pattern if they are few and some are at edges of the grid."""
+    labels, count = label(pattern, generate_binary_structure(pattern.ndim, pattern.ndim))
+    edge = np.ones_like(pattern)
+    edge[(slice(1, -1),) * pattern.ndim] = False
+    if not 1 < count <= _HOLES or not (pattern & edge).any():
+        return [pattern]
+    return [labels == number for number in range(1, count + 1)]
 
 
 def _corners(pattern: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@ import torch
 from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_nkn.linalg import PartialGrid, PartialKronecker
-from tests.linalg.grid.dense_grid import TIGHT, factors_of, kron, random_grid
+from tests.linalg.grid.dense_grid import TIGHT, factor, factors_of, kron, random_grid
 
 
 def system(shape, share, noise=0.3, batch=(), **options):
@@ -68,6 +68,28 @@ def test_a_batch_is_solved_from_any_start():
     expected[:, gone] = torch.linalg.solve(missing_block(own), target[:, gone].mT).mT
     for start in (None, target.sign() * torch.rand_like(target)):
         torch.testing.assert_close(own.solve(target, start), expected, rtol=1e-8, atol=1e-8)
+
+
+def test_a_solve_that_is_stopped_early_is_nearer_than_its_start():
+    observed = torch.ones(20, 20, dtype=torch.bool)
+    observed[:8, :8] = False
+    factors = [factor(20, 0.5) - 0.1 * torch.eye(20)] * 2
+    target, last = torch.randn(8, 8), torch.inf
+    for count in (0, 1, 2, 4, 8):
+        own = PartialKronecker(
+            PartialGrid(observed, 2),
+            factors,
+            torch.tensor(1e-4),
+            tolerance=1e-12,
+            max_iterations=count,
+        )
+        with pytest.warns(NumericalWarning):
+            value = own.solve(target)
+        exact = torch.linalg.solve(missing_block(own), target.flatten())
+        error = exact - value.flatten()
+        energy = error @ missing_block(own) @ error
+        assert energy < 0.999 * last
+        last = energy
 
 
 def test_the_best_solution_is_kept_and_a_large_residual_gives_a_warning():

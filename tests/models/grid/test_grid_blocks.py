@@ -77,6 +77,18 @@ def test_blocks_of_a_missing_side_are_extrapolated(shape, hole, near):
             assert ((lines[:, 1:] != lines[:, :-1]).sum(-1) <= 2).all()
 
 
+def test_corners_move_separately_and_are_extrapolated():
+    missing = np.zeros((40, 40), dtype=bool)
+    missing[:10, :10] = missing[-8:, -12:] = True
+    blocks = hole_blocks(missing, 4, near=True)
+    assert len(blocks) >= 2
+    for block in blocks:
+        assert block.sum() >= 0.7 * missing.sum()
+        known = ~(missing | block)
+        for lines in (known, known.T):
+            assert ((lines[:, 1:] != lines[:, :-1]).sum(-1) <= 2).all()
+
+
 @pytest.mark.parametrize(
     ("shape", "share"), [((40, 40), 0.02), ((40, 40), 0.05), ((12, 12, 12), 0.03)]
 )
