@@ -36,7 +36,7 @@ class PredictiveMixture:
     stds: np.ndarray  # standard deviations R x M of the Gaussians
     transforms: tuple[Transform, ...]  # transform of each component, R
 
-    @np.errstate(under="ignore")  # of small densities
+    @np.errstate(under="ignore")  # small densities underflow
     def log_density(self, values: np.ndarray, resolution: float = 0.0) -> np.ndarray:
         """Return log densities ``M`` at values ``M``, per unit of the values.
 
@@ -64,7 +64,7 @@ class PredictiveMixture:
         """Return cumulative probabilities ``M`` at values ``M``, accurate in the tails."""
         return self._probability(self._ends[0], self._scores(values))
 
-    @np.errstate(under="ignore")  # of small densities
+    @np.errstate(under="ignore")  # small densities underflow
     def quantile(self, probability: float) -> np.ndarray:
         """Return the quantiles ``M`` of one probability."""
         # bisect integers that order floats, because scales may differ by hundreds of decades
@@ -105,7 +105,7 @@ class PredictiveMixture:
         """Return standard deviations ``M``; infinite if a log-normal variance overflows."""
         return self.moments()[1]
 
-    @np.errstate(under="ignore")  # of small densities
+    @np.errstate(under="ignore")  # small densities underflow
     def moments(
         self, limits: tuple[np.ndarray, np.ndarray] | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -177,7 +177,7 @@ class PredictiveMixture:
         mean = weights @ values
         return mean, weights @ (values - mean) ** 2
 
-    @np.errstate(under="ignore")  # of small densities
+    @np.errstate(under="ignore")  # small densities underflow
     def _values(
         self,
         component: int,
@@ -245,7 +245,7 @@ class PredictiveMixture:
         """Log probabilities ``R x M`` of the Gaussians between their ends."""
         return _log_between(*self._ends)
 
-    @np.errstate(under="ignore")  # of small densities
+    @np.errstate(under="ignore")  # small densities underflow
     def _probability(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         """Return the mixture's probabilities ``M`` between scores ``R x M``."""
         logs = _log_between(low, high) - self._log_mass
@@ -333,7 +333,7 @@ class MixturePredictions:
         return mixture.log_density(values, resolution or 0.0)
 
 
-@np.errstate(under="ignore")  # of small densities
+@np.errstate(under="ignore")  # small densities underflow
 def _log_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return log probabilities of a standard normal variable between two scores."""
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -20,7 +20,7 @@ _UNIT_PSEUDO_COUNTS = 5.0
 _WIDTH_CONCENTRATION = 0.005
 
 
-@np.errstate(under="ignore")  # of small densities
+@np.errstate(under="ignore")  # small densities underflow
 def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -> np.ndarray:
     r"""Return the weights of the mixture that predicts held-out data best.
 
@@ -62,7 +62,7 @@ def stacking_weights(log_densities: ArrayLike, *, concentration: float = 0.05) -
     return weights / weights.sum()
 
 
-@np.errstate(under="ignore")  # of small densities
+@np.errstate(under="ignore")  # small densities underflow
 def _maximise(logs: np.ndarray, weights: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Return the MAP weights ``M`` for log densities ``M x N`` and pseudo-counts ``M``."""
     densities = np.exp(logs - logs.max(0))

@@ -61,8 +61,8 @@ n_components: Number ``D`` of features.
 gamma: Parameter of the RBF kernel ``exp(-gamma r^2)`` from which initial frequencies are drawn: a
     number, or ``"auto"`` to minimise the leave-one-out error of kernel ridge regression on up to
     800 rows.
-weight_penalty: Factor ``lambda_1`` of the norm of ``W``. With ``"ASKL"`` it is relative to the RMS
-    of the gradients, by which Adam divides gradients but not the trace norm's proximal steps.
+weight_penalty: Factor ``lambda_1`` of the norm of ``W``. With ``"ASKL"``, it is relative to the RMS
+    of the gradients: Adam divides gradients by this RMS, but the trace norm has proximal steps.
 feature_penalty: Factor ``lambda_2`` of the mean squared norm of the features, for ``"ASKL"`` only.
 max_iter: Largest number of epochs.
 early_stopping: Choose the number of epochs on held-out rows: five folds of 20 % below 600 rows,

@@ -69,7 +69,7 @@ class LearnedKernel:
         ]
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
-        """Return features ``f``, ``N x Q``, of inputs ``N x D``; every factor has own columns."""
+        """Return features ``f``, ``N x Q``, of inputs ``N x D``: columns of each factor in turn."""
         labels = self.clusters.assign(inputs)
         found = np.zeros((len(inputs), sum(part[2].shape[1] for part in self.parts)))
         end = 0

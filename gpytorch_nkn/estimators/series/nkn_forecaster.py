@@ -55,7 +55,7 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
     Args:
         structure: ``"auto"`` for the candidates of ``quality``; ``"time_series"`` for the paper's
             network, :meth:`~gpytorch_nkn.kernels.NeuralKernelNetwork.time_series`; or a network
-            over time and the standardised covariates, whose initial values come from the data.
+            over time and the standardised covariates, which is initialised from the data.
         seasons: ``"auto"`` infers days, weeks and years from dates, or from the number of steps in
             a unit of time. Otherwise, periods in units of time (days for dates) or durations such
             as ``"7D"``, ``"24h"``, ``"1Y"``; an empty list for no season. The data must cover each
@@ -165,9 +165,9 @@ class NKNForecaster(SeriesPredictions, RegressorMixin, Estimator):
         Ctrl-C ends the training and keeps the candidates trained so far.
 
         Args:
-            x: Time ``N`` or ``N x 1``: numbers, durations, or dates (``datetime64``, pandas with or
-                without time zone, periods, ``datetime``). Without ``y``, a pandas series (or frame
-                of one column) over its index, in which missing values are gaps.
+            x: Times ``N`` or ``N x 1``: numbers, durations, or dates (``datetime64``, ``datetime``,
+                pandas with or without time zone, periods). Without ``y``, a pandas series (or frame
+                of one column) indexed by time, in which missing values are gaps.
             y: Targets ``N``.
             covariates: Numeric columns ``N x C``; every forecast needs their values at new times.
                 The columns of a data frame may be in any order, and so may its rows if both indices
