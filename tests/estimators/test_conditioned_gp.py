@@ -16,7 +16,7 @@ def model():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(25, 2, generator=generator, dtype=torch.float64)
     y = torch.sin(3 * x[:, 0]) + x[:, 1]
-    model = TableGP(x, y, NeuralKernelNetwork.tabular(2)).double()
+    model = TableGP(Rows(x, y), NeuralKernelNetwork.tabular(2)).double()
     model.likelihood.noise = 0.03
     model.mean_module.constant = 0.4
     return model

@@ -22,6 +22,7 @@ from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
 from gpytorch_nkn.estimators.nkn.table_models import add_prior
 from gpytorch_nkn.estimators.nkn.table_targets import Targets
 from gpytorch_nkn.estimators.table_input import per_row
+from gpytorch_nkn.fit import Rows
 from gpytorch_nkn.layers import log_normal_prior
 
 __all__ = [
@@ -92,15 +93,15 @@ class _CountLikelihood(Likelihood):
         return _Counts(function_samples, self.dispersion if self._dispersed else None)
 
 
-def count_model(x: Tensor, y: Tensor, kernel: Kernel, *, dispersed: bool) -> Any:
-    """Make a model of counts and log exposures ``2 x N`` at rows ``N x D``."""
+def count_model(rows: Rows, kernel: Kernel, *, dispersed: bool) -> Any:
+    """Make a model of counts and log exposures ``2 x N``."""
     from gpytorch_nkn.models import LaplaceGP
 
-    counts, offset = y
+    counts, offset = rows.y
     level = float((counts.sum() + 0.5).log() - offset.logsumexp(-1))
     mean = ConstantMean(constant_prior=NormalPrior(level, 1.0))
     mean.initialize(constant=level)
-    return LaplaceGP(x, y, _CountLikelihood(dispersed), mean, kernel)
+    return LaplaceGP(rows.x, rows.y, _CountLikelihood(dispersed), mean, kernel)
 
 
 def check_counted(likelihood: str, y: np.ndarray) -> None:

@@ -30,11 +30,10 @@ from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
 from gpytorch_nkn.estimators.nkn.table_models import LatentGP
 from gpytorch_nkn.fit import FitResult, Rows
 
-__all__ = ["Ensemble", "cubic_seconds", "of_held_out_rows", "release_some"]
+__all__ = ["Ensemble", "of_held_out_rows", "release_some"]
 
 _KEPT_BYTES = 2 * 2**30  # largest size of the factors that are kept between predictions
 _MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held-out rows of sparse models, and rows of a block
-_PROBE = 1000  # number of rows on which the time is measured
 _SCALED_ROWS = 100  # least number of rows for noise that depends on the inputs
 _HEAVY_WIDTHS = 2.0 ** np.arange(-1.0, 6.5, 0.5)  # factors of the scale of Student-t noise
 _STANDARD_ERRORS = 3.0  # required gain of scaled noise in held-out log density
@@ -43,14 +42,6 @@ IDENTITY = Transform()
 
 Predictor = ConditionedGP | SparsePredictor
 T = TypeVar("T")
-
-
-def cubic_seconds(model: ExactGP) -> float:
-    """Return seconds per cubed number of rows, for covariance, factor and inverse of 1000 rows."""
-    part = ConditionedGP(model).at(slice(_PROBE))
-    begin = time.monotonic()
-    part.leave_one_out()
-    return max(time.monotonic() - begin, 1e-4) / part.targets.numel() ** 3
 
 
 class Ensemble:

@@ -26,8 +26,7 @@ from gpytorch_nkn.estimators.nkn.table_models import (
     LatentGP,
     by_class,
     class_model,
-    class_noise,
-    class_targets,
+    class_rows,
     labelled,
     labelled_model,
     named_structures,
@@ -145,27 +144,25 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         what = "time grows with their cube, and predictions use a random part of each class."
         warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, what)
         kept = _stratified(labels, _MAX_ROWS, self._seed)
-        rows, labels = self._gaps.expected(rows[kept]), labels[kept]
-        marks = class_targets(labels, len(self.classes_))
-        learned = _stratified(labels, int((_TRAINING_WORK / len(marks)) ** (1 / 3)), self._seed)
+        x, labels, number = self._gaps.expected(rows[kept]), labels[kept], len(self.classes_)
+        learned = _stratified(labels, int((_TRAINING_WORK / number) ** (1 / 3)), self._seed)
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-            x, y = self._tensor(rows), self._tensor(marks)
-            is_cheap = len(labelled(y)) * len(learned) ** 3 <= _LABELLED_WORK
-            named = named_structures(structures, len(learned), x.size(-1))
+            data = class_rows(self._tensor(x), labels, number)
+            is_cheap = len(labelled(data).y) * len(learned) ** 3 <= _LABELLED_WORK
+            named = named_structures(structures, len(learned), x.shape[1])
             if list(structures) == ["auto"]:
                 isotropic = dict.fromkeys(("rbf", "matern"), "isotropic")
                 named = {isotropic.get(name, name): isotropic.get(name, name) for name in named}
             results = self._train(
                 named,
-                x[learned],
-                y[:, learned],
+                data[torch.from_numpy(learned)],
                 budget=session.part(),
                 make_model=class_model,
                 others={_LABELLED: labelled_model} if is_cheap else {},
             )
         best = self._pool(results, labels[learned], np.bincount(labels))
         for predictor in self._predictors:
-            predictor.condition(x, y)
+            predictor.condition(data)
         self.model_ = best.model
         self.results_ = results
         return self
@@ -302,13 +299,12 @@ class _Predictor:
             self.model = LatentGP.of_classes(self._trained)
         self._classes = [ConditionedGP(one) for one in by_class(self.model)]
 
-    def condition(self, x: Tensor, y: Tensor) -> None:
-        """Condition on rows ``N x d`` and targets ``K x N``."""
-        rows = Rows(x, y, class_noise(y))
+    def condition(self, rows: Rows) -> None:
+        """Condition on rows with targets ``K x N``."""
         if not isinstance(self._trained, LatentGP):
-            rows = Rows(x, labelled(y))
+            codes, rows = rows.y.argmax(0).cpu().numpy(), labelled(rows)
             most = int(_MAX_ROWS / len(rows.y) ** (1 / 3))
-            rows = rows[torch.from_numpy(_stratified(y.argmax(0).cpu().numpy(), most, 0))]
+            rows = rows[torch.from_numpy(_stratified(codes, most, 0))]
         rows.set_on(self._trained.train())
         self._prepare()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from gpytorch_nkn.averaging import TRANSFORMS, PredictiveMixture, Transform, as_bounds
-from gpytorch_nkn.estimators.conditioned_gp import max_exact_rows
+from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP, max_exact_rows
 from gpytorch_nkn.estimators.nkn.counts import (
     COUNTS,
     RATES,
@@ -26,7 +27,7 @@ from gpytorch_nkn.estimators.nkn.counts import (
     count_model,
     log_exposures,
 )
-from gpytorch_nkn.estimators.nkn.ensemble import Ensemble, cubic_seconds
+from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
 from gpytorch_nkn.estimators.nkn.sparse_predictor import sparse_predictors
 from gpytorch_nkn.estimators.nkn.table_gaps import learned_rows
 from gpytorch_nkn.estimators.nkn.table_models import (
@@ -67,6 +68,7 @@ _CHOICES = {
 }
 # Rows for predictions and for the training under a likelihood that is not Gaussian.
 _MAX_ROWS, _MAX_TRAINED = 4000, 1000
+_PROBE = 1000  # number of rows on which the time is measured
 _CHOICE = 0.05  # largest fraction of a budget for each candidate transform
 # Width of the Gaussian around each of eight draws in their standard deviation: half of the
 # distance between neighbours.
@@ -256,7 +258,13 @@ class NKNRegressor(ColumnPredictions):
         rows, target = self._read(X, y, structures, y_numeric=True)
         target = target.astype(np.float64)
         offset = log_exposures(self.likelihood, exposure, len(target))
-        observed = np.stack([target, offset, self._known_noise(noise_variance, len(target))])
+        if noise_variance is not None and not self._is_gaussian:
+            raise ValueError(
+                f"noise_variance needs likelihood='gaussian', got {self.likelihood!r}."
+            )
+        known = 0.0 if noise_variance is None else noise_variance
+        known = per_row("noise_variance", known, len(target), positive=False)
+        observed = np.stack([target, offset, known])
         transforms = self._candidate_transforms(target)
         if not self._is_gaussian and len(target) > _MAX_TRAINED:
             what = "time grows with their cube, and a random part is used."
@@ -431,16 +439,6 @@ class NKNRegressor(ColumnPredictions):
     def _is_counts(self) -> bool:
         return self.likelihood in COUNTS
 
-    def _known_noise(self, variance: Any, count: int) -> np.ndarray:
-        """Return checked noise variances ``N``, 0 if unknown."""
-        if variance is None:
-            return np.zeros(count)
-        if not self._is_gaussian:
-            raise ValueError(
-                f"noise_variance needs likelihood='gaussian', got {self.likelihood!r}."
-            )
-        return per_row("noise_variance", variance, count, positive=False)
-
     def _candidate_transforms(self, target: np.ndarray) -> list[Transform]:
         """Check targets ``N``, and return their candidate transforms."""
         if self._is_counts:
@@ -478,18 +476,17 @@ class NKNRegressor(ColumnPredictions):
         self._targets = RATES
         if not self._is_counts:
             target, _, variance = observed
-            noise = variance if variance.any() else None
             transform = choose_transform(
                 transforms,
                 self._tensor(x),
                 target,
-                noise,
+                variance,
                 seed=self._seed,
                 recipe=self.recipe,
                 budget=None if self.budget is None else _CHOICE * self.budget,
                 cat_dims=self._cat_dims,
             )
-            robust = not self._is_gaussian or noise is not None
+            robust = not self._is_gaussian or variance.any()
             self._targets = Targets.of(target, transform, robust=robust)
         self.y_transform_ = self._targets.transform
         self.y_offset_, self.y_scale_ = self._targets.offset, self._targets.scale
@@ -499,30 +496,25 @@ class NKNRegressor(ColumnPredictions):
 
         Targets of counts are ``2 x N``, counts and logarithms of exposures.
         """
-        (y, _, variance), noise = observed, None
-        if variance.any():
-            noise = self._tensor(self._targets.standardised_variance(y, variance))
-        y = observed[:2] if self._is_counts else self._targets.standardised(y)
-        return Rows(self._tensor(x), self._tensor(y), noise)
+        if self._is_counts:
+            return Rows(self._tensor(x), self._tensor(observed[:2]))
+        return self._targets.rows(self._tensor(x), observed[0], observed[2])
 
     def _train_networks(
         self, structures: Sequence[str | Kernel], rows: Rows, num_gappy: int, session: Session
     ) -> dict[str, FitResult]:
         """Train the networks; members have all rows."""
-        named = named_structures(structures, len(rows), rows.x.size(-1))
-        later = 0.0
+        named, later = named_structures(structures, len(rows), rows.x.size(-1)), 0.0
         if self.budget is not None and self._is_gaussian:
-            model = untrained_model(named, rows.x, rows.y, self._cat_dims)
+            model = untrained_model(next(iter(named.values())), rows[:_PROBE], self._cat_dims)
             later = self._plan_predictions(model, len(rows) + num_gappy, len(named))
         make_model = _LIKELIHOODS[self.likelihood][0]
-        if rows.noise is not None:
-            make_model = partial(make_model, noise=rows.noise)
         few = rows if self._is_gaussian else rows[:_MAX_TRAINED]
         budget = session.part(1 - later / max(session.seconds_left, later, 1e-9))
-        results = self._train(named, few.x, few.y, budget=budget, make_model=make_model)
+        results = self._train(named, few, budget=budget, make_model=make_model)
         for result in results.values() if not self._is_gaussian else ():
             for member in result.members.values():
-                member.set_train_data(rows.x, rows.y)
+                rows.set_on(member)
         return results
 
     def _mix(
@@ -571,16 +563,18 @@ class NKNRegressor(ColumnPredictions):
         """Choose predictions that the budget allows, and return their seconds."""
         assert self.budget is not None
         seconds, count = _SHARE * self.budget, networks * self.restarts
-        per_point = cubic_seconds(model) * num_rows  # seconds per inducing point; n m^2 operations
-        exact = per_point * num_rows**2
-        if self.method_ == "exact" and self.method == "auto" and _MIXED * exact > seconds:
+        begin = time.monotonic()
+        ConditionedGP(model).leave_one_out()
+        cubic = max(time.monotonic() - begin, 1e-4) / model.train_targets.numel() ** 3
+        cost = cubic * num_rows  # seconds of a member, per squared number of its points
+        if self.method == "auto" and _MIXED * cost * num_rows**2 > seconds:
             self.method_ = "sparse"
         if self.method_ == "exact":
-            return min(count * exact, seconds)
-        per_point *= _PASSES
-        affordable = math.sqrt(seconds / (per_point * min(count, _MIXED)))
+            return min(count * cost * num_rows**2, seconds)
+        cost *= _PASSES
+        affordable = math.sqrt(seconds / (cost * min(count, _MIXED)))
         self._num_points = min(self.num_inducing, max(int(affordable), _LEAST_POINTS))
-        return min(count * per_point * self._num_points**2, seconds)
+        return min(count * cost * self._num_points**2, seconds)
 
     def _check_parameters(self) -> list[str | Kernel]:
         structures = super()._check_parameters()

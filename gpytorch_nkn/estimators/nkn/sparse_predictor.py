@@ -238,12 +238,12 @@ class LocalResiduals:
     def _conditional(self, x: Tensor, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return means ``... x q`` and covariances ``... x q x q`` at ``... x q x D``."""
         kernel, mean = self._process.covar_module, self._process.mean_module
-        inputs, targets = self._rows(rows)
-        covariance = kernel(inputs).to_dense()
+        known = self._rows(rows)
+        covariance = kernel(known.x).to_dense()
         covariance.diagonal(dim1=-2, dim2=-1).add_(self._process.likelihood.noise)
         factor = psd_safe_cholesky(covariance)
-        half = torch.linalg.solve_triangular(factor, kernel(inputs, x).to_dense(), upper=False)
-        errors = (targets - mean(inputs)).unsqueeze(-1)
+        half = torch.linalg.solve_triangular(factor, kernel(known.x, x).to_dense(), upper=False)
+        errors = (known.y - mean(known.x)).unsqueeze(-1)
         white = torch.linalg.solve_triangular(factor, errors, upper=False)
         means = mean(x) + (half.mT @ white).squeeze(-1)
         own = kernel(x).to_dense() - half.mT @ half
@@ -254,9 +254,10 @@ class LocalResiduals:
         count = len(self._inputs)
         centers = rng.choice(count, min(_BLOCKS, count), replace=False)
         _, near = self._tree.query(self._tree.data[centers], k=min(_BLOCK_ROWS, count))
-        inputs, targets = self._rows(near)
-        model = untrained_model({"tabular": "tabular"}, inputs[0], targets[0], self._cat_dims)
-        model.set_train_data(inputs, targets, strict=False)
+        rows = self._rows(near)
+        first = Rows(rows.x[0], rows.y[0])
+        model = untrained_model("tabular", first, self._cat_dims)
+        rows.set_on(model)
         recipe = Recipe(adam_steps=0, lbfgs_iterations=_ITERATIONS)
         with torch.enable_grad():
             fit_best_of(
@@ -268,7 +269,7 @@ class LocalResiduals:
                 seed=seed,
                 progress=False,
             )
-        model.set_train_data(inputs[0], targets[0], strict=False)
+        first.set_on(model)
         return model.eval()
 
     def _nearest(self, x: Tensor, count: int) -> np.ndarray:
@@ -278,10 +279,9 @@ class LocalResiduals:
         _, near = self._tree.query(points, k=count)
         return near.reshape(len(x), count)
 
-    def _rows(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        inputs = torch.from_numpy(self._inputs[rows]).to(self._like)
-        targets = torch.from_numpy(self._residuals[rows] / self._unit).to(self._like)
-        return inputs, targets
+    def _rows(self, rows: np.ndarray) -> Rows:
+        own = self._inputs[rows], self._residuals[rows] / self._unit
+        return Rows(*(torch.from_numpy(part).to(self._like) for part in own))
 
 
 def sparse_predictors(

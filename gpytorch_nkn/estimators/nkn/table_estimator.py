@@ -18,7 +18,7 @@ from gpytorch_nkn.estimators.nkn.table_columns import TableColumns
 from gpytorch_nkn.estimators.nkn.table_gaps import Gaps
 from gpytorch_nkn.estimators.nkn.table_models import check_structures, train_structures
 from gpytorch_nkn.estimators.table_input import Standardisation
-from gpytorch_nkn.fit import FitResult, Recipe
+from gpytorch_nkn.fit import FitResult, Recipe, Rows
 
 __all__ = ["TableEstimator"]
 
@@ -87,12 +87,12 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         return rows, target
 
     def _train(
-        self, structures: Mapping[str, str | Kernel], x: Tensor, y: Tensor, **options: Any
+        self, structures: Mapping[str, str | Kernel], rows: Rows, **options: Any
     ) -> dict[str, FitResult]:
         """Train a model of each structure, with further options of ``train_structures``."""
         own = {name: getattr(self, name) for name in ("restarts", "recipe", "n_jobs", "progress")}
         options |= own | {"seed": self._seed, "cat_dims": self._cat_dims}
-        return train_structures(structures, x, y, **options)
+        return train_structures(structures, rows, **options)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -37,8 +37,7 @@ __all__ = [
     "by_class",
     "check_structures",
     "class_model",
-    "class_noise",
-    "class_targets",
+    "class_rows",
     "labelled",
     "labelled_model",
     "named_structures",
@@ -79,20 +78,20 @@ class _Process(ExactGP):
 
 
 class TableGP(_Process):
-    """Exact GP of standardised data with a constant mean and a weak prior on the noise.
+    """Exact GP of standardised rows with a constant mean and a weak prior on the noise.
 
-    Known variances ``noise`` of the rows' errors are in addition to the learned noise.
+    The learned noise is in addition to known noise of the rows.
     """
 
-    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel, noise: Tensor | None = None):
+    def __init__(self, rows: Rows, kernel: Kernel):
         likelihood = GaussianLikelihood(
             noise_prior=log_normal_prior(_NOISE, 2.0), noise_constraint=GreaterThan(_LEAST_NOISE)
         )
-        super().__init__(x, y, Rows(x, y, noise).likelihood(likelihood), ConstantMean(), kernel)
+        super().__init__(rows.x, rows.y, rows.likelihood(likelihood), ConstantMean(), kernel)
 
 
-def robust_model(x: Tensor, y: Tensor, kernel: Kernel) -> Any:
-    """Make a GP with Student-t noise of standardised data.
+def robust_model(rows: Rows, kernel: Kernel) -> Any:
+    """Make a GP with Student-t noise of standardised rows.
 
     Reference for the prior: Juarez and Steel (2010), Model-based clustering of non-Gaussian panel
     data based on skew-t distributions.
@@ -102,7 +101,7 @@ def robust_model(x: Tensor, y: Tensor, kernel: Kernel) -> Any:
     likelihood = StudentTLikelihood(noise_constraint=GreaterThan(_LEAST_NOISE))
     add_prior(likelihood, "noise", log_normal_prior(_NOISE, 2.0))
     add_prior(likelihood, "deg_free", GammaPrior(2.0, 0.1))
-    return LaplaceGP(x, y, likelihood, ConstantMean(), kernel)
+    return LaplaceGP(rows.x, rows.y, likelihood, ConstantMean(), kernel)
 
 
 def add_prior(likelihood: Likelihood, name: str, prior: Prior) -> None:
@@ -160,42 +159,49 @@ class LatentGP(_Process):
         return cls(one.train_inputs[0], y, noise, mean, one.covar_module)
 
 
-def class_targets(labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return targets ``K x N`` of a :func:`class_model`, positive for rows of the class."""
+def class_rows(x: Tensor, labels: np.ndarray, num_classes: int) -> Rows:
+    """Return rows of a :func:`class_model` for codes ``N``.
+
+    Targets ``K x N`` are positive for the own class. Targets and noise variances are moments of
+    log-normal variables. These have the moments of gamma variables with the shape 1.01 for the own
+    class and 0.01 for the others.
+    """
     own = labels == np.arange(num_classes)[:, None]
-    return np.where(own, 1.0, -1.0) * _CLASS_TARGET
+    y, noise = np.where(own, _CLASS_TARGET, -_CLASS_TARGET), np.where(own, *_LOG_VARIANCES)
+    return Rows(x, torch.as_tensor(y).to(x), torch.as_tensor(noise).to(x))
 
 
-def class_model(x: Tensor, y: Tensor, kernel: Kernel) -> LatentGP:
-    """Make exact GPs of the classes with a shared kernel, from :func:`class_targets`.
+def class_model(rows: Rows, kernel: Kernel) -> LatentGP:
+    """Make exact GPs of the classes with a shared kernel.
 
     Their values are logarithms of gamma variables, which have a Dirichlet distribution when
-    normalised. A row has the shape 1.01 for its own class and 0.01 for the others. Targets and
-    noise variances are the moments of the log-normal variables with the same moments.
+    normalised.
 
     Reference: Milios, Camoriano, Michiardi, Rosasco and Filippone (2018), Dirichlet-based Gaussian
     processes for large-scale calibrated classification.
     """
-    mean = ConstantMean(batch_shape=y.shape[:-1]).initialize(constant=y.mean(-1))
-    return LatentGP(x, y, class_noise(y), mean, kernel)
+    mean = ConstantMean(batch_shape=rows.y.shape[:-1]).initialize(constant=rows.y.mean(-1))
+    assert rows.noise is not None
+    return LatentGP(rows.x, rows.y, rows.noise, mean, kernel)
 
 
-def labelled_model(x: Tensor, y: Tensor, kernel: Kernel) -> Any:
-    """Make Bernoulli GPs of each class against the others, from targets of a ``class_model``.
+def labelled_model(rows: Rows, kernel: Kernel) -> Any:
+    """Make Bernoulli GPs of each class against the others, with a shared kernel.
 
-    They share the kernel. Two classes need one process, of the second class.
+    Two classes need one process, of the second class.
     """
     from gpytorch_nkn.models import LaplaceGP
 
-    y = labelled(y)
-    levels = torch.special.ndtri(y.mean(-1))
-    mean = ConstantMean(batch_shape=levels.shape).to(y).initialize(constant=levels)
-    return LaplaceGP(x, y, BernoulliLikelihood(), mean.requires_grad_(False), kernel)
+    rows = labelled(rows)
+    levels = torch.special.ndtri(rows.y.mean(-1))
+    mean = ConstantMean(batch_shape=levels.shape).to(rows.y).initialize(constant=levels)
+    return LaplaceGP(rows.x, rows.y, BernoulliLikelihood(), mean.requires_grad_(False), kernel)
 
 
-def labelled(y: Tensor) -> Tensor:
-    """Return targets of a :func:`labelled_model`, from targets ``K x N`` of a ``class_model``."""
-    return (y[1:] if len(y) == 2 else y).gt(0).to(y)
+def labelled(rows: Rows) -> Rows:
+    """Convert rows of a :func:`class_model` to rows of a :func:`labelled_model`."""
+    y = rows.y[1:] if len(rows.y) == 2 else rows.y
+    return Rows(rows.x, y.gt(0).to(y))
 
 
 def by_class(model: LatentGP) -> list[LatentGP]:
@@ -206,12 +212,6 @@ def by_class(model: LatentGP) -> list[LatentGP]:
         mean = ConstantMean().to(y).initialize(constant=constant)
         found.append(LatentGP(model.train_inputs[0], y, noise, mean, model.covar_module))
     return found
-
-
-def class_noise(y: Tensor) -> Tensor:
-    """Return noise variances of positive and negative targets of a :func:`class_model`."""
-    own, other = _LOG_VARIANCES.tolist()
-    return torch.where(y > 0, own, other).to(y)
 
 
 def check_structures(structure: object) -> list[str | Kernel]:
@@ -265,17 +265,16 @@ def named_structures(
 
 def train_structures(
     named: Mapping[str, str | Kernel],
-    inputs: Tensor,
-    targets: Tensor,
+    rows: Rows,
     *,
     budget: float | None,
     seed: int,
     cat_dims: Sequence[int] = (),
-    make_model: Callable[[Tensor, Tensor, Kernel], Any] = TableGP,
-    others: Mapping[str, Callable[[Tensor, Tensor, Kernel], Any]] | None = None,
+    make_model: Callable[[Rows, Kernel], Any] = TableGP,
+    others: Mapping[str, Callable[[Rows, Kernel], Any]] | None = None,
     **options: Any,
 ) -> dict[str, FitResult]:
-    """Train a model of each structure on rows ``N x D``, with options of ``fit_in_stages``.
+    """Train a model of each structure, with options of ``fit_in_stages``.
 
     Columns ``cat_dims`` are category codes; a given kernel receives them, too. Names of ``others``,
     additional models of each structure, have a suffix.
@@ -289,7 +288,7 @@ def train_structures(
         KeyboardInterrupt: Ctrl-C was pressed before the first step.
     """
     models = {
-        name + suffix: make(inputs, targets, _make_kernel(structure, inputs, cat_dims)).to(inputs)
+        name + suffix: make(rows, _make_kernel(structure, rows.x, cat_dims)).to(rows.x)
         for suffix, make in {"": make_model, **(others or {})}.items()
         for name, structure in named.items()
     }
@@ -307,12 +306,9 @@ def train_structures(
     return {one.key: one.candidate for one in trained if one.candidate is not None}
 
 
-def untrained_model(
-    named: Mapping[str, str | Kernel], inputs: Tensor, targets: Tensor, cat_dims: Sequence[int] = ()
-) -> TableGP:
-    """Create a model of the first structure, with its start values."""
-    kernel = _make_kernel(next(iter(named.values())), inputs, cat_dims)
-    return TableGP(inputs, targets, kernel).to(inputs)
+def untrained_model(structure: str | Kernel, rows: Rows, cat_dims: Sequence[int] = ()) -> TableGP:
+    """Create a model with its start values."""
+    return TableGP(rows, _make_kernel(structure, rows.x, cat_dims)).to(rows.x)
 
 
 def _make_kernel(structure: str | Kernel, x: Tensor, cat_dims: Sequence[int]) -> Kernel:

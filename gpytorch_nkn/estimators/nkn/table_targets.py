@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,9 @@ from torch import Tensor
 
 from gpytorch_nkn.averaging import PredictiveMixture, Transform, candidate_transforms
 from gpytorch_nkn.estimators.nkn.ensemble import Ensemble
-from gpytorch_nkn.estimators.nkn.table_models import TableGP, train_structures
+from gpytorch_nkn.estimators.nkn.table_models import train_structures
 from gpytorch_nkn.estimators.table_input import offset_and_scale, scaled_variance
-from gpytorch_nkn.fit import Recipe
+from gpytorch_nkn.fit import Recipe, Rows
 
 __all__ = ["Targets", "candidates", "choose_transform"]
 
@@ -40,25 +39,20 @@ class Targets:
 
     @classmethod
     def of(cls, y: np.ndarray, transform: Transform, *, robust: bool = False) -> Targets:
-        """Learn the standardisation of targets ``N``, if ``robust`` by their quartiles.
-
-        Raises:
-            ValueError: The transform is not defined for a target, or targets are too large.
-        """
-        scaled = _forward(transform, y)
+        """Learn the standardisation of targets ``N``, if ``robust`` by their quartiles."""
+        scaled = transform.forward(y)
         offset, scale = offset_and_scale(scaled)
         low, middle, high = np.quantile(scaled, [0.25, 0.5, 0.75]).tolist()
         if robust and high > low:
             offset, scale = middle, (high - low) / _QUARTILES
         return cls(transform, offset, scale, float(scaled.min()), float(scaled.max()))
 
-    def standardised(self, y: np.ndarray) -> np.ndarray:
-        """Transform and standardise targets ``N``."""
-        return (_forward(self.transform, y) - self.offset) / self.scale
-
-    def standardised_variance(self, y: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Convert noise variances ``N`` of targets ``N`` to variances of standardised targets."""
-        return scaled_variance(self.transform, y, variance, self.scale)
+    def rows(self, x: Tensor, y: np.ndarray, variance: np.ndarray) -> Rows:
+        """Return rows with standardised targets and, unless all are 0, known noise variances."""
+        noise = scaled_variance(self.transform, y, variance, self.scale)
+        y = (self.transform.forward(y) - self.offset) / self.scale
+        known = torch.as_tensor(noise).to(x) if variance.any() else None
+        return Rows(x, torch.as_tensor(y).to(x), known)
 
     def log_density_of(self, standardised: np.ndarray, logs: np.ndarray) -> np.ndarray:
         """Convert log densities ``N`` per standardised unit to those per unit of the targets."""
@@ -79,78 +73,63 @@ class Targets:
         return mixture.moments((lower, upper))
 
 
-def _forward(transform: Transform, y: np.ndarray) -> np.ndarray:
-    if not transform.accepts(y):
-        raise ValueError(
-            f"y_transform={transform.name!r} must be defined for all targets, got targets from "
-            f"{y.min():g} to {y.max():g}."
-        )
-    return transform.forward(y)
-
-
 def candidates(option: str, y: np.ndarray, bounds: tuple[float, float] | None) -> list[Transform]:
     """Return candidate transforms of targets ``N`` for an option of the regressor."""
-    if option == "auto" and bounds is None and not _is_skewed(y):
+    if option == "auto" and bounds is None and not (y.min() >= 0 and skew(y) > _SKEWED):
         option = "identity"
     found = candidate_transforms(option, y, bounds, prefix="y_")
-    return [Transform(), *found[1:]] if bounds is None and found[0].is_identity else found
-
-
-def _is_skewed(y: np.ndarray) -> bool:
-    """Return whether non-negative targets ``N`` are skewed to the right."""
-    return bool(y.min() >= 0 and skew(y) > _SKEWED)
+    if bounds is None and found[0].is_identity:
+        found[0] = Transform()  # without bounds
+    for transform in found:
+        if not transform.accepts(y):
+            raise ValueError(
+                f"y_transform={transform.name!r} must be defined for all targets, got targets from "
+                f"{y.min():g} to {y.max():g}."
+            )
+    return found
 
 
 def choose_transform(
     found: Sequence[Transform],
-    inputs: Tensor,
+    x: Tensor,
     y: np.ndarray,
-    noise: np.ndarray | None = None,
+    variance: np.ndarray,
     *,
     seed: int,
     recipe: Recipe | None,
     **options: Any,
 ) -> Transform:
-    """Return the transform under which a single kernel predicts held-out rows best.
+    """Return the first transform, or the one under which a kernel predicts held-out rows best.
 
-    Inputs ``N x d`` are standardised, known noise variances ``N`` are of targets ``N``, and options
-    are of :func:`train_structures`.
+    The second needs a mean log density that is higher by 2 standard errors.
+
+    Inputs ``N x d`` are standardised. Noise variances ``N`` (0 if unknown) are of targets ``N``.
+    Options are of :func:`train_structures`.
     """
     rows = np.random.default_rng(seed).permutation(len(y))[:_COMPARED_ROWS]
-    if len(found) == 1 or np.ptp(y[rows]) == 0:
+    x, y, variance = x[rows], y[rows], variance[rows]
+    if len(found) == 1 or np.ptp(y) == 0:
         return found[0]
 
     def held_out(transform: Transform) -> np.ndarray:
-        targets, known = Targets.of(y[rows], transform, robust=noise is not None), None
-        if noise is not None:
-            known = torch.as_tensor(targets.standardised_variance(y[rows], noise[rows])).to(inputs)
+        targets = Targets.of(y, transform, robust=bool(variance.any()))
         results = train_structures(
             {"rbf": "rbf"},
-            inputs[rows],
-            torch.as_tensor(targets.standardised(y[rows])).to(inputs),
+            targets.rows(x, y, variance),
             restarts=1,
             recipe=recipe or _QUICK,
             seed=seed,
             progress=False,
-            make_model=partial(TableGP, noise=known),
             **options,
         )
         ensemble = Ensemble(results, cat_dims=options["cat_dims"], scale_noise=False)
         return targets.log_density_of(*ensemble.held_out)
 
-    return _best(found, [held_out(transform) for transform in found])
-
-
-def _best(found: Sequence[Transform], densities: Sequence[np.ndarray]) -> Transform:
-    """Return the first transform, or the best one if it gains at least 2 standard errors.
-
-    Log densities ``M`` are of the same rows, per unit of the targets.
-    """
-    gains = np.array(densities) - densities[0]
+    densities = np.stack([held_out(transform) for transform in found])
+    gains = densities - densities[0]
     gains = gains[:, np.isfinite(gains).all(0)]
     if gains.shape[1] < 2:
         return found[0]
-    means = gains.mean(1)
-    errors = gains.std(1) / np.sqrt(gains.shape[1])
-    best = int(means.argmax())
-    return found[best if means[best] > _STANDARD_ERRORS * errors[best] else 0]
+    best = int(gains.mean(1).argmax())
+    error = gains[best].std() / math.sqrt(gains.shape[1])
+    return found[best if gains[best].mean() > _STANDARD_ERRORS * error else 0]

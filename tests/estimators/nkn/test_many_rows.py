@@ -91,9 +91,9 @@ def test_conditional_is_that_of_all_rows_where_all_are_neighbours():
 def test_predictions_match_a_sparse_model_of_all_rows(noise):
     x, y = (torch.from_numpy(part) for part in rough_table(120))
     known = None if noise is None else noise * torch.rand(120)
-    model = untrained_model({"rbf": "rbf"}, x, y)
-    model.likelihood = Rows(x, y, known).likelihood(model.likelihood)
-    predictor = SparsePredictor(model, x[:15], Rows(x, y, known), None, 0)
+    rows = Rows(x, y, known)
+    model = untrained_model("rbf", rows)
+    predictor = SparsePredictor(model, x[:15], rows, None, 0)
     learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
     whole = SparseNKNGP(
         x,

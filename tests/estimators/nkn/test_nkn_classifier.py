@@ -87,10 +87,10 @@ def test_held_out_probabilities_match_models_without_the_row():
     X, y, _ = drawn(30)
     results = NKNClassifier("rbf", **OPTIONS).fit(X, y).results_
     predictor = module._Predictor(results["rbf"].model)
-    x, targets = predictor.model.train_inputs[0], predictor.model.train_targets
+    rows = fit.Rows.of(predictor.model)
     found, rest = predictor.leave_one_out()[:, 5], torch.arange(30) != 5
-    predictor.condition(x[rest], targets[:, rest])
-    again = module._scores(*predictor.latent(x[5:6]))[:, 0]
+    predictor.condition(rows[rest])
+    again = module._scores(*predictor.latent(rows.x[5:6]))[:, 0]
     np.testing.assert_allclose(again, found, rtol=1e-8)
 
 
