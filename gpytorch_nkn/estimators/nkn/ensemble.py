@@ -1,4 +1,4 @@
-"""Mixture of trained Gaussian processes."""
+"""Mixture of trained Gaussian processes, whose noise may depend on the inputs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from gpytorch.likelihoods import StudentTLikelihood
 from gpytorch.models import ExactGP
 from linear_operator.utils.errors import NotPSDError
 from scipy.special import gammaincc
+from sklearn.linear_model import GammaRegressor
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from gpytorch_nkn.averaging import (
@@ -25,18 +29,21 @@ from gpytorch_nkn.averaging import (
     weigh_unique,
 )
 from gpytorch_nkn.estimators.conditioned_gp import ConditionedGP
-from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
 from gpytorch_nkn.estimators.nkn.sparse_predictor import SparsePredictor
 from gpytorch_nkn.estimators.nkn.table_models import LatentGP
 from gpytorch_nkn.fit import FitResult, Rows
 
-__all__ = ["Ensemble", "of_held_out_rows", "release_some"]
+__all__ = ["Ensemble", "NoiseScale", "of_held_out_rows", "release_some"]
 
 _KEPT_BYTES = 2 * 2**30  # largest size of the factors that are kept between predictions
 _MAX_LOO_ROWS, _BLOCK_ROWS = 4000, 1000  # held-out rows of sparse models, and rows of a block
 _SCALED_ROWS = 100  # least number of rows for noise that depends on the inputs
 _HEAVY_WIDTHS = 2.0 ** np.arange(-1.0, 6.5, 0.5)  # factors of the scale of Student-t noise
 _STANDARD_ERRORS = 3.0  # required gain of scaled noise in held-out log density
+_PENALTY = 10.0  # number of rows; the prior standard deviation of a coefficient is about 0.3
+_LARGEST = 16.0  # squared standardised errors are clipped here, to be robust to outliers
+_LIMITS = (1 / 9, 9.0)  # range of the factor of a variance
+_FOLDS = 5
 
 IDENTITY = Transform()
 
@@ -45,32 +52,23 @@ T = TypeVar("T")
 
 
 class Ensemble:
-    """Mixture of Gaussian processes over the same rows, with stacking weights.
+    """Mixture of the trained Gaussian processes in ``results``, with stacking weights.
 
-    Args:
-        results: Training records by network; members have all rows.
-        cat_dims: Columns of category codes.
-        sparse: Function that makes a model's sparse predictor; ``None`` for exact predictions.
-        incomplete: Rows with gaps, whose inputs are draws ``S x n x D``. Exact members are also
-            conditioned on these rows.
-        scale_noise: Learn a :class:`NoiseScale`, and keep it if it predicts held-out rows better.
-        end: Time of the monotonic clock after which no member is added.
+    ``sparse`` makes a model's sparse predictor. Exact predictors are also conditioned on
+    ``incomplete`` rows, whose inputs are draws ``S x n x D``. With ``scale_noise``, a
+    :class:`NoiseScale` is kept if it predicts held-out rows better. No member is added after
+    ``end``, a time of the monotonic clock.
 
     Attributes:
         members: Network and number of the start of each member.
-        weights: Weights of the members.
         width_weights: Weights of the ``widths``.
         gap_noises: Variances ``R`` of the additional noise of rows with gaps.
-        widths: Candidate factors of the standard deviation of observations.
         held_out: Held-out targets, and their log densities under the mixture.
         held_out_ranks: Probabilities ``2 x n`` below these targets, and up to them.
-        step: Distance between neighbouring targets if they are counts, else 0.
-
-    Raises:
-        RuntimeError: No member has a positive definite covariance matrix.
     """
 
-    widths, step = WIDTHS, 0.0
+    widths = WIDTHS  # candidate factors of the standard deviation of observations
+    step = 0.0  # distance between neighbouring targets if they are counts
 
     def __init__(
         self,
@@ -213,6 +211,43 @@ class Ensemble:
         return covariance
 
 
+class NoiseScale:
+    """Log-linear factor of the variances of function and noise.
+
+    Features are the columns, the prediction and their squares, clipped to the range of the fit.
+    Squared standardised errors have a Gamma distribution with this factor as mean, whose likelihood
+    is the Gaussian likelihood with the scaled variance.
+
+    ``squares`` are squared errors of held-out predictions ``means`` over their variances, each
+    ``N``; ``numbers`` is the mask ``d`` of numeric columns. The factors ``held_out`` of the ``N``
+    rows are by cross-validation.
+    """
+
+    def __init__(
+        self, inputs: np.ndarray, means: np.ndarray, squares: np.ndarray, numbers: np.ndarray
+    ):
+        self._numbers = numbers
+        plain = self._plain(inputs, means)
+        self._lower, self._upper = plain.min(0), plain.max(0)
+        gamma = GammaRegressor(alpha=_PENALTY / len(means), solver="newton-cholesky")
+        self._regressor = make_pipeline(StandardScaler(), gamma)
+        given = self._features(inputs, means), np.clip(squares, 1e-12, _LARGEST)
+        folds = KFold(_FOLDS, shuffle=True, random_state=0)
+        self.held_out = cross_val_predict(self._regressor, *given, cv=folds).clip(*_LIMITS)
+        self._regressor.fit(*given)
+
+    def __call__(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
+        """Return factors ``M`` of variances at rows ``M x d`` with predictions ``M``."""
+        return np.clip(self._regressor.predict(self._features(inputs, means)), *_LIMITS)
+
+    def _plain(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
+        return np.column_stack([inputs[:, self._numbers], means])
+
+    def _features(self, inputs: np.ndarray, means: np.ndarray) -> np.ndarray:
+        plain = np.clip(self._plain(inputs, means), self._lower, self._upper)
+        return np.column_stack([plain, plain**2])
+
+
 def release_some(predictors: Sequence[Predictor]) -> None:
     """Release Cholesky factors of exact predictors that together need too much memory."""
     kept = 0
@@ -293,13 +328,11 @@ def of_held_out_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return predictions ``K x M x n`` of held-out rows, and indices ``n`` of the rows.
 
-    Members of a network hold out different rows and share their predictions. Rows that some network
+    Members of a network hold out different rows, and share their predictions. Rows that a network
     has not held out are omitted; if no row is left, all rows are used as if they were held out.
 
-    Args:
-        networks: Names of the networks of ``M`` members.
-        table: Predictions ``K x M x N`` by the members.
-        masks: Masks ``M x N`` of the rows that the members have held out.
+    Predictions ``K x M x N`` are by members of the ``networks``, which have held out the rows in
+    the masks ``M x N``.
     """
     table, masks, names = table.copy(), masks.copy(), np.array(networks)
     for member, name in enumerate(names):

@@ -140,7 +140,15 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         session = Session(budget=self.budget)
         rows, labels = self._read(X, y, structures)
         self.classes_, labels = encode_classes(labels)
-        self._class_factors = self._factors_of_classes(labels)
+        factors = compute_class_weight(
+            self.class_weight, classes=self.classes_, y=self.classes_[labels]
+        )
+        if not (np.isfinite(factors).all() and (factors >= 0).all() and factors.sum() > 0):
+            raise ValueError(
+                "class_weight must be finite, not negative and positive for some class, got "
+                f"{factors.tolist()}."
+            )
+        self._class_factors = factors
         what = "time grows with their cube, and predictions use a random part of each class."
         warn_of_size(type(self).__name__, len(labels), _MAX_ROWS, what)
         kept = _stratified(labels, _MAX_ROWS, self._seed)
@@ -149,10 +157,7 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
             data = class_rows(self._tensor(x), labels, number)
             is_cheap = len(labelled(data).y) * len(learned) ** 3 <= _LABELLED_WORK
-            named = named_structures(structures, len(learned), x.shape[1])
-            if list(structures) == ["auto"]:
-                isotropic = dict.fromkeys(("rbf", "matern"), "isotropic")
-                named = {isotropic.get(name, name): isotropic.get(name, name) for name in named}
+            named = named_structures(structures, len(learned), x.shape[1], ["isotropic"])
             results = self._train(
                 named,
                 data[torch.from_numpy(learned)],
@@ -167,29 +172,12 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
         self.results_ = results
         return self
 
-    def _factors_of_classes(self, labels: np.ndarray) -> np.ndarray:
-        """Return factors ``K`` of the probabilities."""
-        y = self.classes_[labels]
-        factors = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
-        if not (np.isfinite(factors).all() and (factors >= 0).all() and factors.sum() > 0):
-            raise ValueError(
-                "class_weight must be finite, not negative and positive for some class, got "
-                f"{factors.tolist()}."
-            )
-        return factors
-
     def _pool(
         self, results: Mapping[str, FitResult], labels: np.ndarray, counts: np.ndarray
     ) -> _Predictor:
-        """Learn the weights of the members from held-out rows.
+        """Learn the weights of the members from held-out rows; return the member of the largest.
 
-        Args:
-            results: Training records by network.
-            labels: Codes of the training rows.
-            counts: Number of rows of each class ``K``.
-
-        Returns:
-            The member with the largest weight.
+        The labels are codes of the training rows, and ``counts`` numbers of rows of ``K`` classes.
         """
         members, tables, masks = [], [], []
         for name, result in results.items():

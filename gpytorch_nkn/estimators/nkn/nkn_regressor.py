@@ -78,41 +78,42 @@ _BANDWIDTH = 0.2
 class NKNRegressor(ColumnPredictions):
     """Gaussian process regression on tabular data, with kernels that learn their structure.
 
-    Columns and targets are standardised; results are in the units of the data. A few networks of
-    kernels are trained, each from several starts. Their predictions are mixed with stacking
-    weights from held-out rows. No option needs tuning.
+    Several networks of kernels are trained, each from several starts. The mixture of their
+    predictions has stacking weights from held-out rows. Columns and targets are standardised;
+    results are in the units of the data. No option needs tuning.
 
-    Up to 2,000 rows, networks are trained on all rows (maximum a posteriori); above, on random
-    blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`). Predictions use every row.
-    They are exact up to 12,000 rows (fewer if memory is short). Above, they use inducing points
-    and, with at least 20 rows per point and no known noise, a local process of the residuals.
+    **Many rows.** Up to 2,000 rows, networks are trained on all rows (maximum a posteriori); above,
+    on random blocks of 1,000 rows (see :func:`gpytorch_nkn.fit.fit_in_stages`). Predictions use
+    every row. They are exact up to 12,000 rows, or fewer if memory is short. Above, they use
+    inducing points and, with at least 20 rows per point and no known noise, a local process of the
+    residuals.
 
-    In a data frame, columns of strings and of pandas' categorical type are categories
-    (:class:`gpytorch_nkn.kernels.CategoricalKernel`); booleans are numbers. A new category differs
-    from all others. Dates become days since the first date of the fit (periods
-    by their start), durations days; NaT is a missing number.
+    **Data frames.** Columns of strings and of pandas' categorical type are categories
+    (:class:`gpytorch_nkn.kernels.CategoricalKernel`); a new category differs from all others.
+    Booleans are numbers. Dates become days since the first date of the fit, periods by their start,
+    and durations become days. NaT is a missing number.
 
-    Missing numbers (NaN, pandas' NA) are drawn from their distribution given the other columns.
-    Missing categories are drawn by their frequencies; ``fillna("missing")`` makes them a category.
-    Networks learn from complete rows if these are at least half of all rows, or three per column
-    plus three. Otherwise they learn from all rows, with expected values. Exact predictions use
-    incomplete rows with additional noise: the variance of the function over the missing values. The
-    prediction of an incomplete row is a mixture over 8 draws. Values must be missing at random
-    given the observed values; otherwise add columns of scikit-learn's ``MissingIndicator``.
-    Infinite values raise an error.
+    **Missing values.** Missing numbers (NaN, pandas' NA) are drawn from their distribution given
+    the other columns, and missing categories by their frequencies; ``fillna("missing")`` makes them
+    a category. Networks learn from the complete rows if these are at least half of all rows, or at
+    least three per column plus three; otherwise from all rows, with expected values. Exact
+    predictions also use the incomplete rows, with the variance of the function over the missing
+    values as additional noise. The prediction for an incomplete row is a mixture over 8 draws.
+    Values must be missing at random given the observed values; if not, add the columns of
+    scikit-learn's ``MissingIndicator``. Infinite values raise an error.
 
-    The noise is a mixture of Gaussians whose standard deviation is half to eight times the
-    predicted one, with weights from held-out rows. From 100 rows on, a log-linear function of the
-    columns and of the prediction may scale the noise. It must increase the log density of held-out
-    rows by 3 standard errors.
+    **Noise.** The noise is a mixture of Gaussians with half to eight times the predicted standard
+    deviation, weighted on held-out rows. From 100 rows on, a log-linear function of the columns and
+    of the prediction scales the noise, if it increases the log density of held-out rows by 3
+    standard errors.
 
-    Targets may have ``K`` columns, with NaN where a target was not observed. A separate regressor
-    learns each column from its observed rows, independently of the other columns;
-    :class:`gpytorch_nkn.models.NKNMultiTaskGP` learns correlated outputs. ``estimators_`` has these
-    regressors, which divide the budget; use them for ``report``, ``effects`` and ``decompose``, and
-    for the attributes below. Arrays of predictions have the axis ``K`` after the rows:
-    ``predict`` returns ``M x K``, ``sample_y`` ``M x K x S``. ``predict_distribution`` returns a
-    list. Scores are means over the columns, as in scikit-learn, without missing targets.
+    **Several targets.** Targets may have ``K`` columns, with NaN where a target was not observed. A
+    separate regressor in ``estimators_`` learns each column from its observed rows;
+    :class:`gpytorch_nkn.models.NKNMultiTaskGP` learns correlated outputs. The regressors divide the
+    budget and have the attributes below; pass one to ``report``, ``effects`` or ``decompose``.
+    Predictions have the axis ``K`` after the rows: ``predict`` returns ``M x K``, ``sample_y``
+    ``M x K x S``, ``predict_distribution`` a list. Scores are means over the columns, without
+    missing targets.
 
     Args:
         structure: The networks: ``"auto"``, a name, a kernel over all columns, or a sequence of
@@ -128,25 +129,25 @@ class NKNRegressor(ColumnPredictions):
             - ``"regression"``: :meth:`.NeuralKernelNetwork.regression`, as in the paper;
             - all others of :class:`gpytorch_nkn.models.NKNSingleTaskGP`.
 
-            ``"auto"`` is the first three up to 2000 rows, and ``"tabular"`` and ``"spectral"`` for
-            more. It omits ``"columns"`` above 25 columns. For one column it is ``"tabular"`` alone,
-            above 50 columns ``"tabular"`` and ``"isotropic"``. Below 500 rows it includes
+            ``"auto"`` is the first three up to 2,000 rows (without ``"columns"`` above 25 columns),
+            and ``"tabular"`` and ``"spectral"`` for more rows. For one column it is ``"tabular"``
+            alone; above 50 columns, ``"tabular"`` and ``"isotropic"``. Below 500 rows it includes
             ``"rbf"`` and ``"matern"``.
-        likelihood: ``"gaussian"``; ``"student_t"`` for outliers: heavy-tailed noise, whose degrees
-            of freedom are learned; or counts: ``"poisson"``, or ``"negative_binomial"``, whose
-            variance may exceed the mean (``"poisson"`` then overfits). The process of counts is
-            the logarithm of their rate. All but ``"gaussian"`` use Laplace's approximation and at
-            most 4,000 rows, with a warning if there are more; networks learn from 1,000. Missing
-            cells of the fit have their expected value, and ``"auto"`` transforms no targets.
+        likelihood: ``"gaussian"``; ``"student_t"`` for targets with outliers, whose degrees of
+            freedom are learned; for counts, ``"poisson"`` or, if the variance exceeds the mean,
+            ``"negative_binomial"`` (``"poisson"`` then overfits). The process of counts is the
+            logarithm of their rate. All but ``"gaussian"`` use Laplace's approximation and at most
+            4,000 rows, with a warning if there are more; networks learn from 1,000. Missing values
+            of the fit then have their expected value, and ``"auto"`` does not transform targets.
         restarts: Starts of every network.
         y_transform: Transform of the targets: ``"identity"``, ``"log"``, ``"log1p"``, ``"sqrt"`` or
-            ``"logit"``, as in :class:`.NKNForecaster`. ``"auto"`` considers logarithms and square
-            roots of non-negative targets with a skewness above 0.5. It uses them if the log density
-            of held-out rows (of 300) is higher by 2 standard errors.
-            Predictions are in units of the targets. Under a root, a logarithm or bounds, integers
-            are counts: quantiles and samples are integers, densities are probabilities.
+            ``"logit"``, as in :class:`.NKNForecaster`. For non-negative targets with a skewness
+            above 0.5, ``"auto"`` compares the identity, square root and logarithm. Another one than
+            the identity must increase the log density of held-out rows (of 300) by 2 standard
+            errors. Under a root, a logarithm or bounds, integers are counts: quantiles and samples
+            are integers, densities are probabilities.
         y_bounds: Lower and upper bound of the targets and predictions, each a number or ``None``.
-            ``None`` for 0 and infinity for transforms that need bounds.
+            ``None`` means 0 and infinity for transforms that need bounds.
         method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, see above.
         num_inducing: Inducing points of sparse predictions.
         budget: Wall time in seconds of a fit; ``None`` for no limit. At most half of it is reserved
@@ -161,18 +162,18 @@ class NKNRegressor(ColumnPredictions):
         model_: Gaussian process of the largest weight, over standardised columns and targets; the
             input of ``expand``, ``decompose`` and ``report``.
         held_out_log_density_: Mean log density of held-out rows of the fit, per unit of the
-            targets. From 15 to 2000 rows, the hyperparameters are learned without the held-out
-            rows. With other numbers of rows: leave-one-out, which is slightly optimistic (with
-            sparse predictions, within blocks of rows).
-        held_out_ranks_: Predictive probabilities ``2 x n`` below the targets of these rows, and up
-            to the targets. The two differ only for counts.
+            targets. From 15 to 2,000 rows, the hyperparameters are learned without the held-out
+            rows. Otherwise it is a leave-one-out density (within blocks of rows for sparse
+            predictions), which is slightly optimistic.
+        held_out_ranks_: Predictive probabilities ``2 x n`` of values below the targets of these
+            rows, and of values up to the targets. The two differ only for counts.
         width_weights_: Weights of the noise components, by factor of the standard deviation.
         method_: ``"exact"`` or ``"sparse"``.
         y_offset_, y_scale_: Standardisation of the transformed targets.
         y_transform_: The transform of the targets.
-        incomplete_rows_: Number of rows with missing values, by use. ``"noisy"`` rows have
-            additional noise in predictions. ``"imputed"`` rows have expected values in ``model_``,
-            whose noise includes the imputation error. The others are ``"omitted"``.
+        incomplete_rows_: Number of rows of the fit with missing values, by use: ``"noisy"`` rows
+            have additional noise in predictions; ``"imputed"`` rows have expected values, and the
+            noise of ``model_`` includes the imputation error; ``"omitted"`` rows are not used.
         heteroscedastic_: Whether the noise depends on the inputs.
         estimators_: Fitted regressors of several target columns, in place of the attributes above.
         target_names_: Names of these columns in a data frame, otherwise their numbers.
@@ -541,10 +542,9 @@ class NKNRegressor(ColumnPredictions):
     def _choose_method(self, num_rows: int) -> None:
         """Choose the method of prediction; raise an error or warn if it is too expensive."""
         self.method_ = self.method
-        if not self._is_gaussian:
-            self.method_, num_rows = "exact", min(num_rows, _MAX_ROWS)
-        elif self.method == "auto":
-            self.method_ = "exact" if num_rows <= max_exact_rows(self.device) else "sparse"
+        if self.method == "auto":
+            is_small = num_rows <= max_exact_rows(self.device) or not self._is_gaussian
+            self.method_ = "exact" if is_small else "sparse"
         self._num_points = self.num_inducing
         if self.method_ == "exact":
             like = torch.empty(0, dtype=torch.float64, device=self.device)

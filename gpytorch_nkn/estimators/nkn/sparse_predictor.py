@@ -41,10 +41,9 @@ _UNION = 4_000  # largest number of neighbours for a joint distribution
 class SparsePredictor:
     """Inducing points given all rows and, for many rows, a local process of the residuals.
 
-    The inducing points have Titsias' posterior at the hyperparameters of an exact GP
-    (:class:`.SparseNKNGP`). The local process is kept if it predicts held-out rows better
-    (:class:`LocalResiduals`). Inducing points are ``m x D``; ``rows_held_out`` are not
-    among the other rows, if any; ``seed`` is for the local process.
+    The inducing points ``m x D`` have Titsias' posterior at the hyperparameters of an exact GP
+    (:class:`.SparseNKNGP`). With ``rows_held_out``, which are not among the other rows, a local
+    process (:class:`LocalResiduals`) is trained, and kept if it predicts them better.
 
     Attributes:
         held_out: Targets, means and variances ``3 x H`` of the held-out rows, after ``prepare``.
@@ -115,11 +114,7 @@ class SparsePredictor:
         return torch.stack([rows.y, mean, variance + noise]).cpu().numpy()
 
     def prepare(self, end: float = math.inf) -> None:
-        """Compute the posterior in one or two passes over the rows.
-
-        Args:
-            end: Time of the monotonic clock after which no local process is trained.
-        """
+        """Compute the posterior; train no local process after ``end`` of the monotonic clock."""
         rows, held_out = self._rows, self.rows_held_out
         if rows is None:
             return
@@ -177,16 +172,8 @@ class LocalResiduals:
     .. math:: \mu(x) = k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
 
     Distances are in the numeric columns to which the function is most sensitive, weighted by the
-    sensitivity. Rows are thinned evenly if there are too many.
-
-    Args:
-        inputs: Standardised rows ``N x D``.
-        residuals: ``N``.
-        sensitivity: RMS derivatives ``D`` of the function with respect to the columns.
-        like: A tensor with the dtype and the device of the computation.
-
-    Raises:
-        RuntimeError: The training of the kernel failed.
+    sensitivity: RMS derivatives ``D`` of the function. Rows are thinned evenly if there are too
+    many. ``like`` has the dtype and the device of the computation.
 
     Reference: Snelson and Ghahramani (2007), Local and global sparse Gaussian process
     approximations, whose local part has the same kernel as the global one.

@@ -215,12 +215,7 @@ def by_class(model: LatentGP) -> list[LatentGP]:
 
 
 def check_structures(structure: object) -> list[str | Kernel]:
-    """Check the argument ``structure`` of an estimator, and return it as a list.
-
-    Raises:
-        TypeError: The argument is not a name, a kernel, or a sequence of names and kernels.
-        ValueError: A name is unknown, or the sequence is empty.
-    """
+    """Check the argument ``structure`` of an estimator, and return it as a list."""
     several = isinstance(structure, Sequence) and not isinstance(structure, str)
     structures = list(structure) if several else [structure]  # type: ignore[call-overload]
     if not structures:
@@ -238,9 +233,15 @@ def check_structures(structure: object) -> list[str | Kernel]:
 
 
 def named_structures(
-    structures: Sequence[str | Kernel], num_rows: int, input_dim: int
+    structures: Sequence[str | Kernel],
+    num_rows: int,
+    input_dim: int,
+    simple: Sequence[str] = ("rbf", "matern"),
 ) -> dict[str, str | Kernel]:
-    """Return structures by name; ``"auto"`` depends on the numbers of rows and columns."""
+    """Return structures by name; ``"auto"`` depends on the numbers of rows and columns.
+
+    For few rows, ``"auto"`` includes the ``simple`` kernels.
+    """
     if list(structures) == ["auto"]:
         names = ["tabular"]
         if 1 < input_dim <= _TOO_MANY_COLUMNS:
@@ -251,7 +252,7 @@ def named_structures(
         elif input_dim > _TOO_MANY_COLUMNS:
             names += ["isotropic"]
         if num_rows < _FEW_ROWS:
-            names += ["rbf", "matern"]
+            names += simple
         return {name: name for name in names}
     named: dict[str, str | Kernel] = {}
     for structure in structures:
@@ -277,15 +278,8 @@ def train_structures(
     """Train a model of each structure, with options of ``fit_in_stages``.
 
     Columns ``cat_dims`` are category codes; a given kernel receives them, too. Names of ``others``,
-    additional models of each structure, have a suffix.
-
-    Returns:
-        Training records by name, without structures that failed or had no time left.
-
-    Raises:
-        ValueError: ``budget`` is not positive.
-        RuntimeError: All structures failed.
-        KeyboardInterrupt: Ctrl-C was pressed before the first step.
+    additional models of each structure, have a suffix. Structures that fail or have no time left
+    are not in the result; if all fail, a ``RuntimeError`` is raised.
     """
     models = {
         name + suffix: make(rows, _make_kernel(structure, rows.x, cat_dims)).to(rows.x)
@@ -312,11 +306,7 @@ def untrained_model(structure: str | Kernel, rows: Rows, cat_dims: Sequence[int]
 
 
 def _make_kernel(structure: str | Kernel, x: Tensor, cat_dims: Sequence[int]) -> Kernel:
-    """Create a kernel for rows ``N x D``.
-
-    Raises:
-        ValueError: A given kernel does not accept ``D`` columns, or has a batch dimension.
-    """
+    """Create a kernel for rows ``N x D``, or check a copy of the given one."""
     input_dim = x.size(-1)
     if isinstance(structure, str):
         kernel = named_kernel(structure, input_dim, cat_dims=cat_dims)

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from gpytorch_nkn.estimators import NKNRegressor
-from gpytorch_nkn.estimators.nkn.noise_scale import NoiseScale
+from gpytorch_nkn.estimators.nkn.ensemble import NoiseScale
 from gpytorch_nkn.fit import Recipe
 from gpytorch_nkn.interpretation import report
 
