@@ -272,19 +272,23 @@ class NKNRegressor(ColumnPredictions):
             warn_of_size(f"likelihood={self.likelihood!r}", len(target), _MAX_ROWS, what)
             order = np.random.default_rng(self._seed).permutation(len(target))[:_MAX_ROWS]
             rows, observed = rows[order], observed[:, order]
-        learned, gappy = self._select(rows, observed[0])
-        x, observed, of_gappy = (
-            self._gaps.expected(rows)[learned],
-            observed[:, learned],
-            observed[:, gappy],
-        )
+        self._choose_method(len(rows))
+        warn_of_copies(rows, observed[0])  # sorts the rows, hence after the check of their number
+        learned = np.ones(len(rows), dtype=bool)
+        if self._is_gaussian:
+            learned = learned_rows(rows, observed[0])
+        x, gaps = self._gaps.expected(rows)[learned], np.isnan(rows[learned]).any(1).sum()
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-            self._learn_targets(x, observed, transforms)
-            data, incomplete = self._standardised(x, observed), None
-            if gappy.size:
-                incomplete = self._standardised(self._gaps.draw(rows[gappy]), of_gappy)
-            results = self._train_networks(structures, data, len(gappy), session)
-            ensemble = self._mix(results, data, incomplete, session)
+            self._learn_targets(x, observed[:, learned], transforms)
+            data, others = self._standardised(x, observed[:, learned]), None
+            if self.method_ == "exact" and not learned.all():
+                draws = self._gaps.draw(rows[~learned])
+                others = self._standardised(draws, observed[:, ~learned])
+            results = self._train_networks(structures, data, len(rows), session)
+            ensemble = self._mix(results, data, others, session)
+        use = "noisy" if self.method_ == "exact" else "omitted"
+        self.incomplete_rows_ = {"noisy": 0, "imputed": int(gaps), "omitted": 0}
+        self.incomplete_rows_[use] = int((~learned).sum())
         self._ensemble, self.results_ = ensemble, results
         self.members_, self.weights_ = ensemble.members, ensemble.weights
         self.model_, self.heteroscedastic_ = ensemble.model, ensemble.scale is not None
@@ -451,25 +455,6 @@ class NKNRegressor(ColumnPredictions):
             option = "identity"
         return candidates(option, target, bounds)
 
-    def _select(self, rows: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mask of rows for the training, and indices of others for predictions."""
-        learned = np.ones(len(rows), dtype=bool)
-        if self._is_gaussian:
-            learned = learned_rows(rows, target)
-        count = int(learned.sum())
-        self._choose_method(len(rows) if self.method == "exact" else count)
-        gappy = np.zeros(0, dtype=int)
-        if self.method_ == "exact":  # inducing points need equal noise of all rows
-            most = None if self.method == "exact" else max_exact_rows(self.device) - count
-            gappy = np.flatnonzero(~learned)[:most]
-        warn_of_copies(rows, target)  # sorts the rows, hence after the check of their number
-        self.incomplete_rows_ = {
-            "noisy": gappy.size,
-            "imputed": int(np.isnan(rows[learned]).any(1).sum()),
-            "omitted": len(rows) - count - gappy.size,
-        }
-        return learned, gappy
-
     def _learn_targets(
         self, x: np.ndarray, observed: np.ndarray, transforms: Sequence[Transform]
     ) -> None:
@@ -502,13 +487,13 @@ class NKNRegressor(ColumnPredictions):
         return self._targets.rows(self._tensor(x), observed[0], observed[2])
 
     def _train_networks(
-        self, structures: Sequence[str | Kernel], rows: Rows, num_gappy: int, session: Session
+        self, structures: Sequence[str | Kernel], rows: Rows, num_rows: int, session: Session
     ) -> dict[str, FitResult]:
         """Train the networks; members have all rows."""
         named, later = named_structures(structures, len(rows), rows.x.size(-1)), 0.0
         if self.budget is not None and self._is_gaussian:
             model = untrained_model(next(iter(named.values())), rows[:_PROBE], self._cat_dims)
-            later = self._plan_predictions(model, len(rows) + num_gappy, len(named))
+            later = self._plan_predictions(model, num_rows, len(named))
         make_model = _LIKELIHOODS[self.likelihood][0]
         few = rows if self._is_gaussian else rows[:_MAX_TRAINED]
         budget = session.part(1 - later / max(session.seconds_left, later, 1e-9))

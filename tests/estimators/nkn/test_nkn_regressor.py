@@ -237,10 +237,12 @@ def test_a_device_that_is_set_later_is_that_of_the_next_fit(tabular):
 
 def test_predictions_that_a_budget_has_no_time_for_are_sparse_ones():
     X, y = table(1200)
+    X[:7, 1] = np.nan
     options = {"structure": "rbf", "restarts": 1, "random_state": 0}
     recipe = Recipe(adam_steps=0, lbfgs_iterations=1)
     model = NKNRegressor(**options, recipe=recipe, budget=1e-3).fit(X, y)
     assert model.method_ == "sparse" and len(model.members_) == 1
+    assert model.incomplete_rows_ == {"noisy": 0, "imputed": 0, "omitted": 7}
     assert np.isfinite(model.predict(X[:3], return_std=True)).all()
     with pytest.raises(MemoryError, match="use method='sparse'"):
         NKNRegressor(**options, method="exact").fit(np.arange(1e6)[:, None], np.arange(1e6))
