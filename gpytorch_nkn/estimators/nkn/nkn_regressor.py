@@ -315,12 +315,34 @@ class NKNRegressor(ColumnPredictions):
     def predict(
         self,
         X: ArrayLike,
+        return_std: Literal[True],
+        return_cov: Literal[False] = ...,
+        *,
+        exposure: ArrayLike | None = ...,
+        observation_noise: bool = ...,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = ...,
+        *,
+        return_cov: Literal[True],
+        exposure: ArrayLike | None = ...,
+        observation_noise: bool = ...,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
         return_std: bool = ...,
         return_cov: bool = ...,
         *,
         exposure: ArrayLike | None = ...,
         observation_noise: bool = ...,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]: ...
 
     @by_column
     def predict(
