@@ -121,7 +121,7 @@ class _Builder:
         inputs = source.inputs
         self.all_columns: Columns = None if inputs is None else tuple(range(inputs.size(-1)))
         self.sample = _sample_inputs(source)
-        _check_fit(source.kernel, self.sample)
+        _check_inputs(source.kernel, self.sample)
         self.like = next(
             (p for p in source.kernel.parameters() if p.is_floating_point()), self.sample
         )
@@ -175,7 +175,7 @@ class _Builder:
         layers: list[Any] = list(network.layers)
         for number, layer in enumerate(layers, start=1):
             if network.skip and number == len(network.layers):
-                stage = stack([stage, primitives])  # the network's order
+                stage = stack([stage, primitives])  # in the order of the layer's inputs
             operation = operation_of(layer)
             if operation is Operation.SUMS:
                 stage = stage.linear(layer.weight, layer.bias)
@@ -280,8 +280,8 @@ class _Builder:
         return Expansion(terms, max(0.0, dropped), units, batch)
 
 
-def _check_fit(kernel: Kernel, inputs: Tensor) -> None:
-    """Raise ValueError if a kernel does not accept such inputs, or has several outputs."""
+def _check_inputs(kernel: Kernel, inputs: Tensor) -> None:
+    """Raise a ValueError if a kernel rejects the inputs or has several outputs per input."""
     try:
         diagonal = kernel(inputs[..., :1, :], diag=True)
     except (IndexError, RuntimeError) as error:
@@ -309,7 +309,7 @@ def _sample_inputs(source: Source | FittedGP) -> Tensor:
         if rows <= _SAMPLE:
             return source.inputs
         chosen = permutation(rows, torch.Generator().manual_seed(0))[:_SAMPLE]
-        # include the ends of every column, because a column may rarely vary
+        # include the extremes of every column, because a column may be constant in most rows
         columns = source.inputs.reshape(-1, rows, source.inputs.size(-1))
         ends = torch.cat([columns.argmin(1), columns.argmax(1)]).flatten().cpu()
         return source.inputs[..., torch.cat([chosen, ends]).unique().to(columns.device), :]
@@ -327,9 +327,9 @@ def with_posterior_shares(expansion: Expansion, gp: FittedGP) -> Expansion:
 
     .. math:: \mathrm{cov}(m_t, m) / \mathrm{var}(m), \qquad m_t = w_t K_t\, \alpha
 
-    over the training inputs, where m is the posterior mean minus the mean function, averaged over
-    outputs. Without dropped terms, shares sum to one. The share is negative if a term is
-    negatively correlated with the sum.
+    Here m is the posterior mean minus the mean function at the training inputs. Shares are averaged
+    over outputs and sum to one if no term was dropped. A term that is negatively correlated with m
+    has a negative share.
     """
     alpha = gp.posterior.alpha.unsqueeze(-1)
     groups = [[term] for term in expansion.terms]

@@ -173,7 +173,7 @@ class ProductRules:
         return factors
 
     def _include(self, factors: list[Kernel], new: Kernel) -> None:
-        """Multiply a product by a kernel."""
+        """Multiply a list of factors, in place, by a kernel."""
         for i, old in enumerate(factors if self.merge else ()):
             merged = self._combine(old, new)
             if merged is not None:
@@ -190,6 +190,6 @@ def combine(kernel: Kernel, other: Kernel) -> Kernel | None:
 
 
 def rewrite(kernel: Kernel, rule: str) -> Any:
-    """Apply a rule of the kernel's spec, ``unit``, ``terms`` or ``columns``; None without it."""
+    """Apply rule ``unit``, ``terms`` or ``columns`` of the kernel's spec; None if it has none."""
     make = getattr(own_spec(kernel), rule, None)
     return None if make is None else make(kernel)
