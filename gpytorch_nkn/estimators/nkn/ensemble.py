@@ -148,7 +148,7 @@ class Ensemble:
         return stack_predictions(table[0, 0], table[1], variances, weights=self.weights)[1]
 
     def _learn_scale(self, table: np.ndarray, cat_dims: Sequence[int]) -> np.ndarray:
-        """Keep a noise scale if it is better; return its factors ``N`` for held-out rows."""
+        """Keep a noise scale if it predicts held-out rows better; return factors ``N`` of these."""
         first, (targets, means, variances) = self.predictors[0], table
         known: Any = first.model.train_inputs[0]
         if isinstance(first, SparsePredictor) and first.rows_held_out is not None:
@@ -249,7 +249,7 @@ class NoiseScale:
 
 
 def release_some(predictors: Sequence[Predictor]) -> None:
-    """Release Cholesky factors of exact predictors that together need too much memory."""
+    """Release Cholesky factors of exact predictors beyond 2 GiB; the next use computes them."""
     kept = 0
     for predictor in predictors:
         if isinstance(predictor, ConditionedGP):
@@ -268,7 +268,13 @@ def _members(
     """
     found: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
     in_blocks = sparse is not None
-    for name, number in _in_time(_in_turn(results), end, found):
+    starts = [
+        [(name, number) for number in sorted(one.members, key=lambda number: number != one.best)]
+        for name, one in results.items()
+    ]
+    # The best start of each network first
+    in_turn = [one for turn in zip_longest(*starts) for one in turn if one is not None]
+    for name, number in _in_time(in_turn, end, found):
         model = results[name].members[number]
         start, mask = results[name].before_held_out(number)
         with suppress(torch.linalg.LinAlgError, NotPSDError):
@@ -281,20 +287,11 @@ def _members(
             release_some([one for _, one, *_ in found])
     if not found:
         raise RuntimeError("No trained network has a positive definite covariance matrix.")
-    # Starts with equal weights: the first one is reported, the best of its network.
+    # Of starts with equal weights, the first one is reported: the best of its network.
     names = list(results)
     found.sort(key=lambda one: names.index(one[0][0]))
-    members, predictors, owns, starts, masks = (list(part) for part in zip(*found, strict=True))
-    return members, predictors, np.stack(owns, 1), np.stack(starts, 1), np.stack(masks)
-
-
-def _in_turn(results: Mapping[str, FitResult]) -> list[tuple[str, int]]:
-    """Return networks and numbers of their starts: the best start of each network first."""
-    starts = [
-        [(name, number) for number in sorted(one.members, key=lambda number: number != one.best)]
-        for name, one in results.items()
-    ]
-    return [one for turn in zip_longest(*starts) for one in turn if one is not None]
+    members, predictors, owns, others, masks = (list(part) for part in zip(*found, strict=True))
+    return members, predictors, np.stack(owns, 1), np.stack(others, 1), np.stack(masks)
 
 
 def _prepared(weights: np.ndarray, predictors: list[Predictor], end: float) -> np.ndarray:
@@ -313,7 +310,10 @@ def _prepared(weights: np.ndarray, predictors: list[Predictor], end: float) -> n
 
 
 def _in_time(items: Iterable[T], end: float, done: Sequence[Any]) -> Iterator[T]:
-    """Yield items while one more, taking as long as the last, ends in time or nothing is done."""
+    """Yield items until the next one, taking as long as the last one, would end too late.
+
+    The list ``done`` is filled by the caller; while it is empty, there is no limit.
+    """
     seconds = 0.0
     for item in items:
         begin = time.monotonic()

@@ -60,17 +60,18 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     Each class has a Gaussian process of the logarithm of a gamma variable; normalised, the gamma
     variables are probabilities with a Dirichlet distribution. The processes share the kernel. For
     two classes or few rows, each network is also trained with a Bernoulli likelihood of each class
-    against the others. This likelihood suits noisy labels and sums over columns. The cost is cubic
-    in the number of rows for each class. Networks learn from a random subset of many rows (1,100
-    rows of two classes, 650 of ten). Predictions use at most 4,000 rows, with a warning.
+    against the others. This likelihood is better for noisy labels and for sums of functions of one
+    column. The cost for each class is cubic in the number of rows. Networks therefore learn from a
+    random subset of many rows (1,100 rows for two classes, 650 for ten). Predictions use at most
+    4,000 rows, with a warning if there are more.
 
     Args:
         structure: The networks, as in :class:`.NKNRegressor`; ``"auto"`` has ``"isotropic"``
             in place of ``"rbf"`` and ``"matern"``.
         restarts: Starts of every network.
-        class_weight: Factors of the class probabilities by label, or ``"balanced"`` for the inverse
-            class frequencies: predictions are for a population with these class frequencies.
-            ``None`` for the frequencies of the fit.
+        class_weight: Factors of the predicted probabilities by label, for a population with other
+            class frequencies. ``"balanced"`` divides by the frequencies of the fit, for a
+            population with equal frequencies. ``None`` for no factors.
         budget: Wall time in seconds of the training; ``None`` for no limit.
         <shared training>
         <shared computation>
@@ -78,14 +79,14 @@ class NKNClassifier(ClassifierMixin, TableEstimator):
     Attributes:
         classes_: The labels, sorted.
         <shared attributes>
-        weights_: Weights of the members, which may sum to more than 1: the sum is a calibrating
-            power.
+        weights_: Weights of the members. Their sum, which may exceed 1, is an exponent that
+            calibrates the probabilities.
         model_: The member of the largest weight, over standardised columns. It has a Gaussian
             process for each class, whose targets are positive for rows of the class.
         held_out_log_loss_: Mean log loss of held-out rows of the fit. From 15 rows on, the
             hyperparameters are learned without the held-out rows.
-        held_out_: Codes ``N`` of the labels of these rows, and their probabilities ``N x K``,
-            without ``class_weight``.
+        held_out_: Labels of these rows, as indices ``N`` in ``classes_``, and the predicted
+            probabilities ``N x K`` of the classes, without ``class_weight``.
 
     Ctrl-C and the budget end the training; the best parameters so far are used.
 

@@ -367,8 +367,8 @@ class NKNRegressor(ColumnPredictions):
         Returns:
             Mean ``M``, or mean and standard deviations or covariance, in units of the targets.
             The mean is always of observations. With a transform, log-normal tails would dominate
-            the moments. Values of the process more than a standard deviation beyond both the
-            targets of the fit and the median are therefore clipped.
+            the moments. The process is therefore clipped at one standard deviation beyond the range
+            of the targets of the fit, or beyond the median if it is outside this range.
 
         Raises:
             ValueError: Both ``return_std`` and ``return_cov`` are set, ``return_cov`` is set for

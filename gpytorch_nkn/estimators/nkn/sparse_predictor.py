@@ -27,8 +27,8 @@ _CHUNK = 2000  # rows whose covariances with inducing points are in memory
 _LOCAL_SHARE = 0.4  # fraction of the remaining time for the training of the local process
 _PROBE = 500  # rows at which the sensitivity to the columns is measured
 
-# Of the local process:
-_NEIGHBOURS = 128
+# Constants of the local process
+_NEIGHBOURS = 128  # rows for the prediction at a point
 _BLOCKS, _BLOCK_ROWS = 20, 300  # neighbourhoods for the training of the kernel
 _ITERATIONS = 60
 _SEARCHED = 8  # largest number of columns in the search tree, which is slow for more
@@ -171,9 +171,9 @@ class LocalResiduals:
 
     .. math:: \mu(x) = k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
 
-    Distances are in the numeric columns to which the function is most sensitive, weighted by the
-    sensitivity: RMS derivatives ``D`` of the function. Rows are thinned evenly if there are too
-    many. ``like`` has the dtype and the device of the computation.
+    Distances are in the numeric columns to which the function is most sensitive. They are weighted
+    by the ``sensitivity``, the RMS derivatives ``D`` of the function. Rows are thinned evenly if
+    there are too many. ``like`` has the dtype and the device of the computation.
 
     Reference: Snelson and Ghahramani (2007), Local and global sparse Gaussian process
     approximations, whose local part has the same kernel as the global one.

@@ -131,14 +131,14 @@ def _warn_of_strings(label: Any, found: pd.Series) -> None:
     dates = pd.to_datetime(dates, format="mixed", errors="coerce").dropna()
     if numbers.mean() >= _MOST:
         what = f"most of its strings are numbers, and {strings[~numbers].iloc[0]!r} is not"
-        advice = f"pandas.to_numeric(X[{label!r}], errors='coerce') makes gaps of others"
+        advice = f"pandas.to_numeric(X[{label!r}], errors='coerce') makes other strings NaN"
     elif len(dates) >= _MOST * len(some):
         what = f"its strings are dates such as {some.iloc[0]!r}"
         advice = f"pandas.to_datetime(X[{label!r}], format='mixed', errors='coerce') "
         advice += "makes them dates, with dayfirst=True if the day comes first"
     elif len(strings) >= _MOST * len(found) and len(found) >= _FEW:
         what = f"nearly all of its strings differ, such as {some.iloc[0]!r}"
-        advice = "drop it if they name rows, or extract numbers from them"
+        advice = "drop it if its strings are names of rows, or extract numbers from them"
     else:
         return
     warn_user(f"Column {label!r} is used as categories, but {what}: {advice}.")
