@@ -98,15 +98,14 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
                     self._candidate_transforms(values[observed[:, k], k])
             except ValueError as error:
                 raise ValueError(f"Observed values of column {name!r}: {error}") from error
+        self._warn_of_order(X, y=y)
         session, fitted = Session(budget=self.budget), []
-        index = y.index if isinstance(y, pd.DataFrame) else None
         for k, seed in enumerate(_seeds(self.random_state, number)):
             budget = 1e-3 if session.interrupted else session.part(1 / (number - k))
             own = clone(self).set_params(budget=budget, random_state=seed)
-            target = values[:, k] if index is None else pd.Series(values[:, k], index)
             rows = observed[:, k]
             with _numbered(rows):
-                own.fit(_rows(X, rows), target[rows], **_of_column(inputs, k, names, rows))
+                own.fit(_rows(X, rows), values[rows, k], **_of_column(inputs, k, names, rows))
             session.interrupted |= any(result.interrupted for result in own.results_.values())
             fitted.append(own)
         self.estimators_, self.target_names_ = fitted, names
