@@ -77,7 +77,8 @@ def read_time_series(
     if target is None:
         frame, wide = csv_table.melted(frame, [*times, *covariates], notices)
         if wide:
-            times, target = times and [*times, *wide], frame.columns[-1]
+            times = times and [*times, *wide] if times != [csv_table.ROWS] else times
+            target = frame.columns[-1]
     if times == [csv_table.ROWS] or (frame.shape[1] == 1 and not times):
         times = [csv_table.ROWS]
         csv_table.count_rows(frame, read_times, notices)

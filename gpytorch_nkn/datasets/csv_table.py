@@ -46,13 +46,15 @@ _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f"), " ") | {0x2212: "-
 _SERIAL = 20_000, 60_000  # dates of Excel, days since 1899-12-30
 _REPEATED = 0.1  # fraction of rows that may be at repeated times in one series
 _MONTH_NAME = rf"(?i:(?:{MONTH})[a-z]*\.?)"
+_YEAR = r"(?:1[5-9]|2[01])\d\d"
+_STEPS = {12, 24, 48, 96, 288}  # numbers of months in a year and of equal steps in a day
 _NUMBERED = r"(?:\d\d?[ .-]+)?"  # before names of months: 01-Jan
 _PARTS = {  # of times: names of columns, mark before numbers, smallest and largest number
     "year": ("(?:epi|iso|mmwr)?year|yr|yy(?:yy)?|periods?", None, 1500, 2199),
     "month": ("mo(?:n|nth)?|mm", "M", 1, 12),
     "quarter": ("quarter|qtr", "Q", 1, 4),
     "week": ("(?:epi|iso|mmwr)?week|wk", "W", 1, 53),
-    "day": ("day|dd", None, 1, 31),
+    "day": ("da?y|dd", None, 1, 31),
     "doy": ("doy|yday|day", None, 1, 366),
     "hour": ("hours?|hr|hh(?:mm)?|hrmn|time|he|periods?", None, 0, 2400),
     "minute": ("minutes?|min|mm", None, 0, 59),
@@ -62,14 +64,15 @@ _CHAINS = [  # parts that make up a time, the preferred first
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
     for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
 ] + [("year", "month"), ("year", "quarter"), ("year", "week")]
-_WIDE = {  # names of columns that become rows, and how many there must be
-    "month": (_MONTH_NAME, range(12, 13)),
-    "year": (r"(?:1[5-9]|2[01])\d\d(?: \[YR\d{4}\])?", range(2, 700)),
-    "quarter": ("(?i:q(?:tr)? ?[1-4]|[1-4]q)", range(4, 5)),
-    "hour": (r"(?i:h|he|hour|tp)?[ _]?\d\d?|\d\d?:\d\d(?::00|-\d\d:\d\d)*", {23, 24, 25, 48, 96}),
-    "date": ("", range(2, 10**6)),
-    "step": (r"[A-Za-z]_?\d+", range(30, 10**6)),
-}
+_WIDE = (  # parts of times, names of columns that become rows, and how many there must be
+    ("month", _MONTH_NAME, {12}),
+    ("month", "[JFMASOND]{2,3}", {12}),  # initials of two or three months
+    ("year", rf"{_YEAR}(?: \[YR\d{{4}}\])?", range(2, 700)),
+    ("quarter", "(?i:q(?:tr)? ?[1-4]|[1-4]q)", {4}),
+    ("hour", r"(?i:h|he|hour|tp)?[ _]?\d\d?|\d\d?:\d\d(?::00|-\d\d:\d\d)*", {*_STEPS, 23, 25}),
+    ("date", "", range(2, 10**6)),
+    ("step", r"[A-Za-z]_?\d+", range(30, 10**6)),
+)
 _NO_TIME = "(?i:total|mean|average|annual)?"  # cells beside sums of a year, and empty cells
 _TIME_NAMES = (
     "(?i:t|x|times?|timestamp|when|ds|date|datetime|step|period|index|seconds?|year|month|day|hour"
@@ -205,14 +208,18 @@ def _named(
     is_data = ((found == main[data]) | found.isin(["missing", "text"])).all(axis=1)
     is_data &= (found[data[0]] != "text") & (2 * filled >= filled[filled > 0].median())
     begin = int(is_data.to_numpy().argmax())
+    lead, count = rows[data[0]].tail(_SAMPLE).map(kind), (rows[data] != "").sum(axis=1)
+    is_note = (lead == "text") | ((lead != "missing") & (count[lead.index] < min(2, len(data))))
+    end = len(rows) - int((~is_note[::-1]).to_numpy().argmax())
     names = rows.iloc[:begin]
     gaps = names.index.to_series().diff() > 1
     names = names[gaps.cumsum() == gaps.sum()]  # the last block above the data
     named = data[(rows.head(_SAMPLE)[is_data][data] != "").any()]
     named = named[(named > 0) | (len(named) == 1)]  # the name of the first column may be missing
-    count = (names[named] != "").sum(axis=1)
+    count = names[named].replace("", None).nunique(axis=1)
+    timed = [i for i in data if main[i] in ("date", "clock")] or data[:1]
     fill = 2 * (count + (names[named].map(kind) == "text").sum(axis=1))
-    fill += names[data[0]].str.fullmatch(_TIME_NAMES)
+    fill += names[timed].apply(lambda cells: cells.str.fullmatch(_TIME_NAMES)).any(axis=1)
     is_header = (fill == fill.max()) & (2 * count >= len(named)) & (header is not None)
     names = names[is_header].iloc[:1]
     first = pd.to_numeric(rows.iloc[begin][data], errors="coerce").dropna()
@@ -224,7 +231,7 @@ def _named(
 
     valued = rows[data].apply(lambda column: column.str.contains(r"\d")).any(axis=1)
     valued |= rows.shape[1] == 1
-    valued.iloc[:begin] = False
+    valued.iloc[:begin] = valued.iloc[end:] = False
     body, left = rows[valued], rows[~valued].drop(names.index)
     if body.empty:
         raise ValueError(f"{path} has a header and no rows.")
@@ -233,11 +240,10 @@ def _named(
         notices.append(f"Lines beside the data that are dropped: {len(left)} (such as {text}).")
     is_used = (body != "").any()
     if names.empty:
-        labels = [f"column {i + 1}" for i in range(is_used.sum())]
-        if len(labels) == 13 and body.iloc[:, 0].str.fullmatch(_WIDE["year"][0]).all():
-            labels = ["year", *MONTH.split("|")]
+        body = body.loc[:, is_used]
+        labels = _labels(body)
         notices.append(f"No header; the columns are called {quoted(labels)}.")
-        return body.loc[:, is_used].set_axis(labels, axis=1)
+        return body.set_axis(labels, axis=1)
     name = names.iloc[0]
     beyond = is_used[name[name != ""].index[-1] + 1 :]
     if beyond.sum() == 1 and sep != "," and (body[beyond.idxmax()] != "").all():
@@ -258,6 +264,32 @@ def _named(
     return body.iloc[:, int(is_index) :]
 
 
+def _labels(body: pd.DataFrame) -> list[str]:
+    """Return names for the columns of a file without a header.
+
+    The first columns are the year, month, day and hour if their values fit; a further part is
+    added only while the times so far repeat. 12 numbers after the year are months; 24, 48, 96 or
+    288 numbers after a date are the steps of the day.
+    """
+    labels = [f"column {i + 1}" for i in range(body.shape[1])]
+    bounds = {"year": (1500, 2199), "month": (1, 12), "day": (1, 31), "hour": (0, 24)}
+    for i, (part, ends) in enumerate([*bounds.items()][: len(labels)]):
+        n = pd.to_numeric(body.iloc[:, i], errors="coerce")
+        is_new = i > 0 and not body.iloc[:, :i].duplicated().any()
+        if is_new or not (n.between(*ends) & (n % 1 == 0)).all():
+            break
+        labels[i] = part
+    is_time = [
+        label == "year" or _part(body[i]) == "date" for i, label in zip(body, labels, strict=True)
+    ]
+    first = is_time.index(True) + 1 if True in is_time else 0
+    count = [*body.iloc[:, first:].apply(main_kind), "text"].index("text")
+    if first and count in _STEPS and "month" not in labels:
+        clocks = [f"{m // 60:02}:{m % 60:02}" for m in range(0, 1440, 1440 // count)]
+        labels[first : first + count] = MONTH.split("|") if count == 12 else clocks
+    return labels
+
+
 def melted(
     frame: pd.DataFrame, named: Collection[str], notices: list[str]
 ) -> tuple[pd.DataFrame, list[str]]:
@@ -267,7 +299,7 @@ def melted(
     """
     kinds = frame.apply(main_kind)
     names = pd.Series([c for c in frame if c not in named and kinds[c] == "number"], dtype=object)
-    for part, (pattern, counts) in _WIDE.items():
+    for part, pattern, counts in _WIDE:
         found = [*names[names.str.fullmatch(pattern) if pattern else names.map(kind) == "date"]]
         is_dated = part in ("year", "step") and "date" in [*kinds]
         if len(found) in counts and not is_dated:
@@ -275,6 +307,8 @@ def melted(
             notices.append(f"Columns of {part}s are turned into rows.")
             label = f"value by {part}"
             frame = frame.melt(others, found, part, label, ignore_index=False)
+            if pattern == "[JFMASOND]{2,3}":
+                frame[part] = frame[part].map({name: f"{i + 1}" for i, name in enumerate(found)})
             frame[part] = frame[part].str.replace(r" \[.*|^[a-zA-Z]_?(?=\d+$)", "", regex=True)
             return frame.sort_index(kind="stable"), [part]
     return frame, []
@@ -424,7 +458,8 @@ def joined(frame: pd.DataFrame, columns: Mapping[str, str], notices: list[str]) 
             cells = cells.str.replace(r"[ T]0?0:00(?::00)?(?:\.0*)?$", "", regex=True)
         if part == "month" and cells.str.contains("[A-Za-z]{3}").all():
             cells = cells.str.replace("^" + _NUMBERED, "", regex=True)
-        cells = {"quarter": "Q" + digits, "doy": digits.str.zfill(3)}.get(part, cells)
+        padded = {"month": cells.str.zfill(2), "doy": digits.str.zfill(3)}  # 2001 1 is a quarter
+        cells = (padded | {"quarter": "Q" + digits}).get(part, cells)
         if part == "minute":
             text = text.str.replace(r":\d\d$", ":", regex=True) + digits.str.zfill(2)
         else:

@@ -362,6 +362,27 @@ FILES = {  # text, options, first and last time, number, first and last value
         "2001-01", "2002-12", 24, 5, 6),
     "years without a name": ("    Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec\n" + "".join(
         f"{y} " + " 5" * 12 + "\n" for y in (2001, 2002)), {}, "2001-01", "2002-12", 24, 5, 5),
+    "months of a climate index": (" 1979 1990\n" + "".join(f"{y}" + " .5" * 12 + "\n"
+        for y in range(1979, 1991)) + " -999.0\nIndex Version 2\n", {}, "1979-01", "1990-12", 144,
+        0.5, 0.5),
+    "initials of months": ("YEAR DJ JF FM MA AM MJ JJ JA AS SO ON ND\n2001" + " 5" * 12 + "\n2002"
+        + " 6" * 12 + "\n", {}, "2001-01", "2002-12", 24, 5, 6),
+    "parts without names": (hours(1, 24, "1999;3;{d};{n};{i}\n"), {}, "1999-03-01T00:00:00",
+        "1999-03-03T23:00:00", 72, 0, 71),
+    "half-hours without names": ("100,NEM12,200801011534,A\n200,N1,E1,1,E1\n" + "".join(
+        f"300,2005030{d}" + ",5" * 48 + ",A,,\n" for d in (1, 2, 3)) + "900\n", {},
+        "2005-03-01T00:00:00", "2005-03-03T23:30:00", 144, 5, 5),
+    "weather file": ("LOCATION,A,B,C,D,1.5,-7,16\n"
+        + hours(1, 24, "1999,1,{d},{n},0,?9?9,{i},b,c\n"), {"header": None,
+        "target": "column 7"}, "1999-01-01T00:00:00", "1999-01-03T23:00:00", 72, 0, 71),
+    "records between marks": ("HDR,DEMAND\n" + hours(0, 24, "VD,2019030{d}{n:02}0000,{i}\n")
+        + "FTR,72\n", {"header": None}, "2019-03-01T00:00:00", "2019-03-03T23:00:00", 72, 0, 71),
+    "footer with numbers": ("Year,Month,y\n2001,1,5\n2001,2,6\n2001,3,7\n2001,4,8\nRelease 12, 2024"
+        "\n", {}, "2001-01", "2001-04", 4, 5, 8),
+    "year to day in short": ("YEAR,MO,DY,y\n2001,1,5,5\n2001,1,6,6\n", {}, "2001-01-05",
+        "2001-01-06", 2, 5, 6),
+    "repeated names above names": ("Title,A,B\nSource,RBA,RBA\nID,a,b\n2001-01,1,2\n2001-02,3,1\n",
+        {"target": "A"}, "2001-01", "2001-02", 2, 1, 3),
     "dates as columns": ("Country,Lat,1/22/20,1/23/20,1/24/20\nFrance,46.2,1,2,3\n", {},
         "2020-01-22", "2020-01-24", 3, 1, 3),
     "a row of quarters": ("geo,2001-Q1,2001-Q2\nDE,1,2\n", {}, "2001-01", "2001-04", 2, 1, 2),
