@@ -36,8 +36,8 @@ CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 _DENSE = (NeuralKernelNetwork, MaternKernel, PeriodicKernel, RBFKernel, RQKernel)
 
 _NUM_BLOCKS = 8  # number of blocks of "blocked_cv"
-_QUICK = 0.05  # seconds of an evaluation that may exceed the budget
-_PREPARING = 0.3  # fraction of the remaining time, and least seconds, for start values
+_QUICK = 0.05  # seconds; an evaluation this short may exceed the budget
+_PREPARING = 0.3  # time for start values: fraction of the rest, and seconds at least
 
 
 @dataclass
@@ -86,12 +86,12 @@ def fit_best_of(
         restarts: Number of starts.
         criterion: ``"marginal_likelihood"``, ``"loo"`` or ``"blocked_cv"``; see
             ``gpytorch_nkn.fit.evaluate_criterion``. For series and extrapolation,
-            ``"blocked_cv"`` protects from overfitted restarts: each of eight contiguous blocks is
-            predicted from the others.
+            ``"blocked_cv"`` protects against overfitted restarts: each of eight contiguous blocks
+            is predicted from the others.
         initialize: Start values of each restart. ``"data"`` computes them from the training data
             (:func:`gpytorch_nkn.initialization.initialize_model`). ``None`` keeps the values in
             the model. A function receives the model, the seed and the number of the restart, and
-            sets them.
+            sets its parameters.
         recipe: Optimiser settings; ``Recipe.paper()`` for the paper's settings.
         budget: Wall time in seconds of the whole call. The loss is evaluated at least once;
             restarts without time for a slow evaluation are recorded as failed.
@@ -186,7 +186,7 @@ def _prepare(
     session: Session,
     criterion: str,
 ) -> list[_Run]:
-    """Create each restart's model with start values; fewer models at the end of the time."""
+    """Create each restart's model with start values; restarts without time are failed."""
     runs: list[_Run] = []
     seed = session.seed
     end = time.monotonic() + max(_PREPARING * session.seconds_left, _PREPARING)
@@ -312,12 +312,12 @@ def _score(run: _Run, criterion: str) -> float:
 
 
 def evaluate_criterion(model: ExactGP, criterion: str, loss: float, num_blocks: int) -> float:
-    """Return the value of a criterion for a trained model in training mode.
+    """Return the value of a criterion per point for a trained model in training mode.
 
-    ``marginal_likelihood`` is the log posterior per point, including priors. ``loo`` is the
-    leave-one-out log predictive density. ``blocked_cv`` holds out contiguous blocks along the first
-    input column, which reveals overfitted hyperparameters. The last two keep hyperparameters fixed
-    and take one matrix inverse.
+    ``marginal_likelihood`` is minus the ``loss``, the log posterior with priors. ``loo`` is the
+    leave-one-out log predictive density. ``blocked_cv`` holds out ``num_blocks`` contiguous blocks
+    along the first input column, which reveals overfitted hyperparameters. The last two keep
+    hyperparameters fixed and take one matrix inverse. They are NaN if it fails.
     """
     if criterion == "marginal_likelihood":
         return -loss / model.train_targets.numel()

@@ -24,12 +24,12 @@ from gpytorch_nkn.linalg import check_counts
 
 __all__ = ["Rows", "fit_in_stages"]
 
-_START_ROWS = 350
+_START_ROWS = 350  # number of rows of a subset
 _MAX_SUBSET = 0.7  # largest fraction of the rows for which a subset saves time
 _ON_SUBSET = 2 / 3  # fraction of the iterations on the subset
 _FOLDS = 3  # number of folds; each start holds one out
-_FEW_ROWS = 15
-_FEW_ROWS_TIME = 0.5  # fraction of the budget for starts with a held-out fold
+_MIN_ROWS = 15  # smaller data have one stage, on all rows
+_FOLDS_TIME = 0.5  # fraction of the budget for the first stage, if starts hold out folds
 _MIN_STEPS = 10  # least number of steps of the last stage
 
 
@@ -49,10 +49,9 @@ def fit_in_stages(
     r"""Train an exact GP from several starts, in much less time than :func:`fit_best_of`.
 
     Each start spends two thirds of its iterations on a subset of the rows, and the rest on all
-    rows. Below 500 rows each start has its own subset of two thirds. From 500 rows on, the subset
-    has 350 random rows. Above ``2 * block_size``
-    rows only the best start continues, with a composite likelihood that treats random blocks of
-    rows b as independent:
+    rows. Below 500 rows each start has its own subset, two thirds of the rows. From 500 rows on,
+    the subset has 350 random rows. Above ``2 * block_size`` rows only the best start continues,
+    with a composite likelihood that treats random blocks b of rows as independent:
 
     .. math:: \sum_{b} \log p(y_b \mid X_b, \theta) + \log p(\theta)
 
@@ -100,27 +99,27 @@ def fit_in_stages(
     session = Session(budget=budget, seed=seed, progress=progress)
     options: dict[str, Any] = {"seed": seed, "n_jobs": n_jobs, "progress": progress}
     num_rows = targets.size(-1)
-    if num_rows < _FEW_ROWS:
+    if num_rows < _MIN_ROWS:
         return fit_best_of(model, restarts=restarts, recipe=recipe, budget=budget, **options)
     is_few, is_many = _is_few(num_rows), num_rows > 2 * block_size
     rows = permutation(num_rows, session.generator()).to(inputs.device)
     folds = [rows.tensor_split(_FOLDS)[number % _FOLDS] for number in range(restarts)]
-    seen = [rows[~torch.isin(rows, fold)] if is_few else rows[:_START_ROWS] for fold in folds]
+    subsets = [rows[~torch.isin(rows, fold)] if is_few else rows[:_START_ROWS] for fold in folds]
     data = Rows.of(model)
     try:
         result = fit_best_of(
-            _one_by_one((model, data[rows]) for rows in seen),
+            _one_by_one((model, data[subset]) for subset in subsets),
             restarts=restarts,
             initialize="data",
             recipe=_part_of(recipe, _ON_SUBSET),
-            budget=session.part(_FEW_ROWS_TIME if is_few else 1.0),
+            budget=session.part(_FOLDS_TIME if is_few else 1.0),
             **options,
         )
     finally:
         data.set_on(model)
     session.interrupted = result.interrupted
     held_out = {
-        number: HeldOut(rows[~torch.isin(rows, seen[number])], deepcopy(member.state_dict()))
+        number: HeldOut(rows[~torch.isin(rows, subsets[number])], deepcopy(member.state_dict()))
         for number, member in result.members.items()
         if not is_many
     }
@@ -158,9 +157,9 @@ def fit_in_stages(
 def _affordable_blocks(
     result: FitResult, session: Session, num_rows: int, block_size: int, max_blocks: int
 ) -> int:
-    """Return the number of blocks of the last stage, 0 if all rows take too long.
+    """Return the number of blocks of the last stage; 0 omits this stage, for lack of time.
 
-    The time is extrapolated from the first stage, with the given ``result``.
+    The time is extrapolated from the ``result`` of the first stage.
     """
     seconds = _MIN_STEPS * _seconds_of_a_step(result)
     if num_rows > 2 * block_size:

@@ -173,8 +173,8 @@ class FlatParameters:
     def _find_closed_form(self, loss: float) -> TrainingLoss | None:
         """Return the closed-form loss if the model has one that agrees with autograd.
 
-        Both are compared at the current and a perturbed point, because parameters of zero can hide
-        a difference.
+        Losses and gradients are compared at the current and a perturbed point, because parameters
+        of zero can hide a difference.
         """
         if self._objective is None or self._objective.adds_loss:
             return None
@@ -196,8 +196,8 @@ class FlatParameters:
     def _confirm(self) -> None:
         """Compare with autograd at the best point, and switch to autograd if the losses differ.
 
-        A model's ``forward`` may depend on parameters in other ways, for example by a clamped mean.
-        The state then reverts to the last confirmed point, unless autograd's loss is lower here.
+        They may differ away from the start, for example where ``forward`` clamps the mean. The
+        state then reverts to the last confirmed point, unless autograd's loss is lower at the best.
         """
         if self.closed_form is None or self._confirmed[1] is self.best_values:
             return
@@ -247,7 +247,7 @@ def _agree(own: tuple[float, Tensor], other: tuple[float, Tensor]) -> bool:
 
 
 def _raw_bounds(model: nn.Module, values: Tensor) -> list[Tensor]:
-    """Return bounds of trained raw values, infinite unless a constraint has no transform.
+    """Return bounds of trainable raw values; infinite unless a constraint has no transform.
 
     BoTorch constrains noise and lengthscales without a transform, so that the optimiser must
     enforce the bounds.

@@ -88,7 +88,7 @@ def flat_targets(model: ExactGP) -> Tensor:
 
 def _noisy_prior(model: ExactGP) -> MultivariateNormal:
     inputs = list(model.train_inputs)
-    # forward, not __call__: no check against the training inputs, which a batch would fail
+    # not __call__, whose check against the training inputs fails for a batch
     output = model.likelihood(model.forward(*inputs), inputs)
     if not isinstance(output, MultitaskMultivariateNormal):
         return output
@@ -127,7 +127,7 @@ class Objective:
         else:
             value = exact_log_density(_noisy_prior(self.model), flat_targets(self.model)).sum()
         loss = -value - log_prior(self.model, value)
-        if self.adds_loss:  # of sparse kernels
+        if self.adds_loss:  # terms of sparse kernels
             for term in self.model.added_loss_terms():
                 loss = loss - term.loss().sum()
         return loss

@@ -57,7 +57,7 @@ def as_finished(
             several consecutive lost workers without a result.
     """
     is_alone = effective_n_jobs(n_jobs) == 1
-    how = (torch.get_default_dtype(), kernel_evaluation.path(), os.getpid(), is_alone)
+    caller = (torch.get_default_dtype(), kernel_evaluation.path(), os.getpid(), is_alone)
     payload = None if shared is None else _SharedPayload(shared)
     threads, attempts = torch.get_num_threads(), 0
     waiting: dict[int, tuple] = {}
@@ -66,7 +66,7 @@ def as_finished(
     def jobs() -> Iterator[Any]:
         for number, task in chain(list(waiting.items()), rest):
             waiting[number] = task
-            yield delayed(_call)(how, payload, function, number, task)
+            yield delayed(_call)(caller, payload, function, number, task)
 
     try:
         while True:
@@ -106,13 +106,13 @@ def _is_lost(error: Exception) -> bool:
 
 
 def _call(
-    how: tuple,
+    caller: tuple,
     payload: _SharedPayload | None,
     function: Callable[..., Any],
     number: int,
     task: tuple,
 ) -> tuple[int, Any]:
-    dtype, path, parent, is_alone = how
+    dtype, path, parent, is_alone = caller
     is_elsewhere = os.getpid() != parent
     before = torch.get_default_dtype()
     if not is_alone:

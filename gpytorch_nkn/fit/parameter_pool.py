@@ -31,9 +31,10 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
 
 
 class ParameterPool:
-    """Natural values of all trained parameters, constants and simplex weights in one vector.
+    """Trained parameters (after constraints), constants and simplex weights in one vector.
 
-    NumPy is used because it has less overhead than PyTorch for such short vectors.
+    Natural values are raw values after the transforms of their constraints. NumPy has less
+    overhead than PyTorch for such short vectors.
 
     Args:
         model: A model.
@@ -68,7 +69,7 @@ class ParameterPool:
         self._softplus, self._lower = np.concatenate(softplus), np.concatenate(lower)
         self._constants = [np.empty(self.size)]
         self._rows: list[np.ndarray] = []  # indices of the logits of each simplex
-        self._shares: list[np.ndarray] = []  # indices of the weights of each simplex
+        self._simplexes: list[np.ndarray] = []  # indices of the weights of each simplex
 
     @property
     def spans(self) -> list[slice]:
@@ -92,11 +93,11 @@ class ParameterPool:
         indices = self.indices(parameter)
         return self.add_constants(natural) if indices is None else indices
 
-    def add_shares(self, logits: np.ndarray) -> np.ndarray:
-        """Append the softmax of rows of logits at indices ``R x K``, and return its indices."""
+    def add_simplexes(self, logits: np.ndarray) -> np.ndarray:
+        """Append softmax weights, given indices ``R x K`` of logits, and return their indices."""
         indices = self.add_constants(torch.zeros(logits.shape))
         self._rows.extend(logits)
-        self._shares.append(indices.ravel())
+        self._simplexes.append(indices.ravel())
         return indices
 
     def finish(self) -> None:
@@ -106,10 +107,10 @@ class ParameterPool:
         self._logits = np.concatenate([np.arange(0), *self._rows])
         self._starts = np.cumsum([0, *lengths])[:-1]
         self._row_of = np.repeat(np.arange(len(lengths)), lengths)
-        self._simplex_indices = np.concatenate([np.arange(0), *self._shares])
+        self._simplex_indices = np.concatenate([np.arange(0), *self._simplexes])
 
     def reaches_all(self, indices: np.ndarray) -> bool:
-        """Return whether ``indices`` and the logits behind them cover all trained values."""
+        """Return whether ``indices``, with the logits of simplexes, cover all trained values."""
         read = np.concatenate([indices.ravel(), self._logits])
         return len(np.unique(read[read < self.num_trained])) == self.num_trained
 
@@ -144,10 +145,10 @@ class ParameterPool:
             gradient: Gradient with respect to ``numbers``; overwritten.
         """
         if self._rows:
-            shares = numbers[self._simplex_indices]
-            terms = shares * gradient[self._simplex_indices]
+            weights = numbers[self._simplex_indices]
+            terms = weights * gradient[self._simplex_indices]
             totals = np.add.reduceat(terms, self._starts)
-            terms -= shares * totals[self._row_of]
+            terms -= weights * totals[self._row_of]
             gradient = gradient + np.bincount(self._logits, terms, self.size)
         gradient = gradient[: self.num_trained]
         gradient[self._softplus] /= 1 + np.exp(-to_numpy(self._values)[self._softplus])

@@ -109,8 +109,8 @@ class FitResult(Fit[RestartRecord]):
     """Best model of a fit, and records of all restarts.
 
     Attributes:
-        model: Trained model (or the best model of a function) in eval mode, with the parameters of
-            the best restart.
+        model: Trained model in eval mode, with the parameters of the best restart. If a function
+            made the models, a copy of the best one.
         restarts: One record per restart, in order.
         best: Number of the best restart.
         criterion: Name of the criterion by which the best restart was selected.
@@ -142,8 +142,8 @@ class FitResult(Fit[RestartRecord]):
 
         Returns:
             Mean and variance (noise included) in units of the targets, ``N`` each, or ``N x m``
-            for a BoTorch model. With known noise (FixedNoiseGaussianLikelihood), new observations
-            have the mean training noise.
+            for a BoTorch or multitask model. With known noise (FixedNoiseGaussianLikelihood), new
+            observations have the mean training noise.
         """
         model = self.model.eval()
         with torch.no_grad():
@@ -210,7 +210,7 @@ def _copied(model: ExactGP, instead: dict[int, Any]) -> ExactGP:
     modes = [(module, module.training) for module in model.modules()]
     model.train()  # clears GPyTorch's prediction caches
     memo = dict(instead)
-    for module, _ in modes:  # most of the hundreds of hook dictionaries are empty
+    for module, _ in modes:  # copying hundreds of empty hook dictionaries takes long
         for value in vars(module).values():
             if type(value) in (OrderedDict, dict, set) and not value:
                 memo[id(value)] = type(value)()

@@ -22,7 +22,7 @@ __all__ = ["Best", "Session", "check_number", "options_of", "progress_bar", "war
 
 S = TypeVar("S")
 
-_SEEDS = 2**43  # bound of seeds; torch's 63-bit seeds are a million times larger
+_SEEDS = 2**43  # bound of seeds; a million times as many fit into torch's 63 bits
 
 # Stack frames that warnings skip: the package, decorators and context managers.
 _OURS = (
@@ -133,7 +133,7 @@ def check_number(
     most: float = math.inf,
     words: Sequence[str] = (),
 ) -> None:
-    """Check that an option is one of some words or a non-negative number of at most ``most``.
+    """Check that an option is one of ``words``, or a number from 0 to ``most``.
 
     Raises:
         TypeError: The value has a wrong type.

@@ -34,7 +34,7 @@ from gpytorch_nkn.linalg import Evaluator, broadcasts, solve_in_place
 
 __all__ = ["TrainingLoss", "UnknownPartError"]
 
-# Perturbation of the parameters by which the parameter of each prior is identified.
+# Perturbations of the parameters, which identify the parameter of each prior.
 _MOVES = (0.05, 2.0)
 
 
@@ -69,18 +69,18 @@ class TrainingLoss:
         if all(torch.equal(self._inputs[0], other) for other in self._inputs[1:]):
             self._inputs = self._inputs[:1] * len(self._inputs)
         self._targets = to_numpy(model.train_targets).reshape(-1, size)
-        self._shares: dict[int, dict[str, np.ndarray]] = {}  # indices of simplex weights by layer
+        self._simplexes: dict[int, dict[str, np.ndarray]] = {}  # indices of weights, by layer
         theta = self._describe_kernel(kernel)
         coefficients = self._describe_mean(model.mean_module)
         noise = self._describe_noise(model.likelihood)
         parts = [theta, coefficients, noise]
         stops = np.cumsum([part.shape[1] for part in parts])
         self._of_theta, self._of_mean, self._of_noise = map(slice, [0, *stops[:-1]], stops)
-        self._indices = np.concatenate(parts, 1)  # elements x all of them
+        self._indices = np.concatenate(parts, 1)  # outputs x values of one output
         self._pool.finish()
         require(self._pool.reaches_all(self._indices), "a parameter of an unknown part")
         self._prior = _LogPrior(model, values, self._pool)
-        self._own = np.empty(self._indices.shape)  # values of each element
+        self._own = np.empty(self._indices.shape)  # values of each output
         self._evaluators: dict[int, Evaluator] = {}  # by element
         self._buffer = values.new_empty(0)  # memory of a matrix, allocated when needed
 
@@ -185,7 +185,7 @@ class TrainingLoss:
                 module, name = part
                 found: np.ndarray | None
                 if isinstance(module, Linear) and module.is_simplex:
-                    found = self._shares_of(module)[name]
+                    found = self._simplex_of(module)[name]
                 else:
                     parameter = module._parameters.get(f"raw_{name}", module._parameters.get(name))
                     require(parameter is not None, f"the parameter {name}")
@@ -206,9 +206,9 @@ class TrainingLoss:
         spread = np.broadcast_to(indices.reshape(*own, count), (*batch_shape, count))
         return spread.reshape(batch_shape.numel(), count)
 
-    def _shares_of(self, layer: Linear) -> dict[str, np.ndarray]:
-        """Return indices of the weights and biases of a simplex."""
-        if id(layer) not in self._shares:
+    def _simplex_of(self, layer: Linear) -> dict[str, np.ndarray]:
+        """Return indices of the weights and biases of a layer of convex combinations."""
+        if id(layer) not in self._simplexes:
             logits = []
             for parameter, width in ((layer.raw_weight, layer.in_features), (layer.raw_bias, 1)):
                 if parameter is None:
@@ -216,12 +216,12 @@ class TrainingLoss:
                 indices = self._pool.indices_of(parameter, parameter)
                 found = self._by_element(indices, layer.out_features * width)
                 logits.append(found.reshape(-1, width))
-            shares = self._pool.add_shares(np.concatenate(logits, 1))
-            shares = shares.reshape(len(self._inputs), layer.out_features, -1)
-            weight, bias = np.split(shares, [layer.in_features], 2)
-            flat = len(self._inputs), -1
-            self._shares[id(layer)] = {"weight": weight.reshape(flat), "bias": bias.reshape(flat)}
-        return self._shares[id(layer)]
+            both = self._pool.add_simplexes(np.concatenate(logits, 1))
+            both = both.reshape(len(self._inputs), layer.out_features, -1)
+            split = np.split(both, [layer.in_features], 2)
+            weight, bias = (part.reshape(len(both), -1) for part in split)
+            self._simplexes[id(layer)] = {"weight": weight, "bias": bias}
+        return self._simplexes[id(layer)]
 
     def _describe_mean(self, mean: Module) -> np.ndarray:
         """Return indices of the mean's coefficients for each element of the batch."""
@@ -265,7 +265,7 @@ class TrainingLoss:
 
 
 class _LogPrior:
-    """Normal, (shrunk) log-normal and gamma priors on parameters, and any priors on frozen values.
+    """Log density of normal, (shrunk) log-normal and gamma priors, and of any on frozen values.
 
     Log densities are linear combinations of 1, x, x^2, log x and log^2 x of natural values x. A
     perturbation of the parameters identifies the parameter that a prior's closure returns.
@@ -313,7 +313,7 @@ class _LogPrior:
         self._log, self._log_square = self._log[self._indices], self._log_square[self._indices]
 
     def take_from(self, natural: np.ndarray, gradient: np.ndarray) -> float:
-        """Return the log density, and subtract its gradient (natural values) from ``gradient``."""
+        """Return the log density at natural values, and subtract its slope from ``gradient``."""
         curved = self._curvature * natural
         value = self._constant + natural @ (self._slope + curved)
         gradient -= self._slope + 2 * curved
