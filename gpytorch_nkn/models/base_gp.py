@@ -206,7 +206,7 @@ class BaseGP:
     ) -> Tensor:
         """Check points for prediction (or ``added`` data), and convert them to the model's dtype.
 
-        ``width`` is the number of columns of transformed points; ``None`` for other points.
+        ``width`` is the number of columns of transformed points; ``None`` if untransformed.
 
         Raises:
             TypeError: The points are not a tensor of real numbers.
@@ -344,7 +344,7 @@ class ExactModel(BaseGP):
     def get_fantasy_model(self: Any, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Any:
         """As in GPyTorch; with ``noise``, the returned model has known noise variances.
 
-        Previous rows have the learned noise, and so have further observations.
+        Previous rows and later observations have the learned noise.
         """
         if kwargs.get("noise") is None and hasattr(self.likelihood, "learned"):
             kwargs["noise"] = noise_variances(self.likelihood.learned, targets, inputs)

@@ -30,8 +30,8 @@ _LEAST = 1e-3  # smallest distance between the points of a secant, in standard d
 def warped(y: Tensor, warp: Tensor) -> Tensor:
     r"""Warp values ``...`` by warps ``... x 7`` from :func:`fit_warp`.
 
-    With :math:`u = \pm (y - a) / c` the warp is :math:`u` for :math:`u > 0`, otherwise
-    :math:`-\log(1 - u)`, and linear beyond the data. The result is standardised. The warp
+    With :math:`u = \pm (y - a) / c` the warp is :math:`\pm u` for :math:`u > 0`, otherwise
+    :math:`\mp \log(1 - u)`, and linear beyond the data. The result is standardised. The warp
     compresses values far from :math:`a` on one side.
     """
     direction, location, scale, end, mean, std, _ = warp.unbind(-1)

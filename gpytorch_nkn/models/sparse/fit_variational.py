@@ -144,7 +144,7 @@ def fit_variational_gp(
         if start is not None:
             targets, likelihood = y, model.likelihood
             if not is_gaussian:
-                state.finish_epoch()  # kept if the blocks lead to a lower bound
+                state.finish_epoch()  # kept if training on blocks decreases the bound
                 targets, likelihood = state.pseudo_targets(), make_likelihood(shape)
             learn_on_blocks(
                 x,
