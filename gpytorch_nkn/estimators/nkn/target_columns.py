@@ -83,7 +83,17 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
     predict_interval = by_column(MixturePredictions.predict_interval)
     log_predictive_density = by_column(MixturePredictions.log_predictive_density)
     standardised_inputs = by_column(TableEstimator.standardised_inputs)
-    score = by_column(RegressorMixin.score)
+
+    @by_column
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the coefficient of determination of targets ``M``, or its mean over columns.
+
+        Args:
+            X: Rows ``M x D``.
+            y: Targets ``M`` or ``M x K``, with NaN where a target was not observed.
+            sample_weight: Weights ``M`` of the rows.
+        """
+        return super().score(X, y, sample_weight)
 
     def _fit_columns(self, X: Any, y: Any, **inputs: ArrayLike | None) -> Any:
         """Fit a clone to the observed rows of each column."""
