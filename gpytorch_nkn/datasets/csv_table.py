@@ -64,9 +64,10 @@ _CHAINS = [  # parts that make up a time, the preferred first
     for days in (("date",), ("year", "month", "day"), ("year", "doy"))
     for hours in ((), ("clock",), ("hour",), ("hour", "minute"))
 ] + [("year", "month"), ("year", "quarter"), ("year", "week")]
+_INITIALS = "[JFMASOND]{2,3}"  # of two or three months: DJ, DJF
 _WIDE = (  # parts of times, names of columns that become rows, and how many there must be
     ("month", _MONTH_NAME, {12}),
-    ("month", "[JFMASOND]{2,3}", {12}),  # initials of two or three months
+    ("month", _INITIALS, {12}),
     ("year", rf"{_YEAR}(?: \[YR\d{{4}}\])?", range(2, 700)),
     ("quarter", "(?i:q(?:tr)? ?[1-4]|[1-4]q)", {4}),
     ("hour", r"(?i:h|he|hour|tp)?[ _]?\d\d?|\d\d?:\d\d(?::00|-\d\d:\d\d)*", {*_STEPS, 23, 25}),
@@ -307,7 +308,7 @@ def melted(
             notices.append(f"Columns of {part}s are turned into rows.")
             label = f"value by {part}"
             frame = frame.melt(others, found, part, label, ignore_index=False)
-            if pattern == "[JFMASOND]{2,3}":
+            if pattern == _INITIALS:  # the order gives the month
                 frame[part] = frame[part].map({name: f"{i + 1}" for i, name in enumerate(found)})
             frame[part] = frame[part].str.replace(r" \[.*|^[a-zA-Z]_?(?=\d+$)", "", regex=True)
             return frame.sort_index(kind="stable"), [part]
