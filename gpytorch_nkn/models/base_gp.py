@@ -66,7 +66,7 @@ R = TypeVar("R")
 
 FEW_POINTS = 512  # largest number of points whose joint covariance is not lazy
 _JOINED_ENTRIES = 100_000  # input entries up to which one kernel call is faster than two
-_CHUNK_ENTRIES = 4_000_000  # covariances of a chunk: 32 MB, with several times that in total
+_CHUNK_ENTRIES = 4_000_000  # covariances per chunk: 32 MB, and several times that in total
 
 # Trainer of each model class, a function of a model with keyword options.
 TRAINERS: dict[type[Model], Callable[..., Any]] = {}
@@ -97,7 +97,7 @@ def trains(
 
 @contextmanager
 def explained_mismatch() -> Iterator[None]:
-    """Add advice to the error for a state that does not fit."""
+    """Add advice to the error of loading a ``state_dict`` that does not fit the model."""
     try:
         yield
     except RuntimeError as error:
@@ -180,9 +180,9 @@ class BaseGP:
             return mll.eval()
         if not kwargs.keys() <= self._botorch_options:
             raise TypeError(
-                f"Options of {trainer.__name__} must be among {sorted(own)}, and options of "
-                "BoTorch, with a closure, an optimizer or another likelihood, among "
-                f"{sorted(self._botorch_options)}; got {sorted(kwargs)}."
+                f"Options must be among {sorted(own)} ({trainer.__name__}) or, with a closure, an "
+                f"optimizer or another likelihood, {sorted(self._botorch_options)} (BoTorch); got "
+                f"{sorted(kwargs)}."
             )
         return self._botorch_fit(mll, **botorch_options, **kwargs)
 
@@ -206,7 +206,7 @@ class BaseGP:
     ) -> Tensor:
         """Check points for prediction (or ``added`` data), and convert them to the model's dtype.
 
-        ``width`` is the number of columns of transformed points; ``None`` if untransformed.
+        ``width`` is the expected number of columns; ``None`` for that of the training inputs.
 
         Raises:
             TypeError: The points are not a tensor of real numbers.
@@ -265,7 +265,7 @@ class BaseGP:
             # q x ... x 1 x d: a batch of single points, without covariances between them
             single = part.movedim(-2, 0).unsqueeze(-2)
             posterior = self.posterior(single, observation_noise=observation_noise)
-            # an input transform may make several points of one (InputPerturbation)
+            # an input transform may turn one point into several (InputPerturbation)
             means.append(posterior.mean.movedim(0, -3).flatten(-3, -2))
             variances.append(posterior.variance.movedim(0, -3).flatten(-3, -2))
         return torch.cat(means, -2), torch.cat(variances, -2)
@@ -355,7 +355,7 @@ class ExactModel(BaseGP):
     def _apply_noise(
         self: Any, X: Tensor, mvn: MultivariateNormal, observation_noise: bool | Tensor = False
     ) -> MultivariateNormal:
-        """Add noise as in BoTorch; the learned noise if only added observations had their own."""
+        """Add noise as in BoTorch, or the learned noise if only added rows have known noise."""
         own = self.likelihood
         if observation_noise is True and hasattr(own, "learned"):
             self.likelihood = own.learned.to(mvn.mean)
@@ -407,7 +407,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
     Args:
         train_X: Inputs ``... x n x d``.
         train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance.
+        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         cat_dims: Columns of ``train_X`` with category codes.
 
     Other arguments are as in BoTorch.
@@ -489,7 +489,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
     ) -> Any:
         """As in BoTorch, at points ``... x q x d``.
 
-        BoTorch would use the outcome transforms of the first outputs for ``output_indices``.
+        For ``output_indices``, BoTorch would apply the outcome transforms of the first outputs.
         """
         if output_indices and self._num_outputs > 1:
             if isinstance(observation_noise, Tensor):
@@ -546,7 +546,7 @@ class ExactBaseGP(ExactModel, SingleTaskGP):
             raise ValueError("idcs must name at least one output, got none.")
         if self._num_outputs == 1:
             return super().subset_output(idcs)
-        # BoTorch handles all parts but the kernel, because it does not index kernels in lists
+        # BoTorch indexes all parts but the kernel, because it does not reach kernels in lists
         self._subset_batch_dict = _output_dimensions(self)
         kernel, self.covar_module = self.covar_module, None
         try:

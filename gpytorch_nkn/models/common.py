@@ -47,7 +47,8 @@ def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | N
 
     Raises:
         TypeError: An argument is not a floating-point tensor.
-        ValueError: Numbers of rows differ, inputs have no columns, or a value is not finite.
+        ValueError: ``train_X`` has fewer than two dimensions, numbers of rows differ, a value is
+            not finite, or a variance is negative.
     """
     present = {"train_X": train_X, "train_Y": train_Y}
     if train_Yvar is not None:
@@ -145,7 +146,7 @@ def check_likelihood(
 
 
 def check_support(name: str, targets: Tensor, likelihood: Likelihood, shape: torch.Size) -> None:
-    """Raise a ValueError unless targets have finite densities at latent values 0 of a shape."""
+    """Raise a ValueError unless targets have finite densities at zero latent values."""
     try:
         with torch.no_grad():
             density = likelihood(targets.new_zeros(shape)).log_prob(targets)
@@ -160,11 +161,11 @@ def check_support(name: str, targets: Tensor, likelihood: Likelihood, shape: tor
 
 
 def check_forward(model: Any) -> None:
-    """Raise an error if ``forward`` of a model with inducing points would be used as an exact GP's.
+    """Raise an error for calls of ``forward`` that are correct only for an exact GP.
 
-    Features at inducing points omit a part of the prior variances. In ``loo_cv`` of BoTorch, which
-    calls ``forward`` in eval mode, standard deviations could be half of the correct ones; other
-    calls use ``gpytorch.settings.prior_mode``. With masked targets, GPyTorch ignores the bound.
+    Features at inducing points omit a part of the prior variances. BoTorch's ``loo_cv`` calls
+    ``forward`` in eval mode, and its standard deviations could be half of the correct ones; other
+    callers use ``gpytorch.settings.prior_mode``. With masked targets, GPyTorch ignores the bound.
     """
     if model.training and settings.observation_nan_policy.value() == "mask":
         raise NotImplementedError(

@@ -39,7 +39,7 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
 
     Returns:
         A normal distribution with mean ``... x q x d`` and covariance ``... x (q d) x (q d)``,
-        points first, then columns. If an input transform makes n points of one
+        points first, then columns. If an input transform turns one point into n
         (``InputPerturbation``), q is n times as large, as in ``model.posterior(X)``.
 
     Raises:
@@ -66,8 +66,8 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
         )
     model.eval()
     X = X.to(next(model.parameters()).dtype)
-    own = () if is_ensemble(model) else getattr(model, "batch_shape", ())
-    shape = torch.broadcast_shapes(X.shape[:-2], own)
+    batch_shape = () if is_ensemble(model) else getattr(model, "batch_shape", ())
+    shape = torch.broadcast_shapes(X.shape[:-2], batch_shape)
     kernel = getattr(model, "covar_module", model)
     with torch.enable_grad(), _smooth(model, X) as count:
         X = X.repeat_interleave(count, -2)  # each of several transformed points has its own copy
@@ -95,8 +95,9 @@ def gradient_posterior(model: Any, X: Tensor) -> MultitaskMultivariateNormal:
     gradients = torch.stack(members)
     found = torch.stack(rows, -2)
     check_has_derivatives(found, kernel)
-    away = (gradients - gradients.mean(0)).flatten(-2)
-    found = (found + found.mT) / 2 + torch.einsum("s...a,s...b->...ab", away, away) / len(away)
+    centred = (gradients - gradients.mean(0)).flatten(-2)
+    between = torch.einsum("s...a,s...b->...ab", centred, centred) / len(centred)
+    found = (found + found.mT) / 2 + between
     # an operator, because the covariance of repeated points is singular
     return MultitaskMultivariateNormal(gradients.mean(0), to_linear_operator(found))
 
@@ -119,14 +120,15 @@ def _normal(model: Any, X: Tensor) -> MultivariateNormal:
 def _smooth(model: Any, X: Tensor) -> Iterator[int]:
     """Make a GPyTorch or BoTorch model twice differentiable inside a context.
 
-    Yields the number of points that the input transform makes of each point ``... x q x d``.
+    Yields the number of points into which the input transform turns each point ``... x q x d``.
 
-    Distances of a network of one unit, unlike GPyTorch's, are differentiable at equal inputs.
-    Kernels with structured predictions remain, around a network.
+    The kernel becomes the only primitive of a network, whose distances, unlike GPyTorch's, are
+    differentiable at equal inputs. In kernels with structured predictions, only the base kernel is
+    replaced.
     """
     owner, name = model, "covar_module"
     kernel = getattr(model, name, None)
-    with torch.no_grad():  # this also computes caches with the original kernel
+    with torch.no_grad():  # this also computes the caches, with the original kernel
         count = _normal(model, X[..., :1, :]).mean.size(-1)
     if not isinstance(kernel, Kernel) or isinstance(model, ExactBaseGP):
         yield count

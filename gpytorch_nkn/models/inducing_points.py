@@ -26,7 +26,7 @@ _CLUSTERED, _GREEDY = 20_000, 4_000
 def select_inducing_points(
     x: Tensor, num_points: int, *, kernel: Kernel | None = None, seed: int = 0
 ) -> Tensor:
-    """Choose inducing points for inputs.
+    """Select inducing points for a set of inputs.
 
     Args:
         x: Inputs ``... x n x d``. More than 20,000 distinct rows (4,000 with ``kernel``) are

@@ -27,7 +27,7 @@ from gpytorch_nkn.models.common import check_support
 __all__ = ["LaplaceGP"]
 
 _MAX_STEPS, _MAX_HALVINGS = 100, 20  # Newton steps, and halvings of one step
-_TOLERANCE = 1e-6  # relative difference of K^-1 (f - m) and the slope, which is 0 at the mode
+_TOLERANCE = 1e-6  # relative difference of K^-1 (f - m) and the slope; at the mode they are equal
 _LEAST_CURVATURE = 0.1  # least W of pseudo-targets with outliers, relative to the largest
 _TINY = 1e-10  # least W of all pseudo-targets
 
@@ -66,7 +66,7 @@ class LaplaceGP(GP):
         ValueError: The data are not finite, their numbers of rows differ, or a target is outside of
             the likelihood's support.
         NotImplementedError: An observation depends on several latent functions (softmax), or its
-            density is not twice differentiable.
+            log density is not differentiable (Laplace).
 
     Reference: Rasmussen and Williams (2006), algorithms 3.1, 3.2 and 5.1.
     """
@@ -98,8 +98,8 @@ class LaplaceGP(GP):
             )
         if isinstance(likelihood, LaplaceLikelihood):
             raise NotImplementedError(
-                "LaplaceGP needs a likelihood whose density is twice differentiable, got a "
-                "LaplaceLikelihood: use a StudentTLikelihood, or a VariationalNKNGP."
+                "LaplaceGP needs a likelihood whose log density is three times differentiable, got "
+                "a LaplaceLikelihood: use a StudentTLikelihood, or a VariationalNKNGP."
             )
         self.likelihood, self.mean_module, self.covar_module = likelihood, mean_module, covar_module
         self.set_train_data(train_inputs, train_targets)

@@ -69,7 +69,7 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
     transfer from earlier experiments.
 
     Unlike MultiTaskGP, it standardises the outcomes of each task separately. Tasks with their own
-    noise variance may be any integers (MultiTaskGP needs tasks 0, 1, ...).
+    noise variance may be any non-negative integers (MultiTaskGP needs tasks 0, 1, ...).
 
     Args:
         train_X: Inputs ``n x (d + 1)``; one column is the task, a non-negative integer.
@@ -80,7 +80,8 @@ class NKNMultiTaskGP(ExactModel, MultiTaskGP):
         rank: Rank of the task covariance; ``None`` for full rank.
         output_tasks: Tasks of the posterior; ``None`` for all.
         all_tasks: All tasks, if some have no observations.
-        task_covar_prior, likelihood, mean_module: As in BoTorch; the mean has ``d + 1`` columns.
+        task_covar_prior, likelihood, mean_module: As in BoTorch; a mean other than its
+            ``MultitaskMean`` receives all ``d + 1`` columns.
         outcome_transform: By default, standardise each task; ``None`` for no transform.
         input_transform: Applied to all ``d + 1`` columns; exclude the task
             (``Normalize(d + 1, indices=...)``).

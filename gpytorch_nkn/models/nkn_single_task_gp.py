@@ -28,7 +28,7 @@ class NKNSingleTaskGP(ExactBaseGP):
     Args:
         train_X: Inputs ``... x n x d``.
         train_Y: Outcomes ``... x n x m``.
-        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance.
+        train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         cat_dims: Columns of ``train_X`` with integer category codes, as in
             :class:`botorch.models.MixedSingleTaskGP`. Named structures have categorical kernels
             for them, see :meth:`.NeuralKernelNetwork.optimization`; a custom network needs a

@@ -53,7 +53,7 @@ def make_kernel(
                 "structure must be a name, a NeuralKernelNetwork or a ScaleKernel of one, got "
                 f"{type(network).__name__}; for other kernels use SingleTaskGP(covar_module=...)."
             )
-        # copy the network, because several models may use it
+        # a copy, because several models may use the network
         network = _copied(network, batch_shape)
         if type(structure) is ScaleKernel:
             scaled = _copied(structure, batch_shape)
@@ -93,7 +93,7 @@ def check_columns(kernel: Kernel, num_columns: int, like: Tensor) -> None:
 def check_scale(kernel: Kernel, inputs: Tensor) -> None:
     """Warn if transformed inputs ``... x n x d`` are too large for a preset network.
 
-    BoTorch warns only of inputs for its own kernels.
+    BoTorch warns only about inputs of its own kernels.
     """
     network = kernel.base_kernel if type(kernel) is ScaleKernel else kernel
     largest = inputs.abs().max() if inputs.numel() else 0.0

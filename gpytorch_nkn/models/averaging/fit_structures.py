@@ -17,11 +17,11 @@ from gpytorch_nkn.models.common import PartsGP
 
 __all__ = ["fit_structure_ensemble_gp"]
 
-_ITERATIONS = 75
-# Number of pseudo-observations that all structures predict equally well. They shrink the weights
-# of few points towards equal weights.
+_ITERATIONS = 75  # L-BFGS iterations of each structure
+_CATEGORY_FACTOR = 4  # factor by which categorical columns increase the iterations
+# Number of pseudo-observations that all structures predict equally well. With few points, they
+# shrink the weights towards equal weights.
 _PRIOR_POINTS = 4.0
-_OF_CATEGORIES = 4  # factor by which categorical columns increase the iterations
 
 
 @trains(StructureEnsembleGP)
@@ -38,7 +38,7 @@ def fit_structure_ensemble_gp(
     L-BFGS maximises the posterior of each structure's parameters, starting at the model's values.
     The weights maximise the leave-one-out log density of the mixture, with a Dirichlet prior
     (:func:`gpytorch_nkn.averaging.stacking_weights`). In a loop, train a new model each time; the
-    last parameters are no better start values.
+    last parameters are no better as start values.
 
     Args:
         model: Model to train in place.
@@ -50,7 +50,7 @@ def fit_structure_ensemble_gp(
         progress: Show progress bars if standard error is a terminal.
 
     Returns:
-        ``model``, in eval mode. Structures whose training failed get weight zero and a warning.
+        ``model``, in eval mode. A structure whose training failed gets weight zero, with a warning.
 
     Raises:
         TypeError: ``model`` is not a StructureEnsembleGP.
@@ -74,7 +74,7 @@ def fit_structure_ensemble_gp(
     model.warps[model.is_warped] = fit_warp(data[1], model.maximize)
     parts = [_part(model, number, *data) for number in range(len(model.structures))]
     if max_iterations is None:
-        max_iterations = _ITERATIONS * (_OF_CATEGORIES if model.cat_dims else 1)
+        max_iterations = _ITERATIONS * (_CATEGORY_FACTOR if model.cat_dims else 1)
     recipe = Recipe(adam_steps=0, lbfgs_iterations=max_iterations)
 
     def train(_: None, number: int, seconds: float | None) -> PartsGP | FitResult:

@@ -50,7 +50,7 @@ __all__ = ["StructureEnsembleGP"]
 
 
 def _matern(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
-    """Return Matern-5/2 with BoTorch's priors until 2024, and longer lengthscales if ``D > 10``."""
+    """Return Matern-5/2 with BoTorch's priors until 2024; lengthscales grow beyond 10 columns."""
 
     def make(ard_num_dims: int = 1, **columns: Any) -> Kernel:
         longer = max(1.0, ard_num_dims / 10)
@@ -75,8 +75,8 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
             **columns,
         )
 
-    # With categories, priors are omitted, because smooth functions need large scales and unequal
-    # weights.
+    # With categories, the output scale and the weights of the sum have no priors, because smooth
+    # functions need a large output scale and unequal weights.
     network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims, priors=not cat_dims))
     prior = None if cat_dims else LogNormalPrior(0.0, 1.0)
     return ScaleKernel(network, outputscale_prior=prior)
@@ -121,7 +121,7 @@ class StructureEnsembleGP(TrainerOnly, ExactBaseGP):
             - ``"outcome-warped "`` plus one of these names adds an outcome warp that compresses
               outcomes far below the best (or far above the worst). Each member is the Gaussian
               with the warped posterior's median and probability of improvement.
-        num_members: Number of members; weights are rounded to multiples of its inverse.
+        num_members: Number of members; weights are rounded to multiples of ``1 / num_members``.
         maximize: Whether larger targets are better, as in BoTorch; ``False`` if the objective has a
             negative weight. Standard deviations of warped outcomes depend on it.
         outcome_transform: Linear transform of the targets; ``None`` for no transform.
@@ -563,10 +563,10 @@ def _check_caller() -> None:
         frame = frame.f_back
     utility = type(getattr(caller, "cost_aware_utility", None))
     if utility is InverseCostWeightedUtility or isinstance(caller, qMultiStepLookahead):
-        what = type(caller).__name__
+        name = type(caller).__name__
         if utility is InverseCostWeightedUtility:
-            what += " with InverseCostWeightedUtility"
-        raise NotImplementedError(f"{what} does not support ensembles: use an NKNSingleTaskGP.")
+            name += " with InverseCostWeightedUtility"
+        raise NotImplementedError(f"{name} does not support ensembles: use an NKNSingleTaskGP.")
 
 
 def _check_outcomes(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

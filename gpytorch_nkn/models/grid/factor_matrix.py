@@ -38,7 +38,7 @@ def _is_small(difference: Tensor, scale: Tensor) -> bool:
 
 def factor_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     """Compute the variances ``... x n`` of coordinates ``n x c``."""
-    # GPyTorch takes B x n variances for a matrix if B = n, unless x has the batch dimension
+    # x has batch dimensions, or GPyTorch reads variances B x n as a matrix if B equals n
     shape: torch.Size = kernel.batch_shape
     return kernel(x[(None,) * len(shape)], diag=True)
 

@@ -113,7 +113,7 @@ def fit_grid_gp(
 ) -> GridFit:
     """Train a Gaussian process on a grid in place.
 
-    From each start, Adam maximises the marginal likelihood, which poorly predicts errors in a hole.
+    From each start, Adam maximises the marginal likelihood, a poor predictor of errors in holes.
     Blocks of observed cells with the shape of the holes are therefore held out. From the start with
     the smallest errors in these blocks, Adam then minimises the errors, and keeps the best
     parameters. Finally the variances are calibrated to the errors of half as many additional
@@ -214,7 +214,7 @@ def _initialize(model: KroneckerGridGP, seed: int, number: int) -> None:
 
 
 def _missing(model: KroneckerGridGP) -> np.ndarray:
-    """Return the cells that are missing in a grid of the batch."""
+    """Return the cells that are missing in any grid of the batch."""
     missing = model.missing
     return missing.reshape(-1, *missing.shape[-model.num_dims :]).any(0).cpu().numpy()
 
@@ -240,8 +240,8 @@ class _Training:
             self.blocks = HeldOutBlocks(model.grid, inside, **options)
         numbers = range(len(blocks))
         few = len(blocks) < _FEW
-        self.tuned = [i for i in numbers if few or i % 3 != 2]  # numbers of blocks for training
-        self.further = [i for i in numbers if few or i % 3 == 2]  # for calibration
+        self.training_blocks = [i for i in numbers if few or i % 3 != 2]
+        self.calibration_blocks = [i for i in numbers if few or i % 3 == 2]
 
     def maximize(self, record: GridRestart, steps: int, on_step: Callable[[], object]) -> None:
         """Maximise the marginal likelihood from the model's parameters."""
@@ -304,7 +304,7 @@ class _Training:
         return (p for p in self.model.parameters() if p.requires_grad)
 
     def use_best(self) -> None:
-        """Set the parameters of the model to the best ones; without any, they are the last ones."""
+        """Set the parameters of the model to the best ones, if any were kept."""
         for parameter, value in zip(self._trained(), self._best.state or (), strict=False):
             parameter.data.copy_(value)
 
@@ -315,7 +315,7 @@ class _Training:
         fixed = not noise_covar.raw_noise.requires_grad or model.grid.extra is not None
         if self.blocks is None or fixed:
             return 1.0
-        chosen = self.further[: _LATE_BLOCKS if self.session.is_over else None]
+        chosen = self.calibration_blocks[: _LATE_BLOCKS if self.session.is_over else None]
         ratio = self.blocks.scale(*model.loss_inputs(), chosen)
         shapes = {kernel.batch_shape for kernel in model.kernels}
         if {*shapes, model.noise_variance().shape} != {ratio.shape}:
@@ -342,14 +342,14 @@ class _Training:
 
     @torch.no_grad()
     def _block_error(self) -> float:
-        error = float(self._block_loss(self.tuned))
+        error = float(self._block_loss(self.training_blocks))
         return error if math.isfinite(error) else math.inf
 
     def _order(self) -> Iterator[list[int]]:
         """Yield the blocks of each step, from random permutations of all blocks."""
-        generator, tuned = self.session.generator(), torch.tensor(self.tuned)
+        generator, blocks = self.session.generator(), torch.tensor(self.training_blocks)
         while True:
-            order = tuned[permutation(len(tuned), generator).flip(0)]
+            order = blocks[permutation(len(blocks), generator).flip(0)]
             yield from (some.tolist() for some in order.split(_BLOCKS_PER_STEP))
 
 
@@ -362,10 +362,10 @@ class LogParameters(FlatParameters):
     """Parameters whose steps of Adam have sizes relative to their values.
 
     A step of a positive parameter (softplus of a raw value, with or without a lower bound) is a
-    step of its logarithm to first order. The last period in the data shifts by the change of a
-    period times the number of periods. Steps of periods and frequencies are therefore divided by
-    this number. With equal steps of raw values, the hole in the metal plate has an SMSE of 0.107
-    instead of 0.094.
+    step of its logarithm to first order. A change of the period shifts the last period in the data
+    by this change times the number of periods. Steps of periods and frequencies are therefore
+    divided by this number. With equal steps of raw values, the hole in the metal plate has an SMSE
+    of 0.107 instead of 0.094.
 
     ``cycles`` has the number of periods by the id of a parameter that is a period or a frequency.
     """

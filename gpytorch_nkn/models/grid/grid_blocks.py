@@ -23,10 +23,10 @@ _HOLES = 8  # largest number of holes that move separately
 
 
 class _Moved(NamedTuple):
-    """Held-out cells, those in the moved pattern, and the pattern's position."""
+    """Held-out block of observed cells, and the position of its pattern."""
 
     block: np.ndarray
-    own: np.ndarray
+    in_pattern: np.ndarray  # cells of the block in the moved pattern
     position: np.ndarray  # shifts as fractions of the sides, then 1 for each mirrored dimension
 
 
@@ -88,8 +88,8 @@ def hole_blocks(
             break
     if not found and not scattered:
         moved = _moved(pattern, missing, (1, most), False, 2 * steps - 1)
-        largest = max((block.own.sum() for block in moved), default=0)
-        found = [b.block for b in moved if b.own.sum() >= _LARGE * largest][:num_blocks]
+        largest = max((b.in_pattern.sum() for b in moved), default=0)
+        found = [b.block for b in moved if b.in_pattern.sum() >= _LARGE * largest][:num_blocks]
     found = found or _balls(pattern, missing, num_blocks, generator)
     return np.stack(found) if found else np.zeros((0, *missing.shape), dtype=bool)
 
@@ -108,7 +108,7 @@ def is_scattered(missing: np.ndarray) -> bool:
 def _moved(
     pattern: np.ndarray, missing: np.ndarray, sizes: tuple[float, float], inside: bool, steps: int
 ) -> list[_Moved]:
-    """Return distinct blocks with a number of cells in the range ``sizes``.
+    """Return distinct blocks of at most ``sizes[1]`` cells, ``sizes[0]`` or more in the pattern.
 
     The pattern stays ``inside`` the grid, or moves by up to half of the grid's sides, to at most
     ``steps`` positions in each dimension. Where it touches one edge, its reflection moves too.
@@ -123,17 +123,17 @@ def _moved(
         ends = (-low, shape - 1 - high) if inside else (-(shape // 2), (shape - 1) // 2)
         spreads = [_spread(a, b, steps) for a, b in zip(*ends, strict=True)]
         for shift in itertools.product(*spreads):
-            block, own = source, np.zeros_like(pattern)
+            block, in_pattern = source, np.zeros_like(pattern)
             inner = []
             for dim, (step, size) in enumerate(zip(shift, shape, strict=True)):
                 index = np.clip(np.arange(size) - step, 0, size - 1)  # repeats cells at the edge
                 block = np.take(block, index, axis=dim)
                 inner.append(slice(max(step, 0), size + min(step, 0)))
             block = block & ~missing
-            own[tuple(inner)] = block[tuple(inner)]
-            if own.sum() >= max(sizes[0], 1) and block.sum() <= sizes[1]:
+            in_pattern[tuple(inner)] = block[tuple(inner)]
+            if in_pattern.sum() >= max(sizes[0], 1) and block.sum() <= sizes[1]:
                 position = np.concatenate([(np.array(shift) + low - first) / shape, flips])
-                found.setdefault(block.tobytes(), _Moved(block, own, position))
+                found.setdefault(block.tobytes(), _Moved(block, in_pattern, position))
     return list(found.values())
 
 
@@ -163,7 +163,8 @@ def _nearest(blocks: list[_Moved], count: int) -> list[np.ndarray]:
     chosen: list[_Moved] = []
     for new in sorted(blocks, key=lambda block: float(np.square(block.position).sum())):
         if len(chosen) < count and all(
-            (new.own & old.own).sum() <= _SHARED * min(new.own.sum(), old.own.sum())
+            (new.in_pattern & old.in_pattern).sum()
+            <= _SHARED * min(new.in_pattern.sum(), old.in_pattern.sum())
             for old in chosen
         ):
             chosen.append(new)
@@ -185,7 +186,7 @@ def _farthest(blocks: list[_Moved], count: int) -> list[np.ndarray]:
 def _balls(
     pattern: np.ndarray, missing: np.ndarray, num_blocks: int, generator: torch.Generator
 ) -> list[np.ndarray]:
-    """Return unions of balls around observed cells, with radii of the missing cells' distances."""
+    """Return unions of balls around observed cells; radii are distances of missing cells."""
 
     def draw(bound: int) -> np.ndarray:
         return torch.randint(bound, (_BALLS,), generator=generator, device="cpu").numpy()

@@ -64,7 +64,7 @@ class GridPosterior:
         return torch.cat([self._explained(part, diag) for part in parts], -1)
 
     def _cells(self, rows: Sequence[Tensor]) -> Tensor:
-        """Return coefficients ``q x ... x n_P`` of cross-covariances ``... x q x n_p``."""
+        """Return coefficients ``q x ... x n_1 x ... x n_P`` of rows ``... x q x n_p``."""
         pairs = zip(rows, self.system.eigen.vectors, strict=True)
         product = outer_product([row @ vectors for row, vectors in pairs])
         product = product.movedim(-1 - self.num_dims, 0)
@@ -84,7 +84,7 @@ class GridPosterior:
         return first - self._inverse_form(space, diag)
 
     def _inverse_form(self, space: Tensor, diag: bool) -> Tensor:
-        """Return bilinear forms of vectors ``q x ...`` with the inverse; see :func:`_products`."""
+        """Return bilinear forms of vectors with the inverse of ``A_oo`` or ``(A^-1)_hh``."""
         half = self._whitened(space)
         if half is not None:
             half = half.movedim(0, -2)

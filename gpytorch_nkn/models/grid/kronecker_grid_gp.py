@@ -49,7 +49,7 @@ from gpytorch_nkn.models.grid.grid_posterior import GridPosterior
 __all__ = ["KroneckerGridGP"]
 
 _LEAST = 1e-9  # smallest variance without a warning from GPyTorch
-_LEAST_EXTRA = 1e-6  # smallest known variance, of transformed targets, that is not rounded to 0
+_LEAST_EXTRA = 1e-6  # differences of known variances, of transformed targets, that are rounded to 0
 _MAX_ELEMENTS = 2**27  # largest number of tensor elements of a joint posterior
 
 
@@ -216,7 +216,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         return self._cache["grid"]
 
     def _least_noise(self) -> Tensor:
-        """Return the least known noise variance, which all observed cells have."""
+        """Return the smallest known noise variance, which is part of the noise of every cell."""
         return self.get_buffer("_known_noise")[self.get_buffer("_observed")].min()
 
     def _flat_call(self, function: Callable, *arrays: Tensor) -> list[Tensor]:
@@ -323,8 +323,8 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         be estimated from S draws of :meth:`sample`, with relative standard error ``sqrt(2 / S)``.
 
         Args:
-            cells: Mask ``n_1 x ... x n_P`` of T cells; ``None`` for the cells that are missing in a
-                grid of the batch.
+            cells: Mask ``n_1 x ... x n_P`` of T cells; ``None`` for the cells that are missing in
+                any grid of the batch.
             observation_noise: Include the noise in the variances.
 
         Returns:
@@ -509,7 +509,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         self._cache = {}
 
     def _cached(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return a result, made again if a parameter or an option has changed."""
+        """Return a cached result, recomputed if a parameter or an option has changed."""
         # compare values, because GPyTorch's setters write to .data without a new version
         numbers = [torch.tensor(list(self._options().values())), *self.parameters()]
         key = torch.cat([number.detach().reshape(-1).double().cpu() for number in numbers])
@@ -545,7 +545,7 @@ class KroneckerGridGP(TrainerOnly, GPyTorchModel, GP):
         return [kernel_values(kernel, x, own) for kernel, x, own in parts]
 
     def _mean_on(self, coordinates: Sequence[Tensor]) -> Tensor:
-        """Return the prior mean ``... x n_1 x ... x n_P``; a constant has sizes of 1."""
+        """Return the prior mean ``... x n_1 x ... x n_P``; for a constant, all n_p are 1."""
         sizes = [x.size(0) for x in coordinates]
         if isinstance(self.mean_module, ConstantMean | ZeroMean):
             coordinates, sizes = [x[:1] for x in coordinates], [1] * self.num_dims

@@ -63,7 +63,7 @@ class SharedMapPath(SamplePath):
         weight: Weights ``samples x batch x F``.
         mean: Mean function with values ``batch x N``, if any.
         input_transform: Transform of the inputs, if any.
-        is_ensemble: Whether the last batch dimension are members, a dimension that inputs lack.
+        is_ensemble: Whether the last batch dimension is the members, which inputs lack.
     """
 
     number: Tensor
@@ -122,7 +122,7 @@ class SharedMapPath(SamplePath):
             own_weights = weights[entries]
             if shared:
                 points = rows.flatten(0, -2).split(_CHUNK)
-                part = torch.cat([_times(feature_map, one, own_weights) for one in points])
+                part = torch.cat([_weighted_features(feature_map, p, own_weights) for p in points])
                 values.append(part.view(len(rows), -1, len(entries)).mT)
             else:
                 part = rows[:, entries]
@@ -141,7 +141,8 @@ class _Values(KernelEvaluationMap):
         return kernel_values(self.kernel, x, self.points)
 
 
-def _times(feature_map: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
+def _weighted_features(feature_map: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
+    """Return weighted sums ``N x S`` of features at ``N x D``, for weights ``S x F``."""
     features = feature_map(x)
     return features @ weights[:, : features.size(-1)].mT
 

@@ -110,8 +110,8 @@ def spectral_features(kernel: Kernel, *, num_inputs: int, num_outputs: int) -> S
     error. Models of this package use up to 16 maps, which reduces it to a quarter.
 
     Args:
-        kernel: A network, or a kernel that a network may contain. Features of linear kernels suit
-            inputs of the order of one. A :class:`.NonStationarySpectralKernel` has finitely many
+        kernel: A network, or a kernel that a network may contain. Inputs of linear kernels
+            should be of order one. A :class:`.NonStationarySpectralKernel` has finitely many
             features; the map uses all of them and is exact.
         num_inputs: Number of input dimensions.
         num_outputs: Number of features, even; ignored for kernels with finitely many features.
@@ -166,7 +166,7 @@ def _stacked(
 def _draw_random_features(
     kernel: Kernel, num_columns: int, num_rows: int
 ) -> tuple[RandomFeatures, Tensor]:
-    r"""Draw simple kernels, whose expected value times a mass is ``kernel``.
+    r"""Draw simple kernels whose expectation, times a mass, is ``kernel``.
 
     The spectral measure of a sum of kernels is a mixture of their measures. A constant has
     frequency zero. The frequency of a product is the sum of independent frequencies of its
@@ -244,7 +244,7 @@ def _primitive_measure(kernel: Kernel, columns: Tensor, batch_shape: torch.Size)
             value = value.squeeze(-2)
             if value.size(-1) not in (1, len(columns)):
                 raise ValueError(
-                    f"{type(kernel).__name__} has a {name} of size {value.size(-1)}, got "
+                    f"{type(kernel).__name__} has a {name} for {value.size(-1)} columns, got "
                     f"{len(columns)} columns."
                 )
             value = value.expand(-1, len(columns))

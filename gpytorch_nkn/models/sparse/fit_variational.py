@@ -68,7 +68,7 @@ def fit_variational_gp(
     """Train a stochastic variational GP in place, by mini-batches.
 
     Exact GPs of random blocks of rows learn the hyperparameters first
-    (:func:`gpytorch_nkn.fit.fit_in_stages`), then some steps of L-BFGS on the bound of 10,000 rows.
+    (:func:`gpytorch_nkn.fit.fit_in_stages`), followed by L-BFGS steps on the bound of 10,000 rows.
     Every mini-batch then updates hyperparameters and inducing points by Adam, and the distribution
     of the inducing values by a natural gradient. After each epoch one pass over the rows computes
     the optimal distribution, in closed form for the Gaussian likelihood, and the exact bound. The
@@ -157,7 +157,7 @@ def fit_variational_gp(
                 session=session,
             )
             if not is_gaussian:
-                state.take(replace(gp, targets=targets, noise=lambda: likelihood.noise))
+                state.set_optimum(replace(gp, targets=targets, noise=lambda: likelihood.noise))
             elif not session.is_over:
                 _learn_on_subset(model, x, y, session)
             state.fused = False
@@ -258,7 +258,7 @@ class _State:
         return expected, (half.detach(), weight, slope + weight * away.detach())
 
     def marginals(self, rows: Any, factor: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return ``L^-1 k_u(x)``, prior means, their differences to the means, and variances."""
+        """Return ``L^-1 k_u(x)``, prior means, posterior minus prior means, and variances."""
         gp, x = self.gp, self.gp.inputs()[rows]
         between = gp.kernel(x, gp.points).to_dense().double()
         half = torch.linalg.solve_triangular(factor, between.mT, upper=False)
@@ -341,7 +341,7 @@ class _State:
         scale = self.gp.num_data / self.rows.numel()
         self.fused = False
         self.num_steps += 1
-        with suppress(NotPSDError):  # keeps the distribution
+        with suppress(NotPSDError):  # a failed step leaves the distribution unchanged
             gram, cross = self.sums_of(*self._batch)
             self.step(scale * gram, scale * cross, _RATE)
 
@@ -356,7 +356,7 @@ class _State:
         precision = torch.lerp(self.precision, self.eye + gram, rate)
         self.set_distribution(precision, torch.lerp(self.shift, cross, rate))
 
-    def take(self, gp: CollapsedGP) -> None:
+    def set_optimum(self, gp: CollapsedGP) -> None:
         """Set the distribution to the optimum for Gaussian observations."""
         with torch.no_grad():
             statistics, noise = gp.statistics(), gp.noise_variance().detach()
@@ -367,13 +367,13 @@ class _State:
         """Optimise the distribution on all rows, and keep the best state."""
         if self.best.state is not None and self.fused:
             return
-        value = self.settle()
+        value = self.optimise_distribution()
         self.best.update(value, lambda: (self.parameters(), (self.precision, self.shift)))
         if not math.isfinite(value):
             self.restore_best()
         self.fused = True
 
-    def settle(self) -> float:
+    def optimise_distribution(self) -> float:
         """Take steps on all rows, which shrink if the bound falls; return the bound."""
         value, sums = self.pass_over_rows()
         if self.best.state is None and not math.isfinite(value):
@@ -476,7 +476,7 @@ class _Gaussian(_State):
 
     is_gaussian = True
 
-    def settle(self) -> float:
+    def optimise_distribution(self) -> float:
         """Set the optimal distribution by one pass over all rows; return the bound."""
         try:
             with torch.no_grad():

@@ -18,7 +18,7 @@ __all__ = ["InducingPointGP", "gradients_of_caches"]
 
 
 def gradients_of_caches() -> torch.set_grad_enabled:
-    """Disable gradients of caches, unless a setting of GPyTorch or BoTorch asks for them."""
+    """Disable gradients of caches, unless a setting of GPyTorch or BoTorch requires them."""
     wanted = settings.detach_test_caches.off() or propagate_grads.on()
     return torch.set_grad_enabled(torch.is_grad_enabled() and wanted)
 

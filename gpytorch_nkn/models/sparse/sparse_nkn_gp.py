@@ -33,10 +33,10 @@ __all__ = ["SparseNKNGP"]
 class SparseNKNGP(InducingPointGP, ExactBaseGP):
     r"""Sparse GP with inducing points (SGPR), for thousands to tens of thousands of rows.
 
-    Titsias' approximation uses the distribution of the values at m inducing points that is closest
-    to the exact posterior. It takes :math:`O(n m^2)` time and no n x n matrices. With all rows as
-    inducing points it is the exact GP. Several outputs are independent, each with its own kernel,
-    at the same inducing points.
+    Titsias' approximation uses the distribution of the function values at m inducing points that is
+    closest to the exact posterior. It takes :math:`O(n m^2)` time and no n x n matrices. With all
+    rows as inducing points it is the exact GP. Several outputs are independent, each with its own
+    kernel, at the same inducing points.
 
     Args:
         train_X: Inputs ``... x n x d``, preferably standardised or in the unit cube.
@@ -44,8 +44,8 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         train_Yvar: Known noise variances ``... x n x m``; ``None`` infers one variance per output.
         structure: A name, a network or a ScaleKernel of one as in :class:`NKNSingleTaskGP`, or any
             other kernel. The model takes a copy.
-        inducing_points: Number of inducing points, at cluster centres and at most the number of
-            distinct rows. Or points ``m x d`` (``... x m x d`` for a batch), in the space of
+        inducing_points: Number of inducing points, chosen as cluster centres (at most the number of
+            distinct rows), or points ``m x d`` (``... x m x d`` for a batch) in the space of
             transformed inputs.
         learn_inducing_points: Train the inducing points.
         likelihood: ``None`` for a Gaussian likelihood with a weak log-normal prior on the noise
@@ -146,7 +146,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         return self.collapsed().bound()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without caches; they may have gradients, and copies other parameters."""
+        """Return the state without caches, because caches with gradients cannot be copied."""
         return {**self.__dict__, "prediction_strategy": None}
 
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:

@@ -64,7 +64,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
         train_Yvar: Known variances ``n x 1`` of Gaussian noise; ``None`` infers one variance.
         structure, inducing_points, learn_inducing_points, seed: As in :class:`SparseNKNGP`.
         likelihood: ``None`` for a Gaussian likelihood as in :class:`SparseNKNGP`. If outcomes
-            depend on several latent functions, the attribute ``num_features`` is their number.
+            depend on several latent functions, its attribute ``num_features`` is their number.
         mean_module: ``None`` for a constant.
         outcome_transform: By default, outcomes are standardised if the likelihood is Gaussian.
         input_transform: Applied once to ``train_X``, e.g. ``Normalize(d)``; must have no trainable
@@ -116,7 +116,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
             raise TypeError(
                 "likelihood must be a GPyTorch likelihood of single rows, such as a "
                 f"GaussianLikelihood or BernoulliLikelihood, got {type(likelihood).__name__}; "
-                "known variances of Gaussian noise are train_Yvar."
+                "known variances of Gaussian noise belong in train_Yvar."
             )
         if train_Yvar is not None:
             check_likelihood(likelihood, train_Yvar)
@@ -351,7 +351,7 @@ class _KnownNoise(FixedNoiseGaussianLikelihood):
 
 
 class _CachedVariationalStrategy(VariationalStrategy):
-    """Strategy that caches one factorisation for all predictions and copies it for no batch."""
+    """Strategy that caches one factorisation for all predictions, without copies for a batch."""
 
     def forward(
         self,

@@ -140,7 +140,8 @@ class _Training:
         num_held_out = min(max(round(_HELD_OUT * count), _FEWEST), _MOST, count // 2)
         held_out, kept = rows[:num_held_out], rows[num_held_out:]
         kernel = model.make_rbf_kernel() if rbf is None else rbf
-        self._learn_rbf(rows[-_START_ROWS:], kernel, restarts)  # includes held-out rows if few
+        # with few rows, these include held-out rows
+        self._learn_rbf(rows[-_START_ROWS:], kernel, restarts)
         _start(pairs, kernel, 1.0 if rbf is None else _OFF)
         points: list[nn.Parameter] = []
         if rbf is not None:
@@ -253,7 +254,7 @@ class _Watch:
         """Return log densities ``... x v``, minus infinity if their computation fails."""
         try:
             return self._gp.log_density(self._rows).nan_to_num(nan=-math.inf)
-        except (ArithmeticError, RuntimeError):  # a matrix that is not positive definite
+        except (ArithmeticError, RuntimeError):  # a matrix is not positive definite
             return torch.full_like(self._rows.y, -math.inf)
 
 

@@ -180,7 +180,7 @@ class SpectralGP(ExactBaseGP):
     def _prior(self, x: Tensor) -> MultivariateNormal:
         """Return the prior at transformed inputs ``... x n x d``.
 
-        No setting of GPyTorch makes the covariance lazy, because other threads would change it.
+        GPyTorch's setting for lazy covariances is not used, because it acts on all threads.
         """
         kernel, mean = self.covar_module, self.mean_module(x)
         dense = not isinstance(kernel, FeatureKernel)
