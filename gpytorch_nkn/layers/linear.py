@@ -32,8 +32,8 @@ class Linear(Layer):
 
     Sums of kernels with non-negative weights are kernels, and so are non-negative constants. A
     weight set to zero stays zero, because its gradient vanishes: the connection is pruned. Priors
-    on raw weights ignore pruned weights. Log-normal priors have no finite density at zero, so
-    losses before and after pruning are not comparable.
+    on raw weights ignore pruned weights. The log density of a log-normal prior is not finite at
+    zero, so losses before and after pruning are not comparable.
 
     With ``weights="softplus"``, as in the paper, weights and biases are the softplus of the raw
     values. With ``weights="simplex"``, the weights and the bias of a unit are the softmax of the

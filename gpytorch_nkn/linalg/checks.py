@@ -21,7 +21,7 @@ def check_finite(**values: Tensor) -> None:
 
 
 def check_tensors(**values: Any) -> None:
-    """Check that arguments are tensors of float32 or float64 numbers on a device with memory.
+    """Check that arguments are tensors of float32 or float64 numbers on a CPU or GPU.
 
     Raises:
         TypeError: An argument is not such a tensor. PyTorch has no Cholesky decomposition in half
@@ -51,7 +51,7 @@ def check_counts(least: int | None, words: Sequence[str] = (), **counts: Any) ->
         if isinstance(value, str) and value in words:
             continue
         try:
-            number = operator.index(value)  # also of NumPy
+            number = operator.index(value)  # accepts NumPy integers
         except TypeError:
             number = None
         if number is None or isinstance(value, bool):

@@ -12,9 +12,9 @@ from torch import Tensor
 
 __all__ = ["JITTERS", "factorize", "factorize_inducing", "psd_root"]
 
-JITTERS = (0.0, 1e-8, 1e-6)  # jitters of matrices with noise
+JITTERS = (0.0, 1e-8, 1e-6)  # tried in order for matrices with noise, times the mean diagonal
 
-_INDUCING_JITTERS = {
+_INDUCING_JITTERS = {  # the same for matrices without noise
     torch.float64: (1e-8, 1e-7, 1e-6, 1e-5, 1e-4),
     torch.float32: (1e-6, 1e-5, 1e-4),
 }
@@ -43,7 +43,7 @@ def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def factorize_inducing(covariance: Tensor) -> tuple[Tensor, float]:
-    """Return the Cholesky factor ``... x m x m`` in float64, and the smallest jitter for it.
+    """Return the Cholesky factor ``... x m x m`` in float64, and the jitter that was needed.
 
     Raises:
         NotPSDError: The matrix is not positive definite, even with the largest jitter.
@@ -61,7 +61,7 @@ def factorize_inducing(covariance: Tensor) -> tuple[Tensor, float]:
 
 
 def psd_root(matrix: Tensor) -> Tensor:
-    """Return F, with F F^T equal to a matrix ``... x N x N`` that rounding may make indefinite."""
+    """Return a root F, with F F^T a matrix ``... x N x N`` that rounding may make indefinite."""
     factor, failed = factorize(matrix)
     if not bool(failed.any()):
         return factor

@@ -65,7 +65,7 @@ class _Dense(Function):
         ctx.save_for_backward(*tensors)
         out = tensors[0].new_empty(matrix.shape)
         needed = ctx.needs_input_grad[1:]
-        for index, own in _shares(matrix, tensors):
+        for index, own in _parts(matrix, tensors):
             evaluator = matrix.bind(own, needed)
             evaluator.fill(out[index])
             if evaluator.symmetric:
@@ -112,9 +112,9 @@ def _differentiable_gradients(
     return [next(found) if need else None for need in needed]
 
 
-def _shares(
+def _parts(
     matrix: EntrywiseMatrix, tensors: Sequence[Tensor]
-) -> Iterable[tuple[tuple[int, ...], Sequence[Tensor]]]:
+) -> Iterable[tuple[Index, Sequence[Tensor]]]:
     """Yield the batch index and the tensors of each evaluator."""
     return [((), tensors)] if matrix.whole else elements(matrix, tensors)
 
@@ -127,9 +127,12 @@ def elements(
     if not batch_shape:
         yield (), list(tensors)
         return
-    spread = [_spread(t, batch_shape, e) for t, e in zip(tensors, matrix.event_dims, strict=True)]
+    expanded = [
+        tensor.expand(*batch_shape, *tensor.shape[tensor.dim() - event_dims :])
+        for tensor, event_dims in zip(tensors, matrix.event_dims, strict=True)
+    ]
     for index in product(*map(range, batch_shape)):
-        yield index, [tensor[index] for tensor in spread]
+        yield index, [tensor[index] for tensor in expanded]
 
 
 def gathered(found: Sequence[Gradients], batch_shape: torch.Size) -> Gradients:
@@ -138,7 +141,3 @@ def gathered(found: Sequence[Gradients], batch_shape: torch.Size) -> Gradients:
         None if parts[0] is None else torch.stack(parts).view(*batch_shape, *parts[0].shape)
         for parts in zip(*found, strict=True)
     ]
-
-
-def _spread(tensor: Tensor, batch_shape: torch.Size, event_dims: int) -> Tensor:
-    return tensor.expand(torch.Size([*batch_shape, *tensor.shape[tensor.dim() - event_dims :]]))

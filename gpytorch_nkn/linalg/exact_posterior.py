@@ -46,7 +46,7 @@ class ExactPosterior:
 
     @classmethod
     def from_fill(cls, fill: Callable[[Tensor], None], residual: Tensor) -> ExactPosterior:
-        """Compute the posterior in the memory of one matrix ``N x N``; ``fill`` writes K to it."""
+        """Compute the posterior in the memory of one matrix ``N x N``; ``fill`` writes K there."""
         self = cls.__new__(cls)
         n = residual.numel()
         self.residual, self.factor = residual, residual.new_empty(n, n)
@@ -74,7 +74,7 @@ class ExactPosterior:
         return torch.linalg.solve_triangular(self.factor, cross.mT, upper=False)
 
     def reduction(self, cross: Tensor) -> Tensor:
-        """Return by how much the values reduce the prior variances, ``... x M``."""
+        """Return prior minus posterior variances ``... x M``, for cross covariances."""
         return self.whiten(cross).square().sum(-2)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
@@ -117,7 +117,7 @@ class ExactPosterior:
 
     def _without(self, block: Tensor) -> tuple[Tensor, Tensor]:
         r"""Return the Cholesky factor of :math:`\Lambda_{bb}`, and its solve with ``alpha_b``."""
-        # Batched LU factorisation in torch 2.13 hangs with two or more threads.
+        # not by LU factorisation: in torch 2.13 it hangs for batches with two or more threads
         factor = torch.linalg.cholesky(self.precision[..., block, :][..., block])
         return factor, torch.cholesky_solve(self.alpha[..., block].unsqueeze(-1), factor)
 

@@ -63,10 +63,9 @@ def gaussian_negative_log_likelihood(covariance: Tensor, residual: Tensor) -> Te
 def entrywise_negative_log_likelihood(
     matrix: EntrywiseMatrix, residual: Tensor, noise: Tensor
 ) -> Tensor:
-    """Return the negative log density of zero-mean Gaussian vectors, given matrix and noise.
+    """Return :func:`gaussian_negative_log_likelihood` for the covariance ``matrix`` plus ``noise``.
 
-    This is :func:`gaussian_negative_log_likelihood` of the sum of both, but the covariance, its
-    Cholesky factor and its inverse share the memory of one matrix.
+    The covariance, its Cholesky factor and its inverse share the memory of one matrix.
 
     Args:
         matrix: Symmetric matrices ``... x N x N``.
@@ -82,10 +81,10 @@ def entrywise_negative_log_likelihood(
     with torch.no_grad():
         batch_shape, n = matrix.shape[:-2], matrix.shape[-1]
         value = residual.new_empty(batch_shape)
-        of_residual = residual.new_zeros(*batch_shape, n)
-        of_noise = torch.zeros_like(of_residual)
+        grad_residual = residual.new_zeros(*batch_shape, n)
+        grad_noise = torch.zeros_like(grad_residual)
         buffer = residual.new_empty(n, n)
-        residuals, noises = residual.expand_as(of_residual), noise.expand_as(of_residual)
+        residuals, noises = residual.expand_as(grad_residual), noise.expand_as(grad_residual)
         found = []
         for index, own in elements(matrix, matrix.tensors):
             evaluator = matrix.bind(own, needed)
@@ -96,8 +95,8 @@ def entrywise_negative_log_likelihood(
 
             value[index], solution = solve_in_place(fill, residuals[index], buffer, differentiate)
             if solution is not None and differentiate:
-                of_residual[index] = solution
-                of_noise[index] = 0.5 * (buffer.diagonal() - solution.square())
+                grad_residual[index] = solution
+                grad_noise[index] = 0.5 * (buffer.diagonal() - solution.square())
             if solution is not None and any(needed):
                 found.append(evaluator.vjp(buffer, solution))
             else:
@@ -105,17 +104,18 @@ def entrywise_negative_log_likelihood(
                 found.append([torch.zeros_like(one) if need else None for one, need in zeros])
         if not differentiate:
             return value
-        of_tensors = gathered(found, batch_shape)
-    return with_gradients(value, inputs, (of_residual, of_noise, *of_tensors))
+        grad_tensors = gathered(found, batch_shape)
+    return with_gradients(value, inputs, (grad_residual, grad_noise, *grad_tensors))
 
 
 def solve_in_place(
     fill: Callable[[Tensor], None], vector: Tensor, buffer: Tensor, invert: bool
 ) -> tuple[float, Tensor | None]:
-    """Return negative log density and ``K^-1 r``; infinity and None if K is not positive definite.
+    """Return the negative log density of a vector r under covariance K, and ``K^-1 r``.
 
-    ``fill`` writes the lower triangle of K into the buffer. The inverse of K or, without
-    ``invert``, the Cholesky factor then overwrites this triangle.
+    They are infinity and None if K is not positive definite. ``fill`` writes the lower triangle of
+    K into the buffer. The inverse of K or, without ``invert``, the Cholesky factor then overwrites
+    this triangle.
     """
     transposed = buffer.mT  # column-major, so that LAPACK needs no copy
     info = torch.empty((), dtype=torch.int32, device=buffer.device)

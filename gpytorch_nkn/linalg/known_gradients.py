@@ -30,7 +30,8 @@ def with_gradients(
         value: Values ``...``, computed without autograd.
         inputs: Inputs of the values; each broadcasts to ``... x E`` with its own ``E``.
         gradients: Gradients ``... x E`` with respect to each input; ``None`` if not needed.
-        maps: Linear maps to apply to the weighted gradients of each input; ``None`` for identity.
+        maps: For each input a linear map, applied to its gradient in the backward pass; ``None``
+            for the identity.
     """
     return _Known.apply(value, gradients, maps or [None] * len(inputs), *inputs)
 

@@ -14,7 +14,8 @@ from gpytorch_nkn.linalg.known_gradients import with_gradients
 
 __all__ = ["low_rank_negative_log_likelihood", "low_rank_posterior"]
 
-_CHUNK_ENTRIES = 2_000_000  # entries of a chunk of features: 16 MB, several times more in autograd
+# Features of a chunk of rows, in float64: 16 MB, and several times as much in autograd.
+_CHUNK_ENTRIES = 2_000_000
 
 
 def low_rank_negative_log_likelihood(
@@ -88,8 +89,8 @@ def low_rank_posterior(
     """Return the posterior of features' weights with standard normal priors.
 
     Args:
-        features, inputs, residual, noise: As in :func:`low_rank_negative_log_likelihood`; rows of
-            infinite noise are ignored.
+        features, inputs, residual, noise: As in :func:`low_rank_negative_log_likelihood`. Rows with
+            infinite noise variance are ignored.
 
     Returns:
         Means ``... x P``, and Cholesky factors ``... x P x P`` of the precisions, in float64.
@@ -133,7 +134,7 @@ def _scaled(
 
 
 def _chunks(weights: Tensor, residual: Tensor) -> Iterator[slice]:
-    """Yield slices of rows whose features have few entries, given weights ``... x P x 1``."""
+    """Yield slices of rows; the rows of a slice have at most ``_CHUNK_ENTRIES`` features."""
     size = max(1, _CHUNK_ENTRIES // max(1, weights.numel()))
     for start in range(0, residual.size(-1), size):
         yield slice(start, start + size)

@@ -44,7 +44,7 @@ class Evaluator(Protocol):
 
 
 class TileEvaluator:
-    """Evaluator by rectangular tiles, in as many threads as PyTorch uses.
+    """Evaluator of a matrix in rectangular tiles, in as many threads as PyTorch uses.
 
     Subclasses implement the values and the gradients of one tile.
 
@@ -160,9 +160,9 @@ def _tiles(num_rows: int, num_columns: int, entries: int) -> list[Tile]:
 
 
 def _even_edges(size: int, most: int) -> list[int]:
-    """Return the edges of parts of about equal size, which is at most ``most``.
+    """Split a range into parts of about equal size, at most ``most``; return their edges.
 
-    All edges but the last are multiples of eight, for aligned memory.
+    All edges but the last are multiples of ``_ALIGNMENT``.
     """
     parts = max(1, math.ceil(size / max(_ALIGNMENT, most // _ALIGNMENT * _ALIGNMENT)))
     step = math.ceil(size / parts / _ALIGNMENT) * _ALIGNMENT
@@ -177,7 +177,7 @@ def symmetric_strips(size: int, parts: int) -> list[tuple[int, int]]:
 
 def mirror(matrix: Tensor) -> None:
     """Copy the lower triangles of ``... x N x N`` into the upper ones, in place."""
-    edges = _even_edges(matrix.size(-1), 256)
+    edges = _even_edges(matrix.size(-1), 256)  # blocks that fit into the cache
     parts = [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
     for number, rows in enumerate(parts):
         for columns in parts[:number]:

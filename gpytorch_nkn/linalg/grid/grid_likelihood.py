@@ -69,19 +69,20 @@ class GridLikelihood:
             weights = system.weights(torch.where(grid.observed, residual, 0.0), self.state)
             self.state = weights.state
             counts = grid.num_observed.to(residual)
-            determinant, (of_noise, *of_values) = _scaled_log_determinant(system)
+            determinant, (grad_noise, *grad_values) = _scaled_log_determinant(system)
             value = 0.5 * (weights.quadratic + determinant + math.log(2 * math.pi) * counts)
         if not any_needed(inputs):
             return value
         with torch.no_grad():
             alpha, eigen = weights.coefficients, system.eigen
             quadratic = system.factor_gradients(alpha, alpha)
+            squares = alpha.square().sum(tuple(range(-grid.num_dims, 0)))
             gradients = [
                 grid.observed * eigen.from_basis(alpha) if residual.requires_grad else None,
-                0.5 * (of_noise.squeeze(-1) - alpha.square().sum(tuple(range(-grid.num_dims, 0)))),
+                0.5 * (grad_noise.squeeze(-1) - squares),
                 *(
                     0.5 * (torch.diag_embed(part) - own)
-                    for part, own in zip(of_values, quadratic, strict=True)
+                    for part, own in zip(grad_values, quadratic, strict=True)
                 ),
             ]
         return with_gradients(value, inputs, gradients, _from_basis(eigen))
@@ -158,7 +159,7 @@ class HeldOutBlocks:
         gradients: list[Tensor | None] = []
         if differentiate:
             outer = error * (2 / part.size.to(error))[(..., *[None] * self.num_dims)]
-            gamma, part.states[1] = system.continued(outer, part.states[1])
+            gamma, part.states[1] = system.extended(outer, part.states[1])
             seen = part.grid.observed | part.cells
             gradients = [
                 torch.where(seen, -eigen.from_basis(gamma), 0.0)
@@ -203,7 +204,11 @@ class HeldOutBlocks:
 
 
 def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Sequence[Tensor]]:
-    """Return values ``...``, and gradients of noise ``... x 1`` and eigenvalues ``... x n_p``."""
+    """Return the approximate log determinant ``...``, and its gradients.
+
+    The gradients are with respect to the noise, ``... x 1``, and to the eigenvalues of each factor,
+    ``... x n_p``.
+    """
     grid, batch = system.grid, system.batch_shape
     sources = [system.noise.flatten(-grid.num_dims), *system.eigen.values]
     sources = [part.expand(*batch, part.size(-1)).clone().requires_grad_() for part in sources]
@@ -226,7 +231,7 @@ def _scaled_log_determinant(system: PartialKronecker) -> tuple[Tensor, Sequence[
 
 
 def _largest(values: Tensor, counts: Tensor) -> Tensor:
-    """Return weights ``... x N``: 1 for the largest values, else 0; equal values share weights."""
+    """Return weights ``... x N``: 1 for the ``counts`` largest values, else 0; ties share them."""
     size = values.size(-1)
     pairs = zip(values.reshape(-1, size), counts.expand_as(values[..., :1]).flatten(), strict=True)
     lowest = torch.stack([row.kthvalue(size - int(count) + 1).values for row, count in pairs])
@@ -237,7 +242,7 @@ def _largest(values: Tensor, counts: Tensor) -> Tensor:
 
 
 class _Block:
-    """Block of cells, the grid without the block, and the last solutions on this grid."""
+    """Block of cells, the grid without the block, and start values of the solves on this grid."""
 
     def __init__(self, grid: PartialGrid, block: Tensor):
         self.cells = block & grid.observed
@@ -256,7 +261,7 @@ class _Block:
 
 
 def _from_basis(eigen: KroneckerEigen) -> list[Any]:
-    """Return maps of gradients from the eigenbases; none for the residual and the noise."""
+    """Return maps that rotate gradients out of the eigenbases; None for residual and noise."""
 
     def rotate(part: Tensor, vectors: Tensor, transposed: Tensor) -> Tensor:
         if part.dim() > vectors.dim():  # several grids may share the basis

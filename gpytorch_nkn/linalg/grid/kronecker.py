@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 __all__ = ["KroneckerEigen", "kronecker_multiply", "outer_product", "symmetric_eigen"]
 
 _SPLIT_SIZE = 32  # smallest number of rows for which two half-size eigenproblems are cheaper
-_ROUNDING = 100  # largest asymmetry due to rounding, in machine precisions
+_ROUNDING = 100  # largest asymmetry due to rounding, in eps times the largest entry
 
 
 def kronecker_multiply(factors: Sequence[Tensor], array: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class KroneckerEigen:
         self.products = outer_product(self.values)
 
     def others(self, dim: int) -> Tensor:
-        """Return products of the eigenvalues of all factors but ``dim``, with size 1 there."""
+        """Return products of the eigenvalues of all factors but ``dim``, an axis of size 1."""
         ones = self.values[0].new_ones(1)
         return outer_product([ones if d == dim else v for d, v in enumerate(self.values)])
 

@@ -19,7 +19,7 @@ __all__ = ["PartialGrid", "PartialKronecker", "put_slices", "take_slices"]
 _CHUNK_ELEMENTS = 2**23  # elements of a temporary array
 _TOLERATED = 10.0  # largest residual without a warning, in tolerances
 _SLACK = 3.0  # tolerance of solves for derivatives, in tolerances of the system
-_MAX_SURPLUS = 1.5  # largest sub-grid whose matrix is computed as a whole, in missing cells
+_MAX_SURPLUS = 1.5  # largest size of a sub-grid treated as a whole, relative to its missing cells
 
 
 class PartialGrid:
@@ -156,7 +156,7 @@ class PartialKronecker:
         self._contract = [q.mT.contiguous() for q in self.expand]
         self._prior = [k.index_select(-2, rows).index_select(-1, rows) for _, k, rows in pairs]
         self._shrink: Tensor | None = None
-        if grid.precision is not None:  # root of V / (a + V), 1 / a: mean of 1 / A
+        if grid.precision is not None:  # root of V / (a + V); 1 / a is the mean diagonal of 1 / A
             self._shrink = (1 + grid.precision / self.inverse.mean()).rsqrt()
 
     def multiply(self, array: Tensor) -> Tensor:
@@ -254,7 +254,7 @@ class PartialKronecker:
             quadratic = quadratic + (precision * (noisy - state).square()).sum(axes)
         return Weights(coefficients, state, quadratic)
 
-    def continued(self, array: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def extended(self, array: Tensor, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         r"""Extend g from missing to observed cells, where it is :math:`-A_{oo}^{-1} K_{oh}\, g`.
 
         Args:
