@@ -37,7 +37,8 @@ _DENSE = (NeuralKernelNetwork, MaternKernel, PeriodicKernel, RBFKernel, RQKernel
 
 _NUM_BLOCKS = 8  # number of blocks of "blocked_cv"
 _QUICK = 0.05  # seconds; an evaluation this short may exceed the budget
-_PREPARING = 0.3  # time for start values: fraction of the rest, and seconds at least
+_PREPARING = 0.3  # time for start values: fraction of the remaining time, and least seconds
+_SEED_STRIDE = 1_000_003  # distance between the random states of two seeds, more than restarts
 
 
 @dataclass
@@ -196,7 +197,7 @@ def _prepare(
             runs.append(_Run(number, runs[0].origin, runs[0].model, status=status))
             continue
         with torch.random.fork_rng():
-            torch.manual_seed(seed * 1_000_003 + number)
+            torch.manual_seed(seed * _SEED_STRIDE + number)
             made = model if isinstance(model, nn.Module) else model()
         check_model(made)
         if has_evidence(made) and criterion != "marginal_likelihood":
@@ -204,7 +205,7 @@ def _prepare(
                 f"criterion must be 'marginal_likelihood' for {type(made).__name__}, got "
                 f"{criterion!r}."
             )
-        # models must not share a kernel
+        # a copy, because the models of restarts must not share a kernel
         run = _Run(number, "given" if made is model else "make_model", copy_model(made))
         run.model.train()
         try:
@@ -214,7 +215,7 @@ def _prepare(
             elif callable(initialize):
                 run.origin = "callable"
                 with torch.random.fork_rng():
-                    torch.manual_seed(seed * 1_000_003 + number)
+                    torch.manual_seed(seed * _SEED_STRIDE + number)
                     initialize(run.model, seed, number)
         except Exception as error:
             run.status = f"failed: {type(error).__name__}: {error}"
@@ -286,7 +287,7 @@ def _train_in_processes(
         for _, run in as_finished(_train_in_worker, jobs, n_jobs):
             runs[run.number] = run
             bar.update(recipe.adam_steps + recipe.lbfgs_iterations)
-    except WORKER_LOST as error:  # lost repeatedly; keep the results of other workers
+    except WORKER_LOST as error:  # lost repeatedly; the results of other workers are kept
         for run in pending:
             if runs[run.number] is run and not math.isfinite(run.loss):
                 run.status = f"failed: its worker was lost ({type(error).__name__})"

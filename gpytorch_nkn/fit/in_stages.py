@@ -163,8 +163,8 @@ def _affordable_blocks(
     """
     seconds = _MIN_STEPS * _seconds_of_a_step(result)
     if num_rows > 2 * block_size:
-        of_block = seconds * (block_size / _START_ROWS) ** 2
-        return int(min(max_blocks, session.seconds_left / of_block))
+        seconds_per_block = seconds * (block_size / _START_ROWS) ** 2
+        return int(min(max_blocks, session.seconds_left / seconds_per_block))
     if _is_few(num_rows):
         return max_blocks
     enough = session.seconds_left >= seconds * (num_rows / _START_ROWS) ** 2

@@ -163,7 +163,7 @@ class FitResult(Fit[RestartRecord]):
     def before_held_out(self, number: int) -> tuple[ExactGP, np.ndarray]:
         """Return a member trained without its held-out rows, and the mask ``N`` of these rows.
 
-        Without held-out rows, return the member itself and all rows.
+        Without held-out rows, return the member itself and a mask of all rows.
         """
         member, held_out = self.members[number], self.held_out.get(number)
         if held_out is None:

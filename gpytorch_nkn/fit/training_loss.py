@@ -75,7 +75,7 @@ class TrainingLoss:
         noise = self._describe_noise(model.likelihood)
         parts = [theta, coefficients, noise]
         stops = np.cumsum([part.shape[1] for part in parts])
-        self._of_theta, self._of_mean, self._of_noise = map(slice, [0, *stops[:-1]], stops)
+        self._theta_slice, self._mean_slice, self._noise_slice = map(slice, [0, *stops[:-1]], stops)
         self._indices = np.concatenate(parts, 1)  # outputs x values of one output
         self._pool.finish()
         require(self._pool.reaches_all(self._indices), "a parameter of an unknown part")
@@ -97,21 +97,21 @@ class TrainingLoss:
                 loss += self._evaluate(element, gradient[element])
                 if not math.isfinite(loss):
                     return math.inf, torch.zeros_like(self._values)
-            of_numbers = np.bincount(self._indices.ravel(), gradient.ravel(), len(numbers))
+            grad_numbers = np.bincount(self._indices.ravel(), gradient.ravel(), len(numbers))
             trained = slice(self._pool.num_trained)
-            loss -= self._prior.take_from(numbers[trained], of_numbers[trained])
-            of_values = self._pool.vjp(numbers, of_numbers)
-        return loss, torch.from_numpy(of_values).to(self._values)
+            loss -= self._prior.take_from(numbers[trained], grad_numbers[trained])
+            grad_values = self._pool.vjp(numbers, grad_numbers)
+        return loss, torch.from_numpy(grad_values).to(self._values)
 
     def _evaluate(self, element: int, gradient: np.ndarray) -> float:
         """Return the negative log likelihood of one output, and write its gradient."""
         own, basis = self._own[element], self._basis[element]
-        theta = own[self._of_theta]
+        theta = own[self._theta_slice]
         for formula, first, derived in self._derived:
             number = formula.derived(torch.from_numpy(theta[first]))
             theta[derived] = number.numpy()
-        residual = self._targets[element] - basis @ own[self._of_mean]
-        noise = own[self._of_noise].sum()
+        residual = self._targets[element] - basis @ own[self._mean_slice]
+        noise = own[self._noise_slice].sum()
         fixed = None if self._fixed_noise is None else self._fixed_noise[element]
         evaluator = self._evaluator(element)
 
@@ -123,13 +123,13 @@ class TrainingLoss:
         loss, solution = solve_in_place(fill, self._to_tensor(residual), self._buffer, invert=True)
         if solution is None:
             return math.inf
-        _, of_theta = evaluator.vjp(self._buffer, solution)
-        assert of_theta is not None
+        _, grad_theta = evaluator.vjp(self._buffer, solution)
+        assert grad_theta is not None
         solved = to_numpy(solution)
-        gradient[self._of_theta] = to_numpy(of_theta)
-        gradient[self._of_mean] = -(solved @ basis)
+        gradient[self._theta_slice] = to_numpy(grad_theta)
+        gradient[self._mean_slice] = -(solved @ basis)
         trace = self._buffer.diagonal().sum().item()
-        gradient[self._of_noise] = 0.5 * (trace - solved @ solved)
+        gradient[self._noise_slice] = 0.5 * (trace - solved @ solved)
         for formula, first, derived in self._derived:
             values = torch.from_numpy(theta[first]), torch.from_numpy(theta[derived])
             gradient[first] += formula.derived_slope(*values).numpy() * gradient[derived]
@@ -139,7 +139,7 @@ class TrainingLoss:
         """Return an evaluator of one output at its current parameters."""
         if element in self._evaluators:
             return self._evaluators[element]
-        theta = self._to_tensor(self._own[element, self._of_theta])
+        theta = self._to_tensor(self._own[element, self._theta_slice])
         evaluator = self._matrix.bind((self._inputs[element], theta), [False, True])
         if isinstance(evaluator, NativeEvaluator):  # reads parameters from memory in every call
             self._evaluators[element] = evaluator
@@ -203,8 +203,8 @@ class TrainingLoss:
         own = torch.Size([] if shared else indices.shape[: len(batch_shape)])
         fits = own.numel() * count == indices.size and broadcasts(own, batch_shape)
         require(fits, "a parameter of another batch shape")
-        spread = np.broadcast_to(indices.reshape(*own, count), (*batch_shape, count))
-        return spread.reshape(batch_shape.numel(), count)
+        expanded = np.broadcast_to(indices.reshape(*own, count), (*batch_shape, count))
+        return expanded.reshape(batch_shape.numel(), count)
 
     def _simplex_of(self, layer: Linear) -> dict[str, np.ndarray]:
         """Return indices of the weights and biases of a layer of convex combinations."""
@@ -265,7 +265,7 @@ class TrainingLoss:
 
 
 class _LogPrior:
-    """Log density of normal, (shrunk) log-normal and gamma priors, and of any on frozen values.
+    """Log density of normal, (shrunk) log-normal and gamma priors, and any prior on frozen values.
 
     Log densities are linear combinations of 1, x, x^2, log x and log^2 x of natural values x. A
     perturbation of the parameters identifies the parameter that a prior's closure returns.
@@ -282,8 +282,7 @@ class _LogPrior:
 
     def __init__(self, model: ExactGP, values: Tensor, pool: ParameterPool):
         self._constant = 0.0
-        zeros = np.zeros(pool.num_trained)
-        self._slope, self._curvature, self._log, self._log_square = (zeros.copy() for _ in "1234")
+        self._slope, self._curvature, self._log, self._log_square = np.zeros((4, pool.num_trained))
         self._tiny = torch.finfo(values.dtype).tiny  # where softplus underflows to zero
         rounding = 1e-12 if values.dtype == torch.float64 else 1e-5
         priors = [(prior, get, module) for _, module, prior, get, _ in model.named_priors()]

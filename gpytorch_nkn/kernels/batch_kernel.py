@@ -33,7 +33,8 @@ class BatchKernel(Kernel):
     ``AdditiveStructureKernel`` requests one matrix per column.
 
     Raises:
-        TypeError: An argument is unknown, or a kernel without lengthscale receives a prior for it.
+        TypeError: An argument is unknown, or a kernel without a lengthscale gets a prior or
+            constraint for it.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class BatchKernel(Kernel):
         return expand_kernel_batch(self, batch_shape)
 
     def __getitem__(self: K, index: Any) -> K:
-        """Return a copy for the indexed batch entries; without a batch, the kernel itself."""
+        """Return a copy for the indexed batch entries, or the kernel itself without a batch."""
         return self if not self.batch_shape else index_kernel_batch(self, index)
 
     def prediction_strategy(

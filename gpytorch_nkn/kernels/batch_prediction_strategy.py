@@ -41,7 +41,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
 
     def exact_predictive_mean(self, test_mean: Tensor, test_train_covar: Any) -> Tensor:
         """Return the mean ``... x q`` for covariances ``... x q x n`` with the training inputs."""
-        cache = self.mean_cache  # GPyTorch squeezes a batch f x 1 x b
+        cache = self.mean_cache  # of a batch f x 1 x b, GPyTorch would squeeze the middle dimension
         if cache.dim() != 4 or settings.observation_nan_policy.value() != "ignore":
             return super().exact_predictive_mean(test_mean, test_train_covar)
         return test_mean + (test_train_covar @ cache.unsqueeze(-1)).squeeze(-1)
@@ -54,18 +54,19 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
         The fantasy model then has a fixed-noise likelihood, whose attribute ``learned`` is the
         original one. GPyTorch ignores ``noise`` in this case.
         """
-        own = self.likelihood
-        if noise is None and hasattr(own, "learned"):
-            noise = noise_variances(own.learned, targets, inputs)
+        given = self.likelihood
+        if noise is None and hasattr(given, "learned"):
+            noise = noise_variances(given.learned, targets, inputs)
         options = {} if noise is None else {"noise": noise}
-        if options and not isinstance(own, FixedNoiseGaussianLikelihood):
-            rows = noise_variances(own, self.train_prior_dist.mean, self.train_inputs)
-            self.likelihood = FixedNoiseGaussianLikelihood(rows, batch_shape=rows.shape[:-1]).eval()
-            vars(self.likelihood)["learned"] = own  # a submodule would be trained
+        if options and not isinstance(given, FixedNoiseGaussianLikelihood):
+            fixed = noise_variances(given, self.train_prior_dist.mean, self.train_inputs)
+            fixed_noise = FixedNoiseGaussianLikelihood(fixed, batch_shape=fixed.shape[:-1])
+            self.likelihood = fixed_noise.eval()
+            vars(self.likelihood)["learned"] = given  # a submodule would be trained
         try:
             return super().get_fantasy_strategy(inputs, targets, *full, **options)
         finally:
-            self.likelihood = own
+            self.likelihood = given
 
     def exact_predictive_covar(self, test_test_covar: Any, test_train_covar: Any) -> Any:
         """Return the covariance given the observed targets; GPyTorch conditions on all rows."""
@@ -74,9 +75,9 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
             return super().exact_predictive_covar(test_test_covar, test_train_covar)
         if policy == "mask":  # a row missing in one batch entry is dropped in all
             missing = missing.view(-1, missing.size(-1)).any(0)
-        rows = self.lik_train_train_covar.to_dense()
-        rows = rows.masked_fill(missing.unsqueeze(-1) | missing.unsqueeze(-2), 0.0)
-        factor = psd_safe_cholesky(rows + torch.diag_embed(missing.to(rows)))
+        covariance = self.lik_train_train_covar.to_dense()
+        covariance = covariance.masked_fill(missing.unsqueeze(-1) | missing.unsqueeze(-2), 0.0)
+        factor = psd_safe_cholesky(covariance + torch.diag_embed(missing.to(covariance)))
         cross = to_dense(test_train_covar).masked_fill(missing.unsqueeze(-2), 0.0)
         white = torch.linalg.solve_triangular(factor, cross.mT, upper=False)
         return to_linear_operator(test_test_covar) + MatmulLinearOperator(white.mT, -white)
@@ -84,7 +85,7 @@ class BatchPredictionStrategy(DefaultPredictionStrategy):
     def _exact_predictive_covar_inv_quad_form_root(
         self, precomputed_cache: Any, test_train_covar: Any
     ) -> Any:
-        """Multiply covariances ``t x b x q x n`` by a root ``b x n x n`` without expanding it."""
+        """Multiply covariances ``t x b x q x n`` by a root ``b x n x n``, which is not expanded."""
         if precomputed_cache.dim() != 3 or test_train_covar.dim() != 4:
             return super()._exact_predictive_covar_inv_quad_form_root(
                 precomputed_cache, test_train_covar

@@ -11,7 +11,7 @@ from gpytorch_nkn.kernels.walk_kernel import WalkKernel, in_order, walk_formula
 
 __all__ = ["DampedTrendKernel"]
 
-# Taylor coefficients of x^3 to x^19 of x - (1 - exp(-x)) - (1 - exp(-x))^2 / 2.
+# Taylor coefficients, from x^3 to x^19, of the function x - (1 - exp(-x)) - (1 - exp(-x))^2 / 2.
 _SERIES = [(-1) ** n * (2**n - 2) / math.factorial(n + 1) for n in range(2, 19)]
 _SERIES_UP_TO = 0.5  # largest x at which the series is used
 

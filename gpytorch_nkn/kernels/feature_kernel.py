@@ -65,7 +65,8 @@ class FeatureKernel(BatchKernel):
     def prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood):
         """Return a strategy that predicts in feature space."""
         if self.has_residual and type(train_prior_dist) is MultivariateNormal:
-            raise NotImplementedError(  # BoTorch's SingleTaskGP of noiseless fantasies
+            # BoTorch's noiseless fantasies use a SingleTaskGP, which omits the residual covariance
+            raise NotImplementedError(
                 "LogNoisyExpectedImprovement and NoisyExpectedImprovement do not support models "
                 "with inducing points: use qLogNoisyExpectedImprovement (qLogNEI)."
             )

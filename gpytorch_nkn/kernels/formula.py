@@ -141,8 +141,8 @@ def _square_gradients(x1: Tensor, x2: Tensor, weights: Tensor) -> tuple[Tensor, 
     if x1 is x2:  # distances on the diagonal are constant
         weights.diagonal(dim1=-2, dim2=-1).zero_()
     with_ones1, with_ones2 = (torch.cat([x, torch.ones_like(x[..., :1])], -1) for x in (x1, x2))
-    of_rows, of_columns = weights @ with_ones2, weights.mT @ with_ones1
+    sums1, sums2 = weights @ with_ones2, weights.mT @ with_ones1
     return (
-        2 * (x1 * of_rows[..., -1:] - of_rows[..., :-1]),
-        2 * (x2 * of_columns[..., -1:] - of_columns[..., :-1]),
+        2 * (x1 * sums1[..., -1:] - sums1[..., :-1]),
+        2 * (x2 * sums2[..., -1:] - sums2[..., :-1]),
     )

@@ -80,8 +80,8 @@ class GradientKernel(BatchKernel):
             # gives a constant kernel a derivative of zero
             value = kernel_values(self.base_kernel, left, right, diag=True)
             value = value + 0 * (left * right).sum(-1)
-            slopes, of_right = grad(value.sum(), (left, right), create_graph=True)
-            rows = [torch.cat([value.unsqueeze(-1), of_right], -1)]
+            slopes, grad_right = grad(value.sum(), (left, right), create_graph=True)
+            rows = [torch.cat([value.unsqueeze(-1), grad_right], -1)]
             for slope in slopes.unbind(-1):
                 (second,) = grad(slope.sum(), right, create_graph=wanted, retain_graph=True)
                 rows.append(torch.cat([slope.unsqueeze(-1), second], -1))

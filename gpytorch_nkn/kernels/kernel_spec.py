@@ -32,7 +32,7 @@ _ROLES = ("smooth", "periodic", "linear", "walk", "step", None)
 
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """Properties of a kernel class that networks, random features, expansions and reports use.
+    """Properties of a kernel class, for networks, random features, expansions and reports.
 
     Args:
         cls: The class.
@@ -54,8 +54,8 @@ class KernelSpec:
             ``N x D`` of the kernel. Lengthscales, periods and variances are set before the call.
         period: Returns the periods ``... x 1 x D`` of a periodic kernel.
         multiply: Returns the exact product of two kernels as one kernel of the class, or ``None``.
-        unit: Returns the variance ``...`` and a unit-variance copy of a kernel over one column, so
-            that expansions can merge copies that are equal.
+        unit: Returns the variance ``...`` and a unit-variance copy of a kernel over one column.
+            Expansions merge equal copies.
         terms: Returns ``c`` and ``k`` if the kernel equals ``c + (1 - c) k``.
         columns: Returns one kernel per column, whose sum equals the kernel.
         products: Returns lists of kernels; the sum of their products equals the kernel.
@@ -94,9 +94,10 @@ class KernelSpec:
         """Return the formula of a kernel of the class, or None."""
         if self.formula is None:
             classes = type(kernel).__mro__
-            stated: Any = next((c for c in classes if "formula" in vars(c)), None)
-            own = stated is not None and stated.forward is type(kernel).forward
-            return kernel.formula if own else None
+            definer: Any = next((c for c in classes if "formula" in vars(c)), None)
+            # a subclass that overrides forward has other values
+            is_valid = definer is not None and definer.forward is type(kernel).forward
+            return kernel.formula if is_valid else None
         return self.formula if isinstance(self.formula, Formula) else self.formula(kernel)
 
 

@@ -77,8 +77,8 @@ def evaluator_in_use() -> str:
 @cache
 def _notify() -> None:
     """Log once that compiled code is missing, unless GPYTORCH_NKN_PURE is set."""
-    deliberate = os.environ.get("GPYTORCH_NKN_PURE") == "1"
-    if not deliberate and multiprocessing.parent_process() is None:
+    is_intended = os.environ.get("GPYTORCH_NKN_PURE") == "1"
+    if not is_intended and multiprocessing.parent_process() is None:
         logging.getLogger(__name__).warning(
             "%s GPYTORCH_NKN_PURE=1 in the environment silences this notice.", evaluator_in_use()
         )
@@ -163,29 +163,29 @@ class NativeEvaluator:
         weights = weights.view(-1, *weights.shape[-2:])
 
         def work(block: _Block) -> list[Tensor | None]:
-            of_theta = torch.zeros_like(self._theta)
-            of_x1 = torch.zeros_like(self._x1) if self._with_inputs else None
-            of_x2t = torch.zeros_like(self._x2t) if self._with_inputs else None
+            grad_theta = torch.zeros_like(self._theta)
+            grad_x1 = torch.zeros_like(self._x1) if self._with_inputs else None
+            grad_x2t = torch.zeros_like(self._x2t) if self._with_inputs else None
             library.nkn_vjp(  # type: ignore[union-attr]
                 *self._arguments(block),
                 *_matrices(weights, block),
                 _pointer(solution),
-                _pointer(of_theta, 1, block.first),
-                _pointer(of_x1, 2, block.first),
-                _pointer(of_x2t, 2, block.first),
+                _pointer(grad_theta, 1, block.first),
+                _pointer(grad_x1, 2, block.first),
+                _pointer(grad_x2t, 2, block.first),
             )
-            return [of_x1, of_x2t, of_theta]
+            return [grad_x1, grad_x2t, grad_theta]
 
-        of_x1, of_x2t, of_theta = add_all(in_threads(work, self._blocks))
-        of_x2 = None if of_x2t is None else of_x2t.mT
+        grad_x1, grad_x2t, grad_theta = add_all(in_threads(work, self._blocks))
+        grad_x2 = None if grad_x2t is None else grad_x2t.mT
         results = [
             None if gradient is None else _reduced(gradient, shape)
-            for gradient, shape in zip((of_x1, of_x2, of_theta), self._shapes, strict=True)
+            for gradient, shape in zip((grad_x1, grad_x2, grad_theta), self._shapes, strict=True)
         ]
         if not self.symmetric:
             return results
-        of_x1, of_x2, of_theta = results
-        return [None if of_x1 is None or of_x2 is None else of_x1 + of_x2, of_theta]
+        grad_x1, grad_x2, grad_theta = results
+        return [None if grad_x1 is None or grad_x2 is None else grad_x1 + grad_x2, grad_theta]
 
     def _partition(self, num_rows: int, num_columns: int) -> list[_Block]:
         """Split the work between threads, by rows or by matrices."""

@@ -18,7 +18,7 @@ from gpytorch_nkn.linalg import EntrywiseMatrix, Evaluator, elements
 
 __all__ = ["is_ordinary", "network_matrix", "program_matrix", "unwrap_scales"]
 
-_BLOCK_ROWS = 100  # rows of the blocks that give a twice differentiable diagonal
+_BLOCK_ROWS = 100  # rows of the diagonal blocks from which a differentiable diagonal is taken
 _MANY_ROWS = 150  # diagonal entries of several networks, above which autograd is faster
 _TILED_ENTRIES = 2_500  # entries per matrix of a batch, above which tiles are faster than autograd
 
@@ -142,7 +142,7 @@ class _ProgramDiagonal(_ProgramMatrix):
     """Lazily evaluated diagonal of a program, as a batch ``... x N x 1 x 1``."""
 
     def differentiable(self, tensors: Sequence[Tensor]) -> Iterator[tuple[Any, Tensor]]:
-        """Yield index and diagonal of each batch element; blocks are faster than single entries."""
+        """Yield index and diagonal of each batch element, computed in blocks, which is faster."""
         *inputs, theta = tensors
         theta = theta.squeeze(-2) if theta.dim() > 1 else theta
         inputs = [x.squeeze(-2) for x in inputs]

@@ -192,10 +192,10 @@ class TiledEvaluator(TileEvaluator):
         sources = [leaf for _, leaf in self._parameters.leaves]
         targets = total[: len(sources)]
         if self._with_inputs:
-            of_x1, of_x2 = total[len(sources)], total[-1]
-            sources, targets = [*sources, x1], [*targets, of_x1[rows]]
+            grad_x1, grad_x2 = total[len(sources)], total[-1]
+            sources, targets = [*sources, x1], [*targets, grad_x1[rows]]
             if x1 is not x2:
-                sources, targets = [*sources, x2], [*targets, of_x2[columns]]
+                sources, targets = [*sources, x2], [*targets, grad_x2[columns]]
         gradients = torch.autograd.grad(values, sources, weights, allow_unused=True)
         for target, gradient in zip(targets, gradients, strict=True):
             if gradient is not None:
@@ -204,15 +204,15 @@ class TiledEvaluator(TileEvaluator):
     def gradients_from(self, totals: Sequence[list[Tensor]]) -> Gradients:
         """Return the gradients, given the totals of each thread."""
         total = add_all(totals)
-        of_theta = torch.zeros_like(self._theta)
+        grad_theta = torch.zeros_like(self._theta)
         for (index, _), gradient in zip(self._parameters.leaves, total, strict=False):
             if isinstance(index, Slot):
-                index.of(of_theta).copy_(gradient)
+                index.of(grad_theta).copy_(gradient)
             else:
-                of_theta[index] = gradient
+                grad_theta[index] = gradient
         if not self._with_inputs:
-            return [None, of_theta] if self.symmetric else [None, None, of_theta]
-        return [*total[len(self._parameters.leaves) :], of_theta]
+            return [None, grad_theta] if self.symmetric else [None, None, grad_theta]
+        return [*total[len(self._parameters.leaves) :], grad_theta]
 
     def _inputs(self) -> Iterator[Tensor]:
         if self._with_inputs:

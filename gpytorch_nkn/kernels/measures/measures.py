@@ -235,7 +235,7 @@ class Frequencies(Measure):
 
 
 class Constant(Measure):
-    """Measure with frequency zero."""
+    """Measure of a constant kernel, with frequency zero."""
 
     def __init__(self, kernel: Any, columns: Tensor, batch_shape: torch.Size, value: Tensor):
         self.mass = value
@@ -245,7 +245,7 @@ class Constant(Measure):
 
 
 class Linear(Measure):
-    """Measure that draws a column with probability proportional to its variance."""
+    """Measure of a linear kernel, which draws columns in proportion to their variances."""
 
     is_stationary = False
 
@@ -390,11 +390,10 @@ def complex_exponential(
 
 
 def spectral_component(
-    kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor, center: Tensor
+    kernel: Any, columns: Tensor, batch_shape: torch.Size, lengthscale: Tensor, mean: Tensor
 ) -> Measure:
     def frequency(points: Tensor, element: Tensor) -> Tensor:
         sign = torch.where(points[:, -1:] < 0.5, -1.0, 1.0)
-        deviation = torch.special.ndtri(points[:, :-1]) / lengthscale[element]
-        return sign * center[element] + deviation
+        return sign * mean[element] + torch.special.ndtri(points[:, :-1]) / lengthscale[element]
 
     return Frequencies(columns, len(lengthscale), len(columns) + 1, frequency)

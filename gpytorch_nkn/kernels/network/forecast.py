@@ -26,7 +26,7 @@ from gpytorch_nkn.layers import (
 __all__ = ["MODES", "TERMS", "forecast"]
 
 _CONSTANT = 10.0  # prior variance of the level of standardised targets
-_ABRUPT = 1e-9  # width of a level shift
+_ABRUPT = 1e-9  # width of a level shift, far below the distance between observations
 _SINE = 10.0  # lengthscale at which the periodic kernel is nearly a cosine
 
 # Mode, and standard deviation of the logarithm, of each prior, for standardised targets. The unit
@@ -126,7 +126,7 @@ TERMS = {
     "cycle": _Term(_cycle, (0.135, 1.5)),
 }
 
-_SHIFT = (0.5, 1.5)
+_SHIFT = (0.5, 1.5)  # mode, and standard deviation of the logarithm, of a level shift's weight
 
 # Effects of each covariate.
 _LINE = _Term(_line, (0.02, 2.0))
@@ -162,7 +162,7 @@ def forecast(
             groups.append(TERMS[name].make(args))
             weights.append(TERMS[name].weight)
         if name == "fixed_season" and len(seasons) > 1:
-            # the shortest season changes over the longest, as days over a year
+            # the shortest season changes over the longest, such as a daily season over the year
             ends = (_Context(float(origin), float(seasons[n]), time_scale, priors) for n in (0, -1))
             groups.append([_periodic(end, "shape") for end in ends])
             weights.append(TERMS[name].weight)

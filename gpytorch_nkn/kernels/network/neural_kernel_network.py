@@ -37,8 +37,8 @@ class NeuralKernelNetwork(BatchKernel):
     sampling works with networks, by random features.
 
     All paths are twice differentiable, even at equal inputs, as covariances of derivatives of a
-    Gaussian process require. They are infinite for primitives whose functions have no derivative:
-    :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5`` and
+    Gaussian process require. At equal inputs, second derivatives are infinite if functions of a
+    primitive have no derivative: :class:`gpytorch.kernels.MaternKernel` with ``nu=0.5`` and
     :class:`gpytorch_nkn.kernels.WienerKernel`.
 
     Batch shapes of primitives and layers broadcast. Values are ``... x N x M`` at

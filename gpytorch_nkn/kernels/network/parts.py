@@ -100,6 +100,7 @@ def _values_of_formula(kernel: Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Te
 
 
 def check_parts(primitives: list[Kernel], layers: list[Layer], skip: bool) -> None:
+    """Check the types of the primitives and layers, and the widths of the layers."""
     if not primitives:
         raise ValueError("A network needs at least one primitive kernel, got none.")
     for kernel in primitives:

@@ -118,7 +118,7 @@ _PERIODS = (3.0, 6.0)
 
 # Start of the wiring, see _start_near_sum.
 _EDGE = 30.0  # magnitude of inputs without standardisation, such as times
-_GROWTH = 30.0  # bound on the growth of a weighted unit from 0 to _EDGE; the units sum to 1 at 0
+_GROWTH = 30.0  # largest growth of a weighted unit from 0 to _EDGE, relative to their sum at 0
 _CONSTANT = 10.0  # start value of the nearly constant factors of a product
 _INPUT_PART = 0.02  # input-dependent part of a nearly constant factor, relative to _CONSTANT
 
