@@ -230,6 +230,7 @@ class _Limits:
     rise: float  # and upwards
     bounds: tuple[float, float]  # bounds of the targets
     is_log: bool  # whether only the rise limits the intervals
+    length: float  # of the observations, in horizons
 
     @classmethod
     def of(
@@ -258,19 +259,24 @@ class _Limits:
         rise = more * max(float((highest[size:] - highest[:-size]).max()), 0.0)
         fall = more * max(float((lowest[:-size] - lowest[size:]).max()), 0.0)
         low, high = float(lowest[-1]) - shift, float(highest[-1]) + shift
-        return cls(low, high, fall, rise, bounds, is_log)
+        return cls(low, high, fall, rise, bounds, is_log, len(starts) / horizon)
 
     def applied(
         self, means: np.ndarray, stds: np.ndarray, leads: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Limit means and standard deviations ``M`` at lead times ``M``, in horizons."""
+        """Limit means and standard deviations ``M`` at lead times ``M``, in horizons.
+
+        Exponential growth becomes linear after a lead time of the length of the observations.
+        """
         times = np.maximum(leads, 1.0)
-        low, high = self.lowest - times * self.fall, self.highest + times * self.rise
+        growing = np.minimum(times, self.length) if self.is_log else times
+        rise, linear = growing * self.rise, (times - growing) * self.rise
+        low, high = self.lowest - times * self.fall, self.highest + rise + np.log1p(linear)
         low, high = np.clip(low, *self.bounds), np.clip(high, *self.bounds)
         limited = np.where(leads > 0, np.clip(means, low, high), means)
         # If a mean exceeds its limit, the interval is at least as wide as the excess.
         means, stds = limited, np.maximum(stds, np.abs(limited - means) / _HALF_WIDTH)
-        margin = np.maximum(high - means, times * self.rise)
+        margin = np.maximum(high - means, rise)
         if not self.is_log:
             margin = np.maximum(margin, np.maximum(means - low, times * self.fall))
         return means, np.where(

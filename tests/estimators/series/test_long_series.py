@@ -75,6 +75,18 @@ def test_logarithms_do_not_grow_faster_than_ever_seen():
     assert model.forecast()["hi-95"].max() < windows[-1] * growth**2
 
 
+@pytest.mark.parametrize("growth", [0.0, 0.01, 0.05])
+def test_far_beyond_the_data_growth_is_linear(growth):
+    months = pd.date_range("2015-01", periods=24, freq="MS")
+    noise = 0.05 * np.random.default_rng(0).standard_normal(24)
+    values = pd.Series(100 * np.exp(growth * np.arange(24) + noise), months)
+    model = NKNForecaster(seasons=[], horizon=5000, transform="log", **FAST).fit(values)
+    with pytest.warns(UserWarning, match="in 3 windows: the series is too short"):
+        found = model.forecast(level=95)[["median", "hi-95"]]
+    assert (found.iloc[-1] < 3 * found.iloc[2000]).all()  # 2.5 times as far ahead
+    assert found["hi-95"].iloc[-1] < 5e4 * values.max()
+
+
 @pytest.mark.parametrize(
     ("horizon", "steps", "match"),
     [
