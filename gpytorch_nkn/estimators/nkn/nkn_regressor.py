@@ -39,33 +39,22 @@ from gpytorch_nkn.estimators.nkn.table_models import (
 from gpytorch_nkn.estimators.nkn.table_targets import Targets, candidates, choose_transform
 from gpytorch_nkn.estimators.nkn.target_columns import ColumnPredictions, by_column, has_columns
 from gpytorch_nkn.estimators.table_input import check_varies, per_row, warn_of_copies
-from gpytorch_nkn.fit import (
-    FitResult,
-    Recipe,
-    Rows,
-    Session,
-    check_counts,
-    check_dense,
-    warn_of_size,
-)
+from gpytorch_nkn.fit import FitResult, Recipe, Rows, Session, check_counts, warn_of_size
 
 __all__ = ["NKNRegressor"]
 
 _SHARE = 0.5  # largest fraction of a budget for the preparation of predictions
 _USUAL_ROWS = 100_000  # largest number of rows without a warning about the time
 _MIXED = 2  # number of members whose preparation must fit into that fraction
-_PASSES, _LEAST_POINTS = 4, 50  # sparse predictions: passes over the rows, least inducing points
+_PASSES = 4  # passes over the rows for sparse predictions
+_NUM_INDUCING, _LEAST_POINTS = 2000, 50  # usual and least numbers of inducing points
 _LIKELIHOODS: dict[str, tuple[Any, type[Ensemble]]] = {  # their model and their mixture
     "gaussian": (TableGP, Ensemble),
     "poisson": (partial(count_model, dispersed=False), CountEnsemble),
     "negative_binomial": (partial(count_model, dispersed=True), CountEnsemble),
     "student_t": (robust_model, Ensemble),
 }
-_CHOICES = {
-    "likelihood": tuple(_LIKELIHOODS),
-    "method": ("auto", "exact", "sparse"),
-    "y_transform": ("auto", *TRANSFORMS),
-}
+_CHOICES = {"likelihood": tuple(_LIKELIHOODS), "y_transform": ("auto", *TRANSFORMS)}
 # Rows for predictions and for the training under a likelihood that is not Gaussian.
 _MAX_ROWS, _MAX_TRAINED = 4000, 1000
 _PROBE = 1000  # number of rows on which the time is measured
@@ -148,10 +137,10 @@ class NKNRegressor(ColumnPredictions):
             are integers, densities are probabilities.
         y_bounds: Lower and upper bound of the targets and predictions, each a number or ``None``.
             ``None`` means 0 and infinity for transforms that need bounds.
-        method: ``"exact"``, ``"sparse"`` (VFE with inducing points) or ``"auto"``, see above.
-        num_inducing: Inducing points of sparse predictions.
+        num_inducing: Number of inducing points (VFE) for predictions. ``None`` for exact
+            predictions of a table that is small enough, and otherwise for 2,000 points.
         budget: Wall time in seconds of a fit; ``None`` for no limit. At most half of it is reserved
-            for the preparation of predictions. If that is not enough, ``"auto"`` uses inducing
+            for the preparation of predictions. If that is not enough, predictions use inducing
             points (if need be fewer of them), and fewer starts are mixed.
         <shared training>
         <shared computation>
@@ -196,8 +185,7 @@ class NKNRegressor(ColumnPredictions):
     likelihood: str
     y_transform: str
     y_bounds: Sequence[float | None] | None
-    method: str
-    num_inducing: int
+    num_inducing: int | None
 
     def __init__(
         self,
@@ -207,8 +195,7 @@ class NKNRegressor(ColumnPredictions):
         restarts: int = 2,
         y_transform: Literal["auto", "identity", "log", "log1p", "sqrt", "logit"] = "auto",
         y_bounds: Sequence[float | None] | None = None,
-        method: Literal["auto", "exact", "sparse"] = "auto",
-        num_inducing: int = 2000,
+        num_inducing: int | None = None,
         recipe: Recipe | None = None,
         budget: float | None = None,
         n_jobs: int = 1,
@@ -251,39 +238,43 @@ class NKNRegressor(ColumnPredictions):
             KeyboardInterrupt: Ctrl-C was pressed before the first training step.
         """
         self._forget()
-        structures = self._check_parameters()
+        self._check_parameters()
         self._warn_of_order(X, noise_variance=noise_variance, exposure=exposure)
         if has_columns(y):
             return self._fit_columns(X, y, exposure=exposure, noise_variance=noise_variance)
-        session = Session(budget=self.budget)
-        rows, target = self._read(X, y, structures, y_numeric=True)
-        target = target.astype(np.float64)
-        offset = log_exposures(self.likelihood, exposure, len(target))
-        if noise_variance is not None and not self._is_gaussian:
-            raise ValueError(
-                f"noise_variance needs likelihood='gaussian', got {self.likelihood!r}."
-            )
-        known = 0.0 if noise_variance is None else noise_variance
-        known = per_row("noise_variance", known, len(target), positive=False)
-        observed = np.stack([target, offset, known])
-        transforms = self._candidate_transforms(target)
-        if not self._is_gaussian and len(target) > _MAX_TRAINED:
+        return self._fit(X, y, noise_variance, exposure)
+
+    def _fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        noise_variance: ArrayLike | None,
+        exposure: ArrayLike | None,
+        observed: np.ndarray | None = None,
+    ) -> NKNRegressor:
+        """Learn from the rows with observed targets, whose mask is ``observed``."""
+        structures, session = self._check_parameters(), Session(budget=self.budget)
+        rows, target = self._read(X, y, structures, observed, y_numeric=True)
+        targets = self._checked_targets(target, noise_variance, exposure)
+        targets = targets if observed is None else targets[:, observed]
+        transforms = self._candidate_transforms(targets[0])
+        if not self._is_gaussian and len(rows) > _MAX_TRAINED:
             what = "time grows with their cube, and a random part is used."
-            warn_of_size(f"likelihood={self.likelihood!r}", len(target), _MAX_ROWS, what)
-            order = np.random.default_rng(self._seed).permutation(len(target))[:_MAX_ROWS]
-            rows, observed = rows[order], observed[:, order]
+            warn_of_size(f"likelihood={self.likelihood!r}", len(rows), _MAX_ROWS, what)
+            order = np.random.default_rng(self._seed).permutation(len(rows))[:_MAX_ROWS]
+            rows, targets = rows[order], targets[:, order]
         self._choose_method(len(rows))
-        warn_of_copies(rows, observed[0])  # sorts the rows, hence after the check of their number
+        warn_of_copies(rows, targets[0])  # sorts the rows, hence after the check of their number
         learned = np.ones(len(rows), dtype=bool)
         if self._is_gaussian:
-            learned = learned_rows(rows, observed[0])
+            learned = learned_rows(rows, targets[0])
         x, gaps = self._gaps.expected(rows)[learned], np.isnan(rows[learned]).any(1).sum()
         with torch.inference_mode(False), torch.enable_grad():  # whatever mode the caller has set
-            self._learn_targets(x, observed[:, learned], transforms)
-            data, others = self._standardised(x, observed[:, learned]), None
+            self._learn_targets(x, targets[:, learned], transforms)
+            data, others = self._standardised(x, targets[:, learned]), None
             if self.method_ == "exact" and not learned.all():
                 draws = self._gaps.draw(rows[~learned])
-                others = self._standardised(draws, observed[:, ~learned])
+                others = self._standardised(draws, targets[:, ~learned])
             results = self._train_networks(structures, data, len(rows), session)
             ensemble = self._mix(results, data, others, session)
         use = "noisy" if self.method_ == "exact" else "omitted"
@@ -466,6 +457,19 @@ class NKNRegressor(ColumnPredictions):
     def _is_counts(self) -> bool:
         return self.likelihood in COUNTS
 
+    def _checked_targets(
+        self, target: np.ndarray, noise_variance: ArrayLike | None, exposure: ArrayLike | None
+    ) -> np.ndarray:
+        """Return targets, logarithms of exposures and known noise variances, ``3 x N``."""
+        offset = log_exposures(self.likelihood, exposure, len(target))
+        if noise_variance is not None and not self._is_gaussian:
+            raise ValueError(
+                f"noise_variance needs likelihood='gaussian', got {self.likelihood!r}."
+            )
+        known = 0.0 if noise_variance is None else noise_variance
+        known = per_row("noise_variance", known, len(target), positive=False)
+        return np.stack([target.astype(np.float64), offset, known])
+
     def _candidate_transforms(self, target: np.ndarray) -> list[Transform]:
         """Check targets ``N``, and return their candidate transforms."""
         if self._is_counts:
@@ -547,21 +551,16 @@ class NKNRegressor(ColumnPredictions):
         return ensemble
 
     def _choose_method(self, num_rows: int) -> None:
-        """Choose the method of prediction; raise an error or warn if it is too expensive."""
-        self.method_ = self.method
-        if self.method == "auto":
-            is_small = num_rows <= max_exact_rows(self.device) or not self._is_gaussian
-            self.method_ = "exact" if is_small else "sparse"
-        self._num_points = self.num_inducing
-        if self.method_ == "exact":
-            like = torch.empty(0, dtype=torch.float64, device=self.device)
-            check_dense("NKNRegressor(method='exact')", num_rows, like, "method='sparse'")
-        elif self.budget is None:
+        """Choose the method of prediction; warn if it takes long."""
+        is_small = num_rows <= max_exact_rows(self.device) or not self._is_gaussian
+        self.method_ = "exact" if self.num_inducing is None and is_small else "sparse"
+        self._num_points = self.num_inducing or _NUM_INDUCING
+        if self.method_ == "sparse" and self.budget is None:
             warn_of_size(
                 "NKNRegressor",
                 num_rows,
                 _USUAL_ROWS,
-                f"hyperparameters are learned from random blocks of rows, and {self.num_inducing} "
+                f"hyperparameters are learned from random blocks of rows, and {self._num_points} "
                 "inducing points use all rows, in minutes for a million rows; a budget or fewer "
                 "num_inducing shorten it.",
             )
@@ -574,13 +573,13 @@ class NKNRegressor(ColumnPredictions):
         ConditionedGP(model).leave_one_out()
         cubic = max(time.monotonic() - begin, 1e-4) / model.train_targets.numel() ** 3
         cost = cubic * num_rows  # seconds of a member, per squared number of its points
-        if self.method == "auto" and _MIXED * cost * num_rows**2 > seconds:
+        if self.method_ == "exact" and _MIXED * cost * num_rows**2 > seconds:
             self.method_ = "sparse"
         if self.method_ == "exact":
             return min(count * cost * num_rows**2, seconds)
         cost *= _PASSES
         affordable = math.sqrt(seconds / (cost * min(count, _MIXED)))
-        self._num_points = min(self.num_inducing, max(int(affordable), _LEAST_POINTS))
+        self._num_points = min(self._num_points, max(int(affordable), _LEAST_POINTS))
         return min(count * cost * self._num_points**2, seconds)
 
     def _check_parameters(self) -> list[str | Kernel]:
@@ -589,12 +588,13 @@ class NKNRegressor(ColumnPredictions):
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
-        check_counts(1, num_inducing=self.num_inducing)
-        if not self._is_gaussian and self.method == "sparse":
-            raise ValueError(
-                f"method='sparse' needs likelihood='gaussian', got {self.likelihood!r}: set "
-                "method='auto'."
-            )
+        if self.num_inducing is not None:
+            check_counts(1, num_inducing=self.num_inducing)
+            if not self._is_gaussian:
+                raise ValueError(
+                    f"num_inducing needs likelihood='gaussian', got {self.likelihood!r}: leave it "
+                    "out."
+                )
         if self._is_counts and (self.y_transform, self.y_bounds) != ("auto", None):
             raise ValueError(
                 f"likelihood={self.likelihood!r} predicts counts by the logarithm of their rate: "

@@ -55,11 +55,17 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         return check_structures(self.structure)
 
     def _read(
-        self, X: Any, y: Any, structures: Sequence[str | Kernel], **checks: Any
+        self,
+        X: Any,
+        y: Any,
+        structures: Sequence[str | Kernel],
+        observed: np.ndarray | None = None,
+        **checks: Any,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return standardised rows ``N x d`` with NaN for missing values, and targets ``N``.
+        """Return standardised rows ``N x d`` with NaN for missing values, and targets.
 
-        Learns the standardisation and the distribution of missing values.
+        Learns the standardisation and the distribution of missing values. All rows are checked; if
+        ``observed`` is a mask of rows, only these are learned from and returned.
         """
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._columns = TableColumns.of(X)
@@ -71,6 +77,7 @@ columns_: Names of the columns in use: without constant columns, unless ``struct
         codes = self._columns.mask(X)
         checks |= {"ensure_min_samples": 3, "ensure_all_finite": "allow-nan"}
         table, target = self._checked_table(self._columns(X), y, **checks)
+        table = table if observed is None else table[observed]
         own = any(isinstance(structure, Kernel) for structure in structures)
         self.standardisation_ = Standardisation.of(table, keep_constant=own, codes=codes)
         self.x_offset_, self.x_scale_ = self.standardisation_.offset, self.standardisation_.scale

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar, cast
@@ -13,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin, clone
+from sklearn.metrics import r2_score
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 
 from gpytorch_nkn.averaging import MixturePredictions
@@ -25,7 +24,6 @@ __all__ = ["ColumnPredictions", "by_column", "has_columns"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LEAST = 3  # least number of observed values of a column
-_OF_ROWS = {"y", "exposure", "noise_variance", "sample_weight"}  # arguments with a value per row
 
 
 def has_columns(y: Any) -> bool:
@@ -47,29 +45,24 @@ def by_column(method: F) -> F:
         _, X, *_ = call.args
         given = dict(list(call.arguments.items())[2:])
         given |= given.pop("inputs", {})
-        number, observed = len(self.estimators_), None
+        number, missing = len(self.estimators_), None
         if given.get("return_cov") or method.__name__ == "standardised_inputs":
             raise ValueError(
                 "return_cov and standardised_inputs need targets of one column, got "
                 f"{number} independent columns: use regressor.estimators_[k]."
             )
-        if "random_state" in given:
-            given["random_state"] = _seeds(given["random_state"], number)
+        if "random_state" in given:  # shared, so that draws of the columns are independent
+            given["random_state"] = check_random_state(given["random_state"])
         if "y" in given:
-            given["y"] = _targets(_in_order(given["y"], self.target_names_))
-            if given["y"].shape[1] != number:
-                raise ValueError(f"y must have {number} columns, got shape {given['y'].shape}.")
-            observed = ~np.isnan(given["y"])
-        parts = []
-        for k, own in enumerate(self.estimators_):
-            rows = None if observed is None else observed[:, k]
-            with _numbered(rows):
-                part = method(own, _rows(X, rows), **_of_column(given, k, self.target_names_, rows))
-            if observed is not None and isinstance(part, np.ndarray):
-                values, part = part, np.full(len(observed), np.nan)
-                part[rows] = values
-            parts.append(part)
-        return _joined(parts)
+            y = self._targets_like_fit(given["y"])
+            missing = np.isnan(y)
+            given["y"] = np.where(missing, 1.0, y)
+        parts = [
+            method(own, X, **_of_column(given, k, self.target_names_))
+            for k, own in enumerate(self.estimators_)
+        ]
+        found = _joined(parts)
+        return found if missing is None else np.where(missing, np.nan, found)
 
     return cast(F, applied)
 
@@ -78,13 +71,13 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
     """Fits and predictions of targets ``N x K``, with a regressor for each column."""
 
     _candidate_transforms: Callable[..., Any]  # check of the targets
+    _fit: Callable[..., Any]  # fit to the observed rows of one column
 
     predict_quantiles = by_column(MixturePredictions.predict_quantiles)
     predict_interval = by_column(MixturePredictions.predict_interval)
     log_predictive_density = by_column(MixturePredictions.log_predictive_density)
     standardised_inputs = by_column(TableEstimator.standardised_inputs)
 
-    @by_column
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the coefficient of determination of targets ``M``, or its mean over columns.
 
@@ -93,29 +86,48 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
             y: Targets ``M`` or ``M x K``, with NaN where a target was not observed.
             sample_weight: Weights ``M`` of the rows.
         """
-        return super().score(X, y, sample_weight)
+        if not hasattr(self, "estimators_"):
+            return super().score(X, y, sample_weight)
+        y, mean = self._targets_like_fit(y), self.predict(X)
+        check_consistent_length(mean, y, sample_weight)
+        weights = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
+        scores = [
+            r2_score(own[seen], predicted[seen], sample_weight=weights[seen])
+            for own, predicted, seen in zip(y.T, mean.T, ~np.isnan(y.T), strict=True)
+        ]
+        return float(np.mean(scores))
+
+    def _targets_like_fit(self, y: Any) -> np.ndarray:
+        """Return targets ``M x K`` in the order of the columns of the fit."""
+        found, number = _targets(_in_order(y, self.target_names_)), len(self.estimators_)
+        if found.shape[1] != number:
+            raise ValueError(f"y must have {number} columns, got shape {found.shape}.")
+        return found
 
     def _fit_columns(self, X: Any, y: Any, **inputs: ArrayLike | None) -> Any:
         """Fit a clone to the observed rows of each column."""
         values = _targets(y)
         number, observed = values.shape[1], ~np.isnan(values)
         names = tuple(y.columns if isinstance(y, pd.DataFrame) else range(number))
-        for k, name in enumerate(names):
+        for name, own, seen in zip(names, values.T, observed.T, strict=True):
             try:
-                if (count := observed[:, k].sum()) < _LEAST:
+                if (count := seen.sum()) < _LEAST:
                     raise ValueError(f"At least {_LEAST} are needed, got {count}.")
-                with _numbered(observed[:, k]):
-                    self._candidate_transforms(values[observed[:, k], k])
+                own[~seen] = own[seen][0]  # any valid target; the row is not used
+                self._candidate_transforms(own)
             except ValueError as error:
                 raise ValueError(f"Observed values of column {name!r}: {error}") from error
         self._warn_of_order(X, y=y)
         session, fitted = Session(budget=self.budget), []
-        for k, seed in enumerate(_seeds(self.random_state, number)):
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=number).tolist()
+        for k, seed in enumerate(seeds):
             budget = 1e-3 if session.interrupted else session.part(1 / (number - k))
             own = clone(self).set_params(budget=budget, random_state=seed)
-            rows = observed[:, k]
-            with _numbered(rows):
-                own.fit(_rows(X, rows), values[rows, k], **_of_column(inputs, k, names, rows))
+            given = _of_column(inputs, k, names)
+            for name, value in given.items():
+                if np.shape(value) == (len(values),):  # unobserved targets need no valid inputs
+                    given[name] = np.where(observed[:, k], value, 1.0)
+            own._fit(X, values[:, k], observed=observed[:, k], **given)
             session.interrupted |= any(result.interrupted for result in own.results_.values())
             fitted.append(own)
         self.estimators_, self.target_names_ = fitted, names
@@ -130,34 +142,9 @@ class ColumnPredictions(MixturePredictions, RegressorMixin, TableEstimator):
 
 
 def _targets(y: Any) -> np.ndarray:
-    """Return targets ``N x K``, with NaN for unobserved cells."""
-    y = as_numbers("y", y)
-    return check_array(y, dtype=np.float64, ensure_all_finite="allow-nan", input_name="y")
-
-
-def _seeds(random_state: Any, number: int) -> list[int]:
-    return check_random_state(random_state).randint(2**31 - 1, size=number).tolist()
-
-
-@contextmanager
-def _numbered(rows: Any) -> Iterator[None]:
-    """Convert row numbers in errors from the rows in a mask to all rows, unless it is None."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        if rows is not None and len(error.args) == 1:
-            numbers = np.flatnonzero(rows).tolist()
-            text = re.sub(r"(?<=in row )\d+", lambda row: f"{numbers[int(row[0])]}", str(error))
-            error.args = (text,)
-        raise
-
-
-def _rows(table: Any, rows: Any) -> Any:
-    """Return the rows of a table in a mask; all if the mask is full, or None."""
-    check_consistent_length(table, rows)
-    if rows is None or rows.all():
-        return table
-    return (table if hasattr(table, "shape") else np.asarray(table))[rows]
+    """Return a copy ``N x K`` of targets, with NaN for unobserved cells."""
+    options = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "input_name": "y"}
+    return check_array(as_numbers("y", y), copy=True, **options)
 
 
 def _in_order(values: Any, names: tuple[Any, ...]) -> Any:
@@ -166,22 +153,18 @@ def _in_order(values: Any, names: tuple[Any, ...]) -> Any:
     return values[list(names)] if named and set(values.columns) == set(names) else values
 
 
-def _of_column(given: dict[str, Any], k: int, names: tuple[Any, ...], rows: Any) -> dict[str, Any]:
-    """Return arguments for column ``k`` of the targets, at the rows in a mask."""
+def _of_column(given: dict[str, Any], k: int, names: tuple[Any, ...]) -> dict[str, Any]:
+    """Return arguments for column ``k`` of the targets."""
     found = dict(given)
-    for name in ({"random_state"} | _OF_ROWS) & given.keys():
+    for name in {"y", "exposure", "noise_variance"} & given.keys():
         value = np.asarray(_in_order(given[name], names))
-        if name == "random_state":
-            found[name] = given[name][k]  # a seed for each column
-        elif value.ndim:
-            found[name] = _rows(value[:, k] if value.shape[1:] == (len(names),) else value, rows)
+        if value.ndim:
+            found[name] = value[:, k] if value.shape[1:] == (len(names),) else value
     return found
 
 
 def _joined(parts: list[Any]) -> Any:
-    """Return the mean of scores, arrays with an axis of columns after the rows, or other parts."""
+    """Return arrays with an axis of columns after the rows, or other parts as a list."""
     if isinstance(parts[0], tuple):
         return tuple(_joined(list(own)) for own in zip(*parts, strict=True))
-    if isinstance(parts[0], np.ndarray):
-        return np.stack(parts, 1)
-    return float(np.mean(parts)) if isinstance(parts[0], float) else parts
+    return np.stack(parts, 1) if isinstance(parts[0], np.ndarray) else parts

@@ -225,7 +225,7 @@ def test_many_rows_are_reduced_with_a_warning(monkeypatch):
         ({"likelihood": "gaussian"}, 1.0, np.ones(9), "exposure needs likelihood='poisson'"),
         ({"y_transform": "log"}, 1.0, None, "leave y_transform and y_bounds out"),
         ({"y_bounds": (0, 9)}, 1.0, None, "leave y_transform and y_bounds out"),
-        ({"method": "sparse"}, 1.0, None, "got 'poisson': set method='auto'"),
+        ({"num_inducing": 9}, 1.0, None, "got 'poisson': leave it out"),
     ],
 )
 def test_wrong_counts_exposures_and_options_are_named(options, y, exposure, message):
@@ -242,7 +242,7 @@ def test_wrong_counts_exposures_and_options_are_named(options, y, exposure, mess
         ("give counts and their exposure in place of rates", {"y": 0.5}, {"exposure": 2.0}),
         ("take likelihood='gaussian'", {"y": 0.5}, {"y": 0.5, "likelihood": "gaussian"}),
         ("leave y_transform and y_bounds out", {"y_transform": "log"}, {}),
-        ("set method='auto'", {"method": "sparse"}, {"method": "auto"}),
+        ("leave it out", {"num_inducing": 9}, {}),
     ],
 )
 def test_advice_on_counts_works(words, wrong, right):

@@ -26,7 +26,6 @@ def rough_table(n, seed=0, noise=0.1, waves=60):
 def regressor(**options):
     """Of one kernel: sources and neighbours are the same for every structure."""
     settings = {"restarts": 1, "recipe": SHORT, "random_state": 0, "num_inducing": 20}
-    settings |= {"method": "sparse"}
     return NKNRegressor("rbf", **{**settings, **options})
 
 

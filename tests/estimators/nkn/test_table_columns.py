@@ -108,8 +108,7 @@ def test_inducing_points_are_rows_with_their_categories(monkeypatch):
     new, target = table(100, seed=1)
     errors = []
     for options in ({}, {"num_inducing": 6}, {"num_inducing": 40}):
-        method = "sparse" if options else "exact"
-        model = regressor("rbf", method=method, recipe=SHORT, **options).fit(X, y)
+        model = regressor("rbf", recipe=SHORT, **options).fit(X, y)
         mean, std = model.predict(new, return_std=True)
         assert np.mean(np.abs(mean - target) < 2 * std) > 0.8
         errors.append(np.sqrt(np.mean((mean - target) ** 2)))
