@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy.stats import norm
+
+from gpytorch_nkn._optional import needs
+
+with needs("gpytorch_nkn.baselines"):
+    import pandas as pd
 
 __all__ = ["seasonal_naive_forecast"]
 

@@ -19,13 +19,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-try:
+from gpytorch_nkn._optional import needs
+
+with needs("gpytorch_nkn.sktime"):
     import pandas as pd
     from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
-except ImportError as error:
-    raise ImportError(
-        f"gpytorch_nkn.sktime needs sktime: pip install 'gpytorch_nkn[sktime]' ({error})."
-    ) from error
 
 from gpytorch_nkn.estimators import NKNForecaster
 from gpytorch_nkn.fit import Recipe

@@ -76,7 +76,7 @@ def import_faults(sources):
                 continue
             if target not in LEVEL:
                 faults.append(f"{module} imports {name}, which is in no role")
-            elif role in IMPORT_NOTHING or LEVEL[target] > LEVEL[role]:
+            elif (role in IMPORT_NOTHING and target != "_optional") or LEVEL[target] > LEVEL[role]:
                 faults.append(f"{module} imports {name}, but {target} is not below {role}")
             elif LEVEL[target] == LEVEL[role]:
                 sideways.setdefault((role, target), f"{module} imports {name}")

@@ -22,14 +22,12 @@ are passed to the preset. :class:`.StructureEnsembleGP`, :class:`.SparseNKNGP` a
 Import this module before you load a stored experiment, because Ax finds classes by name.
 """
 
-try:
+from gpytorch_nkn._optional import needs
+
+with needs("gpytorch_nkn.ax"):
     from gpytorch_nkn.ax.acquisition import EnsembleAcquisition
     from gpytorch_nkn.ax.registration import register as _register
     from gpytorch_nkn.ax.strategy import make_generation_strategy
-except ImportError as error:
-    raise ImportError(
-        f"gpytorch_nkn.ax needs ax-platform: pip install 'gpytorch_nkn[ax]' ({error})."
-    ) from error
 
 __all__ = ["EnsembleAcquisition", "make_generation_strategy"]
 

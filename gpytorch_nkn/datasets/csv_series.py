@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gpytorch_nkn._optional import needs
 from gpytorch_nkn.datasets.time_series import TimeSeries
 
 __all__ = ["read_time_series"]
@@ -61,12 +62,8 @@ def read_time_series(
         OSError: The file cannot be read.
         ValueError: The file holds no such series; the message names the line and the option.
     """
-    try:
+    with needs("read_time_series"):
         from gpytorch_nkn.datasets import csv_cells, csv_table
-    except ImportError as error:
-        raise ImportError(
-            f"Series from files need pandas: pip install 'gpytorch_nkn[estimators]' ({error})."
-        ) from error
     path, where, notices = Path(path), where or {}, list[str]()
     times = [time] if isinstance(time, str) else list(time or ())
     layout = {"header": header, "sep": sep, "encoding": encoding, "skiprows": skiprows}

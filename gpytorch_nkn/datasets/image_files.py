@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpytorch_nkn._optional import needs
+
 if TYPE_CHECKING:
     from PIL import Image
 
@@ -16,7 +18,6 @@ __all__ = ["ImageFile", "read_image", "read_mask"]
 
 _MODES = ("L", "LA", "RGB", "RGBA")  # other modes are converted to one of these
 _LOSSY = ("JPEG", "MPO", "WEBP")
-_NO_PILLOW = "Images are read and written with Pillow: pip install 'gpytorch_nkn[plot]'."
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +138,8 @@ def _as_integers(path: Path, image: Image.Image, notices: tuple[str, ...]) -> Im
 
 
 def _open(path: Path) -> tuple[Image.Image, tuple[str, ...]]:
-    try:
+    with needs("gpytorch_nkn.datasets.read_image"):
         from PIL import Image, ImageOps, UnidentifiedImageError
-    except ImportError as error:
-        raise ImportError(_NO_PILLOW) from error
     with path.open("rb") as file:
         try:
             image = Image.open(file)

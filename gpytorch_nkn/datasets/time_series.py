@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpytorch_nkn._optional import needs
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -62,8 +64,8 @@ class TimeSeries:
         return self._indexed(self.x[:0] if self.future_x is None else self.future_x)
 
     def _indexed(self, times: np.ndarray) -> pd.Index:
-        import pandas as pd
-
+        with needs("TimeSeries.index"):
+            import pandas as pd
         return pd.DatetimeIndex(times, tz=self.zone) if self.zone else pd.Index(times)
 
     def texts(self, times: pd.Index) -> list[str]:
@@ -89,12 +91,8 @@ def load_co2() -> TimeSeries:
     Raises:
         ImportError: statsmodels is not installed.
     """
-    try:
+    with needs("The CO2 series"):
         from statsmodels.datasets import co2
-    except ImportError as error:
-        raise ImportError(
-            "The CO2 series comes with statsmodels: pip install 'gpytorch_nkn[demo]'."
-        ) from error
     monthly = co2.load().data["co2"].resample("MS").mean().dropna()
     x = monthly.index.to_numpy().astype("datetime64[D]")
     first_held_out = x[-1].astype("datetime64[M]") - 12 * _YEARS_HELD_OUT * _MONTH

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_nkn._devices import OnCPU
+from gpytorch_nkn._optional import needs
 from gpytorch_nkn.averaging import MixturePredictions, PredictiveMixture
 from gpytorch_nkn.estimators.series.covariates import Covariates
 from gpytorch_nkn.estimators.series.member import Member
@@ -208,8 +209,8 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             history = max(_SHOWN[0] * len(table), 30, *(n for n in seasons if n <= most))
         check_counts(1, history=history)
         if ax is None:
-            from matplotlib import pyplot
-
+            with needs("The plot of a forecast"):
+                from matplotlib import pyplot
             _, ax = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
         shown, bands = self.observed_.iloc[-history:], table[ends].to_numpy().T
         return plot_forecast(

@@ -17,6 +17,7 @@ import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from gpytorch_nkn import __version__, plotting
+from gpytorch_nkn._optional import needs
 from gpytorch_nkn.interpretation.checks import LeaveOneOut, autocorrelation
 from gpytorch_nkn.interpretation.effects import Effects
 from gpytorch_nkn.interpretation.units import listed, percent
@@ -53,9 +54,10 @@ class Sketch:
 
     def source(self) -> str:
         """Return the figure as a PNG in a data URI."""
-        from matplotlib import style
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        with needs("A report with figures"):
+            from matplotlib import style
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
 
         count = max(1, self.panels)
         rows, columns = -(-count // _PANELS), min(_PANELS, count)
