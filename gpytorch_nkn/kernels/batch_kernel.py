@@ -19,7 +19,13 @@ from gpytorch_nkn.kernels.batch_prediction_strategy import BatchPredictionStrate
 from gpytorch_nkn.layers import Layer, for_prior, prior_closures
 from gpytorch_nkn.linalg import broadcasts
 
-__all__ = ["BatchKernel", "constrained", "expand_kernel_batch", "index_kernel_batch"]
+__all__ = [
+    "BatchKernel",
+    "check_columns",
+    "constrained",
+    "expand_kernel_batch",
+    "index_kernel_batch",
+]
 
 K = TypeVar("K", bound=Kernel)
 
@@ -35,6 +41,7 @@ class BatchKernel(Kernel):
     Raises:
         TypeError: An argument is unknown, or a kernel without a lengthscale gets a prior or
             constraint for it.
+        ValueError: On evaluation, the number of input columns is wrong.
     """
 
     def __init__(
@@ -61,6 +68,8 @@ class BatchKernel(Kernel):
             x1 = x1.to(self.dtype)
         if x2 is not None and not x2.is_floating_point():
             x2 = x2.to(self.dtype)
+        if self.active_dims is None and x1.dim() > 1:
+            check_columns(self, x1, self.ard_num_dims)
         return super().__call__(x1, x2, *args, **kwargs)
 
     def expand_batch(self: K, *sizes: torch.Size | tuple[int, ...] | int) -> K:
@@ -140,6 +149,15 @@ class BatchKernel(Kernel):
             raise TypeError(f"{name} must be a gpytorch.priors.Prior, got {prior!r}.")
         self.register_prior(
             name, prior, partial(_get, name=attribute), prior_closures(attribute)[1]
+        )
+
+
+def check_columns(kernel: Kernel, x: Tensor, number: int | None) -> None:
+    """Raise a ValueError unless inputs ``... x N x D`` have ``number`` columns (None: any)."""
+    if number not in (None, x.size(-1)):
+        raise ValueError(
+            f"{type(kernel).__name__} is for {number} input columns, got inputs of shape "
+            f"{tuple(x.shape)}: create it for {x.size(-1)}, or select columns by active_dims."
         )
 
 

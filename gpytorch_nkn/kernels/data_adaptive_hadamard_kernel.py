@@ -13,7 +13,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor, nn
 
 from gpytorch_nkn._devices import normal
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel, check_columns
 from gpytorch_nkn.kernels.distances import are_same
 from gpytorch_nkn.kernels.network import kernel_values
 from gpytorch_nkn.linalg import check_counts
@@ -144,11 +144,7 @@ class DataAdaptiveHadamardKernel(BatchKernel):
 
     def factors(self, x: Tensor) -> Tensor:
         r"""Return :math:`g(x)`, ``... x N x R``, at inputs ``... x N x D`` of selected columns."""
-        if x.size(-1) != self.anchors.size(-1):
-            raise ValueError(
-                f"Inputs must have {self.anchors.size(-1)} columns like the anchors, got shape "
-                f"{tuple(x.shape)}."
-            )
+        check_columns(self, x, self.anchors.size(-1))
         x = x.to(torch.promote_types(x.dtype, self.anchors.dtype))
         values = kernel_values(self.factor_kernel, x, self.anchors.to(x))
         return values @ self._coefficients().to(x)

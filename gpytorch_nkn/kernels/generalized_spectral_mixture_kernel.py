@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from gpytorch_nkn._devices import on_cpu, uniform
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel, check_columns
 from gpytorch_nkn.kernels.distances import squared_distances
 from gpytorch_nkn.linalg import check_counts
 
@@ -49,7 +49,7 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
     Raises:
         TypeError: A size is not an integer.
         ValueError: A size is below one.
-        RuntimeError: On evaluation, inputs do not have ``input_dim`` columns.
+        ValueError: On evaluation, inputs do not have ``input_dim`` columns.
 
     Reference: Remes, Heinonen and Kaski (2017), Non-Stationary Spectral Kernels, section 4, which
     uses Gaussian processes in place of the network.
@@ -123,10 +123,7 @@ class GeneralizedSpectralMixtureKernel(BatchKernel):
     def _network(self, x: Tensor) -> Tensor:
         """Return raw values ``... x N x Q x (D + 2)``."""
         input_dim = self.weight_0.size(-1)
-        if x.size(-1) != input_dim:
-            raise RuntimeError(
-                f"Inputs must have input_dim={input_dim} columns, got shape {tuple(x.shape)}."
-            )
+        check_columns(self, x, input_dim)
         x = x.to(torch.promote_types(x.dtype, self.dtype))
         for layer in range(self.num_layers):
             weight, bias = getattr(self, f"weight_{layer}"), getattr(self, f"bias_{layer}")

@@ -10,7 +10,7 @@ from gpytorch.priors import Prior
 from torch import Tensor, nn
 
 from gpytorch_nkn._devices import normal
-from gpytorch_nkn.kernels.batch_kernel import constrained
+from gpytorch_nkn.kernels.batch_kernel import check_columns, constrained
 from gpytorch_nkn.kernels.feature_kernel import FeatureKernel
 from gpytorch_nkn.linalg import check_counts
 
@@ -179,10 +179,7 @@ class NonStationarySpectralKernel(FeatureKernel):
         return (2 if self.feature_map == "psi" else 1) * self.num_features
 
     def _features(self, x: Tensor) -> Tensor:
-        if x.size(-1) != self.input_dim:
-            raise ValueError(
-                f"Inputs must have {self.input_dim} columns, got shape {tuple(x.shape)}."
-            )
+        check_columns(self, x, self.input_dim)
         z = (x - self.center) / self.lengthscale
         amplitude = (self.outputscale / self.num_features).sqrt().view(*self.batch_shape, 1, 1)
         angle = z @ self.mean_frequencies.mT.to(z)

@@ -48,6 +48,18 @@ def test_kernel_contract(entry, properties, device):
         check(subject)
 
 
+@pytest.mark.parametrize("diag", [False, True])
+@pytest.mark.parametrize(
+    "entry",  # change points are in one column, the kernels between them may use more
+    [entry for entry in REGISTRY if entry.ard and "ChangePoint" not in entry.name],
+    ids=lambda entry: entry.name,
+)
+def test_every_kernel_for_some_columns_rejects_others_with_one_error(entry, diag):
+    for columns in {entry.dims - 1, entry.dims + 1} - {0}:
+        with pytest.raises(ValueError, match="input column"):
+            entry.make()(torch.rand(2, 4, columns), diag=diag).sum()
+
+
 def test_every_public_kernel_is_registered():
     public = {getattr(gpytorch_nkn.kernels, name) for name in gpytorch_nkn.kernels.__all__}
     kernels = {c for c in public if isinstance(c, type) and issubclass(c, Kernel)}

@@ -168,8 +168,3 @@ def test_wrong_data():
 def test_kernels_of_several_outputs_are_rejected(make_base):
     with pytest.raises(ValueError, match=r"one value per pair.*\((6|9), (6|9)\)"):
         make(base_kernel=make_base())(torch.randn(3, 2)).to_dense()
-
-
-def test_wrong_inputs():
-    with pytest.raises(ValueError, match=r"2 columns like the anchors, got shape \(4, 3\)"):
-        make(base_kernel=RBFKernel())(torch.randn(4, 3)).to_dense()

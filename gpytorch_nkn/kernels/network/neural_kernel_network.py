@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
-from gpytorch_nkn.kernels.batch_kernel import BatchKernel
+from gpytorch_nkn.kernels.batch_kernel import BatchKernel, check_columns
 from gpytorch_nkn.kernels.complex_kernel import ComplexKernel
 from gpytorch_nkn.kernels.evaluation import network_matrix
 from gpytorch_nkn.kernels.network import forecast, presets
@@ -390,12 +390,11 @@ class NeuralKernelNetwork(BatchKernel):
         return network
 
     def check_columns(self, x: Tensor) -> None:
-        """Raise a ValueError unless inputs ``... x N x D`` have ``input_dim`` columns."""
-        if self.input_dim not in (None, x.size(-1)):
-            raise ValueError(
-                f"The network is for {self.input_dim} input columns, got inputs of shape "
-                f"{tuple(x.shape)}: create it for {x.size(-1)}, or select columns by active_dims."
-            )
+        """Raise a ValueError unless inputs ``... x N x D`` have the columns of all parts."""
+        check_columns(self, x, self.input_dim)
+        for part in self.primitives:
+            if part.active_dims is None:
+                check_columns(self, x, part.ard_num_dims)
 
     @property
     def batch_shape(self) -> torch.Size:

@@ -226,6 +226,7 @@ def mixed_parts(
     cat_dims: Iterable[int] | None,
     *,
     priors: bool = True,
+    weight_priors: bool = True,
 ) -> Parts:
     """Create a kernel over all columns; with categories a sum as in BoTorch's MixedSingleTaskGP.
 
@@ -235,10 +236,11 @@ def mixed_parts(
         make: Creates the continuous kernel from ``ard_num_dims`` and ``active_dims``.
         num_columns: Number of all columns.
         cat_dims: Indices of categorical columns.
-        priors: Whether the weights of the sum have priors.
+        priors: Whether the weights of the sum and the categorical kernels have priors.
+        weight_priors: Whether the weights of the sum have priors.
     """
     columns = _check_columns(num_columns, cat_dims)
-    options = make_options()
+    options = make_options(priors=priors)
     if not columns.categorical:
         return [make(**columns.over_continuous)], []
     if not columns.continuous:
@@ -247,7 +249,7 @@ def mixed_parts(
     categories, factor = (_categorical(options, **columns.over_categorical) for _ in range(2))
     total = Linear(3, 1, weights="simplex", bias=False)
     total.weight = torch.full((1, 3), 1 / 3)
-    if priors:
+    if priors and weight_priors:
         total.add_raw_priors()
     return [first, categories, ProductKernel(second, factor)], [total]
 

@@ -84,6 +84,6 @@ def named_kernel(
             raise ValueError(
                 f"structure={name!r} is for numeric columns, got categorical columns {cat_dims}."
             )
-        parts, layers = mixed_parts(_MIXED[name], num_columns, cat_dims)
+        parts, layers = mixed_parts(_MIXED[name], num_columns, cat_dims, priors=priors)
         return NeuralKernelNetwork(parts, layers or [Linear(1, 1)])
     return _KERNELS[name](num_columns)

@@ -77,7 +77,8 @@ def _rbf(num_columns: int, cat_dims: Sequence[int]) -> Kernel:
 
     # With categories, the output scale and the weights of the sum have no priors, because smooth
     # functions need a large output scale and unequal weights.
-    network = NeuralKernelNetwork(*mixed_parts(make, num_columns, cat_dims, priors=not cat_dims))
+    parts = mixed_parts(make, num_columns, cat_dims, weight_priors=not cat_dims)
+    network = NeuralKernelNetwork(*parts)
     prior = None if cat_dims else LogNormalPrior(0.0, 1.0)
     return ScaleKernel(network, outputscale_prior=prior)
 

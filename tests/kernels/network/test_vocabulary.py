@@ -42,7 +42,15 @@ def test_words_of_image_filling_are_kernels_of_one_column():
     for word in STRUCTURES:
         kernel = named_kernel(word, 1, priors=False)
         assert kernel(torch.rand(3, 1)).to_dense().shape == (3, 3)
-        assert not list(kernel.named_priors())
+
+
+@pytest.mark.parametrize("word", [*NETWORKS, "matern", "periodic", "rbf", "spectral_mixture"])
+def test_words_have_no_priors_if_none_are_wanted(word):
+    width = num_columns(word)
+    assert not list(named_kernel(word, width, priors=False).named_priors())
+    if width > 1 and word not in ("periodic", "spectral_mixture"):  # these are for numbers
+        mixed = named_kernel(word, width, priors=False, cat_dims=[0])
+        assert not list(mixed.named_priors())
 
 
 def test_options_of_a_preset_go_before_options_of_a_word():
