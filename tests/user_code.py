@@ -25,7 +25,6 @@ assert_type(series.predict([1.0], return_std=True), tuple[np.ndarray, np.ndarray
 table = NKNRegressor(random_state=0).fit(x.numpy(), x[:, 1].numpy())
 assert_type(table.predict(x.numpy()), np.ndarray)
 assert_type(table.predict(x.numpy(), return_std=True), tuple[np.ndarray, np.ndarray])
-assert_type(table.predict(x.numpy(), return_cov=True), tuple[np.ndarray, np.ndarray])
 either = np.ndarray | tuple[np.ndarray, np.ndarray]
 assert_type(table.predict(x.numpy(), return_std=bool(x[0, 0] > 0)), either)
 assert_type(series.predict([1.0], return_std=bool(x[0, 0] > 0)), either)

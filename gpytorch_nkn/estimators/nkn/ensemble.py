@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,7 +47,6 @@ _FOLDS = 5
 IDENTITY = Transform()
 
 Predictor = ConditionedGP | SparsePredictor
-T = TypeVar("T")
 
 
 class Ensemble:
@@ -56,8 +54,8 @@ class Ensemble:
 
     ``sparse`` makes a model's sparse predictor. Exact predictors are also conditioned on
     ``incomplete`` rows, whose inputs are draws ``S x n x D``. With ``scale_noise``, a
-    :class:`NoiseScale` is kept if it predicts held-out rows better. No member is added after
-    ``end``, a time of the monotonic clock.
+    :class:`NoiseScale` is kept if it predicts held-out rows better. There are at most ``limit``
+    members. No local process is trained after ``end``, a time of the monotonic clock.
 
     Attributes:
         members: Network and number of the start of each member.
@@ -78,17 +76,18 @@ class Ensemble:
         sparse: Callable[[ExactGP], Predictor] | None = None,
         incomplete: Rows | None = None,
         scale_noise: bool = True,
+        limit: int | None = None,
         end: float = math.inf,
     ):
-        members, predictors, table, unseen, masks = _members(results, sparse, end)
+        members, predictors, table, unseen, masks = _members(results, sparse, limit)
         networks = [name for name, _ in members]
         unseen, kept = of_held_out_rows(networks, unseen, masks)
-        weights = _prepared(self._weigh(unseen, predictors), predictors, end)
+        weights = self._weigh(unseen, predictors)
         used = np.flatnonzero(weights)
         self.members = [members[index] for index in used]
         self.predictors = [predictors[index] for index in used]
         weights, table, unseen = weights[used], table[:, used], unseen[:, used]
-        held_out = [one.held_out for one in self.predictors if isinstance(one, SparsePredictor)]
+        held_out = [one.prepare(end) for one in self.predictors if isinstance(one, SparsePredictor)]
         if held_out and held_out[0].size:  # predicted from all other rows, not from blocks
             table = unseen = np.stack(held_out, 1)
             weights, kept = self._weigh(unseen, self.predictors), np.arange(table.shape[-1])
@@ -259,12 +258,14 @@ def release_some(predictors: Sequence[Predictor]) -> None:
 
 
 def _members(
-    results: Mapping[str, FitResult], sparse: Callable[[ExactGP], Predictor] | None, end: float
+    results: Mapping[str, FitResult],
+    sparse: Callable[[ExactGP], Predictor] | None,
+    limit: int | None,
 ) -> tuple[list[tuple[str, int]], list[Predictor], np.ndarray, np.ndarray, np.ndarray]:
     """Return ``M`` members, their predictors, two arrays of held-out predictions, and masks.
 
     Predictions ``3 x M x N`` are targets, means and variances, by the members and by the members
-    with parameters that ignore the rows in the masks ``M x N``. No member starts after ``end``.
+    with parameters that ignore the rows in the masks ``M x N``. At most ``limit`` members are used.
     """
     found: list[tuple[tuple[str, int], Predictor, np.ndarray, np.ndarray, np.ndarray]] = []
     in_blocks = sparse is not None
@@ -274,7 +275,7 @@ def _members(
     ]
     # The best start of each network first
     in_turn = [one for turn in zip_longest(*starts) for one in turn if one is not None]
-    for name, number in _in_time(in_turn, end, found):
+    for name, number in in_turn[:limit]:
         model = results[name].members[number]
         start, mask = results[name].before_held_out(number)
         with suppress(torch.linalg.LinAlgError, NotPSDError):
@@ -292,35 +293,6 @@ def _members(
     found.sort(key=lambda one: names.index(one[0][0]))
     members, predictors, owns, others, masks = (list(part) for part in zip(*found, strict=True))
     return members, predictors, np.stack(owns, 1), np.stack(others, 1), np.stack(masks)
-
-
-def _prepared(weights: np.ndarray, predictors: list[Predictor], end: float) -> np.ndarray:
-    """Return weights of the members that are prepared in time, in order of decreasing weight."""
-    done: list[int] = []
-    order = np.argsort(-weights, kind="stable")[: np.count_nonzero(weights)].tolist()
-    for member in _in_time(order, end, done):
-        predictor = predictors[member]
-        if isinstance(predictor, SparsePredictor):  # the others are prepared by leave-one-out
-            predictor.prepare(end)
-        done.append(member)
-    if len(done) == len(order):
-        return weights
-    weights = np.where(np.isin(np.arange(len(weights)), done), weights, 0.0)
-    return weights / weights.sum()
-
-
-def _in_time(items: Iterable[T], end: float, done: Sequence[Any]) -> Iterator[T]:
-    """Yield items until the next one, taking as long as the last one, would end too late.
-
-    The list ``done`` is filled by the caller; while it is empty, there is no limit.
-    """
-    seconds = 0.0
-    for item in items:
-        begin = time.monotonic()
-        if done and begin + seconds > end:
-            return
-        yield item
-        seconds = time.monotonic() - begin
 
 
 def of_held_out_rows(

@@ -296,7 +296,6 @@ class NKNRegressor(ColumnPredictions):
         self,
         X: ArrayLike,
         return_std: Literal[False] = ...,
-        return_cov: Literal[False] = ...,
         *,
         exposure: ArrayLike | None = ...,
         observation_noise: bool = ...,
@@ -307,7 +306,6 @@ class NKNRegressor(ColumnPredictions):
         self,
         X: ArrayLike,
         return_std: Literal[True],
-        return_cov: Literal[False] = ...,
         *,
         exposure: ArrayLike | None = ...,
         observation_noise: bool = ...,
@@ -317,19 +315,7 @@ class NKNRegressor(ColumnPredictions):
     def predict(
         self,
         X: ArrayLike,
-        return_std: Literal[False] = ...,
-        *,
-        return_cov: Literal[True],
-        exposure: ArrayLike | None = ...,
-        observation_noise: bool = ...,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
-
-    @overload
-    def predict(
-        self,
-        X: ArrayLike,
-        return_std: bool = ...,
-        return_cov: bool = ...,
+        return_std: bool,
         *,
         exposure: ArrayLike | None = ...,
         observation_noise: bool = ...,
@@ -340,42 +326,27 @@ class NKNRegressor(ColumnPredictions):
         self,
         X: ArrayLike,
         return_std: bool = False,
-        return_cov: bool = False,
         *,
         exposure: ArrayLike | None = None,
         observation_noise: bool = True,
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Predict the mean of new observations, and standard deviation or covariance on request.
+        """Predict the mean of new observations and, on request, their standard deviation.
 
         Args:
             X: Rows ``M x D``.
             return_std: Also return standard deviations ``M``.
-            return_cov: Also return the covariance ``M x M``.
             exposure: Exposures ``M`` of counts, or one number; ``None`` for 1: the rate.
             observation_noise: Include the noise of an observation; ``False`` for the uncertainty
                 of the function alone.
 
         Returns:
-            Mean ``M``, or mean and standard deviations or covariance, in units of the targets.
-            The mean is always of observations. With a transform, log-normal tails would dominate
-            the moments. The process is therefore clipped at one standard deviation beyond the range
-            of the targets of the fit, or beyond the median if it is outside this range.
-
-        Raises:
-            ValueError: Both ``return_std`` and ``return_cov`` are set, ``return_cov`` is set for
-                transformed targets, or ``X`` does not match the fit.
+            Mean ``M``, or mean and standard deviations, in units of the targets. The mean is always
+            of observations. With a transform, log-normal tails would dominate the moments. The
+            process is therefore clipped at one standard deviation beyond the range of the targets
+            of the fit, or beyond the median if it is outside this range.
         """
-        if return_std and return_cov:
-            raise ValueError("At most one of return_std and return_cov can be True, got both.")
         rows, indices, offset = self._drawn_with(X, exposure)
         is_linear = self.y_transform_.is_linear
-        if return_cov:
-            if not is_linear:
-                raise ValueError(
-                    "return_cov needs targets without a transform, bounds or counts "
-                    f"(y_transform_ 'identity'), got {self.y_transform_.name!r}; sample_y is joint."
-                )
-            return self._mean_and_covariance(rows, indices, observation_noise)
         if is_linear and not return_std:
             weights, means, *_ = self._components(rows, indices, variance=False)
             return weights @ means
@@ -545,16 +516,15 @@ class NKNRegressor(ColumnPredictions):
             scale_noise=self._is_gaussian,
         )
         with session.interruptible():
-            ensemble = mix(end=session.end)
-        if session.interrupted:  # the best start alone is fastest
-            ensemble = mix(end=-math.inf)
-        return ensemble
+            return mix(limit=self._num_members, end=session.end)
+        return mix(limit=1, end=-math.inf)  # after Ctrl-C
 
     def _choose_method(self, num_rows: int) -> None:
         """Choose the method of prediction; warn if it takes long."""
         is_small = num_rows <= max_exact_rows(self.device) or not self._is_gaussian
         self.method_ = "exact" if self.num_inducing is None and is_small else "sparse"
         self._num_points = self.num_inducing or _NUM_INDUCING
+        self._num_members: int | None = None  # no limit
         if self.method_ == "sparse" and self.budget is None:
             warn_of_size(
                 "NKNRegressor",
@@ -573,14 +543,17 @@ class NKNRegressor(ColumnPredictions):
         ConditionedGP(model).leave_one_out()
         cubic = max(time.monotonic() - begin, 1e-4) / model.train_targets.numel() ** 3
         cost = cubic * num_rows  # seconds of a member, per squared number of its points
+        num_points = num_rows
         if self.method_ == "exact" and _MIXED * cost * num_rows**2 > seconds:
             self.method_ = "sparse"
-        if self.method_ == "exact":
-            return min(count * cost * num_rows**2, seconds)
-        cost *= _PASSES
-        affordable = math.sqrt(seconds / (cost * min(count, _MIXED)))
-        self._num_points = min(self._num_points, max(int(affordable), _LEAST_POINTS))
-        return min(count * cost * self._num_points**2, seconds)
+        if self.method_ == "sparse":
+            cost *= _PASSES
+            affordable = math.sqrt(seconds / (cost * min(count, _MIXED)))
+            num_points = min(self._num_points, max(int(affordable), _LEAST_POINTS))
+            self._num_points = num_points
+        cost *= num_points**2
+        self._num_members = max(1, int(seconds / cost))
+        return min(count * cost, seconds)
 
     def _check_parameters(self) -> list[str | Kernel]:
         structures = super()._check_parameters()
@@ -608,27 +581,6 @@ class NKNRegressor(ColumnPredictions):
         """Return the results of :meth:`_drawn`, and logarithms ``M`` of exposures."""
         rows, indices = self._drawn(X)
         return rows, indices, log_exposures(self.likelihood, exposure, indices.shape[1])
-
-    def _mean_and_covariance(
-        self, rows: np.ndarray, indices: np.ndarray, noise: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean ``M`` and covariance ``M x M`` of the mixture."""
-        ensemble = self._ensemble
-        weights, means, _, of_gaps = self._components(rows, indices, variance=False)
-        mean = weights @ means
-        covariance = np.zeros((len(mean), len(mean)))
-        for member, weight in enumerate(ensemble.weights):
-            for own in indices:
-                part = ensemble.covariance(member, self._tensor(rows[own]), noise=noise)
-                covariance += weight / len(indices) * part
-        covariance *= self.y_scale_**2 * (ensemble.widening if noise else 1.0)
-        # Missing values of different rows are independent: only the diagonal changes.
-        members = (means - mean).reshape(len(ensemble.weights), len(indices), -1)
-        central = members.mean(1)
-        covariance += (ensemble.weights * central.T) @ central
-        spread = ensemble.weights @ members.var(1) + weights @ of_gaps
-        covariance[np.diag_indices_from(covariance)] += spread
-        return mean, covariance
 
     def _mixture(
         self, rows: np.ndarray, indices: np.ndarray, offset: np.ndarray, *, noise: bool

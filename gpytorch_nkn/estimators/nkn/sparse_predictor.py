@@ -33,7 +33,6 @@ _BLOCKS, _BLOCK_ROWS = 20, 300  # neighbourhoods for the training of the kernel
 _ITERATIONS = 60
 _SEARCHED = 8  # largest number of columns in the search tree, which is slow for more
 _LEAST_SCALE = 0.05  # least weight of a column in distances, relative to the largest
-_MAX_ENTRIES = 40_000_000  # largest number of stored entries: 320 MB
 _CHUNK_ENTRIES = 4_000_000  # number of covariances in memory
 _UNION = 4_000  # largest number of neighbours for a joint distribution
 
@@ -44,9 +43,6 @@ class SparsePredictor:
     The inducing points ``m x D`` have Titsias' posterior at the hyperparameters of an exact GP
     (:class:`.SparseNKNGP`). With ``rows_held_out``, which are not among the other rows, a local
     process (:class:`LocalResiduals`) is trained, and kept if it predicts them better.
-
-    Attributes:
-        held_out: Targets, means and variances ``3 x H`` of the held-out rows, after ``prepare``.
     """
 
     def __init__(
@@ -62,7 +58,7 @@ class SparsePredictor:
         self._points, self._seed, self._cat_dims = points, seed, tuple(cat_dims)
         self._rows: Rows | None = rows  # until predictions are prepared
         self.rows_held_out = rows_held_out
-        self.held_out = np.empty((3, 0))
+        self._held_out = np.empty((3, 0))  # targets, means and variances of the held-out rows
         self._learned = getattr(model.likelihood, "second_noise", model.likelihood.noise).detach()
         self._posterior: Any = None  # of the inducing values, once predictions are prepared
         self._local: LocalResiduals | None = None
@@ -113,11 +109,14 @@ class SparsePredictor:
         noise = self.noise if rows.noise is None else self._learned + rows.noise
         return torch.stack([rows.y, mean, variance + noise]).cpu().numpy()
 
-    def prepare(self, end: float = math.inf) -> None:
-        """Compute the posterior; train no local process after ``end`` of the monotonic clock."""
+    def prepare(self, end: float = math.inf) -> np.ndarray:
+        """Compute the posterior; train no local process after ``end`` of the monotonic clock.
+
+        Returns targets, means and variances ``3 x H`` of the held-out rows.
+        """
         rows, held_out = self._rows, self.rows_held_out
         if rows is None:
-            return
+            return self._held_out
         from gpytorch_nkn.models import CollapsedGP
 
         noise = self._learned if rows.noise is None else self._learned + rows.noise
@@ -128,12 +127,13 @@ class SparsePredictor:
         seconds = time.monotonic() - begin
         self._rows = None
         if held_out is None:
-            return
-        self.held_out = self._predict_held_out(held_out)
+            return self._held_out
+        self._held_out = self._predict_held_out(held_out)
         left = end - time.monotonic() - seconds  # time after a second pass
         has_numbers = self._points.size(-1) > len(self._cat_dims)  # for distances
         if has_numbers and rows.noise is None and left > seconds:  # residuals have equal noise
             self._take_local(rows, held_out, None if math.isinf(left) else _LOCAL_SHARE * left)
+        return self._held_out
 
     def _take_local(self, rows: Rows, held_out: Rows, budget: float | None) -> None:
         """Train the local process, and keep it if it predicts held-out rows better."""
@@ -154,10 +154,10 @@ class SparsePredictor:
                 )
         except RuntimeError:  # no training: predict by the inducing points alone
             return
-        both = [self.held_out, self._predict_held_out(held_out)]
+        both = [self._held_out, self._predict_held_out(held_out)]
         before, after = (norm.logpdf(y, mean, np.sqrt(v)).mean() for y, mean, v in both)
         if after > before:
-            self.held_out = both[1]
+            self._held_out = both[1]
         else:
             self._local = None
 
@@ -172,8 +172,8 @@ class LocalResiduals:
     .. math:: \mu(x) = k(x, N) (K_{NN} + \sigma^2 I)^{-1} r_N
 
     Distances are in the numeric columns to which the function is most sensitive. They are weighted
-    by the ``sensitivity``, the RMS derivatives ``D`` of the function. Rows are thinned evenly if
-    there are too many. ``like`` has the dtype and the device of the computation.
+    by the ``sensitivity``, the RMS derivatives ``D`` of the function. Computations have the dtype
+    and the device of ``like``.
 
     Reference: Snelson and Ghahramani (2007), Local and global sparse Gaussian process
     approximations, whose local part has the same kernel as the global one.
@@ -191,8 +191,7 @@ class LocalResiduals:
         budget: float | None = None,
     ):
         self._cat_dims = tuple(cat_dims)
-        every = -(-inputs.size // _MAX_ENTRIES)
-        self._inputs, self._residuals = inputs[::every], residuals[::every]
+        self._inputs, self._residuals = inputs, residuals
         self._like = like.new_empty(0)
         ordered = np.argsort(-sensitivity, kind="stable")
         self._columns = np.sort(ordered[~np.isin(ordered, self._cat_dims)][:_SEARCHED])

@@ -46,10 +46,10 @@ def by_column(method: F) -> F:
         given = dict(list(call.arguments.items())[2:])
         given |= given.pop("inputs", {})
         number, missing = len(self.estimators_), None
-        if given.get("return_cov") or method.__name__ == "standardised_inputs":
+        if method.__name__ == "standardised_inputs":
             raise ValueError(
-                "return_cov and standardised_inputs need targets of one column, got "
-                f"{number} independent columns: use regressor.estimators_[k]."
+                f"standardised_inputs needs targets of one column, got {number} independent "
+                "columns: use regressor.estimators_[k]."
             )
         if "random_state" in given:  # shared, so that draws of the columns are independent
             given["random_state"] = check_random_state(given["random_state"])
