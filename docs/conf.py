@@ -187,7 +187,8 @@ def plain_markdown(app, name, source):
         text += tree(f"modules/{module}" for module, _ in ROWS)
     parts = re.split(r"(^[ \t]*```.*?^[ \t]*```)", text, flags=re.DOTALL | re.MULTILINE)
     for i, part in enumerate(parts[1::2]):  # sentences in outputs wrap, tables scroll
-        if part.startswith("```text") and max(map(len, part.splitlines())) > 100:
+        wide = max(map(len, part.splitlines())) > 100
+        if part.startswith("```text") and (wide or "  " not in part):
             parts[2 * i + 1] = f"```{{code-block}} text\n:class: sentences\n\n{part[8:]}"
     modules = "|".join(module for module, _ in ROWS)
     for i, part in enumerate(parts[::2]):
@@ -200,6 +201,20 @@ def plain_markdown(app, name, source):
         up = r"\.\./" * (1 + name.count("/"))
         parts[2 * i] = re.sub(rf"\]\({up}([\w./-]+)", outside, part)
     source[0] = "".join(parts)
+
+
+def add_breaks(app, pagename, templatename, context, doctree):
+    """Let names in code and in menus continue on a new line after a point, not within a word."""
+
+    def broken(match):
+        points = re.sub(r"(\w[.=(,/\[]+)(?=\w)", r"\1<wbr>", match[2])
+        return match[1] + re.sub(r"\w{20,}", lambda w: re.sub("_(?!$)", "_<wbr>", w[0]), points)
+
+    for key, tag in (("body", r'<span class="pre">'), ("furo_navigation_tree", r"<a [^>]*>")):
+        if context.get(key):
+            context[key] = re.sub(rf"({tag})([^<>]{{16,}})(?=<)", broken, context[key])
+    for neighbour in filter(None, (context.get("prev"), context.get("next"))):
+        neighbour["title"] = re.sub(r"^()(\w{16,})$", broken, neighbour["title"])
 
 
 def skip_scikit_learn_requests(app, what, name, obj, skip, options):
@@ -226,6 +241,7 @@ def name_default(app, what, name, value, options, signature, returned):
 def setup(app):
     app.add_lexer("levels", TextLexer)  # a block of ARCHITECTURE.md
     app.connect("source-read", plain_markdown)
+    app.connect("html-page-context", add_breaks, priority=900)
     app.connect("autodoc-skip-member", skip_scikit_learn_requests)
     app.connect("autodoc-process-docstring", describe_constants)
     app.connect("autodoc-process-signature", name_default)
