@@ -158,7 +158,7 @@ def test_transparent_pixels_are_missing_without_a_mask(run, save, inpaint, mask_
     other[0] = other[3] = 9
     code, printed, _ = run(path, "--mask", save("other.png", other))
     assert code == 0 and inpaint.mask.sum() == 32
-    expected = "Note: 35 transparent pixels are learned from, as the mask omits them."
+    expected = "Note: Training uses 35 transparent pixels, which the mask omits."
     assert expected in printed.out.splitlines()
 
 

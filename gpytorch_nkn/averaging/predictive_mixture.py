@@ -74,10 +74,10 @@ class PredictiveMixture:
             middle = (lower & upper) + ((lower ^ upper) >> 1)  # mean without overflow
             values = _floats(middle)
             if probability < 0.5:
-                over = self.below(values) < probability
+                is_low = self.below(values) < probability
             else:
-                over = self.above(values) > 1 - probability
-            lower, upper = np.where(over, middle, lower), np.where(over, upper, middle)
+                is_low = self.above(values) > 1 - probability
+            lower, upper = np.where(is_low, middle, lower), np.where(is_low, upper, middle)
         return _floats(upper) + 0.0  # no negative zero
 
     def draws(self, component: int, scores: np.ndarray) -> np.ndarray:
@@ -210,11 +210,11 @@ class PredictiveMixture:
         """Distinct transforms."""
         return list(dict.fromkeys(self.transforms))
 
-    def _by_component(self, of_transforms: list[np.ndarray]) -> np.ndarray:
-        """Return one row per component, or a single row if all share a transform."""
-        if len(of_transforms) == 1:
-            return of_transforms[0][None]
-        return np.stack([of_transforms[self._distinct.index(one)] for one in self.transforms])
+    def _by_component(self, by_transform: list[np.ndarray]) -> np.ndarray:
+        """Map rows of distinct transforms to components; a single row if all share a transform."""
+        if len(by_transform) == 1:
+            return by_transform[0][None]
+        return np.stack([by_transform[self._distinct.index(one)] for one in self.transforms])
 
     def _scores(self, values: np.ndarray, *, lower: bool = False) -> np.ndarray:
         """Return scores ``R x M`` of the upper (or lower) ends of the values' intervals."""

@@ -105,8 +105,8 @@ def stack_predictions(
         weights: Fixed weights ``M`` of the models; ``None`` to learn them.
 
     Returns:
-        Non-negative weights ``M`` of the models and ``K`` of the factors :data:`WIDTHS`, each with
-        sum 1.
+        Non-negative weights ``M`` of the models, and ``K`` of the factors :data:`WIDTHS`; the sum
+        of each is 1.
 
     Raises:
         ValueError: As in :func:`stacking_weights`.
@@ -117,19 +117,19 @@ def stack_predictions(
         scores = (y - mean[:, None]) / stds
         logs = -(scores**2 + np.log(2 * np.pi)) / 2 - np.log(stds)  # M x K x N
     logs[np.isnan(logs)] = -np.inf
-    of_widths = np.where(WIDTHS == 1, 1.0, 0.0)
-    prior = _UNIT_PSEUDO_COUNTS * of_widths + _WIDTH_CONCENTRATION * y.size / WIDTHS.size
+    factor_weights = np.where(WIDTHS == 1, 1.0, 0.0)
+    prior = _UNIT_PSEUDO_COUNTS * factor_weights + _WIDTH_CONCENTRATION * y.size / WIDTHS.size
     learned = weights is None
     found = np.full(len(mean), 1 / len(mean)) if learned else np.asarray(weights, dtype=float)
     uniform = np.full(WIDTHS.size, 1 / WIDTHS.size)
     for _ in range(_ROUNDS):  # coordinate ascent
-        before = of_widths
+        before = factor_weights
         with np.errstate(divide="ignore"):
             if learned:
-                by_model = logsumexp(logs, axis=1, b=of_widths[:, None])
+                by_model = logsumexp(logs, axis=1, b=factor_weights[:, None])
                 found = stacking_weights(by_model)
-            by_width = logsumexp(logs[found > 0], axis=0, b=found[found > 0, None, None])
-        of_widths = _maximise(by_width[:, np.isfinite(by_width).any(0)], uniform, prior)
-        if not learned or np.abs(of_widths - before).max() < 1e-6:
+            by_factor = logsumexp(logs[found > 0], axis=0, b=found[found > 0, None, None])
+        factor_weights = _maximise(by_factor[:, np.isfinite(by_factor).any(0)], uniform, prior)
+        if not learned or np.abs(factor_weights - before).max() < 1e-6:
             break
-    return found, of_widths
+    return found, factor_weights

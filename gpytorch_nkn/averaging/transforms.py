@@ -51,7 +51,7 @@ class Transform:
         """Variance lost when scores replace intervals, on the scale of the process."""
         return 0.0
 
-    def reaching(self, largest: float) -> Transform:
+    def extended_to(self, largest: float) -> Transform:
         """Extend the transform to values up to ``largest``."""
         return self
 
@@ -165,7 +165,7 @@ class OrderedProbit(Transform):
         cuts = _cuts((values - lower).astype(int))[: int(min(upper - lower, _LARGEST))]
         return cls("probit", lower, upper, 0.0, closed=True, whole=True, cuts=cuts)
 
-    def reaching(self, largest: float) -> OrderedProbit:
+    def extended_to(self, largest: float) -> OrderedProbit:
         """Extend the cut points to twice ``largest``, spaced as square roots of counts."""
         known, count = len(self.cuts), int(2 * (largest - self.lower)) + 2
         if largest - self.lower < known:

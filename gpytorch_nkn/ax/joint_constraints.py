@@ -26,7 +26,7 @@ __all__ = [
 
 
 class _Joint(ScalarizedOutcomeConstraint):
-    """Constraint on several outcomes, as the class that Ax checks for."""
+    """Constraint on several outcomes, an instance of the class that Ax checks for."""
 
     def __init__(self, constraint: OutcomeConstraint):
         OutcomeConstraint.__init__(

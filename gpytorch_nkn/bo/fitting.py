@@ -72,6 +72,7 @@ def fit_bo_model(
         _copy_parameters(previous, model)
     units = [(one, output) for one in _members(model) for output in enumerate(_output_models(one))]
     for position, (member, (number, output)) in enumerate(units):
+        # Ctrl-C before the first unit is trained raises KeyboardInterrupt
         with torch.enable_grad(), session.interruptible(lambda position=position: position):  # type: ignore[misc]
             result = fit_best_of(
                 output,

@@ -82,8 +82,8 @@ def coordinate_sweep_initial_conditions(
     fixed = _fixed_values(fixed_features, bounds.size(-1))
     options = options or {}
     num_swept = 0 if equality_constraints else max(round(num_restarts / 2), 1)
-    may_start_at_random = q > 1 or bool(inequality_constraints)  # sweeps, at BoTorch's points
-    num_random = num_restarts if may_start_at_random else num_restarts - num_swept
+    needs_random = q > 1 or bool(inequality_constraints)  # sweeps use some of BoTorch's points
+    num_random = num_restarts if needs_random else num_restarts - num_swept
     random_starts = bounds.new_empty(0, q, bounds.size(-1))
     if num_random:
         random_starts = gen_batch_initial_conditions(
@@ -118,7 +118,7 @@ def coordinate_sweep_initial_conditions(
         found = found.masked_fill(found.isnan() | ~is_feasible(flat), -torch.inf)
         return found.view(points.shape[:-2])
 
-    if may_start_at_random:
+    if needs_random:
         feasible = is_feasible(starts)[:, None, None]
         starts = torch.where(feasible, starts, random_starts[:num_swept])
         random_starts = random_starts[num_swept:]

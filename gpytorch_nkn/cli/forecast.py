@@ -88,7 +88,7 @@ def _run(args: argparse.Namespace, warned: list[str]) -> None:
             "seconds": round(time.perf_counter() - started, 2),
         }
         write_summary(args, summary)
-    print(_outlook(table, series.y_label) if observed is None else _compared(scores))
+    print(_first_steps(table, series.y_label) if observed is None else _score_table(scores))
     print(f"Forecast and summary: {args.out / 'forecast.csv'}, {args.out / 'summary.json'}")
     if args.report is not None:
         _write_report(args, series, forecaster, task)
@@ -288,7 +288,7 @@ def _draw(
     return save_figure(path, (9, 4.5), lambda ax: plot_forecast(ax, *curves, **options))
 
 
-def _compared(scores: dict[str, dict[str, float]]) -> str:
+def _score_table(scores: dict[str, dict[str, float]]) -> str:
     import pandas as pd
 
     names = {"rmse": "RMSE", "mae": "MAE", "mean_log_density": "log density"}
@@ -296,7 +296,7 @@ def _compared(scores: dict[str, dict[str, float]]) -> str:
     return pd.DataFrame(scores).T[list(names)].rename(columns=names).to_string(float_format="%.4g")
 
 
-def _outlook(table: pd.DataFrame, label: str) -> str:
+def _first_steps(table: pd.DataFrame, label: str) -> str:
     columns = ["time", "median", "lower95", "upper95"]
     rows = table[columns].to_string(index=False, float_format="%.5g", max_rows=_PRINTED)
     return f"Forecast of {label}:\n{rows}"

@@ -99,7 +99,7 @@ def _missing(image: ImageFile, path: Path | None) -> tuple[np.ndarray, tuple[str
             raise UserError(f"the mask must have {expected} pixels as the image has, got {got}")
         unused = int((image.transparent & ~mask).sum())
         if unused:
-            notices += (f"{unused} transparent pixels are learned from, as the mask omits them.",)
+            notices += (f"Training uses {unused} transparent pixels, which the mask omits.",)
     if not mask.any():
         raise UserError(where)
     if mask.all():

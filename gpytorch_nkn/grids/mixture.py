@@ -35,7 +35,8 @@ class Mixture:
     interpolants, and local variances times functions of d. Its coefficients maximise the
     likelihood of the blocks. A calibration factor then makes 95 % intervals cover 95 % of the cells
     in 80 % of the blocks. A second factor is :math:`1 + 2 / m`, about the variance of a t
-    distribution with m degrees of freedom; m cubes of side :math:`2 d_{\max}` have scored cells.
+    distribution with m degrees of freedom. The number m counts the cubes of side
+    :math:`2 d_{\max}` with scored cells.
 
     Args:
         values: Standardised values ``C x n_1 x ... x n_P`` of C channels.
@@ -45,7 +46,7 @@ class Mixture:
         smoother: Smooth interpolants of the grid.
         names: Methods of ``smoother`` in the mixture.
         cells: Mask of the cells to fill, if missing, ``n_1 x ... x n_P``.
-        end: Value of ``time.monotonic()`` after which no block but the first is predicted.
+        end: Value of ``time.monotonic()`` after which only the first block is predicted.
 
     Attributes:
         blocks: The predicted blocks.
@@ -66,8 +67,8 @@ class Mixture:
         self.missing = missing
         self.cells = missing & cells
         self.names = list(names)
-        away = np.stack([distance_transform_edt(gone) for gone in missing])
-        self._longest = longest = float(away[self.cells].max())
+        distance = np.stack([distance_transform_edt(hole) for hole in missing])
+        self._longest = longest = float(distance[self.cells].max())
         self._cases: list[_Case] = []
         for block in (np.zeros_like(missing[0]), *blocks):
             if len(self._cases) < 2 or time.monotonic() < end:
@@ -108,10 +109,14 @@ class Mixture:
         return mean, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
 
     def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
-        """Return per block interpolants ``K x S`` of S scored cells, depths, values, case, mask."""
+        """Return, for each block with S scored cells, what their errors depend on.
+
+        That is: interpolants ``K x S``, depths ``S``, values ``S``, the case, and the mask of the
+        cells among its missing cells.
+        """
         known, sides = np.argwhere(~self.missing)[:, 1:], self.missing.shape[1:]
         if ((np.ptp(known, axis=0) == 0) & (np.array(sides) > 1)).any():
-            return []  # known cells of one row or column show no errors in the next one
+            return []  # known cells in one row or column show no errors across it
         parts = []
         for case, block in zip(self._cases[1:], self.blocks, strict=True):
             cells = (~self.missing & block)[case.missing] & (case.depth <= 1)
@@ -144,10 +149,10 @@ class Mixture:
         right += _SHRINKAGE * equal.ravel()
         root = np.linalg.cholesky(gram).T
         both = np.kron(np.eye(2), np.ones(count))  # u and v sum to one
-        heavy = 1e3 * np.sqrt(gram.trace())
+        penalty = 1e3 * np.sqrt(gram.trace())  # enforces these sums
         found, _ = nnls(
-            np.concatenate([root, heavy * both]),
-            np.concatenate([np.linalg.solve(root.T, right), np.full(2, heavy)]),
+            np.concatenate([root, penalty * both]),
+            np.concatenate([np.linalg.solve(root.T, right), np.full(2, penalty)]),
         )
         weights = found.reshape(2, count)
         weights /= weights.sum(1, keepdims=True)
@@ -169,33 +174,35 @@ class _Case:
         self.missing = missing
         shared = bool((missing == missing[0]).all())
         groups = [slice(None)] if shared else [slice(i, i + 1) for i in range(len(missing))]
-        around = np.zeros((2, *values.shape))
+        variances = np.zeros((2, *values.shape))
         fills = {name: values.copy() for name in names}
         for own in groups:
-            gone, some = missing[own][0], values[own]
-            if not gone.any():
+            hole, part = missing[own][0], values[own]
+            if not hole.any():
                 continue
             for name in names:
-                fills[name][own] = getattr(smoother, name)(some, gone)
+                fills[name][own] = getattr(smoother, name)(part, hole)
             radius = 1 + round(longest) + _SMALL
-            far = np.stack([local_variance(one, gone, radius, 1.0) for one in some])
-            pairs = zip(some, far, strict=True)
-            near = np.stack([local_variance(one, gone, _SMALL, prior) for one, prior in pairs])
-            around[0, own], around[1, own] = smoother.harmonic(near, gone), far
+            far = np.stack([local_variance(one, hole, radius, 1.0) for one in part])
+            pairs = zip(part, far, strict=True)
+            near = np.stack([local_variance(one, hole, _SMALL, prior) for one, prior in pairs])
+            variances[0, own], variances[1, own] = smoother.harmonic(near, hole), far
         found = [fills[name][missing] for name in names]
         self.stack = np.reshape(found, (len(found), int(missing.sum())))
-        self.around = around[:, missing]
-        away = np.stack([distance_transform_edt(gone) for gone in missing])[missing]
-        self.depth = np.log(away) / max(np.log(longest), np.log(2.0))
-        self.away = away / longest
+        self.variances = variances[:, missing]
+        distance = np.stack([distance_transform_edt(hole) for hole in missing])[missing]
+        self.depth = np.log(distance) / max(np.log(longest), np.log(2.0))
+        self.distance = distance / longest
 
     def features(self, weights: np.ndarray) -> np.ndarray:
         """Return positive features ``J x cells`` whose combination is the variance."""
-        apart = np.square(self.stack - _combine(self.stack, self.depth, weights)[0]).mean(0)
-        near, far = self.around
+        disagreement = np.square(self.stack - _combine(self.stack, self.depth, weights)[0]).mean(0)
+        near, far = self.variances
         t = np.clip(self.depth, 0, 1)
-        s = np.minimum(self.away, 1.0) ** 2
-        return np.stack([near, near * t, far * t, far, far * s, apart, np.full_like(t, 1e-2)])
+        s = np.minimum(self.distance, 1.0) ** 2
+        return np.stack(
+            [near, near * t, far * t, far, far * s, disagreement, np.full_like(t, 1e-2)]
+        )
 
 
 def _combine(

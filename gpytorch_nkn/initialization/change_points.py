@@ -62,8 +62,8 @@ def change_points(x: ArrayLike, y: ArrayLike, *, num_candidates: int = 1) -> lis
     """
     x, y = finite_vectors(x, y)
     check_counts(1, num_candidates=num_candidates)
-    times, place = np.unique(x, return_inverse=True)
-    values = np.bincount(place, y) / np.bincount(place)
+    times, index = np.unique(x, return_inverse=True)
+    values = np.bincount(index, y) / np.bincount(index)
     if times.size > _MAX_POINTS:
         blocks = np.arange(times.size) * _MAX_POINTS // times.size
         sizes = np.bincount(blocks)
@@ -100,7 +100,7 @@ def _strongest(times: np.ndarray, values: np.ndarray) -> ChangePoint | None:
     coarse = locations[:: max(1, -(-locations.size // _MAX_CANDIDATES))]
     scans = [_Scan(time, values, base, *walks) for walks in _WALKS]
     best = max(scans, key=lambda scan: scan.log_likelihood)
-    penalty = float(np.log(n)) + 3.0
+    penalty = float(np.log(n)) + 3.0  # largest gain by chance over n locations
     changes = []
     for kind in ("level", "slope"):
 
@@ -114,12 +114,12 @@ def _strongest(times: np.ndarray, values: np.ndarray) -> ChangePoint | None:
         fine = gains(near, scans[number])
         changes.append((float(fine.max()) - penalty, kind, int(near[fine.argmax()])))
     changes.append(_change_of_variance(best.innovations, locations, penalty))
-    gain, kind, place = max(changes)
-    return ChangePoint(float(times[place - 1] + times[place]) / 2, kind, gain)
+    gain, kind, index = max(changes)
+    return ChangePoint(float(times[index - 1] + times[index]) / 2, kind, gain)
 
 
 class _Scan:
-    """Generalised least squares; random walks have variances relative to the noise."""
+    """Generalised least squares for given variances of random walks, relative to the noise."""
 
     def __init__(
         self, time: np.ndarray, values: np.ndarray, base: np.ndarray, level: float, slope: float
@@ -130,8 +130,8 @@ class _Scan:
         covariance = level * early + slope * early**2 * (3 * late - early) / 6
         covariance[np.diag_indices(self._n)] += 1.0
         self._factor = cholesky(covariance, lower=True, check_finite=False)
-        self._basis, triangle = np.linalg.qr(self._white(base))
-        self.innovations = self._rest(self._white(values))
+        self._basis, triangle = np.linalg.qr(self._whiten(base))
+        self.innovations = self._residual(self._whiten(values))
         self._sum = float(self.innovations @ self.innovations)
         # restricted likelihood, with the line integrated out
         diagonals = np.abs(np.concatenate([np.diag(self._factor), np.diag(triangle)]))
@@ -140,7 +140,7 @@ class _Scan:
 
     def log_likelihoods(self, regressors: np.ndarray) -> np.ndarray:
         """Return log likelihoods ``P`` with one additional regressor each, ``N x P``."""
-        columns = self._rest(self._white(regressors))
+        columns = self._residual(self._whiten(regressors))
         squares = np.square(columns).sum(0)
         squares += 1e-9 * squares + np.finfo(float).tiny
         return self._value((self.innovations @ columns) ** 2 / squares)
@@ -149,10 +149,10 @@ class _Scan:
         rest = np.maximum(self._sum - explained, 1e-12 * self._n)
         return -0.5 * self._free * np.log(rest) - self._log_det
 
-    def _white(self, columns: np.ndarray) -> np.ndarray:
+    def _whiten(self, columns: np.ndarray) -> np.ndarray:
         return solve_triangular(self._factor, columns, lower=True, check_finite=False)
 
-    def _rest(self, columns: np.ndarray) -> np.ndarray:
+    def _residual(self, columns: np.ndarray) -> np.ndarray:
         return columns - self._basis @ (self._basis.T @ columns)
 
 

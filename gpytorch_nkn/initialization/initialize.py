@@ -55,7 +55,7 @@ def initialize_from_data(
         kernel: Any kernel. Other parameters and frozen parameters keep their values. Start values
             satisfy the constraints.
         x: Inputs ``N x D`` of the kernel, preferably standardised.
-        y: Targets ``N`` (or ``N x m``, only the first column is used).
+        y: Targets ``N``; of targets ``N x m`` only the first column is used.
         seed: Determines all draws together with ``restart``, independently of the global random
             state.
         restart: Number of the restart.

@@ -33,7 +33,7 @@ _FACTOR = 0.1  # standard deviation of the weights of a Hadamard factor, whose v
 _CHANGES = 3  # number of change points at which steps start
 _STEP_WIDTH = 0.01  # width of a step, relative to the span of the inputs
 # Standard deviations of the logarithms of parameters with median 1.
-_SPREADS = {"alpha": 0.5, "variance": 0.0, "outputscale": 0.0}
+_LOG_STDS = {"alpha": 0.5, "variance": 0.0, "outputscale": 0.0}
 _FREQUENCY = 0.3  # standard deviation of frequencies, in radians per median distance
 
 
@@ -65,10 +65,10 @@ class PartStarts:
             self._start_periods(part, columns)
         if isinstance(part, StepKernel | ChangePointKernel):
             self._start_steps(part, columns)
-        for name, spread in _SPREADS.items():
+        for name, log_std in _LOG_STDS.items():
             raw = part._parameters.get(f"raw_{name}")
             if raw is not None and raw.requires_grad:
-                value = self._log_normal(getattr(part, name), spread)
+                value = self._log_normal(getattr(part, name), log_std)
                 if name == "outputscale" and self._is_only_variance(part):
                     value = value * self._variance()
                 assign(part, name, value)
@@ -105,11 +105,11 @@ class PartStarts:
         else:
             chance = (shares + 1e-12) / (shares + 1e-12).sum()
             chosen = self.rng.choice(periods, size=shape, p=chance)
-        jitter = np.exp(0.005 * self.rng.standard_normal(shape))
+        jitter = np.exp(0.005 * self.rng.standard_normal(shape))  # equal copies would stay equal
         return torch.as_tensor(chosen * jitter, dtype=like.dtype, device=like.device)
 
     def _find_peaks(self, column: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return periods, or fractions of the span without a peak, and their fractions of power."""
+        """Return :func:`periodogram_peaks`; without a peak, three fractions of the span."""
         values, targets = self._arrays(column)
         trend = ("cubic", "smooth")[self.restart % 2]
         periods, shares = periodogram_peaks(values, targets, trend=trend)

@@ -53,7 +53,7 @@ def test_maps_match_their_names():
 
 
 def test_counts_from_any_lower_bound_come_back_from_their_scores():
-    probit = OrderedProbit.of(np.array([2.0, 2.0, 3.0, 5.0, 9.0]), 2.0, np.inf).reaching(40.0)
+    probit = OrderedProbit.of(np.array([2.0, 2.0, 3.0, 5.0, 9.0]), 2.0, np.inf).extended_to(40.0)
     counts = np.arange(2.0, 41.0)
     np.testing.assert_array_equal(probit.inverse(probit.forward(counts)), counts)
     np.testing.assert_array_equal(probit.inverse(probit.upper_end(counts) - 1e-9), counts)

@@ -167,7 +167,7 @@ class Member:
         :func:`.view` thins a long series. Arguments are as in :meth:`Scales.data`.
         """
         self.scales = replace(
-            self.scales, transform=self.scales.transform.reaching(float(values.max()))
+            self.scales, transform=self.scales.transform.extended_to(float(values.max()))
         )
         self.limit(rows[:, 0], values)
         seen = view(len(values), self.reach, CONDITIONED)
@@ -198,7 +198,7 @@ class Member:
 
     @torch.no_grad()
     def errors(self) -> np.ndarray:
-        """Return absolute standardised errors ``N``, given the other rows of each row's block."""
+        """Return absolute standardised leave-one-out errors ``N``, each within a block of rows."""
         found = []
         for part in self.process().blocks(_BLOCK, CONDITIONED):
             mean, variance = part.leave_one_out()
@@ -226,8 +226,8 @@ class _Limits:
 
     lowest: float  # range of the last window, on the scale of the transform
     highest: float
-    fall: float  # largest change beyond this range per horizon, downwards
-    rise: float  # and upwards
+    fall: float  # largest change per horizon below this range
+    rise: float  # largest change per horizon above this range
     bounds: tuple[float, float]  # bounds of the targets
     is_log: bool  # whether only the rise limits the intervals
     length: float  # of the observations, in horizons

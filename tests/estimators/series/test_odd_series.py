@@ -105,13 +105,13 @@ def test_an_update_with_counts_beyond_the_fit():
 
 def test_cut_points_go_on_beyond_the_largest_count():
     kind = OrderedProbit.of(np.random.default_rng(0).poisson(2, 72), 0, np.inf)
-    assert kind.reaching(5) is kind
-    more = kind.reaching(60)
+    assert kind.extended_to(5) is kind
+    more = kind.extended_to(60)
     assert more.cuts[: len(kind.cuts)] == kind.cuts and (np.diff(more.cuts) > 0).all()
     counts = np.arange(61.0)
     np.testing.assert_array_equal(more.inverse(more.forward(counts)), counts)
     plain = candidate_transforms("sqrt", counts)[0]
-    assert plain.reaching(1e9) is plain
+    assert plain.extended_to(1e9) is plain
 
 
 @pytest.mark.parametrize(
