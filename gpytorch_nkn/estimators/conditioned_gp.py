@@ -90,8 +90,9 @@ class ConditionedGP:
         r"""Condition on additional rows with uncertain inputs.
 
         Each target becomes an observation at the median input :math:`\bar x` (a median of category
-        codes is a code). The posterior mean of :math:`f(x) - f(\bar x)` is subtracted from the
-        target, and its posterior variance is added to the noise.
+        codes is a code). The posterior mean of the difference :math:`f(x) - f(\bar x)` is
+        subtracted from the target, and the posterior variance of the difference is added to the
+        noise.
 
         Args:
             rows: Draws ``S x n x D`` of the inputs, targets ``n``, and known noise variances ``n``
@@ -107,14 +108,14 @@ class ConditionedGP:
         learned = getattr(self.model.likelihood, "second_noise", self.noise)
         targets, noise = rows.y - shift, noise + learned + known
         errors = targets - self.moments(middle, variance=False)[0]
-        some = slice(_NOISE_ROWS)
-        covariance = self.covariance(middle[some])
-        rest = _likely_noise(covariance + noise[some].diag(), errors[some])
-        self._noises = torch.cat([self._noises, noise + rest])
+        first = slice(_NOISE_ROWS)
+        covariance = self.covariance(middle[first])
+        added = _additional_noise(covariance + noise[first].diag(), errors[first])
+        self._noises = torch.cat([self._noises, noise + added])
         self._inputs = torch.cat([self._inputs, middle])
         self._targets = torch.cat([self._targets, targets])
         self._alpha = self._kept = None
-        return rest
+        return added
 
     def _differences(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance ``n`` of f(x) - f(median x), given draws ``S x n x D``."""
@@ -126,8 +127,8 @@ class ConditionedGP:
         covariance = between.view(inputs.shape[:2]) - shared
         variances = (prior - half.square().sum(0)).view_as(covariance)
         means = means.view_as(covariance)
-        apart = (variances + own - own_half.square().sum(0) - 2 * covariance).clamp_min(0)
-        return means.mean(0) - mean, means.var(0, correction=0) + apart.mean(0)
+        variance = variances + own - own_half.square().sum(0) - 2 * covariance  # of a difference
+        return means.mean(0) - mean, means.var(0, correction=0) + variance.clamp_min(0).mean(0)
 
     def _whitened(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return posterior mean ``M``, whitened covariances ``N x M`` and prior variances ``M``."""
@@ -166,7 +167,7 @@ class ConditionedGP:
     def moments_given(
         self, x: Tensor, between: Tensor, *, variance: bool = True
     ) -> tuple[Tensor, Tensor | None]:
-        """Return :meth:`moments` at rows ``m x D`` with a result of :meth:`cross`."""
+        """Return :meth:`moments` at rows ``m x D``, given their covariances ``m x N``."""
         alpha = self.posterior().alpha if self._alpha is None else self._alpha
         mean = self.model.mean_module(x) + between @ alpha
         if not variance:
@@ -195,7 +196,7 @@ class ConditionedGP:
         return self.model.covar_module(x1, x2).to_dense()
 
 
-def _likely_noise(covariance: Tensor, errors: Tensor) -> float:
+def _additional_noise(covariance: Tensor, errors: Tensor) -> float:
     """Return the ML variance of additional noise, given errors ``n`` of covariance ``n x n``."""
     values, vectors = torch.linalg.eigh(covariance)
     squares = (vectors.mT @ errors).square()

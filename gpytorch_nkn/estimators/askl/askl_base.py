@@ -82,8 +82,8 @@ singular_values_, rank_: Singular values of the weights for targets of unit vari
 loss_curve_: Mean training loss of each epoch of the last training, without penalties.
 validation_scores_: Scores of held-out rows after ridge regression and after each cycle: minus the
     sum of error rate and Brier score, or minus the mean squared error of standardised targets.
-best_iteration_, n_iter_: Number of epochs behind the selected parameters (0: ridge regression), and
-    in all trainings.
+best_iteration_, n_iter_: Numbers of epochs: for the selected parameters (0 for ridge regression),
+    and in all trainings.
 gamma_: Parameter of the RBF kernel from which initial frequencies were drawn.
 """,
     }

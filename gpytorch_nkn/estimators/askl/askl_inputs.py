@@ -44,7 +44,7 @@ class InputMap:
     scaling: str
     used: np.ndarray  # mask D of the c columns that vary
     centre: np.ndarray  # offsets c before the compression of tails
-    spread: np.ndarray  # scales c before the compression
+    first_scale: np.ndarray  # scales c before the compression
     quantiles: np.ndarray  # quantiles Q x c for ranks; otherwise empty
     offset: np.ndarray  # offsets d after the compression; d is 2 c with ranks, otherwise c
     scale: np.ndarray  # scales d after the compression
@@ -59,22 +59,23 @@ class InputMap:
         """
         used = varying(X)
         columns = X[:, used]
-        centre, spread = moments(columns)
+        centre, first_scale = moments(columns)
         quantiles = np.empty((0, len(centre)))
         if scaling == "common":
-            spread = np.full_like(
-                spread, spread.max() * np.sqrt(np.mean((spread / spread.max()) ** 2))
+            first_scale = np.full_like(
+                first_scale,
+                first_scale.max() * np.sqrt(np.mean((first_scale / first_scale.max()) ** 2)),
             )
         elif scaling == "robust":
             low, centre, high = np.quantile(columns, [0.25, 0.5, 0.75], axis=0)
-            narrow = np.minimum((high - low) / _NORMAL_RANGE, spread)
-            spread = np.where(narrow > 1e-6 * spread, narrow, spread)
+            narrow = np.minimum((high - low) / _NORMAL_RANGE, first_scale)
+            first_scale = np.where(narrow > 1e-6 * first_scale, narrow, first_scale)
         elif scaling == "ranks":
             levels = np.linspace(0, 1, min(_NUM_QUANTILES, len(X)))
             quantiles = np.quantile(columns, levels, axis=0)
         width = len(centre) * (2 if scaling == "ranks" else 1)
         zeros, ones = np.zeros(width), np.ones(width)
-        first = cls(scaling, used, centre, spread, quantiles, zeros, ones, ones)
+        first = cls(scaling, used, centre, first_scale, quantiles, zeros, ones, ones)
         if scaling == "common":
             return first
         scaled = first(X)
@@ -85,7 +86,7 @@ class InputMap:
         """Return the scaled and weighted inputs ``N x d`` of rows ``N x D``, in float64."""
         columns = X[:, self.used]
         with np.errstate(over="ignore"):
-            z = (columns - self.centre) / self.spread
+            z = (columns - self.centre) / self.first_scale
         z = np.clip(z, -_FARTHEST, _FARTHEST)
         if self.scaling in ("standard", "robust"):
             size = np.abs(z)

@@ -126,7 +126,7 @@ class SpectralNetwork:
     def compute_gradient(
         self, x: Tensor, targets: Tensor, loss: Loss, *, feature_penalty: float = 0.0
     ) -> Tensor:
-        """Overwrite :attr:`gradient` with that of a batch's mean loss plus feature penalty.
+        """Overwrite :attr:`gradient` with the gradient of a batch's mean loss plus feature penalty.
 
         Rows are ``M x (d + 1)``, with ones in the last column. Return the sum of the losses.
         """

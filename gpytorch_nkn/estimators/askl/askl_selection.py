@@ -91,14 +91,14 @@ class _State(NamedTuple):
 
 
 def _choose(scores: np.ndarray) -> int:
-    """Return the index of the best candidate, or of a shorter training not significantly worse.
+    """Return the index of the best candidate, or of a shorter training if not significantly worse.
 
     Rows of the scores ``C x N`` are ridge regression, then trainings of increasing length.
     """
     best = int(scores.mean(1).argmax())
     for earlier in range(1, best):
-        less = scores[best] - scores[earlier]
-        if less.mean() <= _TOLERANCE * less.std() / math.sqrt(len(less)):
+        gain = scores[best] - scores[earlier]
+        if gain.mean() <= _TOLERANCE * gain.std() / math.sqrt(len(gain)):
             return earlier
     return best
 
@@ -183,7 +183,7 @@ class Selection:
         trainer, states = Trainer(network, self.objective, self.rng), list[_State]()
 
         def add_state(with_ridge: bool) -> None:
-            own = network.values.clone()  # to resume from, because ridge weights would overfit
+            resumed = network.values.clone()  # without ridge weights, which would overfit
             if with_ridge:
                 self._ridge(task)
             scores = np.empty(0)
@@ -191,7 +191,7 @@ class Selection:
                 outputs = held.scores(network.outputs(held.x), held.targets)
                 scores = outputs.double().cpu().numpy()
             states.append(_State(network.values.clone(), len(trainer.losses), scores))
-            network.values.copy_(own)
+            network.values.copy_(resumed)
 
         network.values.copy_(self.start)
         if held is not None:

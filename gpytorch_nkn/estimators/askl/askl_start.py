@@ -18,7 +18,7 @@ _MAX_ROWS = 800  # largest number of rows for the choice of gamma
 # Change of an angle per Adam step: small in regression, because targets are noisy; for classes
 # times sqrt(d / 100) with d > 100 columns.
 _REGRESSION_STEP, _CLASS_STEP, _FEW_COLUMNS = 0.15, 0.5, 100
-_APART = 0.3  # independent part of Omega', in standard deviations of Omega
+_INDEPENDENT = 0.3  # independent part of Omega', in standard deviations of Omega
 
 
 class Method(NamedTuple):
@@ -64,7 +64,7 @@ def start_network(
     rate = step / max(float(x.abs().sum(1).mean()), 1e-12)
     draws = rng.standard_normal((1 if method.stationary else 2, num_features, x.size(1)))
     if not method.stationary:
-        draws[1] = math.sqrt(1 - _APART**2) * draws[0] + _APART * draws[1]
+        draws[1] = math.sqrt(1 - _INDEPENDENT**2) * draws[0] + _INDEPENDENT * draws[1]
     frequencies = torch.from_numpy(math.sqrt(2 * gamma) * draws)
     phases = torch.from_numpy(rng.uniform(0, 2 * math.pi, num_features))
     network = SpectralNetwork(

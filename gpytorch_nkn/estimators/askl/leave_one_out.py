@@ -39,9 +39,10 @@ class Ridge(NamedTuple):
 
 
 def _shifted_spectrum(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return eigenvalues and eigenvectors of a centred Gram matrix, and that of constants.
+    """Return eigenvalues and eigenvectors of a centred Gram matrix with a shifted eigenvalue.
 
-    The constant vector's eigenvalue 0 becomes the mean of the diagonal, away from others near 0.
+    The eigenvalue of the constant vector, 0, becomes the mean of the diagonal, far from other
+    eigenvalues near 0. Return this eigenvalue, too.
     """
     level = gram.diagonal().mean()
     values, vectors = torch.linalg.eigh(gram + level / len(gram))
@@ -85,8 +86,8 @@ def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -
     squared distance; each needs an eigendecomposition. The regression has an intercept.
     """
     squares = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square()
-    apart = squares[squares > 0]
-    median = float(apart.median()) if len(apart) else 1.0
+    distinct = squares[squares > 0]
+    median = float(distinct.median()) if len(distinct) else 1.0
     centred = targets - targets.mean(0)
     level = float(centred.square().mean()) or 1.0
     best = KernelRidge(1 / median, 1.0, math.inf)
@@ -95,9 +96,9 @@ def kernel_ridge(x: Tensor, targets: Tensor, gammas: Sequence[float] = GAMMAS) -
         gamma = factor / median
         kernel = torch.exp(-gamma * squares)
         kernel = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
-        values, vectors, above = _shifted_spectrum(kernel)
+        values, vectors, constant = _shifted_spectrum(kernel)
         projected = vectors.mT @ centred
-        residuals = _leave_one_out_residuals(values, vectors, projected, None, penalties, above)
+        residuals = _leave_one_out_residuals(values, vectors, projected, None, penalties, constant)
         error, number = residuals.square().mean(dim=(0, 2)).min(0)
         if float(error) / level < best.error:
             best = KernelRidge(gamma, float(_PENALTIES[number]), float(error) / level)
@@ -135,9 +136,9 @@ def leave_one_out_ridge(features: Tensor, targets: Tensor, rng: np.random.Random
     part, own = part - centre, own - level
     count, width = part.shape
     if count <= width:
-        values, vectors, above = _shifted_spectrum(part @ part.mT)
+        values, vectors, constant = _shifted_spectrum(part @ part.mT)
     else:
-        above = None
+        constant = None
         values, axes = torch.linalg.eigh(part.mT @ part)
         values = values.clamp_min(1e-12)
         vectors = (part @ axes) / values.sqrt()
@@ -145,7 +146,9 @@ def leave_one_out_ridge(features: Tensor, targets: Tensor, rng: np.random.Random
     rest = own - vectors @ projected
     best, penalty, residuals = float("inf"), 1.0, own
     for candidate in (torch.from_numpy(_PENALTIES).to(values) * count).split(1):
-        found = _leave_one_out_residuals(values, vectors, projected, rest, candidate, above)[:, 0]
+        found = _leave_one_out_residuals(values, vectors, projected, rest, candidate, constant)[
+            :, 0
+        ]
         error = float(found.square().mean())
         if error < best:
             best, penalty, residuals = error, float(candidate), found

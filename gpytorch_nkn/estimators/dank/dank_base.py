@@ -178,7 +178,7 @@ cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`
             return np.random.RandomState()
         return check_random_state(self.random_state)
 
-    def _some(self, target: np.ndarray, most: int) -> np.ndarray:
+    def _subset(self, target: np.ndarray, most: int) -> np.ndarray:
         """Return the indices of all rows, or of a random sample of ``most`` rows."""
         return np.arange(len(target)) if len(target) <= most else self._sample(target, most)
 
@@ -195,7 +195,7 @@ cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`
         clusters = Clusters(table, number, random)
         rows = max(clusters.rows, key=len)  # rows for the choice of eta
         eta = self._choose_eta(kernel, table[rows], target[rows], cost)
-        order = np.append(self._some(target, 100), random.permutation(len(table)))
+        order = np.append(self._subset(target, 100), random.permutation(len(table)))
         blocks = self._blocks(target, cost)
         self._kernel, svms, kept = fit_clusters(table, blocks, kernel, clusters, *eta, order)
         self._svms, self.eta_ = svms, svms.eta
@@ -207,7 +207,7 @@ cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`
     def _base_kernel(self, table: np.ndarray, target: np.ndarray) -> BaseKernel:
         base = make_base_kernel(self.kernel, table, self.gamma)
         if not isinstance(base.function, str):
-            some = table[self._some(target, _CHECKED_ROWS)]
+            some = table[self._subset(target, _CHECKED_ROWS)]
             check_gram(base(some, some))
         return base
 
@@ -230,7 +230,7 @@ cv_results_: List of all candidates, :class:`~gpytorch_nkn.estimators.Candidate`
 
     def _task(self, kernel: Any, table: np.ndarray, target: np.ndarray, most: int) -> Task:
         """Return a comparison of kernels on at most ``most`` rows."""
-        rows = self._some(target, most)
+        rows = self._subset(target, most)
         known, labels = table[rows], target[rows]
         gram, folds = kernel(known, known), self._folds(labels)
         return Task(known, gram, labels, self._blocks, self._losses, folds)

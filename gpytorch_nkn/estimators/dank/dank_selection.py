@@ -101,8 +101,8 @@ def learn_relevances(
     found = _parallel(_path_losses, (task, base), jobs)
     count = len(task.folds)
     parts = [found[i * count : (i + 1) * count] for i in range(len(trials))]
-    of_trials = [_by_row(part, task.folds, len(task.table)) for part in parts]
-    losses = np.concatenate([_held_out_losses(task, task.gram, 1.0), *of_trials])
+    by_trial = [_by_row(part, task.folds, len(task.table)) for part in parts]
+    losses = np.concatenate([_held_out_losses(task, task.gram, 1.0), *by_trial])
     members = [(trial, *member) for trial in trials for member in trial[0].members()]
     best = choose(losses)
     names = [

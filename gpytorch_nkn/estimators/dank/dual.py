@@ -202,10 +202,10 @@ def maximize(problem: DualProblem, start: np.ndarray, *, tol: float, max_iter: i
             momentum, current = 1.0, max(current, new, key=lambda point: point.value)
             ahead = current
         else:
-            grown = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
-            step = (momentum - 1.0) / grown * (new.variables - current.variables)
+            larger = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
+            step = (momentum - 1.0) / larger * (new.variables - current.variables)
             ahead = problem.evaluate(new.variables + step) if momentum > 1.0 else new
-            current, momentum = new, grown
+            current, momentum = new, larger
         constant *= _DECAY
     return best
 
@@ -216,7 +216,7 @@ def _ascend(problem: DualProblem, point: DualPoint, constant: float) -> tuple[Du
         target = problem.project(point.variables + point.gradient / constant)
         move = target - point.variables
         new = problem.evaluate(target)
-        rise = float(point.gradient @ move - 0.5 * constant * (move @ move))
-        if new.value >= point.value + rise - 1e-12 * abs(point.value):
+        increase = float(point.gradient @ move - 0.5 * constant * (move @ move))
+        if new.value >= point.value + increase - 1e-12 * abs(point.value):
             return new, constant
         constant *= _GROWTH

@@ -70,8 +70,9 @@ def relevance_path(
 
     The paper's factor minimises the same maximum over another set of factors, with another penalty.
     The penalty is linear in ``w``, so that relevances of irrelevant columns are exactly zero. By
-    Danskin's theorem, the gradient of ``J`` is that of the objective at the SVMs' solution. Of many
-    columns, only the 100 with the steepest descent at ``w = 0`` are used (fewer for many rows).
+    Danskin's theorem, the gradient of ``J`` equals the gradient of the objective at the SVMs'
+    solution. Only the 100 columns with the steepest descent at ``w = 0`` are used (fewer for many
+    rows).
     L-BFGS-B starts each penalty at the previous solution. ``J`` is not convex; the result is a
     minimum near ``w = 0``.
 

@@ -65,7 +65,7 @@ _LONG_QUALITIES: dict[str, tuple[str, ...]] = {
 # Log prior weight of a cycle, because its period is chosen on the scored values. With n > 6 periods
 # in the data, it is multiplied by 6 / n.
 _CYCLE_LOG_PRIOR, _FEW_CYCLES = -3.0, 6.0
-_SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # of sums, which have one start, at prior modes
+_SUMS = Recipe(adam_steps=0, lbfgs_iterations=40)  # for sums, whose only start is at prior modes
 _TIME = (0,)  # column of time in the inputs
 _MANY = 250  # number of points up to which a network has 20 starts; above, 6
 
@@ -82,7 +82,7 @@ class SeriesGP(ExactGP):
 
     def __init__(self, data: Rows, kernel: Kernel, priors: bool, *, line: bool):
         # The lower bound keeps the covariance matrix of a noise-free series well conditioned.
-        noise = (0.01, 2.0) if line else (0.05, 1.5)
+        noise = (0.01, 2.0) if line else (0.05, 1.5)  # mode, and std of the logarithm
         likelihood = GaussianLikelihood(
             noise_prior=log_normal_prior(*noise) if priors else None,
             noise_constraint=GreaterThan(1e-6),
@@ -146,12 +146,12 @@ def train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member
         RuntimeError, ArithmeticError: Training failed, or the cycle has no candidate period.
     """
     try:
-        return _trained(shared, key, seconds)
+        return _train(shared, key, seconds)
     except ValueError as error:  # an error in the data, because options are checked earlier
         raise ArithmeticError(str(error)) from error
 
 
-def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member:
+def _train(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Member:
     options, whole = shared
     name, transform = key
     is_sum = name in (*_TERMS, SHIFTED)
@@ -167,8 +167,8 @@ def _trained(shared: tuple[Any, Series], key: Key, seconds: float | None) -> Mem
         found = whole.cycle()
         if found is None:
             raise ArithmeticError("the series has no cycle")
-        period, times = found
-        cycles, log_prior = [period], _CYCLE_LOG_PRIOR * min(_FEW_CYCLES / times, 1.0)
+        period, count = found
+        cycles, log_prior = [period], _CYCLE_LOG_PRIOR * min(_FEW_CYCLES / count, 1.0)
     data = scales.data(series.rows, series.values, series.noise, options.device)
     if is_sum:
         kernel = _sum_kernel(name, cycles, whole, scales, data.x, options.priors)

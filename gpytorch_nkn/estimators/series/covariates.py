@@ -16,7 +16,7 @@ from gpytorch_nkn.fit import warn_user
 
 __all__ = ["Covariates", "covariate_frame"]
 
-_SPREAD = 1e-12  # largest range of a constant column, relative to its largest value
+_CONSTANT = 1e-12  # largest range of a constant column, relative to its largest value
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Covariates:
                 "covariates must have finite ranges and variances, got too large values in "
                 f"{_listed(frame.columns[large])}."
             )
-        used = ranges > _SPREAD * np.abs(table).max(0)
+        used = ranges > _CONSTANT * np.abs(table).max(0)
         is_binary = used & ((table == low) | (table == high)).all(0)
         if not used.all():
             warn_user(f"Constant covariates are not used: {_listed(frame.columns[~used])}.")

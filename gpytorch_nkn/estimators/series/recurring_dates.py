@@ -154,9 +154,8 @@ def next_in_week(dates: np.ndarray, count: int) -> np.ndarray | None:
     frequency = seen / np.maximum(possible, 1)
     is_open = frequency > _RARE * frequency.max()
     missing = 1 - seen[is_open].sum() / possible[is_open].sum()
-    weeks = (
-        possible if missing else possible[is_open]
-    ).min()  # without gaps, closed times count, too
+    # With gaps in open times, closed times must have been possible in as many weeks.
+    weeks = possible.min() if missing else possible[is_open].min()
     closed = size - is_open.sum()
     if missing >= _MOST_MISSING or weeks < 2 or not closed:
         return None

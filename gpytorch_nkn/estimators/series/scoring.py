@@ -77,6 +77,7 @@ def _thinned_forecasts(
         seen = view(origin, series.reach, _SEEN)
         ahead = stop - origin
         edges = np.linspace(0, ahead, min(ahead, _AHEAD) + 1)
+        # positions inside the strata differ between strata and origins, to cover every phase
         inside = (number * (np.sqrt(5) - 1) / 2 + np.arange(len(edges) - 1) * np.sqrt(2)) % 1
         leads = np.unique((edges[:-1] + inside * np.diff(edges)).astype(int))
         data[torch.as_tensor(seen)].set_on(model)

@@ -55,7 +55,7 @@ class Series:
 
     @property
     def step(self) -> float:
-        """The median step."""
+        """Median step between distinct times."""
         return typical_step(self.time)
 
     @property
@@ -119,7 +119,10 @@ class Series:
 
     @property
     def first_origin(self) -> int:
-        """First row of rolling forecasts: after a third, or two seasons but at most half."""
+        """First row of rolling forecasts.
+
+        It follows a third of the steps, or two seasons if these are longer, but at most half.
+        """
         steps = self.steps
         n = int(steps[-1]) + 1
         seasons = int(np.ceil(2 * self.seasons[0] / self.step)) if self.seasons else 0
@@ -133,7 +136,7 @@ class Series:
         return float(steps[-1] + 1 - steps[scored.first_origin]) / self.horizon
 
     def cycle(self) -> tuple[float, float] | None:
-        """Return the strongest period that seasons and covariates do not explain, and its count."""
+        """Return the strongest period not due to seasons or covariates, and its count of cycles."""
         recent = self.last(_SEARCHED)
         time, values = recent.time, recent.values
         phases = [

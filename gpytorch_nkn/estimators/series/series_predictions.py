@@ -212,13 +212,13 @@ class SeriesPredictions(MixturePredictions, OnCPU):
             with needs("The plot of a forecast"):
                 from matplotlib import pyplot
             _, ax = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
-        shown, bands = self.observed_.iloc[-history:], table[ends].to_numpy().T
+        shown, limits = self.observed_.iloc[-history:], table[ends].to_numpy().T
         return plot_forecast(
             ax,
             local(index).to_numpy(),
             table["median"].to_numpy(),
-            bands[::2],
-            bands[1::2],
+            limits[::2],
+            limits[1::2],
             train=(local(shown.index).to_numpy(), shown.to_numpy()),
             test=None if held_out is None else (local(held_out.index), held_out.to_numpy()),
             level=[float(name[3:]) / 100 for name in ends[::2]],

@@ -22,8 +22,8 @@ _NEW = 1e-6  # smallest fraction of a step's variance that the steps found do no
 def level_shifts(member: Member) -> tuple[float, ...]:
     """Return times at which the level shifts more than a Gaussian process expects.
 
-    A likelihood-ratio test compares step functions between two times. The covariance is that of the
-    process, up to a refitted scale. The best step is kept, and the search is repeated.
+    A likelihood-ratio test selects the best step function, given the covariance of the process up
+    to a refitted scale. The search is repeated with the steps found.
 
     Reference: Chen and Liu (1993), Joint Estimation of Model Parameters and Outlier Effects in Time
     Series.

@@ -37,7 +37,7 @@ class TimeAxis:
 
     index: pd.Index  # the times N
     monthly: MonthlyDates | None  # rule of at most one date per month
-    by_clock: bool  # whether dates with a time zone continue in steps of local time or of UTC
+    by_clock: bool  # whether dates with a time zone continue in local time; otherwise in UTC
 
     @classmethod
     def of(cls, index: pd.Index) -> TimeAxis:
