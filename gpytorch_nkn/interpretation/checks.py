@@ -57,7 +57,7 @@ class LeaveOneOut:
             least = special.ndtri_exp(np.minimum(np.minimum(below, above), -np.log(2)))
             z_scores = np.where(below < above, least, -least)
         mean = weights @ means
-        return cls(mean, np.sqrt(weights @ (stds**2 + (means - mean) ** 2)), *_tested(z_scores))
+        return cls(mean, np.sqrt(weights @ (stds**2 + (means - mean) ** 2)), *_test(z_scores))
 
     def with_ranks(self, ranks: np.ndarray, seed: int) -> LeaveOneOut:
         """Return scores with z-scores from cumulative probabilities ``2 x N`` at observations y.
@@ -70,10 +70,10 @@ class LeaveOneOut:
         lower, upper = ranks
         drawn = lower + np.random.default_rng(seed).uniform(size=lower.shape) * (upper - lower)
         z_scores = stats.norm.ppf(np.clip(drawn, np.finfo(float).tiny, 1 - np.finfo(float).epsneg))
-        return LeaveOneOut(self.mean, self.std, *_tested(z_scores), of_all=True)
+        return LeaveOneOut(self.mean, self.std, *_test(z_scores), of_all=True)
 
 
-def _tested(z_scores: np.ndarray) -> tuple[np.ndarray, tuple[Coverage, ...], float]:
+def _test(z_scores: np.ndarray) -> tuple[np.ndarray, tuple[Coverage, ...], float]:
     coverage, size = [], z_scores.size
     for level in _LEVELS:
         inside = int((np.abs(z_scores) <= stats.norm.ppf((1 + level) / 2)).sum())

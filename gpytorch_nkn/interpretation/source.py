@@ -182,7 +182,7 @@ class FittedGP:
         return mean if self._member is None else mean[self._member]
 
     def on_common_scale(self, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert means ``...`` to the members' common scale; return factors of std, too."""
+        """Return means ``...`` on the members' common scale, and factors of standard deviations."""
         own = getattr(self.model, "on_common_scale", None)
         if self._member is None or own is None:
             return mean, torch.ones_like(mean)

@@ -55,7 +55,7 @@ class Units:
     x_unit: str = ""  # of the first column, such as yr
     y_name: str = "y"
     y_unit: str = ""
-    targets: str = "the targets"  # of the model before its transform; the rate of counts
+    targets: str = "the targets"  # name of the targets before their transform, or of a rate
     link: Any = None  # transform of the targets: name, noun, forward, inverse, log_slope
     label: str = ""  # class whose predicted probability replaces the targets
     affine: bool = True  # otherwise lengths are in units of the transformed inputs

@@ -45,8 +45,7 @@ def plot_components(
             component differ in length or are not finite.
     """
     flat = as_list_of_axes(axes, len(components), "component")
-    for number, (ax, component) in enumerate(zip(flat, components, strict=True)):
-        c = component
+    for number, (ax, c) in enumerate(zip(flat, components, strict=True)):
         draw_curve(
             ax, c.x, c.mean, c.lower, c.upper,
             data=c.data, interval="95 % interval", label=mean_label, data_label=data_label,

@@ -55,11 +55,11 @@ def plot_inpainting(
     if shape[2:] not in ((), (3,)) or len(shape) < 2:
         raise ValueError(f"filled must be an image H x W or H x W x 3, got shape {shape}.")
     arrays = [as_array(name, values, ndim=missing.ndim, shape=shape) for name, values in given]
-    gone, filled, std, *rest = (np.atleast_3d(a) for a in (missing, *arrays))
-    hole = np.asarray(gone.any(-1))
+    cells, filled, std, *rest = (np.atleast_3d(a) for a in (missing, *arrays))
+    hole = np.asarray(cells.any(-1))
     if not hole.any():
         raise ValueError("At least one cell of the image must be missing, got none.")
-    known = filled[~gone] if not gone.all() else np.array([0.0, 1.0])
+    known = filled[~cells] if not cells.all() else np.array([0.0, 1.0])
     low, high = known.min(), known.max()
     if len(shape) == 3:
         low, high = 0.0, 255.0 if high > 1 else 1.0

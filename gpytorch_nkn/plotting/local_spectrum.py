@@ -19,7 +19,7 @@ __all__ = ["plot_local_spectrum"]
 
 _POSITIONS, _FREQUENCIES = 161, 160
 _GRID = 1200  # usual number of points at which kernels are evaluated; at most four times as many
-_REACH = 8.0  # half width of the window in its tau, where it is 1e-7 of its peak
+_REACH = 8.0  # half width of the window in units of tau, where it is 1e-7 of its peak
 _MOST_POWER = 0.995  # fraction of the power below the default largest frequency
 
 
@@ -120,9 +120,9 @@ def _expected_spectrogram(
     weights = [np.exp(-0.5 * offset**2) * norm for offset in offsets]
     for lag in range(lags):
         first = lag // 2
-        around = weights[lag % 2][:, first : first + count - lag]
+        weight = weights[lag % 2][:, first : first + count - lag]
         taper = math.exp(-0.125 * (lag * step / window) ** 2)
-        smoothed[lag] = taper * (around @ covariance.diagonal(lag))
+        smoothed[lag] = taper * (weight @ covariance.diagonal(lag))
     smoothed[0] /= 2  # other lags count twice, for both signs
     if max_frequency is None:
         max_frequency = _largest_frequency(smoothed, step)

@@ -32,7 +32,7 @@ _ORIGIN = 0.35  # position of x0, as a fraction of the range
 _FINE = 4_000  # number of points at which oscillations are counted
 _WIDTH, _HEIGHT = 0.5, 0.76  # size of a thumbnail; layers, and units of the widest, are 1 apart
 _SMALLEST = 0.02  # smallest relative contribution drawn as a line
-_PAST, _FRAME = PALETTE[2], "#9aa5b1"
+_SKIP, _FRAME = PALETTE[2], "#9aa5b1"  # colours of skip connections and of frames
 
 
 def plot_network(
@@ -60,7 +60,8 @@ def plot_network(
         x: Inputs ``N x D`` (or ``N`` for one column) in any order, such as the training inputs.
             Variances are averaged over the inputs. Thumbnails vary all columns together, from
             their smallest to their largest values; by default from -2 to 2.
-        names: Names of the input columns, for labels of primitives of some; default: numbers.
+        names: Names of the input columns, for labels of primitives over some of the columns;
+            default: numbers.
 
     Raises:
         TypeError: ``network`` is not a NeuralKernelNetwork, or ``x`` is not numerical.
@@ -74,7 +75,7 @@ def plot_network(
     if names is not None and len(names) < columns:
         raise ValueError(f"names must have one name per input column, {columns}, got {len(names)}.")
     stages = _stages(network, inputs)
-    _rate_units(stages)
+    _set_importance(stages)
     _add_thumbnails(network, stages, inputs.amin(0), inputs.amax(0))
     _draw_stages(ax, stages, _labels(network, names))
     return ax
@@ -182,7 +183,7 @@ def _stages(network: NeuralKernelNetwork, inputs: Tensor) -> list[_Stage]:
     return stages
 
 
-def _rate_units(stages: list[_Stage]) -> None:
+def _set_importance(stages: list[_Stage]) -> None:
     """Compute the importance of units, backwards from the output.
 
     A factor has the importance of its product. A summand has its fraction of the sum's importance.
@@ -278,8 +279,8 @@ def _draw_inputs(ax: Axes, stages: list[_Stage], target: _Stage) -> None:
     lines: list[tuple[float, Any, float, Any]] = []
     largest = np.hstack([shares for _, shares in target.inputs]).max(1)
     end = target.left - (0.11 if target.is_product else 0.0)
-    for past, (number, shares) in enumerate(target.inputs):
-        color = _PAST if past else GRAY if target.is_product else BLUE
+    for is_skip, (number, shares) in enumerate(target.inputs):
+        color = _SKIP if is_skip else GRAY if target.is_product else BLUE
         strengths = shares / np.where(largest > 0, largest, 1.0)[:, None]
         for unit, other in np.argwhere(strengths >= _SMALLEST):
             strength = float(strengths[unit, other])

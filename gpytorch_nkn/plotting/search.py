@@ -86,13 +86,13 @@ def plot_progress(
         ax.plot(numbers[~kept], y[~kept], "x", ms=4, color=GRAY, alpha=0.8, label="infeasible")
     look: Any = {"where": "post", "color": BLUE, "linewidth": 1.8, "label": "best so far"}
     ax.step(numbers[found], best[found], **look)
-    _finish(ax, y.size, num_initial)
+    _shade_initial(ax, y.size, num_initial)
     finish(ax, "evaluation", y_label)
     put_legend_above(ax)
     return ax
 
 
-def _finish(ax: Axes, size: int, num_initial: int) -> None:
+def _shade_initial(ax: Axes, size: int, num_initial: int) -> None:
     """Shade the initial ones among ``size`` evaluations."""
     if num_initial:
         ax.axvspan(0.5, num_initial + 0.5, color=GRAY, alpha=0.08, linewidth=0, label="initial")
@@ -119,7 +119,7 @@ def plot_one_step_ahead(ax: Axes, z_scores: ArrayLike, *, num_initial: int = 0) 
     ends = np.array([0.5, z.size + 0.5])
     draw_interval(ax, ends, np.full(2, -_Z95), np.full(2, _Z95), 0.95, color=GRAY)
     ax.axhline(0, color=GRAY, linewidth=0.6)
-    _finish(ax, z.size, num_initial)
+    _shade_initial(ax, z.size, num_initial)
     ax.set_ylim(-_MOST - 0.3, _MOST + 0.3)
     labels = "observation", "error, in standard deviations"
     return draw_observed(ax, numbers, z, -_Z95, _Z95, labels, "inside")

@@ -48,7 +48,7 @@ class Behaviour:
 
     periods: tuple[float, ...]  # between two steps and the span, shortest first
     length: float  # distance at which non-periodic factors decrease to exp(-1/2), or infinity
-    relative_length: float  # distance of 39 % of their total decrease over the data
+    relative_length: float  # distance after 39 % of their total decrease over the data
     degree: int  # number of linear factors
     walks: bool  # whether a factor is a random walk
     others: tuple[str, ...]  # names of other factors
@@ -169,7 +169,7 @@ def _fundamental_periods(
     if not members:
         return {}
     sizes = dict(zip(members, _total_shares(list(members.values())), strict=True))
-    # equal periods are replaced by that of the largest share
+    # the period with the largest share replaces equal periods
     leaders: dict[float, list[Term]] = {}
     for period in sorted(members, key=lambda p: -sizes[p]):
         leader = next((p for p in leaders if _same(p, period, geometry, harmonics=1)), period)

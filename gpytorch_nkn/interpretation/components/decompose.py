@@ -443,9 +443,9 @@ def _merged(
     parts: list[Component], values: Tensor, max_components: int
 ) -> tuple[list[Component], Tensor]:
     """Merge the smallest components, except those with the mean function or pruned terms."""
-    spread = values[..., 0].var(-1, correction=0).reshape(len(parts), -1).mean(-1)
+    variances = values[..., 0].var(-1, correction=0).reshape(len(parts), -1).mean(-1)
     small = [
-        int(k) for k in spread.argsort(descending=True)
+        int(k) for k in variances.argsort(descending=True)
         if not (parts[k].has_mean or parts[k].is_rest)
     ]  # fmt: skip
     small = small[max(0, max_components - (len(parts) - len(small)) - 1) :]
@@ -477,8 +477,8 @@ def _held_out_errors(
 
 def _is_positive(drops: Tensor) -> bool:
     """Return whether the mean difference of paired errors is significantly positive."""
-    spread = float(drops.std()) / drops.numel() ** 0.5 if drops.numel() > 1 else 0.0
-    return float(drops.mean()) > _SIGNIFICANT * spread
+    standard_error = float(drops.std()) / drops.numel() ** 0.5 if drops.numel() > 1 else 0.0
+    return float(drops.mean()) > _SIGNIFICANT * standard_error
 
 
 def _blocks(inputs: Tensor) -> list[Tensor]:

@@ -163,12 +163,13 @@ class Empirical:
 def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
     """Draw up to ``number`` rows of inputs ``N x D`` without replacement.
 
-    Swaps match means and variances to all rows; otherwise interactions would enter main effects.
+    Drawn rows are swapped so that means and variances nearly equal those of all rows. Otherwise
+    interactions would enter main effects.
     """
     if len(inputs) <= number:
         return inputs
-    spread = inputs.std(0)
-    scaled = (inputs - inputs.mean(0)) / np.where(spread > 0, spread, 1.0)
+    std = inputs.std(0)
+    scaled = (inputs - inputs.mean(0)) / np.where(std > 0, std, 1.0)
     moments = np.concatenate([scaled, scaled**2 - (scaled**2).mean(0)], axis=1)
     order = rng.permutation(len(inputs))
     total = moments[order[:number]].sum(0)

@@ -211,7 +211,8 @@ def find_candidates(gp: FittedGP, count: int, zero_mean: bool) -> tuple[Part, ..
 def _variations(groups: Sequence[Sequence[Term]], sample: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean diagonals ``J`` of groups, and their shares ``J`` of the expected variance.
 
-    Shares average over the variance, in which slow terms dominate, and that about a trend.
+    Shares are means over two variances: of the values, in which slow terms dominate, and about a
+    trend.
     """
     matrices = evaluate_groups(groups, sample, sample)
     diagonals = matrices.diagonal(dim1=-1, dim2=-2).mean(-1)

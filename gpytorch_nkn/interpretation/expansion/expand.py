@@ -114,7 +114,7 @@ def expand_source(
 
 
 class _Builder:
-    """Write kernels as polynomials of elementary kernels, which ``atoms`` collects."""
+    """Writes kernels as polynomials of elementary kernels, the ``atoms``."""
 
     def __init__(self, source: Source | FittedGP, max_terms: int):
         self.source = source

@@ -19,7 +19,7 @@ _ORDERS = 60  # largest order of the series of an exponential
 
 @dataclass(frozen=True)
 class Bounds:
-    """Rules by which monomials are dropped."""
+    """Rules for dropping monomials."""
 
     size: Callable[[np.ndarray], Tensor]  # mean diagonals ... x M of monomials M x A
     max_terms: int

@@ -37,7 +37,7 @@ __all__ = [
 MATTERS = 5e-3  # least total Sobol index of a column that is named
 SIZE = (5.2, 2.8)  # size of a figure in inches, with ten-point letters readable on a phone
 _DPI = 160
-PANEL, _HIGH = 18, 30  # characters per line of a label of a panel, and of a larger figure
+PANEL, _LARGE = 18, 30  # characters per line of a label of a panel, and of a larger figure
 _PANELS = 3  # panels in a row of a figure
 _ROWS = 8  # least number of columns in the table of effects
 
@@ -230,7 +230,7 @@ def _environment(autoescape: bool) -> Environment:
     return environment
 
 
-def literal(text: str, characters: int = _HIGH) -> str:
+def literal(text: str, characters: int = _LARGE) -> str:
     """Return a label in at most two lines, with dollar signs escaped."""
     options: Any = {"max_lines": 2, "placeholder": " ...", "break_on_hyphens": False}
     text = textwrap.fill(text, characters, **options)

@@ -35,7 +35,7 @@ from gpytorch_nkn.interpretation.reporting.words import (
     describe_checks,
     describe_component,
     describe_effects,
-    spread_text,
+    std_text,
 )
 from gpytorch_nkn.interpretation.source import FittedGP, check_one_output, class_units, fitted_gp
 from gpytorch_nkn.interpretation.units import Z95, Units, means_text, percent, three_digits
@@ -219,8 +219,8 @@ def report(
             default is a tenth of the span of the data, the maximum 100 spans.
         future: Times after the data and covariates at these times, as a pair.
         title: Title of the report.
-        x_unit: Unit of times that are numbers, such as ``"yr"``, by which yearly or weekly periods
-            are recognised. Dates are in ``"yr"`` from two years on, otherwise in ``"days"``.
+        x_unit: Unit of times that are numbers, such as ``"yr"``, needed to name yearly or weekly
+            periods. Dates are in ``"yr"`` from two years on, otherwise in ``"days"``.
         y_name: Name of the targets.
         y_unit: Unit of the targets, such as ``"ppm"``.
         columns: Names of the input columns; for a series, of time and the covariates.
@@ -368,17 +368,17 @@ def _forecast(split: Decomposition, inputs: Tensor, seed: int) -> Forecast:
     gp = split.gp
     posterior = split.posterior_at(inputs)
     noise = gp.new_noise * gp.units.y_scale**2
-    spread = float(getattr(gp.estimator, "calibration_factor_", 1.0))
+    factor = float(getattr(gp.estimator, "calibration_factor_", 1.0))
     mean = posterior.total_mean.double().cpu().numpy()
-    std = spread * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
-    draws = mean + spread * _deviations(split, inputs, _SAMPLES, seed)
+    std = factor * (posterior.total_variance.double().cpu().numpy() + noise) ** 0.5
+    draws = mean + factor * _centred_draws(split, inputs, _SAMPLES, seed)
     parts = (mean, mean - Z95 * std, mean + Z95 * std, draws)
     times = gp.to_times(inputs[:, 0].double().cpu().numpy())
     return Forecast(times, *map(gp.units.original, parts))
 
 
-def _deviations(split: Decomposition, inputs: Tensor, count: int, seed: int) -> np.ndarray:
-    """Draw the function minus its mean ``count x M`` at inputs ``M x D``, in units of the data."""
+def _centred_draws(split: Decomposition, inputs: Tensor, count: int, seed: int) -> np.ndarray:
+    """Draw functions ``count x M`` minus their mean at inputs ``M x D``, in units of the data."""
     gp = split.gp
     with torch.no_grad():
         whitened = gp.posterior.whiten(gp.kernel(inputs, gp.inputs).to_dense())
@@ -391,7 +391,7 @@ def _deviations(split: Decomposition, inputs: Tensor, count: int, seed: int) -> 
 def _task_correlations(split: Decomposition, seed: int) -> list[str]:
     """Write pairs of tasks with the median and the 95 % interval of their correlation.
 
-    The correlation is that of the functions over the training inputs; the strongest come first.
+    Correlations are between functions over the training inputs; the strongest come first.
     """
     gp, column = split.gp, split.gp.task_column
     if column is None:
@@ -402,7 +402,7 @@ def _task_correlations(split: Decomposition, seed: int) -> list[str]:
     points = rows.repeat(len(tasks), 1)
     points[:, column] = tasks.repeat_interleave(len(rows))
     mean = split.posterior_at(points).total_mean.double().cpu().numpy()
-    draws = mean + _deviations(split, points, _TASK_DRAWS, seed)
+    draws = mean + _centred_draws(split, points, _TASK_DRAWS, seed)
     values = np.stack([np.corrcoef(draw.reshape(len(tasks), -1)) for draw in draws])
     values[~np.isfinite(values)] = 0.0  # of a constant task
     middle, lower, upper = np.quantile(values, [0.5, 0.025, 0.975], axis=0)
@@ -434,7 +434,7 @@ def _summary(
         score=three_digits(getattr(gp.estimator, "held_out_log_density_", 0.0)),
         variance=variance,
         predictive=split.is_predictive,
-        noise=spread_text(gp.new_noise**0.5 * float(units.y_scale), units),
+        noise=std_text(gp.new_noise**0.5 * float(units.y_scale), units),
         weight=getattr(gp.estimator, "model_weight_", 1.0),
         incomplete=getattr(gp.estimator, "incomplete_rows_", {}),
         tasks=means_text(gp.task_means),

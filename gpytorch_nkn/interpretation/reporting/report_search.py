@@ -203,15 +203,15 @@ def report_search(
                 grid=line[:, k],
                 levels=units.levels(k, line[:, k]),
                 mean=centre,
-                lower=centre - Z95 * spread,
-                upper=centre + Z95 * spread,
+                lower=centre - Z95 * stds,
+                upper=centre + Z95 * stds,
                 acquisition=height,
                 best=float(x[best, k]),
                 best_mean=float(mean[best]),
                 candidates=chosen[:, k],
                 candidate_means=mean[len(x) :],
             )
-            for k, line, (centre, spread), height in zip(
+            for k, line, (centre, stds), height in zip(
                 shown,
                 lines,
                 map(moments, lines),
@@ -381,8 +381,8 @@ def _checks(z: np.ndarray, skill: float) -> list[str]:
 def _skill(values: np.ndarray, predicted: np.ndarray) -> float:
     """Return the fraction of variance that leave-one-out predictions explain."""
     size = values.size
-    spread = np.square(size / (size - 1) * (values - values.mean())).sum()
-    return float(1 - np.square(values - predicted).sum() / spread) if spread > 0 else math.nan
+    total = np.square(size / (size - 1) * (values - values.mean())).sum()
+    return float(1 - np.square(values - predicted).sum() / total) if total > 0 else math.nan
 
 
 def _value_text(value: float, change: float) -> str:

@@ -25,7 +25,7 @@ from gpytorch_nkn.interpretation.units import (
 )
 from gpytorch_nkn.kernels import role_of, spec_of
 
-__all__ = ["describe_checks", "describe_component", "describe_effects", "spread_text"]
+__all__ = ["describe_checks", "describe_component", "describe_effects", "std_text"]
 
 _PAIRS = 3  # largest number of named pairs
 _STRAIGHT = 0.99  # R squared above which a trend is a straight line
@@ -53,7 +53,7 @@ def describe_component(
     of a ``link``. The geometry is in units of the kernel.
     """
     kind = "" if component.role is None else component.role.kind
-    facts: dict[str, Any] = {"size": spread_text(mean.std(), units)}
+    facts: dict[str, Any] = {"size": std_text(mean.std(), units)}
     if kind in ("cycle", "variation"):
         facts |= _recurrence(component, geometry, units)
     elif component.has_mean:
@@ -232,7 +232,7 @@ def _level(value: float, values: np.ndarray, change: float, units: Units) -> str
     return rounded(value, change)
 
 
-def spread_text(std: float, units: Units) -> str:
+def std_text(std: float, units: Units) -> str:
     """Write a standard deviation of the targets; of logarithms as a fraction of the level."""
     if units.log_targets:
         return f"{percent(math.expm1(float(std)))} of the level"
