@@ -1,6 +1,6 @@
 """Random numbers and computations on the CPU, independent of PyTorch's default device.
 
-If the default device (``torch.set_default_device``, ``with torch.device(...)``) is not the CPU,
+The default device (``torch.set_default_device``, ``with torch.device(...)``) may be another one.
 CPU generators cannot draw on it, and its tensors cannot be combined with NumPy arrays.
 """
 

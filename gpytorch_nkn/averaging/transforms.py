@@ -245,10 +245,10 @@ def candidate_transforms(
 ) -> list[Transform]:
     """Return the candidate transforms of an option.
 
-    For ``"log1p"``, the origin is below the lower bound by the resolution. For counts, or if
-    targets lie on a bound, origin and end are outside the bounds by 3/8 of the resolution for
-    ``"sqrt"`` (Anscombe 1948), by half of it for ``"logit"``. The resolution is 1 for integers
-    without an upper bound, otherwise the smallest positive distance of a target from a bound.
+    The origin and the end of a transform may lie outside the bounds: for ``"log1p"`` by the
+    resolution; for counts or targets on a bound by 3/8 (``"sqrt"``, Anscombe 1948) or 1/2
+    (``"logit"``) of the resolution. The resolution is 1 for integers without an upper bound,
+    otherwise the smallest positive distance of a target from a bound.
     Bounds of counts, and bounds with targets on them, are closed. Targets are counts if they, the
     lower bound and a finite upper bound are integers.
 

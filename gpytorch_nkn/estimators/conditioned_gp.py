@@ -14,7 +14,7 @@ from gpytorch_nkn.linalg import ExactPosterior
 
 __all__ = ["ConditionedGP", "max_exact_rows"]
 
-_MAX_EXACT = 12_000  # largest number of rows of an exact GP, whatever the memory
+_MAX_EXACT = 12_000  # largest number of rows of an exact GP, even if more fit into memory
 _MATRICES = 4  # peak number of N x N matrices in an exact prediction
 _NOISE_ROWS = 2000  # largest number of uncertain rows that determine their additional noise
 _CHUNK_ENTRIES = 16_000_000  # covariance entries per chunk: 128 MB
@@ -90,9 +90,8 @@ class ConditionedGP:
         r"""Condition on additional rows with uncertain inputs.
 
         Each target becomes an observation at the median input :math:`\bar x` (a median of category
-        codes is a code). The posterior mean of the difference :math:`f(x) - f(\bar x)` is
-        subtracted from the target, and the posterior variance of the difference is added to the
-        noise.
+        codes is a code). The posterior mean of :math:`f(x) - f(\bar x)` is subtracted from the
+        target. The posterior variance of this difference is added to the noise.
 
         Args:
             rows: Draws ``S x n x D`` of the inputs, targets ``n``, and known noise variances ``n``

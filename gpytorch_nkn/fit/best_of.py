@@ -317,8 +317,8 @@ def evaluate_criterion(model: ExactGP, criterion: str, loss: float, num_blocks: 
 
     ``marginal_likelihood`` is minus the ``loss``, the log posterior with priors. ``loo`` is the
     leave-one-out log predictive density. ``blocked_cv`` holds out ``num_blocks`` contiguous blocks
-    along the first input column, which reveals overfitted hyperparameters. The last two keep
-    hyperparameters fixed and take one matrix inverse. They are NaN if it fails.
+    along the first input column, which reveals overfitted hyperparameters. The last two criteria
+    keep hyperparameters fixed and take one matrix inverse; if it fails, the criterion is NaN.
     """
     if criterion == "marginal_likelihood":
         return -loss / model.train_targets.numel()

@@ -196,8 +196,9 @@ class FlatParameters:
     def _confirm(self) -> None:
         """Compare with autograd at the best point, and switch to autograd if the losses differ.
 
-        They may differ away from the start, for example where ``forward`` clamps the mean. The
-        state then reverts to the last confirmed point, unless autograd's loss is lower at the best.
+        Losses may differ away from the start, for example where ``forward`` clamps the mean. The
+        state then reverts to the last confirmed point, unless autograd's loss is lower at the best
+        point.
         """
         if self.closed_form is None or self._confirmed[1] is self.best_values:
             return

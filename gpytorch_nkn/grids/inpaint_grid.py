@@ -60,8 +60,8 @@ class InpaintResult:
         std: Standard deviation of an observation at missing cells; zero at others.
         filled: Image with the mean at missing cells.
         missing: Mask of the missing cells.
-        model: Trained model in float64, with cell i of n at ``(2 * i - n + 1) / (L - 1)`` for L
-            cells along the longest dimension. None without a kernel.
+        model: Trained model in float64; None without a kernel. Cell i of n has the coordinate
+            ``(2 * i - n + 1) / (L - 1)``, with L cells along the longest dimension.
         fit: Result of the training; None without a kernel. Block errors are NaN if the hole is too
             large for blocks, or if all holes were interpolated before training.
         weights: Mean weight of each interpolant; empty if nothing is missing.
@@ -145,12 +145,12 @@ def inpaint(
         Mean, standard deviation and filled image as float64 arrays of the image's shape, and the
         model. Constant channels are filled with their value and a standard deviation of zero.
 
-    A warning is issued if nothing is missing, if the budget is too short for a kernel, or if the
-    grid has more than 300,000 cells and no budget is set.
+    A warning is issued if nothing is missing or the budget is too short for a kernel. Without a
+    budget, a grid of more than 300,000 cells also gives a warning.
 
     Raises:
         TypeError: The image or the mask does not hold real numbers.
-        ValueError: Shapes do not fit, an option is unknown, numbers are infinite, a channel has
+        ValueError: Shapes do not fit, an option is unknown, or numbers are infinite. A channel has
             fewer than two observed cells, or a variance is negative or not finite.
 
     Reference: Sun et al. (2018), section 5.4; Damelin and Hoang (2018) for biharmonic functions.

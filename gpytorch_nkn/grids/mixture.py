@@ -109,10 +109,9 @@ class Mixture:
         return mean, variance, dict(zip(self.names, weight.mean(1).tolist(), strict=True))
 
     def _scored(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, _Case, np.ndarray]]:
-        """Return, for each block with S scored cells, what their errors depend on.
+        """Return interpolants ``K x S``, depths, values, case and mask of S scored cells per block.
 
-        That is: interpolants ``K x S``, depths ``S``, values ``S``, the case, and the mask of the
-        cells among its missing cells.
+        The mask selects the scored cells among the missing cells of the case.
         """
         known, sides = np.argwhere(~self.missing)[:, 1:], self.missing.shape[1:]
         if ((np.ptp(known, axis=0) == 0) & (np.array(sides) > 1)).any():

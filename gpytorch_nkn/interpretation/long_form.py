@@ -83,9 +83,9 @@ def long_form(model: ExactGP) -> ExactGP:
     """Return a multitask model in long form, and other models unchanged.
 
     The long form has the same posterior; its kernel is a sum of products with GPyTorch's
-    IndexKernel. It supports BoTorch's MultiTaskGP and KroneckerMultiTaskGP, models with a
-    MultitaskGaussianLikelihood, and models whose second input is the task index and whose kernel is
-    ``covar_module`` times an IndexKernel.
+    IndexKernel. Supported are BoTorch's MultiTaskGP and KroneckerMultiTaskGP, and models with a
+    MultitaskGaussianLikelihood. The task index may also be the second input of a model whose kernel
+    is ``covar_module`` times an IndexKernel.
 
     Raises:
         NotImplementedError: The model is a batch, or has correlated noise or an unsupported prior.

@@ -48,8 +48,9 @@ def unit_variance(kernel: Kernel) -> tuple[Tensor, Kernel]:
 def periodic_terms(kernel: Kernel) -> tuple[Tensor, Kernel] | None:
     """Return the constant ``...`` in a periodic kernel, and the zero-mean periodic kernel.
 
-    MacKay's periodic kernel is c + (1 - c) k with the zero-mean periodic kernel k, c = exp(-z)
-    I0(z) and z = 1 / lengthscale (Lloyd et al. 2014, appendix A). None for several columns.
+    MacKay's periodic kernel is c + (1 - c) k with the zero-mean periodic kernel k. The constant is
+    c = exp(-z) I0(z) with z = 1 / lengthscale (Lloyd et al. 2014, appendix A). None for several
+    columns.
     """
     if not _is_single(kernel, kernel.lengthscale):
         return None

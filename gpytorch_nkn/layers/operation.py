@@ -17,7 +17,8 @@ class Operation(enum.Enum):
 
     Attributes:
         SUMS: Non-negative combinations, with attributes ``weight`` ``... x O x C`` and ``bias``
-            ``... x O`` or ``None``. They are parameters, or values of ``raw_weight``, ``raw_bias``.
+            ``... x O`` or ``None``. Both are parameters or transforms of ``raw_weight``,
+            ``raw_bias``.
         PRODUCTS: Products of adjacent groups of units; the attribute ``groups`` has their sizes.
         SERIES: A power series of each unit; the attribute ``coefficients`` is ``"exp"`` or a
             sequence of non-negative numbers in ascending order.

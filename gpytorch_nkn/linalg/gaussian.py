@@ -113,8 +113,8 @@ def solve_in_place(
 ) -> tuple[float, Tensor | None]:
     """Return the negative log density of a vector r under covariance K, and ``K^-1 r``.
 
-    They are infinity and None if K is not positive definite. ``fill`` writes the lower triangle of
-    K into the buffer. The inverse of K or, without ``invert``, the Cholesky factor then overwrites
+    Return infinity and None if K is not positive definite. ``fill`` writes the lower triangle of K
+    into the buffer. The inverse of K or, without ``invert``, the Cholesky factor then overwrites
     this triangle.
     """
     transposed = buffer.mT  # column-major, so that LAPACK needs no copy

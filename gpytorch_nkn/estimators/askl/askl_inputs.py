@@ -16,7 +16,7 @@ SCALINGS = ("standard", "common", "robust", "ranks")
 _KNEE = 3.0  # number of standard deviations beyond which values are compressed
 _NORMAL_RANGE = 1.349  # interquartile range of a standard normal distribution
 _RANK_SCALE = 1.7  # factor that gives ranks from -1 to 1 about unit variance
-_NUM_QUANTILES = 1000  # largest number of quantiles by which ranks are interpolated
+_NUM_QUANTILES = 1000  # largest number of quantiles for the interpolation of ranks
 _MAX_RANKED = 100  # largest number of columns for which ranks are a candidate
 _FARTHEST = 1e150  # largest absolute value of a scaled cell, so that its square is finite
 

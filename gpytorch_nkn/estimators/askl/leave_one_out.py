@@ -39,10 +39,10 @@ class Ridge(NamedTuple):
 
 
 def _shifted_spectrum(gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return eigenvalues and eigenvectors of a centred Gram matrix with a shifted eigenvalue.
+    """Return eigenvalues and eigenvectors of a centred Gram matrix, and its shifted eigenvalue.
 
-    The eigenvalue of the constant vector, 0, becomes the mean of the diagonal, far from other
-    eigenvalues near 0. Return this eigenvalue, too.
+    The eigenvalue of the constant vector, 0, is shifted to the mean of the diagonal, far from other
+    eigenvalues near 0.
     """
     level = gram.diagonal().mean()
     values, vectors = torch.linalg.eigh(gram + level / len(gram))

@@ -53,7 +53,7 @@ def forecast_many(
 
     Args:
         frame: One row per observation: series, time, target. Further columns are covariates.
-        horizon: Number of steps after the end of each series. Candidates are scored over as many.
+        horizon: Number of steps after the end of each series, and of the scored forecasts.
         level: Coverage of the central intervals in per cent; ``None`` for no interval.
         future: Covariates after the end of each series, in long form: series, time, and the further
             columns of ``frame``. Rows at other times are ignored.

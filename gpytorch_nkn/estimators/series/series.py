@@ -12,11 +12,11 @@ from gpytorch_nkn.initialization import candidate_periods
 __all__ = ["Series", "view"]
 
 _STEPS = 4  # steps per unit of time, without a season
-# Forecasts use at least so many of the last rows, longest seasons and horizons.
+# Least numbers of last rows, longest seasons and horizons that a forecast uses.
 _ROWS, _SEASONS, _HORIZONS = 600, 4, 24
 _SAME = 1e-3  # largest change between equal values, in standard deviations
 _UNITS = 4.0  # longest horizon with the default priors, in units of time
-_THINNING = 1.5  # power by which the width of strata grows with the distance
+_THINNING = 1.5  # power of the position of a stratum that gives its distance from the dense rows
 _LEARNED = 900  # largest number of rows for the hyperparameters
 _SEARCHED = 2000  # number of last rows in which periods are searched, at quadratic cost
 _SHORTEST, _LONGEST = 3.0, 1 / 2.5  # shortest period in steps, longest in lengths of the series

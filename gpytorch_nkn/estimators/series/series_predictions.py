@@ -284,7 +284,7 @@ class SeriesPredictions(MixturePredictions, OnCPU):
         return np.column_stack([time, self.covariates_.scaled(frame)])
 
     def _mixture_at(self, rows: np.ndarray) -> PredictiveMixture:
-        """Predict at rows ``M x (1 + C)``; warn if intervals are not calibrated so far ahead."""
+        """Predict at rows ``M x (1 + C)``; warn of forecasts far longer than the scored ones."""
         past, (scored, windows) = self._time(self.observed_.index), self._scored
         ahead = np.unique(rows[rows[:, 0] > past.max(), 0]) - past.max()
         if ahead.size > _BEYOND * scored and ahead[-1] > _BEYOND * scored * typical_step(past):

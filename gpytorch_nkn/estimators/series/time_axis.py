@@ -150,7 +150,7 @@ class TimeAxis:
     def _next_dates_unchecked(
         self, dates: np.ndarray, count: int, periods: pd.PeriodIndex | None
     ) -> np.ndarray:
-        """Return the ``count`` next dates, in closed months, too."""
+        """Return the ``count`` next dates, including dates in closed months."""
         if self.monthly is not None:
             return self.monthly.next(dates, count)
         rules = (next_in_retail_year, next_in_month, next_in_week)

@@ -380,7 +380,7 @@ def _ordered(
     targets = gp.observed - gp.by_task(gp.observed)
     variances = gp.by_task(targets.square())
     least = gp.by_task(gp.observed.square()) * torch.finfo(targets.dtype).eps ** 2
-    # tasks count by their numbers of rows, whatever their units
+    # the weight of a task is proportional to its number of rows, and independent of its unit
     weights = torch.where(variances > least, gp.row_weights / variances, 0.0)
     whole = centered.sum(0)
     size = (whole.square() * weights).mean(-1).clamp_min(torch.finfo(whole.dtype).tiny)

@@ -15,7 +15,7 @@ from gpytorch_nkn.interpretation.source import FittedGP
 
 __all__ = ["Averages", "Empirical", "contrast", "draw_rows", "independent_copies", "set_columns"]
 
-_COPIES = 200  # smallest sample of rows with independent columns, if there are so many
+_COPIES = 200  # smallest sample of rows with independent columns, unless all combinations are fewer
 _ENTRIES = 2**20  # covariance entries held in memory
 
 
@@ -163,7 +163,7 @@ class Empirical:
 def draw_rows(inputs: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
     """Draw up to ``number`` rows of inputs ``N x D`` without replacement.
 
-    Drawn rows are swapped so that means and variances nearly equal those of all rows. Otherwise
+    Drawn rows are swapped until their means and variances nearly match all rows. Otherwise
     interactions would enter main effects.
     """
     if len(inputs) <= number:

@@ -41,7 +41,7 @@ _SCREEN, _ROUGH_SCREEN = (30, 6), (10, 4)
 _SCREENED = 100  # largest number of pairs in the first, rough round
 _VISIBLE = 5e-3  # smallest share of a pair in the result
 _COVER = 200  # points over which the uncertain share is averaged
-_DISCRETE = 8  # a column of at most so many different values is discrete
+_DISCRETE = 8  # largest number of different values of a discrete column
 _FLAT = 1e-12  # relative standard deviation below which a prediction is constant
 
 
@@ -123,18 +123,18 @@ def effects(
     (``predict_proba``), and variances use the delta method.
 
     Shares are Sobol indices of the posterior mean, for columns that vary independently over their
-    training values. They are the fractions of variance due to a column (first order), a column with
-    all its interactions (total), and the interaction of a pair. Estimation errors decrease with
+    training values. These fractions of variance are due to a column (first order), a column with
+    all its interactions (total), or the interaction of a pair. Estimation errors decrease with
     ``samples`` and are about 0.01 by default. For multitask models, shares refer to the
     variation about the main effect of the task.
 
     Args:
         model: A fitted ExactGP with one output and a Gaussian likelihood (including SingleTaskGP),
-            the result of a trainer, or a fitted NKNRegressor, NKNClassifier, or NKNForecaster with
-            covariates (effects of the covariates). Effects of an ensemble (StructureEnsembleGP,
-            EnsembleMapSaasSingleTaskGP) average over the mixture. NKNRegressor and NKNForecaster
-            use their member with the largest weight; if they transform the targets, effects are on
-            the transformed scale (``scale``).
+            the result of a trainer, or a fitted NKNRegressor, NKNClassifier or NKNForecaster. A
+            forecaster needs covariates, whose effects are computed. Effects of an ensemble
+            (StructureEnsembleGP, EnsembleMapSaasSingleTaskGP) average over the mixture.
+            NKNRegressor and NKNForecaster use their member with the largest weight; if they
+            transform the targets, effects are on the transformed scale (``scale``).
         max_effects: Largest number of main effects, by total index, and of pairs with a share of at
             least 0.5 %.
         samples: Samples for the indices, rounded up to a power of two. The indices need

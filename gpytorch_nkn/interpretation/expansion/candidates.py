@@ -39,7 +39,7 @@ __all__ = [
 
 _SAMPLE = 200  # number of inputs at which the variances of groups are computed
 _GROUPS = 60  # number of largest groups of terms that become candidates
-_PERIOD_STEP = math.log(1.1)  # step by which log periods are rounded to compare them
+_PERIOD_STEP = math.log(1.1)  # step of rounded log periods, which identify similar periods
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,10 +26,10 @@ class GridLikelihood:
         \tfrac12 y_o^\top A_{oo}^{-1} y_o + \tfrac12 \log|A_{oo}| + \tfrac M2 \log 2\pi,
         \qquad A = K_1 \otimes \dots \otimes K_P + \sigma^2 I
 
-    The determinant is approximated by :math:`\prod_i (\lambda_i + \sigma^2)`, where
-    :math:`\lambda_i` are the M largest of the N eigenvalues of :math:`A - \sigma^2 I`, times M / N
-    (equation 39 of the paper). This is exact on a complete grid. With missing cells, training
-    overestimates the noise, by a factor of two on one image.
+    The determinant is approximated by :math:`\prod_i (\lambda_i + \sigma^2)` (equation 39 of the
+    paper). Here :math:`\lambda_i` are the M largest of the N eigenvalues of :math:`A - \sigma^2 I`,
+    times M / N. This is exact on a complete grid. With missing cells, training overestimates the
+    noise, by a factor of two on one image.
 
     If cells have extra noise, let :math:`d_j` be the total noise variance of observed cell j, and
     d the harmonic mean of the :math:`d_j`. The determinant is then approximated by
