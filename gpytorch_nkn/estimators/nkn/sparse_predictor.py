@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.models import ExactGP
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from scipy.spatial import cKDTree
@@ -80,7 +79,7 @@ class SparsePredictor:
             return self._mean(x) + rest, own
         if not variance:
             return self._mean(x), None
-        parts = [self._joint(part) for part in x.split(_CHUNK)]
+        parts = [self._posterior.joint(part) for part in x.split(_CHUNK)]
         return torch.cat([one.mean for one in parts]), torch.cat([one.variance for one in parts])
 
     @torch.no_grad()
@@ -88,20 +87,12 @@ class SparsePredictor:
         """Return the covariance ``M x M`` of the function at rows ``M x D``, without noise."""
         self.prepare()
         if self._local is None:
-            return self._joint(x).covariance_matrix
+            return self._posterior.joint(x).covariance_matrix
         return self._local.covariance(x)
 
     def _mean(self, x: Tensor) -> Tensor:
         """Return means ``M`` given the inducing values alone."""
-        return torch.cat([self._posterior.mean_at(*self._prior, part) for part in x.split(_CHUNK)])
-
-    def _joint(self, x: Tensor) -> MultivariateNormal:
-        """Return the distribution given the inducing values alone."""
-        return self._posterior.joint(*self._prior, x)
-
-    @property
-    def _prior(self) -> tuple[Any, Any, Tensor]:
-        return self.model.covar_module, self.model.mean_module, self._points
+        return torch.cat([self._posterior.mean_at(part) for part in x.split(_CHUNK)])
 
     def _predict_held_out(self, rows: Rows) -> np.ndarray:
         mean, variance = self.moments(rows.x)
@@ -120,10 +111,11 @@ class SparsePredictor:
         from gpytorch_nkn.models import CollapsedGP
 
         noise = self._learned if rows.noise is None else self._learned + rows.noise
-        sparse = CollapsedGP(*self._prior, lambda: rows.x, rows.y, lambda: noise)
+        prior = self.model.covar_module, self.model.mean_module, self._points
+        sparse = CollapsedGP(*prior, lambda: rows.x, rows.y, lambda: noise)
         begin = time.monotonic()
         with torch.no_grad():
-            self._posterior = sparse.statistics().posterior(sparse.noise_variance())
+            self._posterior = sparse.posterior()
         seconds = time.monotonic() - begin
         self._rows = None
         if held_out is None:

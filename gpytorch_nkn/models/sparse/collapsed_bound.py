@@ -35,36 +35,41 @@ class WhitenedPosterior:
     variance :math:`k(x, x) - r^\top r + \lVert C^\top r \rVert^2`.
     """
 
+    kernel: Kernel
+    mean_module: Mean
+    points: Tensor  # inducing points ... x m x d
     factor: Tensor  # L, the Cholesky factor of the inducing covariance, ... x m x m
     mean: Tensor  # mu, ... x m
     root: Tensor  # C, ... x m x m
 
-    def joint(self, kernel: Kernel, mean: Mean, points: Tensor, x: Tensor) -> MultivariateNormal:
+    def joint(self, x: Tensor) -> MultivariateNormal:
         """Return the distribution of the function at ``x`` ``... x q x d``.
 
         For many points the covariance is lazy, so that its diagonal needs no q x q matrix.
         """
-        x, half, shape = self._half(kernel, points, x)
-        means = mean(x) + self._unfolded(self.mean.unsqueeze(-2) @ half, shape).squeeze(-2).to(x)
+        x, half = self._half(x)
+        means = self._unfolded(self.mean.unsqueeze(-2) @ half, x.shape[:-1]).squeeze(-2)
+        means = self.mean_module(x) + means.to(x)
         after = self.root @ (self.root.mT @ half) - half
-        half, after = (self._unfolded(part, shape) for part in (half, after))
+        half, after = (self._unfolded(part, x.shape[:-1]) for part in (half, after))
         if x.size(-2) <= _DENSE:
             single = x.size(-2) == 1  # a diagonal is much cheaper than many 1 x 1 matrices
-            dense = kernel_values(kernel, x, x, diag=single)
+            dense = kernel_values(self.kernel, x, x, diag=single)
             dense = dense.unsqueeze(-1) if single else dense
             change = half.mT @ after
             covariance = dense.double() + 0.5 * (change + change.mT)
             return MultivariateNormal(means, to_linear_operator(covariance.to(dense)))
         change = MatmulLinearOperator(half.mT.to(x), after.to(x))
-        return MultivariateNormal(means, kernel(x) + change)
+        return MultivariateNormal(means, self.kernel(x) + change)
 
-    def mean_at(self, kernel: Kernel, mean: Mean, points: Tensor, x: Tensor) -> Tensor:
+    def mean_at(self, x: Tensor) -> Tensor:
         """Return means ``... x q`` of the function at ``x`` ``... x q x d``."""
         weights = torch.linalg.solve_triangular(self.factor.mT, self.mean.unsqueeze(-1), upper=True)
-        return mean(x) + (_values(kernel, x, points).double() @ weights).squeeze(-1).to(x)
+        between = _values(self.kernel, x, self.points).double()
+        return self.mean_module(x) + (between @ weights).squeeze(-1).to(x)
 
-    def _half(self, kernel: Kernel, points: Tensor, x: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
-        """Return inputs with the full batch shape, r as columns ``... x m x (t q)``, the shape.
+    def _half(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs with the full batch shape, and r as columns ``... x m x (t q)``.
 
         Test batches ``t`` are columns, because expanding the factor to ``t`` would copy it.
         """
@@ -76,11 +81,11 @@ class WhitenedPosterior:
         if extra:
             flat = x.movedim(tuple(range(extra)), tuple(range(-2 - extra, -2)))
             flat = flat.flatten(-2 - extra, -2)  # ... x (t q) x d
-        points = points.expand(*shape[extra:], *points.shape[-2:])
-        columns = kernel_values(kernel, flat, points).double().mT
-        factor = self.factor.expand(*shape[extra:], *self.factor.shape[-2:])
-        half = torch.linalg.solve_triangular(factor, columns, upper=False)
-        return x, half, x.shape[:-1]
+        points, factor = (
+            part.expand(*shape[extra:], *part.shape[-2:]) for part in (self.points, self.factor)
+        )
+        columns = kernel_values(self.kernel, flat, points).double().mT
+        return x, torch.linalg.solve_triangular(factor, columns, upper=False)
 
     def _unfolded(self, columns: Tensor, shape: torch.Size) -> Tensor:
         """Reshape ``... x k x (t q)`` to ``t x ... x k x q``, for a shape ``t x ... x q``."""
@@ -93,50 +98,35 @@ class WhitenedPosterior:
 
 @dataclass
 class Statistics:
-    r"""Sufficient statistics of the data, for :math:`A = L^{-1} K_{uf}`.
-
-    Rows with known noise are divided by its standard deviation.
-    """
+    r"""Sufficient statistics of the data, for :math:`A = L^{-1} K_{uf} S^{-1/2}` and noise S."""
 
     factor: Tensor  # L, with L L' = K_uu, ... x m x m
     gram: Tensor  # A A'
-    cross: Tensor  # A r, ... x m, for the residuals r of the targets
-    residual: Tensor  # r' r, ...
-    variance: Tensor  # sum of the rows' prior variances ...
-    log_noise: Tensor  # sum ... of the logarithms of known noise variances
-    num_data: int  # number of rows
+    cross: Tensor  # A r, ... x m, for the residuals r of the targets times S^-1/2
+    constant: Tensor  # twice the negative bound, ..., without the terms of gram and cross
 
-    def solve(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Return a root of :math:`B = I + A A^\top / \sigma^2`, and :math:`B^{-1} A r`."""
+    def solve(self) -> tuple[Tensor, Tensor]:
+        r"""Return a root of :math:`B = I + A A^\top`, and :math:`B^{-1} A r`."""
         eye = torch.eye(self.gram.size(-1), dtype=self.gram.dtype, device=self.gram.device)
-        factor, info = torch.linalg.cholesky_ex(eye + self.gram / noise[..., None, None])
+        factor, info = torch.linalg.cholesky_ex(eye + self.gram)
         if bool(info.any()) or not bool(factor.isfinite().all()):
             raise NotPSDError("The posterior precision of the inducing values is not finite.")
         return factor, torch.cholesky_solve(self.cross.unsqueeze(-1), factor).squeeze(-1)
 
-    def bound(self, noise: Tensor) -> Tensor:
-        """Return the lower bound ``...`` of the log marginal likelihood, for noise ``...``."""
-        factor, solution = self.solve(noise)
+    def bound(self) -> Tensor:
+        """Return the lower bound ``...`` of the log marginal likelihood."""
+        factor, solution = self.solve()
         log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        fit = self.residual - (self.cross * solution).sum(-1) / noise
-        rest = self.variance - self.gram.diagonal(dim1=-2, dim2=-1).sum(-1)
-        constant = self.num_data * (math.log(2 * math.pi) + noise.log()) + self.log_noise
-        return -0.5 * (constant + log_det + fit / noise + rest / noise)
-
-    def posterior(self, noise: Tensor) -> WhitenedPosterior:
-        """Return the optimal distribution of the inducing values, which attains the bound."""
-        factor, solution = self.solve(noise)
-        eye = torch.eye(factor.size(-1), dtype=factor.dtype, device=factor.device)
-        root = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False).mT
-        return WhitenedPosterior(self.factor, solution / noise.unsqueeze(-1), root)
+        explained = (self.cross * solution).sum(-1) + self.gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+        return -0.5 * (self.constant + log_det - explained)
 
 
 @dataclass
 class CollapsedGP:
     r"""Sparse GP whose inducing values are integrated out.
 
-    .. math:: \log p(y) \ge \log N(y \mid m, Q_{ff} + \sigma^2 I)
-        - \frac{1}{2 \sigma^2} \operatorname{tr}(K_{ff} - Q_{ff}),
+    .. math:: \log p(y) \ge \log N(y \mid m, Q_{ff} + S)
+        - \tfrac12 \operatorname{tr} S^{-1} (K_{ff} - Q_{ff}),
         \quad Q_{ff} = K_{fu} K_{uu}^{-1} K_{uf}
 
     Reference: Titsias (2009), Variational Learning of Inducing Variables in Sparse Gaussian
@@ -144,7 +134,7 @@ class CollapsedGP:
     """
 
     kernel: Kernel  # with batch shape ...
-    mean: Mean
+    mean_module: Mean
     points: Tensor  # inducing points ... x m x d
     inputs: Callable[[], Tensor]  # ... x n x d, called once per pass; may depend on parameters
     targets: Tensor  # ... x n
@@ -155,7 +145,16 @@ class CollapsedGP:
 
         This takes :math:`O(n m^2)` time, and memory for m x m matrices and a chunk of rows.
         """
-        return self.statistics().bound(self.noise_variance())
+        return self.statistics().bound()
+
+    def posterior(self) -> WhitenedPosterior:
+        """Return the optimal distribution of the inducing values, which attains the bound."""
+        statistics = self.statistics()
+        factor, mean = statistics.solve()
+        eye = torch.eye(factor.size(-1), dtype=factor.dtype, device=factor.device)
+        root = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False).mT
+        prior = self.kernel, self.mean_module, self.points
+        return WhitenedPosterior(*prior, statistics.factor, mean, root)
 
     def statistics(self) -> Statistics:
         """Compute the statistics of the data.
@@ -167,30 +166,25 @@ class CollapsedGP:
         """
         factor, _ = factorize_inducing(_values(self.kernel, self.points, self.points))
         size = factor.size(-1)
-        sums = [factor.new_zeros(factor.shape[:-2] + shape) for shape in ((size, size), (size,))]
-        sums += [factor.new_zeros(factor.shape[:-2])] * 3
-        inputs, values = self.inputs(), (self.targets, *self.known_noise())
+        shapes = (size, size), (size,), ()
+        sums = [factor.new_zeros(factor.shape[:-2] + shape) for shape in shapes]
+        inputs, noise = self.inputs(), self.noise()
+        noise = noise.expand(*noise.shape[:-1], self.num_data)
         for rows in self.chunks(self.num_data):
-            own = inputs[..., rows, :], factor, *(one[..., rows] for one in values)
+            own = inputs[..., rows, :], factor, self.targets[..., rows], noise[..., rows]
             part: Any = checkpoint(self.sums, *own, use_reentrant=False, preserve_rng_state=False)
             sums = [total + one for total, one in zip(sums, part, strict=True)]
-        gram, cross, residual, variance, log_noise = sums
-        return Statistics(factor, gram, cross, residual, variance, log_noise, self.num_data)
+        return Statistics(factor, *sums)
 
-    def sums(
-        self, x: Tensor, factor: Tensor, y: Tensor, noise: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
+    def sums(self, x: Tensor, factor: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
         """Return sums of :class:`Statistics` for inputs ``... x c x d`` and targets ``... x c``."""
         between, prior = _values(self.kernel, x, self.points), self.kernel(x, diag=True)
         half = torch.linalg.solve_triangular(factor, between.mT.double(), upper=False)
-        errors, prior = (y - self.mean(x)).double(), prior.double()
-        log_noise = torch.zeros_like(errors[..., 0])
-        if noise is not None:
-            weight = noise.double().reciprocal()
-            half, errors = half * weight.sqrt().unsqueeze(-2), errors * weight.sqrt()
-            prior, log_noise = prior * weight, -weight.log().sum(-1)
-        cross = (half @ errors.unsqueeze(-1)).squeeze(-1)
-        return half @ half.mT, cross, errors.square().sum(-1), prior.sum(-1), log_noise
+        noise = noise.double()
+        half = half / noise.sqrt().unsqueeze(-2)
+        errors = (y - self.mean_module(x)).double() / noise.sqrt()
+        terms = errors.square() + prior.double() / noise + noise.log() + math.log(2 * math.pi)
+        return half @ half.mT, (half @ errors.unsqueeze(-1)).squeeze(-1), terms.sum(-1)
 
     def chunks(self, num_rows: int) -> Iterator[slice]:
         """Yield chunks of rows whose kernel values fit into memory."""
@@ -203,18 +197,6 @@ class CollapsedGP:
     def num_data(self) -> int:
         """Number of rows."""
         return self.targets.size(-1)
-
-    def noise_variance(self) -> Tensor:
-        """Return noise variances ``...`` in float64; ones if known for each row."""
-        noise = self.noise()
-        if self.known_noise():
-            noise = torch.ones_like(noise[..., :1])
-        return noise.squeeze(-1).double()
-
-    def known_noise(self) -> tuple[Tensor, ...]:
-        """Return a tuple with the known noise variances ``... x n``; empty if noise is inferred."""
-        noise = self.noise()
-        return (noise.detach(),) if noise.size(-1) > 1 else ()
 
 
 def _values(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import Mean
+from gpytorch.module import Module
 from torch import Tensor
 
 from gpytorch_nkn._devices import permutation
@@ -143,17 +145,19 @@ def fit_sparse_gp(
                 session=session,
             )
         if max_iterations and not session.is_over:
-            maximize_bound(model, max_iterations, session)
+            maximize_bound(model, lambda: bound_loss(model), max_iterations, session)
     finally:
         model.train().eval()  # clears caches of other parameters
     return model
 
 
-def maximize_bound(model: SparseNKNGP, iterations: int, session: Session) -> None:
-    """Maximise the bound of a model in training mode by L-BFGS."""
+def maximize_bound(
+    model: Module, loss: Callable[[], Tensor], iterations: int, session: Session
+) -> None:
+    """Minimise the negative bound of a model in training mode by L-BFGS."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         return
-    flat = FlatParameters(model, lambda: bound_loss(model), end=session.end)
+    flat = FlatParameters(model, loss, end=session.end)
     message = "Interrupted after {} evaluations of the bound; the model keeps the best parameters."
     interruptible = session.interruptible(message=lambda: message.format(flat.evaluations))
     try:

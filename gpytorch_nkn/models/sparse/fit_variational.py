@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -31,10 +30,9 @@ from gpytorch_nkn.fit import (
 )
 from gpytorch_nkn.linalg import factorize_inducing
 from gpytorch_nkn.models.base_gp import trains
-from gpytorch_nkn.models.common import frozen, load_parts, make_likelihood
+from gpytorch_nkn.models.common import frozen, make_likelihood
 from gpytorch_nkn.models.sparse.collapsed_bound import CollapsedGP
 from gpytorch_nkn.models.sparse.fit_sparse import check_start, learn_on_blocks, maximize_bound
-from gpytorch_nkn.models.sparse.sparse_nkn_gp import SparseNKNGP
 from gpytorch_nkn.models.sparse.variational_nkn_gp import VariationalNKNGP
 
 __all__ = ["fit_variational_gp"]
@@ -159,7 +157,7 @@ def fit_variational_gp(
             if not is_gaussian:
                 state.set_optimum(replace(gp, targets=targets, noise=lambda: likelihood.noise))
             elif not session.is_over:
-                _learn_on_subset(model, x, y, session)
+                state.learn_on_subset()
             state.fused = False
         state.finish_epoch()
         state.restore_best()
@@ -251,8 +249,8 @@ class _State:
         the weighted difference between value and prior mean, ``... x b``.
         """
         half, prior, away, variance = self.marginals(rows, factor)
-        noise = self.gp.known_noise() if self.is_gaussian else ()
-        known = {"noise": noise[0][..., rows]} if noise else {}
+        is_known = isinstance(self.model.likelihood, FixedNoiseGaussianLikelihood)
+        known = {"noise": self.gp.noise()[..., rows]} if is_known else {}
         y = self.gp.targets[..., rows]
         expected, slope, weight = self.expect(y, prior + away, variance, **known)
         return expected, (half.detach(), weight, slope + weight * away.detach())
@@ -265,7 +263,7 @@ class _State:
         away = (self.mean.unsqueeze(-2) @ half).squeeze(-2)
         variance = gp.kernel(x, diag=True).double() - half.square().sum(-2)
         variance = variance.clamp_min(0.0) + self.root(half).square().sum(-2)
-        return half, gp.mean(x).double(), away, variance
+        return half, gp.mean_module(x).double(), away, variance
 
     @torch.enable_grad()
     def expect(
@@ -359,9 +357,8 @@ class _State:
     def set_optimum(self, gp: CollapsedGP) -> None:
         """Set the distribution to the optimum for Gaussian observations."""
         with torch.no_grad():
-            statistics, noise = gp.statistics(), gp.noise_variance().detach()
-        gram, cross = statistics.gram / noise[..., None, None], statistics.cross / noise[..., None]
-        self.step(gram, cross, 1.0)
+            statistics = gp.statistics()
+        self.step(statistics.gram, statistics.cross, 1.0)
 
     def finish_epoch(self) -> None:
         """Optimise the distribution on all rows, and keep the best state."""
@@ -480,39 +477,32 @@ class _Gaussian(_State):
         """Set the optimal distribution by one pass over all rows; return the bound."""
         try:
             with torch.no_grad():
-                statistics, noise = self.gp.statistics(), self.gp.noise_variance().detach()
-                value = (statistics.bound(noise) + self.log_prior()).item()
+                statistics = self.gp.statistics()
+                value = (statistics.bound() + self.log_prior()).item()
         except NotPSDError:
             if self.best.state is None:
                 raise
             return math.nan
         if math.isfinite(value):
-            self.step(statistics.gram / noise, statistics.cross / noise, 1.0)
+            self.step(statistics.gram, statistics.cross, 1.0)
         return value
 
+    def learn_on_subset(self) -> None:
+        """Take L-BFGS steps on the bound of a subset of the rows.
 
-def _learn_on_subset(model: VariationalNKNGP, x: Tensor, y: Tensor, session: Session) -> None:
-    """Take L-BFGS steps on the bound of a subset of the rows.
-
-    Training on blocks lacks the bound's trace term, for which the noise must increase. Adam would
-    need many steps for this increase.
-    """
-    rows = permutation(y.numel(), session.generator())
-    rows = rows[:_SUBSET_ROWS].to(y.device)
-    inner = model.model
-    known = next((one[rows].unsqueeze(-1) for one in model.collapsed().known_noise()), None)
-    sparse: Any = SparseNKNGP(
-        x[rows],
-        y[rows].unsqueeze(-1),
-        known,
-        structure=inner.covar_module,
-        inducing_points=model.inducing_points,
-        learn_inducing_points=model.inducing_points.requires_grad,
-        likelihood=deepcopy(model.likelihood) if known is None else None,
-        mean_module=deepcopy(inner.mean_module),
-        outcome_transform=None,
-    )
-    maximize_bound(sparse.train(), _SUBSET_ITERATIONS, session)
-    model.inducing_points.data.copy_(sparse.inducing_points)
-    sparse.covar_module = sparse.covar_module.base_kernel
-    load_parts((inner.covar_module, inner.mean_module, model.likelihood), sparse)
+        Training on blocks lacks the bound's trace term, for which the noise must increase. Adam
+        would need many steps for this increase.
+        """
+        gp, order = self.gp, permutation(self.gp.num_data, self.session.generator())
+        rows = order[:_SUBSET_ROWS].to(gp.targets.device)
+        x, y = gp.inputs()[rows], gp.targets[rows]
+        is_known = isinstance(self.model.likelihood, FixedNoiseGaussianLikelihood)
+        noise = (lambda: gp.noise()[rows]) if is_known else gp.noise
+        subset = replace(gp, inputs=lambda: x, targets=y, noise=noise)
+        with frozen(self.model.strategy._variational_distribution.parameters()):
+            maximize_bound(
+                self.model,
+                lambda: -subset.bound() - self.log_prior(),
+                _SUBSET_ITERATIONS,
+                self.session,
+            )

@@ -133,7 +133,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
 
         return CollapsedGP(
             kernel=self.covar_module.base_kernel,
-            mean=self.mean_module,
+            mean_module=self.mean_module,
             points=self.inducing_points,
             inputs=inputs,
             targets=self.train_targets,
@@ -154,10 +154,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
         if self.training or settings.prior_mode.on() or self.train_inputs is None:
             return super().__call__(*args, **kwargs)
         (x,) = args
-        kernel = self.covar_module.base_kernel
-        return self.posterior_of_inducing_values().joint(
-            kernel, self.mean_module, self.inducing_points, x
-        )
+        return self.posterior_of_inducing_values().joint(x)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Return the low-rank prior at inputs ``... x n x d``, whose log density is the bound."""
@@ -175,10 +172,7 @@ class SparseNKNGP(InducingPointGP, ExactBaseGP):
 
     def posterior_of_inducing_values(self) -> WhitenedPosterior:
         """Return the distribution of whitened function values at the inducing points."""
-        posterior: WhitenedPosterior | None = self.prediction_strategy
-        if posterior is None:
+        if self.prediction_strategy is None:
             with gradients_of_caches():
-                gp = self.collapsed()
-                posterior = gp.statistics().posterior(gp.noise_variance())
-            self.prediction_strategy = posterior
-        return posterior
+                self.prediction_strategy = self.collapsed().posterior()
+        return self.prediction_strategy

@@ -270,7 +270,7 @@ class VariationalNKNGP(InducingPointGP, BaseGP, SingleTaskVariationalGP):
             )
         return CollapsedGP(
             kernel=self.model.covar_module,
-            mean=self.model.mean_module,
+            mean_module=self.model.mean_module,
             points=self.inducing_points,
             inputs=lambda: inputs,
             targets=targets if targets.dim() == 1 else targets.mT,
@@ -367,17 +367,15 @@ class _CachedVariationalStrategy(VariationalStrategy):
             return super().forward(
                 x, inducing_points, inducing_values, variational_inducing_covar, diag, **kwargs
             )
-        if "whitened_posterior" not in self.__dict__.setdefault("_memoize_cache", {}):
+        cache = self.__dict__.setdefault("_memoize_cache", {})
+        if "whitened_posterior" not in cache:
             with gradients_of_caches():
-                points, kernel = self.inducing_points, self.model.covar_module
-                factor, _ = factorize_inducing(kernel(points).to_dense())
-                root = self._variational_distribution.chol_variational_covar.tril()
-                mean = self._variational_distribution.variational_mean
-                posterior = WhitenedPosterior(factor, mean.double(), root.double())
-            self._memoize_cache["whitened_posterior"] = posterior
-        posterior = self._memoize_cache["whitened_posterior"]
-        model = self.model
-        return posterior.joint(model.covar_module, model.mean_module, self.inducing_points, x)
+                prior = self.model.covar_module, self.model.mean_module, self.inducing_points
+                factor, _ = factorize_inducing(prior[0](self.inducing_points).to_dense())
+                mean = self._variational_distribution.variational_mean.double()
+                root = self._variational_distribution.chol_variational_covar.tril().double()
+            cache["whitened_posterior"] = WhitenedPosterior(*prior, factor, mean, root)
+        return cache["whitened_posterior"].joint(x)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_memoize_cache": {}}

@@ -49,7 +49,7 @@ def set_distribution(model):
 
 def bound(model):
     gp = model.collapsed()
-    return gp.statistics().bound(gp.noise_variance()).item()
+    return gp.bound().item()
 
 
 def elbo(model):
@@ -210,7 +210,7 @@ def test_gradient_of_a_whole_batch_is_that_of_the_bound():
     state = _Gaussian(model, Session())
     state.finish_epoch()
     gp = model.collapsed()
-    owned = (gp.kernel, gp.mean, model.likelihood)
+    owned = (gp.kernel, gp.mean_module, model.likelihood)
     parameters = tuple(p for part in owned for p in part.parameters()) + (gp.points,)
     # at the optimal distribution the bound moves as the expectation under it does
     loss = -gp.bound() - state.log_prior()
